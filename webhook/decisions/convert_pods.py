@@ -16,7 +16,7 @@ from neuron.mapped_templates import Need
 from neuron.scheduling import with_required
 from neuron.serving import DeviceConfig
 from neuron.templates import Template
-from webhook.decisions import efa_limits, hints, modes, patches, pod_findings, pods, records
+from webhook.decisions import efa_limits, hints, modes, patches, pod_findings, pods, queues, records
 from webhook.decisions.added_hints import NOTHING_ADDED
 from webhook.decisions.claim_patches import claim_patch, encode_record, free_name, mark
 from webhook.decisions.conversion_context import ConversionContext
@@ -222,6 +222,7 @@ def _decide(
         warnings=() if earlier and earlier.template == claim.template.name else warnings,
         audit={"template": claim.template.name},
         claimed_class="" if earlier or steering.queued else context.options.device_class,
+        shows_queue=pod.shows_queue or any(operation["path"] in queues.POINTERS for operation in patch),
     )
 
 

@@ -58,6 +58,7 @@ class Decision:
         shadowed: the outcome that shadow mode prevented; None in other modes.
         claimed_class: DeviceClass of the claim of a converted pod whose queue may not count it; empty if the pod is not
             converted now, or if a policy sets the mode of queued pods.
+        shows_queue: whether the pod, or what is added to it, shows a queue.
         rendered: cache of the edge: the bytes made of this decision. Neither compared nor copied.
     """
 
@@ -74,6 +75,7 @@ class Decision:
     resource: str = ""
     shadowed: Outcome | None = None
     claimed_class: str = ""
+    shows_queue: bool = False
     rendered: Any = dataclasses.field(default=None, init=False, repr=False, compare=False)
 
     @property

@@ -29,6 +29,8 @@ def requesting(
         cluster: the caches.
         device_class: name of the DeviceClass.
     """
+    if not named:
+        return ()
     return tuple(
         claim for claim, template in named if device_class in cluster.template_device_classes(namespace, template)
     )

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from neuron import names
-from webhook.decisions import nesting
+from webhook.decisions import nesting, queues
 from webhook.decisions.wire import ABSENT
 
 _EMPTY = (b"", b"null")
@@ -23,6 +23,8 @@ _MEMBER = re.compile(r"^(metadata\.(?:annotations|labels))\.(.+)$")
 _RESOURCE = names.RESOURCE_NEURON.encode()
 _LABEL = names.LABEL_CONVERTED.encode()
 _VARIABLE = b"NEURON_RT_"
+_Text = str | int | float | bool | None
+"""A value that is not used: the API server admits strings only."""
 MOST_CONTAINERS: Final = 512
 """Containers of a pod, init containers included."""
 _LARGEST_PART: Final = 64 * 1024
@@ -159,10 +161,26 @@ class Container(Struct, frozen=True):
 
     def shape(self) -> Hashable:
         """Everything that a decision depends on, without the name."""
-        return (bytes(self.resources), self.has_env, self.core_variables, self.restartPolicy)
+        env = bytes(self.env)
+        variables = self.core_variables if mentions(env, _VARIABLE) else ()
+        return (bytes(self.resources), env not in _EMPTY, variables, self.restartPolicy)
 
 
-class Annotations(Struct, frozen=True):
+class Queues(Struct, frozen=True):
+    """The labels and annotations that name a queue (`queues.QUEUE_KEYS`). Only their presence is read."""
+
+    kueue: _Text = msgspec.field(name="kueue.x-k8s.io/queue-name", default=None)
+    volcano: _Text = msgspec.field(name="scheduling.volcano.sh/queue-name", default=None)
+    volcano_short: _Text = msgspec.field(name="volcano.sh/queue-name", default=None)
+    yunikorn: _Text = msgspec.field(name="yunikorn.apache.org/queue", default=None)
+
+    @property
+    def has_queue(self) -> bool:
+        """Whether one of them is present."""
+        return any(each is not None for each in (self.kueue, self.volcano, self.volcano_short, self.yunikorn))
+
+
+class Annotations(Queues, frozen=True):
     """The annotations that conversion reads."""
 
     convert: str | None = msgspec.field(name=names.ANNOTATION_CONVERT, default=None)
@@ -173,8 +191,8 @@ class Annotations(Struct, frozen=True):
     mirror: str | None = msgspec.field(name=names.ANNOTATION_MIRROR_POD, default=None)
 
 
-class Labels(Struct, frozen=True):
-    """The label that conversion reads."""
+class Labels(Queues, frozen=True):
+    """The labels that conversion reads."""
 
     converted: str | None = msgspec.field(name=names.LABEL_CONVERTED, default=None)
 
@@ -215,6 +233,14 @@ class Pod(Struct, frozen=True):
         """Whether it has the label of converted pods. Users can set it: `records.find_conversion` decides."""
         labels = self.metadata.labels if self.metadata else None
         return labels is not None and labels.converted == "true"
+
+    @property
+    def shows_queue(self) -> bool:
+        """Whether a label, an annotation or the scheduler's name shows a queue."""
+        metadata = self.metadata or Metadata()
+        if self.spec.schedulerName in queues.SCHEDULERS:
+            return True
+        return any(each is not None and each.has_queue for each in (metadata.labels, metadata.annotations))
 
     @property
     def containers(self) -> Sequence[Container]:
@@ -302,10 +328,11 @@ class Pod(Struct, frozen=True):
         spec, metadata = self.spec, self.metadata or Metadata()
         containers = (*self.containers, *self.init_containers)
         parts = (spec.nodeSelector, spec.affinity, spec.tolerations, spec.resourceClaims)
-        texts = [spec.schedulerName, spec.nodeName, *msgspec.structs.astuple(metadata.annotations or _NO_ANNOTATIONS)]
+        texts = [spec.schedulerName, spec.nodeName]
         texts += [text for each in containers for text in (each.name, each.restartPolicy)]
-        if metadata.labels is not None:
-            texts.append(metadata.labels.converted)
+        for group in (metadata.annotations, metadata.labels):
+            if group is not None:
+                texts += [text for text in msgspec.structs.astuple(group) if isinstance(text, str)]
         raw = sum([len(bytes(part)) for part in (*parts, *[each.resources for each in containers])])
         return raw + sum([len(text) for text in texts if text]) + _PER_CONTAINER * len(containers)
 

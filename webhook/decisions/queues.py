@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from neuron import names
 from neuron.findings import Finding, quoted, short, warning
+from webhook.decisions.patches import pointer
 
 KUEUE: Final = "Kueue"
 VOLCANO: Final = "Volcano"
@@ -26,6 +27,11 @@ QUEUE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 ALL_KEYS: Final = frozenset(key for keys in QUEUE_KEYS.values() for key in keys)
 SCHEDULERS: Final[Mapping[str, str]] = {"volcano": VOLCANO, "yunikorn": YUNIKORN}
 """Scheduler names of the systems."""
+
+SCHEDULER: Final = "/spec/schedulerName"
+POINTERS: Final = {SCHEDULER: SCHEDULER, **{f"/metadata/labels{pointer(key)}": key for key in sorted(ALL_KEYS)}}
+"""JSON pointers of the fields that policies may add to a pod and that show a queue, with their labels; the scheduler's
+name with its pointer."""
 
 _VOLCANO_JOB: Final = ("batch.volcano.sh", "Job")
 _COPIED_TO_PODS: Final = (

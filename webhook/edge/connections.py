@@ -5,6 +5,7 @@ chunk framing and trailers are bounded: uvicorn and httptools keep them in memor
 """
 
 import asyncio
+import functools
 import ssl
 import time
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from weakref import WeakKeyDictionary
 
 import httptools
 import orjson
+from starlette.types import Scope
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from webhook.edge.callers import NAMES, names_of
@@ -44,6 +47,9 @@ _TOO_MUCH_FRAMING: Final = (
     "chunks, or Content-Length."
 )
 _NOT_HTTP: Final = "This is not HTTP/1.1."
+
+AtOnce = Callable[[Scope, bytes], bytes | None]
+"""Returns the JSON body of the answer (200) to a complete request; None: the application has to be called."""
 
 
 class Turns:
@@ -98,6 +104,13 @@ class CorkedTransport(asyncio.Transport):
         elif not self._turns.busy:
             self._flush()
 
+    def write_whole(self, data: bytes) -> None:
+        """Send an answer with its head, after the answers before it."""
+        if self._pending:
+            self._pending.append(data)
+        elif not self._transport.is_closing():
+            self._transport.write(data)
+
     def close(self) -> None:
         """Send pending writes, close, and discard a bounded rest of the input."""
         self._flush()
@@ -114,6 +127,17 @@ class CorkedTransport(asyncio.Transport):
         if self._pending and not self._transport.is_closing():
             self._transport.write(b"".join(self._pending))
         self._pending.clear()
+
+
+@functools.lru_cache(maxsize=2)
+def _head(headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
+    """The head of an answer with these headers, which change once a second, up to its length."""
+    lines = [b"%b: %b\r\n" % header for header in headers]
+    return b"".join((STATUS_LINE[HTTPStatus.OK], *lines, b"content-type: application/json\r\ncontent-length: "))
+
+
+def _nothing() -> None:
+    pass
 
 
 _TURNS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Turns]] = WeakKeyDictionary()
@@ -142,6 +166,7 @@ class Connection(HttpToolsProtocol):
         closed: Callable[[], None] = lambda: None,
         refused: Refused = lambda _status, _message, _client: None,
         current: Callable[[ssl.SSLContext], bool] = lambda _: True,
+        at_once: AtOnce = lambda _scope, _body: None,
         **kwargs: Any,
     ) -> None:
         """Prepare a connection.
@@ -152,6 +177,7 @@ class Connection(HttpToolsProtocol):
             closed: called when the connection has ended.
             refused: called for a request that no endpoint sees.
             current: returns whether the client CAs of a context are still in force.
+            at_once: answers requests that need no wait, without a task.
             kwargs: as in uvicorn.
         """
         super().__init__(*args, **kwargs)
@@ -159,8 +185,15 @@ class Connection(HttpToolsProtocol):
         self._closed = closed
         self._refused = refused
         self._current = current
+        self._at_once = at_once
+        self._corked: CorkedTransport | None = None
         self._waiting_since: float | None = None
         self._heard = clock()
+        # Since when it has been idle: no input has come since the last answer.
+        self._idle_since: float | None = None
+        # While headers end: whether uvicorn starts the request. Then the application that it is waiting for.
+        self._starts = False
+        self._unstarted: ASGI3Application | None = None
         # The request that is being parsed: whether its end is missing, and its bytes that are not body.
         self._unfinished = False
         self._framing = 0
@@ -177,7 +210,8 @@ class Connection(HttpToolsProtocol):
         turns = _TURNS.get(self.loop)
         if turns is None:
             turns = _TURNS[self.loop] = Turns(self.loop)
-        super().connection_made(CorkedTransport(transport, self.loop, turns))
+        self._corked = CorkedTransport(transport, self.loop, turns)
+        super().connection_made(self._corked)
         # Once per connection: requests get a copy of this as `scope["state"]`.
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and not self._current(tls.context):
@@ -190,18 +224,13 @@ class Connection(HttpToolsProtocol):
             self.app_state = {**self.app_state, NAMES: names}
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Extend uvicorn's method: cancel the keep-alive timer after an abrupt end too, and report the end.
-
-        uvicorn cancels it after an orderly end only. The timer keeps the connection in memory, which no limit counts:
-        a client that resets its connections could fill the memory.
-        """
+        """Extend uvicorn's method: report the end."""
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()
         self._closed()
 
     def data_received(self, data: bytes) -> None:
         """Replace uvicorn's method: parse within the bounds."""
-        self._unset_keepalive_if_required()
+        self._idle_since = None
         self._heard = self._clock()
         if self._ignores_input:
             self._ignored += len(data)
@@ -224,6 +253,8 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserError:
             if not self._ignores_input:
                 self._refuse(self._refusal or _RefusedError(HTTPStatus.BAD_REQUEST, _NOT_HTTP))
+        if self._unstarted is not None:
+            self._start()
 
     def on_message_begin(self) -> None:
         """Extend uvicorn's method: bound the pipelined requests."""
@@ -241,7 +272,9 @@ class Connection(HttpToolsProtocol):
         if len(self.headers) > MOST_HEADERS:
             self._refusal = _RefusedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _TOO_MANY_HEADERS)
             raise self._refusal
+        self._starts = True
         super().on_headers_complete()
+        self._starts = False
 
     def on_body(self, body: bytes) -> None:
         """Extend uvicorn's method: count the bytes."""
@@ -254,9 +287,22 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Extend uvicorn's method: note the end of the request."""
+        """Extend uvicorn's method: note the end of the request, and answer it at once if possible."""
         self._unfinished = False
         super().on_message_complete()
+        if self._unstarted is not None:
+            self._start()
+
+    def on_response_complete(self) -> None:
+        """Replace uvicorn's method: it sets a timer after each answer. Here, `overdue` finds idle connections."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._idle_since = self._clock()
 
     def idle_since(self) -> tuple[bool, float] | None:
         """Whether it has had a request, and when its client last sent data; None while a request is in progress."""
@@ -275,7 +321,7 @@ class Connection(HttpToolsProtocol):
         unused = self.scope is None
         if not unused and not self._waits_for_client():
             self._waiting_since = None
-            return False
+            return self._idle_since is not None and self._clock() - self._idle_since > self.timeout_keep_alive
         now = self._clock()
         if self._waiting_since is None:
             self._waiting_since = now
@@ -285,9 +331,34 @@ class Connection(HttpToolsProtocol):
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is not None and not cycle.response_complete:
             return self.flow.write_paused
-        # uvicorn's timer closes idle connections, but every input stops the timer: blank lines, or the rest of a body
-        # after its answer.
-        return self._unfinished or self.timeout_keep_alive_task is None
+        # An idle connection has a longer time-out. It is not idle after input that is no request: blank lines, or the
+        # rest of a body after its answer.
+        return self._unfinished or self._idle_since is None
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Extend uvicorn's method: wait for the rest of the request if that may be here."""
+        if self._starts:
+            self._unstarted = app
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def _start(self) -> None:
+        """Answer the request that was read, or call the application."""
+        app, self._unstarted = self._unstarted, None
+        cycle = self.cycle
+        if not self._unfinished and cycle.keep_alive and not self.flow.write_paused and not self._ignores_input:
+            payload = self._at_once(cast("Scope", self.scope), bytes(cycle.body))
+            if payload is not None and self._corked is not None:
+                cycle.response_started = cycle.response_complete = True
+                # The connection keeps its last cycle: without the body, and without a reference back to the connection,
+                # so that both are freed when it ends.
+                cycle.body = bytearray()
+                cycle.on_response = _nothing
+                head = _head(tuple(cycle.default_headers))
+                self._corked.write_whole(b"%b%d\r\n\r\n%b" % (head, len(payload), payload))
+                self.on_response_complete()
+                return
+        super()._start_asgi_task(cycle, cast("ASGI3Application", app))
 
     def _parse(self, data: bytes | memoryview) -> None:
         bodies = self._bodies

@@ -36,7 +36,7 @@ from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import Exempt, Gate, LoopLag, caller_timeout, never
 from webhook.edge.tracing import trace_of
 from webhook.reviews.lane import LaneError, LaneFullError, answer_within, seconds_left, usable
-from webhook.reviews.reviewer import Reviewer
+from webhook.reviews.reviewer import Reviewer, deciding_at_once
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +149,7 @@ class AdmissionEndpoint:
         """Never shed `exempt` reviews; `clock` returns seconds and measures the duration of reviews."""
         self._path = path
         self._reviewer = reviewer
+        self._decide_at_once = deciding_at_once(reviewer)
         self._must_answer = reviewer.must_answer if isinstance(reviewer, AnswersAlways) else never
         self._bodies = limits.bodies
         self._callers = limits.callers
@@ -158,6 +159,33 @@ class AdmissionEndpoint:
         self._lifecycle = lifecycle
         self._gate = Gate(path, self._metrics, limits.max_inflight, limits.lag, exempt)
         self._clock = clock
+
+    def at_once(self, scope: Scope, body: bytes) -> bytes | None:
+        """The answer to a complete request whose decision needs no wait; None: call the application.
+
+        Most reviews need neither a task nor a time-out nor a place in the queue. Whatever else has to be done about a
+        request is done by the application, which then begins again.
+        """
+        started = self._clock()
+        if (
+            len(body) > BodyReader.SMALL
+            or scope["method"] != "POST"
+            or _JSON not in scope["headers"]
+            or self._lifecycle.draining
+            or (self._callers is not None and self._callers.refusal(scope))
+            or self._gate.overload(started, scope)
+        ):
+            return None
+        try:
+            request = reviews.decode(body)
+            decision = self._decide_at_once(request)
+            if decision is None:
+                return None
+            payload = reviews.encode(request, decision)
+        except Exception:  # noqa: BLE001 - it happens again in the application, which reports it
+            return None
+        self._record(request, decision, started, len(body), scope)
+        return payload
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request (ASGI)."""

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Final, Literal, cast
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from runtime.once import Interval
 from runtime.startup import StartupError
 from webhook.edge.acceptor import Acceptor
 from webhook.edge.callers import ClientAuthority
-from webhook.edge.connections import Connection
+from webhook.edge.connections import AtOnce, Connection
 from webhook.edge.health import Lifecycle
 from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import LoopLag
@@ -136,6 +136,10 @@ def on_signals(stop: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
+def _never(_scope: Scope, _body: bytes) -> None:
+    return None
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServerLimits:
     """Time-outs and bounds of one server.
@@ -175,7 +179,7 @@ class Server(uvicorn.Server):
         """Prepare the server; `serve` runs it.
 
         Args:
-            app: answers requests.
+            app: answers requests; its method `at_once`, if it has one, those that need no wait (`AtOnce`).
             tls: context of the handshakes until `authority` makes another.
             lifecycle: `serving` and `draining` are set here.
             limits: time-outs and bounds.
@@ -206,6 +210,7 @@ class Server(uvicorn.Server):
         self._lag = lag or LoopLag()
         self._refusals = refusals or RefusalLog()
         self.refused = 0
+        self._at_once: AtOnce = getattr(app, "at_once", _never)
         self._room = Interval()
         self._search_after = 0.0
         self.acceptor = Acceptor(tls, self._connection, limits.max_connections, self._make_room)
@@ -277,6 +282,7 @@ class Server(uvicorn.Server):
             closed=self.acceptor.closed,
             refused=self._refuse,
             current=self._is_current,
+            at_once=self._at_once,
         )
 
     def _make_room(self) -> int:

@@ -40,6 +40,7 @@ _SIZE_OF_JSON: Final = 8
 """Estimated bytes of Python data and rendered answer per byte of JSON."""
 
 # Frequent decisions, created and rendered once.
+_EXCLUDED = unchanged("excluded-namespace")
 _NOT_NEURON = unchanged("not-neuron")
 _NO_OBJECT = unchanged("no-object")
 _SUBRESOURCE = unchanged("subresource")
@@ -87,6 +88,18 @@ class Mutator:
         self._version = cluster.version
         self._world = conversion_context(options, catalogue, cluster)
 
+    def decide_at_once(self, request: AdmissionRequest) -> Decision | None:
+        """The decision about a small object whose templates exist; None: call `review`."""
+        if request.namespace in self._options.excluded_namespaces:
+            return _EXCLUDED
+        decision = self._decide(request)
+        if decision is None or decision.needs:
+            return None
+        for template in decision.templates:
+            if not self._templates.holds(request.namespace, template):
+                return None
+        return self._queues.noted(request, decision) if decision.shows_queue else decision
+
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review.
 
@@ -96,7 +109,7 @@ class Mutator:
             webhook.reviews.lane.LaneError: no decision about a large object in time.
         """
         if request.namespace in self._options.excluded_namespaces:
-            return unchanged("excluded-namespace")
+            return _EXCLUDED
         try:
             decision = self._decide(request)
             if decision is None:
@@ -329,8 +342,7 @@ def _subject(request: AdmissionRequest) -> _Subject | Decision:
 # --- reading objects: pure, may run in the lane --------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _ReadPod:
+class _ReadPod(NamedTuple):
     """What a decision about a new Pod needs, without the cluster's facts.
 
     Attributes:

@@ -47,7 +47,7 @@ from webhook.reviews.policy_knowledge import (
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_subjects import bare_subject, decoded, placed, size_of, with_whole_namespace
 from webhook.reviews.policy_verdicts import near_expiry, objections
-from webhook.reviews.reviewer import Reviewer
+from webhook.reviews.reviewer import Reviewer, deciding_at_once
 from webhook.reviews.slices import working_time
 
 log = logging.getLogger(__name__)
@@ -116,6 +116,7 @@ class PolicedReviewer:
         self._policies = policies
         self._inner = self._make(policies)
         self._sources = Sources.of(self._device_class, policies)
+        self._at_once = deciding_at_once(self._inner)
         self._knower = DeviceKnower(self._view, policies.catalogue)
         self._counts = {rule.name for rule in policies.validating if _counts_devices(rule)}
         self._candidates: dict[tuple[object, ...], tuple[ValidatingRule, ...]] = {}
@@ -135,6 +136,12 @@ class PolicedReviewer:
         subject = placed(bare_subject(request), self._view)
         verdicts = unjudged(candidates, subject, "not evaluated", self._now(), self._clock)
         return any(verdict.outcome is PolicyOutcome.DENY for verdict in verdicts)
+
+    def decide_at_once(self, request: AdmissionRequest) -> Decision | None:
+        """The other reviewer's decision if no policy can match; None: call `review`."""
+        if self._policies is not self._store.current or self._candidates_for(request):
+            return None
+        return self._at_once(request)
 
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review.

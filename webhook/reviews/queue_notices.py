@@ -10,15 +10,9 @@ import msgspec
 
 from webhook.decisions import pods, queues
 from webhook.decisions.decision import Decision
-from webhook.decisions.patches import pointer
 from webhook.decisions.wire import AdmissionRequest
 
 MOST_NAMESPACES: Final = 4096
-_NEEDLES: Final = (b"queue-name", *(name.encode() for name in queues.SCHEDULERS))
-"""Every pod that shows a queue contains one of these, or an escape: other keys contain the scheduler's name."""
-_SCHEDULER: Final = "/spec/schedulerName"
-_ADDED: Final = {_SCHEDULER: _SCHEDULER, **{f"/metadata/labels{pointer(key)}": key for key in queues.ALL_KEYS}}
-"""JSON pointers of what policies may add, with its name in `_added`."""
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -32,7 +26,7 @@ class _Spec(msgspec.Struct, frozen=True):
 
 
 class _Queued(msgspec.Struct, frozen=True):
-    """The fields that show a queue. They are not in the view of a pod, because they differ between replicas."""
+    """The fields that show a queue, and the owners, which are not in the view of a pod."""
 
     metadata: _Metadata = _Metadata()
     spec: _Spec = _Spec()
@@ -55,13 +49,13 @@ class QueueNotices:
         A dry run is told, and not remembered.
         """
         namespace = request.namespace
-        if not decision.claimed_class or namespace in self._told or len(self._told) >= self._most:
+        if (
+            not (decision.claimed_class and decision.shows_queue)
+            or namespace in self._told
+            or len(self._told) >= self._most
+        ):
             return decision
-        raw = bytes(request.object)
-        added = _added(decision)
-        if not added and not _may_show(raw):
-            return decision
-        found = _losing(raw, added)
+        found = _losing(bytes(request.object), _added(decision))
         if not found:
             return decision
         if not request.dryRun:
@@ -71,30 +65,25 @@ class QueueNotices:
         return dataclasses.replace(decision, warnings=(*decision.warnings, *told))
 
 
-def _may_show(raw: bytes) -> bool:
-    """Cheap pre-filter on bytes: may the pod show a queue?"""
-    return any(needle in raw for needle in _NEEDLES) or pods.has_escapes(raw)
-
-
 def _losing(raw: bytes, added: dict[str, str]) -> tuple[queues.Queue, ...]:
     """The queues that do not count the claim of a pod. `added`: what conversion adds, see `_added`."""
     try:
         pod = _decode(raw)
     except pods.UnreadableError:
         return ()
-    labels = {**(pod.metadata.labels or {}), **{key: value for key, value in added.items() if key != _SCHEDULER}}
+    labels = {**(pod.metadata.labels or {}), **{key: value for key, value in added.items() if key != queues.SCHEDULER}}
     shown = {
         "metadata": {"labels": labels, "annotations": pod.metadata.annotations},
-        "spec": {"schedulerName": added.get(_SCHEDULER, pod.spec.schedulerName)},
+        "spec": {"schedulerName": added.get(queues.SCHEDULER, pod.spec.schedulerName)},
     }
     by_template = queues.owned_by_job(pod.metadata.ownerReferences)
     return queues.losing_count(queues.queues_of_pod(shown), by_template=by_template)
 
 
 def _added(decision: Decision) -> dict[str, str]:
-    """Queue labels, and the scheduler's name under `_SCHEDULER`, that policies add to the pod."""
+    """Queue labels, and the scheduler's name under its pointer, that policies add to the pod."""
     return {
-        _ADDED[operation["path"]]: str(operation["value"])
+        queues.POINTERS[operation["path"]]: str(operation["value"])
         for operation in decision.patch
-        if operation["path"] in _ADDED and operation["op"] != "remove"
+        if operation["path"] in queues.POINTERS and operation["op"] != "remove"
     }

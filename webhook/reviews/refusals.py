@@ -3,7 +3,7 @@
 from webhook.decisions.decision import Decision
 from webhook.decisions.ports import Refusals
 from webhook.decisions.wire import AdmissionRequest
-from webhook.reviews.reviewer import Reviewer
+from webhook.reviews.reviewer import Reviewer, deciding_at_once
 
 
 class ReportingReviewer:
@@ -11,7 +11,13 @@ class ReportingReviewer:
 
     def __init__(self, inner: Reviewer, refusals: Refusals) -> None:
         self._inner = inner
+        self._at_once = deciding_at_once(inner)
         self._refusals = refusals
+
+    def decide_at_once(self, request: AdmissionRequest) -> Decision | None:
+        """The other reviewer's decision, unless it has to be reported."""
+        decision = self._at_once(request)
+        return None if decision is None or decision.errors else decision
 
     async def review(self, request: AdmissionRequest) -> Decision:
         decision = await self._inner.review(request)

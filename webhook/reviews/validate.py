@@ -30,7 +30,7 @@ from webhook.decisions.pod_templates import POD_TEMPLATES
 from webhook.decisions.ports import ValidationView
 from webhook.decisions.steering import NO_STEERING, SteerTemplate
 from webhook.decisions.template_findings import KnownTemplates
-from webhook.decisions.wire import ABSENT, AdmissionRequest
+from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from webhook.reviews import effort
 from webhook.reviews.claim_shapes import shape_of
 from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane, LaneTimeoutError, seconds_left
@@ -94,18 +94,25 @@ class Validator:
         self._under_way: dict[object, asyncio.Future[Any]] = {}
         self._refresh()
 
+    def decide_at_once(self, request: AdmissionRequest) -> Decision | None:
+        """The decision about a small claim without new selectors; None: call `review`."""
+        decision = self._without_object(request)
+        if decision is not None:
+            return decision
+        if request.kind.group != GROUP or request.kind.kind not in KINDS:
+            return None
+        claim = _read_claim(request)
+        return claim if isinstance(claim, Decision) else self._remembered(claim) or self._judged(claim)
+
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review.
 
         An unreadable object is denied with the path of the field; it raises nothing.
         """
+        decision = self._without_object(request)
+        if decision is not None:
+            return decision
         kind = request.kind
-        if request.subResource or request.operation not in ("CREATE", "UPDATE"):
-            return _SUBRESOURCE if request.subResource else _OPERATION
-        if request.namespace in self._options.excluded_namespaces:
-            return _EXCLUDED
-        if self._seen != (self._cluster.version, self._cluster.claim_version):
-            self._refresh()
         try:
             if kind.group == GROUP and kind.kind in KINDS:
                 return await self._review_claim(request)
@@ -114,6 +121,16 @@ class Validator:
             return await self._review_workload(request)
         except pods.UnreadableError as error:
             return _decision([_unreadable(request, error)], "unreadable")
+
+    def _without_object(self, request: AdmissionRequest) -> Decision | None:
+        """The decision if it does not depend on the object. Else the caches have the facts of now."""
+        if request.subResource or request.operation not in ("CREATE", "UPDATE"):
+            return _SUBRESOURCE if request.subResource else _OPERATION
+        if request.namespace in self._options.excluded_namespaces:
+            return _EXCLUDED
+        if self._seen != (self._cluster.version, self._cluster.claim_version):
+            self._refresh()
+        return None
 
     def _refresh(self) -> None:
         """Read the cluster's facts again, and clear the caches."""
@@ -149,45 +166,44 @@ class Validator:
     # --- claims -------------------------------------------------------------------------------------------------
 
     async def _review_claim(self, request: AdmissionRequest) -> Decision:
-        spec = bytes(decode(request.object).spec)
-        old = b""
-        if request.operation == "UPDATE" and bytes(request.oldObject) != bytes(ABSENT):
-            old = bytes(decode(request.oldObject).spec)
-            if spec == old:
-                # Specs of claims and templates are immutable, and a user must be able to remove the finalizers of a bad
-                # one.
-                return _SAME_SPEC
-        kind = request.kind
-        small = len(spec) + len(old) <= _SMALL_SPEC
-        key: Hashable = (kind.kind, kind.version, spec, old)
-        if not small:
-            key = fingerprint(kind.kind.encode(), kind.version.encode(), spec, old)
-        decision = self._decisions.get(key)
-        if decision is not None:
-            return decision
-        shape = shape_of(kind.kind, kind.version, spec) if small and not old else None
-        if shape is not None and self._decisions.get(shape) is not None:
-            return _VALID
-        world = self._world
-        specs = functools.partial(read_specs, kind.kind, f"{GROUP}/{kind.version}", spec, old)
-        size = len(spec) + len(old)
-
-        run = functools.partial(self._lane.run, request.namespace)
-        if not small:
-            seconds = effort.of_unread(spec) + effort.of_unread(old)
-            decision = await self._shared(key, lambda: run(lambda: _judge_specs(specs(), world), seconds))
-        else:
-            found = specs()
-            if all(_is_quick(each, world) for each in found):
-                decision = _judge_specs(found, world)
+        claim = _read_claim(request)
+        if isinstance(claim, Decision):
+            return claim
+        decision = self._remembered(claim) or self._judged(claim)
+        if decision is None:
+            world = self._world
+            if claim.small:
+                seconds = effort.of_judging(claim.specs, len(claim.spec) + len(claim.old), world)
             else:
-                seconds = effort.of_judging(found, size, world)
-                decision = await self._shared(key, lambda: run(lambda: _judge_specs(found, world), seconds))
-        if world is self._world:
-            self._decisions.put(key, decision, _size(decision) + (len(spec) + len(old) if small else 0))
-            if shape is not None and decision == _VALID:
-                self._decisions.put(shape, _VALID, len(spec))
+                seconds = effort.of_unread(claim.spec) + effort.of_unread(claim.old)
+            run = functools.partial(self._lane.run, request.namespace)
+            decision = await self._shared(claim.key, lambda: run(lambda: _judge_specs(claim.specs, world), seconds))
+            if world is self._world:
+                self._keep(claim, decision)
         return decision
+
+    def _remembered(self, claim: "_Claim") -> Decision | None:
+        """The cached decision about such a spec, or about one that differs in the names of its requests only."""
+        decision = self._decisions.get(claim.key)
+        if decision is None and claim.shape is not None and self._decisions.get(claim.shape) is not None:
+            return _VALID
+        return decision
+
+    def _judged(self, claim: "_Claim") -> Decision | None:
+        """The decision about a spec that is quick to judge; None: in the lane."""
+        if not claim.small:
+            return None
+        if not all(_is_quick(each, self._world) for each in claim.specs):
+            return None
+        decision = _judge_specs(claim.specs, self._world)
+        self._keep(claim, decision)
+        return decision
+
+    def _keep(self, claim: "_Claim", decision: Decision) -> None:
+        size = len(claim.spec) + len(claim.old) if claim.small else 0
+        self._decisions.put(claim.key, decision, _size(decision) + size)
+        if claim.shape is not None and decision == _VALID:
+            self._decisions.put(claim.shape, _VALID, len(claim.spec))
 
     async def _judge_templates(self, claiming: Claiming, namespace: str) -> None:
         """Judge templates of a pod with new selectors in the lane; `_known` then finds the result in the cache."""
@@ -344,6 +360,56 @@ class Validator:
             exist = await self._cluster.exist(kind, namespace, dict.fromkeys(wanted.values()))
             known |= {name: KnownClaim(missing=exist[object_name] is False) for name, object_name in wanted.items()}
         return known
+
+
+class _Claim:
+    """The spec of a claim, a template or a DeviceClass in a review.
+
+    Attributes:
+        spec: as JSON.
+        old: the spec before an update; else empty.
+        small: whether it is decoded on the event loop.
+        key: of its decision.
+    """
+
+    def __init__(self, kind: GroupVersionKind, spec: bytes, old: bytes) -> None:
+        self._kind = kind
+        self.spec = spec
+        self.old = old
+        self.small = len(spec) + len(old) <= _SMALL_SPEC
+        self.key: Hashable = (kind.kind, kind.version, spec, old)
+        if not self.small:
+            self.key = fingerprint(kind.kind.encode(), kind.version.encode(), spec, old)
+
+    @functools.cached_property
+    def shape(self) -> Hashable | None:
+        """The spec without the names of its requests; None if a decision depends on them."""
+        return shape_of(self._kind.kind, self._kind.version, self.spec) if self.small and not self.old else None
+
+    @functools.cached_property
+    def specs(self) -> list[ReadSpec]:
+        """The new spec, and the old one if there is one.
+
+        Raises:
+            pods.UnreadableError: one is not JSON, or nested too deeply.
+        """
+        return read_specs(self._kind.kind, f"{GROUP}/{self._kind.version}", self.spec, self.old)
+
+
+def _read_claim(request: AdmissionRequest) -> _Claim | Decision:
+    """The claim of a review, or the decision if its spec has not changed.
+
+    Raises:
+        pods.UnreadableError: the object is not JSON, or nested too deeply.
+    """
+    spec = bytes(decode(request.object).spec)
+    old = b""
+    if request.operation == "UPDATE" and bytes(request.oldObject) != bytes(ABSENT):
+        old = bytes(decode(request.oldObject).spec)
+        if spec == old:
+            # Such specs are immutable, and a user must be able to remove the finalizers of a bad object.
+            return _SAME_SPEC
+    return _Claim(request.kind, spec, old)
 
 
 def _is_quick(what: ReadSpec, world: ClaimContext) -> bool:

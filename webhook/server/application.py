@@ -28,6 +28,12 @@ class Application(Starlette):
         self.router.redirect_slashes = False
         self.router.default = _not_found
         self._endpoints = dict(endpoints)
+        self._at_once = {path: each.at_once for path, each in endpoints.items() if isinstance(each, AdmissionEndpoint)}
+
+    def at_once(self, scope: Scope, body: bytes) -> bytes | None:
+        """The answer to a complete request, as JSON; None: call the application."""
+        endpoint = self._at_once.get(scope["path"])
+        return None if endpoint is None else endpoint(scope, body)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         """Call the endpoint of the path, or Starlette's router if there is none."""

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import jsonpatch
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -14,6 +15,7 @@ from policies.judging.policy_set import PolicySet
 from tests.support.clusters import mutator, request
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
+from webhook.decisions import pods
 from webhook.decisions.decision import Decision
 from webhook.decisions.queues import ALL_KEYS
 from webhook.reviews.mutate import Mutator
@@ -64,6 +66,22 @@ def test_the_first_converted_pod_of_a_namespace_is_told() -> None:
     ]
     assert told(review(subject, QUEUED)) == []
     assert len(told(review(subject, QUEUED, namespace="team-b"))) == 1
+
+
+def test_the_view_of_a_pod_has_the_keys_of_all_queues() -> None:
+    assert {field.encode_name for field in msgspec.structs.fields(pods.Queues)} == ALL_KEYS
+
+
+def test_a_queue_that_is_spelt_with_escapes_is_told() -> None:
+    raw = json.dumps(QUEUED).replace("kueue", "\\u006bueue")
+    assert len(told(asyncio.run(mutator().review(replace(request(QUEUED), object=msgspec.Raw(raw.encode())))))) == 1
+
+
+@pytest.mark.parametrize("scheduler", ["volcano", "yunikorn"])
+def test_the_scheduler_alone_shows_a_queue(scheduler: str) -> None:
+    text = "contains schedulerName default-scheduler"
+    queued = {**PLAIN, "spec": {**PLAIN["spec"], "schedulerName": scheduler}, "metadata": {"annotations": {"x": text}}}
+    assert len(told(review(mutator(), queued))) == 1
 
 
 def test_the_cached_decision_stays_without_the_warning() -> None:

@@ -1,0 +1,209 @@
+"""Reviews that need no wait are answered without a task, with the bounds and the order of all others."""
+
+import gc
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neuron.findings import Finding
+from tests.support.serving import Answering, Running, eventually, review, serving
+from webhook.decisions import wire
+from webhook.decisions.decision import Decision, denied, unchanged
+from webhook.edge.bodies import BodyReader
+from webhook.edge.connections import MOST_PIPELINED, Connection
+from webhook.reviews.lane import LaneFullError
+from webhook.reviews.refusals import ReportingReviewer
+
+HEAD = "POST /mutate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
+DENIED = denied("x", Finding("NEU101", "spec", "message", "fix"))
+
+
+class Quick(Answering):
+    """Decides at once about reviews whose uid does not begin with `slow`."""
+
+    def __init__(self, delay: float = 0.0, decide: Callable[[], Decision | None] = lambda: unchanged("quick")) -> None:
+        super().__init__(unchanged("slow"), delay)
+        self.decide = decide
+        self.quick: list[str] = []
+
+    def decide_at_once(self, request: wire.AdmissionRequest) -> Decision | None:
+        if request.uid.startswith("slow"):
+            return None
+        self.quick.append(request.uid)
+        return self.decide()
+
+
+def message(uid: str) -> bytes:
+    body = json.dumps(review(uid=uid))
+    return (HEAD.format(len(body)) + body).encode()
+
+
+def answers(running: Running, data: bytes, number: int) -> list[str]:
+    """The uids of so many answers to some data on one connection, in order."""
+    with running.raw() as connection:
+        connection.sendall(data)
+        received = b""
+        while received.count(b'"uid":"') < number:
+            piece = connection.recv(65536)
+            assert piece, received
+            received += piece
+    return [part.split(b'"')[0].decode() for part in received.split(b'"uid":"')[1:]]
+
+
+def test_a_decision_at_once_needs_no_task(tls_directory: Path) -> None:
+    quick = Quick()
+    with serving(tls_directory, {"/mutate": quick}) as running, running.client() as client:
+        reply = client.review(review(uid="a"))
+        assert (reply.status, reply.response) == (200, {"uid": "a", "allowed": True})
+        assert reply.headers["content-type"] == "application/json"
+        assert "date" in reply.headers
+        assert client.review(review(uid="slow")).response["uid"] == "slow"
+        assert [each.uid for each in quick.requests] == ["slow"]
+        assert [line["uid"] for line in running.decisions()] == ["a", "slow"]
+        assert sum(running.metrics.path("/mutate").reviews.values()) == 2
+
+
+@pytest.mark.parametrize("order", [["slow", "a", "slow2", "b"], ["a", "b", "slow", "c"], ["a", "slow"]])
+def test_answers_have_the_order_of_pipelined_requests(tls_directory: Path, order: list[str]) -> None:
+    with serving(tls_directory, {"/mutate": Quick(delay=0.05)}) as running:
+        assert answers(running, b"".join(map(message, order)), len(order)) == order
+
+
+def test_many_requests_in_one_packet_are_all_answered(tls_directory: Path) -> None:
+    uids = [f"u{number}" for number in range(4 * MOST_PIPELINED)]
+    with serving(tls_directory, {"/mutate": Quick()}) as running:
+        assert answers(running, b"".join(map(message, uids)), len(uids)) == uids
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7])
+def test_a_body_may_arrive_in_pieces(tls_directory: Path, pieces: int) -> None:
+    quick = Quick()
+    data = message("a")
+    size = len(data) // pieces + 1
+    with serving(tls_directory, {"/mutate": quick}) as running, running.raw() as connection:
+        for start in range(0, len(data), size):
+            connection.sendall(data[start : start + size])
+            time.sleep(0.02)
+        assert b'"uid":"a"' in connection.recv(65536)
+    assert len(quick.quick) + len(quick.requests) == 1
+
+
+def raising(error: Exception) -> Callable[[], Decision | None]:
+    def decide() -> Decision | None:
+        raise error
+
+    return decide
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), LaneFullError("x"), RecursionError()], ids=str)
+def test_an_error_is_left_to_the_ordinary_way(tls_directory: Path, error: Exception) -> None:
+    with serving(tls_directory, {"/mutate": Quick(decide=raising(error))}) as running, running.client() as client:
+        assert client.review(review(uid="a")).response["uid"] == "a"
+        assert len(running.decisions()) == 1
+
+
+def test_while_too_many_are_decided_a_quick_one_is_shed_too(tls_directory: Path) -> None:
+    with (
+        serving(tls_directory, {"/mutate": Quick(delay=1.0)}, max_inflight=1) as running,
+        running.raw() as slow,
+        running.client() as client,
+    ):
+        slow.sendall(message("slow"))
+        eventually(lambda: running.metrics.path("/mutate").inflight == 1, "the slow one is being decided")
+        assert client.review(review(uid="a")).status == 503
+
+
+def connections_in_memory() -> int:
+    return sum(isinstance(each, Connection) for each in gc.get_objects())
+
+
+def test_connections_that_have_ended_leave_memory_at_once(tls_directory: Path) -> None:
+    with serving(tls_directory, {"/mutate": Quick()}) as running:
+        gc.collect()
+        before = connections_in_memory()
+        gc.disable()
+        try:
+            for _ in range(10):
+                assert answers(running, message("a"), 1) == ["a"]
+            eventually(lambda: connections_in_memory() <= before, "no connection in memory")
+        finally:
+            gc.enable()
+
+
+def test_an_idle_connection_does_not_keep_the_body_of_its_last_review(tls_directory: Path) -> None:
+    with serving(tls_directory, {"/mutate": Quick()}) as running, running.client() as client:
+        assert client.review(review(uid="a")).status == 200
+        (connection,) = [each for each in gc.get_objects() if isinstance(each, Connection) and each.transport]
+        assert connection.cycle.response_complete
+        assert len(connection.cycle.body) == 0
+
+
+def test_a_large_body_takes_the_ordinary_way(tls_directory: Path) -> None:
+    quick = Quick()
+    with serving(tls_directory, {"/mutate": quick}) as running, running.client() as client:
+        body = json.dumps(review(uid="large")).encode() + b" " * BodyReader.SMALL
+        assert client.review(body).status == 200
+    assert (quick.quick, [each.uid for each in quick.requests]) == ([], ["large"])
+
+
+def test_while_draining_answers_close_their_connection(tls_directory: Path) -> None:
+    with serving(tls_directory, {"/mutate": Quick()}, drain_delay=0.5) as running, running.client() as client:
+        assert "connection" not in client.review(review(uid="a")).headers
+        running.stop()
+        eventually(lambda: running.lifecycle.draining, "the server drains")
+        assert client.review(review(uid="b")).headers["connection"] == "close"
+
+
+class Told:
+    """Receives denied conversions."""
+
+    def __init__(self) -> None:
+        self.uids: list[str] = []
+
+    def refused(self, request: wire.AdmissionRequest, _: Decision) -> None:
+        self.uids.append(request.uid)
+
+
+def test_denials_are_reported_once(tls_directory: Path) -> None:
+    told, quick = Told(), Quick(decide=lambda: DENIED)
+    quick.answer = DENIED
+    reviewer = ReportingReviewer(quick, told)  # type: ignore[arg-type]
+    with serving(tls_directory, {"/mutate": reviewer}) as running, running.client() as client:
+        assert not client.review(review(uid="a")).response["allowed"]
+        assert not client.review(review(uid="b", dryRun=True)).response["allowed"]
+    assert told.uids == ["a"]
+
+
+def idle_connection(now: list[float]) -> Any:
+    connection: Any = Connection.__new__(Connection)
+    connection.scope = {}
+    connection.cycle = None
+    connection._clock = lambda: now[0]
+    connection._waiting_since = None
+    connection._unfinished = False
+    connection._idle_since = 0.0
+    connection.timeout_keep_alive = 120
+    return connection
+
+
+def test_an_idle_connection_is_closed_after_the_keep_alive_time() -> None:
+    now = [0.0]
+    connection = idle_connection(now)
+    found = []
+    for now[0] in (1.0, 119.0, 121.0):
+        found.append(connection.overdue(head_timeout=5.0, first_request_timeout=120.0))
+    assert found == [False, False, True]
+
+
+def test_input_that_is_no_request_has_the_time_out_of_a_head() -> None:
+    now = [0.0]
+    connection = idle_connection(now)
+    connection._idle_since = None
+    found = []
+    for now[0] in (1.0, 5.0, 7.0):
+        found.append(connection.overdue(head_timeout=5.0, first_request_timeout=120.0))
+    assert found == [False, False, True]
