@@ -5,6 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 ARGS   ?=
+# The earlier commit of `make bench-against`.
+BASE   ?= HEAD~1
 # Seconds of `make fuzz` for each target.
 TIME   ?= 60
 # One more than two cores: some tests wait for processes and sockets.
@@ -20,7 +22,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-cluster docs fuzz cluster-test faults sandbox man manifests images sbom release proto grammar lock clean
+.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster docs fuzz cluster-test faults sandbox man manifests images sbom release proto grammar lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +71,9 @@ bench: $(STAMP) ## run the benchmarks (load from wrk)
 	$(BIN)/python -m benchmarks.policies
 	$(BIN)/python -m benchmarks.packing
 	$(BIN)/python -m benchmarks.report
+
+bench-against: $(STAMP) ## measure this build and an earlier commit side by side (BASE=<commit>; ARGS="--rows conversion" for some rows)
+	$(BIN)/python -m benchmarks.against --base $(BASE) $(ARGS)
 
 bench-cluster: $(STAMP) ## measure pods created through a real API server, and a real scheduler (binaries from KUBEBUILDER_ASSETS)
 	$(BIN)/python -m benchmarks.through_api_server $(ARGS)

@@ -41,10 +41,16 @@ def wait_ready(port: int, ca: Path) -> None:
 
 
 @contextlib.contextmanager
-def running(command: list[str], log: Path, *, core: int | None = 0) -> Iterator[subprocess.Popen[bytes]]:
-    """A server, pinned to a core unless `core` is None."""
+def running(
+    command: list[str], log: Path, *, core: int | None = 0, tree: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A server, pinned to a core unless `core` is None; with the modules of `tree` if it is set."""
     pinned_command = command if core is None else pinned(command, core)
-    with log.open("wb") as stream, subprocess.Popen(pinned_command, stdout=stream, stderr=stream) as process:
+    environment = None if tree is None else {**os.environ, "PYTHONPATH": str(tree)}
+    with (
+        log.open("wb") as stream,
+        subprocess.Popen(pinned_command, stdout=stream, stderr=stream, cwd=tree, env=environment) as process,
+    ):
         try:
             yield process
         finally:
@@ -52,10 +58,10 @@ def running(command: list[str], log: Path, *, core: int | None = 0) -> Iterator[
             process.wait(30)
 
 
-def webhook(port: int, metrics_port: int, tls: Path) -> list[str]:
-    """The command of a webhook without an API server."""
+def webhook(port: int, metrics_port: int, tls: Path, module: str = "webhook") -> list[str]:
+    """The command of a webhook without an API server; `module` has the commands."""
     return [
-        *(sys.executable, "-m", "webhook", "webhook", "--standalone"),
+        *(sys.executable, "-m", module, "webhook", "--standalone"),
         *("--port", str(port), "--metrics-port", str(metrics_port), "--tls-dir", str(tls)),
     ]
 
@@ -65,11 +71,11 @@ def bare(port: int, tls: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "benchmarks.bare", str(port), str(tls / "tls.crt"), str(tls / "tls.key"), *arguments]
 
 
-def cold_start(tls: Path, folder: Path) -> float:
+def cold_start(tls: Path, folder: Path, module: str = "webhook", tree: Path | None = None) -> float:
     """Seconds from process start to an answer of /readyz over TLS; the first call also makes the certificate."""
     port = free_port()
     started = time.perf_counter()
-    with running(webhook(port, free_port(), tls), folder / "cold.log"):
+    with running(webhook(port, free_port(), tls, module), folder / "cold.log", tree=tree):
         wait_ready(port, tls / "ca.crt")
         return time.perf_counter() - started
 
