@@ -1,7 +1,7 @@
 """The transport to the API server, for both programs: TLS, credentials, time-outs, bounded answers, one set of errors.
 
-The only module that imports the `kubernetes` client, and only in functions: it costs 70 MiB. The client provides
-transport, kubeconfig and service account handling. Its models are not used: they refuse newer fields.
+The only module that imports the `kubernetes` client, and only in functions, after `_asynchronous_only`. The client
+provides transport, kubeconfig and service account handling. Its models are not used: they refuse newer fields.
 """
 
 import asyncio
@@ -9,9 +9,12 @@ import contextlib
 import dataclasses
 import datetime as dt
 import email.utils
+import importlib.util
 import logging
 import os
+import sys
 import time
+import types
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -102,6 +105,7 @@ class Connection:
         Raises:
             ClusterUnavailableError: the configuration, or a certificate that it names, cannot be used.
         """
+        _asynchronous_only()
         from kubernetes.aio.client.api_client import ApiClient
 
         configuration = await load()
@@ -273,6 +277,7 @@ class Connection:
 
     @contextlib.contextmanager
     def _reachable(self) -> Iterator[None]:
+        _asynchronous_only()
         from kubernetes.aio.config import ConfigException
 
         try:
@@ -297,6 +302,22 @@ class Connection:
             raise UnreachableError(f"the connection to {self.address} broke: {why}") from error
 
 
+def _asynchronous_only() -> None:
+    """Make the package `kubernetes` without running its `__init__`, which imports the synchronous client.
+
+    That client and its packages (requests, websocket, oauthlib) are not used here, and take 9 MiB. Its modules can
+    still be imported by name.
+    """
+    if "kubernetes" in sys.modules:
+        return
+    spec = importlib.util.find_spec("kubernetes")
+    if spec is not None and spec.submodule_search_locations is not None:
+        package = types.ModuleType("kubernetes")
+        package.__path__ = spec.submodule_search_locations
+        package.__spec__ = spec
+        sys.modules["kubernetes"] = package
+
+
 async def load_configuration(
     kubeconfig: Path | Sequence[Path] | None, context: str | None = None, *, otherwise: str = WITHOUT_CLUSTER
 ) -> "Configuration":
@@ -310,6 +331,7 @@ async def load_configuration(
     Raises:
         ClusterUnavailableError: a file is missing, unreadable or incomplete.
     """
+    _asynchronous_only()
     from kubernetes.aio import config
     from kubernetes.aio.client.configuration import Configuration
     from yaml import YAMLError

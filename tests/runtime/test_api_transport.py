@@ -9,6 +9,8 @@ import datetime as dt
 import ipaddress
 import json
 import ssl
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from kubeletplugin.kube_node import NodeApi
 from runtime.api_errors import UnreachableError
 from runtime.api_transport import Connection, load_configuration
 from runtime.media_types import COMPACT
+from tests.support.serving import ROOT
 
 NODE = {"metadata": {"name": "node-1"}}
 
@@ -209,3 +212,32 @@ def test_a_compact_object_has_no_spaces_and_ordered_fields(tmp_path: Path) -> No
     server = Server()
     serve(tmp_path, server, scenario)
     assert server.sent == [("application/yaml", b'{"spec":{"a":"x y","b":[1,2]}}')]
+
+
+def test_the_synchronous_client_is_not_imported(tmp_path: Path) -> None:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "c", "user": {}}],
+    }
+    (tmp_path / "config").write_text(json.dumps(config))
+    script = f"""
+import asyncio, sys
+from pathlib import Path
+from runtime import api_transport
+
+async def main():
+    path = Path({str(tmp_path / "config")!r})
+    connection = await api_transport.Connection.open(lambda: api_transport.load_configuration(path))
+    await connection.close()
+
+asyncio.run(main())
+print(sorted({{"kubernetes.client", "requests", "websocket", "requests_oauthlib"}} & set(sys.modules)))
+import kubernetes.client
+print(kubernetes.client.CoreV1Api.__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["[]", "CoreV1Api"]

@@ -24,6 +24,7 @@ from webhook.cluster.object_reader import Projection
 from webhook.cluster.pages import Collection
 from webhook.cluster.quotas import NamespaceQuotas, QuotaFacts, project_quota
 from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.shared_parts import Shared
 from webhook.cluster.slice_facts import SliceFacts, project_slice, with_pool
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts
 
@@ -97,6 +98,10 @@ UNREADABLE_TEMPLATE: Final = TemplateFacts("", False, frozenset(), None, None)
 """A template that exists, with unknown content."""
 UNREADABLE_CLASS: Final = ClassFacts("", "", ClassSpec())
 """A DeviceClass that cannot be read. It may select every device."""
+
+
+_SHARED: Final = Shared()
+"""Templates repeat field paths, classes and whole requests."""
 
 
 def _template_weight(facts: TemplateFacts) -> int:
@@ -371,7 +376,7 @@ def project_template(item: Mapping[str, Any]) -> TemplateFacts:
     """Facts of a ResourceClaimTemplate (`resource.k8s.io/v1`)."""
     metadata, spec = item["metadata"], item["spec"]
     devices = (spec.get("spec") or {}).get("devices") or {}
-    return TemplateFacts(
+    facts = TemplateFacts(
         templates.digest(spec) if _is_compared(metadata) else "",
         (metadata.get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.MANAGER,
         frozenset(_device_classes(devices.get("requests") or ())),
@@ -379,6 +384,7 @@ def project_template(item: Mapping[str, Any]) -> TemplateFacts:
         read_claim("ResourceClaimTemplate", _API_VERSION, spec)[0],
         ((metadata.get("annotations") or {}).get(names.ANNOTATION_PRUNE_AFTER) or "")[:_LONGEST_VALUE],
     )
+    return _SHARED.of(facts)
 
 
 def _is_compared(metadata: Mapping[str, Any]) -> bool:

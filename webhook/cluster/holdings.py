@@ -5,6 +5,7 @@ namespace, so that the objects of one tenant neither exhaust memory nor displace
 """
 
 import dataclasses
+import sys
 from collections import Counter
 from collections.abc import Callable, ItemsView, ValuesView
 from typing import Final, Generic, TypeAlias, TypeVar
@@ -42,7 +43,6 @@ class Holdings(Generic[T]):
     def __init__(self, bounds: Bounds[T] | None = None) -> None:
         self._bounds = bounds
         self._objects: dict[Key, T] = {}
-        self._weights: dict[Key, int] = {}
         self._shares: Counter[str] = Counter()
         self._total = 0
 
@@ -73,6 +73,7 @@ class Holdings(Generic[T]):
     def put(self, key: Key, value: T) -> T | None:
         """Keep a projection, shortened if the whole does not fit. Returns what is kept, or None."""
         self.remove(key)
+        key = sys.intern(key[0]), key[1]
         if self._bounds is None:
             self._objects[key] = value
             return value
@@ -81,7 +82,7 @@ class Holdings(Generic[T]):
             weight = ENTRY + self._bounds.weigh(form)
             share = self._shares[key[0]] + weight
             if share <= self._bounds.of_one * part and self._total + weight <= self._bounds.total * part:
-                self._objects[key], self._weights[key] = form, weight
+                self._objects[key] = form
                 self._shares[key[0]] = share
                 self._total += weight
                 return form
@@ -89,9 +90,9 @@ class Holdings(Generic[T]):
         return None
 
     def remove(self, key: Key) -> None:
-        self._objects.pop(key, None)
-        weight = self._weights.pop(key, 0)
-        if weight:
+        kept = self._objects.pop(key, None)
+        if kept is not None and self._bounds is not None:
+            weight = ENTRY + self._bounds.weigh(kept)
             self._total -= weight
             self._shares[key[0]] -= weight
             self._forget_share(key[0])
