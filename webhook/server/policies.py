@@ -82,7 +82,10 @@ class PolicedMutator:
         if self._policies is not self._store.current:
             return None
         self._steer.look()
-        return self._mutator.decide_at_once(request)
+        try:
+            return self._mutator.decide_at_once(request)
+        except SteeringRefusedError as error:
+            return denied("policy", error.finding)
 
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review with one set of policies from start to end.
