@@ -229,18 +229,32 @@ def _pointed(configurations: list[Object], port: int, other: int) -> list[Object
     return configurations
 
 
-def _ratio(own: list[load.Measured], base: list[load.Measured]) -> str:
-    """Median and quartiles of the rounds' ratios of pods per second."""
-    ratios = [each.rps / other.rps for each, other in zip(own, base, strict=True)]
-    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+def _quartiles(ratios: list[float]) -> tuple[float, float, float]:
+    if len(ratios) < 2:
+        return ratios[0], ratios[0], ratios[0]
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return low, middle, high
+
+
+def cpu_ratio(own: list[load.Measured], base: list[load.Measured]) -> str:
+    """Median and quartiles of the rounds' ratios of CPU time for a pod, of API server and webhook together."""
+    pairs = zip(own, base, strict=True)
+    low, middle, high = _quartiles([(a.cpu + a.other_cpu) / (b.cpu + b.other_cpu) for a, b in pairs])
     return f"{middle:.2f} ({low:.2f}-{high:.2f})"
 
 
+def rate_ratio(own: list[load.Measured], base: list[load.Measured]) -> str:
+    """The same of pods per second; a dash if the quartiles are further apart than the median is from 1."""
+    low, middle, high = _quartiles([a.rps / b.rps for a, b in zip(own, base, strict=True)])
+    return "-" if high - low > abs(middle - 1) and own is not base else f"{middle:.2f} ({low:.2f}-{high:.2f})"
+
+
 def _report(measured: dict[tuple[str, int], list[load.Measured]]) -> None:
-    click.echo(f"\n{'':57}{'x constant':>16} {'x in-tree':>16} {'latency, ms':^23} {'CPU, ms for a pod':>18}")
+    groups = f"{'CPU x constant, in-tree':^33} {'pods/s x constant, in-tree':^33}"
+    click.echo(f"\n{'':57}{groups} {'latency, ms':^23} {'CPU, ms for a pod':>18}")
     click.echo(
-        f"{'case':<42} {'conns':>5} {'pods/s':>8} {'(quartiles)':>16} {'(quartiles)':>16}"
-        f" {'p50':>7} {'p95':>7} {'p99':>7} {'API server':>10} {'webhook':>7}"
+        f"{'case':<42} {'conns':>5} {'pods/s':>8}{' (quartiles)':>17}{' (quartiles)':>17}{' (quartiles)':>17}"
+        f"{' (quartiles)':>17} {'p50':>7} {'p95':>7} {'p99':>7} {'API server':>10} {'webhook':>7}"
     )
     for connections in CONNECTIONS:
         for name, title in _TITLES.items():
@@ -249,7 +263,8 @@ def _report(measured: dict[tuple[str, int], list[load.Measured]]) -> None:
             def median(figure: str, turns: list[load.Measured] = turns) -> float:
                 return statistics.median(getattr(each, figure) for each in turns)
 
-            ratios = " ".join(f"{_ratio(turns, measured[other, connections]):>16}" for other in (FLOOR, IN_TREE))
+            others = [measured[other, connections] for other in (FLOOR, IN_TREE)]
+            ratios = " ".join(f"{ratio(turns, other):>16}" for ratio in (cpu_ratio, rate_ratio) for other in others)
             click.echo(
                 f"{title:<42} {connections:>5} {median('rps'):>8.0f} {ratios}"
                 f" {1000 * median('p50'):>7.2f} {1000 * median('p95'):>7.2f} {1000 * median('p99'):>7.2f}"
