@@ -602,4 +602,4 @@ def test_the_webhook_is_registered_as_it_works() -> None:
     deployed = manifest("webhook.yaml", "Service")["metadata"]
     assert (service["name"], service["namespace"]) == (deployed["name"], deployed["namespace"])
     excluded = webhook["namespaceSelector"]["matchExpressions"][0]["values"]
-    assert set(excluded) == {"kube-system", deployed["namespace"]}
+    assert set(excluded) == {"kube-system", "kube-node-lease", deployed["namespace"]}

@@ -14,8 +14,8 @@ from neuron.claim_reader import read_claim
 from policies.files.loader import load
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import NEURON, container, pod
-from webhook.decisions import pods, records
-from webhook.decisions.claimed import claimed
+from webhook.decisions import pods
+from webhook.decisions.claimed import claimed, restated
 from webhook.decisions.decision import Decision
 from webhook.decisions.verification import Sources, verify
 
@@ -244,8 +244,8 @@ def test_interfaces_do_not_count_as_devices_and_neuron_devices_do() -> None:
 
 def test_the_record_names_the_neuron_amount_only() -> None:
     manifest = pod(with_efa(container(neuron="4")))
-    record = records.decode(after(manifest, decide(manifest))["metadata"]["annotations"][RECORD])
-    assert record is not None
-    assert record.of("main") == {NEURON: "4"}
-    assert record.gets_interfaces("main")
-    assert not record.gets_interfaces("other")
+    asked = restated(pods.view(after(manifest, decide(manifest))))
+    assert asked is not None
+    assert asked.of("main") == {NEURON: "4"}
+    assert asked.gets_interfaces("main")
+    assert not asked.gets_interfaces("other")

@@ -217,7 +217,7 @@ def test_a_record_is_read_in_canonical_numbers() -> None:
         json.dumps({"containers": {"main": {NEURON: "4e0"}}, "initContainers": {"i": {CORE: "4.0"}}})
     )
     assert record is not None
-    assert (record.of("main"), record.of("i")) == ({NEURON: "4"}, {CORE: "4"})
+    assert (record.containers["main"], record.init_containers["i"]) == ({NEURON: "4"}, {CORE: "4"})
 
 
 def test_hints_longer_than_policies_make_them_say_nothing() -> None:
