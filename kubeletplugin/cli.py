@@ -10,12 +10,21 @@ from typing import Any, Final
 import click
 
 from kubeletplugin.settings import DriverSettings, declarations, load
-from runtime import logs
+from runtime import console, logs
 from runtime.imports import uncollected
 from runtime.settings import Declaration
 from runtime.startup import COULD_NOT_START, StartupError, not_installed
 
 _log = logging.getLogger(__name__)
+
+
+class _Guarded(click.Command):
+    """A command of which nothing that is printed controls a terminal."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Override of click's method."""
+        with console.guarded():
+            return super().main(*args, **options)
 
 
 def _option(setting: Declaration) -> click.Option:
@@ -35,7 +44,7 @@ def _main(**flags: Any) -> None:
         _log.info("starting", extra={"settings": settings.as_written()})
         asyncio.run(_run(settings))
     except StartupError as error:
-        click.echo(f"neuron-dra-kubelet-plugin: {error}", err=True)
+        console.say(f"neuron-dra-kubelet-plugin: {error}")
         sys.exit(COULD_NOT_START)
 
 
@@ -54,7 +63,7 @@ async def _run(settings: DriverSettings) -> None:
 
 
 main: Final = click.version_option(package_name="neuron-dra", prog_name="neuron-dra-kubelet-plugin")(
-    click.Command(
+    _Guarded(
         "neuron-dra-kubelet-plugin",
         callback=_main,
         context_settings={"help_option_names": ["-h", "--help"]},

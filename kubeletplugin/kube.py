@@ -22,6 +22,7 @@ from runtime import answers, paging
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError, TooLongError
 from runtime.api_transport import LONGEST_ANSWER, Connection, load_configuration
 from runtime.media_types import JSON
+from runtime.text import cited
 
 GROUP: Final = "resource.k8s.io"
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
@@ -297,7 +298,7 @@ def _kube_errors(failed: str) -> Iterator[None]:
         raise
     except StatusError as error:
         message = error.message or error.reason or "no reason given"
-        raise KubeError(f"The API server answered {error.code}: {message}", error.code, error.reason) from error
+        raise KubeError(f"The API server answered {error.code}: {cited(message)}", error.code, error.reason) from error
     except ApiServerError as error:
         raise KubeError(f"{failed}: {error}") from error
 

@@ -6,6 +6,7 @@
 import dataclasses
 import difflib
 import enum
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -20,6 +21,7 @@ LONGEST_MESSAGE: Final = 5 * 1024
 """Characters; as for a ValidatingAdmissionPolicy (admissionregistration/v1, `messageExpression`)."""
 LONGEST_FIX: Final = 1024
 
+_CODE: Final = re.compile(r"(?<![A-Za-z0-9])(NEU[0-9]{3})(?=: )")
 _LONGEST_WORD: Final = 128
 _SIMILARITY: Final = 0.7
 _MOST_CANDIDATES: Final = 64
@@ -195,6 +197,11 @@ def closest_word(word: str, known: Iterable[str]) -> str:
 def _common_start(one: str, other: str) -> int:
     """Length of the common prefix of two words."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def known_codes(text: str) -> list[str]:
+    """Codes of findings in a text that is not trusted: only those that exist, as findings are printed (`NEU105: `)."""
+    return list(dict.fromkeys(code for code in _CODE.findall(text) if code in CODES))
 
 
 CODES: Final = {

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import orjson
 
+from runtime.text import cited
+
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
@@ -65,7 +67,8 @@ class StatusError(ApiServerError):
         details: Mapping[str, Any] | None = None,
         retry_after: float = 0.0,
     ) -> None:
-        super().__init__(f"{message} (HTTP {code})" if message else f"HTTP {code}")
+        # The server passes on what admission webhooks of others answer.
+        super().__init__(f"HTTP {code}, {cited(message)}" if message else f"HTTP {code}")
         self.code = code
         self.reason = reason
         self.message = message

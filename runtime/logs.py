@@ -2,13 +2,13 @@
 
 import json
 import logging
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, TextIO
 
 import orjson
 
+from runtime import console
 from runtime.text import escaped, quoted
 
 Format = Literal["json", "text"]
@@ -62,30 +62,30 @@ class JSONFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """One line per record for terminals: time, level, event, then key=value."""
+    """One line per record for terminals: time, level, event, then key=value, and a traceback if there is one."""
 
     def __init__(self) -> None:
         super().__init__()
         self._timestamps = Timestamps()
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line, and its traceback below."""
-        line = line_of(self._timestamps.format(record.created), record.levelname, record.getMessage(), _extra(record))
-        if not record.exc_info:
-            return line
-        return "\n".join((line, *map(escaped, self.formatException(record.exc_info).split("\n"))))
+        """The record as one line: the text of an exception could contain a line that looks like another record."""
+        fields = _extra(record)
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return line_of(self._timestamps.format(record.created), record.levelname, record.getMessage(), fields)
 
 
 def resolve(form: Literal["auto", "json", "text"]) -> Format:
     """The format in force; `auto` is text if stderr is a terminal, else JSON."""
     if form == "auto":
-        return "text" if sys.stderr.isatty() else "json"
+        return "text" if console.logs_to_terminal() else "json"
     return form
 
 
 def configure(form: Format, level: str, stream: TextIO | None = None) -> None:
     """Send all loggers of the process to `stream` (None: stderr) in one format."""
-    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler = logging.StreamHandler(console.error_stream() if stream is None else stream)
     handler.setFormatter(JSONFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     # The webhook logs the same events as uvicorn below warning, with fields.

@@ -1,12 +1,19 @@
 """What a command's output stream can show: colour, characters, width. Text from a cluster never controls a terminal."""
 
+import re
+import secrets
 import shutil
 import textwrap
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from runtime import text as texts
+
 NARROWEST: Final = 60
 WIDEST: Final = 160
+
+_KEY: Final = secrets.token_hex(8)
+_MARK: Final = re.compile(rf"\x1b{_KEY}\[([0-9;]*)m")
 
 
 class Stream(Protocol):
@@ -23,6 +30,22 @@ def has_colour(stream: Stream, environment: Mapping[str, str]) -> bool:
 def width() -> int:
     """Columns of the terminal, between 60 and 160."""
     return min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST)
+
+
+def painted(text: str, *codes: int) -> str:
+    """The text with marks around it that `displayed` replaces by these SGR codes.
+
+    The marks contain a key of this process, so that text of a cluster cannot contain them.
+    """
+    return f"\x1b{_KEY}[{';'.join(map(str, codes))}m{text}\x1b{_KEY}[0m"
+
+
+def displayed(text: str) -> str:
+    r"""The text for a terminal: marks of `painted` as SGR codes; `\uXXXX` for all else that is not printable."""
+    parts = _MARK.split(text)
+    return "".join(
+        f"\x1b[{part}m" if place % 2 else texts.escaped_lines(part) for place, part in enumerate(parts) if part
+    )
 
 
 def printable(text: str, encoding: str) -> str:

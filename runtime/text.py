@@ -1,4 +1,4 @@
-"""Escapes untrusted text for one line of a log.
+"""Escapes and quotes untrusted text: for one line of a log, for a terminal, and inside a sentence of ours.
 
 Readers split lines differently: `str.splitlines` and some log shippers split at U+0085, U+2028 and U+2029, terminals
 interpret DEL and C1 controls, and bidirectional controls change the displayed order. None of these is printable
@@ -6,6 +6,14 @@ interpret DEL and C1 controls, and bidirectional controls change the displayed o
 """
 
 import json
+import re
+from typing import Final
+
+LONGEST_QUOTE: Final = 600
+"""Characters of a text of the cluster that a message quotes."""
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:/=+-]{0,252})?")
+"""Names, label values, versions, reasons, times: one word, in which a sentence cannot be hidden."""
 
 
 def escaped(text: str) -> str:
@@ -13,9 +21,39 @@ def escaped(text: str) -> str:
     return text if text.isprintable() else "".join(map(_escaped, text))
 
 
+def escaped_lines(text: str, keep: str = "") -> str:
+    """The text with the same escapes; line feeds and the characters `keep` stay."""
+    if keep:
+        return "".join(letter if letter == "\n" or letter in keep else escaped(letter) for letter in text)
+    return text if text.isprintable() else "\n".join(map(escaped, text.split("\n")))
+
+
 def quoted(text: str) -> str:
     """A JSON string of printable characters."""
     return escaped(json.dumps(text, ensure_ascii=False))
+
+
+def cited(text: object, most: int = LONGEST_QUOTE) -> str:
+    """A text of somebody else between quotes, on one line: the reader sees where it begins and ends.
+
+    The same quote or a backslash inside has a backslash before it. At most about `most` characters are shown.
+    """
+    whole = str(text)
+    cut = whole if len(whole) <= most else f"{whole[: most - 1]}…"
+    one_line = " ".join(cut.split("\n")).strip()
+    mark = '"' if "'" in one_line and '"' not in one_line else "'"
+    inner = one_line.replace("\\", "\\\\").replace(mark, f"\\{mark}")
+    return f"{mark}{escaped(inner)}{mark}"
+
+
+def named(text: object) -> str:
+    """A name of the cluster as it is, if it is one word; else quoted as `cited` does.
+
+    The API server checks names of objects, but not everything that is called a name: a `schedulerName`, the reason of
+    an Event and a name in a file can be sentences.
+    """
+    word = str(text)
+    return word if _PLAIN.fullmatch(word) else cited(word, 253)
 
 
 def _escaped(letter: str) -> str:

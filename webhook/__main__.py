@@ -1,21 +1,25 @@
 """`python -m webhook`, and the installed `neuron-dra` and `kubectl neuron`, which are the same."""
 
+from runtime import console
 from webhook.cli.completion import KUBECTL, NEURON_DRA, kubectl_completions
 from webhook.cli.main import main
 
 
 def neuron_dra() -> None:
     """The script `neuron-dra`."""
+    console.guard()
     main(prog_name=NEURON_DRA.name, complete_var=NEURON_DRA.variable)
 
 
 def kubectl() -> None:
     """The script `kubectl-neuron`, which kubectl runs for `kubectl neuron`."""
+    console.guard()
     main(prog_name=KUBECTL.name, complete_var=KUBECTL.variable)
 
 
 def kubectl_complete() -> None:
     """The script `kubectl_complete-neuron`, which kubectl runs to complete the arguments of `kubectl neuron`."""
+    console.guard()
     kubectl_completions(main)
 
 

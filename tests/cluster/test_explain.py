@@ -119,7 +119,7 @@ def test_a_pod_that_waits_for_connected_devices(api: Api, namespace: str, fleet:
     diagnosis = explain.pod("four")["diagnosis"]
     assert diagnosis["case"] == "not-connected"
     assert "devices are free, no 4 of them are connected" in diagnosis["text"]
-    assert "condition PodScheduled Unschedulable: 0/1 nodes are available" in diagnosis["evidence"]
+    assert "condition PodScheduled Unschedulable of the pod: '0/1 nodes are available" in diagnosis["evidence"]
 
 
 def test_a_missing_template_and_a_quota_in_the_words_of_the_controller(

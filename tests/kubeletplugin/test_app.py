@@ -365,7 +365,7 @@ def test_logs_are_lines_of_keys(tmp_path: Path) -> None:
     assert logs.TextFormatter().format(record) == (f"1970-01-01T00:00:01.500Z INFO    claim done uid=u path={tmp_path}")
     record.exc_info = (ValueError, ValueError("x"), None)
     assert "ValueError: x" in json.loads(logs.JSONFormatter().format(record))["traceback"]
-    assert logs.TextFormatter().format(record).endswith("ValueError: x")
+    assert logs.TextFormatter().format(record).endswith('traceback="ValueError: x"')
 
 
 @pytest.mark.parametrize("formatter", [logs.JSONFormatter(), logs.TextFormatter()], ids=["json", "text"])

@@ -303,14 +303,14 @@ def test_errors_carry_what_the_server_said(tmp_path: Path, code: int, reason: st
     with pytest.raises(KubeError) as caught:
         run(server, tmp_path, lambda api: NodeApi(api, NODE).node())
     error = caught.value
-    assert (str(error), error.status, error.reason) == (f"The API server answered {code}: because", code, reason)
+    assert (str(error), error.status, error.reason) == (f"The API server answered {code}: 'because'", code, reason)
     assert error.retryable is retryable
 
 
 def test_an_error_page_of_a_proxy_is_quoted(tmp_path: Path) -> None:
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = answering(lambda: web.Response(status=502, text="<h1>Bad Gateway</h1>\n"))
-    with pytest.raises(KubeError, match=r"^The API server answered 502: <h1>Bad Gateway</h1>$"):
+    with pytest.raises(KubeError, match=r"^The API server answered 502: '<h1>Bad Gateway</h1>'$"):
         run(server, tmp_path, lambda api: NodeApi(api, NODE).node())
 
 
@@ -331,7 +331,7 @@ def test_a_claim_of_a_version_that_is_gone_is_not_a_claim_that_is_gone(tmp_path:
     server = Server()
     path = f"{GROUP}/v1/namespaces/ns/resourceclaims/c"
     server.answers[path] = answering(lambda: web.Response(status=404, text="404 page not found"))
-    with pytest.raises(KubeError, match="answered 404: 404 page not found"):
+    with pytest.raises(KubeError, match="answered 404: '404 page not found'"):
         run(server, tmp_path, lambda api: api.claim("ns", "c"))
 
 
@@ -398,9 +398,9 @@ WATCH_ERRORS: dict[str, tuple[Handler, int, str]] = {
     "expired": (
         watching({"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}),
         410,
-        "The API server answered 410: too old",
+        "The API server answered 410: 'too old'",
     ),
-    "refused": (answering(lambda: status(403, "Forbidden", "no")), 403, "The API server answered 403: no"),
+    "refused": (answering(lambda: status(403, "Forbidden", "no")), 403, "The API server answered 403: 'no'"),
     "garbage": (watching(b"garbage\n"), 0, "The watch on ResourceSlices broke off: JSONDecodeError"),
     "odd": (watching({}), 0, "The watch on ResourceSlices broke off: KeyError('type')"),
     "broken": (watching(broken=True), 0, "The watch on ResourceSlices broke off: "),

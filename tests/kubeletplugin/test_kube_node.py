@@ -50,7 +50,7 @@ def test_the_node_is_listed_and_then_watched_alone(tmp_path: Path) -> None:
 
 def test_an_expired_watch_is_an_error(tmp_path: Path) -> None:
     expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
-    with pytest.raises(KubeError, match="The API server answered 410: too old resource version"):
+    with pytest.raises(KubeError, match="The API server answered 410: 'too old resource version"):
         run(following(("ERROR", expired)), tmp_path, followed)
 
 

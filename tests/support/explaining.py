@@ -97,4 +97,6 @@ def converted_pod(families: tuple[str, ...] = (), **spec: Any) -> tuple[Object, 
 
 def event(reason: str, message: str, *, seen: str = "2026-11-22T09:00:00Z", kind: str = "Warning") -> Object:
     """An Event of the pod."""
-    return {"reason": reason, "message": message, "lastTimestamp": seen, "type": kind, "metadata": {"name": "e"}}
+    metadata = {"name": "train.18a3f"}
+    told = {"reason": reason, "message": message, "lastTimestamp": seen, "type": kind}
+    return {**told, "metadata": metadata, "reportingComponent": "kubelet"}

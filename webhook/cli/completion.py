@@ -7,6 +7,8 @@ from typing import Final
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
+from webhook.cli.streams import write_exact
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Program:
@@ -52,7 +54,7 @@ def completion(context: click.Context, /, shell: str) -> None:
     found = get_completion_class(shell)
     if found is None:  # the shells above are click's own
         raise click.UsageError(f"There is no completion for {shell}.")
-    click.echo(found(root.command, {}, program.script, program.variable).source())
+    write_exact([found(root.command, {}, program.script, program.variable).source(), "\n"])
 
 
 def kubectl_completions(command: click.Command) -> None:
@@ -65,4 +67,4 @@ def kubectl_completions(command: click.Command) -> None:
     kinds = {item.type for item in found}
     lines = [f"{item.value}\t{item.help}" if item.help else str(item.value) for item in found if item.type == "plain"]
     directive = _FOLDERS if kinds == {"dir"} else _DEFAULT if kinds & {"file", "dir"} else _NO_FILES
-    click.echo("\n".join([*lines, f":{directive}"]))
+    write_exact(f"{line}\n" for line in (*lines, f":{directive}"))

@@ -21,7 +21,7 @@ from webhook.cli.inputs import (
     need_files,
     setting_options,
 )
-from webhook.cli.streams import Counter, write
+from webhook.cli.streams import Counter, write_all, write_exact
 from webhook.decisions.modes import Mode
 
 if TYPE_CHECKING:
@@ -116,21 +116,21 @@ def convert(
     code = functools.partial(_exit_code, inputs, converter, strict=strict)
     match output:
         case "json":
-            write(convert_output.as_json(changes))
+            write_all(convert_output.as_json(changes))
         case "diff":
             cwd = str(Path.cwd())
             directory = convert_output.diff_directory([source.name for source in inputs.sources], cwd)
             path_of = functools.partial(convert_output.diff_path, here=cwd, directory=directory)
-            write(convert_output.as_diff(changes, path_of, counter.say))
+            write_exact(convert_output.as_diff(changes, path_of, counter.say))
             if directory != os.path.realpath(cwd):
                 counter.say(f"The paths in the diff are relative to {directory}: apply it there.")
         case _ if post_renderer:
             # Helm would install what was printed before a refusal.
             pieces = list(convert_output.as_yaml(changes, counter.say))
             if code() == 0:
-                write(pieces)
+                write_exact(pieces)
         case _:
-            write(convert_output.as_yaml(changes, counter.say))
+            write_exact(convert_output.as_yaml(changes, counter.say))
     counter.clear()
     if strict and converter.left:
         counter.say(f"{counted(converter.left, 'object')} left unchanged with Neuron limits (--strict).")

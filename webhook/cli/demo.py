@@ -17,8 +17,10 @@ from urllib.parse import urlsplit
 import click
 import jsonpatch
 
+from runtime import console
 from runtime.startup import StartupError
 from runtime.yaml_nodes import YamlError, compose
+from webhook.cli.streams import write
 from webhook.cli.webhook import ServerCommand, run, with_settings
 from webhook.edge import server
 from webhook.offline.yaml_layout import Layout
@@ -59,14 +61,12 @@ async def _demonstrate(chosen: settings.WebhookSettings, pod_file: Path, pod: di
             review_file = chosen.tls_dir.parent / "review.json"
             try:
                 families = ", ".join(chosen.families) or "none"
-                click.echo(
-                    f"There is no cluster. The webhook assumes nodes of these families (--families): {families}.\n"
-                )
+                _say(f"There is no cluster. The webhook assumes nodes of these families (--families): {families}.\n")
                 await asyncio.to_thread(_show, service, pod_file, pod, review_file)
                 if pod_file == EXAMPLE:
                     await asyncio.to_thread(_show_refusal, service)
                 if once:
-                    click.echo("The example is over, and the webhook stops. `make run` keeps it serving.")
+                    _say("The example is over, and the webhook stops. `make run` keeps it serving.")
                 else:
                     _show_commands(service, review_file)
                 shown = True
@@ -86,7 +86,7 @@ def _show(service: app.Service, pod_file: Path, pod: dict[str, Any], review_file
     if not response["allowed"]:
         _print("The webhook refuses it", _yaml(response["status"]))
     for warning in response.get("warnings", ()):
-        click.echo(f"Warning: {warning}")
+        _say(f"Warning: {warning}")
     if "patch" in response:
         patch = json.loads(base64.b64decode(response["patch"]))
         _print("What the webhook changes (JSON patch)", _yaml(patch))
@@ -104,11 +104,11 @@ def _show_refusal(service: app.Service) -> None:
 
 def _show_commands(service: app.Service, review_file: Path) -> None:
     ca = service.ca
-    click.echo(f"The webhook serves {service.url}; Ctrl-C stops it. Try:\n")
-    click.echo(f"  curl --cacert {ca} '{service.url}/readyz?verbose'")
-    click.echo(f"  curl --cacert {ca} -H 'Content-Type: application/json' --data @{review_file} {service.url}/mutate")
+    _say(f"The webhook serves {service.url}; Ctrl-C stops it. Try:\n")
+    _say(f"  curl --cacert {ca} '{service.url}/readyz?verbose'")
+    _say(f"  curl --cacert {ca} -H 'Content-Type: application/json' --data @{review_file} {service.url}/mutate")
     if service.metrics_url:
-        click.echo(f"  curl {service.metrics_url}")
+        _say(f"  curl {service.metrics_url}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -185,8 +185,13 @@ def _yaml(value: Any) -> str:
 
 
 def _print(title: str, text: str) -> None:
-    click.echo(f"# {title}\n\n{text}")
+    _say(f"# {title}\n\n{text}")
+
+
+def _say(line: str) -> None:
+    write(f"{line}\n")
 
 
 if __name__ == "__main__":
+    console.guard()
     main()

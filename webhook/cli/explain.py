@@ -4,17 +4,16 @@ import asyncio
 import dataclasses
 import datetime as dt
 import os
-import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from runtime import terminal
+from runtime import console
 from webhook.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
 from webhook.cli.inputs import REFUSED, UNREADABLE, file_policies, load_settings, setting_options
-from webhook.cli.streams import need_stdout, write
+from webhook.cli.streams import say, write
 
 if TYPE_CHECKING:
     from webhook.decisions.conversion_context import ConversionOptions
@@ -90,20 +89,18 @@ def explain(
     here = cluster.namespace(namespace) if names or cluster.is_chosen else namespace or DEFAULT_NAMESPACE
     inputs = read_sources(filenames, here)
     for fault in inputs.faults:
-        _say(str(fault))
+        say(str(fault))
     run = _Run(chosen.conversion(), given, policies, inputs.sources)
     live = bool(names) or cluster.is_chosen
     found = asyncio.run(run.live(cluster, here, names)) if live else run.offline(here)
     if filenames and not names and not found:
-        _say("Nothing to explain: the files contain no pod, and no workload with pods.")
+        say("Nothing to explain: the files contain no pod, and no workload with pods.")
     if output == "json":
         text = render.as_json(found)
     else:
-        colour = terminal.has_colour(sys.stdout, os.environ)
-        stdout = need_stdout()
-        width = terminal.width() if stdout.isatty() else None
-        text = render.as_text(found, render.Style(stdout.encoding or "ascii", colour, width))
-    write([text])
+        style = render.Style(console.encoding(), console.has_colour(os.environ), console.width())
+        text = render.as_text(found, style)
+    write(text)
     context.exit(UNREADABLE if inputs.faults or run.missing else REFUSED if any(each.blocked for each in found) else 0)
 
 
@@ -123,10 +120,6 @@ def _names(arguments: Sequence[str]) -> list[str]:
             raise click.UsageError(f"{word} has no name of a pod.")
         found.append(name)
     return found
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)
 
 
 class _Run:
@@ -170,7 +163,7 @@ class _Run:
         found = list(explainer.files())
         for name, pod in zip(names, pods, strict=True):
             if pod.pod is None:
-                _say(f"Pod {namespace}/{name} does not exist. -n names another namespace.")
+                say(f"Pod {namespace}/{name} does not exist. -n names another namespace.")
                 self.missing = True
             else:
                 found.append(explainer.pod(pod))
@@ -200,6 +193,6 @@ def _loaded(live: "Live", device_class: str) -> "FilePolicies | None":
     try:
         found = load(live.policy_files, run_tests=False)
     except PolicyError as error:
-        _say(f"The policies of the webhook cannot be read, and are left out: {error}")
+        say(f"The policies of the webhook cannot be read, and are left out: {error}")
         return None
     return FilePolicies(found, dt.datetime.now(dt.UTC), time.monotonic, device_class)

@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
+from runtime import console
 from runtime.settings import Declaration, SettingsError
 from webhook.server import settings
 
@@ -97,9 +98,9 @@ class PoliciesError(click.ClickException):
 
     exit_code = UNREADABLE
 
-    def show(self, file: IO[Any] | None = None) -> None:
+    def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 - click's signature
         """Print one `file:line: message` per problem, as `policy check` does, so that editors can jump to it."""
-        click.echo(self.format_message(), file=file, err=file is None)
+        console.say(self.format_message())
 
 
 def file_policies(chosen: settings.WebhookSettings) -> "FilePolicies | None":

@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
+from runtime import console
 from runtime.imports import uncollected
 from runtime.startup import COULD_NOT_START, not_installed
 from webhook.cli.streams import INTERRUPTED, OutputError, failing_in_one_line, need_stdout
@@ -70,13 +71,14 @@ class LazyGroup(click.Group):
             raise NotInstalledError(not_installed(error, _EXTRA)) from error
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """The same for what click itself prints, such as the help."""
-        try:
-            with failing_in_one_line():
-                return super().main(*args, **options)
-        except OutputError as error:
-            error.show()
-            sys.exit(error.exit_code)
+        """The same for what click itself prints, such as the help; and nothing that is printed controls a terminal."""
+        with console.guarded():
+            try:
+                with failing_in_one_line():
+                    return super().main(*args, **options)
+            except OutputError as error:
+                error.show()
+                sys.exit(error.exit_code)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from the table above: click would import all of them for their help."""

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from runtime import terminal
+from runtime import console
 from webhook.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
 from webhook.cli.inputs import file_policies, load_settings, setting_options
+from webhook.cli.streams import say, write
 
 if TYPE_CHECKING:
     from neuron.instances import Catalogue
@@ -95,8 +96,7 @@ def map(  # noqa: A001 - the command's name
         return
     files = options["filenames"]
     seen = _from_files(files) if files else asyncio.run(_read(cluster))
-    # Bytes: only text depends on the encoding of the terminal.
-    click.echo(_FORMATS[output](draw(seen), seen), nl=False)
+    write(_FORMATS[output](draw(seen), seen))
     from webhook.cluster.listing import Unseen
 
     context.exit(UNSEEN if isinstance(seen.slices, Unseen) else 0)
@@ -167,29 +167,28 @@ async def _read(cluster: ClusterChoice) -> "Snapshot":
 def _text(found: "DeviceMap", _: "Snapshot", **options: bool) -> str:
     from webhook.maps.text import Paper, as_text
 
-    encoding = sys.stdout.encoding or "ascii"
-    return as_text(found, Paper(encoding, terminal.has_colour(sys.stdout, os.environ)), **options)
+    return as_text(found, Paper(console.encoding(), console.has_colour(os.environ)), **options)
 
 
-def _json(found: "DeviceMap", seen: "Snapshot") -> bytes:
+def _json(found: "DeviceMap", seen: "Snapshot") -> str:
     from webhook.maps.document import as_json
 
-    return as_json(found, seen).encode()
+    return as_json(found, seen)
 
 
-def _svg(found: "DeviceMap", _: "Snapshot") -> bytes:
+def _svg(found: "DeviceMap", _: "Snapshot") -> str:
     from webhook.maps.svg import as_svg
 
-    return as_svg(found.nodes).encode()
+    return as_svg(found.nodes)
 
 
-def _html(found: "DeviceMap", seen: "Snapshot") -> bytes:
+def _html(found: "DeviceMap", seen: "Snapshot") -> str:
     from webhook.maps.page import as_page
 
-    return as_page(found, seen).encode()
+    return as_page(found, seen)
 
 
-_FORMATS: Final[dict[str, Callable[["DeviceMap", "Snapshot"], str | bytes]]] = {
+_FORMATS: Final[dict[str, Callable[["DeviceMap", "Snapshot"], str]]] = {
     "text": _text,
     "wide": lambda found, seen: _text(found, seen, wide=True),
     "drawing": lambda found, seen: _text(found, seen, draw=True),
@@ -206,7 +205,7 @@ def _serve(cluster: ClusterChoice, options: dict[str, Any], draw: "Draw") -> Non
 
     served = Served(options["host"], options["port"], options["interval"], draw)
     try:
-        asyncio.run(run(lambda: connected(cluster), served, lambda text: click.echo(text, err=True)))
+        asyncio.run(run(lambda: connected(cluster), served, say))
     except StartupError as error:
         raise CannotLookError(str(error)) from error
     except ApiServerError as error:

@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 import click
 
 from webhook.cli.inputs import counted
+from webhook.cli.streams import say, write
 
 if TYPE_CHECKING:
     from policies.files.cases import CaseResult
@@ -46,12 +47,12 @@ def check(context: click.Context, folder: Path) -> None:
         "for scheduling hints": len(found.hints),
     }
     counts = ", ".join(f"{count} {words}" for words, count in kinds.items() if count) or "none, only catalogues"
-    click.echo(f"{counted(found.files, 'file')}: policies: {counts}. No problems.")
+    write(f"{counted(found.files, 'file')}: policies: {counts}. No problems.\n")
     for note in (*found.notes, *notes(found.validating)):
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}")
     _, left_out = followed(found.validating)
     if left_out:
-        click.echo(f"note: with validation.followPolicies: {left_out}.", err=True)
+        say(f"note: with validation.followPolicies: {left_out}.")
 
 
 @policy.command()
@@ -88,14 +89,12 @@ def rules(context: click.Context, folder: Path, output: str) -> None:
     if output == "values":
         expressions = list(dict.fromkeys(each.expression for each in conditions))
         values = {"validation": {"extraRules": needed, "podConditions": expressions}}
-        click.echo(yaml.safe_dump(values, sort_keys=False, width=100), nl=False)
+        write(yaml.safe_dump(values, sort_keys=False, width=100))
         return
-    click.echo(yaml.safe_dump(needed, sort_keys=False) if needed else "[]\n", nl=False)
+    write(yaml.safe_dump(needed, sort_keys=False) if needed else "[]\n")
     if conditions:
         names = ", ".join(f"'{each.policy}'" for each in conditions)
-        click.echo(
-            f"note: policies that need pods without claims, which are not sent: {names}. Use -o values.", err=True
-        )
+        say(f"note: policies that need pods without claims, which are not sent: {names}. Use -o values.")
 
 
 @policy.command()
@@ -111,15 +110,15 @@ def test(context: click.Context, folder: Path, junit: Path | None) -> None:
 
     found = _load(context, folder, UNREADABLE)
     results = [result for rule in found.rules for result in run_cases(rule, time.monotonic)]
-    click.echo(table(results), nl=False)
+    write(table(results))
     untested = [rule.name for rule in found.rules if not _cases(results, rule.name)]
     if untested:
-        click.echo(f"Policies without a case: {', '.join(untested)}.", err=True)
+        say(f"Policies without a case: {', '.join(untested)}.")
     if junit is not None:
         try:
             junit.write_bytes(junit_xml(results))
         except OSError as error:
-            click.echo(f"{junit}: cannot be written: {error.strerror}.", err=True)
+            say(f"{junit}: cannot be written: {error.strerror}.")
             context.exit(UNREADABLE)
     context.exit(FAULTY if any(result.failure for result in results) else 0)
 
@@ -165,7 +164,7 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
     cluster = ManifestCluster()
     inputs = read_sources([filename], namespace, cluster.take)
     for fault in inputs.faults:
-        click.echo(str(fault), err=True)
+        say(str(fault))
     policies = FilePolicies(found, now, time.monotonic)
     denied = False
     objects = (document for source in inputs.sources for document in source.documents)
@@ -177,9 +176,9 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
                 else f"in {subject.namespace}"
             )
             pods = f"Pods of {path_text(path)} in " if path else ""
-            click.echo(f"{pods}{manifest.kind or 'object without kind'} {manifest.name or '(no name)'} {place}:")
+            write(f"{pods}{manifest.kind or 'object without kind'} {manifest.name or '(no name)'} {place}:\n")
             for line in explained(found, subject, now, time.monotonic):
-                click.echo(f"  {line}")
+                write(f"  {line}\n")
             verdicts = evaluate(found.validating, subject, now, time.monotonic)
             denied = denied or any(verdict.outcome is PolicyOutcome.DENY for verdict in verdicts)
     context.exit(UNREADABLE if inputs.faults else FAULTY if denied else 0)
@@ -201,16 +200,16 @@ def export(context: click.Context, folder: Path, target: str) -> None:  # noqa: 
     code = 0
     policies = _load(context, folder, UNREADABLE)
     for name in [rule.name for rule in policies.conversions] + [rule.name for rule in policies.hints]:
-        click.echo(f"{name}: not exported: the API server does not convert pods.", err=True)
+        say(f"{name}: not exported: the API server does not convert pods.")
         code = FAULTY
     for rule in policies.validating:
         try:
             objects = to_vap(rule)
         except NotExportableError as error:
-            click.echo(f"{rule.name}: not exported: {error}.", err=True)
+            say(f"{rule.name}: not exported: {error}.")
             code = FAULTY
         else:
-            click.echo(yaml.safe_dump_all(objects, sort_keys=False, explicit_start=True), nl=False)
+            write(yaml.safe_dump_all(objects, sort_keys=False, explicit_start=True))
     context.exit(code)
 
 
@@ -223,16 +222,16 @@ def _load(context: click.Context, folder: Path, code: int) -> "PolicySet":
     try:
         files = read_file(folder) if folder.is_file() else read_folder(folder)
     except PolicyError as error:
-        click.echo(str(error), err=True)
+        say(str(error))
         context.exit(UNREADABLE)
     if not files:
-        click.echo(f"{folder}: no policy file (*.yaml, *.yml, *.json) is in it.", err=True)
+        say(f"{folder}: no policy file (*.yaml, *.yml, *.json) is in it.")
         context.exit(UNREADABLE)
     try:
         return load(files, run_tests=False)
     except PolicyError as error:
-        click.echo(str(error), err=True)
-        click.echo(f"{counted(len(error.problems), 'problem')} in {counted(len(files), 'file')}.", err=True)
+        say(str(error))
+        say(f"{counted(len(error.problems), 'problem')} in {counted(len(files), 'file')}.")
         context.exit(code)
 
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from runtime.text import named
 from webhook.cli.clusters import ClusterChoice, cluster_options, connected, namespace_option
+from webhook.cli.streams import write
 
 if TYPE_CHECKING:
     from webhook.cluster.probe import ProbeResult
@@ -40,7 +42,7 @@ def probe(cluster: ClusterChoice, namespace: str | None, timeout: float) -> None
     result = asyncio.run(_probe(cluster, cluster.namespace(namespace), timeout))
     if not result.converted:
         raise NotConvertedError(result.message)
-    click.echo(f"converted: the pod would use ResourceClaimTemplate {result.message}")
+    write(f"converted: the pod would use ResourceClaimTemplate {named(result.message)}\n")
 
 
 async def _probe(

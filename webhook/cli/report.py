@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import datetime as dt
-import sys
 from collections import Counter as Counts
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from runtime import terminal
+from runtime import console
 from webhook.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
 from webhook.cli.inputs import REFUSED, UNREADABLE, file_policies, load_settings, setting_options
 from webhook.cli.streams import Counter, write
@@ -103,7 +102,7 @@ def report(
         records = webhook_namespace if webhook_records else ""
         source = _Cluster(cluster, namespace or "", records, writes=write_policy_reports)
         made, complete = asyncio.run(source.report(options, policies))
-    write([_rendered(made, output, line_of)])
+    write(_rendered(made, output, line_of))
     blocked = not write_policy_reports and (made.blocked or made.denied)
     context.exit(UNREADABLE if not complete else REFUSED if blocked else 0)
 
@@ -238,5 +237,4 @@ def _rendered(made: "Report", output: str, line_of: LineOf) -> str:
             return as_sarif(made, line_of)
     from webhook.report.render_text import as_text
 
-    columns = terminal.width() if sys.stdout.isatty() else None
-    return as_text(made, encoding=sys.stdout.encoding or "utf-8", width=columns)
+    return as_text(made, encoding=console.encoding("utf-8"), width=console.width())

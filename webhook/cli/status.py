@@ -3,13 +3,13 @@
 import asyncio
 import datetime as dt
 import os
-import sys
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from runtime import terminal
+from runtime import console
 from webhook.cli.clusters import CANNOT_LOOK, CannotLookError, ClusterChoice, cluster_options, connected, namespace_name
+from webhook.cli.streams import write
 
 if TYPE_CHECKING:
     from webhook.status.snapshot import Snapshot
@@ -56,11 +56,11 @@ def status(context: click.Context, /, cluster: ClusterChoice, namespace: str, ou
         text = render.as_text(
             f"neuron-dra in namespace {namespace} of {snapshot.address}",
             lines,
-            encoding=sys.stdout.encoding or "ascii",
-            colour=terminal.has_colour(sys.stdout, os.environ),
-            width=terminal.width() if sys.stdout.isatty() else None,
+            encoding=console.encoding(),
+            colour=console.has_colour(os.environ),
+            width=console.width(),
         )
-    click.echo(text, nl=False)
+    write(text)
     if overall(lines) is Verdict.WRONG:
         context.exit(WRONG)
     context.exit(CANNOT_LOOK if blind(lines, API_SERVER) else 0)

@@ -2,13 +2,13 @@
 
 import contextlib
 import errno
-import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, TextIO
+from typing import Final
 
 import click
+
+from runtime import console
 
 UNWRITABLE: Final = 2
 INTERRUPTED: Final = 130
@@ -26,30 +26,46 @@ class OutputError(click.ClickException):
     exit_code = UNWRITABLE
 
 
-def need_stdout() -> TextIO:
-    """Standard output.
+def need_stdout() -> None:
+    """Check that there is a standard output.
 
     Raises:
         OutputError: the process was started with standard output closed.
     """
-    # None then; its type does not say so.
-    stdout: TextIO | None = sys.stdout
-    if stdout is None:
+    if not console.is_open():
         raise OutputError("Standard output is closed.")
-    return stdout
 
 
-def write(pieces: Iterable[str]) -> None:
-    """Write to standard output as UTF-8, so that line ends of inputs are kept on every platform.
+def write(*pieces: str) -> None:
+    """Write text, JSON or a page to standard output, escaped (`console.write`).
 
     Raises:
         OutputError: it is closed or full. A reader that closed its end, such as `head`, is no error.
     """
-    stdout = need_stdout()
+    write_all(pieces)
+
+
+def write_all(pieces: Iterable[str]) -> None:
+    """The same for pieces that are made while they are written."""
+    need_stdout()
     with failing_in_one_line():
-        for piece in pieces:
-            stdout.buffer.write(piece.encode())
-        stdout.buffer.flush()
+        console.write(pieces)
+
+
+def write_exact(pieces: Iterable[str]) -> None:
+    """Write manifests or scripts to standard output; line ends of inputs are kept on every platform.
+
+    Raises:
+        OutputError: as `write`.
+    """
+    need_stdout()
+    with failing_in_one_line():
+        console.write_exact(pieces)
+
+
+def say(line: str) -> None:
+    """Write a line to standard error."""
+    console.say(line)
 
 
 @contextlib.contextmanager
@@ -60,15 +76,9 @@ def failing_in_one_line() -> Iterator[None]:
     except OSError as error:
         if error.filename is not None or error.errno not in _UNWRITABLE:
             raise
-        silence()
+        console.silence()
         if error.errno != errno.EPIPE:
             raise OutputError(f"Cannot write to standard output: {error.strerror}.") from error
-
-
-def silence() -> None:
-    """Discard what is buffered: the interpreter flushes standard output at exit, and must not fail again."""
-    with contextlib.suppress(OSError, AttributeError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Counter:
@@ -76,13 +86,11 @@ class Counter:
 
     def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         """Count `what`, such as `documents`."""
-        stderr: TextIO | None = sys.stderr
         self._what = what
         self._clock = clock
-        self._shown = stderr is not None and stderr.isatty()
+        self._line = console.Status()
         self._count = 0
         self._next = clock() + 5 * _INTERVAL
-        self._drawn = False
         self._phase = "read"
 
     def phase(self, done: str) -> None:
@@ -92,20 +100,16 @@ class Counter:
     def step(self) -> None:
         """Count one."""
         self._count += 1
-        if not self._shown or self._count % _STEPS or self._clock() < self._next:
+        if not self._line.shown or self._count % _STEPS or self._clock() < self._next:
             return
         self._next = self._clock() + _INTERVAL
-        self._drawn = True
-        click.echo(f"\r\x1b[K{self._count:,} {self._what} {self._phase}", err=True, nl=False)
+        self._line.draw(f"{self._count:,} {self._what} {self._phase}")
 
     def say(self, line: str) -> None:
         """Print a line on standard error in place of the counter."""
-        with contextlib.suppress(BrokenPipeError):
-            click.echo(f"\r\x1b[K{line}" if self._drawn else line, err=True)
-        self._drawn = False
+        self._line.clear()
+        say(line)
 
     def clear(self) -> None:
         """Remove the counter."""
-        if self._drawn:
-            click.echo("\r\x1b[K", err=True, nl=False)
-            self._drawn = False
+        self._line.clear()

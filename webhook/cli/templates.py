@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from webhook.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_name
+from webhook.cli.streams import say, write
 
 if TYPE_CHECKING:
     from webhook.prune.pruner import Pruner, PruneReport
@@ -97,7 +98,7 @@ def list_(scope: Scope, output: str) -> None:
             return render.list_json(generated, pods)
         return render.list_text(generated, pods, dt.datetime.now(dt.UTC))
 
-    click.echo(asyncio.run(look()), nl=False)
+    write(asyncio.run(look()))
 
 
 @templates.command()
@@ -139,9 +140,9 @@ def prune(
     from webhook.prune import render
 
     json = output == "json"
-    click.echo(render.report_json(report) if json else render.report_text(report, dt.datetime.now(dt.UTC)), nl=False)
+    write(render.report_json(report) if json else render.report_text(report, dt.datetime.now(dt.UTC)))
     if report.problem:
-        click.echo(report.problem, err=True)
+        say(report.problem)
     context.exit(FAILED if report.failed else 0)
 
 
@@ -151,6 +152,6 @@ async def _pruner(scope: Scope) -> AsyncIterator["Pruner"]:
 
     async with connected(scope.cluster) as server:
         try:
-            yield Pruner(server, scope.namespace, say=lambda line: click.echo(line, err=True))
+            yield Pruner(server, scope.namespace, say=say)
         except CannotPruneError as error:
             raise CannotLookError(str(error)) from error

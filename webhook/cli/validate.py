@@ -21,7 +21,7 @@ from webhook.cli.inputs import (
     need_files,
     setting_options,
 )
-from webhook.cli.streams import Counter, write
+from webhook.cli.streams import Counter, write, write_all
 from webhook.decisions.modes import Mode
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ def validate(
     validator.tally.files = len(inputs.sources)
     with _located(inputs, validator, cluster, counter) as located:
         if output == "text":
-            write(as_text(each) for each in located if notes or each.finding.severity is not Severity.NOTE)
+            write_all(as_text(each) for each in located if notes or each.finding.severity is not Severity.NOTE)
         else:
-            write([FORMATS[output](list(located), inputs.faults, validator.tally)])
+            write(FORMATS[output](list(located), inputs.faults, validator.tally))
     counter.clear()
     tally = validator.tally
     if output == "text":

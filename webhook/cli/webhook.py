@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import os
-import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import click
 
+from runtime import console
 from runtime.imports import uncollected
 from runtime.startup import COULD_NOT_START, StartupError
 from webhook.reviews import lane
@@ -72,8 +72,7 @@ def run(main: Coroutine[Any, Any, None], chosen: settings.WebhookSettings) -> No
         # error: the interpreter ends the thread by unwinding its stack, which C++ code does not allow. All reviews are
         # answered and nothing is left to finalise, so the process exits here.
         logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        console.flush()
         os._exit(0)
 
 

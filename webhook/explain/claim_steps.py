@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from neuron import names, templates
-from neuron.findings import short
+from neuron.findings import CODES
+from runtime.text import named
 from webhook.decisions.decision import Outcome
-from webhook.explain.explanation import Diagnosis, State
-from webhook.explain.facts import LONGEST, Facts, condition, evidence_of, message_of
+from webhook.explain.explanation import Diagnosis, Quote, State
+from webhook.explain.facts import Facts, condition, condition_quote, evidence_of, message_of
 from webhook.explain.legacy_placement import requested
 from webhook.explain.schedule_steps import SICK_FIX, gated
 from webhook.inspection import pools
@@ -22,14 +23,17 @@ def ended(facts: Facts) -> Diagnosis | None:
     evicted = condition(facts, "DisruptionTarget")
     if evicted.get("status") == "True" and "Taint" in str(evicted.get("reason")):
         text = "It is evicted, because a device or node that it uses got a taint."
-        return Diagnosis("evicted", State.STUCK, text, SICK_FIX, short(str(evicted.get("message") or ""), LONGEST))
+        return Diagnosis("evicted", State.STUCK, text, SICK_FIX, condition_quote(evicted))
     if metadata.get("deletionTimestamp"):
-        text = f"It is being deleted since {metadata['deletionTimestamp']}; its devices become free when it has ended."
+        since = named(metadata["deletionTimestamp"])
+        text = f"It is being deleted since {since}; its devices become free when it has ended."
         return Diagnosis("terminating", State.WAITS, text)
     if phase in ("Succeeded", "Failed"):
-        reason = " ".join(filter(None, (str(facts.status.get("reason") or ""), str(facts.status.get("message") or ""))))
+        reason, message = str(facts.status.get("reason") or ""), str(facts.status.get("message") or "")
         state = State.WELL if phase == "Succeeded" else State.STUCK
-        return Diagnosis("ended", state, f"It has ended: {phase}{f': {short(reason, LONGEST)}' if reason else ''}.")
+        quote = Quote("status.message of the pod", message) if message else None
+        text = f"It has ended: {phase}{f': {named(reason)}' if reason else ''}."
+        return Diagnosis("ended", state, text, evidence=quote)
     return None
 
 
@@ -41,7 +45,7 @@ def not_converted(facts: Facts) -> Diagnosis | None:
     offering = [node for node in facts.all_nodes if _offers(node, wanted)]
     text = " and ".join(f"{resource}: {amount}" for resource, amount in wanted.items())
     scheduled = condition(facts, "PodScheduled")
-    evidence = short(str(scheduled.get("message") or ""), LONGEST)
+    evidence = condition_quote(scheduled)
     if offering:
         waits = f"It was not converted, and waits for {text} of a device plugin, which is on {_counted(len(offering))}."
         fix = "Wait until pods there end, or convert it: " + _conversion_fix(facts)
@@ -66,7 +70,8 @@ def _why_not_converted(facts: Facts) -> str:
     if outlook.decision.reason.startswith("mode-off"):
         return f"Mode off ({outlook.decided_by}) switches conversion off."
     if outlook.decision.errors:
-        return f"Conversion would refuse it now: {outlook.decision.errors[0]}"
+        code = outlook.decision.errors[0].code
+        return f"Conversion would refuse it now: {code}, {CODES[code]}."
     return f"Its mode is {outlook.mode} now: the pod is older than that, or the webhook was not called."
 
 
@@ -94,36 +99,37 @@ def no_claim(facts: Facts) -> Diagnosis | None:
     gates = [str(each.get("name")) for each in facts.spec.get("schedulingGates") or ()]
     if gates:
         return gated(gates)
+    claim = named(missing[0])
     event = facts.event(_NOT_CREATED)
     message = message_of(event) if event else ""
     absent = [name for name, exists in facts.templates.items() if exists is False]
     if absent:
         return _template_missing(facts, absent[0], event)
-    named = {each.get("name"): each.get("resourceClaimName") for each in facts.spec.get("resourceClaims") or ()}
-    direct = next((str(named[name]) for name in missing if named.get(name)), "")
+    direct_names = {each.get("name"): each.get("resourceClaimName") for each in facts.spec.get("resourceClaims") or ()}
+    direct = next((str(direct_names[name]) for name in missing if direct_names.get(name)), "")
     if direct:
-        text = f"ResourceClaim {direct}, which it names, does not exist in namespace {facts.namespace}."
-        return Diagnosis("claim-missing", State.STUCK, text, f"Create ResourceClaim {direct}.", evidence_of(event))
+        text = f"ResourceClaim {named(direct)}, which it names, does not exist in namespace {facts.namespace}."
+        fix = f"Create ResourceClaim {named(direct)}."
+        return Diagnosis("claim-missing", State.STUCK, text, fix, evidence_of(event))
     if "exceeded quota" in message or "forbidden" in message:
-        text = f"Its claim {missing[0]} cannot be created: {_quota(message)}."
-        fix = "Free devices in the namespace, or ask the cluster's admins for a larger quota. It is retried by itself."
+        text = f"Its claim {claim} is not created: an Event reports that a quota or another check refuses it."
+        fix = (
+            "Compare `kubectl describe resourcequota` of the namespace with what the pod requests; free devices, or ask"
+            " the cluster's admins for a larger quota. It is retried by itself."
+        )
         return Diagnosis("quota", State.STUCK, text, fix, evidence_of(event))
     if event is not None:
-        text = f"Its claim {missing[0]} cannot be created: {message}"
-        fix = "Correct the template, and recreate the pod."
+        text = f"Its claim {claim} is not created, as an Event reports."
+        fix = "Check the template with `neuron-dra validate`, correct it, and recreate the pod."
         return Diagnosis("claim-not-created", State.STUCK, text, fix, evidence_of(event))
-    text = f"Its claim {missing[0]} is not created yet; kube-controller-manager creates it within seconds."
+    text = f"Its claim {claim} is not created yet; kube-controller-manager creates it within seconds."
     fix = "If this lasts, check that kube-controller-manager runs with its controller resourceclaim-controller."
     return Diagnosis("claim-pending", State.WAITS, text, fix)
 
 
-def _quota(message: str) -> str:
-    _, found, what = message.partition("exceeded quota: ")
-    return f"quota {what}" if found else message
-
-
 def _template_missing(facts: Facts, template: str, event: Object | None) -> Diagnosis:
-    text = f"ResourceClaimTemplate {template} does not exist in namespace {facts.namespace}: its claim is not created."
+    where = f"ResourceClaimTemplate {named(template)} does not exist in namespace {facts.namespace}"
+    text = f"{where}: its claim is not created."
     converted = names.LABEL_CONVERTED in (facts.pod["metadata"].get("labels") or {})
     if converted and templates.is_generated(template):
         fix = "Recreate the pod: the webhook makes the template again."

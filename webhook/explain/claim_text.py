@@ -7,6 +7,7 @@ import orjson
 
 from neuron.claim_specs import ALL
 from neuron.names import DRIVER
+from runtime.text import named
 
 Object = Mapping[str, Any]
 
@@ -18,24 +19,25 @@ def lines(spec: Object) -> Iterator[str]:
     devices = spec.get("devices") or {}
     constraints = devices.get("constraints") or ()
     for request in devices.get("requests") or ():
-        name = str(request.get("name"))
+        key = str(request.get("name"))
+        name = named(key)
         exact, parts = request.get("exactly"), request.get("firstAvailable") or ()
         if exact:
-            yield f"{name}: {_part(exact)}{_connected(_tied((name,), constraints))}"
+            yield f"{name}: {_part(exact)}{_connected(_tied((key,), constraints))}"
             continue
         # Alternatives of one request mostly differ only in where the devices are.
         texts: dict[str, list[str]] = {}
         for part in parts:
             ways = texts.setdefault(_part(part), [])
             if part.get("count", 1) != 1:
-                ways += [" and ".join(_tied((name, f"{name}/{part.get('name')}"), constraints)) or "by device id"]
+                ways += [" and ".join(_tied((key, f"{key}/{part.get('name')}"), constraints)) or "by device id"]
         yield f"{name}: " + ", or ".join(f"{text}{_connected(ways)}" for text, ways in texts.items())
     for config in devices.get("config") or ():
         opaque = config.get("opaque") or {}
         parameters = opaque.get("parameters")
         if opaque.get("driver") == DRIVER and isinstance(parameters, Mapping):
             values = {key: value for key, value in parameters.items() if key not in ("apiVersion", "kind")}
-            yield f"config: {parameters.get('kind')} {orjson.dumps(values).decode()}"
+            yield f"config: {named(parameters.get('kind'))} {orjson.dumps(values).decode()}"
 
 
 def _part(part: Object) -> str:
@@ -43,9 +45,9 @@ def _part(part: Object) -> str:
     count = int(part.get("count") or 1)
     devices = "all devices" if everything else f"{count} device{'' if count == 1 else 's'}"
     amounts = (part.get("capacity") or {}).get("requests") or {}
-    share = "".join(f", {value} {name} of each" for name, value in amounts.items())
+    share = "".join(f", {named(value)} {named(name)} of each" for name, value in amounts.items())
     admin = ", with adminAccess" if part.get("adminAccess") else ""
-    return f"{devices} of {part.get('deviceClassName')}{share}{admin}"
+    return f"{devices} of {named(part.get('deviceClassName'))}{share}{admin}"
 
 
 def _connected(ways: Sequence[str]) -> str:
@@ -60,7 +62,7 @@ def _tied(references: Sequence[str], constraints: Sequence[Object]) -> list[str]
     """Attributes, without their domain, that must be equal on the devices of a request or alternative."""
     found = []
     for each in constraints:
-        attribute, named = each.get("matchAttribute"), each.get("requests") or references
-        if attribute and any(reference in named for reference in references):
-            found.append(str(attribute).rpartition("/")[2])
+        attribute, covered = each.get("matchAttribute"), each.get("requests") or references
+        if attribute and any(reference in covered for reference in references):
+            found.append(named(str(attribute).rpartition("/")[2]))
     return found

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from neuron.selection import SelectorError
+from runtime.text import cited, named
 from webhook.cluster.listing import Unseen
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Outcome
@@ -124,7 +125,7 @@ class Explainer:
             return Explanation(outlook, None, notes)
         nodes, more, unknown_class = self._nodes(outlook, outlook.pod, {})
         if unknown_class:
-            more = (*more, f"DeviceClass {unknown_class} does not exist: no node can take the pod.")
+            more = (*more, f"DeviceClass {named(unknown_class)} does not exist: no node can take the pod.")
         if outlook.decision.outcome is Outcome.SHADOWED:
             more = (*more, "--mode convert explains what conversion would make of it.")
         return Explanation(outlook, nodes, (*more, *notes))
@@ -152,7 +153,7 @@ class Explainer:
                 allocated.append(allocation)
             elif spec is None:
                 why = "has the wrong form" if use.known else "is not known"
-                notes.append(f"Nodes are not judged: {use.kind} {use.object} of claim {use.name} {why}.")
+                notes.append(f"Nodes are not judged: {use.kind} {named(use.object)} of claim {named(use.name)} {why}.")
             else:
                 waiting.append(PodClaim(use.name, spec))
         if notes:
@@ -162,8 +163,8 @@ class Explainer:
         except UnknownClassError as error:
             return None, (), str(error)
         except SelectorError as error:
-            return None, (f"Nodes are not judged: a selector of the claim cannot be evaluated: {error}.",), ""
-        others = (_OTHERS.format(", ".join(demand.elsewhere)),) if demand.elsewhere else ()
+            return None, (f"Nodes are not judged: a selector of the claim cannot be evaluated: {cited(error)}.",), ""
+        others = (_OTHERS.format(", ".join(map(named, demand.elsewhere))),) if demand.elsewhere else ()
         found = place(outlook.pod, demand, allocated, estate)
         if implicit:
             # On a node with a device plugin, its resources count first.

@@ -4,6 +4,7 @@ import dataclasses
 import enum
 
 from neuron.findings import Severity
+from runtime.text import cited
 from webhook.explain.outlook import Outlook
 from webhook.explain.verdicts import NodeVerdict
 
@@ -17,22 +18,41 @@ class State(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Quote:
+    """A text of the cluster. Only `str` of it is shown: it names the source, and puts the text between quotes.
+
+    Whoever may write the object can write any text, also one that looks like advice of this program: no part of it is
+    repeated in `Diagnosis.text` or `Diagnosis.fix`.
+
+    Attributes:
+        source: where it is from: kind and name of the object, and who reports it.
+        text: as it was written.
+    """
+
+    source: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.source}: {cited(self.text)}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why a pod of the cluster does not run, and what to do.
+    """Why a pod of the cluster does not run, and what to do. `text` and `fix` are words of this program.
 
     Attributes:
         case: a stable word for programs, e.g. `template-missing`.
         state: how the pod is.
         text: one or two sentences.
         fix: what to do; empty if nothing.
-        evidence: where this is from: a condition, an Event, a field.
+        evidence: the condition, Event or field that this is from, as a quote; None if it is from none.
     """
 
     case: str
     state: State
     text: str
     fix: str = ""
-    evidence: str = ""
+    evidence: Quote | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

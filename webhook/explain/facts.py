@@ -4,14 +4,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from neuron.findings import short
+from runtime.text import named
+from webhook.explain.explanation import Quote
 from webhook.explain.outlook import Outlook
 from webhook.explain.verdicts import NodeVerdict
 
 Object = Mapping[str, Any]
 
-LONGEST: Final = 600
-"""Characters of a message of the cluster that is quoted."""
 _LONGEST_VERSION: Final = 19
 """Digits of a `resourceVersion`, a number of 64 bits."""
 
@@ -76,17 +75,38 @@ class Facts:
         return max(found, key=event_order, default=None)
 
 
-def evidence_of(event: Object | None) -> str:
+def evidence_of(event: Object | None) -> Quote | None:
+    """The message of an Event, with what the Event states about itself.
+
+    Everything in it, also who reports it, was chosen by its author: anybody who may create Events in the namespace.
+    """
     if event is None:
-        return ""
+        return None
+    metadata = event.get("metadata") or {}
+    source = event.get("source") or {}
+    reporter = event.get("reportingComponent") or source.get("component") or ""
+    place = event.get("reportingInstance") or source.get("host") or ""
     count = (event.get("series") or {}).get("count") or event.get("count") or 1
-    times = f", {count} times" if count > 1 else ""
     seen = event_time(event)
-    return f"Event {event.get('reason')}{times}{f', last at {seen}' if seen else ''}: {message_of(event)}"
+    told = [
+        f"of Event {named(metadata.get('name') or '')}",
+        f"reported as {named(reporter)}" if reporter else "without a reporter",
+        f"at {named(place)}" if place and place != reporter else "",
+        f"{count} times" if isinstance(count, int) and count > 1 else "",
+        f"last at {named(seen)}" if seen else "",
+    ]
+    return Quote(f"Event {named(event.get('reason') or '')} ({', '.join(filter(None, told))})", message_of(event))
 
 
 def message_of(event: Object) -> str:
-    return short(str(event.get("message") or ""), LONGEST)
+    return str(event.get("message") or "")
+
+
+def condition_quote(found: Object) -> Quote | None:
+    """The message of a condition of the pod; None without one."""
+    message = str(found.get("message") or "")
+    reason = f" {named(found['reason'])}" if found.get("reason") else ""
+    return Quote(f"condition {named(found.get('type') or '')}{reason} of the pod", message) if message else None
 
 
 def condition(facts: Facts, kind: str) -> Object:

@@ -40,6 +40,7 @@ class Installation:
         called: whether the API server calls it for new pods; None if that is not known.
         why_not: why it does not, as a clause.
         namespaces: the namespaceSelector of its entry for pods.
+        service_namespace: namespace of the Service that the entry calls; empty if that is not known.
     """
 
     options: ConversionOptions | None = None
@@ -48,6 +49,7 @@ class Installation:
     called: bool | None = None
     why_not: str = ""
     namespaces: LabelSelector = dataclasses.field(default_factory=LabelSelector)
+    service_namespace: str = ""
 
     def not_called(self, namespace: str, labels: Mapping[str, str] | None) -> str:
         """Why the API server does not call it for pods of a namespace, as a sentence; empty if it does.
@@ -70,8 +72,13 @@ def read_installation(deployments: Iterable[Object], configurations: Iterable[Ob
         deployments: any Deployments.
         configurations: all MutatingWebhookConfigurations; None if they are not known.
     """
-    ours = next((each for each in deployments if _is_webhook(each)), None)
     called = _called(configurations)
+    # Anybody can label a Deployment. The webhook's is where the API server sends reviews, which only admins decide.
+    found = [each for each in deployments if _is_webhook(each)]
+    places = {called.service_namespace}
+    if configurations is None:
+        places = {each["metadata"].get("namespace") for each in found}
+    ours = next((each for each in found if len(places) == 1 and each["metadata"].get("namespace") in places), None)
     if ours is None:
         return called
     metadata, pod = ours["metadata"], ours["spec"]["template"]["spec"]
@@ -140,4 +147,5 @@ def _called(configurations: Iterable[Object] | None) -> Installation:
         selector = LabelSelector.model_validate(ours.get("namespaceSelector") or {})
     except ValidationError:
         selector = LabelSelector()
-    return Installation(called=True, namespaces=selector)
+    service = (ours.get("clientConfig") or {}).get("service") or {}
+    return Installation(called=True, namespaces=selector, service_namespace=str(service.get("namespace") or ""))

@@ -10,6 +10,7 @@ from typing import Any
 
 from neuron import names
 from neuron.configs import ConfigEntry, Source, configs_in_force, decode_object
+from runtime.text import named
 
 Object = Mapping[str, Any]
 
@@ -31,7 +32,8 @@ class Cores:
         """The share of one result of an allocated claim."""
         metadata, status = claim["metadata"], claim["status"]
         pods = [each["name"] for each in status.get("reservedFor") or () if each.get("resource") == "pods"]
-        holder = f"{metadata['namespace']}/{pods[0]}" if pods else f"claim {metadata['namespace']}/{metadata['name']}"
+        claim = named(f"{metadata['namespace']}/{metadata['name']}")
+        holder = named(f"{metadata['namespace']}/{pods[0]}") if pods else f"claim {claim}"
         configs = (status["allocation"].get("devices") or {}).get("config") or ()
         return cls(holder, lnc_of(configs, str(result["request"])))
 

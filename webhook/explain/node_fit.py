@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from neuron import names
+from runtime.text import named
 
 Object = Mapping[str, Any]
 
@@ -86,15 +87,15 @@ def _meets(requirement: Object, labels: Mapping[str, str]) -> bool:
 
 def requirement_text(requirement: Object) -> str:
     """A requirement as people write it: `disk in (ssd)`."""
-    key, operator = requirement.get("key"), requirement.get("operator")
-    values = ", ".join(map(str, requirement.get("values") or ()))
+    key, operator = named(requirement.get("key")), requirement.get("operator")
+    values = ", ".join(map(named, requirement.get("values") or ()))
     words = {
         "In": f"in ({values})",
         "NotIn": f"not in ({values})",
         "Exists": "exists",
         "DoesNotExist": "does not exist",
     }
-    return f"{key} {words.get(str(operator), f'{operator} {values}')}"
+    return f"{key} {words.get(str(operator), f'{named(operator)} {values}')}"
 
 
 def untolerated(pod: Object, node: Object) -> list[Object]:
@@ -121,5 +122,5 @@ def _tolerated(taint: Object, tolerations: Iterable[Object]) -> bool:
 
 
 def taint_text(taint: Object) -> str:
-    value = f"={taint['value']}" if taint.get("value") else ""
-    return f"{taint.get('key')}{value}:{taint.get('effect')}"
+    value = f"={named(taint['value'])}" if taint.get("value") else ""
+    return f"{named(taint.get('key'))}{value}:{named(taint.get('effect'))}"

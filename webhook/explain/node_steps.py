@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from neuron import names
-from neuron.findings import short
+from runtime.text import named
 from webhook.explain import node_fit
-from webhook.explain.explanation import Diagnosis, State
-from webhook.explain.facts import LONGEST, Facts, event_order, evidence_of
+from webhook.explain.explanation import Diagnosis, Quote, State
+from webhook.explain.facts import Facts, event_order, evidence_of
 from webhook.explain.prepare_errors import prepare_failure
 from webhook.explain.schedule_steps import SICK_FIX
 from webhook.inspection import pools
@@ -22,7 +22,7 @@ _SPEC_FIX: Final = (
     " that the kubelet plugin runs on the node, and that the container runtime reads its --cdi-dir. Else recreate the"
     " pod."
 )
-_KUBELET: Final = "Correct what the kubelet reports."
+_KUBELET: Final = "This is not about Neuron devices: `kubectl describe pod` shows all that the kubelet reports."
 _NOT_PREPARED: Final = "FailedPrepareDynamicResources"
 _ABOUT_OTHERS: Final = (names.TAINT_DEVICE_PLUGIN, names.TAINT_HELD)
 """Taints of the driver that are no fault of the device: a pod that has it runs on."""
@@ -86,16 +86,16 @@ def sick(facts: Facts) -> Diagnosis | None:
         for entry in ((claim or {}).get("status") or {}).get("devices") or ():
             for condition in entry.get("conditions") or ():
                 if condition.get("type") == "Healthy" and condition.get("status") == "False":
-                    device = f"{entry.get('device')} on {facts.node_name}"
-                    text = f"It uses {device}, which is unhealthy: {condition.get('reason')}."
-                    evidence = f"status.devices of its claim: {condition.get('message') or ''}"
+                    device = f"{named(entry.get('device') or '')} on {facts.node_name}"
+                    text = f"It uses {device}, which is unhealthy: {named(condition.get('reason') or '')}."
+                    evidence = Quote("status.devices of its claim", str(condition.get("message") or ""))
                     return Diagnosis("device-unhealthy", State.STUCK, text, SICK_FIX, evidence)
     for spec in (each["spec"] for each in facts.slices if pools.node_of(each["spec"]) == facts.node_name):
         for device in spec.get("devices") or ():
             taints = [each for each in device.get("taints") or () if each.get("key") not in _ABOUT_OTHERS]
             if device.get("name") in held and taints:
                 taint = node_fit.taint_text(taints[0])
-                text = f"It uses {device['name']} on {facts.node_name}, which has the taint {taint}."
+                text = f"It uses {named(device['name'])} on {facts.node_name}, which has the taint {taint}."
                 return Diagnosis("device-tainted", State.STUCK, text, SICK_FIX)
     return None
 
@@ -109,24 +109,28 @@ def elsewhere(facts: Facts) -> Diagnosis | None:
         waiting = (each.get("state") or {}).get("waiting") or {}
         reason = str(waiting.get("reason") or "")
         if reason not in ("", "ContainerCreating", "PodInitializing"):
-            said = short(str(waiting.get("message") or ""), LONGEST)
+            said, name = str(waiting.get("message") or ""), named(each.get("name") or "")
+            quote = Quote(f"status of container {name}", said) if said else None
             if _NO_SPEC in said and names.DRIVER in said:
-                name, node = each.get("name"), facts.node_name
-                text = f"Container {name} does not start: node {node} lacks the CDI spec of its claim."
-                return Diagnosis("cdi-spec-missing", State.WAITS, text, _SPEC_FIX, f"{reason}: {said}")
-            text = f"It has its devices; container {each.get('name')} waits: {reason}{f': {said}' if said else ''}."
-            return Diagnosis("not-about-devices", State.STUCK, text, _KUBELET)
+                text = (
+                    f"Container {name} does not start: node {named(facts.node_name)} lacks the CDI spec of its claim."
+                )
+                return Diagnosis("cdi-spec-missing", State.WAITS, text, _SPEC_FIX, quote)
+            text = f"It has its devices; container {name} waits: {named(reason)}."
+            return Diagnosis("not-about-devices", State.STUCK, text, _KUBELET, quote)
     failed = [
         each for each in facts.events if each.get("type") == "Warning" and each.get("reason") != "FailedScheduling"
     ]
     newest = max(failed, key=event_order, default=None)
     if newest is not None:
-        text = f"It has its devices on node {facts.node_name}, and the kubelet reports {newest.get('reason')}."
+        text = (
+            f"It has its devices on node {facts.node_name}, and an Event reports {named(newest.get('reason') or '')}."
+        )
         return Diagnosis("not-about-devices", State.STUCK, text, _KUBELET, evidence_of(newest))
     return Diagnosis("starting", State.WAITS, f"It is bound to node {facts.node_name}, and its containers start.")
 
 
 def runs(facts: Facts) -> Diagnosis:
-    used = [str(each["device"]) for each in _devices(facts)]
+    used = [named(each["device"]) for each in _devices(facts)]
     what = f" with {', '.join(used)}" if used else ""
     return Diagnosis("runs", State.WELL, f"It runs on node {facts.node_name}{what}.")

@@ -14,6 +14,7 @@ from neuron.validate_claims import ClaimContext
 from policies.judging.explain import OUTCOME_WORDS
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.verdicts import PolicyOutcome, Verdict
+from runtime.text import named
 from webhook.decisions import modes, pods
 from webhook.decisions.claim_context import claim_context
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
@@ -187,7 +188,7 @@ def stored_outlook(manifest: Manifest, around: Surroundings) -> Outlook:
 
 
 def _outlook(manifest: Manifest, path: Path, template: dict[str, Any], place: str, around: Surroundings) -> Outlook:
-    subject = f"pods of {path_text(path)} in {manifest}" if path else str(manifest)
+    subject = f"pods of {path_text(path)} in {_subject(manifest)}" if path else _subject(manifest)
     try:
         pod = _read(template)
         asks = tuple(_asks(pod))
@@ -225,6 +226,11 @@ def _outlook(manifest: Manifest, path: Path, template: dict[str, Any], place: st
     )
 
 
+def _subject(manifest: Manifest) -> str:
+    kind, found, name = str(manifest).partition(" ")
+    return f"{named(kind)} {named(name)}" if found else named(kind)
+
+
 def _read(template: dict[str, Any]) -> pods.Pod:
     """The view of a pod, of which all parts that are read later have the right types.
 
@@ -245,7 +251,7 @@ def _asks(pod: pods.Pod) -> Iterator[str]:
     for each in PodDemand.of(pod, ()).containers:
         for resource, amount in each.amounts.items():
             role = "" if each.section == "containers" else " (init container)"
-            yield f"{each.container.name}{role}: {resource}: {amount}"
+            yield f"{named(each.container.name)}{role}: {resource}: {named(amount)}"
 
 
 def _steering(manifest: Manifest, template: dict[str, Any], around: Surroundings) -> tuple[Steering, Sequence[Finding]]:

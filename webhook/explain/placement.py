@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from neuron.allocator import Result
 from neuron.findings import short
+from runtime.text import named
 from webhook.cluster.listing import Object
 from webhook.explain import node_fit
 from webhook.explain.estate import Estate, NodeDevices
@@ -54,8 +55,9 @@ def node_block(pod: Object, node: Object, instance_type: str) -> Blocked | None:
 def _unmet(unmet: Sequence[Object], instance_type: str) -> Blocked:
     by_type = [each for each in unmet if each.get("key") in node_fit.TYPE_LABELS]
     if len(by_type) == len(unmet):
-        wanted = ", ".join(map(str, by_type[0].get("values") or ()))
-        return Blocked(Block.WRONG_TYPE, f"wrong type: {instance_type or 'unknown'}; the pod needs {short(wanted)}")
+        wanted = ", ".join(map(named, by_type[0].get("values") or ()))
+        actual = named(instance_type or "unknown")
+        return Blocked(Block.WRONG_TYPE, f"wrong type: {actual}; the pod needs {short(wanted)}")
     texts = ", ".join(node_fit.requirement_text(each) for each in unmet if each not in by_type)
     return Blocked(Block.SELECTION, f"the pod's node selection: {short(texts)}")
 
@@ -137,7 +139,9 @@ class _Placer:
                 return dataclasses.replace(blocked, detail=f"at most {most} of them connected; {_holders(mapped)}")
             case Block.TAINTED:
                 sick = [
-                    f"{device.name} {device.fault or device.taints[0]}" for device in mapped.devices if device.taints
+                    f"{named(device.name)} {named(device.fault or device.taints[0])}"
+                    for device in mapped.devices
+                    if device.taints
                 ]
                 return dataclasses.replace(blocked, detail=_listed(sick))
         return blocked
@@ -154,9 +158,9 @@ def _holders(mapped: NodeMap) -> str:
 
 def _holder(holding: Holding) -> str:
     if not holding.pods:
-        return f"claim {holding.name}"
+        return f"claim {named(holding.name)}"
     more = f" and {len(holding.pods) - 1} more" if len(holding.pods) > 1 else ""
-    return f"{holding.namespace}/{holding.pods[0]}{more}"
+    return f"{named(f'{holding.namespace}/{holding.pods[0]}')}{more}"
 
 
 def _listed(texts: Sequence[str]) -> str:

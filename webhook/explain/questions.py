@@ -10,6 +10,7 @@ from neuron import names
 from neuron.allocator import Claim, Result, SearchTooLongError
 from neuron.device_taints import prevents_allocation
 from neuron.selection import SelectorError
+from runtime.text import cited, named
 from webhook.explain.model import Hardware
 from webhook.explain.verdicts import Block, Blocked
 
@@ -53,7 +54,7 @@ class Question:
             reason = "not decided: the search for devices takes too long, as it may in the scheduler"
             return Blocked(Block.TOO_LONG, reason)
         except SelectorError as error:
-            return Blocked(Block.SELECTOR_FAILS, f"a selector of the claim fails on its devices: {error}")
+            return Blocked(Block.SELECTOR_FAILS, f"a selector of the claim fails on its devices: {cited(error)}")
 
     def _try(
         self, *, empty: bool = False, untainted: bool = False, loose: bool = False, sound: bool = False
@@ -89,7 +90,9 @@ class Question:
         for request in self.claim.requests:
             parts = request.alternatives
             if not any(part.selects(device) for device in self.hardware.devices for part in parts):
-                return Blocked(Block.WRONG_TYPE, f"wrong type: request {request.name} admits none of its devices")
+                return Blocked(
+                    Block.WRONG_TYPE, f"wrong type: request {named(request.name)} admits none of its devices"
+                )
         has, needed = len(self._admitted()), self._needed()
         if self._try(empty=True, untainted=True, loose=True, sound=True) is not None:
             return Blocked(Block.TOO_FEW, f"it has no {needed or ''} devices that are connected".replace("  ", " "))

@@ -12,6 +12,7 @@ from typing import Any, Final
 from neuron.claim_specs import ALL
 from neuron.names import MAX_DEVICES_PER_CLAIM
 from neuron.quantities import NotACountError, parse_count
+from runtime.text import named
 
 Object = Mapping[str, Any]
 
@@ -47,7 +48,7 @@ class QuotaEffect:
     def __str__(self) -> str:
         before = f"{self.used} used and " if self.used is not None else ""
         verdict = ", exceeded: the claim cannot be created" if self.exceeded else ""
-        return f"{self.quota}: {self.resource}: {before}{self.amount} of {self.hard}{verdict}"
+        return f"{named(self.quota)}: {named(self.resource)}: {before}{self.amount} of {self.hard}{verdict}"
 
 
 def effects(

@@ -7,7 +7,8 @@ from typing import Any, Final
 import orjson
 
 from neuron.findings import Finding, Severity, short
-from runtime.terminal import printable, wrapped
+from runtime.terminal import painted, printable, wrapped
+from runtime.text import cited, named
 from webhook.decisions.decision import Decision, Outcome
 from webhook.explain import claim_text
 from webhook.explain.explanation import Diagnosis, Explanation, State
@@ -63,7 +64,7 @@ class Style:
     width: int | None = None
 
     def painted(self, text: str, code: int) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self.colour else text
+        return painted(text, code) if self.colour else text
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,8 +106,8 @@ def _rows(explanation: Explanation) -> Iterator[_Row]:
     if outlook.asks:
         yield _Row("mode", f"{outlook.mode}: {outlook.decided_by}")
     for hit in outlook.hits:
-        yield _Row("policies", f"{hit.kind} {hit.policy} ({hit.place}) {hit.effect}", *_mark(denies=hit.denies))
-        yield from (_Row("policies", f"  {message}") for message in hit.messages)
+        yield _Row("policies", f"{hit.kind} {named(hit.policy)} ({hit.place}) {hit.effect}", *_mark(denies=hit.denies))
+        yield from (_Row("policies", f"  its message: {cited(message)}") for message in hit.messages)
     yield _result(outlook)
     yield from _claims(outlook)
     if not outlook.stored:
@@ -130,7 +131,7 @@ def _diagnosis(diagnosis: Diagnosis) -> Iterator[_Row]:
     if diagnosis.fix:
         yield _Row("do", diagnosis.fix)
     if diagnosis.evidence:
-        yield _Row("because", diagnosis.evidence)
+        yield _Row("because", str(diagnosis.evidence))
 
 
 def _result(outlook: Outlook) -> _Row:
@@ -155,7 +156,7 @@ def _result_now(outlook: Outlook) -> _Row:
 def _claims(outlook: Outlook) -> Iterator[_Row]:
     for claim in outlook.claims:
         made = "generated template" if claim.generated else "template" if "Template" in claim.kind else "claim"
-        yield _Row("claim", f"{claim.name}, {made} {claim.object}")
+        yield _Row("claim", f"{named(claim.name)}, {made} {named(claim.object)}")
         if not claim.known:
             yield _Row("claim", f"  its requests are not known: there is no {claim.kind} of this name")
         elif claim.spec is not None:
@@ -186,7 +187,9 @@ def _nodes(verdicts: Sequence[NodeVerdict]) -> Iterator[_Row]:
     yield _Row("nodes", f"of {of} could take it now", str(len(fitting)), GREEN if fitting else RED)
     for each in fitting[:_MOST_NODES]:
         devices = ", ".join(each.texts)
-        yield _Row("nodes", f"{each.node} ({each.instance_type}){f': {devices}' if devices else ''}", "+", GREEN)
+        yield _Row(
+            "nodes", f"{named(each.node)} ({named(each.instance_type)}){f': {devices}' if devices else ''}", "+", GREEN
+        )
     if len(fitting) > _MOST_NODES:
         yield _Row("nodes", f"and {len(fitting) - _MOST_NODES} more", "+", GREEN)
     for group in grouped(neuron):
@@ -196,10 +199,10 @@ def _nodes(verdicts: Sequence[NodeVerdict]) -> Iterator[_Row]:
 def _group(group: Group) -> str:
     found = group.nodes
     if len(found) == 1:
-        return f"{found[0].node}: {'; '.join(filter(None, (group.reason, found[0].detail)))}"
-    names = ", ".join(each.node for each in found[:_MOST_NODES])
+        return f"{named(found[0].node)}: {'; '.join(filter(None, (group.reason, found[0].detail)))}"
+    names = ", ".join(named(each.node) for each in found[:_MOST_NODES])
     more = f" and {len(found) - _MOST_NODES} more" if len(found) > _MOST_NODES else ""
-    details = [f"{each.node}: {each.detail}" for each in found if each.detail]
+    details = [f"{named(each.node)}: {each.detail}" for each in found if each.detail]
     example = f" (for example {details[0]})" if details else ""
     return f"{len(found)} nodes: {group.reason}: {names}{more}{example}"
 
@@ -234,8 +237,21 @@ def _json(explanation: Explanation) -> dict[str, Any]:
     if explanation.nodes is not None:
         document["nodes"] = [_node_json(each) for each in explanation.nodes]
     if explanation.diagnosis is not None:
-        document["diagnosis"] = dataclasses.asdict(explanation.diagnosis)
+        document["diagnosis"] = _diagnosis_json(explanation.diagnosis)
     return document
+
+
+def _diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    """`evidence` is one text with source and quotation marks; `quoted` has both parts for programs."""
+    quote = diagnosis.evidence
+    return {
+        "case": diagnosis.case,
+        "state": str(diagnosis.state),
+        "text": diagnosis.text,
+        "fix": diagnosis.fix,
+        "evidence": str(quote or ""),
+        "quoted": None if quote is None else {"source": quote.source, "text": quote.text},
+    }
 
 
 def _finding_json(finding: Finding) -> dict[str, str]:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from neuron import names
-from neuron.findings import short
-from webhook.explain.explanation import Diagnosis, State
-from webhook.explain.facts import LONGEST, Facts, condition
+from runtime.text import named
+from webhook.explain.explanation import Diagnosis, Quote, State
+from webhook.explain.facts import Facts, condition, condition_quote
 from webhook.explain.verdicts import Block, NodeVerdict, grouped
 
 Object = Mapping[str, Any]
@@ -15,7 +15,7 @@ SICK_FIX: Final = "Drain the node and reset or replace the device; a deleted pod
 
 
 def gated(gates: Sequence[str]) -> Diagnosis:
-    text = f"Its scheduling gates are not lifted: {', '.join(gates)}."
+    text = f"Its scheduling gates are not lifted: {', '.join(map(named, gates))}."
     return Diagnosis("gated", State.WAITS, text, "The controller that set them (a queue, such as Kueue) lifts them.")
 
 
@@ -26,21 +26,21 @@ def unscheduled(facts: Facts) -> Diagnosis | None:
     if gates:
         return gated(gates)
     scheduled = condition(facts, "PodScheduled")
-    said = short(str(scheduled.get("message") or ""), LONGEST)
-    evidence = f"condition PodScheduled {scheduled.get('reason')}: {said}" if said else ""
+    said = str(scheduled.get("message") or "")
+    evidence = condition_quote(scheduled)
     if facts.unknown_class:
-        text = f"Its claim requests DeviceClass {facts.unknown_class}, which does not exist."
+        text = f"Its claim requests DeviceClass {named(facts.unknown_class)}, which does not exist."
         fix = "Install the driver's chart, or correct deviceClassName of the template."
         return Diagnosis("class-missing", State.STUCK, text, fix, evidence)
     if not scheduled:
         scheduler = str(facts.spec.get("schedulerName") or names.DEFAULT_SCHEDULER)
-        text = f"No scheduler has looked at it yet: its schedulerName is {scheduler}."
+        text = f"No scheduler has looked at it yet: its schedulerName is {named(scheduler)}."
         fix = "If this lasts, check that a scheduler of this name runs." + (
             "" if scheduler == names.DEFAULT_SCHEDULER else " It must know Dynamic Resource Allocation."
         )
         return Diagnosis("no-scheduler", State.WAITS, text, fix)
     if facts.nodes is None:
-        return Diagnosis("unschedulable", State.WAITS, "The scheduler finds no node for it.", "", evidence)
+        return Diagnosis("unschedulable", State.WAITS, "The scheduler finds no node for it.", evidence=evidence)
     fitting = [each.node for each in facts.nodes if each.fits]
     if fitting:
         more = f" and {len(fitting) - 1} more" if len(fitting) > 1 else ""
@@ -76,7 +76,7 @@ _FIXES: Final[Mapping[Block, str]] = {
 }
 
 
-def _blocked(verdicts: Sequence[NodeVerdict], evidence: str) -> Diagnosis:
+def _blocked(verdicts: Sequence[NodeVerdict], evidence: Quote | None) -> Diagnosis:
     groups = grouped(each for each in verdicts if each.block is not Block.NOT_NEURON)
     if not groups:
         text = "No node has Neuron devices."

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from runtime.terminal import encodable, printable
+from runtime.terminal import encodable, painted, printable
 from webhook.inspection.devices import Device, DeviceMap, NodeMap, State
 from webhook.maps.geometry import Geometry, Line, Wrap, geometry
 from webhook.maps.legend import ASCII_MARKS, MANY, MARKS, WORDS, Entry, by_device, entries, few, held, ranges
@@ -43,7 +43,7 @@ class Paper:
         return encodable("".join(MARKS.values()) + "─│┈┊" + _BLOCK, self.encoding)
 
     def paint(self, text: str, *codes: int) -> str:
-        return f"\x1b[{';'.join(map(str, codes))}m{text}\x1b[0m" if self.colour and codes else text
+        return painted(text, *codes) if self.colour and codes else text
 
     def clean(self, text: str) -> str:
         """Text from the cluster: on one line, without control characters."""

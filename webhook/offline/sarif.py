@@ -67,7 +67,7 @@ def _notification(fault: Fault) -> dict[str, Any]:
     physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(fault.source)}}
     if fault.line:
         physical["region"] = {"startLine": fault.line, "startColumn": max(1, fault.column)}
-    return {"level": "error", "message": {"text": str(fault)}, "locations": [{"physicalLocation": physical}]}
+    return {"level": "error", "message": {"text": _plain(str(fault))}, "locations": [{"physicalLocation": physical}]}
 
 
 def _result(located: Located, rule: int) -> dict[str, Any]:
@@ -81,9 +81,14 @@ def _result(located: Located, rule: int) -> dict[str, Any]:
         "ruleId": finding.code,
         "ruleIndex": rule,
         "level": finding.severity.value,
-        "message": {"text": f"{finding.message} {finding.fix}".rstrip()},
+        "message": {"text": _plain(f"{finding.message} {finding.fix}".rstrip())},
         "locations": [{"physicalLocation": physical, "logicalLocations": [logical]}],
     }
+
+
+def _plain(text: str) -> str:
+    """Text in which viewers find no link: `[text](target)` is one in plain text, too (SARIF 2.1.0, 3.11.6)."""
+    return text.replace("](", "] (")
 
 
 def _uri(source: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from runtime.text import named
 from webhook.prune.decide import Generated, Key
 from webhook.prune.pruner import PruneAction, PruneReport
 
@@ -79,8 +80,7 @@ def list_text(templates: Sequence[Generated], pods: Mapping[Key, Sequence[str]],
         return "No generated templates.\n"
     head = ("NAMESPACE", "NAME", "AGE", "PODS", "PRUNE AFTER")
     rows = [
-        (each.namespace, each.name, age(each, now), str(len(pods.get(each.key, ()))), each.mark or "-")
-        for each in templates
+        (each.namespace, each.name, age(each, now), str(len(pods.get(each.key, ()))), _mark(each)) for each in templates
     ]
     return "".join(f"{line}\n" for line in _columns([head, *rows]))
 
@@ -89,6 +89,11 @@ def list_json(templates: Sequence[Generated], pods: Mapping[Key, Sequence[str]])
     """For programs; with the names of the pods."""
     items = [{**_identity(each), "pods": list(pods.get(each.key, ())), "pruneAfter": each.mark} for each in templates]
     return _dumped({"templates": items})
+
+
+def _mark(template: Generated) -> str:
+    """The annotation, which anybody who may change the template can write."""
+    return named(template.mark) if template.mark else "-"
 
 
 def _identity(template: Generated) -> dict[str, Any]:

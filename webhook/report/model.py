@@ -4,8 +4,10 @@ import dataclasses
 import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from neuron.findings import Finding, Severity
+from runtime.text import named
 from webhook.status.lines import counted
 
 
@@ -71,7 +73,8 @@ class Reference:
 
     def __str__(self) -> str:
         """`Kind namespace/name`."""
-        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}".rstrip()
+        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{named(self.kind)} {named(name)}" if name else named(self.kind)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -290,6 +293,9 @@ class Estate:
         return tuple(sorted(self.plugin.keys() & self.driver.keys()))
 
 
+LOG: Final = "log of the webhook"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shadowed:
     """What the webhook reported of pods that were really created.
@@ -300,6 +306,7 @@ class Shadowed:
         outcome: would-be-converted, would-be-denied, or denied.
         codes: codes of the findings.
         pods: number of pods.
+        source: the log, or the Event, which anybody who may create Events in the namespace could have written.
         note: text of the Event; empty for log lines, which have codes only.
     """
 
@@ -308,6 +315,7 @@ class Shadowed:
     outcome: str
     codes: tuple[str, ...]
     pods: int
+    source: str = LOG
     note: str = ""
 
 

@@ -31,7 +31,8 @@ def as_json(report: Report) -> str:
                 "outcome": each.outcome,
                 "count": each.pods,
                 "codes": each.codes,
-                "message": each.note,
+                "source": each.source,
+                "quoted": each.note,
             }
             for each in report.shadowed
         ],

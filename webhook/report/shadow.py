@@ -1,7 +1,7 @@
 """Reads what the webhook has reported: its log of shadow mode, and its Events about refused pods. Pure.
 
 In shadow mode the webhook changes nothing, and writes one log line per pod: the outcome that was prevented, and the
-codes of the findings. Pods that it denies get an Event with the messages.
+codes of the findings. Pods that it denies get an Event with the messages; of Events only codes that exist are read.
 """
 
 from collections import Counter
@@ -10,7 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.report.model import Shadowed, Workload
+from neuron.findings import CODES, known_codes
+from runtime.text import named
+from webhook.report.model import LOG, Shadowed, Workload
 
 MOST: Final = 1000
 """Entries of a report; those with the most pods are kept."""
@@ -45,7 +47,7 @@ def of_log(lines: Iterable[bytes]) -> tuple[Shadowed, ...]:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
         if (read.event, read.decision, read.dry_run) == ("decision", _SHADOWED, False):
-            codes = tuple(sorted(set(read.findings) - {"NEU208"}))
+            codes = tuple(sorted((set(read.findings) & CODES.keys()) - {"NEU208"}))
             found[read.namespace, read.generateName or read.name, read.reason, codes] += 1
     return _sorted(Shadowed(*key, count) for key, count in found.items())
 
@@ -56,11 +58,12 @@ def of_events(items: Iterable[Mapping[str, Any]]) -> tuple[Shadowed, ...]:
     for item in items:
         regarding, series = _mapping(item.get("regarding")), _mapping(item.get("series"))
         note = str(item.get("note") or "")
-        codes = tuple(dict.fromkeys(part[:6] for part in note.split("; ") if part.startswith("NEU")))
+        codes = tuple(known_codes(note))
         namespace = str(_mapping(item.get("metadata")).get("namespace") or "")
-        about = f"{regarding.get('kind')} {regarding.get('name')}"
+        about = f"{named(regarding.get('kind') or '')} {named(regarding.get('name') or '')}"
+        source = f"Event {named(_mapping(item.get('metadata')).get('name') or '')}"
         count = series.get("count")
-        found.append(Shadowed(namespace, about, "denied", codes, count if isinstance(count, int) else 1, note))
+        found.append(Shadowed(namespace, about, "denied", codes, count if isinstance(count, int) else 1, source, note))
     return _sorted(found)
 
 
@@ -68,16 +71,17 @@ def by_workload(found: Sequence[Shadowed], workloads: Iterable[Workload]) -> tup
     """The same by workload: names of pods begin with the name of their controller."""
     names: dict[tuple[str, str], str] = {}
     for each in workloads:
-        names[each.ref.namespace, each.ref.name] = f"{each.ref.kind} {each.ref.name}"
-    sums: Counter[tuple[str, str, str, tuple[str, ...], str]] = Counter()
+        names[each.ref.namespace, each.ref.name] = f"{named(each.ref.kind)} {named(each.ref.name)}"
+    sums: Counter[tuple[str, str, str, tuple[str, ...], str, str]] = Counter()
     for one in found:
+        shown = named(one.name) if one.source == LOG else one.name
         parts = one.name.rstrip("-").split("-")
         heads = ("-".join(parts[:end]) for end in range(len(parts), 0, -1))
-        name = next((names[one.namespace, head] for head in heads if (one.namespace, head) in names), one.name)
-        sums[one.namespace, name, one.outcome, one.codes, one.note] += one.pods
+        name = next((names[one.namespace, head] for head in heads if (one.namespace, head) in names), shown)
+        sums[one.namespace, name, one.outcome, one.codes, one.source, one.note] += one.pods
     return _sorted(
-        Shadowed(namespace, name, outcome, codes, count, note)
-        for (namespace, name, outcome, codes, note), count in sums.items()
+        Shadowed(namespace, name, outcome, codes, count, source, note)
+        for (namespace, name, outcome, codes, source, note), count in sums.items()
     )
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from neuron.findings import CODES
+from runtime.text import cited, named
 from webhook.report.model import Audit, Devices, Fate, Report, Shadowed, Step, Topic, Workload
 from webhook.status.lines import counted, listed
 
@@ -94,7 +96,7 @@ def _row(workload: Workload) -> tuple[str, ...]:
         becomes += ", blocked"
     return (
         ref.namespace or NOTHING,
-        f"{ref.kind} {ref.name}",
+        f"{named(ref.kind)} {named(ref.name)}",
         pods_text(workload),
         str(workload.before),
         amount(workload.after),
@@ -128,16 +130,16 @@ def shadowed(found: Sequence[Shadowed]) -> Table:
     """What the webhook reported."""
     rows = tuple(
         (
-            each.namespace,
+            named(each.namespace),
             each.name,
-            each.outcome,
+            named(each.outcome),
             str(each.pods),
-            ", ".join(each.codes) or NOTHING,
-            each.note or NOTHING,
+            "; ".join(f"{code}: {CODES[code]}" for code in each.codes) or NOTHING,
+            f"{each.source}: {cited(each.note)}" if each.note else each.source,
         )
         for each in found
     )
-    head = ("namespace", "pods", "outcome", "number", "codes", "message")
+    head = ("namespace", "pods", "outcome", "number", "codes", "reported by")
     return Table("Seen by the webhook", head, rows, frozenset({3}))
 
 
@@ -146,7 +148,7 @@ def audit(found: Audit) -> Table:
     rows = tuple(
         (
             each.ref.namespace or NOTHING,
-            f"{each.ref.kind} {each.ref.name}",
+            f"{named(each.ref.kind)} {named(each.ref.name)}",
             each.policy,
             each.result,
             each.severity,

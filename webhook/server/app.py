@@ -12,13 +12,13 @@ import importlib.metadata
 import logging
 import socket
 import ssl
-import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from certs import files, issue
 from neuron.instances import Catalogue
+from runtime import console
 from runtime.logs import resolve
 from runtime.metrics_server import METRICS_PATH, MetricsServer
 from runtime.startup import StartupError
@@ -122,7 +122,7 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[Service]:
         backend, api_server = await _backend(settings, metrics, stack)
         await stack.enter_async_context(keeping(settings, certificates, api_server))
         decisions = logs.DecisionLog(
-            sys.stderr.buffer, resolve(settings.log_format), enabled=logging.getLogger().isEnabledFor(logging.INFO)
+            console.error_bytes(), resolve(settings.log_format), enabled=logging.getLogger().isEnabledFor(logging.INFO)
         )
         stack.callback(decisions.flush)
         _watch(metrics, decisions)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
+from runtime.text import named
 from webhook.cluster.api import OLDEST_KUBERNETES, RESOURCE_GROUP, rule_text
 from webhook.cluster.listing import Unseen
 from webhook.cluster.rights import Rule
@@ -63,9 +64,9 @@ def _kubernetes(version: str) -> Line:
         return Line(API_SERVER, Verdict.UNKNOWN, f"the version {version[:40]!r} cannot be parsed.")
     oldest = tuple(map(int, OLDEST_KUBERNETES.split(".")))
     if (int(match[1]), int(match[2])) >= oldest:
-        return Line(API_SERVER, Verdict.WELL, f"Kubernetes {version}.")
+        return Line(API_SERVER, Verdict.WELL, f"Kubernetes {named(version)}.")
     fix = f"Upgrade the control plane to Kubernetes {OLDEST_KUBERNETES} or later."
-    return Line(API_SERVER, Verdict.WRONG, f"Kubernetes {version} is older than {OLDEST_KUBERNETES}.", fix)
+    return Line(API_SERVER, Verdict.WRONG, f"Kubernetes {named(version)} is older than {OLDEST_KUBERNETES}.", fix)
 
 
 def _permissions(snapshot: Snapshot) -> Iterator[Line]:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 
 from neuron.kubelets import Fault, fault
+from runtime.text import named
 from webhook.cluster.listing import Object
 from webhook.status.lines import Line, Verdict, listed
 from webhook.status.offers import NODES
@@ -22,7 +23,7 @@ def check(nodes: Collection[Object], publishing: Collection[str], neuron: Collec
         name, version = node["metadata"]["name"], _version(node)
         known = fault(version)
         if known is not None and (name in publishing or name in neuron):
-            found[known, name in publishing].append(f"{name} ({version[:40]})")
+            found[known, name in publishing].append(f"{name} ({named(version[:40])})")
     for (known, published), names in found.items():
         verdict = Verdict.WRONG if published else Verdict.NOTE
         text = f"the kubelet {known.effect} ({known.issue}), on {listed(names)}."

@@ -6,6 +6,7 @@ from typing import Final
 
 from neuron import names
 from neuron.instances import Catalogue
+from runtime.text import cited, named
 from webhook.cluster.listing import Unseen
 from webhook.decisions.modes import MODE_WORDS, Mode
 from webhook.inspection.pools import advertised, incomplete, instance_type, newest, text_attribute
@@ -65,11 +66,11 @@ def _driver(offers: Offers) -> Line:
         text = "no node publishes Neuron devices: converted pods stay Pending until one does."
         return Line(NODES, Verdict.NOTE, text, "Check the kubelet plugin's DaemonSet.")
     samples = [offers.devices[node][0] if node in offers.devices else offers.whole[node] for node in offers.nodes]
-    types = Counter(text_attribute(each, names.ATTRIBUTE_INSTANCE_TYPE) or "unknown" for each in samples)
+    types = Counter(named(text_attribute(each, names.ATTRIBUTE_INSTANCE_TYPE) or "unknown") for each in samples)
     versions = {text_attribute(each, "draDriverVersion") for each in samples} - {""}
     shown = ", ".join(f"{count} {name}" for name, count in sorted(types.items()))
     total = counted(sum(map(len, offers.devices.values())), "device")
-    drivers = f", driver {listed(versions)}" if versions else ""
+    drivers = f", driver {listed(map(named, versions))}" if versions else ""
     return Line(NODES, Verdict.WELL, f"{total} on {counted(len(offers.nodes), 'node')} ({shown}{drivers}).")
 
 
@@ -89,7 +90,7 @@ def check_conversion(snapshot: Snapshot) -> Iterator[Line]:
         rest = counted(len(namespaces) - sum(modes.values()), "namespace")
         text = f"namespaces by annotation: {words}; {rest} by default." if words else f"{rest}, all by default."
         yield Line(CONVERSION, Verdict.WELL, text)
-        misspelt = [f"{name} ({value[:40]!r})" for name, value in annotated.items() if value not in MODE_WORDS]
+        misspelt = [f"{name} ({cited(value, 40)})" for name, value in annotated.items() if value not in MODE_WORDS]
         if misspelt:
             text = f"namespaces with an invalid annotation {names.ANNOTATION_CONVERT}: {listed(misspelt)}."
             yield Line(CONVERSION, Verdict.NOTE, text, f"Allowed: {', '.join(MODE_WORDS)}.")

@@ -5,7 +5,7 @@ from typing import Final
 
 import orjson
 
-from runtime.terminal import encodable, printable, wrapped
+from runtime.terminal import encodable, painted, printable, wrapped
 from webhook.status.lines import Line, Verdict, overall
 
 MARKS: Final = {Verdict.WELL: "✓", Verdict.NOTE: "!", Verdict.WRONG: "✗", Verdict.UNKNOWN: "?"}
@@ -31,10 +31,10 @@ def as_text(headline: str, lines: Sequence[Line], *, encoding: str, colour: bool
         shown = line.check if line.check != title else ""
         title = line.check
         mark = marks[line.verdict]
-        painted = f"\x1b[{_COLOURS[line.verdict]}m{mark}\x1b[0m" if colour else mark
+        shown_mark = painted(mark, _COLOURS[line.verdict]) if colour else mark
         indent = " " * (room + 4)
         words = wrapped(printable(line.text, encoding), len(indent), width)
-        out.append(f"{painted} {shown:<{room}}  {words}")
+        out.append(f"{shown_mark} {shown:<{room}}  {words}")
         if line.fix:
             out.append(f"{indent}{wrapped('-> ' + printable(line.fix, encoding), len(indent), width)}")
     out.append(_summary(lines))

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from runtime.text import cited, named
 from webhook.cluster.listing import Object, Unseen
 from webhook.cluster.replicas import LABELS, Replica, read_lease
 from webhook.status.lines import Line, Verdict, counted, listed
@@ -45,7 +46,7 @@ def check(snapshot: Snapshot, now: dt.datetime) -> Iterator[Line]:
     if gone:
         last = max(each.renewed for each in gone)
         text = f"{counted(len(gone), 'replica')} stopped reporting, the last on {last:%Y-%m-%d %H:%M} UTC: "
-        yield Line(CHECK, Verdict.NOTE, f"{text}{listed(each.name for each in gone)}.")
+        yield Line(CHECK, Verdict.NOTE, f"{text}{listed(named(each.name) for each in gone)}.")
     for each in alive:
         yield from _replica(each)
     yield from _differences(alive)
@@ -86,15 +87,17 @@ def _is_ours(item: Object, namespace: str) -> bool:
 def _replica(replica: Replica) -> Iterator[Line]:
     report = replica.report
     what = ", ".join(
-        filter(None, (report.version and f"version {report.version}", report.mode and f"mode {report.mode}"))
+        filter(
+            None, (report.version and f"version {named(report.version)}", report.mode and f"mode {named(report.mode)}")
+        )
     )
     if not report.ready:
-        why = "; ".join(report.problems) or "it reports no reason"
-        yield Line(CHECK, Verdict.WRONG, f"{replica.name} is not ready: {why}.")
+        why = "; ".join(map(cited, report.problems)) or "it reports no reason"
+        yield Line(CHECK, Verdict.WRONG, f"{named(replica.name)} is not ready: {why}.")
         return
-    yield Line(CHECK, Verdict.WELL, f"{replica.name} is ready{': ' + what if what else ''}.")
+    yield Line(CHECK, Verdict.WELL, f"{named(replica.name)} is ready{': ' + what if what else ''}.")
     for problem in report.problems:
-        yield Line(CHECK, Verdict.NOTE, f"{replica.name}: {problem}.")
+        yield Line(CHECK, Verdict.NOTE, f"{named(replica.name)} reports: {cited(problem)}.")
 
 
 def _differences(replicas: Sequence[Replica]) -> Iterator[Line]:
@@ -103,7 +106,7 @@ def _differences(replicas: Sequence[Replica]) -> Iterator[Line]:
         for each in replicas:
             groups[value(each)].append(each.name)
         if len(groups) > 1:
-            shown = "; ".join(f"{key or 'none'}: {listed(names)}" for key, names in sorted(groups.items()))
+            shown = "; ".join(f"{named(key or 'none')}: {listed(names)}" for key, names in sorted(groups.items()))
             yield Line(CHECK, Verdict.NOTE, f"replicas differ in their {words}: {shown}. Normal during a rollout.")
 
 
@@ -133,8 +136,8 @@ def check_policies(replicas: Sequence[Replica]) -> Iterator[Line]:
     """Check the active policies, and refused changes."""
     refused = [each for each in replicas if each.report.policies_problem]
     for each in refused:
-        since = f" of {each.report.policies_since}" if each.report.policies_since else ""
-        text = f"{each.name} keeps its last valid policies{since}: {each.report.policies_problem}"
+        since = f" of {named(each.report.policies_since)}" if each.report.policies_since else ""
+        text = f"{named(each.name)} keeps its last valid policies{since}: {cited(each.report.policies_problem)}"
         yield Line(
             POLICIES,
             Verdict.WRONG,
@@ -143,6 +146,6 @@ def check_policies(replicas: Sequence[Replica]) -> Iterator[Line]:
         )
     digests = sorted({each.report.policies[:12] for each in replicas if each.report.policies})
     if digests and not refused:
-        yield Line(POLICIES, Verdict.WELL, f"in force: {listed(digests)}.")
+        yield Line(POLICIES, Verdict.WELL, f"in force: {listed(map(named, digests))}.")
     if replicas and not digests:
         yield Line(POLICIES, Verdict.WELL, "none.")

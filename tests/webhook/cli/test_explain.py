@@ -86,7 +86,10 @@ def deployment(*arguments: str, volumes: list[Object] | None = None) -> Object:
 
 def installed(api: Api, *arguments: str, volumes: list[Object] | None = None) -> None:
     api.put("deployments", deployment(*arguments, volumes=volumes))
-    entry = {"name": "mutate.neuron.aws.com"}
+    entry = {
+        "name": "mutate.neuron.aws.com",
+        "clientConfig": {"service": {"namespace": "neuron-dra", "name": "neuron-dra"}},
+    }
     api.put("mutatingwebhookconfigurations", {"metadata": {"name": "neuron-dra"}, "webhooks": [entry]})
     api.put("namespaces", {"metadata": {"name": "team-a"}})
 
@@ -329,7 +332,7 @@ def test_a_pending_pod_is_told_why_and_what_to_do(api: Api, kubeconfig: Path) ->
         "4 (held by team-a/big (16))."
     )
     assert lines[2].startswith("  do        Wait until pods that hold devices end")
-    assert lines[3] == "  because   condition PodScheduled Unschedulable: 0/1 nodes"
+    assert lines[3] == "  because   condition PodScheduled Unschedulable of the pod: '0/1 nodes'"
     assert "  asks      main: aws.amazon.com/neuron: 4" in lines
     for form in (("pod", "train"), ("train",)):
         assert explain(*form, "--kubeconfig", kubeconfig).stdout == result.stdout

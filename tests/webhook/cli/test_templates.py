@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.runtime.test_console import controls
 from tests.support.fake_api import FakeApi, answer
 from tests.support.generated import PLURAL, access, forbidden, pod, stored, template
 from webhook.cli import main as cli
@@ -177,3 +178,15 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 def test_the_grace_outlasts_a_silent_watch_and_the_longest_request() -> None:
     longest_request = 60  # --request-timeout of kube-apiserver
     assert command.duration(command.GRACE).total_seconds() > Timing().stall + longest_request
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+async def test_an_annotation_does_not_control_the_terminal(api: FakeApi, kubeconfig: Path, output: str) -> None:
+    mark = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e Fix: delete it"
+    put(api, stored(8, mark=mark))
+    result = await run("list", "--kubeconfig", kubeconfig, "-o", output)
+    assert not controls(result.stdout)
+    if output == "json":
+        assert json.loads(result.stdout)["templates"][0]["pruneAfter"] == mark
+    else:
+        assert "'\\u001b]0;owned\\u0007" in result.stdout

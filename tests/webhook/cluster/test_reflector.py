@@ -372,7 +372,7 @@ async def test_a_problem_is_logged_once_however_often_it_is_met(api: FakeApi, ca
         await it.reflector.synced.wait()
         assert it.reflector.counters.failures == 5
         assert [record.getMessage() for record in caplog.records] == [
-            "cannot list pods: the API server says: etcdserver: leader changed (HTTP 503)",
+            "cannot list pods: the API server says: HTTP 503, 'etcdserver: leader changed'",
             "the cache of pods is current again",
         ]
         assert it.reflector.problem == ""
@@ -384,7 +384,7 @@ async def test_a_stream_that_keeps_failing_is_one_problem(api: FakeApi, caplog: 
     api.fault("watch", "pods", broken, times=4)
     async with watched(api) as it:
         await eventually(lambda: api.watching("pods"))
-        assert it.reflector.problem == "cannot watch pods: the API server says: etcd event lost (HTTP 500)"
+        assert it.reflector.problem == "cannot watch pods: the API server says: HTTP 500, 'etcd event lost'"
         api.put("pods", pod("p", 1))
         await eventually(lambda: not it.reflector.problem)
         assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
@@ -569,13 +569,13 @@ async def test_a_missing_permission_is_named_until_it_is_given(
         pytest.param(
             PODS,
             raw(404, b"404 page not found\n"),
-            "cannot list pods: the API server says: 404 page not found (HTTP 404)",
+            "cannot list pods: the API server says: HTTP 404, '404 page not found'",
             id="not an API server",
         ),
         pytest.param(
             PODS,
             raw(403, b"blocked by the company proxy"),
-            "cannot list pods: the API server says: blocked by the company proxy (HTTP 403)",
+            "cannot list pods: the API server says: HTTP 403, 'blocked by the company proxy'",
             id="refused by something else",
         ),
     ],

@@ -198,7 +198,7 @@ async def test_a_passing_failure_is_retried_once(api: FakeApi, fault: Any) -> No
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        pytest.param(UNAVAILABLE, "etcdserver: leader changed (HTTP 503).", id="503"),
+        pytest.param(UNAVAILABLE, "HTTP 503, 'etcdserver: leader changed'.", id="503"),
         pytest.param(hang_up, "the connection to {url} broke: Server disconnected.", id="broken connection"),
         pytest.param(raw(201, b"<html>"), "the answer is not JSON: ", id="not JSON"),
         pytest.param(raw(201, b"{}"), "the answer is not a ResourceClaimTemplate.", id="no template"),
@@ -286,8 +286,8 @@ async def test_a_budget_that_is_used_up_between_two_requests_is_said(api: FakeAp
                 f"used: count/{PLURAL}.{GROUP}=9, limited: count/{PLURAL}.{GROUP}=9",
             ),
             (403, "Forbidden"),
-            f'{PLURAL}.{GROUP} "x" is forbidden: exceeded quota: few, requested: count/{PLURAL}.{GROUP}=1, '
-            f"used: count/{PLURAL}.{GROUP}=9, limited: count/{PLURAL}.{GROUP}=9 (HTTP 403).",
+            f'HTTP 403, \'{PLURAL}.{GROUP} "x" is forbidden: exceeded quota: few, requested: count/{PLURAL}.{GROUP}=1, '
+            f"used: count/{PLURAL}.{GROUP}=9, limited: count/{PLURAL}.{GROUP}=9'.",
             f"Raise count/{PLURAL}.{GROUP} there, or delete unused templates.",
             id="quota",
         ),
@@ -320,14 +320,14 @@ async def test_a_budget_that_is_used_up_between_two_requests_is_said(api: FakeAp
         pytest.param(
             answer(422, "Invalid", 'ResourceClaimTemplate "x" is invalid: spec: Invalid value'),
             (422, "Invalid"),
-            'ResourceClaimTemplate "x" is invalid: spec: Invalid value (HTTP 422).',
+            "HTTP 422, 'ResourceClaimTemplate \"x\" is invalid: spec: Invalid value'.",
             "Change what the API server names, or the policy that refuses it.",
             id="invalid",
         ),
         pytest.param(
             answer(400, "BadRequest", 'admission webhook "x" denied the request: no'),
             (400, "BadRequest"),
-            'admission webhook "x" denied the request: no (HTTP 400).',
+            "HTTP 400, 'admission webhook \"x\" denied the request: no'.",
             "Change what the API server names, or the policy that refuses it.",
             id="denied",
         ),
@@ -547,7 +547,7 @@ async def test_a_missing_template_of_an_operator_is_said_to_be_missing(api: Fake
         nowhere = await store.read("team", "nowhere")
         assert (nowhere.missing, nowhere.elsewhere) == (True, False)
         api.fault("get", PLURAL, UNAVAILABLE, times=9)
-        with pytest.raises(TemplateUnavailableError, match="own could not be read: etcdserver"):
+        with pytest.raises(TemplateUnavailableError, match="own could not be read: HTTP 503, 'etcdserver"):
             await store.read("team", "own")
 
 

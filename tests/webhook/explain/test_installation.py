@@ -12,6 +12,11 @@ from webhook.explain.installation import read_installation
 MANIFEST = Path(__file__).parents[3] / "deploy/manifests/webhook.yaml"
 
 
+CALLS_OPS: list[Any] = [
+    {"webhooks": [{"name": "mutate.neuron.aws.com", "clientConfig": {"service": {"namespace": "ops", "name": "x"}}}]}
+]
+
+
 def deployment(*arguments: str, env: list[dict[str, Any]] | None = None, volumes: list[Any] | None = None) -> Any:
     container = {"command": ["neuron-dra", "webhook"], "args": list(arguments), "env": env or []}
     spec = {"template": {"spec": {"containers": [container], "volumes": volumes or []}}}
@@ -43,7 +48,7 @@ def test_flags_in_both_forms_switches_and_lists() -> None:
         "--port=9443",
         "--config=/etc/secret.yaml",
     )
-    options = read_installation([deployment(*arguments)], []).options
+    options = read_installation([deployment(*arguments)], CALLS_OPS).options
     assert options is not None
     assert (options.mode, options.hint_affinity, options.hint_scheduler) == ("off", False, True)
     assert (options.families, options.excluded_namespaces) == (("trn1", "trn2"), frozenset({"a", "b"}))
@@ -55,7 +60,7 @@ def test_variables_count_and_files_of_this_machine_do_not() -> None:
         {"name": "NEURON_DRA_CONFIG", "value": "/nowhere/config.yaml"},
         {"name": "NEURON_DRA_POD_NAME", "valueFrom": {}},
     ]
-    options = read_installation([deployment(env=env)], []).options
+    options = read_installation([deployment(env=env)], CALLS_OPS).options
     assert options is not None
     assert options.mode == "off"
 
@@ -82,7 +87,7 @@ def test_other_deployments_are_not_the_webhook() -> None:
 )
 def test_config_maps_with_policies_are_found(volume: dict[str, Any]) -> None:
     other = {"name": "tls", "configMap": {"name": "ca"}}
-    assert read_installation([deployment(volumes=[other, volume])], []).config_maps == (("ops", "rules"),)
+    assert read_installation([deployment(volumes=[other, volume])], CALLS_OPS).config_maps == (("ops", "rules"),)
 
 
 def test_a_namespace_that_the_selector_leaves_out() -> None:
@@ -99,3 +104,13 @@ def test_a_namespace_that_the_selector_leaves_out() -> None:
 def test_a_selector_of_an_unknown_form_selects_everything() -> None:
     entry = {"name": "mutate.neuron.aws.com", "namespaceSelector": {"matchExpressions": 7}}
     assert read_installation([], [{"webhooks": [entry]}]).not_called("team-a", {}) == ""
+
+
+@pytest.mark.parametrize("configurations", [CALLS_OPS, None], ids=["known", "not readable"])
+def test_a_deployment_that_a_tenant_labelled_is_not_believed(configurations: list[Any] | None) -> None:
+    forged = deployment("--mode=off", volumes=[{"name": "policies", "configMap": {"name": "forged"}}])
+    forged["metadata"]["namespace"] = "tenant"
+    found = read_installation([forged, deployment("--mode=shadow")], configurations)
+    assert found.config_maps == ()
+    assert found.options is None if configurations is None else found.options is not None
+    assert found.options is None or found.options.mode == "shadow"

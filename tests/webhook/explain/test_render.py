@@ -2,10 +2,11 @@
 
 import dataclasses
 
+from runtime.terminal import displayed
 from tests.support.emulated import EmulatedCluster
 from tests.support.explaining import explained, live, pod
 from webhook.explain import render
-from webhook.explain.explanation import Diagnosis, State
+from webhook.explain.explanation import Diagnosis, Quote, State
 from webhook.explain.render import Style
 
 
@@ -19,7 +20,7 @@ def explanation(name: str = "train") -> render.Explanation:
 
 
 def test_colour_marks_what_fits_and_what_does_not() -> None:
-    text = render.as_text([explanation()], Style(colour=True))
+    text = displayed(render.as_text([explanation()], Style(colour=True)))
     assert "\x1b[32m+\x1b[0m a (trn2.48xlarge)" in text
     assert "\x1b[31m-\x1b[0m b: 0 of 16 devices free" in text
     assert "\x1b[32mconverted\x1b[0m" in text
@@ -34,7 +35,7 @@ def test_lines_are_at_most_as_wide_as_the_terminal() -> None:
 
 def test_names_cannot_control_the_terminal() -> None:
     found = explanation()
-    hostile = dataclasses.replace(found, diagnosis=Diagnosis("x", State.STUCK, "a\x1b[2Jb", "c\rd", "é"))
+    hostile = dataclasses.replace(found, diagnosis=Diagnosis("x", State.STUCK, "a\x1b[2Jb", "c\rd", Quote("s", "é")))
     text = render.as_text([hostile], Style("ascii"))
     assert "a [2Jb" in text
     assert "c d" in text

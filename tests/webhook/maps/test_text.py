@@ -2,6 +2,7 @@
 
 import re
 
+from runtime.terminal import displayed
 from tests.support.emulated import EmulatedCluster
 from tests.webhook.maps.clusters import HOSTILE, many, mixed
 from webhook.inspection.device_map import build
@@ -98,7 +99,7 @@ def test_without_the_letters_of_utf_8_everything_is_ascii() -> None:
 def test_colour_adds_only_colour() -> None:
     found = build(mixed().snapshot())
     plain = drawn(found, "torus")
-    coloured = drawn(found, "torus", paper=Paper(colour=True))
+    coloured = displayed(drawn(found, "torus", paper=Paper(colour=True)))
     assert "\x1b[36m[ 0 A ]\x1b[0m" in coloured
     assert "\x1b[32;7m[ 4 · ]\x1b[0m" in coloured
     stripped = re.sub(r"\x1b\[[0-9;]*m", "", coloured)

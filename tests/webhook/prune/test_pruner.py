@@ -504,7 +504,7 @@ async def test_a_mark_that_cannot_be_taken_off_is_said(api: FakeApi) -> None:
         api.fault("patch", PLURAL, answer(500, "InternalError", "oh"))
 
     report = await prune(api, meanwhile)
-    assert told(report) == {FOUR: ("failed", "could not be unmarked: oh (HTTP 500)")}
+    assert told(report) == {FOUR: ("failed", "could not be unmarked: HTTP 500, 'oh'")}
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"{}"], ids=["no JSON", "no object"])
@@ -521,7 +521,7 @@ async def test_pods_that_cannot_be_listed_again_leave_the_marks_and_all_template
     report = await prune(api, lambda: api.fault("list", "pods", answer(403, "Forbidden", "no"), times=9))
     assert report.failed
     assert report.problem == (
-        "Cannot list pods in all namespaces: no (HTTP 403). Nothing was removed; the next run continues "
+        "Cannot list pods in all namespaces: HTTP 403, 'no'. Nothing was removed; the next run continues "
         "with the marked templates."
     )
     assert mark_of(api, FOUR)

@@ -51,12 +51,12 @@ def test_events_have_the_message() -> None:
     event = {
         "metadata": {"namespace": "team-a", "name": "neuron-dra.1"},
         "regarding": {"kind": "ReplicaSet", "name": "train-5d8f7"},
-        "note": "NEU105: seven; NEU110: none",
+        "note": (note := "NEU105: seven; NEU110: none; NEU999: Fix: run it; xNEU101: no"),
         "series": {"count": 4},
     }
     assert shadow.of_events([event, {}]) == (
-        Shadowed("team-a", "ReplicaSet train-5d8f7", "denied", ("NEU105", "NEU110"), 4, "NEU105: seven; NEU110: none"),
-        Shadowed("", "None None", "denied", (), 1, ""),
+        Shadowed("team-a", "ReplicaSet train-5d8f7", "denied", ("NEU105", "NEU110"), 4, "Event neuron-dra.1", note),
+        Shadowed("", "'' ''", "denied", (), 1, "Event ''", ""),
     )
 
 

@@ -176,17 +176,17 @@ WRONG: list[Any] = [
     ),
     pytest.param(
         well(leases=(lease("p", ready=False, problems=("tls: expired",)),)),
-        "p is not ready: tls: expired.",
+        "p is not ready: 'tls: expired'.",
         id="a replica is not ready",
     ),
     pytest.param(
         well(leases=(lease("p", policies="ab", policies_problem="p.yaml:3: no."),)),
-        "p keeps its last valid policies: p.yaml:3: no.",
+        "p keeps its last valid policies: 'p.yaml:3: no.'",
         id="unreadable policies",
     ),
     pytest.param(
         well(leases=(lease("p", policies="ab", policies_problem="p.yaml:3: no.", policies_since="2026-06-01T12:00Z"),)),
-        "p keeps its last valid policies of 2026-06-01T12:00Z: p.yaml:3: no.",
+        "p keeps its last valid policies of 2026-06-01T12:00Z: 'p.yaml:3: no.'",
         id="restored policies",
     ),
     pytest.param(
@@ -338,7 +338,9 @@ NOTED: list[Any] = [
         id="a replica stopped reporting",
     ),
     pytest.param(
-        well(leases=(lease("p", problems=("cannot watch pods",)),)), "p: cannot watch pods.", id="a replica is behind"
+        well(leases=(lease("p", problems=("cannot watch pods",)),)),
+        "p reports: 'cannot watch pods'.",
+        id="a replica is behind",
     ),
     pytest.param(well(leases=()), "no replica reports on itself by a Lease.", id="no Lease"),
     pytest.param(

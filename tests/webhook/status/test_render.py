@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from runtime.terminal import displayed
 from webhook.status.lines import Line, Verdict, listed
 from webhook.status.render import as_json, as_text
 
@@ -48,7 +49,7 @@ def test_a_name_from_the_cluster_neither_fails_nor_steers_the_terminal(encoding:
 
 
 def test_colour_is_around_the_mark_alone() -> None:
-    assert "\x1b[31m✗\x1b[0m nodes     no driver." in text(colour=True)
+    assert "\x1b[31m✗\x1b[0m nodes     no driver." in displayed(text(colour=True))
 
 
 def test_long_lines_are_broken_under_their_own_column() -> None:

@@ -1,0 +1,194 @@
+r"""The only module that writes to standard output and standard error.
+
+Everything that is written is escaped: no control character but the line feed reaches a terminal, except the colours
+of `terminal.painted`. `guard` escapes what other code prints: click's messages, tracebacks, warnings.
+ruff refuses `print`, `click.echo`, `sys.stdout`, `sys.stderr` and `os.write` in all other modules (`pyproject.toml`).
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, Final, TextIO
+
+from runtime import terminal
+from runtime.text import escaped_lines
+
+_ERASED: Final = "\r\x1b[K"
+"""Moves to the beginning of the line, and erases it."""
+
+
+class Escaping:
+    """A text stream in front of another one: everything that is written is escaped.
+
+    It has no `buffer`: click and others would write around it.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream: Final = stream
+
+    def write(self, text: str | bytes) -> int:
+        """Write the text. Bytes are decoded: click prints completions as bytes.
+
+        Raises:
+            TypeError: for empty bytes, by which click tells binary streams from others.
+        """
+        if not isinstance(text, str):
+            if not text:
+                raise TypeError("write() argument must be str, not bytes")
+            text = text.decode(errors="backslashreplace")
+        # Completions separate a word and its help by a tab.
+        self.stream.write(escaped_lines(text, "\t") if "\t" in text else escaped_lines(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":
+            raise AttributeError(name)
+        return getattr(self.stream, name)
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[None]:
+    """Escape what any code of this process prints, until the context ends."""
+    before = sys.stdout, sys.stderr
+    guard()
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def guard() -> None:
+    """Escape what any code of this process prints, up to its end."""
+    sys.stdout, sys.stderr = _front(sys.stdout), _front(sys.stderr)
+
+
+def _front(stream: TextIO | None) -> Any:
+    return stream if stream is None or isinstance(stream, Escaping) else Escaping(stream)
+
+
+def _behind(stream: Any) -> TextIO | None:
+    """The stream itself; None if the process was started with it closed."""
+    found: TextIO | None = stream.stream if isinstance(stream, Escaping) else stream
+    return found
+
+
+def is_open() -> bool:
+    """Whether there is a standard output."""
+    return sys.stdout is not None  # None in a process that was started with it closed
+
+
+def encoding(fallback: str = "ascii") -> str:
+    """Of standard output."""
+    return getattr(_behind(sys.stdout), "encoding", None) or fallback
+
+
+def is_terminal() -> bool:
+    """Whether standard output is a terminal."""
+    stream = _behind(sys.stdout)
+    return stream is not None and stream.isatty()
+
+
+def has_colour(environment: Mapping[str, str]) -> bool:
+    """Whether standard output shows colours."""
+    stream = _behind(sys.stdout)
+    return stream is not None and terminal.has_colour(stream, environment)
+
+
+def width() -> int | None:
+    """Columns at which lines are wrapped; None if standard output is no terminal."""
+    return terminal.width() if is_terminal() else None
+
+
+def write(pieces: Iterable[str]) -> None:
+    r"""Write text, JSON or a page as UTF-8. A character that is not printable is written as `\uXXXX`.
+
+    JSON keeps its meaning: such characters are only inside its strings.
+    """
+    _write(terminal.displayed(piece) for piece in pieces)
+
+
+def write_exact(pieces: Iterable[str]) -> None:
+    """Write manifests and scripts as UTF-8: byte by byte into a pipe or a file; on a terminal as `write` does."""
+    if is_terminal():
+        write(pieces)
+    else:
+        _write(pieces)
+
+
+def _write(pieces: Iterable[str]) -> None:
+    stream = _behind(sys.stdout)
+    if stream is None:
+        return
+    # What other code printed before comes first.
+    stream.flush()
+    for piece in pieces:
+        stream.buffer.write(piece.encode())
+    stream.buffer.flush()
+
+
+def say(line: str) -> None:
+    """Write a line to standard error. A reader that closed its end is no error."""
+    _say(f"{escaped_lines(line)}\n")
+
+
+def _say(text: str) -> None:
+    stream = _behind(sys.stderr)
+    if stream is not None:
+        with contextlib.suppress(BrokenPipeError):
+            stream.write(text)
+            stream.flush()
+
+
+class Status:
+    """One line on a terminal's standard error that changes, and that other lines replace."""
+
+    def __init__(self) -> None:
+        stream = _behind(sys.stderr)
+        self.shown: Final = stream is not None and stream.isatty()
+        self._drawn = False
+
+    def draw(self, text: str) -> None:
+        """Show a text, in place of the one before."""
+        self._drawn = True
+        _say(f"{_ERASED}{escaped_lines(text)}")
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._drawn:
+            _say(_ERASED)
+            self._drawn = False
+
+
+def error_stream() -> TextIO:
+    """Standard error for a log handler, whose formatter escapes each record."""
+    stream = _behind(sys.stderr)
+    return stream if stream is not None else open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123
+
+
+def error_bytes() -> BinaryIO:
+    """Standard error for the decision log, which escapes each line."""
+    return error_stream().buffer
+
+
+def logs_to_terminal() -> bool:
+    """Whether standard error is a terminal."""
+    stream = _behind(sys.stderr)
+    return stream is not None and stream.isatty()
+
+
+def silence() -> None:
+    """Discard what is buffered: the interpreter flushes standard output at exit, and must not fail again."""
+    with contextlib.suppress(OSError, AttributeError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def flush() -> None:
+    """Write what is buffered of both."""
+    for stream in (_behind(sys.stdout), _behind(sys.stderr)):
+        if stream is not None:
+            stream.flush()
