@@ -26,13 +26,14 @@ from kubeletplugin.gate import KubeletGate
 from kubeletplugin.health import HealthMonitor
 from kubeletplugin.hold_events import HoldReporter
 from kubeletplugin.kube_node import NodeApi
+from kubeletplugin.metadata_files import MetadataFiles
 from kubeletplugin.metrics import Metrics, MetricsServer
 from kubeletplugin.node_labels import Labeller
 from kubeletplugin.offer import Guard, OfferSettings
 from kubeletplugin.own_node import OwnNode
 from kubeletplugin.owner import OwnerReporter
 from kubeletplugin.pod_resources import PodResources
-from kubeletplugin.ports import Clock
+from kubeletplugin.ports import Clock, JsonObject
 from kubeletplugin.prepare import Preparer
 from kubeletplugin.probe import Prober
 from kubeletplugin.processes import Processes
@@ -48,10 +49,11 @@ from kubeletplugin.register import (
 )
 from kubeletplugin.service import handlers
 from kubeletplugin.settings import DriverSettings
+from kubeletplugin.slices import published_attributes
 from kubeletplugin.sweep import Sweeper
-from kubeletplugin.sysfs import discover, read_ultraserver
+from kubeletplugin.sysfs import NodeHardware, discover, read_ultraserver
 from kubeletplugin.usage import NodeUsage
-from neuron.instances import Catalogue
+from neuron.instances import Catalogue, InstanceType
 from runtime.api_errors import ClusterUnavailableError
 from runtime.startup import StartupError
 
@@ -108,11 +110,13 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
 
     def view() -> NodeView:
         snapshot = monitor.snapshot
+        hardware, instance = snapshot.hardware, snapshot.instance
         return NodeView(
-            snapshot.hardware,
-            snapshot.instance,
+            hardware,
+            instance,
             lambda: read_ultraserver(settings.sysfs_root),
             settings.admin_namespaces,
+            functools.partial(_published, own, hardware, instance),
         )
 
     async with contextlib.AsyncExitStack() as stack:
@@ -180,6 +184,13 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
                 await clock.sleep(_PLACED_SECONDS)
 
 
+def _published(own: OwnNode, hardware: NodeHardware, instance: InstanceType | None, device: str) -> JsonObject:
+    """The published attributes of a device; empty while the Node or its type is not known."""
+    if own.state is None or instance is None:
+        return {}
+    return published_attributes(own.state.facts, hardware, instance, driver_version(), device)
+
+
 class _Part(Protocol):
     """A background part."""
 
@@ -240,7 +251,8 @@ def _recovered(settings: DriverSettings) -> Preparer:
     try:
         boot_id = BOOT_ID.read_text().strip()
         dev_root = settings.dev_root if settings.emulate is None else None
-        specs = SpecFiles(files, settings.cdi_dir, boot_id, dev_root)
+        metadata = MetadataFiles(files, settings.state)
+        specs = SpecFiles(files, settings.cdi_dir, boot_id, dev_root, metadata)
         preparer = Preparer(files, state_dir=settings.state, specs=specs, boot_id=boot_id)
         files.make_directory(settings.state)
         recovery = preparer.recover()

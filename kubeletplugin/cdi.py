@@ -7,7 +7,7 @@ rebuild a lost checkpoint. The names of the file and of all devices contain the 
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ import msgspec
 
 from kubeletplugin.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.files import durable_remove, durable_write, is_leftover
+from kubeletplugin.metadata_files import MetadataFiles
 from kubeletplugin.ports import Files
 from neuron import names
 
@@ -75,22 +76,36 @@ def parse_id(qualified: str) -> DeviceId | None:
     return DeviceId(uid, request, device) if kind == KIND and _UID.fullmatch(uid) and request else None
 
 
-def spec(claim: PreparedClaim, boot_id: str, dev_root: Path | None = _DEFAULT_DEV_ROOT) -> dict[str, Any]:
+def spec(
+    claim: PreparedClaim,
+    boot_id: str,
+    dev_root: Path | None = _DEFAULT_DEV_ROOT,
+    mount: Callable[[PreparedClaim, str], dict[str, Any] | None] = lambda claim, request: None,  # noqa: ARG005
+) -> dict[str, Any]:
     """The CDI spec of a prepared claim.
+
+    The first device of a request also mounts the request's metadata: a container gets all devices of its requests.
 
     Args:
         claim: the claim.
         boot_id: of the running kernel.
         dev_root: the host's directory of device nodes; in containers they are in /dev with the host's numbers.
             None: the devices are emulated, and containers get null devices.
+        mount: returns the mount of a request's metadata; None if there is none.
     """
-    devices = [
+    devices: list[dict[str, Any]] = [
         {
             "name": _device_name(claim, device),
             "containerEdits": {"deviceNodes": [_device_node(index, dev_root) for index in device.indices]},
         }
         for device in claim.devices
     ]
+    mounted: set[str] = set()
+    for device, entry in zip(claim.devices, devices, strict=True):
+        request = device.parent_request
+        if request not in mounted and (found := mount(claim, request)) is not None:
+            entry["containerEdits"]["mounts"] = [found]
+        mounted.add(request)
     for request, variables in sorted(claim.environment.items()):
         if variables:
             environment = [f"{name}={value}" for name, value in sorted(variables.items())]
@@ -126,7 +141,16 @@ def _request_name(claim: PreparedClaim, request: str) -> str:
 class SpecFiles:
     """The spec files of one node. All methods raise OSError."""
 
-    def __init__(self, files: Files, directory: Path, boot_id: str, dev_root: Path | None = _DEFAULT_DEV_ROOT) -> None:
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        boot_id: str,
+        dev_root: Path | None = _DEFAULT_DEV_ROOT,
+        metadata: MetadataFiles | None = None,
+    ) -> None:
+        """Without `metadata`, containers get no metadata of their devices."""
+        self._metadata = metadata
         self._files = files
         self._directory = directory
         self._boot_id = boot_id
@@ -141,7 +165,12 @@ class SpecFiles:
     def ensure(self, claim: PreparedClaim) -> bool:
         """Write the claim's spec, unless the file has this content already; returns whether it was written."""
         path = self.path(claim.uid)
-        content = msgspec.json.format(msgspec.json.encode(spec(claim, self._boot_id, self._dev_root)), indent=1)
+        whole = spec(claim, self._boot_id, self._dev_root)
+        if self._metadata is not None:
+            # The runtime refuses a container whose mount has no source.
+            self._metadata.ensure(claim)
+            whole = spec(claim, self._boot_id, self._dev_root, self._metadata.mount)
+        content = msgspec.json.format(msgspec.json.encode(whole), indent=1)
         if self._files.identity(path) is not None and self._files.read(path) == content:
             return False
         self._files.make_directory(self._directory)
@@ -153,6 +182,8 @@ class SpecFiles:
         path = self.path(uid)
         if self._files.identity(path) is not None:
             durable_remove(self._files, path)
+        if self._metadata is not None:
+            self._metadata.remove(uid)
 
     def uids(self) -> list[str]:
         """UIDs of the claims that have a spec. Removes temporary files that a crash left."""
@@ -163,7 +194,10 @@ class SpecFiles:
                 self._files.remove(self._directory / name)
             elif name.startswith(_PREFIX) and name.endswith(_SUFFIX):
                 found.append(name.removeprefix(_PREFIX).removesuffix(_SUFFIX))
-        return [uid for uid in found if _UID.fullmatch(uid)]
+        known = [uid for uid in found if _UID.fullmatch(uid)]
+        if self._metadata is not None:
+            self._metadata.keep(known)
+        return known
 
     def read(self, uid: str) -> PreparedClaim:
         """The prepared claim in a spec.

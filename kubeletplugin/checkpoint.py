@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from kubeletplugin.files import durable_write
-from kubeletplugin.ports import Files
+from kubeletplugin.ports import Files, JsonObject
 
 FILE_NAME: Final = "checkpoint.json"
 API_VERSION: Final = "checkpoint.neuron.aws.com/v1"
@@ -82,6 +82,7 @@ class PreparedClaim:
         allocation: digest of the prepared allocation; if it differs, the claim is prepared again.
         devices: in the order of the allocation.
         environment: variables of the containers, by request without its alternative.
+        metadata: of the devices for the containers (KEP-5304), by the same; empty in older checkpoints.
     """
 
     uid: str
@@ -90,6 +91,7 @@ class PreparedClaim:
     allocation: str
     devices: tuple[PreparedDevice, ...]
     environment: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    metadata: dict[str, JsonObject] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name} (UID {self.uid})"

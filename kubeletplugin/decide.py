@@ -13,7 +13,9 @@ import msgspec
 
 from kubeletplugin import cores
 from kubeletplugin.checkpoint import PreparedClaim, PreparedDevice, Share
+from kubeletplugin.device_metadata import documents
 from kubeletplugin.environment import UltraServerError, environment, visible_cores
+from kubeletplugin.ports import JsonObject
 from kubeletplugin.sharing import physical_cores
 from kubeletplugin.slices import NODE_DEVICE, device_index
 from kubeletplugin.sysfs import NodeHardware, UltraServer
@@ -47,12 +49,14 @@ class NodeView:
         instance: the node's type; None if it is not known.
         read_ultraserver: reads the UltraServer files again: they change while nodes elect.
         admin_namespaces: namespaces whose claims may have adminAccess; None: all.
+        attributes: returns the published attributes of a device; empty while the Node is not known.
     """
 
     hardware: NodeHardware
     instance: InstanceType | None
     read_ultraserver: Callable[[], UltraServer | None]
     admin_namespaces: frozenset[str] | None = None
+    attributes: Callable[[str], JsonObject] = lambda _: {}
 
     @property
     def wraps(self) -> bool:
@@ -90,6 +94,11 @@ class Others:
             for device in other.devices:
                 if not device.admin_access and index in device.indices:
                     yield device, other
+
+    def generation(self, uid: str) -> int:
+        """The generation of the metadata of a claim that was prepared before; 0 for another claim."""
+        documents = (each for other in self.claims if other.uid == uid for each in other.metadata.values())
+        return max((int(each["metadata"]["generation"]) for each in documents), default=0)
 
     def before(self, claim: AllocatedClaim, share_id: str) -> tuple[int, ...] | None:
         """The cores that the claim itself had in the same share."""
@@ -134,7 +143,9 @@ def decide(claim: AllocatedClaim, view: NodeView, others: Others) -> PreparedCla
     for request, numbers in _visible_cores(claim, devices, view).items():
         variables[request] = variables.get(request, {}) | {names.ENV_VISIBLE_CORES: visible_cores(numbers)}
     used = {request: values for request, values in variables.items() if values}
-    return PreparedClaim(claim.uid, claim.namespace, claim.name, allocation_digest(claim), tuple(devices), used)
+    before = others.generation(claim.uid)
+    told = documents(claim, devices, used, view.attributes, view.hardware, view.instance, before + 1)
+    return PreparedClaim(claim.uid, claim.namespace, claim.name, allocation_digest(claim), tuple(devices), used, told)
 
 
 def _refuse_admin_access(claim: AllocatedClaim, allowed: frozenset[str] | None) -> None:

@@ -33,10 +33,12 @@ class Place:
     Attributes:
         root: its PCIe root complex, e.g. `pci0000:c8`; None if it is not known.
         numa_node: the NUMA node; None if it is not known, or if the machine has none.
+        address: its PCI address, e.g. `0000:cc:00.0`; None if it is not known.
     """
 
     root: str | None = None
     numa_node: int | None = None
+    address: str | None = None
 
 
 def places(sysfs_root: Path, instance_type: str | None, indices: Collection[int]) -> dict[int, Place]:
@@ -78,7 +80,7 @@ def _place(function: Path) -> Place:
     root = next((part for part in function.parts if _ROOT.fullmatch(part)), None)
     number = _text(function / "numa_node")
     known = number.isascii() and number.isdecimal()  # -1: the firmware tells none
-    return Place(root, int(number) if known else None)
+    return Place(root, int(number) if known else None, function.name)
 
 
 def _text(path: Path) -> str:

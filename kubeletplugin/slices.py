@@ -219,16 +219,11 @@ def desired_slices(
         common = _common_attributes(facts, hardware, instance, driver_version)
         whole_node = publishes_whole_node(found, features)
         alone = whole_node and not features.counters
-        links = hardware.links
         left_out = found.held if found.withhold_held else ()
         for index in () if alone else (each for each in indices if each not in left_out):
-            connected = connections.attributes(instance, index, len(indices), links)
             device: JsonObject = {
                 "name": device_name(index),
-                "attributes": common
-                | _device_attributes(instance, index, len(indices))
-                | _place_attributes(hardware.places.get(index, Place()))
-                | _strings(connected),
+                "attributes": common | _own_attributes(hardware, instance, index, len(indices)),
             }
             if found.shares_cores and features.shares:
                 sharing.share(device, sharing.physical_cores(hardware, instance, index))
@@ -252,6 +247,28 @@ def desired_slices(
     return tuple(
         DesiredSlice(slice_name(facts.name, number), scope | content)
         for number, content in enumerate(_contents(devices, counters, features))
+    )
+
+
+def published_attributes(
+    facts: NodeFacts, hardware: NodeHardware, instance: InstanceType, driver_version: str, name: str
+) -> JsonObject:
+    """The attributes of one device, as `desired_slices` publishes them."""
+    common = _common_attributes(facts, hardware, instance, driver_version)
+    indices = [device.index for device in hardware.devices]
+    index = device_index(name)
+    if index is None:
+        whole: JsonObject = _node_device(common, indices or [0], counted=False)["attributes"]
+        return whole
+    return common | _own_attributes(hardware, instance, index, len(indices))
+
+
+def _own_attributes(hardware: NodeHardware, instance: InstanceType, index: int, devices: int) -> JsonObject:
+    """The attributes in which the devices of a node differ."""
+    return (
+        _device_attributes(instance, index, devices)
+        | _place_attributes(hardware.places.get(index, Place()))
+        | _strings(connections.attributes(instance, index, devices, hardware.links))
     )
 
 

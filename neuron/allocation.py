@@ -16,6 +16,8 @@ from neuron.instances import InstanceType
 from neuron.quantities import NotACountError, parse_count
 
 _LONGEST: Final = 64
+POD_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
+"""kube-controller-manager sets it on claims that it makes from templates."""
 
 
 class AllocationError(Exception):
@@ -67,6 +69,7 @@ class AllocatedClaim:
         devices: the driver's results, in the order of the allocation.
         configs: the driver's configs, in the order of the allocation.
         warnings: findings that refuse nothing, e.g. an older apiVersion.
+        pod_claim: its entry in `spec.resourceClaims` of its pod, if it was made from a template; empty otherwise.
         ties: sets of requests, without alternatives, whose devices a `matchAttribute` constraint connects.
     """
 
@@ -77,6 +80,7 @@ class AllocatedClaim:
     configs: tuple[ConfigEntry, ...] = ()
     warnings: tuple[Finding, ...] = ()
     ties: tuple[frozenset[str], ...] = ()
+    pod_claim: str = ""
 
     def in_force(self, request: str) -> ConfigsInForce:
         """The settings in force for one of the claim's requests."""
@@ -132,7 +136,12 @@ def read_allocation(claim: Mapping[str, Any], driver: str, pool: str, uid: str) 
         message = f"{claim_text} has a config that cannot be used. {listed}{_as_decoders_say(errors)}"
         raise AllocationError(message, errors)
     ties = _ties(read.spec, devices)
-    return AllocatedClaim(read.metadata.namespace, read.metadata.name, uid, devices, entries, tuple(findings), ties)
+    noted = (read.metadata.annotations or {}).get(POD_CLAIM_ANNOTATION, "")
+    # Part of a path in containers; anybody can annotate a claim.
+    pod_claim = noted if names.DNS_LABEL.fullmatch(noted) else ""
+    return AllocatedClaim(
+        read.metadata.namespace, read.metadata.name, uid, devices, entries, tuple(findings), ties, pod_claim
+    )
 
 
 def _read(claim: Mapping[str, Any]) -> "_Claim":
@@ -260,6 +269,7 @@ class _Metadata(_Struct, frozen=True):
     uid: str = ""
     namespace: str = ""
     name: str = ""
+    annotations: dict[str, str] | None = None
 
 
 class _Result(_Struct, frozen=True):

@@ -18,8 +18,10 @@ from kubeletplugin import cdi, emulate
 from kubeletplugin.checkpoint import FILE_NAME, Checkpoint, encode
 from kubeletplugin.decide import NodeView
 from kubeletplugin.files import DiskFiles
+from kubeletplugin.metadata_files import MetadataFiles
 from kubeletplugin.ports import Files, JsonObject, KubeError, SliceEvent
 from kubeletplugin.prepare import Preparer
+from kubeletplugin.slices import node_facts, published_attributes
 from kubeletplugin.sysfs import NodeHardware, UltraServer, discover, read_ultraserver
 from neuron.allocation import AllocatedClaim, read_allocation
 from neuron.instances import Catalogue
@@ -220,10 +222,17 @@ class Node:
         return read_ultraserver(self.root / "sys")
 
     def view(self) -> NodeView:
-        return NodeView(self.discover(), Catalogue().get(self.instance_type), self.read_ultraserver)
+        hardware, instance = self.discover(), Catalogue().get(self.instance_type)
+        facts = node_facts(node_object())
+
+        def attributes(name: str) -> JsonObject:
+            return published_attributes(facts, hardware, instance, "1.0.0", name) if instance else {}
+
+        return NodeView(hardware, instance, self.read_ultraserver, attributes=attributes)
 
     def specs(self) -> cdi.SpecFiles:
-        return cdi.SpecFiles(self.files, self.cdi_dir, self.boot_id, self.root / "dev")
+        metadata = MetadataFiles(self.files, self.state_dir)
+        return cdi.SpecFiles(self.files, self.cdi_dir, self.boot_id, self.root / "dev", metadata)
 
     def preparer(self) -> Preparer:
         """A new instance of the driver's state, as after a start; not recovered yet. The first has nothing prepared."""

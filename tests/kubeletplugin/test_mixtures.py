@@ -143,4 +143,6 @@ def as_older(claim: PreparedClaim) -> PreparedClaim:
     devices = tuple(
         PreparedDevice(each.request, each.pool, each.device, each.indices, each.admin_access) for each in claim.devices
     )
-    return PreparedClaim(claim.uid, claim.namespace, claim.name, claim.allocation, devices, claim.environment)
+    return PreparedClaim(
+        claim.uid, claim.namespace, claim.name, claim.allocation, devices, claim.environment, claim.metadata
+    )

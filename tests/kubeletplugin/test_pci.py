@@ -28,13 +28,13 @@ def test_the_only_function_belongs_to_the_only_device(tmp_path: Path) -> None:
     function(tmp_path, numa="1")
     function(tmp_path, "0000:00:05.0", device="0xec20")
     function(tmp_path, "0000:00:06.0", vendor="0x8086")
-    assert places(tmp_path, "inf2.xlarge", [0]) == {0: Place("pci0000:00", 1)}
+    assert places(tmp_path, "inf2.xlarge", [0]) == {0: Place("pci0000:00", 1, "0000:00:1f.0")}
 
 
 @pytest.mark.parametrize("numa", ["-1", "", "x"])
 def test_a_machine_that_tells_no_numa_node_has_none(tmp_path: Path, numa: str) -> None:
     function(tmp_path, numa=numa)
-    assert places(tmp_path, "inf2.xlarge", [0]) == {0: Place("pci0000:00", None)}
+    assert places(tmp_path, "inf2.xlarge", [0]) == {0: Place("pci0000:00", None, "0000:00:1f.0")}
 
 
 def test_several_devices_of_a_type_without_documents_have_no_place(tmp_path: Path) -> None:

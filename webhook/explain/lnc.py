@@ -32,8 +32,8 @@ class Cores:
         """The share of one result of an allocated claim."""
         metadata, status = claim["metadata"], claim["status"]
         pods = [each["name"] for each in status.get("reservedFor") or () if each.get("resource") == "pods"]
-        claim = named(f"{metadata['namespace']}/{metadata['name']}")
-        holder = named(f"{metadata['namespace']}/{pods[0]}") if pods else f"claim {claim}"
+        name = named(f"{metadata['namespace']}/{metadata['name']}")
+        holder = named(f"{metadata['namespace']}/{pods[0]}") if pods else f"claim {name}"
         configs = (status["allocation"].get("devices") or {}).get("config") or ()
         return cls(holder, lnc_of(configs, str(result["request"])))
 
