@@ -20,6 +20,7 @@ from kubeletplugin.cdi import SpecFiles
 from kubeletplugin.claim_status import ClaimStatusWriter
 from kubeletplugin.clock import SystemClock
 from kubeletplugin.decide import NodeView
+from kubeletplugin.device_info import DeviceInfo
 from kubeletplugin.driver import Driver, NodeClaims
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.gate import KubeletGate
@@ -152,6 +153,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             Sweeper(driver, node, usage, settings.sweep_interval, clock=clock, metrics=metrics),
             HoldReporter(driver.holds, own, clock=clock, metrics=metrics),
             OwnerReporter(own, offers.guard, clock=clock, metrics=metrics),
+            DeviceInfo(driver, preparer, usage, monitor, clock=clock, metrics=metrics),
         ]
         if settings.ultraserver_labels:
             parts.append(Labeller(own, monitor, clock=clock, metrics=metrics))

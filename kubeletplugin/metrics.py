@@ -3,10 +3,12 @@
 import contextlib
 import socket
 import time
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from runtime import metrics_server
 
@@ -16,11 +18,51 @@ _BUCKETS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 """Seconds; the last is the kubelet's time-out of a call."""
 
 
+class DeviceUse(NamedTuple):
+    """A container that uses a device, or cores of it. The names of the fields are the labels.
+
+    `cores`: physical cores on the device, `0-7` or `0,2`; empty if their number is not known. `pod` and `container` are
+    empty while no container uses the claim.
+    """
+
+    device: str
+    cores: str
+    pod: str
+    namespace: str
+    container: str
+    claim: str
+
+
+class DeviceSeries(Collector):
+    """The series of single devices. A scrape, in another thread, sees the values of one moment."""
+
+    def __init__(self) -> None:
+        self.used: tuple[DeviceUse, ...] = ()
+        self.healthy: Mapping[str, bool] = {}
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """See `Collector`."""
+        info = GaugeMetricFamily(
+            "neuron_dra_device_info",
+            "1 for each device of a prepared claim and each container that uses it.",
+            labels=DeviceUse._fields,
+        )
+        for use in self.used:
+            info.add_metric(use, 1)
+        yield info
+        healthy = GaugeMetricFamily("neuron_dra_device_healthy", "1 if the device is healthy.", labels=("device",))
+        for device, value in self.healthy.items():
+            healthy.add_metric((device,), value)
+        yield healthy
+
+
 class Metrics:
     """All series and their registry."""
 
     def __init__(self) -> None:
         self.registry: Final = CollectorRegistry()
+        self.device_series: Final = DeviceSeries()
+        self.registry.register(self.device_series)
         self._claims = Counter(
             f"{PREFIX}_claims",
             "Prepared and unprepared claims.",

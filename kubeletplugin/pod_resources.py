@@ -38,6 +38,7 @@ class UsedDevice:
         device: the device's name.
         pool: the pool's name.
         share_id: of a device that several claims share.
+        container: name of the container.
     """
 
     pod: str
@@ -48,6 +49,7 @@ class UsedDevice:
     device: str
     pool: str
     share_id: str | None = None
+    container: str = ""
 
 
 class PodResources:
@@ -88,7 +90,8 @@ def _devices(answer: Any) -> Iterator[UsedDevice]:
             for dynamic in container.dynamic_resources:
                 for resource in dynamic.claim_resources:
                     if resource.driver_name == names.DRIVER:
-                        yield _device(f"{pod.namespace}/{pod.name}", dynamic, resource)
+                        found = _device(f"{pod.namespace}/{pod.name}", dynamic, resource)
+                        yield dataclasses.replace(found, container=container.name)
 
 
 def _device(pod: str, dynamic: Any, resource: Any) -> UsedDevice:

@@ -21,6 +21,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from kubeletplugin.health import Status
+from kubeletplugin.metrics import DeviceUse
 from kubeletplugin.metrics import Metrics as PluginMetrics
 from kubeletplugin.offer import UltraServerOffer
 from tests.support.fake_api import FakeApi, answer, eventually
@@ -156,6 +157,8 @@ def plugin() -> Exposition:
     for offer in UltraServerOffer:
         metrics.ultraserver_publish.labels(offer.value).set(1)
     metrics.background_errors.labels("publish").inc()
+    metrics.device_series.used = (DeviceUse("neuron-device-0", "0-7", "p", "ns", "main", "c"),)
+    metrics.device_series.healthy = {"neuron-device-0": True}
     return Exposition(
         generate_latest(metrics.registry).decode(), openmetrics.generate_latest(metrics.registry).decode()
     )

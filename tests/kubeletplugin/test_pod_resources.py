@@ -36,8 +36,8 @@ def kubelet() -> Iterator[KubeletServer]:
 def test_devices_pods_and_claims_are_read(kubelet: KubeletServer) -> None:
     kubelet.pods = [pod("none"), pod("p", CLAIM), pod("other", CLAIM, driver="gpu.example.com")]
     assert asyncio.run(PodResources(kubelet.socket).used()) == (
-        UsedDevice("ns/p", "ns", "claim-1", uid(1), "n0", "neuron-device-0", NODE),
-        UsedDevice("ns/p", "ns", "claim-1", uid(1), "n1", "neuron-device-4", NODE, "s-1"),
+        UsedDevice("ns/p", "ns", "claim-1", uid(1), "n0", "neuron-device-0", NODE, container="main"),
+        UsedDevice("ns/p", "ns", "claim-1", uid(1), "n1", "neuron-device-4", NODE, "s-1", "main"),
     )
 
 

@@ -1,0 +1,140 @@
+"""Who uses which device, as series: pods of the kubelet, claims of the checkpoint, cores of shares."""
+
+import asyncio
+import dataclasses
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+
+from kubeletplugin.checkpoint import PreparedClaim, PreparedDevice, Share
+from kubeletplugin.device_info import DeviceInfo, rows
+from kubeletplugin.health import DeviceHealth, Snapshot, Status
+from kubeletplugin.metrics import DeviceUse, Metrics
+from kubeletplugin.pod_resources import NoKubeletError, UsedDevice
+from kubeletplugin.ports import UsageUnknownError
+from neuron.instances import Catalogue
+from tests.kubeletplugin.fakes import NODE, FakeClock, Node, allocated, devices, uid
+
+CORES = dict.fromkeys(range(16), 8)
+
+
+def claim(number: int, *held: PreparedDevice) -> PreparedClaim:
+    return PreparedClaim(uid(number), "team-a", f"claim-{number}", "digest", held)
+
+
+def whole(index: int, request: str = "n0", **fields: Any) -> PreparedDevice:
+    return PreparedDevice(request, NODE, f"neuron-device-{index}", (index,), **fields)
+
+
+def used(number: int, index: int, pod: str = "p", container: str = "main", request: str = "n0") -> UsedDevice:
+    name = f"neuron-device-{index}"
+    return UsedDevice(f"team-a/{pod}", "team-a", f"claim-{number}", uid(number), request, name, NODE, None, container)
+
+
+def test_a_container_that_uses_a_device_is_named() -> None:
+    assert rows([claim(1, whole(3))], [used(1, 3), used(2, 4)], CORES) == (
+        DeviceUse("neuron-device-3", "0-7", "p", "team-a", "main", "claim-1"),
+    )
+
+
+def test_containers_that_share_a_claim_have_a_series_each() -> None:
+    found = rows([claim(1, whole(0))], [used(1, 0), used(1, 0, container="side"), used(1, 0, pod="q")], CORES)
+    assert [(each.pod, each.container) for each in found] == [("p", "main"), ("p", "side"), ("q", "main")]
+
+
+def test_a_claim_without_a_container_has_no_pod() -> None:
+    [found] = rows([claim(1, whole(0))], [], {})
+    assert found == DeviceUse("neuron-device-0", "", "", "team-a", "", "claim-1")
+
+
+def test_shares_name_their_cores_and_requests_are_apart() -> None:
+    held = (whole(0, share=Share("s", (2, 3))), whole(0, "n1/big", share=Share("t", (5, 7))))
+    found = rows([claim(1, *held)], [used(1, 0), used(1, 0, container="other", request="n1")], CORES)
+    assert [(each.cores, each.container) for each in found] == [("2-3", "main"), ("5,7", "other")]
+
+
+def test_a_whole_node_is_all_of_its_devices_and_admin_access_is_none() -> None:
+    node = PreparedDevice("n0", NODE, "neuron-node", (0, 1))
+    found = rows([claim(1, node), claim(2, whole(5, admin_access=True))], [], CORES)
+    assert [each.device for each in found] == ["neuron-device-0", "neuron-device-1"]
+
+
+class Kubelet:
+    def __init__(self, *answers: tuple[UsedDevice, ...] | Exception) -> None:
+        self.answers = list(answers)
+
+    async def listed(self) -> tuple[UsedDevice, ...]:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def of(self, claims: Collection[Any], others: Any) -> Any:
+        raise NotImplementedError
+
+
+class Inside:
+    """A driver that runs operations at once."""
+
+    async def in_state(self, call: Any) -> Any:
+        return call()
+
+
+@dataclasses.dataclass
+class Monitor:
+    snapshot: Snapshot
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+def info(node: Node, kubelet: Kubelet, metrics: Metrics) -> DeviceInfo:
+    health = (
+        DeviceHealth("neuron-device-0"),
+        DeviceHealth("neuron-device-1", Status.UNHEALTHY),
+        DeviceHealth("neuron-node"),
+    )
+    monitor: Any = Monitor(Snapshot(node.discover(), Catalogue().get(node.instance_type), health))
+    inside: Any = Inside()
+    preparer = node.preparer()
+    preparer.prepare(allocated(1, *devices(4)), node.view())
+    return DeviceInfo(inside, preparer, kubelet, monitor, clock=FakeClock(), metrics=metrics)
+
+
+def shown(metrics: Metrics) -> list[str]:
+    return [
+        line for line in generate_latest(metrics.registry).decode().splitlines() if line.startswith("neuron_dra_device")
+    ]
+
+
+def test_a_scrape_shows_uses_and_health(node: Node, metrics: Metrics) -> None:
+    use = dataclasses.replace(used(1, 4), namespace="ns", pod="ns/p")
+    asyncio.run(info(node, Kubelet((use,)), metrics).refresh())
+    assert shown(metrics) == [
+        'neuron_dra_device_info{claim="claim-1",container="main",cores="0-7",device="neuron-device-4",'
+        'namespace="ns",pod="p"} 1.0',
+        'neuron_dra_device_healthy{device="neuron-device-0"} 1.0',
+        'neuron_dra_device_healthy{device="neuron-device-1"} 0.0',
+    ]
+
+
+def test_a_kubelet_that_does_not_answer_leaves_the_last_series(node: Node, metrics: Metrics) -> None:
+    use = dataclasses.replace(used(1, 4), namespace="ns", pod="ns/p")
+    found = info(node, Kubelet((use,), UsageUnknownError("hangs"), NoKubeletError("no socket")), metrics)
+    asyncio.run(found.refresh())
+    before = shown(metrics)
+    asyncio.run(found.refresh())
+    assert shown(metrics) == before
+    assert metrics.background_errors.labels("device-info")._value.get() == 1
+    asyncio.run(found.refresh())
+    assert 'pod=""' in shown(metrics)[0]
+
+
+def test_labels_of_the_series_are_escaped(metrics: Metrics) -> None:
+    metrics.device_series.used = (DeviceUse("d", "", 'a"\n\\b', "ns", "c", "claim"),)
+    [line] = [each for each in shown(metrics) if "device_info" in each]
+    assert 'pod="a\\"\\n\\\\b"' in line
