@@ -77,11 +77,33 @@ def slices(features: ClusterFeatures, version: str) -> list[Object]:
     return [from_v1({"kind": "ResourceSlice", **each}, version) for each in cluster.slices]
 
 
+_EXPORTABLE: Final = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ValidatingPolicy
+metadata: {name: host-devices}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  variables:
+  - name: mounted
+    expression: object.spec.?volumes.orValue([]).filter(v, has(v.hostPath) && v.hostPath.path.startsWith('/dev/neuron'))
+  validations:
+  - expression: size(variables.mounted) == 0
+    messageExpression: "'volume ' + variables.mounted[0].name + ' mounts a device'"
+    reason: Forbidden
+  validationActions: [Deny, Audit]
+  severity: high
+"""
+
+
 def policies() -> list[Object]:
     """The shipped policies as `neuron-dra policy export` writes them, where the API server can evaluate them."""
-    packs = {path.name: path.read_bytes() for path in (ROOT / "policies/packs").glob("*.yaml")}
+    files = {path.name: path.read_bytes() for path in (ROOT / "policies/packs").glob("*.yaml")}
+    # The packs have parameters of their own, which only the webhook gives them.
+    files["plain.yaml"] = _EXPORTABLE.encode()
     found: list[Object] = []
-    for rule in load(packs, run_tests=False).validating:
+    for rule in load(files, run_tests=False).validating:
         try:
             found += to_vap(rule)
         except NotExportableError:

@@ -1,6 +1,7 @@
 """Man pages of all commands, made from their help: `python -m webhook.cli.man DIR` (`make man`)."""
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -14,6 +15,9 @@ from webhook.cli.main import main
 
 _WIDTH: Final = 100_000
 """Help is taken without line breaks: roff makes them."""
+
+_LONG_DEFAULT: Final = re.compile(r"default: \S{60,}")
+"""A list that fits on no line."""
 
 
 def pages(command: click.Command, name: str, release: str) -> dict[str, str]:
@@ -81,8 +85,9 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Text for roff: backslashes and dashes as themselves, and no line that begins a request."""
-    escaped = text.replace("\\", "\\e").replace("-", "\\-")
+    """Text for roff: backslashes and dashes as themselves, no line that begins a request, and long defaults that break."""
+    spaced = _LONG_DEFAULT.sub(lambda found: found[0].replace(",", ", "), text)
+    escaped = spaced.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 
 

@@ -2,11 +2,14 @@
 
 import datetime as dt
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from policies.judging.coverage import Unsent
 from webhook.cluster.replicas import LONGEST_CONDITION, ReplicaStatus, UnsentStatus
 from webhook.edge.health import Check
+
+if TYPE_CHECKING:
+    # Policies take 20 MiB: loaded only where there are some.
+    from policies.judging.coverage import Unsent
 
 _WITH_DETAIL: Final = ("caches", "policy rules")
 """Checks whose detail is reported although they pass: such a problem does not make the replica unready."""
@@ -33,7 +36,7 @@ class Policies(Protocol):
         """When the older set was loaded of which files are in force; None: all files of the folder are."""
 
     @property
-    def unsent(self) -> tuple[Unsent, ...]:
+    def unsent(self) -> "tuple[Unsent, ...]":
         """What policies with Deny see only if the webhook configuration was changed for them."""
 
 
@@ -66,7 +69,7 @@ def report(version: str, mode: str, checks: Mapping[str, Check], policies: Polic
     )
 
 
-def _status(each: Unsent) -> UnsentStatus:
+def _status(each: "Unsent") -> UnsentStatus:
     return UnsentStatus(
         policy=each.policy,
         group=each.group,

@@ -246,7 +246,8 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         about(
             "Name of a ConfigMap in the webhook's namespace for the same purpose; it must exist, and the webhook needs"
-            " the right to get and update it."
+            " the right to get and update it.",
+            metavar="NAME",
         ),
     ] = ""
     follow_policies: Annotated[
