@@ -80,7 +80,7 @@ def slices(features: ClusterFeatures, version: str) -> list[Object]:
 _EXPORTABLE: Final = """
 apiVersion: policy.neuron.aws.com/v1alpha1
 kind: ValidatingPolicy
-metadata: {name: host-devices}
+metadata: {name: device-mounts}
 spec:
   matchConstraints:
     resourceRules:

@@ -85,7 +85,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Text for roff: backslashes and dashes as themselves, no line that begins a request, and long defaults that break."""
+    """Text for roff: backslashes and dashes as themselves, no line that begins a request, long defaults with spaces."""
     spaced = _LONG_DEFAULT.sub(lambda found: found[0].replace(",", ", "), text)
     escaped = spaced.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
