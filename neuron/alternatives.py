@@ -59,26 +59,31 @@ _Shape: TypeAlias = tuple[Option, frozenset[tuple[str, tuple[int, ...]]]]
 """What an alternative requests, with the attribute and the requests of each constraint on it."""
 
 
-def merge(servings: Sequence[Serving], order: Sequence[int]) -> Merged | TooMany:
+def merge(
+    servings: Sequence[Serving], order: Sequence[int], most: int = names.MAX_FIRST_AVAILABLE
+) -> Merged | TooMany | None:
     """Merge the alternatives of several instance types.
 
     Args:
         servings: at least one, all with the same requests; the first are preferred.
         order: request ids in the order of the claim.
+        most: alternatives of a request; more only where that many types differ.
 
     Returns:
         The claim; or why there is none. On an empty node of each type, the alternatives that are listed fit together: a
-        type on which they do not is served in one place, or not at all.
+        type on which they do not is served in one place, or not at all. None if no type is left.
     """
-    found = _merge(servings, order)
+    found = _merge(servings, order, most)
     while isinstance(found, Merged) and (cramped := _cramped(found, order)) is not None:
         again = list(found.servings)
         place = again.index(cramped)
         if cramped.layout.shares:
             del again[place]
+            if not again:
+                return None
         else:
             again[place] = dataclasses.replace(cramped, arrangement=_with_one_option(cramped))
-        found = _merge(again, order)
+        found = _merge(again, order, most)
     return found
 
 
@@ -112,7 +117,7 @@ def _cramped(merged: Merged, order: Sequence[int]) -> Serving | None:
     return None
 
 
-def _merge(servings: Sequence[Serving], order: Sequence[int]) -> Merged | TooMany:
+def _merge(servings: Sequence[Serving], order: Sequence[int], at_most: int) -> Merged | TooMany:
     # Most types of a family are arranged alike: each arrangement is looked at once.
     alike: dict[object, list[Serving]] = {}
     for serving in servings:
@@ -120,7 +125,7 @@ def _merge(servings: Sequence[Serving], order: Sequence[int]) -> Merged | TooMan
         alike.setdefault((tuple(arrangement.options.items()), arrangement.ties), []).append(serving)
     groups = list(alike.values())
     shapes = [{identity: _shapes(members[0], identity) for identity in order} for members in groups]
-    for most in range(names.MAX_FIRST_AVAILABLE, 0, -1):
+    for most in range(at_most, 0, -1):
         kept = {identity: _kept([each[identity] for each in shapes], most) for identity in order}
         needed = max(len(each) for each in kept.values())
         if needed > names.MAX_FIRST_AVAILABLE:

@@ -19,6 +19,10 @@ LEAST_COVERED: Final = 0.5
 are the better choice: they find a place."""
 
 
+MOST_SEARCHED: Final = 7
+"""Devices of the largest request of which the allocator can try the devices in every order for eight windows."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConnectedSet:
     """Requests whose devices must be connected with each other, because one container uses them together.
@@ -150,6 +154,31 @@ def in_one_place(layout: Layout, connected_sets: Sequence[ConnectedSet]) -> Arra
     return Arrangement(options, (), fixed=True)
 
 
+def one_after_the_other(
+    entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet]
+) -> Arrangement | None:
+    """Runs in their order on a ring or chain, each at every start that leaves place for those before and after it.
+
+    The starts of a run are consecutive, so that its windows have devices in common, which one request can name.
+    None where requests have to be beside each other, and elsewhere than on rings and chains.
+    """
+    if entry.line is None or connected_sets or layout.shares:
+        return None
+    options = _untied(layout)
+    slack = entry.line.devices - layout.total
+    start = 0
+    for identity in sorted(layout.counts, key=lambda each: (-layout.counts[each], each)):
+        count = layout.counts[identity]
+        if count > 1:
+            windows_ = [entry.line.window(count, start + shift) for shift in range(slack + 1)]
+            options[identity] = tuple(
+                Option(count, ids=tuple(sorted(ids)), places=((mask(ids), 0),))
+                for ids in windows_[: names.MAX_FIRST_AVAILABLE]
+            )
+        start += count
+    return Arrangement(options, ())
+
+
 def _untied(layout: Layout) -> dict[int, tuple[Option, ...]]:
     whole: dict[int, tuple[Option, ...]] = {identity: (Option(count),) for identity, count in layout.counts.items()}
     return whole | {identity: (Option(1, cores),) for identity, cores in layout.shares.items()}
@@ -175,18 +204,30 @@ def _consecutive(
         if count == line.devices:
             options[identity] = (Option(count, places=(((1 << count) - 1, 0),)),)
             continue
-        options[identity] = _runs(line, count, entry.windows)
-        for position, place in enumerate(windows.placements(line, count, entry.windows)):
+        places = _places(entry, line, count)
+        options[identity] = _runs(line, count, places)
+        for position, place in enumerate(places):
             ties += _own_tie(place, (identity, position))
     return Arrangement(options, tuple(ties))
 
 
+def _places(entry: InstanceType, line: Line, count: int) -> tuple[Placement, ...]:
+    """Where a run can be.
+
+    Up to Kubernetes 1.35 the allocator tries the devices of a request in every order, so large runs are listed in a
+    form that can be divided. Nodes that share cores are of a later version.
+    """
+    if count > MOST_SEARCHED and 2 * count > line.devices and not entry.shares_cores:
+        return windows.adjacent(line, count)
+    return windows.placements(line, count, entry.windows)
+
+
 @functools.lru_cache(maxsize=256)
-def _runs(line: Line, count: int, published: bool) -> tuple[Option, ...]:
+def _runs(line: Line, count: int, places: tuple[Placement, ...]) -> tuple[Option, ...]:
     """The alternatives of a request for consecutive devices."""
     return tuple(
         Option(count, ids=_sorted(place), places=tuple((mask(ids), 0) for ids in windows.allowed(line, count, place)))
-        for place in windows.placements(line, count, published)
+        for place in places
     )
 
 

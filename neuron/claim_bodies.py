@@ -1,45 +1,16 @@
 """Builds the ResourceClaimTemplateSpec (`resource.k8s.io/v1`) of a generated claim from its merged alternatives."""
 
+import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from neuron import names, selectors
 from neuron.alternatives import Alternative, Merged
 from neuron.arrangement import Option
 from neuron.efa_groups import group_of
 from neuron.interfaces import REQUEST
-from neuron.layout import EXTRA, share_of
+from neuron.pieces import Division
 from neuron.serving import DeviceConfig, Serving
-
-LARGEST_SEARCH: Final = 8
-"""Devices of one request for a whole node. If fewer are free, the allocator tries every subset of them: for 15 free of
-16 that took 50 ms on each node."""
-RANGE: Final = 4
-"""Devices of each request, if a whole node is requested in ranges of device ids."""
-
-
-def ordered(serving: Serving) -> tuple[int, ...]:
-    """Request ids in the order of the claim.
-
-    Connected requests first, the largest first: the allocator searches depth first. With single devices first,
-    backtracking on a fragmented node took seconds. A share follows the devices beside which it is.
-    """
-    layout = serving.layout
-    spanned = {identity for each_set in serving.connected_sets for identity in each_set.requests}
-    spanned |= {identity for identity, count in layout.counts.items() if serving.entry.line and count > 1}
-    leader = {identity: identity for identity in (*layout.counts, *layout.shares)}
-    leader |= {share_of(identity): identity for identity in layout.counts}
-
-    def rank(identity: int) -> tuple[bool, int, bool, int, int]:
-        count = layout.counts.get(identity, 0)
-        return (identity not in spanned, -count, identity == EXTRA, -layout.shares.get(identity, 0), abs(identity))
-
-    return tuple(
-        sorted(
-            (*layout.counts, *layout.shares),
-            key=lambda identity: (rank(leader[identity]), identity not in layout.counts),
-        )
-    )
 
 
 class Body:
@@ -49,13 +20,13 @@ class Body:
         self,
         servings: Sequence[Serving],
         merged: Merged,
-        order: Sequence[int],
+        division: Division,
         config: DeviceConfig,
         device_class: str,
         *,
         by_type: bool,
     ) -> None:
-        """Args: `order` as of `ordered`; `by_type`: whether all requests must select instance types."""
+        """Args: `division` of `merged`; `by_type`: whether all requests must select instance types."""
         self._alternatives = merged.alternatives
         self._ties = merged.ties
         self._sets_lnc = servings[0].sets_lnc
@@ -65,22 +36,16 @@ class Body:
         self._group = group_of(servings[0])
         self._counters = any(each.entry.counters for each in servings)
         self._consecutive = {each.entry.name for each in servings if each.entry.consecutive}
-        self._names: Mapping[int, tuple[str, ...]] = _named(order, self._ranges(servings))
-
-    def _ranges(self, servings: Sequence[Serving]) -> int:
-        """Requests into which the request for a whole node is divided; 0 if there is none."""
-        if self._config.ultraserver_mode is not None or len(self._alternatives) > 1:
-            return 0
-        (alternatives,) = self._alternatives.values()
-        option = alternatives[0].option
-        whole = all(option.count == (each.entry.devices or max(each.entry.counts)) for each in servings)
-        divided = len(alternatives) == 1 and whole and option.count > LARGEST_SEARCH
-        return -(-option.count // RANGE) if divided else 0
+        self._parts = division.parts
+        numbers = itertools.count()
+        self._names: Mapping[int, tuple[str, ...]] = {
+            identity: tuple(f"n{next(numbers)}" for _ in parts) for identity, parts in division.parts.items()
+        }
 
     def use(self, use: Sequence[int]) -> tuple[str, ...]:
         """Request names of a use; empty if it is the whole claim."""
         if len(use) == len(self._names):
-            return ()
+            return ()  # the whole claim
         return tuple(
             sorted((name for identity in use for name in self._names[identity]), key=lambda each: int(each[1:]))
         )
@@ -112,22 +77,15 @@ class Body:
         return "-".join(parts)
 
     def _requests(self, identity: int) -> list[dict[str, Any]]:
-        request_names, alternatives = self._names[identity], self._alternatives[identity]
-        if len(alternatives) > 1:
-            listed = [{"name": each.name, **self._devices(each, each.option)} for each in alternatives]
-            return [{"name": request_names[0], "firstAvailable": listed}]
-        option = alternatives[0].option
-        if len(request_names) == 1:
-            return [{"name": request_names[0], "exactly": self._devices(alternatives[0], option)}]
-        ranges = [
-            tuple(range(RANGE * place, min(RANGE * (place + 1), option.count))) for place in range(len(request_names))
-        ]
         return [
-            {"name": name, "exactly": self._devices(alternatives[0], Option(len(ids), ids=ids))}
-            for name, ids in zip(request_names, ranges, strict=True)
+            {"name": name, "firstAvailable": [{"name": each.name, **self._devices(each)} for each in part]}
+            if len(part) > 1
+            else {"name": name, "exactly": self._devices(part[0])}
+            for name, part in zip(self._names[identity], self._parts[identity], strict=True)
         ]
 
-    def _devices(self, alternative: Alternative, option: Option) -> dict[str, Any]:
+    def _devices(self, alternative: Alternative) -> dict[str, Any]:
+        option = alternative.option
         whole_node = self._config.ultraserver_mode is not None
         devices: dict[str, Any] = {
             "deviceClassName": self._device_class,
@@ -173,10 +131,21 @@ class Body:
         ]
 
     def _references(self, identity: int, position: int) -> list[str]:
-        """Request names for constraints: `req`, or `req/sub` if there are alternatives."""
-        alternatives = self._alternatives[identity]
-        suffix = f"/{alternatives[position].name}" if len(alternatives) > 1 else ""
-        return [f"{name}{suffix}" for name in self._names[identity]]
+        """Names of the requests of an alternative, for constraints: `req`, or `req/sub` if there are alternatives."""
+        return [
+            f"{name}/{part[position].name}" if len(part) > 1 else name
+            for name, part in zip(self._names[identity], self._parts[identity], strict=True)
+        ]
+
+    def _every_reference(self, identity: int) -> list[str]:
+        """Names of all requests and alternatives of one id."""
+        return list(
+            dict.fromkeys(
+                reference
+                for position in range(len(self._alternatives[identity]))
+                for reference in self._references(identity, position)
+            )
+        )
 
     def _opaque_configs(self) -> list[dict[str, Any]]:
         entries = []
@@ -186,12 +155,7 @@ class Body:
             entries.append(("UltraServerConfig", "ultraserverMode", self._config.ultraserver_mode))
         return [
             {
-                "requests": [
-                    reference
-                    for identity in self._names
-                    for position in range(len(self._alternatives[identity]))
-                    for reference in self._references(identity, position)
-                ],
+                "requests": [reference for identity in self._names for reference in self._every_reference(identity)],
                 "opaque": {
                     "driver": names.DRIVER,
                     "parameters": {"apiVersion": names.CONFIG_API_VERSION, "kind": kind, field: value},
@@ -199,12 +163,6 @@ class Body:
             }
             for kind, field, value in entries
         ]
-
-
-def _named(order: Sequence[int], ranges: int) -> dict[int, tuple[str, ...]]:
-    if ranges:
-        return {order[0]: tuple(f"n{place}" for place in range(ranges))}
-    return {identity: (f"n{place}",) for place, identity in enumerate(order)}
 
 
 def _summary(option: Option) -> str:

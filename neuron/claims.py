@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from neuron import efa_groups, names
-from neuron.alternatives import Merged, TooMany, merge
-from neuron.claim_bodies import Body, ordered
+from neuron.alternatives import Merged, TooMany
+from neuron.claim_bodies import Body
 from neuron.demand import Ask, Role
 from neuron.findings import Finding, warning
 from neuron.instances import InstanceType
+from neuron.planning import Plan, plan
 from neuron.serving import DeviceConfig, Serving, TypeRefusal, counts_of, nearest, serve
 from neuron.templates import Template
 
@@ -145,15 +146,21 @@ def _make(
         size = efa_groups.group_of(servings[0])
         left_out += tuple(each.entry.name for each in servings if efa_groups.group_of(each) != size)
         servings = [each for each in servings if efa_groups.group_of(each) == size]
-    order = ordered(servings[0])
-    merged = merge(servings, order)
-    if isinstance(merged, TooMany):
-        return Refusal((_too_many_alternatives(merged),))
+    planned = plan(servings, config)
+    if isinstance(planned, Plan) and not planned.division.affordable:
+        # Whole devices are found sooner than devices with cores beside them.
+        whole = _whole_devices(servings, asks, config, unconnected=unconnected)
+        again = plan(whole, config) if whole else planned
+        if isinstance(again, Plan) and again.division.affordable:
+            planned, servings = again, whole
+    if isinstance(planned, TooMany):
+        return Refusal((_too_many_alternatives(planned),))
+    merged = planned.merged
     served = {serving.entry.name for serving in merged.servings}
     left_out += tuple(serving.entry.name for serving in servings if serving.entry.name not in served)
     servings = list(merged.servings)
     by_type = pin_types or _needs_types(merged, servings[0], asks)
-    body = Body(servings, merged, order, config, device_class, by_type=by_type)
+    body = Body(servings, merged, planned.division, config, device_class, by_type=by_type)
     return Claim(
         template=Template.make(body.summary(), body.spec()),
         uses=tuple(body.use(use) if use else None for use in servings[0].layout.uses),
@@ -218,6 +225,17 @@ def _same_requests(
         [serving for serving in servings if serving.layout.uses == wanted],
         tuple(serving.entry.name for serving in servings if serving.layout.uses != wanted),
     )
+
+
+def _whole_devices(
+    servings: Sequence[Serving], asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool
+) -> list[Serving]:
+    """The servings with whole devices for containers that get devices and cores beside them; empty if one has none."""
+    if not any(serving.splits for serving in servings):
+        return []
+    answers = [serve(each.entry, asks, config, unconnected=unconnected, splits=False) for each in servings]
+    found = [each for each in answers if isinstance(each, Serving)]
+    return found if len({each.layout.uses for each in found}) == 1 and len(found) == len(servings) else []
 
 
 def _unused(serving: Serving, asks: Sequence[Ask], config: DeviceConfig) -> int:

@@ -27,7 +27,8 @@ _SMALL: Final = 4
 _WINDOW: Final = "window{size}_{shift}"
 _SEARCH_STEPS: Final = 4096
 """Bound of what the allocator searches on one node for one request. It tries all subsets of the free devices of a
-window: a request for N of which N - 1 are free costs 2^(N-1) steps in each alternative."""
+window: a request for N of which N - 1 are free costs 2^(N-1) steps in each alternative, and N! steps up to Kubernetes
+1.35."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -165,6 +166,15 @@ def placements(line: Line, size: int, published: bool = True) -> tuple[Placement
     found += [Placement(ids=line.window(size, start)) for start in others]
     most = MOST_LARGE if published and size > _SMALL else names.MAX_FIRST_AVAILABLE
     return tuple(found[: min(most, max(2, _SEARCH_STEPS >> size))])
+
+
+def adjacent(line: Line, size: int) -> tuple[Placement, ...]:
+    """The first windows of a size, one after the other, by device ids: at most 8, and of more than half of a chain all.
+
+    They have devices in common, which a claim can request alone (`neuron.pieces`). A window attribute has one window of
+    more than half of the devices only, so nothing is lost without it.
+    """
+    return tuple(Placement(ids=line.window(size, start)) for start in line.starts(size)[: names.MAX_FIRST_AVAILABLE])
 
 
 def allowed(line: Line, size: int, placement: Placement) -> tuple[tuple[int, ...], ...]:

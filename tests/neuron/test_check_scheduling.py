@@ -45,14 +45,23 @@ FOUND: dict[str, tuple[Any, ClaimContext | None, str, str]] = {
     ),
     "a whole node": (
         claim(request("neurons", 16, on(TRN2))), None, COUNT,
-        "NEU542: one request for all 16 devices of trn2.48xlarge costs the scheduler seconds where some of them are in"
-        " use: it tries all subsets. Write requests for 4 devices each: {name: n0, exactly: {deviceClassName:"
-        f' neuron.aws.com, count: 4, selectors: [{{cel: {{expression: "{IDS.format("0, 1, 2, 3")}"}}}}]}}}}, and so'
-        " on; or allocationMode: All.",
+        "NEU542: one request for 16 devices costs the scheduler seconds on a node of trn2.48xlarge where they are not"
+        " all free: it tries them in every order (Kubernetes 1.34 and 1.35), or all subsets. Write requests for 4"
+        " devices each: {name: n0, exactly: {deviceClassName: neuron.aws.com, count: 4, selectors: [{cel:"
+        f' {{expression: "{IDS.format("0, 1, 2, 3")}"}}}}]}}}}, and so on.',
     ),
     "a whole ring": (
         claim(request("neurons", 12, on(INF2))), None, COUNT,
-        "NEU542: one request for all 12 devices of inf2.48xlarge costs the scheduler seconds",
+        "NEU542: one request for 12 devices costs the scheduler seconds on a node of inf2.48xlarge",
+    ),
+    "a part of a node": (
+        claim(request("neurons", 12, on(TRN2))), None, COUNT,
+        "NEU542: one request for 12 devices costs the scheduler seconds on a node of trn2.48xlarge",
+    ),
+    "an alternative": (
+        claim(first_available("neurons", large=devices(9, on(INF2)), small=devices(8, on(INF2)))), None,
+        "spec.devices.requests[0].firstAvailable[0].count",
+        "NEU542: one request for 9 devices costs the scheduler seconds on a node of inf2.48xlarge",
     ),
 }  # fmt: skip
 
@@ -85,13 +94,8 @@ def test_what_is_found(name: str) -> None:
         pytest.param(claim(request("neurons", 4, on(TRN2U), adminAccess=True)), NO_COUNTERS, id="admin access"),
         pytest.param(claim(request("neurons", 4, on(TRN2U))), COUNTERS, id="no admin access"),
         pytest.param(claim(request("neurons", 8, on(TRN2))), None, id="few devices"),
-        pytest.param(claim(request("neurons", 12, on(TRN2))), None, id="not the whole node"),
+        pytest.param(claim(request("neurons", 17, on(TRN2))), None, id="more than there are"),
         pytest.param(claim(request("neurons", None, on(TRN2), mode="All")), None, id="all"),
-        pytest.param(
-            claim(first_available("neurons", large=devices(16, on(TRN2)), small=devices(8, on(TRN2)))),
-            None,
-            id="alternatives cannot be divided",
-        ),
     ],
 )
 def test_what_is_not_found(spec: Any, where: ClaimContext | None) -> None:

@@ -83,13 +83,14 @@ def test_connected_sets_match_on_their_device_group(count: int) -> None:
 @pytest.mark.parametrize(
     ("name", "ranges"),
     [
-        ("trn1.32xlarge", ["0, 1, 2, 3", "4, 5, 6, 7", "8, 9, 10, 11", "12, 13, 14, 15"]),
+        ("trn1.32xlarge", ["0, 1, 2", "3, 4, 5", "6, 7, 8", "9, 10, 11", "12, 13, 14", "15"]),
         ("inf2.48xlarge", ["0, 1, 2, 3", "4, 5, 6, 7", "8, 9, 10, 11"]),
     ],
 )
 def test_a_whole_node_is_requested_in_ranges_of_device_ids(name: str, ranges: list[str]) -> None:
-    claim = make([ask(4 * len(ranges))], types(name))
-    assert counts(claim) == [4] * len(ranges)
+    total = sum(len(each.split(",")) for each in ranges)
+    claim = make([ask(total)], types(name))
+    assert counts(claim) == [len(each.split(",")) for each in ranges]
     for request, ids in zip(devices(claim)["requests"], ranges, strict=True):
         (expression,) = expressions(request["exactly"])
         assert expression.startswith(
@@ -97,17 +98,21 @@ def test_a_whole_node_is_requested_in_ranges_of_device_ids(name: str, ranges: li
             f' && device.attributes["neuron.aws.com"].deviceId in [{ids}] && '
         )
     assert claim.uses == ((),)
-    assert claim.template.name.startswith(f"neuron-{4 * len(ranges)}-")
+    assert claim.template.name.startswith(f"neuron-{total}-")
 
 
 def test_the_ranges_of_a_whole_node_are_one_group() -> None:
     (constraint,) = devices(make([ask(16)]))["constraints"]
-    assert constraint == {"requests": ["n0", "n1", "n2", "n3"], "matchAttribute": "resource.aws.com/devicegroup16_id"}
+    requests = [f"n{number}" for number in range(6)]
+    assert constraint == {"requests": requests, "matchAttribute": "resource.aws.com/devicegroup16_id"}
 
 
-def test_a_whole_node_among_alternatives_is_one_request() -> None:
+def test_a_whole_node_among_alternatives_is_requested_in_ranges_too() -> None:
     claim = make([ask(16)], types("trn1.32xlarge", "inf1.24xlarge"))
-    assert [each["count"] for each in devices(claim)["requests"][0]["firstAvailable"]] == [16, 16]
+    parts = [[each["count"] for each in request["firstAvailable"]] for request in devices(claim)["requests"]]
+    assert parts == [[3, 3]] * 5 + [[1, 1]]
+    (constraint,) = devices(claim)["constraints"]
+    assert constraint["requests"] == [f"n{number}/trn1" for number in range(6)]
 
 
 def test_init_containers_of_a_whole_node_use_the_whole_claim() -> None:
@@ -125,8 +130,8 @@ def test_every_device_request_excludes_whole_nodes_with_a_guard() -> None:
 
 def test_requests_are_ordered_connected_first_then_largest() -> None:
     claim = make([ask(1), ask(4, index=1), ask(1, index=2), ask(8, index=3)])
-    assert [request["exactly"]["count"] for request in devices(claim)["requests"]] == [8, 4, 1, 1]
-    assert claim.uses == (("n2",), ("n1",), ("n3",), ("n0",))
+    assert [request["exactly"]["count"] for request in devices(claim)["requests"]] == [2, 2, 2, 2, 2, 2, 1, 1]
+    assert claim.uses == (("n6",), ("n4", "n5"), ("n7",), ("n0", "n1", "n2", "n3"))
     assert claim.template.name.startswith("neuron-8-4-1-1-")
 
 

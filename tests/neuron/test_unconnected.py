@@ -129,9 +129,11 @@ def test_a_ring_among_the_candidates_gives_consecutive_devices() -> None:
 def test_every_container_is_judged_by_its_own_count() -> None:
     claim = make([ask(7), ask(4, index=1), ask(1, index=2)])
     assert [(each["name"], each["exactly"]["count"]) for each in devices(claim)["requests"]] == [
-        ("n0", 4), ("n1", 7), ("n2", 1),
+        ("n0", 1), ("n1", 1), ("n2", 1), ("n3", 1), ("n4", 7), ("n5", 1),
     ]  # fmt: skip
-    assert devices(claim)["constraints"] == [{"requests": ["n0"], "matchAttribute": "resource.aws.com/devicegroup4_id"}]
+    assert devices(claim)["constraints"] == [
+        {"requests": ["n0", "n1", "n2", "n3"], "matchAttribute": "resource.aws.com/devicegroup4_id"}
+    ]
     assert [finding.path for finding in claim.warnings] == [
         "spec.containers[0].resources.limits[aws.amazon.com/neuron]"
     ]

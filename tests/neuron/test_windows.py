@@ -126,3 +126,20 @@ def test_large_sizes_have_few_alternatives_because_each_is_costly(size: int, alt
     assert len(windows.placements(line, size)) == alternatives
     # Without attributes each alternative is one window, so as many as possible are listed.
     assert len(windows.placements(line, size, published=False)) == max(alternatives, min(8, 4096 >> size))
+
+
+@pytest.mark.parametrize(
+    ("line", "size", "alternatives"),
+    [
+        (Line(12, wraps=True), 8, 8),
+        (Line(12, wraps=True), 11, 8),
+        (Line(16, wraps=False), 9, 8),
+        (Line(16, wraps=False), 11, 6),
+        (Line(16, wraps=False), 15, 2),
+    ],
+)
+def test_adjacent_windows_have_devices_in_common(line: Line, size: int, alternatives: int) -> None:
+    found = [each.ids for each in windows.adjacent(line, size)]
+    assert found == [line.window(size, start) for start in range(alternatives)]
+    common = frozenset.intersection(*map(frozenset, found))
+    assert len(common) == size - alternatives + 1

@@ -40,7 +40,7 @@ NEURON_CONFIG = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "log
 ULTRASERVER_CONFIG = {"apiVersion": "neuron.aws.com/v1", "kind": "UltraServerConfig", "ultraserverMode": 4}
 FACTS = {
     "legacy-pod": Facts("neuron-4-fdc84041cb55", [4], ["devicegroup4_id"], {"train": ["neuron"]}),
-    "mpi-worker-efa": Facts("neuron-16-2a2f431bd5a9", [4] * 4, ["devicegroup16_id"], {"mpitest": ["neuron"]}),
+    "mpi-worker-efa": Facts("neuron-16-bfb34049d9fa", [3] * 5 + [1], ["devicegroup16_id"], {"mpitest": ["neuron"]}),
     "four-connected-devices": Facts("neuron-4-fdc84041cb55", [4], ["devicegroup4_id"], {"vllm": ["neuron"]}),
     "single-device": Facts("neuron-1-bd1d3ece8d31", [1], [], {"embed": ["neuron"]}),
     "cores-on-trn2": Facts("neuron-4-efada2a63f3d", [4], ["devicegroup4_id"], {"server": ["neuron"]}),
@@ -49,7 +49,10 @@ FACTS = {
         "neuron-8-76b58b96e680", [8], ["devicegroup8_id"], {"compile": ["neuron"], "train": ["neuron"]}
     ),
     "two-containers": Facts(
-        "neuron-8-1-dc04d1bcfcb8", [8, 1], ["devicegroup8_id"], {"draft": ["neuron/n1"], "target": ["neuron/n0"]}
+        "neuron-8-1-a03794ee2127",
+        [4, 4, 1],
+        ["devicegroup8_id"],
+        {"draft": ["neuron/n2"], "target": ["neuron/n0", "neuron/n1"]},
     ),
     "ultraserver-leaderworkerset": Facts(
         "neuron-us4-5cbb9d16e468", [1], [], {"worker": ["neuron"]}, ULTRASERVER_CONFIG

@@ -1,0 +1,87 @@
+"""An upper bound of what a claim costs the scheduler's allocator on a node where it does not fit.
+
+The allocator searches depth first, one request after the other. Up to Kubernetes 1.35 a request for N devices tries
+them in every order: N! orders of each set. From 1.36 on, it tries every set once. A request after one that was
+allocated is tried again for each of these ways. While it searches, the scheduler schedules no other pod; it gives a
+node up after 10 seconds. Measured with the allocators of 1.34.9, 1.35.6 and 1.36.2, a step takes 3 to 5 microseconds.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+MOST_STEPS: Final = 70_000
+"""Steps that a claim may cost on a node, about 0.3 seconds."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    """The devices that one request chooses from.
+
+    Attributes:
+        count: devices of the request.
+        places: sets of devices from which all of them are taken together, of all its alternatives.
+        ways: sets of devices that it can get in each of these places: 1, unless the place has more than `count`.
+        kind: requests of one kind take places from each other.
+    """
+
+    count: int
+    places: int
+    ways: int = 1
+    kind: object = None
+
+
+@functools.cache
+def tries(count: int, *, orders: bool) -> int:
+    """Steps to find that a place lacks one of `count` devices."""
+    free = count - 1
+    return sum(math.perm(free, taken) if orders else math.comb(free, taken) for taken in range(count))
+
+
+def steps(choices: Iterable[Choice], *, orders: bool) -> int:
+    """The most steps of a search that finds nothing.
+
+    Args:
+        choices: the requests in the order of the claim.
+        orders: whether the allocator tries the devices of a request in every order (up to Kubernetes 1.35).
+    """
+    most = spent = 0
+    ways = 1
+    taken: dict[object, int] = {}
+    for choice in _joined(choices):
+        # Requests for one device each are several requests: every version tries them in every order.
+        ordered = orders or choice.kind == ANY
+        most = max(most, spent + ways * choice.places * tries(choice.count, orders=ordered))
+        places = choice.places
+        if choice.kind is not None:
+            # On a node where the claim does not fit, at least one place of a kind is not free.
+            places = max(1, places - taken.get(choice.kind, 0))
+            taken[choice.kind] = taken.get(choice.kind, 0) + 1
+        sets = places * choice.ways
+        spent += ways * sets * _walked(choice.count, orders=ordered)
+        ways *= sets * (math.factorial(choice.count) if ordered else 1)
+    return most
+
+
+@functools.cache
+def _walked(count: int, *, orders: bool) -> int:
+    """Steps through one set of free devices, all ways to take them included."""
+    return sum(math.perm(count, taken) if orders else math.comb(count, taken) for taken in range(1, count + 1))
+
+
+def _joined(choices: Iterable[Choice]) -> Sequence[Choice]:
+    """Requests for any device, one after the other, are as costly as one request for all of them, in every order."""
+    found: list[Choice] = []
+    for choice in choices:
+        last = found[-1] if found else None
+        if choice.kind == ANY and last is not None and last.kind == ANY:
+            found[-1] = dataclasses.replace(last, count=last.count + choice.count)
+        else:
+            found.append(choice)
+    return found
+
+
+ANY: Final = "any"
+"""Kind of requests for one device, whichever it is."""
