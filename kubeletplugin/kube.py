@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +27,6 @@ GROUP: Final = "resource.k8s.io"
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Versions that serve slices and claims, best first."""
 
-_COUNTERS_APART_SINCE: Final = (1, 35)
 _REQUEST_SECONDS: Final = 10.0
 _WATCH_SECONDS: Final = 290
 _WATCH_GRACE_SECONDS: Final = 30
@@ -104,12 +102,9 @@ class KubeApi:
                 return None
             raise
 
-    async def separates_counters(self) -> bool:
+    async def kubernetes(self) -> str:
         """See `ports.SliceStore`."""
-        version = await self.call("GET", "/version")
-        parts = [re.match("[0-9]*", str(version.get(key, ""))) for key in ("major", "minor")]
-        numbers = tuple(int(part[0] or 0) for part in parts if part)
-        return numbers >= _COUNTERS_APART_SINCE
+        return str((await self.call("GET", "/version")).get("gitVersion") or "")
 
     # --- slices -------------------------------------------------------------------------------------------
 

@@ -124,8 +124,8 @@ class OwnNodeStore(Protocol):
 class SliceStore(Protocol):
     """The ResourceSlices of this driver on this node, in `resource.k8s.io/v1` form. All methods raise `KubeError`."""
 
-    async def separates_counters(self) -> bool:
-        """Whether shared counters need a separate slice (Kubernetes 1.35 and later)."""
+    async def kubernetes(self) -> str:
+        """The version of the API server, such as `v1.36.2`; empty if it does not say."""
 
     async def keeps_taints(self) -> bool:
         """Whether the API server stores device taints: it drops them if their feature is disabled."""

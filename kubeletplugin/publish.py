@@ -25,8 +25,9 @@ from kubeletplugin.own_node import NodeState, OwnNode
 from kubeletplugin.pools import dropped_fields, plan_writes, without_times
 from kubeletplugin.ports import Clock, JsonObject, KubeError, SliceStore
 from kubeletplugin.slices import NODE_DEVICE, ClusterFeatures, NodeDevices, NodeFacts, desired_slices
+from kubeletplugin.withholding import Withholding
 from neuron import names
-from neuron.kubelets import fault
+from neuron.known_faults import Component, Withheld, of, parse
 from runtime.once import Once
 
 LOCK_NAME: Final = "publish.lock"
@@ -109,7 +110,8 @@ class Publisher:
         self._clock = clock
         self._metrics = metrics
         self._jitter = jitter
-        self._features = ClusterFeatures()
+        self._kept_features = ClusterFeatures()
+        self._withholding = Withholding()
         self._keeps_taints: bool | None = None
         self._known: dict[str, JsonObject] = {}
         self._kept: dict[str, _Kept] = {}
@@ -182,8 +184,7 @@ class Publisher:
         """Publish until the watch ends."""
         await self._own.read()
         self._keeps_taints = None
-        apart = await self._store.separates_counters()
-        self._features = dataclasses.replace(self._features, separate_counters=apart)
+        self._withholding = Withholding(await self._store.kubernetes())
         slices, resource_version = await self._store.slices()
         self._known = {body["metadata"]["name"]: body for body in slices}
         watcher = asyncio.create_task(self._watch(resource_version))
@@ -225,7 +226,7 @@ class Publisher:
         if await self._write(state):
             await self._pause.sleep()
 
-    async def _offer(self, state: NodeState) -> NodeDevices:
+    async def _offer(self, state: NodeState, features: ClusterFeatures) -> NodeDevices:
         settings, held = self._instance.offer, self._holds.indices
         if self._holds.restoring:
             held = frozenset(device.index for device in self._monitor.snapshot.hardware.devices)
@@ -246,7 +247,7 @@ class Publisher:
         snapshot = self._monitor.snapshot
         if self._withholds(state.facts):
             snapshot = dataclasses.replace(snapshot, instance=None)
-        made = offer(snapshot, state, self._features, settings, keeps_taints=keeps, held=held)
+        made = offer(snapshot, state, features, settings, keeps_taints=keeps, held=held)
         if made.problem:
             self._tell(made.problem)
         if made.ultraserver is not None:
@@ -255,10 +256,15 @@ class Publisher:
         return made.found
 
     async def _write(self, state: NodeState) -> bool:
-        facts, features = state.facts, self._features
-        found = await self._offer(state)
-        shared = sharing.shares(self._instance.share_cores, found.instance)
-        found = dataclasses.replace(found, shares_cores=shared)
+        facts, kept = state.facts, self._kept_features
+        features = self._withholding.features(kept)
+        found = await self._offer(state, features)
+        found = dataclasses.replace(found, shares_cores=sharing.shares(self._instance.share_cores, found.instance))
+        for reason in self._withholding.reasons(found, kept):
+            self._tell(reason)
+        found = dataclasses.replace(
+            found, shares_cores=found.shares_cores and self._withholding.shares(found, features)
+        )
         desired = desired_slices(facts, found, self._instance.driver_version, features)
         writes = plan_writes(facts, desired, {n: self._as_sent(b) for n, b in self._known.items()}, self._generation)
         for name in writes.delete:
@@ -272,7 +278,7 @@ class Publisher:
             for body in bodies:
                 self._remember(body, await call(body))
                 self._metrics.slice_writes.labels(operation).inc()
-                if self._features is not features:
+                if self._kept_features is not kept:
                     return True  # the other slices have to be computed for the new features
         if writes:
             extra = {"slices": len(desired), "generation": self._generation}
@@ -297,17 +303,17 @@ class Publisher:
             "disabled (DRAPartitionableDevices for counters, DRADeviceTaints for taints, DRAConsumableCapacity for "
             "allowMultipleAllocations and requestPolicy)"
         )
-        if self._features.counters and any(path.endswith(_COUNTER_FIELDS) for path in dropped):
+        if self._kept_features.counters and any(path.endswith(_COUNTER_FIELDS) for path in dropped):
             # Without counters the scheduler could allocate the whole node to one pod and its devices to others.
             self._tell(
                 "an UltraServer node publishes its devices or the whole node, not both: nothing would keep them apart. "
                 f"The setting --ultraserver-publish and the Node's label {names.LABEL_ULTRASERVER_PUBLISH} choose"
             )
-            self._features = dataclasses.replace(self._features, counters=False)
+            self._kept_features = dataclasses.replace(self._kept_features, counters=False)
             self._wake.set()
-        if self._features.shares and any(path.endswith(sharing.FIELDS) for path in dropped):
+        if self._kept_features.shares and any(path.endswith(sharing.FIELDS) for path in dropped):
             self._tell("claims cannot share the cores of a device: every claim gets whole devices")
-            self._features = dataclasses.replace(self._features, shares=False)
+            self._kept_features = dataclasses.replace(self._kept_features, shares=False)
             self._wake.set()
 
     def _as_sent(self, body: JsonObject) -> JsonObject:
@@ -331,13 +337,15 @@ class Publisher:
 
     def _withholds(self, facts: NodeFacts) -> bool:
         """Whether the kubelet has a known fault because of which no device is published."""
-        known = fault(facts.kubelet)
+        faults = of(Component.KUBELET, facts.kubelet)
+        known = next((each for each in faults if each.withheld is Withheld.DEVICES), None)
         self._metrics.faulty_kubelet.set(known is not None)
-        if known is None:
+        number = parse(facts.kubelet)
+        if known is None or number is None:
             return False
         message = f"kubelet {facts.kubelet} of node {facts.name} {known.effect} ({known.issue})"
         effect = "no device is published" if self._instance.withhold_from_faulty_kubelet else "devices are published"
-        self._tell(f"{message}: {effect}; upgrade it to {known.fixed_in} or later")
+        self._tell(f"{message}: {effect}; upgrade it to {known.fixed_after(number)} or later")
         return self._instance.withhold_from_faulty_kubelet
 
     def _tell(self, message: str) -> None:

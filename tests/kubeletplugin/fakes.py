@@ -273,7 +273,7 @@ class FakeApi:
         self.calls: list[str] = []
         self.fail: KubeError | None = None
         self.drop: Callable[[JsonObject], None] = lambda _spec: None
-        self.counters_apart = True
+        self.version = "v1.36.2"
         self.taints = True
         self.forbidden: set[str] = set()
         self.reports: list[JsonObject] = []
@@ -357,9 +357,9 @@ class FakeApi:
         self._call("list claims")
         return list(self.claim_objects.values())
 
-    async def separates_counters(self) -> bool:
+    async def kubernetes(self) -> str:
         self._call("version")
-        return self.counters_apart
+        return self.version
 
     async def slices(self) -> tuple[list[JsonObject], str]:
         self._call("list slices")

@@ -259,19 +259,12 @@ def test_an_upgraded_cluster_is_looked_at_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "apart"),
-    [
-        ({"major": "1", "minor": "34"}, False),
-        ({"major": "1", "minor": "35"}, True),
-        ({"major": "1", "minor": "36+"}, True),
-        ({}, False),
-    ],
-    ids=["1.34", "1.35", "1.36+", "none"],
+    ("answer", "version"), [({"major": "1", "minor": "34+", "gitVersion": "v1.34.9-eks-1"}, "v1.34.9-eks-1"), ({}, "")]
 )
-def test_counters_stand_apart_since_1_35(tmp_path: Path, version: dict[str, str], *, apart: bool) -> None:
+def test_the_version_of_the_api_server(tmp_path: Path, answer: dict[str, str], version: str) -> None:
     server = Server()
-    server.answers["/version"] = version
-    assert run(server, tmp_path, lambda api: api.separates_counters()) is apart
+    server.answers["/version"] = answer
+    assert run(server, tmp_path, lambda api: api.kubernetes()) == version
 
 
 def test_deleting_what_is_gone_is_no_error(tmp_path: Path) -> None:

@@ -387,7 +387,7 @@ def test_shared_devices_are_tainted_like_others(tmp_path: Path, api: FakeApi, cl
 
 
 def test_old_clusters_get_counters_and_devices_in_one_slice(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
-    api.counters_apart = False
+    api.version = "v1.34.9"
 
     async def scenario() -> None:
         async with publishing(ultra, api, clock) as at:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import orjson
 
+from neuron import known_faults
 from neuron.findings import Severity
 from webhook.cli.clusters import ClusterChoice, namespace_option, optional_cluster_options
 from webhook.cli.inputs import (
@@ -113,25 +114,32 @@ def _located(
     with asyncio.Runner() as runner:
         closing = contextlib.AsyncExitStack()
         if cluster.is_chosen:
-            runner.run(_join(validator, cluster, closing))
+            for sentence in runner.run(_join(validator, cluster, closing)):
+                counter.say(sentence)
         try:
             yield _findings(inputs, validator, runner, counter)
         finally:
             runner.run(closing.aclose())
 
 
-async def _join(validator: "FileValidator", cluster: ClusterChoice, closing: contextlib.AsyncExitStack) -> None:
+async def _join(
+    validator: "FileValidator", cluster: ClusterChoice, closing: contextlib.AsyncExitStack
+) -> Sequence[str]:
+    """Join the validator to a cluster; returns what the cluster's version does to claims."""
     # The client takes 70 MiB: imported only if there is a cluster.
     from runtime.api_errors import ApiServerError, ClusterUnavailableError
     from webhook.cluster import kube
-    from webhook.cluster.served_versions import served_versions
+    from webhook.cluster.served_versions import kubernetes_version, served_versions
 
     try:
         world = await closing.enter_async_context(kube.connect(cluster.files, context=cluster.context, patient=False))
         validator.join(world.view, await served_versions(world.connection, _TIMEOUT))
+        version = await kubernetes_version(world.connection, _TIMEOUT)
     except (ApiServerError, ClusterUnavailableError) as error:
         await closing.aclose()
         raise NoClusterError(str(error)) from error
+    told = (fault for fault in known_faults.of_control_plane(version) if fault.told)
+    return [f"{known_faults.sentence(fault, version)} {fault.remedy}" for fault in told]
 
 
 def _findings(

@@ -1,6 +1,6 @@
-"""The versions of `resource.k8s.io` that an API server serves."""
+"""The versions of `resource.k8s.io` that an API server serves, and its own."""
 
-from runtime.api_errors import NOT_FOUND, ApiAnswerError, StatusError
+from runtime.api_errors import FORBIDDEN, NOT_FOUND, UNAUTHORIZED, ApiAnswerError, StatusError
 from webhook.cluster.api import RESOURCE_GROUP, ApiServer, loaded_object
 
 GROUP_PATH = f"/apis/{RESOURCE_GROUP}"
@@ -26,3 +26,17 @@ async def served_versions(server: ApiServer, within: float) -> tuple[str, ...]:
         return tuple(str(each["version"]) for each in group.get("versions") or ())
     except (KeyError, TypeError) as error:
         raise ApiAnswerError(f"{GROUP_PATH} has no list of versions") from error
+
+
+async def kubernetes_version(server: ApiServer, within: float) -> str:
+    """The version of the API server, such as `v1.36.2`; empty if it does not say.
+
+    Raises:
+        ApiServerError: it cannot be read.
+    """
+    try:
+        return str(loaded_object(await server.request("GET", "/version", timeout=within)).get("gitVersion") or "")
+    except StatusError as error:
+        if error.code in (UNAUTHORIZED, FORBIDDEN, NOT_FOUND):
+            return ""
+        raise

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
+from neuron import known_faults
 from runtime.text import named
 from webhook.cluster.api import OLDEST_KUBERNETES, RESOURCE_GROUP, rule_text
 from webhook.cluster.listing import Unseen
@@ -46,7 +47,9 @@ def _api_server(snapshot: Snapshot) -> Iterator[Line]:
     if isinstance(snapshot.version, Unseen):
         yield Line(API_SERVER, Verdict.UNKNOWN, snapshot.version.why)
     else:
-        yield _kubernetes(str(snapshot.version.get("gitVersion") or ""))
+        version = str(snapshot.version.get("gitVersion") or "")
+        yield _kubernetes(version)
+        yield from _faults(version)
     versions = snapshot.versions
     if isinstance(versions, Unseen):
         yield Line(API_SERVER, Verdict.UNKNOWN, versions.why)
@@ -67,6 +70,15 @@ def _kubernetes(version: str) -> Line:
         return Line(API_SERVER, Verdict.WELL, f"Kubernetes {named(version)}.")
     fix = f"Upgrade the control plane to Kubernetes {OLDEST_KUBERNETES} or later."
     return Line(API_SERVER, Verdict.WRONG, f"Kubernetes {named(version)} is older than {OLDEST_KUBERNETES}.", fix)
+
+
+def _faults(version: str) -> Iterator[Line]:
+    """What the driver withholds because of the control plane, and faults that a patch release repairs."""
+    number = known_faults.parse(version)
+    for fault in known_faults.of_control_plane(version):
+        if fault.told and number is not None:
+            fix = f"{fault.remedy} Upgrade the control plane to {fault.fixed_after(number)} or later."
+            yield Line(API_SERVER, Verdict.NOTE, known_faults.sentence(fault, version), fix)
 
 
 def _permissions(snapshot: Snapshot) -> Iterator[Line]:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
-from neuron.kubelets import Fault, fault
+from neuron.known_faults import Component, Fault, Withheld, of, parse
 from runtime.text import named
 from webhook.cluster.listing import Object
 from webhook.status.lines import Line, Verdict, listed
@@ -18,17 +18,21 @@ def check(nodes: Collection[Object], publishing: Collection[str], neuron: Collec
         publishing: names of those that publish devices.
         neuron: names of those of a Neuron instance type.
     """
-    found: defaultdict[tuple[Fault, bool], list[str]] = defaultdict(list)
+    found: defaultdict[tuple[Fault, str, bool], list[str]] = defaultdict(list)
     for node in nodes:
         name, version = node["metadata"]["name"], _version(node)
-        known = fault(version)
-        if known is not None and (name in publishing or name in neuron):
-            found[known, name in publishing].append(f"{name} ({named(version[:40])})")
-    for (known, published), names in found.items():
-        verdict = Verdict.WRONG if published else Verdict.NOTE
+        number = parse(version)
+        if number is None or not (name in publishing or name in neuron):
+            continue
+        for known in of(Component.KUBELET, version):
+            if known.told:
+                found[known, known.fixed_after(number), name in publishing].append(f"{name} ({named(version[:40])})")
+    for (known, fixed, published), names in found.items():
+        serious = published and known.withheld is Withheld.DEVICES
+        verdict = Verdict.WRONG if serious else Verdict.NOTE
         text = f"the kubelet {known.effect} ({known.issue}), on {listed(names)}."
-        fix = f"Upgrade these kubelets to {known.fixed_in} or later."
-        if published:
+        fix = f"Upgrade these kubelets to {fixed} or later."
+        if serious:
             fix += " Until then, kubeletPlugin.faultyKubelet=Withhold keeps new claims off them."
         yield Line(NODES, verdict, text, fix)
 

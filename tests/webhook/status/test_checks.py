@@ -514,3 +514,21 @@ def test_nothing_can_make_judging_fail() -> None:
     nothing = well(**dict.fromkeys(FIELDS, Unseen("no.")), secret=Unseen("no."))
     assert overall(judge(nothing, NOW)) is Verdict.UNKNOWN
     assert LEAF
+
+
+@pytest.mark.parametrize(
+    ("version", "issues"),
+    [("v1.34.9", ["139034", "every order"]), ("v1.36.1-eks-1", ["138882", "139034"]), ("v1.36.2", []), ("v1.37.0", [])],
+)
+def test_what_is_withheld_because_of_the_control_plane_is_noted(version: str, issues: list[str]) -> None:
+    lines = said(well(version={"gitVersion": version}))
+    assert {line.verdict for line in lines} <= {Verdict.NOTE}
+    assert len(lines) == len(issues)
+    for line, issue in zip(lines, issues, strict=True):
+        assert issue in line.text
+        assert version in line.text
+        assert "Upgrade the control plane to 1.36." in line.fix
+
+
+def test_a_kubelet_fault_that_converted_pods_do_not_meet_is_not_told() -> None:
+    assert said(well(nodes=(node("n1", kubelet="v1.35.0"), node("n2", kubelet="v1.36.2")))) == []
