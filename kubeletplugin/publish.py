@@ -265,6 +265,10 @@ class Publisher:
         found = dataclasses.replace(
             found, shares_cores=found.shares_cores and self._withholding.shares(found, features)
         )
+        if found.shares_cores and features.shares and self._told.first("shares"):
+            _log.info(
+                "claims share devices; allocationMode: All allocates those that are free, and never waits for all"
+            )
         desired = desired_slices(facts, found, self._instance.driver_version, features)
         writes = plan_writes(facts, desired, {n: self._as_sent(b) for n, b in self._known.items()}, self._generation)
         for name in writes.delete:

@@ -63,18 +63,54 @@ def select(*devices: int) -> str:
     return f'device.attributes["{names.DRIVER}"].?deviceId.orValue(-1) in [{chosen}]'
 
 
+@pytest.mark.needs("shares")
 def test_all_leaves_out_shared_devices_that_are_used_up(allocating: Allocating) -> None:
     node = OneNode(allocating, INF1)
     assert node.allocate(request("n0", count=2)) == ["n0 0 4", "n0 1 4"]
     assert node.allocate(request("n0", allocationMode="All")) == ["n0 2 4", "n0 3 4"]
 
 
+@pytest.mark.needs("shares")
 def test_all_leaves_out_a_shared_device_that_is_partly_used(allocating: Allocating) -> None:
     node = OneNode(allocating, INF1)
     assert node.allocate(request("n0", capacity=share(1))) == ["n0 0 1"]
     assert ids(node.allocate(request("n0", allocationMode="All"))) == [1, 2, 3]
 
 
+TYPES = (
+    ("inf2.48xlarge", RING, 2),
+    ("inf2.24xlarge", Line(6, wraps=False), 2),
+    ("inf1.24xlarge", Line(16, wraps=False), 4),
+    ("inf1.6xlarge", Line(4, wraps=False), 4),
+    ("trn1.32xlarge", Line(16, wraps=False), 2),
+    ("trn2.48xlarge", Line(16, wraps=False), 8),
+)
+"""Types with several devices, and their physical cores."""
+
+
+@pytest.mark.parametrize(("name", "line", "cores"), TYPES, ids=[name for name, _, _ in TYPES])
+def test_all_is_refused_beside_a_device_in_use_that_is_not_shared(
+    allocating: Allocating, name: str, line: Line, cores: int
+) -> None:
+    node = OneNode(allocating, Hardware(name, line, cores))
+    assert ids(node.allocate(request("n0", selector=select(1)))) == [1]
+    assert node.allocate(request("n0", allocationMode="All")) == []
+    free = request("n0", selector=select(*range(2, line.devices)), allocationMode="All")
+    assert ids(node.allocate(free)) == list(range(2, line.devices))
+
+
+@pytest.mark.needs("shares")
+@pytest.mark.parametrize(("name", "line", "cores"), TYPES, ids=[name for name, _, _ in TYPES])
+def test_all_is_what_is_free_beside_a_shared_device_in_use(
+    allocating: Allocating, name: str, line: Line, cores: int
+) -> None:
+    node = OneNode(allocating, Hardware(name, line, cores, shared=True))
+    assert ids(node.allocate(request("n0", selector=select(1)))) == [1]
+    free = [device for device in range(line.devices) if device != 1]
+    assert ids(node.allocate(request("n0", allocationMode="All"))) == free
+
+
+@pytest.mark.needs("shares")
 def test_admin_access_to_shared_devices_in_use_needs_a_request_for_no_core(allocating: Allocating) -> None:
     node = OneNode(allocating, INF1)
     assert len(node.allocate(request("n0", count=4))) == 4
@@ -84,6 +120,7 @@ def test_admin_access_to_shared_devices_in_use_needs_a_request_for_no_core(alloc
     assert node.allocate(looks_on) == ["n0 0 0", "n0 1 0", "n0 2 0", "n0 3 0"]
 
 
+@pytest.mark.needs("shares")
 def test_admin_access_leaves_the_cores_free(allocating: Allocating) -> None:
     node = OneNode(allocating, INF1)
     assert len(node.allocate(request("n0", count=4, adminAccess=True))) == 4
@@ -103,6 +140,7 @@ def test_alternatives_by_device_id_follow_those_by_attribute(allocating: Allocat
     assert found[0].startswith("n0/s")
 
 
+@pytest.mark.needs("shares")
 @pytest.mark.parametrize("busy", [(), (0,), (0, 1), (3,), (1,)], ids=str)
 def test_nine_cores_are_two_devices_and_a_share_at_an_end(allocating: Allocating, busy: tuple[int, ...]) -> None:
     node = OneNode(allocating, INF1)
@@ -122,6 +160,7 @@ def test_nine_cores_are_two_devices_and_a_share_at_an_end(allocating: Allocating
     assert len([each for each in range(others + 1) if node.allocate(request("n0", capacity=share(1)))]) == others
 
 
+@pytest.mark.needs("shares")
 def test_pairs_of_shifts_serve_a_node_until_no_run_is_left(allocating: Allocating) -> None:
     line = CHAIN.line
     spec = mixtures.window_and_share(line, 3, 2)
@@ -158,6 +197,7 @@ def test_groups_by_device_id_are_served_beside_a_device_in_use_on_an_ultraserver
     assert found == [[4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15], []]
 
 
+@pytest.mark.needs("counters")
 def test_admin_access_to_a_device_that_consumes_counters_needs_it_free(allocating: Allocating) -> None:
     """kubernetes/kubernetes#140729: monitoring of UltraServer nodes works only where nothing else runs."""
     node = OneNode(allocating, ULTRASERVER)
@@ -174,6 +214,7 @@ def one_shared_device(*valid: str) -> list[Object]:
     return [{"devices": [device]}]
 
 
+@pytest.mark.needs("shares")
 @pytest.mark.parametrize("valid", [("0", "1", "2"), ("1", "2")], ids=str)
 def test_valid_values_may_begin_with_zero(api: Api, fleet: Fleet, valid: tuple[str, ...]) -> None:
     node = fleet.add_publishing("inf2.xlarge", one_shared_device(*valid))
@@ -182,6 +223,7 @@ def test_valid_values_may_begin_with_zero(api: Api, fleet: Fleet, valid: tuple[s
     assert capacity["requestPolicy"]["validValues"] == list(valid)
 
 
+@pytest.mark.needs("shares")
 @pytest.mark.parametrize(("valid", "refused"), [(("2", "1"), "sorted"), (("0", "1"), "default")], ids=str)
 def test_valid_values_are_sorted_and_have_the_default(fleet: Fleet, valid: tuple[str, ...], refused: str) -> None:
     with pytest.raises(ApiError, match=refused):
