@@ -1,0 +1,123 @@
+"""No converted claim stops the scheduler where it does not fit; run it on each version of Kubernetes."""
+
+import dataclasses
+import time
+
+import pytest
+
+from neuron.claims import Claim, make_claim
+from neuron.demand import Ask, Role
+from neuron.instances import Catalogue
+from neuron.serving import DeviceConfig
+from neuron.windows import Line
+from tests.cluster.allocating import Allocating, Outcome
+from tests.cluster.api import Object
+from tests.cluster.comparing import SETTLE
+from tests.cluster.controlplane import Assets
+from tests.support import mixtures
+from tests.support.mixtures import Hardware, request
+
+MOST_SECONDS = 3.0
+"""Until a claim is refused, with all that other processes do meanwhile. The allocator's time-out is 10."""
+TRN1 = Hardware("trn1.32xlarge", Line(16, wraps=False), 2)
+RING = Hardware("inf2.48xlarge", Line(12, wraps=True), 2)
+CHAIN = Hardware("inf1.24xlarge", Line(16, wraps=False), 4)
+
+CASES: list[tuple[Hardware, tuple[int, ...], tuple[int, ...]]] = [
+    (RING, (11,), (3, 8)),
+    (RING, (8,), (5, 11)),
+    (RING, (12,), (7,)),
+    (RING, (5, 5), (0, 4, 8)),
+    (CHAIN, (13,), (6, 9)),
+    (CHAIN, (14,), (0, 8)),
+    (CHAIN, (15,), (0, 15)),
+    (CHAIN, (16,), (15,)),
+    (CHAIN, (8,), (7, 8)),
+    (CHAIN, (7, 6, 3), (15,)),
+    (TRN1, (8,), (7, 15)),
+    (TRN1, (16,), (14,)),
+    (TRN1, (8, 8), (15,)),
+    (TRN1, (4, 4, 4, 4), (15,)),
+    (TRN1, (1,) * 16, (3,)),
+]
+
+
+@pytest.fixture
+def allocator_tries_orders(assets: Assets) -> bool:
+    """Whether the version's allocator tries the devices of a request in every order."""
+    return assets.version < (1, 36, 0)
+
+
+def converted(hardware: Hardware, counts: tuple[int, ...]) -> Object:
+    entry = Catalogue().get(hardware.name)
+    assert entry is not None
+    entry = dataclasses.replace(entry, shares_cores=hardware.shared)
+    asks = [
+        Ask(f"c{number}", Role.APP, f"spec.containers[{number}]", "aws.amazon.com/neuron", count)
+        for number, count in enumerate(counts)
+    ]
+    made = make_claim(asks, [entry], DeviceConfig(), "neuron.aws.com", pin_types=False)
+    assert isinstance(made, Claim)
+    spec: Object = made.template.spec["spec"]
+    return spec
+
+
+def one(device: int) -> Object:
+    selector = f'device.attributes["neuron.aws.com"].?deviceId.orValue(-1) == {device}'
+    return {"devices": {"requests": [request("n0", selector=selector)]}}
+
+
+def refused(allocating: Allocating, hardware: Hardware, claim: Object, used: tuple[int, ...]) -> tuple[float, Outcome]:
+    """Seconds until a claim was decided on a node where these devices are in use, and what was decided."""
+    node = allocating.node(hardware.name, mixtures.slices(hardware))
+    time.sleep(SETTLE)
+    held = allocating.allocate({f"used-{device}": (node, one(device)) for device in used})
+    assert all(outcome.claim is not None for outcome in held.values())
+    start = time.monotonic()
+    outcome = allocating.allocate({"converted": (node, claim)})["converted"]
+    return time.monotonic() - start, outcome
+
+
+@pytest.mark.parametrize(
+    ("hardware", "counts", "used"),
+    CASES,
+    ids=[f"{each.name}-{'-'.join(map(str, counts))}" for each, counts, _ in CASES],
+)
+def test_a_converted_claim_that_does_not_fit_is_refused_at_once(
+    allocating: Allocating, hardware: Hardware, counts: tuple[int, ...], used: tuple[int, ...]
+) -> None:
+    seconds, outcome = refused(allocating, hardware, converted(hardware, counts), used)
+    assert outcome.claim is None
+    assert "cannot allocate all claims" in outcome.refusal
+    assert seconds < MOST_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("hardware", "counts", "used"),
+    [
+        (RING, (11,), (2,)),
+        (CHAIN, (13,), (1,)),
+        (CHAIN, (14,), (0, 15)),
+        (CHAIN, (5, 5), (0, 15)),
+        (TRN1, (8, 4), (3,)),
+    ],
+    ids=["ring", "chain", "both ends", "two runs", "groups"],
+)
+def test_a_divided_claim_finds_the_place_that_is_free(
+    allocating: Allocating, hardware: Hardware, counts: tuple[int, ...], used: tuple[int, ...]
+) -> None:
+    _, outcome = refused(allocating, hardware, converted(hardware, counts), used)
+    assert outcome.claim is not None, outcome.refusal
+    results = outcome.claim["status"]["allocation"]["devices"]["results"]
+    devices = {int(each["device"].removeprefix("neuron-device-")) for each in results}
+    assert len(devices) == sum(counts)
+    assert not devices & set(used)
+
+
+def test_an_undivided_request_shows_why(allocating: Allocating, allocator_tries_orders: bool) -> None:
+    """What conversion does not write, and NEU542 names: 11 devices in one request, of which 10 are free."""
+    claim: Object = {"devices": {"requests": [request("n0", count=11)]}}
+    seconds, outcome = refused(allocating, RING, claim, (3, 8))
+    assert outcome.claim is None
+    assert ("timed out" in outcome.refusal) is allocator_tries_orders
+    assert (seconds > MOST_SECONDS) is allocator_tries_orders
