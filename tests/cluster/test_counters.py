@@ -9,6 +9,8 @@ from tests.cluster.nodes import INSTANCE_TYPE, Fleet
 from tests.support import mixtures
 from tests.support.mixtures import Hardware
 
+pytestmark = pytest.mark.needs("counters")
+
 TRN2U = Hardware("trn2u.48xlarge", Line(16, wraps=False), 8, whole=True, logical=2)
 
 

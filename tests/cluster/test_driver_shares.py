@@ -21,6 +21,8 @@ from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import devices_request, unschedulable_message
 from tests.cluster.nodes import DRIVER
 
+pytestmark = pytest.mark.needs("shares")
+
 
 @pytest.fixture(scope="module")
 def driver(control_plane: ControlPlane, kubelet: Kubelet) -> Iterator[Driver]:

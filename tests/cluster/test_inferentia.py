@@ -215,6 +215,7 @@ def test_a_deployment_of_published_shape_runs(inf2: Site, devices: int) -> None:
 # --- cores ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("shares")
 def test_nine_cores_hold_nine_cores(inf1: Site) -> None:
     """And four single cores beside them, and the last three; then nothing is left."""
     assert inf1.run("nine", neuroncore=9) == [0, 1, 2]
@@ -236,6 +237,7 @@ def test_nine_cores_hold_nine_cores(inf1: Site) -> None:
     assert inf1.cores("last") == set(range(16)) - taken
 
 
+@pytest.mark.needs("shares")
 def test_four_single_cores_share_a_device(inf1: Site) -> None:
     devices = [inf1.run(f"one-{number}", neuroncore=1) for number in range(4)]
     assert devices == [[0]] * 4
@@ -245,6 +247,7 @@ def test_four_single_cores_share_a_device(inf1: Site) -> None:
     inf1.waits("more", neuroncore=1)
 
 
+@pytest.mark.needs("shares")
 def test_cores_stay_assigned_over_a_restart_of_the_driver(inf1: Site) -> None:
     inf1.run("nine", neuroncore=9)
     inf1.run("one", neuroncore=1)
