@@ -21,7 +21,7 @@ class State(enum.StrEnum):
 class Quote:
     """A text of the cluster. Only `str` of it is shown: it names the source, and puts the text between quotes.
 
-    Whoever may write the object can write any text, also one that looks like advice of this program: no part of it is
+    Users who may write the object can write any text, also one that looks like advice of this program: no part of it is
     repeated in `Diagnosis.text` or `Diagnosis.fix`.
 
     Attributes:

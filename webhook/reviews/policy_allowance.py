@@ -2,7 +2,7 @@
 
 Many short evaluations together delay other reviews as much as one long evaluation. So each namespace has a token bucket
 of event-loop time. When it is empty, the policies on the namespace's objects run in the lane. All namespaces together
-have one more, because whoever reaches the port can send reviews of any number of namespaces. When it is empty, an
+have one more, because a client that reaches the port can send reviews of any number of namespaces. When it is empty, an
 evaluation that takes longer than an ordinary review is repeated in the lane.
 """
 

@@ -1,7 +1,7 @@
 """The order of the decisions that wait in one class of the lane. Only for callers that hold the lane's lock.
 
 Short decisions are first. Among decisions of one size, clients take turns, and then namespaces. A client is an address:
-whoever reaches the port chooses the namespace of a review freely, so a namespace that has never been seen has no
+a client that reaches the port chooses the namespace of a review freely, so a namespace that has never been seen has no
 advantage over others.
 """
 
