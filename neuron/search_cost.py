@@ -16,6 +16,11 @@ MOST_STEPS: Final = 70_000
 """Steps that a claim may cost on a node, about 0.3 seconds."""
 
 
+_MOST_COUNTED: Final = 64
+"""Devices for which steps are counted: those of 32, the most in a claim, are far above `MOST_STEPS` already. The count
+of a user's request has no other bound, and the sum has as many terms."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choice:
     """The devices that one request chooses from.
@@ -35,9 +40,9 @@ class Choice:
 
 @functools.cache
 def tries(count: int, *, orders: bool) -> int:
-    """Steps to find that a place lacks one of `count` devices."""
-    free = count - 1
-    return sum(math.perm(free, taken) if orders else math.comb(free, taken) for taken in range(count))
+    """Steps to find that a place lacks one of `count` devices; above `_MOST_COUNTED` those of that many."""
+    free = min(count, _MOST_COUNTED) - 1
+    return sum(math.perm(free, taken) if orders else math.comb(free, taken) for taken in range(free + 1))
 
 
 def steps(choices: Iterable[Choice], *, orders: bool) -> int:
@@ -61,13 +66,14 @@ def steps(choices: Iterable[Choice], *, orders: bool) -> int:
             taken[choice.kind] = taken.get(choice.kind, 0) + 1
         sets = places * choice.ways
         spent += ways * sets * _walked(choice.count, orders=ordered)
-        ways *= sets * (math.factorial(choice.count) if ordered else 1)
+        ways *= sets * (math.factorial(min(choice.count, _MOST_COUNTED)) if ordered else 1)
     return most
 
 
 @functools.cache
 def _walked(count: int, *, orders: bool) -> int:
-    """Steps through one set of free devices, all ways to take them included."""
+    """Steps through one set of free devices, all ways to take them included; bounded as `tries`."""
+    count = min(count, _MOST_COUNTED)
     return sum(math.perm(count, taken) if orders else math.comb(count, taken) for taken in range(1, count + 1))
 
 

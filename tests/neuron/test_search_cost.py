@@ -150,3 +150,11 @@ def test_a_division_names_each_device_once() -> None:
             for choice in itertools.product(*parts):
                 options: list[Option] = [each.option for each in choice]
                 assert sum(each.count for each in options) == planned.merged.alternatives[identity][0].option.count
+
+
+@pytest.mark.parametrize("count", [65, 10_000, 2**31, 2**63 - 1])
+@pytest.mark.parametrize("orders", [True, False], ids=["orders", "sets"])
+def test_a_count_of_any_size_is_bounded_at_once(count: int, orders: bool) -> None:
+    """The count of a user's request is any int64: it must not set how long the estimate takes."""
+    assert tries(count, orders=orders) == tries(64, orders=orders) > MOST_STEPS
+    assert steps([Choice(count, 1, kind=ANY), Choice(count, 1)], orders=orders) > MOST_STEPS
