@@ -22,7 +22,7 @@ PART: Final = 4
 def check_scheduling(
     claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue
 ) -> list[Finding]:
-    """NEU540, NEU541, NEU542 and NEU545.
+    """NEU540, NEU541 and NEU542.
 
     Args:
         claim: the claim.
@@ -30,11 +30,7 @@ def check_scheduling(
         index: the devices that exist.
         catalogue: instance types.
     """
-    found = [
-        finding
-        for leaf in leaves
-        for finding in (*_admin(leaf, index), *_long_search(leaf, index, catalogue), *_all_that_are_free(leaf, index))
-    ]
+    found = [finding for leaf in leaves for finding in (*_admin(leaf, index), *_long_search(leaf, index, catalogue))]
     return found + _constraints(claim, leaves, index)
 
 
@@ -49,22 +45,6 @@ def _admin(leaf: Leaf, index: DeviceIndex) -> Iterable[Finding]:
     )
     fix = f'Exclude such nodes: device.attributes["{names.DRIVER}"].instanceType != "{instance_type}".'
     yield warning("NEU540", f"{leaf.devices.path}.adminAccess", message, fix, "true")
-
-
-def _all_that_are_free(leaf: Leaf, index: DeviceIndex) -> Iterable[Finding]:
-    shared = leaf.mask & index.published & index.shared
-    if not (shared and leaf.devices.everything) or leaf.devices.admin_access:
-        return
-    (instance_type, *_) = index.types(shared)
-    message = (
-        f"allocationMode: All allocates the free devices on a node of {instance_type}, whose devices are shared: the"
-        " pod starts with fewer if some are in use."
-    )
-    fix = (
-        f"Request a count, in requests for at most {PART} devices by id, or set the driver's share_cores to off on"
-        " nodes for such pods."
-    )
-    yield warning("NEU545", leaf.path, message, fix, "All")
 
 
 def _constraints(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex) -> list[Finding]:

@@ -27,7 +27,7 @@ NO_COUNTERS = world([published(TRN2U), published(TRN2)])
 COUNT = "spec.devices.requests[0].exactly.count"
 FOUR = claim(request("neurons", 4), constraints=[match(group(4))])
 IDS = "device.attributes['neuron.aws.com'].?deviceId.orValue(-1) in [{}]"
-OURS = ("NEU540", "NEU541", "NEU542", "NEU545")
+OURS = ("NEU540", "NEU541", "NEU542")
 
 FOUND: dict[str, tuple[Any, ClaimContext | None, str, str]] = {
     "admin access beside claims": (
@@ -42,11 +42,6 @@ FOUND: dict[str, tuple[Any, ClaimContext | None, str, str]] = {
         "NEU541: up to Kubernetes 1.36.2, resource.aws.com/devicegroup4_id is refused on a node of trn2u.48xlarge"
         " if one of its devices is in use, because they consume shared counters (kubernetes#140436). List an"
         f" alternative for each group, with a selector such as: {IDS.format('0, 1, 2, 3')}.",
-    ),
-    "all of shared devices": (
-        claim(request("neurons", None, on("inf1.24xlarge"), mode="All")), world([published("inf1.24xlarge", cores=4)]),
-        "spec.devices.requests[0].exactly.allocationMode",
-        "NEU545: allocationMode: All allocates the free devices on a node of inf1.24xlarge",
     ),
     "a whole node": (
         claim(request("neurons", 16, on(TRN2))), None, COUNT,

@@ -10,6 +10,7 @@ import asyncio
 import os
 import socket
 from typing import Final
+from weakref import WeakKeyDictionary
 
 MOST_AFTER_CLOSE: Final = 256 * 1024
 """Bytes that are discarded. A client that sends more can still read its answer for the rest of `LINGER`."""
@@ -18,7 +19,12 @@ LINGER: Final = 1.0
 MOST_LINGERING: Final = 32
 """Sockets at the same time; they are not among --max-connections. Others are closed at once."""
 
-_lingering: Final[set["_Lingering"]] = set()
+_lingering: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, set["_Lingering"]]] = WeakKeyDictionary()
+
+
+def lingering(loop: asyncio.AbstractEventLoop) -> set["_Lingering"]:
+    """The sockets of an event loop that are still open. Those of a loop that has ended do not count."""
+    return _lingering.setdefault(loop, set())
 
 
 def stop_reading(transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -35,7 +41,7 @@ def _detach(transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> No
     number = -1 if its_socket is None else its_socket.fileno()
     if number < 0:
         return  # The client has closed it.
-    if len(_lingering) < MOST_LINGERING:
+    if len(lingering(loop)) < MOST_LINGERING:
         try:
             kept = socket.socket(fileno=os.dup(number))
         except OSError:  # No descriptor is free.
@@ -58,7 +64,7 @@ class _Lingering:
         except OSError:  # The client has reset it.
             kept.close()
             return
-        _lingering.add(self)
+        lingering(loop).add(self)
         self._timer = loop.call_later(LINGER, self._close)
         loop.add_reader(kept, self._discard)
 
@@ -78,6 +84,6 @@ class _Lingering:
             self._loop.remove_reader(self._socket)
 
     def _close(self) -> None:
-        _lingering.discard(self)
+        lingering(self._loop).discard(self)
         self._loop.remove_reader(self._socket)
         self._socket.close()

@@ -135,6 +135,6 @@ def test_lingering_sockets_are_few_and_end(running: Running) -> None:
         for _ in range(2 * closing.MOST_LINGERING):
             connection = stack.enter_context(running.raw())
             connection.sendall(b"no HTTP\r\n\r\n")
-        assert len(closing._lingering) <= closing.MOST_LINGERING
+        assert len(closing.lingering(running._loop)) <= closing.MOST_LINGERING
         eventually(lambda: running.acceptor.open == 0, "they do not count as connections")
-        eventually(lambda: not closing._lingering, "they are closed though the clients do not close")
+        eventually(lambda: not closing.lingering(running._loop), "they are closed though the clients do not close")

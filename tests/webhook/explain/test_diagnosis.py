@@ -18,7 +18,7 @@ from tests.support.explaining import (
 )
 from webhook.cluster.caches import NAMESPACES
 from webhook.decisions.conversion_context import ConversionOptions
-from webhook.explain.explanation import Diagnosis, State
+from webhook.explain.explanation import Diagnosis, Quote, State
 from webhook.explain.installation import Installation
 from webhook.explain.reads import Live
 from webhook.explain.world import live_manifest
@@ -489,7 +489,7 @@ def test_a_container_whose_cdi_spec_is_lost() -> None:
         "Container main does not start: node a lacks the CDI spec of its claim.",
     )
     assert answer.fix.startswith("The driver writes a lost spec again within 10 s")
-    assert answer.evidence.startswith("CreateContainerError: failed to create containerd container")
+    assert answer.evidence == Quote("status of container main", message)
     other = message.replace("neuron.aws.com/", "gpu.example.com/")
     waiting["state"]["waiting"]["message"] = other  # type: ignore[index]
     found, around = claimed(one_node(), range(4), containerStatuses=[waiting])
