@@ -39,16 +39,27 @@ STREAMS = {
 }
 
 
-def convert(text: bytes, output: str) -> str:
+def converted(text: bytes, output: str) -> tuple[str, str]:
+    """What `convert` prints, and what it says about it."""
     command = [sys.executable, "-m", "webhook", "convert", "-f", "-", "-o", output]
-    return subprocess.run(command, input=text, cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    done = subprocess.run(command, input=text, cwd=ROOT, capture_output=True, check=True)
+    return done.stdout.decode(), done.stderr.decode()
+
+
+def convert(text: bytes, output: str) -> str:
+    return converted(text, output)[0]
 
 
 def assert_taken(kubectl: Kubectl, text: bytes) -> None:
     for output in ("yaml", "json"):
-        printed = convert(text, output)
+        printed, said = converted(text, output)
         for flags in ((), ("--server-side",)):
-            done = kubectl.must("apply", "--dry-run=server", "--validate=strict", *flags, "-f", "-", stdin=printed)
+            asked = ("apply", "--dry-run=server", "--validate=strict", *flags, "-f", "-")
+            if flags and "NEU209" in said:
+                # The warning is true: server-side apply refuses two references to one claim.
+                assert "duplicate entries" in kubectl.run(*asked, stdin=printed).stderr
+                continue
+            done = kubectl.must(*asked, stdin=printed)
             assert "resourceclaimtemplate.resource.k8s.io/neuron-" in done.stdout
 
 

@@ -152,6 +152,7 @@ def test_the_driver_is_killed(
 def test_a_pod_waits_for_a_driver_that_is_away(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver, kind: Kind
 ) -> None:
+    eventually("the slices to be published", lambda: bool(driver.slices()))
     driver.process.kill()  # its slices stay
     run_pod(api, namespace, "waits", {"devices": {"requests": [kind.request]}})
     eventually("the pod to be scheduled", lambda: api.get("Pod", "waits", namespace)["spec"].get("nodeName"))

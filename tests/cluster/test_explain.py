@@ -160,7 +160,8 @@ def test_a_missing_template_and_a_quota_in_the_words_of_the_controller(
     eventually("the quota to refuse the claim", told, timeout=90)
     diagnosis = explain.pod("waits")["diagnosis"]
     assert (diagnosis["case"], diagnosis["state"]) == ("quota", "stuck")
-    assert diagnosis["text"].startswith("Its claim mine cannot be created: quota devices, requested: ")
+    assert diagnosis["text"].startswith("Its claim mine is not created: an Event reports that a quota")
+    assert "exceeded quota: devices, requested: " in diagnosis["evidence"]
 
 
 def test_a_pod_that_was_not_converted(api: Api, namespace: str, fleet: Fleet, explain: Explain) -> None:

@@ -119,19 +119,6 @@ def test_a_tenant_without_claims_reaches_no_device(guarded: Kubectl) -> None:
     refused = {name: result.stderr for name, each in FINE.items() if not (result := create(each)).ok}
     assert refused == {}
 
-    workload: Object = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "attacks"},
-        "spec": {
-            "selector": {"matchLabels": {"app": "a"}},
-            "template": {"metadata": {"labels": {"app": "a"}}, "spec": mounting("/dev/neuron0")["spec"]},
-        },
-    }
-    warned = create(workload)
-    assert warned.ok, warned.stderr
-    assert any("host-devices" in each and "/dev/neuron0" in each for each in warned.warnings), warned.stderr
-
     # A container for debugging, added to a pod that was admitted.
     assert guarded.feed("create", pod("debugged"), flags=(f"--as={TENANT}",)).ok
     try:

@@ -77,7 +77,7 @@ def slices(features: ClusterFeatures, version: str) -> list[Object]:
     return [from_v1({"kind": "ResourceSlice", **each}, version) for each in cluster.slices]
 
 
-_EXPORTABLE: Final = """
+EXPORTABLE: Final = """
 apiVersion: policy.neuron.aws.com/v1alpha1
 kind: ValidatingPolicy
 metadata: {name: device-mounts}
@@ -95,13 +95,13 @@ spec:
   validationActions: [Deny, Audit]
   severity: high
 """
+"""A policy without parameters of its own, which only the webhook gives to a policy."""
 
 
 def policies() -> list[Object]:
     """The shipped policies as `neuron-dra policy export` writes them, where the API server can evaluate them."""
     files = {path.name: path.read_bytes() for path in (ROOT / "policies/packs").glob("*.yaml")}
-    # The packs have parameters of their own, which only the webhook gives them.
-    files["plain.yaml"] = _EXPORTABLE.encode()
+    files["plain.yaml"] = EXPORTABLE.encode()
     found: list[Object] = []
     for rule in load(files, run_tests=False).validating:
         try:
