@@ -27,10 +27,10 @@ _MOST_TIMED = 40
 """Clients of the attacker beside which the neighbour's time is asserted."""
 
 CASES = [
-    *(("selectors", clients, 0) for clients in (8, 40, 200)),
+    *(("selectors", clients, 0) for clients in (8, 40, 120)),
     ("selectors", 40, 4),
     *((name, 40, 0) for name in crowd.ATTACKS if name != "selectors"),
-    ("mixture", 200, 0),
+    ("mixture", 120, 0),
 ]
 
 
