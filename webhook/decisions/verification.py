@@ -6,7 +6,8 @@ amounts, from DeviceClasses that the server or a policy names, and has a generat
 Where the template is not known, the name of the template must be the one that conversion computes for these amounts
 now: it contains the hash of the claim.
 
-Only `verify` makes a `Verified`. Code that judges pods, or changes a stored one, takes no other evidence.
+Only `verify` makes a `Verified`. Code that judges pods takes no other evidence. A stored pod whose manifest is applied
+again gets back what the old object has without it (`webhook.decisions.restore_pods`).
 """
 
 import dataclasses
