@@ -7,6 +7,7 @@ config at once. An unknown field is an error: if it were ignored, the user would
 import collections
 import dataclasses
 import enum
+import functools
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -24,6 +25,8 @@ _DEEP: Final = 1000
 _FAR_TOO_LONG: Final = 10 * MAX_PARAMETERS_LENGTH
 """A config of more characters is refused without encoding it to count its bytes."""
 
+_ORDINARY: Final = 256
+"""Bytes of a config that is remembered: an ordinary one has 90."""
 _SHOWN: Final = 64
 _MOST_FIELDS: Final = 16
 """Wrong fields of one config that are reported one by one."""
@@ -106,13 +109,21 @@ def decode_text(text: str | bytes) -> Decoded:
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if len(raw) > MAX_PARAMETERS_LENGTH:
         return Decoded(None, (_too_long(len(raw)),))
+    return _known_text(raw) if len(raw) <= _ORDINARY else _decode_text(raw)
+
+
+def _decode_text(raw: bytes) -> Decoded:
     try:
-        value = json.loads(raw.decode("utf-8"), object_pairs_hook=_pairs, parse_constant=_no_constant)
+        value = _PARSER.decode(raw.decode("utf-8"))
     except RecursionError:
         return Decoded(None, (_unreadable("it is nested too deeply"),))
     except ValueError as error:
         return Decoded(None, (_unreadable(str(error)),))
     return _decode(value)
+
+
+# There are few different configs, and most claims have one.
+_known_text = functools.lru_cache(maxsize=64)(_decode_text)
 
 
 def decode_object(value: object) -> Decoded:
@@ -162,6 +173,9 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(word: str) -> None:
     raise ValueError(f"{word} is not JSON")
+
+
+_PARSER: Final = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_no_constant)
 
 
 def _decode(value: object) -> Decoded:
