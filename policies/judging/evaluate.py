@@ -33,10 +33,12 @@ class TimeLimit:
     Attributes:
         seconds: the time-out.
         raises: whether the evaluation then ends with `TakesLongError`. Else the policies that are left fail.
+        selectors: of claims that may be parsed for the first time; None: not bounded.
     """
 
     seconds: float = REVIEW_SECONDS
     raises: bool = False
+    selectors: int | None = None
 
 
 REVIEW_LIMIT: Final = TimeLimit()
@@ -193,7 +195,7 @@ def _activation(subject: Subject, clock: Clock, deadline: float, time_limit: Tim
     Raises:
         TakesLongError: the time limit is over before all selectors are parsed, and it raises.
     """
-    time = ParsingTime(clock, deadline)
+    time = ParsingTime(clock, deadline, time_limit.selectors)
     activation = {**subject.activation({}, time), "variables": {}}
     if time_limit.raises and time.exceeded:
         raise TakesLongError

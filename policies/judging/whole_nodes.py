@@ -36,11 +36,20 @@ class ParsingTime(Deadline):
         exceeded: whether a selector was not parsed because the time was over.
     """
 
-    __slots__ = ("exceeded",)
+    __slots__ = ("_selectors", "exceeded")
 
-    def __init__(self, clock: Clock, end: float) -> None:
+    def __init__(self, clock: Clock, end: float, selectors: int | None = None) -> None:
+        """Parse until `end`, and at most so many selectors."""
         super().__init__(clock, end)
+        self._selectors = selectors
         self.exceeded = False
+
+    def another(self) -> bool:
+        """Whether one more selector may be parsed."""
+        if self._selectors is not None:
+            self._selectors -= 1
+        self.exceeded = (self._selectors is not None and self._selectors < 0) or not self.left
+        return not self.exceeded
 
 
 class _Answers:
@@ -100,8 +109,7 @@ def _findings(expression: str, device: NodeDevice, time: ParsingTime | None) -> 
 
 
 def _parsed(expression: str, device: NodeDevice, time: ParsingTime | None) -> Findings:
-    if time is not None and not time.left:
-        time.exceeded = True
+    if time is not None and not time.another():
         raise CelTimeExceededError("reading the selectors takes too long")
     try:
         return judge(parse(expression, deadline=time), device)

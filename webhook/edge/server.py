@@ -51,6 +51,8 @@ _AT_ONCE: Final = 64
 _SEARCH_AGAIN: Final = 0.5
 """Seconds until the next search, if none could make room."""
 
+_FULL_COLLECTION: Final = 1000
+"""Collections of the middle generation between two full ones (`gc.set_threshold`). Python's default is 10."""
 _BACKLOG: Final = 2048
 _ABORT_GRACE: Final = 0.5
 """Seconds for cancelled requests to send their error."""
@@ -241,6 +243,9 @@ class Server(uvicorn.Server):
         # These objects live as long as the process: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
+        # A full collection stops all threads: 150 ms where many selectors are remembered, once a second while new ones
+        # are judged. It finds little, because reviews leave few cycles, so it comes a hundred times less often.
+        gc.set_threshold(*gc.get_threshold()[:2], _FULL_COLLECTION)
         self._lifecycle.serving = True
         log.info("serving", extra={"url": [url(listener, "https") for listener in listeners]})
 

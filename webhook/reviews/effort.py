@@ -31,6 +31,8 @@ _ORDINARY: Final = 64
 
 _RECENT: Final = 0.25
 """Weight of the last work in the moving average of its kind."""
+_RISE: Final = 0.05
+"""Weight of longer work in the least seconds of its kind."""
 _MOST_KINDS: Final = 1024
 
 Key = TypeVar("Key")
@@ -82,20 +84,30 @@ def _of_selector(expression: str) -> float:
 
 
 class Costs(Generic[Key]):
-    """The recent mean of CPU seconds of work by its kind and the power of two of its size. For the event loop only."""
+    """Recent CPU seconds of work by its kind and the power of two of its size. For the event loop only."""
 
     def __init__(self) -> None:
-        self._means: dict[tuple[int, int], tuple[Key, float]] = {}
+        self._known: dict[tuple[int, int], tuple[Key, float, float]] = {}
 
     def expected(self, key: Key, size: int, otherwise: float) -> float:
-        """The estimate for work of one kind on `size` bytes; `otherwise` if none of it was done."""
-        known = self._means.get((id(key), size.bit_length()))
+        """The mean of work of one kind on `size` bytes; `otherwise` if none of it was done."""
+        known = self._known.get((id(key), size.bit_length()))
         return otherwise if known is None or known[0] is not key else known[1]
+
+    def least(self, key: Key, size: int, otherwise: float) -> float:
+        """As `expected`, but about the least of the recent seconds.
+
+        It is the estimate for the lane. A tenant can make its own work expensive. With the mean, work of the same kind
+        of other tenants would wait behind all shorter work.
+        """
+        known = self._known.get((id(key), size.bit_length()))
+        return otherwise if known is None or known[0] is not key else known[2]
 
     def took(self, key: Key, size: int, seconds: float) -> None:
         """Learn from work that is done."""
         place = (id(key), size.bit_length())
-        before = self.expected(key, size, seconds)
-        if len(self._means) >= _MOST_KINDS and place not in self._means:
-            self._means.clear()
-        self._means[place] = key, before + _RECENT * (seconds - before)
+        mean, least = self.expected(key, size, seconds), self.least(key, size, seconds)
+        if len(self._known) >= _MOST_KINDS and place not in self._known:
+            self._known.clear()
+        mean += _RECENT * (seconds - mean)
+        self._known[place] = key, mean, min(seconds, least + _RISE * (seconds - least))

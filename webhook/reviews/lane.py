@@ -20,7 +20,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from webhook.reviews.slices import EndedError, Running
@@ -35,9 +35,9 @@ LARGE_OBJECT: Final = 8 * 1024
 about smaller objects run on the event loop, so their sum is a delay for all clients."""
 DEFAULT_TIMEOUT: Final = 10.0
 """Seconds. The API server's default `timeoutSeconds` of a webhook (admissionregistration/v1)."""
-SWITCH_INTERVAL: Final = 0.0005
+SWITCH_INTERVAL: Final = 0.0001
 """Seconds that one thread holds the interpreter while another waits (`sys.setswitchinterval`). An answer acquires the
-interpreter a few times and may wait this long each time. Python's default is 0.005."""
+interpreter for each read and write of TLS, and may wait this long for each running thread. Python's default: 0.005."""
 RESERVE: Final = 0.3
 """Part of the caller's time-out that is reserved for sending the answer."""
 LEAST_RESERVE: Final = 0.5
@@ -132,7 +132,9 @@ def is_working() -> bool:
 class Lane(Protocol):
     """Runs long decisions."""
 
-    async def run(self, namespace: str, work: Callable[[], Result], seconds: float = 0.0) -> Result:
+    async def run(
+        self, namespace: str, work: Callable[[], Result], seconds: float = 0.0, key: Hashable = None
+    ) -> Result:
         """Run `work` and return its result.
 
         Args:
@@ -140,6 +142,7 @@ class Lane(Protocol):
             work: a pure function. It may run in another thread, may finish after the time-out of its caller, and may be
                 ended at any reading of `working_time` and begin again.
             seconds: its estimated CPU time (`webhook.reviews.effort`).
+            key: equal for equal work: a caller waits for the result of such work that is under way. None: for no other.
 
         Raises:
             LaneFullError: too many decisions wait, or the waiting ones would exceed the caller's time-out.
@@ -155,29 +158,32 @@ class Inline:
         namespace: str,  # noqa: ARG002 - see `Lane`
         work: Callable[[], Result],
         seconds: float = 0.0,  # noqa: ARG002
+        key: Hashable = None,  # noqa: ARG002
     ) -> Result:
         """See `Lane.run`."""
         return work()
 
 
 class _Job:
-    """One decision.
+    """One decision, for one caller or for several with equal work. Created and awaited on the event loop.
 
     Attributes:
-        client, namespace, estimate: see `webhook.reviews.turns.Waiting`.
+        client, namespace, estimate: of the first caller, see `webhook.reviews.turns.Waiting`.
         size: index of its class in `SIZES`.
+        key: see `Lane.run`.
     """
 
-    __slots__ = ("_future", "_loop", "_work", "client", "estimate", "namespace", "size")
+    __slots__ = ("_loop", "_waiters", "_work", "client", "estimate", "key", "namespace", "size")
 
-    def __init__(self, namespace: str, work: Callable[[], Any], estimate: float) -> None:
+    def __init__(self, namespace: str, work: Callable[[], Any], estimate: float, key: Hashable) -> None:
         self.client = _client.get()
         self.namespace = namespace
         self.estimate = estimate
         self.size = next(index for index, each in enumerate(SIZES) if estimate <= each.estimate)
+        self.key = key
         self._work: Callable[[], Any] | None = work
         self._loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[Any] = self._loop.create_future()
+        self._waiters: list[asyncio.Future[Any]] = []
 
     @property
     def most(self) -> float:
@@ -192,47 +198,50 @@ class _Job:
             LaneFullError: a shorter decision took its place.
             LaneTimeoutError: no result after `seconds`.
         """
+        # One future for each caller, instead of a shielded task for all: after the result, each caller goes on in the
+        # next iteration of the event loop. Under load an iteration takes long.
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._waiters.append(future)
         try:
             async with asyncio.timeout(seconds):
-                return await self._future
+                return await future
         except TimeoutError:
             raise LaneTimeoutError("this decision takes longer than its caller waits") from None
         finally:
-            # Free the object of this review: the job may be in its thread for long.
-            self._work = None
+            self._waiters.remove(future)
+            if not self._waiters:
+                # Free the object of this review: the job may be in its thread for long.
+                self._work = None
 
     @property
     def awaited(self) -> bool:
-        """Whether the caller still waits."""
+        """Whether a caller still waits."""
         return self._work is not None
 
-    def run(self) -> bool:
-        """Run the work if the caller still waits; returns whether it ran. Called in the lane's threads."""
+    def run(self) -> tuple[Any, Exception | None] | None:
+        """Run the work if a caller still waits: its value, or its exception. Called in the lane's threads."""
         work = self._work
         if work is None:
-            return False
+            return None
         try:
-            value, error = work(), None
+            return work(), None
         except Exception as caught:  # noqa: BLE001 - raised again in `result`
-            value, error = None, caught
-        self._tell(value, error)
-        return True
+            return None, caught
 
-    def refuse(self, message: str) -> None:
-        """End it with `LaneFullError`."""
-        self._tell(None, LaneFullError(message))
+    def settle(self, value: Any, error: Exception | None) -> None:
+        """Give all callers the result. On the event loop."""
+        for future in self._waiters:
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
 
-    def _tell(self, value: Any, error: Exception | None) -> None:
+    def call(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function on the event loop, from any thread."""
         with contextlib.suppress(RuntimeError):  # The loop is closed: the process is ending.
-            self._loop.call_soon_threadsafe(self._settle, value, error)
-
-    def _settle(self, value: Any, error: Exception | None) -> None:
-        if self._future.done():
-            return
-        if error is None:
-            self._future.set_result(value)
-        else:
-            self._future.set_exception(error)
+            self._loop.call_soon_threadsafe(function, *arguments)
 
 
 _FULL: Final = "too many long decisions wait"
@@ -252,21 +261,27 @@ class ThreadLane:
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._running: list[tuple[_Job, float] | None] = [None for _ in SIZES]  # By thread: the job and its start.
+        self._under_way: dict[Hashable, _Job] = {}  # By key; for the event loop only.
         self._closed = False
 
-    async def run(self, namespace: str, work: Callable[[], Result], seconds: float = 0.0) -> Result:
+    async def run(
+        self, namespace: str, work: Callable[[], Result], seconds: float = 0.0, key: Hashable = None
+    ) -> Result:
         """See `Lane.run`."""
         left = seconds_left()
         if left <= 0:
             raise LaneTimeoutError("this decision has waited longer than the time-out of its caller")
-        job = _Job(namespace, work, seconds)
-        self._put(job, left)
+        job = None if key is None else self._under_way.get(key)
+        if job is None:
+            job = _Job(namespace, work, seconds, key)
+            self._put(job, left)
+            if key is not None:
+                self._under_way[key] = job
         try:
             result: Result = await job.result(left)
-        except BaseException:
-            with self._changed:
-                self._queues[job.size].remove(job)
-            raise
+        finally:
+            if not job.awaited:
+                self._forget(job)
         return result
 
     def close(self) -> None:
@@ -279,6 +294,23 @@ class ThreadLane:
     def waiting(self) -> int:
         """Decisions in the queues."""
         return sum(map(len, self._queues))
+
+    def _forget(self, job: _Job) -> None:
+        """It has ended, or no caller waits for it."""
+        if self._under_way.get(job.key) is job:
+            del self._under_way[job.key]
+        with self._changed:
+            self._queues[job.size].remove(job)
+
+    def _finish(self, job: _Job, value: Any, error: Exception | None) -> None:
+        """Answer its callers. On the event loop."""
+        if self._under_way.get(job.key) is job:
+            del self._under_way[job.key]
+        job.settle(value, error)
+
+    def _refuse(self, job: _Job) -> None:
+        """End it with `LaneFullError`, from any thread."""
+        job.call(self._finish, job, None, LaneFullError(_FULL))
 
     def _put(self, job: _Job, left: float) -> None:
         with self._changed:
@@ -304,7 +336,7 @@ class ThreadLane:
             if other is None or not queue.precedes(job, other):
                 return False
             queue.remove(other)
-            other.refuse(_FULL)
+            self._refuse(other)
         queue.add(job, running)
         self._changed.notify_all()
         return True
@@ -343,9 +375,11 @@ class ThreadLane:
             running = Running(functools.partial(self._judge, job, size), functools.partial(self._pause, job))
             try:
                 with running:
-                    if job.run():
-                        taken = time.monotonic() - begun
-                        self._means[job.size] += _RECENT * (taken - self._means[job.size])
+                    ended = job.run()
+                if ended is not None:
+                    job.call(self._finish, job, *ended)
+                    self._means[job.size] += _RECENT * (time.monotonic() - begun - self._means[job.size])
+                del ended
             except EndedError:
                 self._move(job)
             del job, running
@@ -382,4 +416,4 @@ class ThreadLane:
             job.size += 1
             job.estimate = max(job.estimate, SIZES[job.size - 1].most)
             if not self._admit(job):
-                job.refuse(_FULL)
+                self._refuse(job)

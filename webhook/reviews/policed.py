@@ -30,7 +30,7 @@ from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.decisions.verification import Sources
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews import effort
-from webhook.reviews.lane import LARGE_OBJECT, SIZES, LaneError, LaneTimeoutError, seconds_left
+from webhook.reviews.lane import LARGE_OBJECT, LaneError, LaneTimeoutError, seconds_left
 from webhook.reviews.messages import fitting
 from webhook.reviews.policy_allowance import ON_LOOP, Execution, run_with_retry
 from webhook.reviews.policy_knowledge import (
@@ -214,11 +214,13 @@ class PolicedReviewer:
                 if verdicts is not None:
                     return verdicts
                 run = functools.partial(run_with_retry, self._lane)
-            expected = self._costs.expected(candidates, size, SIZES[0].estimate if small else effort.of_deciding(size))
-            expected = max(expected, effort.of_reading(size))
+            estimate = max(
+                self._costs.least(candidates, size, effort.of_deciding(size)),
+                effort.of_reading(size),
+            )
             until = self._clock() + seconds_left()
             work = functools.partial(_evaluate, candidates, known, self._sources, now, self._clock, until)
-            verdicts = await run(request.namespace, work, expected)
+            verdicts = await run(request.namespace, work, estimate)
         except LaneError as error:
             return unjudged(candidates, subject, f"not evaluated: {error}; try again later", now, self._clock)
         self._costs.took(candidates, size, sum(verdict.seconds for verdict in verdicts))

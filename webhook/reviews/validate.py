@@ -4,10 +4,9 @@
 `webhook.decisions` check pods and workloads. Objects without Neuron devices are allowed.
 """
 
-import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from neuron import names
 from neuron.check_configs import ratcheted
@@ -33,7 +32,7 @@ from webhook.decisions.template_findings import KnownTemplates
 from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from webhook.reviews import effort
 from webhook.reviews.claim_shapes import shape_of
-from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane, LaneTimeoutError, seconds_left
+from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane
 from webhook.reviews.messages import fitting
 from webhook.reviews.slices import working_time
 from webhook.reviews.spec_reading import KINDS, NOTHING, decode, read_specs
@@ -42,7 +41,6 @@ from webhook.reviews.workloads import TemplateFacts, check_workload, read_worklo
 if TYPE_CHECKING:
     from webhook.reviews.claim_bounds import ClaimBounds
 
-Result = TypeVar("Result")
 
 _DECISIONS: Final = 1024 * 1024
 """Bytes of cached decisions about claims."""
@@ -91,7 +89,6 @@ class Validator:
         self._cluster = cluster
         self._decisions: Remembered[Hashable, Decision] = Remembered(_DECISIONS)
         self._judgements: Remembered[tuple[str, str], ClaimJudgement] = Remembered(_JUDGEMENTS)
-        self._under_way: dict[object, asyncio.Future[Any]] = {}
         self._refresh()
 
     def decide_at_once(self, request: AdmissionRequest) -> Decision | None:
@@ -142,27 +139,6 @@ class Validator:
         self._decisions.clear()
         self._judgements.clear()
 
-    async def _shared(self, key: object, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Run work in the lane; equal reviews that arrive meanwhile wait for the same result.
-
-        Raises:
-            LaneError: see `Lane.run`.
-        """
-        done: asyncio.Future[Result] | None = self._under_way.get(key)
-        if done is None:
-            done = self._under_way[key] = asyncio.ensure_future(work())
-            done.add_done_callback(functools.partial(self._is_done, key))
-        try:
-            async with asyncio.timeout(seconds_left()):
-                return await asyncio.shield(done)
-        except TimeoutError:
-            raise LaneTimeoutError("this decision takes longer than its caller waits") from None
-
-    def _is_done(self, key: object, done: asyncio.Future[Any]) -> None:
-        del self._under_way[key]
-        if not done.cancelled():
-            done.exception()  # Waiting reviews raise it; this avoids asyncio's log line if there are none.
-
     # --- claims -------------------------------------------------------------------------------------------------
 
     async def _review_claim(self, request: AdmissionRequest) -> Decision:
@@ -176,8 +152,8 @@ class Validator:
                 seconds = effort.of_judging(claim.specs, len(claim.spec) + len(claim.old), world)
             else:
                 seconds = effort.of_unread(claim.spec) + effort.of_unread(claim.old)
-            run = functools.partial(self._lane.run, request.namespace)
-            decision = await self._shared(claim.key, lambda: run(lambda: _judge_specs(claim.specs, world), seconds))
+            work = functools.partial(_judge_specs, claim.specs, world)
+            decision = await self._lane.run(request.namespace, work, seconds, (id(world), claim.key))
             if world is self._world:
                 self._keep(claim, decision)
         return decision
@@ -219,9 +195,9 @@ class Validator:
             return
         # One engine: all templates of a pod share its time limit of one second.
         work = functools.partial(_judge_claims, unknown, world)
-        key = ("templates", namespace, tuple(unknown), *map(id, unknown.values()))
+        key = (id(world), "templates", namespace, tuple(unknown), *map(id, unknown.values()))
         seconds = effort.of_judging([ReadSpec(spec, ()) for spec in unknown.values()], 0, world)
-        judgements = await self._shared(key, lambda: self._lane.run(namespace, work, seconds))
+        judgements = await self._lane.run(namespace, work, seconds, key)
         if world is self._world:
             for name, judgement in judgements.items():
                 self._remember(namespace, name, judgement)

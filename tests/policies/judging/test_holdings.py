@@ -135,6 +135,16 @@ def test_selectors_are_parsed_within_a_time() -> None:
     assert (found.devices, found.unknown, enough.exceeded) == (1, "", False), "a time-out is not remembered"
 
 
+def test_only_so_many_selectors_are_parsed_for_the_first_time() -> None:
+    texts = [f"{KIND} != 'neuron_node' && '{at}th of several' != ''" for at in range(3)]
+    spec = claim(*(exactly(1, **selecting(text)) | {"name": f"r{at}"} for at, text in enumerate(texts)))
+    few = ParsingTime(lambda: 0.0, 0.5, 2)
+    assert (of_claim(spec, WHOLE_NODES, few).unknown != "", few.exceeded) == (True, True)
+    # The first two are known now.
+    again = ParsingTime(lambda: 0.0, 0.5, 2)
+    assert (of_claim(spec, WHOLE_NODES, again).unknown, again.exceeded) == ("", False)
+
+
 @pytest.mark.parametrize(
     ("spec", "why"),
     [

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,8 @@ class Watching(Inline):
     def __init__(self) -> None:
         self.threads: list[str] = []
 
-    async def run(self, namespace: str, work: Callable[[], Result], seconds: float = 0.0) -> Result:
+    async def run(
+        self, namespace: str, work: Callable[[], Result], seconds: float = 0.0, key: Hashable = None
+    ) -> Result:
         self.threads.append(namespace)
-        return await super().run(namespace, work, seconds)
+        return await super().run(namespace, work, seconds, key)

@@ -96,5 +96,9 @@ def test_the_cost_of_policies_is_learnt_by_kind_and_size() -> None:
     assert costs.expected(kind, 1000, 0.5) == pytest.approx(0.1)
     costs.took(kind, 1001, 0.2)
     assert costs.expected(kind, 1000, 0.5) == pytest.approx(0.125)
+    assert costs.least(kind, 1000, 0.5) == pytest.approx(0.105)
+    costs.took(kind, 1000, 0.02)
+    assert costs.least(kind, 1000, 0.5) == 0.02
+    assert costs.least(("other",), 1000, 0.5) == 0.5
     assert costs.expected(kind, 3000, 0.5) == 0.5
     assert costs.expected(("other",), 1000, 0.5) == 0.5

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any
 
 import pytest
@@ -36,7 +36,13 @@ class Slow:
 class Full:
     """A lane in which too many decisions wait."""
 
-    async def run(self, namespace: str, work: Callable[[], Result], seconds: float = 0.0) -> Result:  # noqa: ARG002
+    async def run(
+        self,
+        namespace: str,  # noqa: ARG002
+        work: Callable[[], Result],  # noqa: ARG002
+        seconds: float = 0.0,  # noqa: ARG002
+        key: Hashable = None,  # noqa: ARG002
+    ) -> Result:
         raise LaneFullError("too many long decisions wait")
 
 
@@ -94,7 +100,13 @@ def test_a_full_lane_admits_nothing_that_a_policy_may_deny(spec: str, codes: tup
 
 def test_a_late_lane_admits_nothing_that_a_policy_may_deny() -> None:
     class Late:
-        async def run(self, namespace: str, work: Callable[[], Result], seconds: float = 0.0) -> Result:  # noqa: ARG002
+        async def run(
+            self,
+            namespace: str,  # noqa: ARG002
+            work: Callable[[], Result],  # noqa: ARG002
+            seconds: float = 0.0,  # noqa: ARG002
+            key: Hashable = None,  # noqa: ARG002
+        ) -> Result:
             raise LaneTimeoutError("this decision takes longer than its caller waits")
 
     large = pod(container(neuron="16"), annotations={"a": "x" * 200_000})

@@ -158,6 +158,50 @@ def test_work_whose_caller_has_left_ends() -> None:
     assert asyncio.run(main())
 
 
+def test_callers_with_equal_work_share_its_result() -> None:
+    begun: list[str] = []
+
+    def note(name: str) -> str:
+        begun.append(name)
+        spin(0.05)
+        return name
+
+    async def main() -> list[str]:
+        lane = ThreadLane()
+        keys = ("one", "one", "other", None, None)
+        return await asyncio.gather(*(lane.run("a", lambda key=key: note(str(key)), key=key) for key in keys))
+
+    assert asyncio.run(main()) == ["one", "one", "other", "None", "None"]
+    assert sorted(begun) == ["None", "None", "one", "other"]
+
+
+def test_shared_work_goes_on_when_its_first_caller_leaves() -> None:
+    async def main() -> tuple[str, int]:
+        lane = ThreadLane()
+        first = asyncio.create_task(lane.run("a", lambda: spin(0.1), key="one"))
+        second = asyncio.create_task(lane.run("a", lambda: spin(0.1), key="one"))
+        await asyncio.sleep(0.02)
+        first.cancel()
+        return await second, lane.waiting
+
+    assert asyncio.run(main()) == ("lane", 0)
+
+
+def test_an_exception_reaches_all_callers_of_shared_work_and_is_not_kept() -> None:
+    def fail() -> None:
+        time.sleep(0.02)
+        raise ValueError("no")
+
+    async def main() -> tuple[list[object], str]:
+        lane = ThreadLane()
+        failures = await asyncio.gather(*(lane.run("a", fail, key="one") for _ in range(2)), return_exceptions=True)
+        return failures, await lane.run("a", lambda: spin(0), key="one")
+
+    failures, after = asyncio.run(main())
+    assert [type(each) for each in failures] == [ValueError, ValueError]
+    assert after == "lane"
+
+
 def test_a_passed_deadline_is_an_immediate_error() -> None:
     async def main() -> None:
         with (

@@ -1,7 +1,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import jsonpatch
@@ -230,7 +230,13 @@ class CountingLane:
     def __init__(self) -> None:
         self.namespaces: list[str] = []
 
-    async def run(self, namespace: str, work: Callable[[], Any], seconds: float = 0.0) -> Any:  # noqa: ARG002
+    async def run(
+        self,
+        namespace: str,
+        work: Callable[[], Any],
+        seconds: float = 0.0,  # noqa: ARG002
+        key: Hashable = None,  # noqa: ARG002
+    ) -> Any:
         self.namespaces.append(namespace)
         return await asyncio.to_thread(work)
 

@@ -1,7 +1,7 @@
 """Each namespace has an allowance of time on the event loop."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import pytest
 
@@ -88,7 +88,13 @@ class FullAtFirst(Inline):
 
     tries = 0
 
-    async def run(self, namespace: str, work: Callable[[], Result], seconds: float = 0.0) -> Result:
+    async def run(
+        self,
+        namespace: str,
+        work: Callable[[], Result],
+        seconds: float = 0.0,
+        key: Hashable = None,  # noqa: ARG002
+    ) -> Result:
         self.tries += 1
         if self.tries < 3:
             raise LaneFullError("too many long decisions wait")

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import json
 import time
+from collections.abc import Hashable
 from typing import Any
 
 import pytest
@@ -360,15 +361,22 @@ class TestPods:
 
 
 class _Recorded:
-    """A lane that records its work and runs it when the test allows it."""
+    """A lane that records its work, without sharing it between callers."""
 
     def __init__(self) -> None:
         self.namespaces: list[str] = []
-        self.open = asyncio.Event()
+        self.keys: list[Hashable] = []
 
-    async def run(self, namespace: str, work: Any, seconds: float = 0.0) -> Any:  # noqa: ARG002
+    async def run(
+        self,
+        namespace: str,
+        work: Any,
+        seconds: float = 0.0,  # noqa: ARG002
+        key: Hashable = None,
+    ) -> Any:
         self.namespaces.append(namespace)
-        await self.open.wait()
+        self.keys.append(key)
+        await asyncio.sleep(0)
         return work()
 
 
@@ -376,19 +384,12 @@ class TestLane:
     """What takes long runs beside the loop, once, and is remembered."""
 
     @staticmethod
-    def reviewed(*manifests: Any, cluster: FakeClaims | None = None, together: bool = False) -> list[str]:
+    def reviewed(*manifests: Any, cluster: FakeClaims | None = None) -> list[str]:
         async def main() -> list[str]:
             lane = _Recorded()
             judge = Validator(trainium(), Catalogue(), cluster or FakeClaims(), lane=lane)
-            if together:
-                tasks = [asyncio.create_task(judge.review(review(each))) for each in manifests]
-                await asyncio.sleep(0.01)
-                lane.open.set()
-                await asyncio.gather(*tasks)
-            else:
-                lane.open.set()
-                for each in manifests:
-                    await judge.review(review(each))
+            for each in manifests:
+                await judge.review(review(each))
             return lane.namespaces
 
         return asyncio.run(main())
@@ -401,8 +402,16 @@ class TestLane:
         assert self.reviewed(one, one, other) == ["team-a"]
 
     def test_equal_reviews_at_once_share_the_work(self) -> None:
-        one = template(claim(request("a", 1, on(TRN2))))
-        assert self.reviewed(one, one, one, together=True) == ["team-a"]
+        one, other = template(claim(request("a", 1, on(TRN2)))), template(claim(request("a", 2, on(TRN2))))
+
+        async def main() -> list[Hashable]:
+            lane = _Recorded()
+            judge = Validator(trainium(), Catalogue(), FakeClaims(), lane=lane)
+            await asyncio.gather(*(judge.review(review(each)) for each in (one, one, other)))
+            return lane.keys
+
+        first, second, third = asyncio.run(main())
+        assert first == second != third
 
     def test_a_large_claim_is_read_in_the_lane(self) -> None:
         assert self.reviewed(template(claim(request("a", 1), config=[opaque({"x": "y" * 5000})]))) == ["team-a"]
