@@ -209,6 +209,9 @@ class _Job:
             raise LaneTimeoutError("this decision takes longer than its caller waits") from None
         finally:
             self._waiters.remove(future)
+            # The future has the exception, and its traceback has this frame: without this, a refused review, with its
+            # object, would stay until the next full garbage collection.
+            del future
             if not self._waiters:
                 # Free the object of this review: the job may be in its thread for long.
                 self._work = None
