@@ -1,4 +1,4 @@
-"""The gRPC services: DRAPlugin v1 and v1beta1, which differ only in their package, and the health stream."""
+"""The gRPC services: DRAPlugin v1 and v1beta1, and the health stream v1 and v1alpha1, which differ only in their package."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import ModuleType
@@ -12,7 +12,7 @@ from kubeletplugin.pb import dra_health_v1alpha1_pb2, dra_v1_pb2, dra_v1beta1_pb
 from kubeletplugin.ports import Clock
 from kubeletplugin.prepare import Answer
 
-SERVICES: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth")
+SERVICES: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 """For the registration, best first: the kubelet uses the first one that it knows."""
 
 RESEND_SECONDS: Final = 10.0
@@ -24,7 +24,9 @@ _VERSIONS: Final = {
     "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin": dra_v1_pb2,
     "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin": dra_v1beta1_pb2,
 }
-_HEALTH: Final = "v1alpha1.DRAResourceHealth"
+_HEALTH: Final = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+"""v1 comes with Kubernetes 1.37, and v1alpha1 is read until 1.39. Only the package differs: the messages have the same
+fields with the same numbers, so one set of them serves both."""
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
 
@@ -32,7 +34,7 @@ Handler = Callable[[Any, Any], Awaitable[Any]]
 def handlers(driver: Driver, monitor: HealthMonitor, pool: str, clock: Clock) -> tuple[grpc.GenericRpcHandler, ...]:
     """The services of the driver's socket."""
     services = [_dra_plugin(name, messages, driver) for name, messages in _VERSIONS.items()]
-    return (*services, _health(monitor, pool, clock))
+    return (*services, *(_health(name, monitor, pool, clock) for name in _HEALTH))
 
 
 def _dra_plugin(name: str, messages: ModuleType, driver: Driver) -> grpc.GenericRpcHandler:
@@ -108,7 +110,7 @@ def _share_id(messages: ModuleType, answer: Answer) -> dict[str, str]:
     return {"share_id": answer.share_id} if known and answer.share_id is not None else {}
 
 
-def _health(monitor: HealthMonitor, pool: str, clock: Clock) -> grpc.GenericRpcHandler:
+def _health(name: str, monitor: HealthMonitor, pool: str, clock: Clock) -> grpc.GenericRpcHandler:
     async def watch(_request: Any, _context: Any) -> AsyncIterator[Any]:
         while True:
             generation = monitor.generation
@@ -120,7 +122,7 @@ def _health(monitor: HealthMonitor, pool: str, clock: Clock) -> grpc.GenericRpcH
         request_deserializer=dra_health_v1alpha1_pb2.NodeWatchResourcesRequest.FromString,
         response_serializer=dra_health_v1alpha1_pb2.NodeWatchResourcesResponse.SerializeToString,
     )
-    return grpc.method_handlers_generic_handler(_HEALTH, {"NodeWatchResources": handler})
+    return grpc.method_handlers_generic_handler(name, {"NodeWatchResources": handler})
 
 
 def _health_message(monitor: HealthMonitor, pool: str, clock: Clock) -> Any:

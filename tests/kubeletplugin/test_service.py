@@ -175,13 +175,16 @@ def test_retries_end_before_the_kubelet_gives_up(
     assert least <= sum(clock.slept) <= most
 
 
-def test_health_is_streamed_whole_at_once_and_on_every_change(node: Node, api: FakeApi, clock: FakeClock) -> None:
+@pytest.mark.parametrize("version", ["v1", "v1alpha1"])
+def test_health_is_streamed_whole_at_once_and_on_every_change(
+    node: Node, api: FakeApi, clock: FakeClock, version: str
+) -> None:
     pb = dra_health_v1alpha1_pb2
 
     async def scenario() -> None:
         async with world(node, api, clock) as at:
             stub = at.channel.unary_stream(
-                "/v1alpha1.DRAResourceHealth/NodeWatchResources",
+                f"/{version}.DRAResourceHealth/NodeWatchResources",
                 request_serializer=pb.NodeWatchResourcesRequest.SerializeToString,
                 response_deserializer=pb.NodeWatchResourcesResponse.FromString,
             )
@@ -260,7 +263,10 @@ def test_the_kubelet_learns_of_the_driver_and_says_what_it_thinks(
         async with registered(paths) as (answers, channel):
             info = await registration_call(channel, "GetInfo", pb.InfoRequest(), pb.PluginInfo)
             assert (info.type, info.name, info.endpoint) == ("DRAPlugin", "neuron.aws.com", str(paths.plugin))
-            assert list(info.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"]
+            assert list(info.supported_versions) == [
+                *("v1.DRAPlugin", "v1beta1.DRAPlugin"),
+                *("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"),
+            ]
             assert answers == []
             status = pb.RegistrationStatus(plugin_registered=registered_now, error="no")
             await registration_call(channel, "NotifyRegistrationStatus", status, pb.RegistrationStatusResponse)
