@@ -155,8 +155,9 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             OwnerReporter(own, offers.guard, clock=clock, metrics=metrics),
             DeviceInfo(driver, preparer, usage, monitor, clock=clock, metrics=metrics),
         ]
-        if settings.ultraserver_labels:
-            parts.append(Labeller(own, monitor, clock=clock, metrics=metrics))
+        if settings.ultraserver_labels or settings.present_label:
+            labels = {"ultraserver": settings.ultraserver_labels, "present": settings.present_label}
+            parts.append(Labeller(own, monitor, clock=clock, metrics=metrics, **labels))
         if settings.claim_status:
             writer = ClaimStatusWriter(driver, node, api, monitor, clock=clock, metrics=metrics)
             driver.observer = writer

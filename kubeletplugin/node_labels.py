@@ -1,4 +1,6 @@
-"""Keeps the UltraServer labels of the driver's own Node current, so that pods of a group find nodes of one UltraServer.
+"""Keeps labels of the driver's own Node: those of its UltraServer, and the one by which AWS's agents find Neuron nodes.
+
+Pods of a group find nodes of one UltraServer by the former.
 
 Keys and values: the Neuron documentation of UltraServers. `ultraserver-mode` has values of the kernel driver's mode
 enum, joined by `_`; `-server-id-N` and `-node-id-N` are the node's place in its set of N nodes.
@@ -26,7 +28,10 @@ KEYS: Final = (
     *(names.ultraserver_topology_label(nodes) for nodes in SIZES),
     *(LABEL_NODE_ID.format(nodes) for nodes in SIZES),
 )
-"""The labels that the driver sets and removes. It changes no other label."""
+"""The labels that the driver sets and removes."""
+PRESENT: Final = "true"
+"""Value of `names.LABEL_PRESENT`. The driver sets this label where it is missing, and never removes it: without a device,
+an agent that runs there can say why. It changes no other label."""
 
 _VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
 
@@ -57,7 +62,19 @@ def label_changes(present: Mapping[str, str], wanted: Mapping[str, str]) -> dict
 class Labeller:
     """Labels one Node until cancelled."""
 
-    def __init__(self, node: OwnNode, monitor: HealthMonitor, *, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        node: OwnNode,
+        monitor: HealthMonitor,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        ultraserver: bool = True,
+        present: bool = False,
+    ) -> None:
+        """`ultraserver`, `present`: which labels to set."""
+        self._ultraserver = ultraserver
+        self._present = present
         self._node = node
         self._monitor = monitor
         self._metrics = metrics
@@ -81,10 +98,13 @@ class Labeller:
                     await wake.wait()
 
     async def _write(self) -> bool:
-        state, wanted = self._node.state, ultraserver_labels(self._monitor.snapshot.hardware.ultraserver)
-        if state is None or wanted is None:
+        state, hardware = self._node.state, self._monitor.snapshot.hardware
+        if state is None:
             return False
-        changes = label_changes(state.ultraserver_labels, wanted)
+        wanted = ultraserver_labels(hardware.ultraserver) if self._ultraserver else None
+        changes = {} if wanted is None else label_changes(state.ultraserver_labels, wanted)
+        if self._present and hardware.devices and state.present is None:
+            changes[names.LABEL_PRESENT] = PRESENT
         if changes:
             await self._node.label(changes)
             _log.info("node labelled", extra={"labels": changes})

@@ -28,12 +28,14 @@ class NodeState:
         legacy: legacy resources that are allocatable, with their amounts: a device plugin offers the devices.
         ultraserver_publish: value of the label that overrides the setting; None without the label.
         ultraserver_labels: its labels about UltraServers.
+        present: value of the label by which AWS's agents find Neuron nodes; None without the label.
     """
 
     facts: NodeFacts
     legacy: Mapping[str, int] = dataclasses.field(default_factory=dict)
     ultraserver_publish: str | None = None
     ultraserver_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    present: str | None = None
 
 
 def node_state(node: Mapping[str, Any]) -> NodeState:
@@ -46,6 +48,7 @@ def node_state(node: Mapping[str, Any]) -> NodeState:
         {resource: amount for resource, amount in amounts.items() if amount > 0},
         labels.get(names.LABEL_ULTRASERVER_PUBLISH),
         {key: value for key, value in labels.items() if key.startswith(names.ULTRASERVER_LABELS)},
+        labels.get(names.LABEL_PRESENT),
     )
 
 

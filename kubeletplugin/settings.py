@@ -125,6 +125,13 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
     ultraserver_labels: Annotated[
         bool, about("Keep the UltraServer labels (neuron.amazonaws.com/ultraserver-*) of the Node current.")
     ] = True
+    present_label: Annotated[
+        bool,
+        about(
+            "Set the Node's label neuron.amazonaws.com/present to true where it is missing: AWS's agents, such as Neuron "
+            "Observer, run on nodes that have it."
+        ),
+    ] = True
     registration_wait: Annotated[
         Annotated[float, msgspec.Meta(ge=0, le=86400)],
         about(

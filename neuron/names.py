@@ -114,6 +114,10 @@ def ultraserver_topology_label(nodes: int) -> str:
 ULTRASERVER_LABELS: Final = "neuron.amazonaws.com/ultraserver-"
 """Prefix of the node labels about UltraServers (AWS's device plugin sets them, too)."""
 
+LABEL_PRESENT: Final = "neuron.amazonaws.com/present"
+"""On a Node with Neuron devices: `true`. AWS's agents, such as Neuron Observer, run where it is; AWS's device plugin sets
+it (Neuron documentation, "How to install and configure Neuron Observer on Amazon EKS")."""
+
 TAINT_DEVICE_PLUGIN: Final = "neuron.aws.com/device-plugin"
 """Key of the taint of devices that a device plugin offers as well."""
 

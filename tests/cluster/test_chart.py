@@ -522,7 +522,8 @@ def test_the_drivers_token_changes_the_ultraserver_labels_of_its_own_node_only(
         assert patch("node-1", label(ours, value)) == ""
     other = "the Neuron DRA driver on node node-1 may not change node node-2"
     assert other in patch("node-2", label(ours, "0123456789abcdef"))
-    bounded = "may change the UltraServer labels (neuron.amazonaws.com/ultraserver-*) of a node only"
+    assert patch("node-1", label("neuron.amazonaws.com/present", "true")) == ""
+    bounded = "may change the UltraServer labels (neuron.amazonaws.com/ultraserver-*) and the label"
     for body in (
         label("team", "a"),
         label("node.kubernetes.io/instance-type", "trn1.2xlarge"),

@@ -12,7 +12,9 @@ import yaml
 from click.testing import CliRunner
 
 from kubeletplugin.cli import main as plugin_main
+from kubeletplugin.hold_events import FREED, KEPT
 from kubeletplugin.node_labels import KEYS
+from kubeletplugin.owner import APPEARED, LEFT
 from neuron import names
 from policies.judging.subjects import plural
 from tests.deploy.charts import AUDIT, CHART, EVERYTHING, Object, find, flags, pod_specs, render
@@ -210,8 +212,15 @@ def test_the_policy_names_the_account_that_the_driver_runs_as() -> None:
 def test_the_policy_about_nodes_knows_the_labels_that_the_driver_sets(default: list[Object]) -> None:
     variables = find(default, "ValidatingAdmissionPolicy", f"{DRIVER}-nodes")["spec"]["variables"]
     [keys] = [each["expression"] for each in variables if each["name"] == "keys"]
-    listed = {f"{names.ULTRASERVER_LABELS}{each}" for each in re.findall(r"'([a-z0-9-]+)'", keys.partition("]")[0])}
-    assert listed == set(KEYS)
+    listed = {f"neuron.amazonaws.com/{each}" for each in re.findall(r"'([a-z0-9-]+)'", keys.partition("]")[0])}
+    assert listed == {*KEYS, names.LABEL_PRESENT}
+
+
+def test_the_policy_about_events_knows_the_reasons_that_the_driver_writes(default: list[Object]) -> None:
+    validations = find(default, "ValidatingAdmissionPolicy", f"{DRIVER}-events")["spec"]["validations"]
+    [about] = [each["expression"] for each in validations if "reason" in each["expression"]]
+    listed = set(re.findall(r"'([A-Z][A-Za-z]+)'", about.rpartition(" in ")[2]))
+    assert listed == {APPEARED, LEFT, KEPT, FREED}
 
 
 def test_without_labels_the_driver_may_not_patch_nodes(default: list[Object]) -> None:
@@ -220,9 +229,12 @@ def test_without_labels_the_driver_may_not_patch_nodes(default: list[Object]) ->
         [found] = [rule["verbs"] for rule in rules if rule["resources"] == ["nodes"]]
         return list(found)
 
-    without = render({"kubeletPlugin": {"ultraserverLabels": False}})
-    assert (verbs(default), verbs(without)) == (["get", "list", "watch", "patch"], ["get", "list", "watch"])
-    assert "--no-ultraserver-labels" in pod_specs(without)[f"DaemonSet/{DRIVER}"]["containers"][0]["args"]
+    one = render({"kubeletPlugin": {"ultraserverLabels": False}})
+    without = render({"kubeletPlugin": {"ultraserverLabels": False, "presentLabel": False}})
+    assert verbs(default) == verbs(one) == ["get", "list", "watch", "patch"]
+    assert verbs(without) == ["get", "list", "watch"]
+    flags_without = pod_specs(without)[f"DaemonSet/{DRIVER}"]["containers"][0]["args"]
+    assert {"--no-ultraserver-labels", "--no-present-label"} <= set(flags_without)
     assert policies_of_the_driver(without) == [DRIVER, f"{DRIVER}-events", f"{DRIVER}-claims"]
 
 

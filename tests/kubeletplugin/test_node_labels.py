@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator
 
 import pytest
@@ -62,12 +63,12 @@ def test_changes_are_only_differences_and_only_our_keys() -> None:
 class Labelling:
     """A labeller at work on an emulated node."""
 
-    def __init__(self, node: Node, api: FakeApi, clock: FakeClock) -> None:
+    def __init__(self, node: Node, api: FakeApi, clock: FakeClock, **which: bool) -> None:
         self.node, self.api, self.clock = node, api, clock
         self.metrics = Metrics()
         self.monitor = HealthMonitor(node.discover, Catalogue(), clock, 10.0)
         self.own = OwnNode(api, clock=FakeClock(), metrics=self.metrics)
-        self.labeller = Labeller(self.own, self.monitor, clock=clock, metrics=self.metrics)
+        self.labeller = Labeller(self.own, self.monitor, clock=clock, metrics=self.metrics, **which)
 
     def labels(self) -> dict[str, str]:
         found: dict[str, str] = self.api.node_object["metadata"]["labels"]
@@ -83,8 +84,8 @@ class Labelling:
 
 
 @contextlib.asynccontextmanager
-async def labelling(node: Node, api: FakeApi, clock: FakeClock) -> AsyncIterator[Labelling]:
-    made = Labelling(node, api, clock)
+async def labelling(node: Node, api: FakeApi, clock: FakeClock, **which: bool) -> AsyncIterator[Labelling]:
+    made = Labelling(node, api, clock, **which)
     await made.monitor.refresh()
     async with working(made.own.run(), made.labeller.run()):
         yield made
@@ -123,6 +124,47 @@ def test_a_node_of_no_ultraserver_is_not_written_and_stale_labels_go(node: Node,
 
     asyncio.run(scenario(FakeApi(), 0))
     asyncio.run(scenario(FakeApi(node_object({SERVER_2: "left by an older life of the node"})), 1))
+
+
+PRESENT = "neuron.amazonaws.com/present"
+
+
+@pytest.mark.parametrize(
+    ("labels", "then"),
+    [({}, "true"), ({PRESENT: "false"}, "false")],
+    ids=["missing", "of an administrator"],
+)
+def test_agents_of_aws_find_the_node_by_a_label_that_others_may_set(
+    ultra: Node, clock: FakeClock, labels: dict[str, str], then: str
+) -> None:
+    api = FakeApi(node_object(labels))
+
+    async def scenario() -> None:
+        async with labelling(ultra, api, clock, ultraserver=False, present=True) as at:
+            await until(lambda: PRESENT in at.labels())
+            assert at.labels() == {PRESENT: then}
+            assert at.writes() == (not labels)
+            for number in range(16):
+                shutil.rmtree(at.node.device_directory(number))
+            await at.monitor.refresh()
+            assert at.monitor.snapshot.hardware.devices == ()
+            await asyncio.sleep(0.02)
+            assert at.labels() == {PRESENT: then}, "it stays without devices"
+
+    asyncio.run(scenario())
+
+
+def test_a_node_without_devices_does_not_get_the_label_of_aws(node: Node, clock: FakeClock) -> None:
+    for number in range(16):
+        shutil.rmtree(node.device_directory(number))
+
+    async def scenario(api: FakeApi) -> None:
+        async with labelling(node, api, clock, present=True) as at:
+            await until(lambda: at.own.state is not None)
+            await asyncio.sleep(0.02)
+            assert (at.labels(), at.writes()) == ({}, 0)
+
+    asyncio.run(scenario(FakeApi()))
 
 
 def test_labels_that_somebody_changes_come_back_more_and_more_slowly(

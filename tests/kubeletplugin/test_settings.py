@@ -32,6 +32,7 @@ SAMPLES: dict[str, tuple[Any, Any]] = {
     "device_plugin_guard": ("Withhold", "Withhold"),
     "ultraserver_publish": ("node", "node"),
     "ultraserver_labels": ("false", False),
+    "present_label": ("false", False),
     "registration_wait": ("0", 0.0),
     "share_cores": ("off", "off"),
     "policies": ("/p", Path("/p")),
