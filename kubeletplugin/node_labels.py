@@ -30,8 +30,8 @@ KEYS: Final = (
 )
 """The labels that the driver sets and removes."""
 PRESENT: Final = "true"
-"""Value of `names.LABEL_PRESENT`. The driver sets this label where it is missing, and never removes it: without a device,
-an agent that runs there can say why. It changes no other label."""
+"""Value of `names.LABEL_PRESENT`. The driver sets this label where it is missing, and never removes it: without a
+device, an agent that runs there can say why. It changes no other label."""
 
 _VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
 

@@ -11,8 +11,17 @@ from typing import Final
 
 from kubeletplugin.health import Snapshot, taints
 from kubeletplugin.own_node import NodeState
-from kubeletplugin.slices import ClusterFeatures, NodeDevices, Taint, publishes_whole_node
+from kubeletplugin.slices import (
+    NODE_DEVICE,
+    ClusterFeatures,
+    NodeDevices,
+    Taint,
+    device_index,
+    publishes_whole_node,
+)
 from neuron import names
+from neuron.cordons import Cordon
+from neuron.findings import few, quoted
 
 DEVICE_PLUGIN_TAINT: Final = Taint(names.TAINT_DEVICE_PLUGIN, "active", "NoSchedule")
 
@@ -69,7 +78,7 @@ class Offer:
 
 def needs_taints(state: NodeState, settings: OfferSettings, held: Collection[int] = ()) -> bool:
     """Whether the offer depends on the cluster's device taints."""
-    return bool(held) or (bool(state.legacy) and settings.guard is Guard.TAINT)
+    return bool(held) or bool(state.cordon) or (bool(state.legacy) and settings.guard is Guard.TAINT)
 
 
 def offer(
@@ -103,9 +112,29 @@ def offer(
         (DEVICE_PLUGIN_TAINT,) if guarded else (),
         wanted == NODE,
         held=held,
-        withhold_held=not keeps_taints,
+        withhold=not keeps_taints,
     )
+    found, unknown = _cordoned(found, state.cordon)
+    problem = "; ".join(filter(None, (problem, unknown)))
     return Offer(found, _ultraserver(found, features), problem)
+
+
+def _cordoned(found: NodeDevices, cordon: Cordon) -> tuple[NodeDevices, str]:
+    """The devices with the cordon, and what it names that the node does not have."""
+    indices = {index for name in cordon.devices if (index := device_index(name)) is not None}
+    named = dataclasses.replace(
+        found,
+        cordoned=frozenset(found.indices if cordon.node else indices.intersection(found.indices)),
+        whole_cordoned=cordon.node or NODE_DEVICE in cordon.devices,
+    )
+    unknown = [name for name in cordon.devices if name != NODE_DEVICE and device_index(name) not in found.indices]
+    if not unknown or found.instance is None:
+        return named, ""
+    shown = few(list(map(quoted, unknown)), 3)
+    return named, (
+        f"the Node's annotation {names.ANNOTATION_CORDONED} names {shown}, which the node does not have: the other devices "
+        "that it names are cordoned"
+    )
 
 
 def _wanted(state: NodeState, settings: OfferSettings) -> tuple[str, str]:

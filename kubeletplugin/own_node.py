@@ -11,6 +11,7 @@ from kubeletplugin.objects import version_of
 from kubeletplugin.ports import Clock, JsonObject, KubeError, OwnNodeStore
 from kubeletplugin.slices import NodeFacts, node_facts
 from neuron import names
+from neuron.cordons import Cordon, read
 from neuron.quantities import NotACountError, parse_count
 
 _FIRST_RETRY: Final = 1.0
@@ -28,6 +29,7 @@ class NodeState:
         legacy: legacy resources that are allocatable, with their amounts: a device plugin offers the devices.
         ultraserver_publish: value of the label that overrides the setting; None without the label.
         ultraserver_labels: its labels about UltraServers.
+        cordon: the devices that an administrator has cordoned.
         present: value of the label by which AWS's agents find Neuron nodes; None without the label.
     """
 
@@ -36,6 +38,7 @@ class NodeState:
     ultraserver_publish: str | None = None
     ultraserver_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     present: str | None = None
+    cordon: Cordon = dataclasses.field(default_factory=Cordon)
 
 
 def node_state(node: Mapping[str, Any]) -> NodeState:
@@ -49,6 +52,7 @@ def node_state(node: Mapping[str, Any]) -> NodeState:
         labels.get(names.LABEL_ULTRASERVER_PUBLISH),
         {key: value for key, value in labels.items() if key.startswith(names.ULTRASERVER_LABELS)},
         labels.get(names.LABEL_PRESENT),
+        read((node["metadata"].get("annotations") or {}).get(names.ANNOTATION_CORDONED)),
     )
 
 

@@ -20,7 +20,7 @@ from kubeletplugin.health import HealthMonitor, Snapshot, Status
 from kubeletplugin.holds import Holds
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.objects import version_of
-from kubeletplugin.offer import DEVICES, NODE, OfferSettings, UltraServerOffer, needs_taints, offer
+from kubeletplugin.offer import DEVICES, NODE, Guard, OfferSettings, UltraServerOffer, needs_taints, offer
 from kubeletplugin.own_node import NodeState, OwnNode
 from kubeletplugin.pools import dropped_fields, plan_writes, without_times
 from kubeletplugin.ports import Clock, JsonObject, KubeError, SliceStore
@@ -233,7 +233,7 @@ class Publisher:
         if needs_taints(state, settings, held) and self._keeps_taints is None:
             # Before the first write: devices whose taint is dropped would be allocated at once.
             self._keeps_taints = await self._store.keeps_taints()
-        if self._keeps_taints is False and needs_taints(state, settings):
+        if self._keeps_taints is False and state.legacy and settings.guard is Guard.TAINT:
             self._tell(
                 "a device plugin offers the devices, and the API server does not keep device taints: no device is "
                 "published until the plugin has gone"
@@ -242,6 +242,11 @@ class Publisher:
             self._tell(
                 "devices are or may be in use without a claim, and the API server does not keep device taints: these "
                 "devices are not published until they are free"
+            )
+        if self._keeps_taints is False and state.cordon:
+            self._tell(
+                "devices are cordoned, and the API server does not keep device taints: these devices are not published "
+                "until they are uncordoned"
             )
         keeps = bool(self._keeps_taints)
         snapshot = self._monitor.snapshot

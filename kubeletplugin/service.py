@@ -1,4 +1,7 @@
-"""The gRPC services: DRAPlugin v1 and v1beta1, and the health stream v1 and v1alpha1, which differ only in their package."""
+"""The gRPC services: DRAPlugin v1 and v1beta1, and the health stream v1 and v1alpha1.
+
+The versions of each differ only in their package.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import ModuleType

@@ -128,8 +128,8 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
     present_label: Annotated[
         bool,
         about(
-            "Set the Node's label neuron.amazonaws.com/present to true where it is missing: AWS's agents, such as Neuron "
-            "Observer, run on nodes that have it."
+            "Set the Node's label neuron.amazonaws.com/present to true where it is missing: AWS's agents, such as "
+            "Neuron Observer, run on nodes that have it."
         ),
     ] = True
     registration_wait: Annotated[

@@ -69,6 +69,9 @@ class Taint:
 HELD_TAINT: Final = Taint(names.TAINT_HELD, "kept", "NoSchedule")
 """Of a device that is or may be in use, although no claim has it."""
 
+CORDONED_TAINT: Final = Taint(names.TAINT_CORDONED, "admin", "NoSchedule")
+"""Of a device that an administrator has cordoned."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClusterFeatures:
@@ -110,8 +113,10 @@ class NodeDevices:
         common_taints: of every device.
         whole_node_alone: publish the whole node and no single device, if counters cannot keep them apart.
         shares_cores: whether claims can share a device, if the cluster supports it.
-        held: devices that new claims must not get, by index.
-        withhold_held: leave them out, where the cluster keeps no taints; else they get `held_taint`.
+        held: devices that are or may be in use without a claim, by index: new claims must not get them.
+        cordoned: devices that an administrator has cordoned, by index.
+        whole_cordoned: whether the device that stands for the whole node is cordoned.
+        withhold: leave out what is held or cordoned, where the cluster keeps no taints; else it is tainted.
     """
 
     hardware: NodeHardware
@@ -122,7 +127,9 @@ class NodeDevices:
     whole_node_alone: bool = False
     shares_cores: bool = False
     held: Collection[int] = ()
-    withhold_held: bool = False
+    cordoned: Collection[int] = ()
+    whole_cordoned: bool = False
+    withhold: bool = False
 
     @property
     def indices(self) -> list[int]:
@@ -131,9 +138,18 @@ class NodeDevices:
             return []
         return sorted({device.index for device in self.hardware.devices} | set(self.vanished))
 
-    def held_taints(self, indices: Collection[int]) -> tuple[Taint, ...]:
-        """The taint of a device that consists of these indices, if one of them is held."""
-        return () if self.withhold_held or not set(self.held).intersection(indices) else (HELD_TAINT,)
+    @property
+    def left_out(self) -> Collection[int]:
+        """Devices that are not published, by index."""
+        return {*self.held, *self.cordoned} if self.withhold else ()
+
+    def closing_taints(self, indices: Collection[int], *, whole: bool = False) -> tuple[Taint, ...]:
+        """The taints of a device that consists of these indices, if one of them is held or cordoned."""
+        if self.withhold:
+            return ()
+        held = not set(self.held).isdisjoint(indices)
+        cordoned = not set(self.cordoned).isdisjoint(indices) or (whole and self.whole_cordoned)
+        return (*[HELD_TAINT] * held, *[CORDONED_TAINT] * cordoned)
 
     @property
     def is_ultraserver(self) -> bool:
@@ -219,7 +235,7 @@ def desired_slices(
         common = _common_attributes(facts, hardware, instance, driver_version)
         whole_node = publishes_whole_node(found, features)
         alone = whole_node and not features.counters
-        left_out = found.held if found.withhold_held else ()
+        left_out = found.left_out
         for index in () if alone else (each for each in indices if each not in left_out):
             device: JsonObject = {
                 "name": device_name(index),
@@ -240,8 +256,8 @@ def desired_slices(
     for entry in devices:
         number = device_index(entry["name"])
         own = (taints[entry["name"]],) if entry["name"] in taints else ()
-        held = found.held_taints(indices if number is None else (number,))
-        if all_taints := (*own, *held, *found.common_taints):
+        closing = found.closing_taints(indices if number is None else (number,), whole=number is None)
+        if all_taints := (*own, *closing, *found.common_taints):
             entry["taints"] = [dataclasses.asdict(taint) for taint in all_taints]
     scope = {"driver": names.DRIVER, "nodeName": facts.name}
     return tuple(
@@ -275,7 +291,7 @@ def _own_attributes(hardware: NodeHardware, instance: InstanceType, index: int, 
 def publishes_whole_node(found: NodeDevices, features: ClusterFeatures) -> bool:
     """Whether the device that stands for the whole node is published."""
     apart = features.counters or found.whole_node_alone
-    if found.withhold_held and found.held:
+    if found.left_out or (found.withhold and found.whole_cordoned):
         return False
     return found.is_ultraserver and apart and len(found.indices) <= MAX_COUNTERS
 

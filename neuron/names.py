@@ -115,14 +115,20 @@ ULTRASERVER_LABELS: Final = "neuron.amazonaws.com/ultraserver-"
 """Prefix of the node labels about UltraServers (AWS's device plugin sets them, too)."""
 
 LABEL_PRESENT: Final = "neuron.amazonaws.com/present"
-"""On a Node with Neuron devices: `true`. AWS's agents, such as Neuron Observer, run where it is; AWS's device plugin sets
-it (Neuron documentation, "How to install and configure Neuron Observer on Amazon EKS")."""
+"""On a Node with Neuron devices: `true`. AWS's agents, such as Neuron Observer, run where it is; AWS's device plugin
+sets it (Neuron documentation, "How to install and configure Neuron Observer on Amazon EKS")."""
 
 TAINT_DEVICE_PLUGIN: Final = "neuron.aws.com/device-plugin"
 """Key of the taint of devices that a device plugin offers as well."""
 
 TAINT_HELD: Final = "neuron.aws.com/held"
 """Key of the taint of devices that the driver keeps from new claims, because they are or may be in use."""
+
+TAINT_CORDONED: Final = "neuron.aws.com/cordoned"
+"""Key of the taint of devices that an administrator has cordoned (`neuron-dra cordon`)."""
+
+ANNOTATION_CORDONED: Final = "neuron.aws.com/cordoned"
+"""On a Node: its cordoned devices, where the API server serves no DeviceTaintRules. On such a rule: what it cordons."""
 
 LABEL_ULTRASERVER_PUBLISH: Final = "neuron.aws.com/ultraserver-publish"
 """On a Node, set by an administrator: `devices` or `node`. What the driver publishes where it cannot publish both."""
