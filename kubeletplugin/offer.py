@@ -132,8 +132,8 @@ def _cordoned(found: NodeDevices, cordon: Cordon) -> tuple[NodeDevices, str]:
         return named, ""
     shown = few(list(map(quoted, unknown)), 3)
     return named, (
-        f"the Node's annotation {names.ANNOTATION_CORDONED} names {shown}, which the node does not have: the other devices "
-        "that it names are cordoned"
+        f"the Node's annotation {names.ANNOTATION_CORDONED} names {shown}, which the node does not have: the other "
+        "devices that it names are cordoned"
     )
 
 

@@ -18,7 +18,7 @@ from neuron import capacities, connections, names
 from neuron.instances import Catalogue, InstanceType, Topology
 from neuron.links import TORUS_WIDTH
 
-NODE_DEVICE: Final = "neuron-node"
+NODE_DEVICE: Final = names.NODE_DEVICE
 """Name of the device that stands for a whole UltraServer node."""
 
 MAX_DEVICES: Final = 128

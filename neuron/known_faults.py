@@ -66,6 +66,9 @@ class Fault:
         return ""
 
 
+TAINT_RULES: Final = "kubernetes/kubernetes#139651"
+"""The issue because of which no DeviceTaintRules are written."""
+
 FAULTS: Final = (
     Fault(
         Component.SCHEDULER,
@@ -108,6 +111,15 @@ FAULTS: Final = (
         " node, in which no other pod is scheduled",
         Withheld.NOTHING,
         "Conversion divides large requests, and NEU542 names claims that do not.",
+    ),
+    Fault(
+        Component.SCHEDULER,
+        TAINT_RULES,
+        (((1, 36, 0), (1, 36, 3)),),
+        "ignores DeviceTaintRules, and panics when a ResourceSlice changes while there are any",
+        Withheld.NOTHING,
+        "`neuron-dra cordon` writes none, and the driver taints the devices.",
+        told=False,
     ),
     Fault(
         Component.CONTROLLERS,

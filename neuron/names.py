@@ -114,6 +114,9 @@ def ultraserver_topology_label(nodes: int) -> str:
 ULTRASERVER_LABELS: Final = "neuron.amazonaws.com/ultraserver-"
 """Prefix of the node labels about UltraServers (AWS's device plugin sets them, too)."""
 
+NODE_DEVICE: Final = "neuron-node"
+"""Name that our driver gives the device that stands for a whole UltraServer node."""
+
 LABEL_PRESENT: Final = "neuron.amazonaws.com/present"
 """On a Node with Neuron devices: `true`. AWS's agents, such as Neuron Observer, run where it is; AWS's device plugin
 sets it (Neuron documentation, "How to install and configure Neuron Observer on Amazon EKS")."""

@@ -29,6 +29,7 @@ _PATHS: Final = {
     "DaemonSet": ("apis/apps/v1", "daemonsets"),
     "Job": ("apis/batch/v1", "jobs"),
     "CronJob": ("apis/batch/v1", "cronjobs"),
+    "PodDisruptionBudget": ("apis/policy/v1", "poddisruptionbudgets"),
     "DeviceClass": ("apis/resource.k8s.io/v1", "deviceclasses"),
     "ResourceSlice": ("apis/resource.k8s.io/v1", "resourceslices"),
     "ResourceClaim": ("apis/resource.k8s.io/v1", "resourceclaims"),

@@ -139,6 +139,11 @@ class ControlPlane:
             "--log-level=warn",
         ]
 
+    @property
+    def _resource_versions(self) -> tuple[str, ...]:
+        """Kubernetes 1.35 serves DeviceTaintRules only in v1alpha3."""
+        return ("v1beta1", "v1beta2", *(["v1alpha3"] if "DRADeviceTaintRules" in self.gates else []))
+
     def _apiserver(self) -> list[str]:
         serving = self.authority.issue("apiserver", "kube-apiserver", hosts=_SERVER_NAMES)
         kubelet_client = self.authority.issue(
@@ -161,7 +166,7 @@ class ControlPlane:
             f"--service-account-signing-key-file={self._sa_key}",
             "--enable-admission-plugins=NodeRestriction",
             # As clusters have them that were upgraded: claims are written in any version.
-            "--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true",
+            f"--runtime-config={','.join(f'resource.k8s.io/{version}=true' for version in self._resource_versions)}",
             # Services are reached at their endpoints: there is no kube-proxy.
             "--enable-aggregator-routing=true",
             "--endpoint-reconciler-type=none",

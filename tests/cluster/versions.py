@@ -47,6 +47,7 @@ FEATURES: Final[Mapping[str, Feature]] = {
         "DRAResourceClaimGranularStatusAuthorization",
         (1, 36),
     ),
+    "taint-rules": Feature("DeviceTaintRules", (1, 37), "DRADeviceTaintRules", (1, 35)),
     "mutating-policies": Feature("MutatingAdmissionPolicy v1", (1, 36), "MutatingAdmissionPolicy"),
     "late-templates": Feature("pods that wait for a template are looked at when it is created", (1, 36)),
 }

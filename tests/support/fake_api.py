@@ -108,6 +108,7 @@ class FakeApi:
         piece: watches are written in pieces of this many bytes.
         unserved: API groups that answer 404.
         kinds: (group, version, kind, plural, is it namespaced) of the discovery document.
+        version: of Kubernetes.
         logs: of pods, by namespace and name.
         ahead: how far its clock is ahead of ours, as the Date of its answers says.
         store: makes of a created object what is stored, e.g. without the fields of a feature gate that is off.
@@ -120,6 +121,7 @@ class FakeApi:
         self.piece = 1 << 20
         self.unserved: set[str] = set()
         self.kinds: list[tuple[str, str, str, str, bool]] = []
+        self.version = "v1.37.0"
         self.logs: dict[tuple[str, str], str] = {}
         self.store: Callable[[Object], Object] = lambda item: item
         self._versions = itertools.count(1000)
@@ -254,7 +256,7 @@ class FakeApi:
         response.headers["Date"] = email.utils.format_datetime(now, usegmt=True)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        if request.path == "/apis":
+        if request.path in ("/apis", "/version"):
             return self._discovery(request)
         parts = request.path.strip("/").split("/")
         group, rest = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
@@ -346,7 +348,9 @@ class FakeApi:
         return web.json_response(self.put(plural, item))
 
     def _discovery(self, request: web.Request) -> web.Response:
-        """The aggregated discovery document (APIGroupDiscoveryList)."""
+        """The version, or the aggregated discovery document (APIGroupDiscoveryList)."""
+        if request.path == "/version":
+            return web.json_response({"gitVersion": self.version})
         self.seen.append(Seen("get", "apis", "", dict(request.query), "", request.headers.get("Accept", "")))
         groups: dict[str, dict[str, list[Object]]] = {}
         for group, version, kind, plural, namespaced in self.kinds:

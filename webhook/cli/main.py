@@ -15,6 +15,8 @@ from webhook.cli.streams import INTERRUPTED, OutputError, failing_in_one_line, n
 _COMMANDS: Final = {
     "completion": ("webhook.cli.completion", "Print the completion script of a shell."),
     "convert": ("webhook.cli.convert", "Rewrite manifests offline, as the webhook would."),
+    "cordon": ("webhook.cli.cordon", "Keep new claims off a node's devices, or off one device."),
+    "drain": ("webhook.cli.cordon", "Cordon devices and evict the pods that use them; without --yes, show which."),
     "explain": ("webhook.cli.explain", "Explain what becomes of a pod, where it could run, and why it does not run."),
     "validate": ("webhook.cli.validate", "Check manifests offline, before they are applied."),
     "map": ("webhook.cli.map", "Show which Neuron devices there are, and who holds them."),
@@ -26,6 +28,7 @@ _COMMANDS: Final = {
         "webhook.cli.templates",
         "List generated ResourceClaimTemplates, and remove those that no pod needs.",
     ),
+    "uncordon": ("webhook.cli.cordon", "Undo cordon and drain of a node's devices, or of one device."),
     "webhook": ("webhook.cli.webhook", "Serve admission reviews over HTTPS."),
 }
 """Name of a command (also its function's name) -> module, help."""

@@ -80,6 +80,7 @@ def _problems(snapshot: Snapshot) -> Iterable[str]:
         "slices": "No device can be shown.",
         "claims": "Devices that claims hold are shown as free.",
         "nodes": "Cordoned nodes, UltraServers and device plugins are not shown.",
+        "rules": "Devices that DeviceTaintRules taint are shown as free.",
         "pods": "What pods use through a device plugin is not shown.",
     }
     for field, consequence in consequences.items():

@@ -7,18 +7,22 @@ cannot be read is an `Unseen` with the reason.
 import dataclasses
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from neuron import names
 from neuron.api_objects import Page, read_page
+from neuron.taint_rules import KIND, read_rule, tainted
 from runtime.api_errors import UNAUTHORIZED, ApiAnswerError, ApiServerError, StatusError, UnreachableError
 from webhook.cluster.api import RESOURCE_GROUP, Resource, TimedApiServer, loaded
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_SLICES
-from webhook.cluster.listing import Lister, Object, Seen, unseen
+from webhook.cluster.discovery import served_kinds
+from webhook.cluster.listing import Lister, Object, Seen, Unseen, unseen
 from webhook.cluster.node_types import NODES
 
 PODS: Final = Resource("", "v1", "pods")
 RESOURCE_CLAIMS: Final = Resource(RESOURCE_GROUP, "v1", "resourceclaims")
+
+T = TypeVar("T")
 
 Progress = Callable[[Resource, int], None]
 """Is called after each page: what is read, and how many objects of it have been read."""
@@ -60,11 +64,12 @@ class Snapshot:
         address: URL of the API server.
         taken: the time by the API server's clock.
         nodes: all Nodes: metadata, taints, allocatable, conditions, nodeInfo.
-        slices: the driver's ResourceSlices, with whole spec.
+        slices: the driver's ResourceSlices, with whole spec. Their devices have the taints of DeviceTaintRules, too.
         claims: all ResourceClaims, with whole spec and status.
         pods: pods that refer to a claim or request a legacy resource: metadata, the fields of scheduling, names and
             resources of containers, and of the status phase, conditions and claims.
         classes: all DeviceClasses, with whole spec.
+        rules: all DeviceTaintRules; empty where the API server serves none.
     """
 
     address: str
@@ -74,6 +79,7 @@ class Snapshot:
     claims: Seen = ()
     pods: Seen = ()
     classes: Seen = ()
+    rules: Seen = ()
 
 
 async def fetch(
@@ -99,11 +105,12 @@ async def fetch(
     reader = _Reader(lister or Lister(server), progress or (lambda *_: None))
     ours = {"fieldSelector": f"spec.driver={names.DRIVER}"}
     slices = await reader.read(RESOURCE_SLICES, SliceReader().read, ours)
+    rules = await _rules(server, reader)
     claims = await reader.read(RESOURCE_CLAIMS, _plain)
     nodes = await reader.read(NODES, _node)
     classes = await reader.read(DEVICE_CLASSES, _plain)
     pods: Seen = await reader.read(PODS, _pod, only=_POD_MARKS) if with_pods else ()
-    return Snapshot(address, server.now(), nodes, slices, claims, pods, classes)
+    return _with_rules(Snapshot(address, server.now(), nodes, slices, claims, pods, classes, rules))
 
 
 def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> Snapshot:
@@ -120,6 +127,7 @@ def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> Snapsho
         "ResourceClaim": _plain,
         "Pod": _pod,
         "DeviceClass": _plain,
+        KIND: _plain,
     }
     found: dict[str, list[Object]] = {kind: [] for kind in projections}
     for item in items:
@@ -128,8 +136,37 @@ def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> Snapsho
             kept = _safely(projections[kind], item)
             if kept is not None and (kind != "ResourceSlice" or kept["spec"].get("driver") == names.DRIVER):
                 found[kind].append(kept)
-    nodes, slices, claims, pods, classes = (tuple(each) for each in found.values())
-    return Snapshot(address, taken, nodes, slices, claims, pods, classes)
+    nodes, slices, claims, pods, classes, rules = (tuple(each) for each in found.values())
+    return _with_rules(Snapshot(address, taken, nodes, slices, claims, pods, classes, rules))
+
+
+async def _rules(server: TimedApiServer, reader: "_Reader") -> Seen:
+    served = await taint_rules(server)
+    return () if served is None else await reader.read(served, _plain)
+
+
+async def taint_rules(server: TimedApiServer) -> Resource | None:
+    """DeviceTaintRules in the version that the API server prefers; None if it serves none, or does not say.
+
+    Raises:
+        UnreachableError: the cluster does not answer.
+    """
+    try:
+        served = (await served_kinds(server)).get((RESOURCE_GROUP, KIND))
+    except UnreachableError:
+        raise
+    except ApiServerError:
+        return None
+    return None if served is None else served.resource
+
+
+def _with_rules(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with the taints that rules give to devices."""
+    if isinstance(snapshot.rules, Unseen) or isinstance(snapshot.slices, Unseen) or not snapshot.rules:
+        return snapshot
+    rules = [rule for item in snapshot.rules if (rule := _safely(read_rule, item)) is not None]
+    slices = tuple({**item, "spec": tainted(item["spec"], rules)} for item in snapshot.slices)
+    return dataclasses.replace(snapshot, slices=slices)
 
 
 class SliceReader:
@@ -201,7 +238,7 @@ def _projected(body: bytes, project: Callable[[Object], Object | None]) -> Objec
         return None
 
 
-def _safely(project: Callable[[Object], Object | None], item: Object) -> Object | None:
+def _safely(project: Callable[[Object], T | None], item: Object) -> T | None:
     try:
         return project(item)
     except (KeyError, TypeError, AttributeError, ValueError):
