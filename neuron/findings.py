@@ -309,6 +309,8 @@ CODES: Final = {
     "NEU542": "One request for many devices costs the scheduler seconds",
     "NEU543": "More EFA interfaces are tied to devices than their group has",
     "NEU544": "adminAccess gives a claim devices that other claims hold",
+    "NEU545": "A DeviceTaintRule may taint other devices than it should",
+    "NEU546": "A DeviceTaintRule is not valid",
     # 6xx: device selectors
     "NEU601": "A device selector is not CEL",
     "NEU602": "A device selector can never be evaluated",

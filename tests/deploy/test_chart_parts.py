@@ -446,7 +446,8 @@ def test_the_map_may_only_list_and_serves_on_loopback() -> None:
     rules = find(objects, "ClusterRole", "neuron-dra-map")["rules"]
     assert {verb for rule in rules for verb in rule["verbs"]} == {"list"}
     read = {resource for rule in rules for resource in rule["resources"]}
-    assert read == {str(each.plural) for each in (NODES, PODS, RESOURCE_SLICES, RESOURCE_CLAIMS, DEVICE_CLASSES)}
+    lists = (NODES, PODS, RESOURCE_SLICES, RESOURCE_CLAIMS, DEVICE_CLASSES)
+    assert read == {*(str(each.plural) for each in lists), "devicetaintrules"}
     spec = pod_specs(objects)["Deployment/neuron-dra-map"]
     assert spec["serviceAccountName"] == "neuron-dra-map"
     [container] = spec["containers"]

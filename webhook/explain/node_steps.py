@@ -24,7 +24,7 @@ _SPEC_FIX: Final = (
 )
 _KUBELET: Final = "This is not about Neuron devices: `kubectl describe pod` shows all that the kubelet reports."
 _NOT_PREPARED: Final = "FailedPrepareDynamicResources"
-_ABOUT_OTHERS: Final = (names.TAINT_DEVICE_PLUGIN, names.TAINT_HELD)
+_ABOUT_OTHERS: Final = (names.TAINT_DEVICE_PLUGIN, names.TAINT_HELD, names.TAINT_CORDONED)
 """Taints of the driver that are no fault of the device: a pod that has it runs on."""
 
 

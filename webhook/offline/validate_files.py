@@ -8,6 +8,8 @@ import functools
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
+from neuron import taint_rules
+from neuron.check_taint_rules import check_taint_rule
 from neuron.claim_reader import VERSIONS, shown
 from neuron.claim_specs import GROUP, KINDS, ClaimSpec
 from neuron.findings import Finding, Severity, did_you_mean
@@ -209,6 +211,8 @@ class FileValidator:
     async def _judge(self, manifest: Manifest) -> list[Finding] | None:
         if manifest.kind in KINDS:
             return self._judge_claim(manifest)
+        if (manifest.group, manifest.kind) == (GROUP, taint_rules.KIND):
+            return list(check_taint_rule(manifest.data))
         if (manifest.group, manifest.kind) in POD_TEMPLATES:
             try:
                 return await self._judge_workload(manifest)

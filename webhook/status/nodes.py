@@ -1,13 +1,13 @@
 """Checks of DeviceClass, nodes and devices, and of the namespaces' conversion modes."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from neuron import names
 from neuron.instances import Catalogue
 from runtime.text import cited, named
-from webhook.cluster.listing import Unseen
+from webhook.cluster.listing import Object, Unseen
 from webhook.decisions.modes import MODE_WORDS, Mode
 from webhook.inspection.pools import advertised, incomplete, instance_type, newest, text_attribute
 from webhook.status import kubelets
@@ -51,6 +51,7 @@ def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
     if isinstance(nodes, Unseen):
         return
     plugin = {item["metadata"]["name"] for item in nodes if advertised(item)}
+    yield from _health(nodes)
     yield from check_owners(offers, plugin)
     catalogue = Catalogue()
     neuron = {item["metadata"]["name"] for item in nodes if instance_type(item) in catalogue}
@@ -59,6 +60,24 @@ def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
     if idle:
         text = f"Neuron nodes with neither driver nor device plugin: {listed(idle)}."
         yield Line(NODES, Verdict.NOTE, text, "Check the kubelet plugin's pods there.")
+
+
+def _health(nodes: Iterable[Object]) -> Iterator[Line]:
+    """Nodes whose Neuron devices an agent of AWS reports as faulty.
+
+    `NeuronHealth` is True there (Neuron's node problem detector); `AcceleratedHardwareReady` is False, with a reason
+    that begins with Neuron (EKS node monitoring agent).
+    """
+    sick = []
+    for node in nodes:
+        for each in (node.get("status") or {}).get("conditions") or ():
+            kind, status, reason = each.get("type"), each.get("status"), str(each.get("reason") or "")
+            accelerated = kind == "AcceleratedHardwareReady" and status == "False" and reason.startswith("Neuron")
+            if accelerated or (kind == "NeuronHealth" and status == "True"):
+                sick.append(f"{node['metadata']['name']} ({named(kind)}: {named(reason or 'no reason')})")
+    if sick:
+        text = f"nodes whose Neuron devices an agent of AWS reports as faulty: {listed(sick)}."
+        yield Line(NODES, Verdict.NOTE, text, "Drain the devices (`neuron-dra drain NODE`), then replace the node.")
 
 
 def _driver(offers: Offers) -> Line:

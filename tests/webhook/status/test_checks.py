@@ -432,6 +432,26 @@ def test_what_ultraserver_nodes_publish_is_said() -> None:
     assert not any("neither driver nor device plugin" in line.text for line in said(well(resource_slices=slices)))
 
 
+@pytest.mark.parametrize(
+    ("kind", "status", "reason", "faulty"),
+    [
+        ("NeuronHealth", "True", "NeuronHasError_HBM_UNCORRECTABLE_ERROR", True),
+        ("NeuronHealth", "False", "NeuronHasNoError", False),
+        ("AcceleratedHardwareReady", "False", "NeuronSRAMUncorrectableError", True),
+        ("AcceleratedHardwareReady", "True", "NeuronAcceleratedHardwareIsReady", False),
+        ("AcceleratedHardwareReady", "False", "NvidiaXID79Error", False),
+    ],
+)
+def test_what_agents_of_aws_report_is_said(kind: str, status: str, reason: str, *, faulty: bool) -> None:
+    condition = {"type": kind, "status": status, "reason": reason}
+    nodes = ({"metadata": {"name": "n1"}, "status": {"conditions": [condition]}},)
+    notes = [line for line in said(well(nodes=nodes)) if "an agent of AWS" in line.text]
+    assert [line.text for line in notes] == [
+        f"nodes whose Neuron devices an agent of AWS reports as faulty: n1 ({kind}: {reason})."
+    ] * faulty
+    assert all("neuron-dra drain NODE" in line.fix for line in notes)
+
+
 def test_only_the_newest_generation_of_a_pool_is_counted() -> None:
     slices = (resource_slice("n1", 16, 1), resource_slice("n1", 4, 2))
     texts = [line.text for line in said(well(resource_slices=slices), Verdict.WELL)]
