@@ -50,8 +50,8 @@ def read_rule(item: Object) -> TaintRule | None:
     selector = spec.get("deviceSelector")
     if selector is None or any(selector.get(field) for field in NARROWING):
         return None
-    names = (selector.get(field) for field in ("driver", "pool", "device"))
-    return TaintRule(item["metadata"]["name"], *names, taint=dict(spec["taint"]))
+    driver, pool, device = (selector.get(field) for field in ("driver", "pool", "device"))
+    return TaintRule(item["metadata"]["name"], driver, pool, device, dict(spec["taint"]))
 
 
 def tainted(spec: Object, rules: Sequence[TaintRule]) -> Object:

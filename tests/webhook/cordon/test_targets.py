@@ -138,7 +138,7 @@ def test_a_rule_taints_the_devices_that_it_selects() -> None:
     [item] = rules(Target("a", "d3"), "a", "", RULES, NO_SCHEDULE)
     rule = read_rule(item)
     assert rule is not None
-    spec = {
+    spec: dict[str, Any] = {
         "driver": names.DRIVER,
         "pool": {"name": "a"},
         "devices": [{"name": "d2"}, {"name": "d3", "taints": [{"key": "x"}]}],
