@@ -49,6 +49,8 @@ class InstanceType:
         whole_node: whether UltraServer nodes publish the whole node. Without shared counters (Kubernetes 1.34 and 1.35)
             a node publishes one of both.
         counters: whether single devices consume shared counters; only ResourceSlices tell.
+        tries_orders: whether the scheduler tries the devices of a request in every order (`neuron.search_cost`); None
+            if the version of the control plane is not known.
     """
 
     name: str
@@ -68,6 +70,7 @@ class InstanceType:
     single_devices: bool = True
     whole_node: bool = True
     counters: bool = False
+    tries_orders: bool | None = None
 
     @property
     def consecutive(self) -> bool:
@@ -224,6 +227,15 @@ class Catalogue:
     def extended(self, types: Iterable[InstanceType]) -> "Catalogue":
         """A catalogue with `types`, which replace types of the same name or follow at the end."""
         return Catalogue((self._types | {entry.name: entry for entry in types}).values())
+
+    def scheduled(self, *, tries_orders: bool | None) -> "Catalogue":
+        """A catalogue for a scheduler that tries the devices of a request in every order, or not; None: unknown."""
+        changed = [
+            dataclasses.replace(entry, tries_orders=tries_orders)
+            for entry in self
+            if entry.tries_orders is not tries_orders
+        ]
+        return self.extended(changed) if changed else self
 
     def observed(self, observations: Mapping[str, Observation]) -> "Catalogue":
         """A catalogue with unknown figures filled from ResourceSlices; types that were seen count as released.

@@ -8,7 +8,7 @@ no release notes were found in the sources.
 import dataclasses
 import enum
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 Version: TypeAlias = tuple[int, int, int]
@@ -69,6 +69,16 @@ class Fault:
 TAINT_RULES: Final = "kubernetes/kubernetes#139651"
 """The issue because of which no DeviceTaintRules are written."""
 
+_ORDERS: Final = Fault(
+    Component.SCHEDULER,
+    "",
+    (((1, 34, 0), (1, 36, 0)),),
+    "tries the devices of a request in every order: a request for 9 devices or more can take 10 seconds for each"
+    " node, in which no other pod is scheduled",
+    Withheld.NOTHING,
+    "Conversion divides large requests there, and NEU542 names claims that do not.",
+)
+
 FAULTS: Final = (
     Fault(
         Component.SCHEDULER,
@@ -103,15 +113,7 @@ FAULTS: Final = (
         "Conversion requests device groups there by device ids, and NEU541 names claims that do not.",
         told=False,
     ),
-    Fault(
-        Component.SCHEDULER,
-        "",
-        (((1, 34, 0), (1, 36, 0)),),
-        "tries the devices of a request in every order: a request for 9 devices or more can take 10 seconds for each"
-        " node, in which no other pod is scheduled",
-        Withheld.NOTHING,
-        "Conversion divides large requests, and NEU542 names claims that do not.",
-    ),
+    _ORDERS,
     Fault(
         Component.SCHEDULER,
         TAINT_RULES,
@@ -181,6 +183,19 @@ def of_control_plane(version: str) -> Iterator[Fault]:
 def withheld(version: str) -> dict[Withheld, Fault]:
     """What the driver withholds with a control plane of this version, and why."""
     return {each.withheld: each for each in of_control_plane(version) if each.withheld is not Withheld.NOTHING}
+
+
+def tries_orders(version: str) -> bool | None:
+    """Whether a scheduler tries the devices of a request in every order; None if its version is not known."""
+    number = parse(version)
+    return None if number is None else bool(_ORDERS.fixed_after(number))
+
+
+def oldest(versions: Iterable[str]) -> str:
+    """The oldest of some versions of one component, as it is written; empty if one of them is not known."""
+    found = [(parse(version), version) for version in versions]
+    known = [(number, version) for number, version in found if number is not None]
+    return min(known)[1] if known and len(known) == len(found) else ""
 
 
 def sentence(fault: Fault, version: str) -> str:

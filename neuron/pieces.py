@@ -63,7 +63,9 @@ def divide(merged: Merged, order: Sequence[int]) -> Division:
         The first division that is affordable; else the cheapest.
     """
     found: list[Division] = []
-    large = any(each[0].option.count > _LARGEST for each in merged.alternatives.values())
+    large = any(each[0].option.count > _LARGEST for each in merged.alternatives.values()) and any(
+        _tries_orders(serving.entry) for serving in merged.servings
+    )
     for size in _SIZES if large else (_UNDIVIDED, *_SIZES):
         parts = {identity: tuple(_parts(merged, identity, order, size)) for identity in order}
         if sum(map(len, parts.values())) > names.MAX_REQUESTS_PER_CLAIM:
@@ -181,9 +183,9 @@ def _steps(serving: Serving, parts: Mapping[int, Sequence[Part]], order: Sequenc
 def _tries_orders(entry: InstanceType) -> bool:
     """Whether the allocator may be one that tries the devices of a request in every order.
 
-    Nodes that share cores or have counters are in clusters of Kubernetes 1.36 or later.
+    If the version is not known: nodes that share cores or have counters are in clusters of Kubernetes 1.36 or later.
     """
-    return not (entry.shares_cores or entry.counters)
+    return not (entry.shares_cores or entry.counters) if entry.tries_orders is None else entry.tries_orders
 
 
 def _choices(serving: Serving, identity: int, part: Part, number: int, order: Sequence[int]) -> Iterator[Choice]:

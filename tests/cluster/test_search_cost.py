@@ -5,11 +5,13 @@ import time
 
 import pytest
 
+from neuron import known_faults
 from neuron.claims import Claim, make_claim
 from neuron.demand import Ask, Role
 from neuron.instances import Catalogue
 from neuron.serving import DeviceConfig
 from neuron.windows import Line
+from tests.cluster import versions
 from tests.cluster.allocating import Allocating, Outcome
 from tests.cluster.api import Object
 from tests.cluster.comparing import SETTLE
@@ -48,10 +50,12 @@ def allocator_tries_orders(assets: Assets) -> bool:
     return assets.version < (1, 36, 0)
 
 
-def converted(hardware: Hardware, counts: tuple[int, ...]) -> Object:
+def converted(hardware: Hardware, counts: tuple[int, ...], assets: Assets) -> Object:
+    """As on this version: divided up to 1.35."""
     entry = Catalogue().get(hardware.name)
     assert entry is not None
-    entry = dataclasses.replace(entry, shares_cores=hardware.shared)
+    orders = known_faults.tries_orders(versions.text(assets.version))
+    entry = dataclasses.replace(entry, shares_cores=hardware.shared, tries_orders=orders)
     asks = [
         Ask(f"c{number}", Role.APP, f"spec.containers[{number}]", "aws.amazon.com/neuron", count)
         for number, count in enumerate(counts)
@@ -84,9 +88,9 @@ def refused(allocating: Allocating, hardware: Hardware, claim: Object, used: tup
     ids=[f"{each.name}-{'-'.join(map(str, counts))}" for each, counts, _ in CASES],
 )
 def test_a_converted_claim_that_does_not_fit_is_refused_at_once(
-    allocating: Allocating, hardware: Hardware, counts: tuple[int, ...], used: tuple[int, ...]
+    allocating: Allocating, assets: Assets, hardware: Hardware, counts: tuple[int, ...], used: tuple[int, ...]
 ) -> None:
-    seconds, outcome = refused(allocating, hardware, converted(hardware, counts), used)
+    seconds, outcome = refused(allocating, hardware, converted(hardware, counts, assets), used)
     assert outcome.claim is None
     assert "cannot allocate all claims" in outcome.refusal
     assert seconds < MOST_SECONDS
@@ -103,10 +107,10 @@ def test_a_converted_claim_that_does_not_fit_is_refused_at_once(
     ],
     ids=["ring", "chain", "both ends", "two runs", "groups"],
 )
-def test_a_divided_claim_finds_the_place_that_is_free(
-    allocating: Allocating, hardware: Hardware, counts: tuple[int, ...], used: tuple[int, ...]
+def test_a_converted_claim_finds_the_place_that_is_free(
+    allocating: Allocating, assets: Assets, hardware: Hardware, counts: tuple[int, ...], used: tuple[int, ...]
 ) -> None:
-    _, outcome = refused(allocating, hardware, converted(hardware, counts), used)
+    _, outcome = refused(allocating, hardware, converted(hardware, counts, assets), used)
     assert outcome.claim is not None, outcome.refusal
     results = outcome.claim["status"]["allocation"]["devices"]["results"]
     devices = {int(each["device"].removeprefix("neuron-device-")) for each in results}

@@ -507,6 +507,14 @@ def test_an_existing_config_map_alone_creates_no_other() -> None:
     assert volume["projected"]["sources"] == [{"configMap": {"name": "mine"}}]
 
 
+def test_the_version_of_the_scheduler_is_a_value() -> None:
+    audit = {"policies": {"packs": ["privileged"]}, "audit": {"enabled": True}}
+    for given, wanted in (("", None), ("1.35", ["1.35"]), ("v1.36.2-eks-1", ["v1.36.2-eks-1"])):
+        specs = pod_specs(render({**audit, "conversion": {"kubernetesVersion": given}}))
+        for name in ("Deployment/neuron-dra", "CronJob/neuron-dra-audit"):
+            assert flags(specs[name]).get("--kubernetes-version") == wanted, name
+
+
 def test_families_and_the_watch_of_nodes_are_values() -> None:
     default = render({})
     assert {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]} in find(default, "ClusterRole")[

@@ -91,9 +91,12 @@ def test_each_request_has_an_alternative_for_each_group(counts: tuple[int, ...],
     assert sorted(map(len, found)) == sorted(counts)
 
 
-def test_a_whole_node_is_requested_in_ranges_as_on_other_nodes() -> None:
+def test_a_whole_node_is_one_request_unless_the_scheduler_tries_orders() -> None:
     requests = devices(claim_for(16))["requests"]
-    assert [each["exactly"]["count"] for each in requests] == [4, 4, 4, 4]
+    assert [each["exactly"]["count"] for each in requests] == [16]
+    of = types("trn2u.48xlarge", catalogue=CATALOGUE.scheduled(tries_orders=True))
+    requests = devices(claim_for(16, of=of))["requests"]
+    assert [each["exactly"]["count"] for each in requests] == [3, 3, 3, 3, 3, 1]
 
 
 def test_other_types_keep_the_attribute_in_the_same_claim() -> None:

@@ -4,7 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from neuron.known_faults import FAULTS, Component, Fault, Withheld, of, of_control_plane, parse, sentence, withheld
+from neuron.known_faults import (
+    FAULTS,
+    Component,
+    Fault,
+    Withheld,
+    of,
+    of_control_plane,
+    oldest,
+    parse,
+    sentence,
+    tries_orders,
+    withheld,
+)
 
 BOOK = Path(__file__).parents[2] / "docs" / "versions.md"
 
@@ -71,6 +83,19 @@ def test_a_sentence_names_version_issue_and_the_version_that_is_right() -> None:
         "kube-scheduler v1.36.1 panics when a claim with allocationMode: All meets a device that consumes shared"
         " counters (kubernetes/kubernetes#138882); fixed in 1.36.2."
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "orders"),
+    [("v1.34.9", True), ("v1.35.6-eks-1", True), ("v1.36.0", False), ("v1.37.1", False), ("", None), ("main", None)],
+)
+def test_which_schedulers_try_orders(version: str, *, orders: bool | None) -> None:
+    assert tries_orders(version) is orders
+
+
+def test_the_oldest_of_some_versions() -> None:
+    assert oldest(["v1.36.2", "v1.35.10", "v1.35.9-eks-1"]) == "v1.35.9-eks-1"
+    assert oldest(["v1.36.2", "main"]) == oldest([]) == ""
 
 
 def test_ranges_begin_before_they_end_and_do_not_overlap() -> None:

@@ -19,10 +19,10 @@ from neuron.serving import DeviceConfig, Serving, serve
 RING, CHAIN, GROUPS = "inf2.48xlarge", "inf1.24xlarge", "trn1.32xlarge"
 
 
-def entry(name: str, *, shares: bool = False) -> InstanceType:
+def entry(name: str, *, shares: bool = False, orders: bool | None = None) -> InstanceType:
     found = Catalogue().get(name)
     assert found is not None
-    return dataclasses.replace(found, shares_cores=shares)
+    return dataclasses.replace(found, shares_cores=shares, tries_orders=orders)
 
 
 def asks(counts: Sequence[int]) -> tuple[Ask, ...]:
@@ -39,8 +39,11 @@ def partitions(total: int, most: int, parts: int) -> Iterator[tuple[int, ...]]:
             yield (count, *rest)
 
 
-def requests(name: str, counts: Sequence[int], *, shares: bool = False) -> list[dict[str, Any]]:
-    made = make_claim(asks(counts), [entry(name, shares=shares)], DeviceConfig(), "neuron.aws.com", pin_types=False)
+def requests(
+    name: str, counts: Sequence[int], *, shares: bool = False, orders: bool | None = None
+) -> list[dict[str, Any]]:
+    entries = [entry(name, shares=shares, orders=orders)]
+    made = make_claim(asks(counts), entries, DeviceConfig(), "neuron.aws.com", pin_types=False)
     assert isinstance(made, Claim), made
     found: list[dict[str, Any]] = made.template.spec["spec"]["devices"]["requests"]
     return found
@@ -72,8 +75,9 @@ def test_a_request_after_others_is_tried_for_each_way_to_allocate_them() -> None
 @pytest.mark.parametrize(
     ("name", "parts"), [(RING, 3), (CHAIN, 2), (GROUPS, 4), ("inf2.24xlarge", 6), ("inf1.6xlarge", 4)]
 )
-def test_no_converted_claim_costs_more_than_the_bound(name: str, parts: int) -> None:
-    type_ = entry(name)
+@pytest.mark.parametrize("orders", [None, True, False], ids=["unknown", "orders", "sets"])
+def test_no_converted_claim_costs_more_than_the_bound(name: str, parts: int, *, orders: bool | None) -> None:
+    type_ = entry(name, orders=orders)
     devices = type_.devices or 0
     allowed = set(type_.counts) if type_.line is None else set(range(1, devices + 1))
     pods = {each for each in partitions(devices, devices, parts) if each and allowed.issuperset(each)}
@@ -83,6 +87,18 @@ def test_no_converted_claim_costs_more_than_the_bound(name: str, parts: int) -> 
         assert isinstance(serving, Serving)
         planned = plan([serving], DeviceConfig())
         assert planned.division.steps <= MOST_STEPS, counts
+        if orders is False:
+            # Several requests for one container make NEU209.
+            assert all(len(parts) == 1 for parts in planned.division.parts.values()), counts
+
+
+def test_only_a_scheduler_that_tries_orders_gets_divided_claims() -> None:
+    for name, counts in ((GROUPS, (16,)), (GROUPS, (8, 1)), (RING, (9,)), (CHAIN, (15,)), (CHAIN, (16,))):
+        assert len(requests(name, counts, orders=False)) == len(counts)
+        assert len(requests(name, counts, orders=True)) == len(requests(name, counts)) > len(counts)
+    # Shares are of 1.36 or later, unless the version says otherwise.
+    assert len(requests(RING, (9,), shares=True)) == 1
+    assert len(requests(RING, (9,), shares=True, orders=True)) > 1
 
 
 @pytest.mark.parametrize(

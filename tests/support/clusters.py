@@ -32,6 +32,10 @@ class FakeCluster:
     named_classes: frozenset[str] | None = None
     claim_templates: dict[tuple[str, str], ClaimSpec] = dataclasses.field(default_factory=dict)
     ultraserver_modes: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
+    kubernetes: str = ""
+
+    def kubernetes_version(self) -> str:
+        return self.kubernetes
 
     def observations(self) -> Mapping[str, Observation]:
         return self.seen

@@ -43,6 +43,7 @@ def outcome(case: Path) -> dict[str, Any]:
             for name, seen in setup.get("seen", {}).items()
         },
         classes=setup.get("extendedResources", {}),
+        kubernetes=setup.get("kubernetes", ""),
         named_classes=frozenset(setup["deviceClasses"]) if "deviceClasses" in setup else None,
         namespaces={
             name: NamespaceFacts(

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     "hint_affinity",
     "hint_scheduler",
     "families",
+    "kubernetes_version",
     "policies",
 )
 @click.pass_context

@@ -29,6 +29,7 @@ _OVERRIDING: Final = {
     "device_class": "device_class",
     "exclude_namespace": "excluded_namespaces",
     "families": "families",
+    "kubernetes_version": "kubernetes_version",
 }
 """Flags that count before the settings of the cluster's webhook -> fields of `ConversionOptions`."""
 _BY_FLAG: Final = "--mode of this command"
@@ -56,7 +57,7 @@ _NOT_KNOWN: Final = "assumed (--mode): the settings of the webhook are not known
     show_default=True,
     help="text: for people; json: for programs.",
 )
-@setting_options("config", "mode", "device_class", "exclude_namespace", "families", "policies")
+@setting_options("config", "mode", "device_class", "exclude_namespace", "families", "kubernetes_version", "policies")
 @click.pass_context
 def explain(
     context: click.Context,

@@ -163,6 +163,7 @@ class KubeCluster(ClusterClaims):
             labelled.on_change(self._node_changed)
             self.caches = (*self.caches, labelled)
         self._pod_version = 0
+        self._kubernetes = ""
         self._pools: defaultdict[str, dict[Key, SliceFacts]] = defaultdict(dict)
         self._observations: Mapping[str, Observation] = MappingProxyType({})
         self._traits = TraitCounts()
@@ -182,8 +183,18 @@ class KubeCluster(ClusterClaims):
 
     @property
     def version(self) -> int:
-        """Increases when `observations`, `extended_resources` or `class_names` changes."""
+        """Increases when `observations`, `extended_resources`, `class_names` or `kubernetes_version` changes."""
         return self._pod_version
+
+    def kubernetes_version(self) -> str:
+        """The version that `set_kubernetes_version` was told last; empty before."""
+        return self._kubernetes
+
+    def set_kubernetes_version(self, version: str) -> None:
+        """Tell the version of the control plane."""
+        if version != self._kubernetes:
+            self._kubernetes = version
+            self._pod_version += 1
 
     def observations(self) -> Mapping[str, Observation]:
         """Instance types that this process has seen, by name; the same mapping until `version` changes."""

@@ -13,6 +13,7 @@ from runtime.api_transport import Connection, load_configuration
 from webhook.cluster.caches import KubeCluster
 from webhook.cluster.events import EventRecorder
 from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.server_version import ServerVersion
 from webhook.cluster.templates import KubeTemplates, TemplateCounters
 from webhook.decisions.ports import TemplateStore, WorldView
 
@@ -93,12 +94,17 @@ async def connect(
         cluster = KubeCluster(connection, timing, nodes=nodes)
         templates = KubeTemplates(connection, cluster.templates, budget=create_budget)
         stack.push_async_callback(templates.close)
+        version = ServerVersion(connection, cluster.set_kubernetes_version, asyncio.get_running_loop().time)
         tasks = [asyncio.create_task(cache.run(), name=f"watch {cache.resource}") for cache in cluster.caches]
+        tasks.append(asyncio.create_task(version.run(), name="version of the API server"))
         recorder = EventRecorder(connection, socket.gethostname()) if events else None
         if recorder is not None:
             tasks.append(asyncio.create_task(recorder.run(), name="events"))
         stack.push_async_callback(_cancel, tasks)
         await _first_sync(cluster.caches, connection.address, sync_timeout)
+        # Without it claims are divided, which is right with every version.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(version.asked.wait(), _ANSWER_TIMEOUT)
         yield KubeWorld(connection, cluster, templates, cluster.caches, templates.counters, recorder)
 
 

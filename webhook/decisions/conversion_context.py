@@ -1,9 +1,10 @@
 """Inputs of conversion other than the pod: the server's settings and facts about the cluster."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Iterable, Iterator, Mapping
 
-from neuron import names
+from neuron import known_faults, names
 from neuron.families import Families
 from neuron.instances import Catalogue, Observation
 from webhook.decisions.modes import Mode
@@ -23,6 +24,7 @@ class ConversionOptions:
         hint_scheduler: whether to replace the scheduler names of the scheduler extension.
         on_template_failure: `deny` or `admit` a pod whose template cannot be created.
         families: families that the cluster has, used where pod, policies, ResourceSlices and Nodes name none.
+        kubernetes_version: of the control plane; empty: that of the cluster.
     """
 
     mode: str = Mode.CONVERT
@@ -33,6 +35,11 @@ class ConversionOptions:
     hint_scheduler: bool = True
     on_template_failure: str = "deny"
     families: tuple[str, ...] = ()
+    kubernetes_version: str = ""
+
+    def tries_orders(self, seen: str) -> bool | None:
+        """Whether the scheduler tries the devices of a request in every order; None: not known. `seen`: version."""
+        return known_faults.tries_orders(self.kubernetes_version or seen)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,15 +62,29 @@ class ConversionContext:
     labels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     class_names: frozenset[str] | None = None
 
+    def of_other_versions(self) -> Iterator["ConversionContext"]:
+        """The context with the schedulers before and after an upgrade of the control plane that changes claims."""
+        for tries_orders in (True, False):
+            catalogue = _scheduled(self.catalogue, tries_orders=tries_orders)
+            if catalogue is not self.catalogue:
+                yield dataclasses.replace(self, catalogue=catalogue)
+
     def label_values(self, types: Iterable[str]) -> tuple[str, ...]:
         """Values of the instance-type label on nodes of these types."""
         return tuple(value for name in types for value in self.labels.get(name, (name,)))
+
+
+@functools.lru_cache(maxsize=8)
+def _scheduled(catalogue: Catalogue, *, tries_orders: bool) -> Catalogue:
+    """One catalogue for all calls: claims are remembered for its entries."""
+    return catalogue.scheduled(tries_orders=tries_orders)
 
 
 def conversion_context(options: ConversionOptions, catalogue: Catalogue, cluster: ClusterView) -> ConversionContext:
     """The context by the current state of the cluster's caches."""
     observations = cluster.observations()
     known = catalogue.observed(observations)
+    known = known.scheduled(tries_orders=options.tries_orders(cluster.kubernetes_version()))
     seen = {entry.family for entry in known if entry.name in observations}
     families = Families(seen=tuple(family for family in known.families() if family in seen), declared=options.families)
     extended_resources = dict(cluster.extended_resources())

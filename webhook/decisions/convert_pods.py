@@ -92,25 +92,29 @@ def convert(
     return _with_resource(_shadow(decision) if settings.mode is Mode.SHADOW else decision, demand)
 
 
-def computed_template(
+def computed_templates(
     pod: pods.Pod, facts: NamespaceFacts, context: ConversionContext, steering: Steering = NO_STEERING
-) -> Template | None:
-    """The template that conversion uses now for what the record of a pod states; None if it refuses, or has no record.
+) -> tuple[Template, ...]:
+    """The template that conversion uses now for what the record of a pod states; none if it refuses, or has no record.
 
-    The mode of the pod does not matter. A template that a policy names and does not carry has no spec.
+    After it the one that conversion used before an upgrade of the control plane, or will use, if it differs. The mode
+    of the pod does not matter. A template that a policy names and does not carry has no spec.
 
     Raises:
         webhook.decisions.pods.UnreadableError: a field has the wrong type.
     """
     demand = PodDemand.of(pod, ())
     if demand.earlier is None:
-        return None
+        return ()
     settings = combined(modes.resolve(pod.annotations, facts, Mode(context.options.mode)), steering)
-    decision = _decide(demand, facts, steered(context, steering), settings, steering)
-    if decision.errors:
-        return None
-    named = (Template(need.mapped.name, {}, "") for need in decision.needs)
-    return next(iter((*decision.templates, *named)), None)
+    found: dict[str, Template] = {}
+    for each in (context, *context.of_other_versions()):
+        decision = _decide(demand, facts, steered(each, steering), settings, steering)
+        if not decision.errors:
+            named = (Template(need.mapped.name, {}, "") for need in decision.needs)
+            template = next(iter((*decision.templates, *named)), None)
+            found |= {} if template is None else {template.name: template}
+    return tuple(found.values())
 
 
 def _unscheduled(pod: pods.Pod, settings: ModeSettings, steering: Steering) -> Decision:

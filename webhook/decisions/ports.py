@@ -51,7 +51,10 @@ class ClusterView(Protocol):
 
     @property
     def version(self) -> int:
-        """Grows whenever `observations`, `extended_resources` or `class_names` changes."""
+        """Grows whenever `observations`, `extended_resources`, `class_names` or `kubernetes_version` changes."""
+
+    def kubernetes_version(self) -> str:
+        """Version of the control plane, such as `v1.36.2`; the oldest, if several were seen. Empty if not known."""
 
     def observations(self) -> Mapping[str, Observation]:
         """Instance types ever seen in ResourceSlices or on Nodes, by name. They stay when these are deleted."""

@@ -4,14 +4,14 @@ A pod's record, its label and the name of its template are claims of the author 
 verified by the ResourceClaimTemplate that the pod uses: it requests at most what conversion requests for the recorded
 amounts, from DeviceClasses that the server or a policy names, and has a generated name, or one that a policy names.
 Where the template is not known, the name of the template must be the one that conversion computes for these amounts
-now: it contains the hash of the claim.
+now, or with a control plane whose scheduler searches in the other way: it contains the hash of the claim.
 
 Only `verify` makes a `Verified`. Code that judges pods takes no other evidence. A stored pod whose manifest is applied
 again gets back what the old object has without it (`webhook.decisions.restore_pods`).
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from neuron import selectors, templates
@@ -85,15 +85,15 @@ class Verified(Requests):
     lost: tuple[str, ...] = ()
 
 
-def _unknown() -> str | None:
-    return None
+def _unknown() -> Collection[str]:
+    return ()
 
 
 def verify(
     pod: pods.Pod | Mapping[str, object],
     template: Callable[[str], ClaimSpec | None],
     sources: Sources,
-    computed: Callable[[], str | None] = _unknown,
+    computed: Callable[[], Collection[str]] = _unknown,
 ) -> Verified | None:
     """The conversion of a pod; None if it is not converted, or its record cannot be verified.
 
@@ -104,8 +104,8 @@ def verify(
         pod: its view, or the whole object.
         template: gives the spec of a ResourceClaimTemplate of the pod's namespace; None if it is unknown.
         sources: DeviceClasses and templates of conversion.
-        computed: name of the template that conversion uses for the recorded amounts now; None if it refuses. Called if
-            `template` does not know the template of the pod.
+        computed: names of the templates that conversion uses for the recorded amounts, with the control plane of now
+            and of before or after an upgrade; none if it refuses. Called if `template` does not know that of the pod.
 
     Raises:
         webhook.decisions.pods.UnreadableError: a field of the pod has the wrong type.
@@ -114,7 +114,7 @@ def verify(
     if found is None or not _is_named_by_us(found, sources):
         return None
     spec = template(found.template)
-    if found.template != computed() if spec is None else not _is_covered(spec, found, sources):
+    if found.template not in computed() if spec is None else not _is_covered(spec, found, sources):
         return None
     record = found.record
     return Verified(

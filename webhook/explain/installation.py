@@ -26,6 +26,7 @@ _SETTINGS: Final = (
     "hint_affinity",
     "hint_scheduler",
     "families",
+    "kubernetes_version",
 )
 
 

@@ -24,6 +24,7 @@ class World(FileView):
         nodes: Iterable[Object] = (),
         *,
         live: bool = False,
+        kubernetes: str = "",
     ) -> None:
         """Prepare.
 
@@ -32,10 +33,16 @@ class World(FileView):
             slices: ResourceSlices of the driver.
             nodes: Nodes.
             live: whether `found` has all DeviceClasses of a cluster.
+            kubernetes: version of the cluster's API server; empty: not known.
         """
         super().__init__(found, None)
         self._observations, self._shapes = observe(slices, nodes)
         self._complete = live
+        self._kubernetes = kubernetes
+
+    def kubernetes_version(self) -> str:
+        """That of the cluster's API server."""
+        return self._kubernetes
 
     def observations(self) -> Mapping[str, Observation]:
         """Instance types of the cluster's slices and Nodes."""

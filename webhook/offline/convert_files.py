@@ -128,8 +128,9 @@ class Converter:
 
     @functools.cached_property
     def _world(self) -> ConversionContext:
+        catalogue = self._policies.catalogue if self._policies else Catalogue()
         return ConversionContext(
-            self._policies.catalogue if self._policies else Catalogue(),
+            catalogue.scheduled(tries_orders=self._settings.options.tries_orders("")),
             Families(declared=self._settings.options.families),
             dict(self._cluster.extended_resources()),
             self._settings.options,

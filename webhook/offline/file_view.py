@@ -55,6 +55,10 @@ class FileView:
         """Files do not change."""
         return 0
 
+    def kubernetes_version(self) -> str:
+        """That of the cluster; without one, unknown."""
+        return self._live.kubernetes_version() if self._live else ""
+
     def observations(self) -> Mapping[str, Any]:
         """Only a cluster has nodes."""
         return self._live.observations() if self._live else {}

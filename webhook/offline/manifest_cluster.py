@@ -76,6 +76,10 @@ class ManifestCluster:
         """Constant: manifests do not change."""
         return 0
 
+    def kubernetes_version(self) -> str:
+        """Unknown."""
+        return ""
+
     def observations(self) -> Mapping[str, Observation]:
         """Manifests publish no devices."""
         return {}

@@ -14,7 +14,7 @@ from neuron.templates import Template
 from runtime.remembered import Remembered
 from webhook.decisions import leader_worker_sets, nesting, pods, restore_pods
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from webhook.decisions.convert_pods import computed_template, convert
+from webhook.decisions.convert_pods import computed_templates, convert
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
 from webhook.decisions.own_claims import claims_from_templates, requesting
@@ -193,9 +193,8 @@ class Mutator:
             def steering() -> Steering:
                 return NO_STEERING if steer is None else steer.of_template(nesting.decode(request.oldObject), namespace)
 
-            def computed() -> str | None:
-                found = computed_template(old, facts, world, steering())
-                return None if found is None else found.name
+            def computed() -> frozenset[str]:
+                return frozenset(each.name for each in computed_templates(old, facts, world, steering()))
 
             known = restore_pods.Facts(
                 labels, lambda: verify(old, template, self._sources, computed), lambda: steering().hints

@@ -23,7 +23,7 @@ from webhook.decisions.check_resources import misspelt_resources
 from webhook.decisions.check_workloads import TemplateContext
 from webhook.decisions.claim_context import ClaimPolicies, claim_context, for_one_object
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from webhook.decisions.convert_pods import computed_template
+from webhook.decisions.convert_pods import computed_templates
 from webhook.decisions.decision import Decision, Outcome, unchanged
 from webhook.decisions.pod_templates import POD_TEMPLATES
 from webhook.decisions.ports import ValidationView
@@ -295,7 +295,7 @@ class Validator:
         return KnownTemplates(namespace, specs, complete=self._cluster.device_classes() is not None)
 
     async def _computed(self, claiming: Claiming, raw: bytes, namespace: str) -> Mapping[str, ClaimSpec]:
-        """The template that conversion makes for a converted pod, if no cache has it yet. In a dry run none is made.
+        """Templates that conversion makes for a converted pod, if no cache has its own yet. In a dry run none is made.
 
         Only its name in the pod is taken from the pod; its content is computed.
         """
@@ -309,11 +309,9 @@ class Validator:
             read = functools.partial(nesting.decode, raw)
             data = read() if small else await self._lane.run(namespace, read, effort.of_reading(len(raw)))
             steering = self._steer(data, namespace)
-        compute = functools.partial(computed_template, pod, facts, context, steering)
-        template = compute() if small else await self._lane.run(namespace, compute, effort.of_deciding(len(raw)))
-        if template is None or not template.spec:
-            return {}
-        return {template.name: read_claim(KIND, API_VERSION, template.spec)[0]}
+        compute = functools.partial(computed_templates, pod, facts, context, steering)
+        found = compute() if small else await self._lane.run(namespace, compute, effort.of_deciding(len(raw)))
+        return {each.name: read_claim(KIND, API_VERSION, each.spec)[0] for each in found if each.spec}
 
     async def _claims(
         self, claiming: Claiming, namespace: str, made: Mapping[str, ClaimSpec] = _NOTHING_MADE

@@ -217,6 +217,15 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
             standalone=DEFAULT_FAMILIES,
         ),
     ] = ()
+    kubernetes_version: Annotated[
+        Annotated[str, msgspec.Meta(pattern=r"^(v?[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4}[-+.0-9A-Za-z]{0,64})?)?\Z")],
+        about(
+            "Version of the cluster's scheduler, such as 1.36.2; empty: that of the API server. Up to 1.35, claims for "
+            "many devices are divided into several requests; so they are if no version is known.",
+            expected="a version such as 1.36.2",
+            metavar="VERSION",
+        ),
+    ] = ""
     watch_nodes: Annotated[
         bool,
         about(
@@ -284,6 +293,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
             hint_scheduler=self.hint_scheduler,
             on_template_failure=self.on_template_failure,
             families=self.families,
+            kubernetes_version=_full(self.kubernetes_version),
         )
 
     def as_written(self) -> dict[str, Any]:
@@ -355,6 +365,11 @@ def _split(flags: Mapping[str, Any], name: str) -> dict[str, Any]:
         return dict(flags)
     parts = [part.strip() for value in given for part in str(value).split(",")]
     return {**flags, name: tuple(part for part in parts if part)}
+
+
+def _full(version: str) -> str:
+    """A version with its patch; 1.36 is 1.36.0."""
+    return f"{version}.0" if version.count(".") == 1 else version
 
 
 def duration(text: str) -> dt.timedelta:

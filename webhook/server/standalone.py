@@ -32,6 +32,10 @@ class StandaloneCluster:
         """Never changes."""
         return 0
 
+    def kubernetes_version(self) -> str:
+        """Unknown."""
+        return ""
+
     def observations(self) -> Mapping[str, Observation]:
         """No ResourceSlices."""
         return {}

@@ -238,6 +238,15 @@ def test_settings_of_the_webhook_apply(
     assert f"deviceClassName: {device_class}\n" in done.stdout.decode()
 
 
+@pytest.mark.parametrize(("flags", "requests"), [([], 6), (["--kubernetes-version", "1.36"], 1)])
+def test_the_version_of_the_cluster_decides_whether_claims_are_divided(
+    tmp_path: Path, flags: list[str], requests: int
+) -> None:
+    done = run(tmp_path, *flags, "--families", "trn1", "-f", "-", stdin=legacy(count=16).encode())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(b"deviceClassName: ") == requests, done.stdout.decode()
+
+
 def test_hints_can_be_switched_off_and_namespaces_left_out(tmp_path: Path) -> None:
     hints = ["--no-hint-affinity", "--no-hint-toleration", "--no-hint-scheduler"]
     done = run(tmp_path, *hints, "-f", "-", stdin=f"{legacy()}  schedulerName: my-scheduler\n".encode())

@@ -49,7 +49,7 @@ def found(manifest: Any) -> claimed.Claimed | None:
 
 
 def verified(manifest: Any, template: Any, computed: str | None = None) -> Verified | None:
-    return verify(manifest, template, Sources.of("neuron.aws.com"), lambda: computed)
+    return verify(manifest, template, Sources.of("neuron.aws.com"), lambda: {computed} - {None})
 
 
 ONE = {"containers": {"main": {NEURON: "1"}}}

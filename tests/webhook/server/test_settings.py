@@ -53,6 +53,7 @@ TABLE: list[tuple[str, Any, str, str, Any, Any]] = [
     ("hint_affinity", False, "0", "0", False, True),
     ("hint_scheduler", False, "False", "false", False, True),
     ("families", ("trn1", "inf2"), "trn1, inf2", "[trn1, inf2]", ("trn1", "inf2"), ()),
+    ("kubernetes_version", "v1.36.2", "v1.36.2", "v1.36.2", "v1.36.2", ""),
     ("watch_nodes", False, "false", "false", False, True),
     ("policies", "/p", "/p", "/p", Path("/p"), None),
     ("policies_state", "/s", "/s", "/s", Path("/s"), None),
@@ -281,6 +282,17 @@ def test_conversion_gets_its_settings() -> None:
         on_template_failure="admit",
     )
     assert load({}, {}).conversion() == ConversionOptions()
+
+
+@pytest.mark.parametrize(("given", "version"), [("1.36", "1.36.0"), ("v1.35.6-eks-1a2b", "v1.35.6-eks-1a2b"), ("", "")])
+def test_the_version_of_the_scheduler_has_a_patch(given: str, version: str) -> None:
+    assert load({"kubernetes_version": given}, {}).conversion().kubernetes_version == version
+
+
+@pytest.mark.parametrize("given", ["36", "latest", "1.36.x", "1.36.2 "])
+def test_a_version_of_another_form_is_refused(given: str) -> None:
+    with pytest.raises(SettingsError, match=r"--kubernetes-version.*a version such as 1\.36\.2"):
+        load({"kubernetes_version": given}, {})
 
 
 def test_names_follow_from_the_field() -> None:
