@@ -306,7 +306,7 @@ CODES: Final = {
     "NEU539": "Cores are requested of devices that are not shared",
     "NEU540": "adminAccess waits for free devices where they consume shared counters",
     "NEU541": "A constraint fails beside devices in use where they consume shared counters",
-    "NEU542": "One request for many devices costs the scheduler seconds",
+    "NEU542": "The search for the devices of a claim costs the scheduler seconds",
     "NEU543": "More EFA interfaces are tied to devices than their group has",
     "NEU544": "adminAccess gives a claim devices that other claims hold",
     "NEU545": "A DeviceTaintRule may taint other devices than it should",

@@ -73,6 +73,14 @@ class InstanceType:
     tries_orders: bool | None = None
 
     @property
+    def may_try_orders(self) -> bool:
+        """Whether the scheduler may be one that tries the devices of a request in every order.
+
+        If the version is not known: nodes that share cores or have counters are in clusters of 1.36 or later.
+        """
+        return not (self.shares_cores or self.counters) if self.tries_orders is None else self.tries_orders
+
+    @property
     def consecutive(self) -> bool:
         """Whether a number of devices means consecutive ones, and any number is possible."""
         return self.topology in (Topology.RING, Topology.CHAIN)

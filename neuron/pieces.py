@@ -64,7 +64,7 @@ def divide(merged: Merged, order: Sequence[int]) -> Division:
     """
     found: list[Division] = []
     large = any(each[0].option.count > _LARGEST for each in merged.alternatives.values()) and any(
-        _tries_orders(serving.entry) for serving in merged.servings
+        serving.entry.may_try_orders for serving in merged.servings
     )
     for size in _SIZES if large else (_UNDIVIDED, *_SIZES):
         parts = {identity: tuple(_parts(merged, identity, order, size)) for identity in order}
@@ -177,15 +177,7 @@ def _steps(serving: Serving, parts: Mapping[int, Sequence[Part]], order: Sequenc
         for number, part in enumerate(parts[identity])
         for choice in _choices(serving, identity, part, number, order)
     )
-    return search_cost.steps(choices, orders=_tries_orders(serving.entry))
-
-
-def _tries_orders(entry: InstanceType) -> bool:
-    """Whether the allocator may be one that tries the devices of a request in every order.
-
-    If the version is not known: nodes that share cores or have counters are in clusters of Kubernetes 1.36 or later.
-    """
-    return not (entry.shares_cores or entry.counters) if entry.tries_orders is None else entry.tries_orders
+    return search_cost.steps(choices, orders=serving.entry.may_try_orders)
 
 
 def _choices(serving: Serving, identity: int, part: Part, number: int, order: Sequence[int]) -> Iterator[Choice]:
@@ -296,4 +288,4 @@ def _steps_with_more(
         for number, part in enumerate(parts[identity])
         for choice in _choices(serving, identity, part, number, order)
     ]
-    return search_cost.steps([*choices, last], orders=_tries_orders(serving.entry))
+    return search_cost.steps([*choices, last], orders=serving.entry.may_try_orders)

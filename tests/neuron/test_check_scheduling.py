@@ -1,9 +1,11 @@
 """Requests that the scheduler refuses although devices are free, or that cost it seconds."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 
+from neuron.instances import Catalogue
 from neuron.validate_claims import ClaimContext
 from tests.support.validation import (
     INF2,
@@ -23,6 +25,7 @@ from tests.support.validation import (
 )
 
 COUNTERS = world([published(TRN2U, counters=True), published(TRN2)])
+LATER = dataclasses.replace(world(), catalogue=Catalogue().scheduled(tries_orders=False))
 NO_COUNTERS = world([published(TRN2U), published(TRN2)])
 COUNT = "spec.devices.requests[0].exactly.count"
 FOUR = claim(request("neurons", 4), constraints=[match(group(4))])
@@ -46,9 +49,9 @@ FOUND: dict[str, tuple[Any, ClaimContext | None, str, str]] = {
     "a whole node": (
         claim(request("neurons", 16, on(TRN2))), None, COUNT,
         "NEU542: one request for 16 devices costs the scheduler seconds on a node of trn2.48xlarge where they are not"
-        " all free: it tries them in every order (Kubernetes 1.34 and 1.35), or all subsets. Write requests for 4"
-        " devices each: {name: n0, exactly: {deviceClassName: neuron.aws.com, count: 4, selectors: [{cel:"
-        f' {{expression: "{IDS.format("0, 1, 2, 3")}"}}}}]}}}}, and so on.',
+        " all free: it tries them in every order (Kubernetes 1.34 and 1.35). Write requests for 3"
+        " devices each: {name: n0, exactly: {deviceClassName: neuron.aws.com, count: 3, selectors: [{cel:"
+        f' {{expression: "{IDS.format("0, 1, 2")}"}}}}]}}}}, and so on.',
     ),
     "a whole ring": (
         claim(request("neurons", 12, on(INF2))), None, COUNT,
@@ -62,6 +65,28 @@ FOUND: dict[str, tuple[Any, ClaimContext | None, str, str]] = {
         claim(first_available("neurons", large=devices(9, on(INF2)), small=devices(8, on(INF2)))), None,
         "spec.devices.requests[0].firstAvailable[0].count",
         "NEU542: one request for 9 devices costs the scheduler seconds on a node of inf2.48xlarge",
+    ),
+    "requests together": (
+        claim(*(request(f"n{part}", 4, on(TRN2)) for part in range(3))), None, "spec.devices.requests",
+        "NEU542: the requests for 4 + 4 + 4 devices together cost the scheduler seconds on a node of trn2.48xlarge"
+        " where one of them does not fit: it tries the devices in every order (Kubernetes 1.34 and 1.35), and each"
+        " request again for all ways to allocate those before it. Write requests for 3 devices each: ",
+    ),
+    "requests together on later versions": (
+        claim(*(request(f"n{part}", 4, on(TRN2)) for part in range(3))), LATER, "spec.devices.requests",
+        "NEU542: the requests for 4 + 4 + 4 devices together cost the scheduler seconds on a node of trn2.48xlarge"
+        " where one of them does not fit: it tries the devices in all subsets, and each request",
+    ),
+    "a part of each of two groups": (
+        claim(
+            request("a", 8, on(TRN2)), request("b", 8, on(TRN2)),
+            constraints=[match(group(8), "a"), match(group(8), "b")],
+        ), None, "spec.devices.requests",
+        "NEU542: the requests for 8 + 8 devices together cost",
+    ),
+    "a device by id after others": (
+        claim(request("a", 5, on(TRN2)), request("b", 1, IDS.format("3"), on(TRN2))), None, "spec.devices.requests",
+        "NEU542: the requests for 5 + 1 devices together cost",
     ),
 }  # fmt: skip
 
@@ -94,6 +119,17 @@ def test_what_is_found(name: str) -> None:
         pytest.param(claim(request("neurons", 4, on(TRN2U), adminAccess=True)), NO_COUNTERS, id="admin access"),
         pytest.param(claim(request("neurons", 4, on(TRN2U))), COUNTERS, id="no admin access"),
         pytest.param(claim(request("neurons", 8, on(TRN2))), None, id="few devices"),
+        pytest.param(claim(request("neurons", 16, on(TRN2))), LATER, id="a whole node on later versions"),
+        pytest.param(claim(request("a", 4, on(TRN2)), request("b", 4, on(TRN2))), None, id="few together"),
+        pytest.param(
+            claim(
+                request("a", 8, on(TRN2)),
+                request("b", 8, on(TRN2)),
+                constraints=[match(group(8), "a"), match(group(8), "b")],
+            ),
+            LATER,
+            id="two groups on later versions",
+        ),
         pytest.param(claim(request("neurons", 17, on(TRN2))), None, id="more than there are"),
         pytest.param(claim(request("neurons", None, on(TRN2), mode="All")), None, id="all"),
         pytest.param(
@@ -114,7 +150,7 @@ def test_what_is_not_found(spec: Any, where: ClaimContext | None) -> None:
 
 def test_the_advice_for_a_whole_node_is_accepted() -> None:
     parts = [
-        request(f"n{part}", 4, IDS.format(", ".join(str(4 * part + index) for index in range(4))), on(TRN2))
-        for part in range(4)
+        request(f"n{part}", min(3, 16 - 3 * part), IDS.format(", ".join(map(str, range(16)[3 * part :][:3]))), on(TRN2))
+        for part in range(6)
     ]
     assert codes(judge(claim(*parts))) == []

@@ -125,7 +125,8 @@ class FilePolicies:
         if not decision.needs:
             return decision
         if self._context is None:
-            self._context = claim_context(options, self.catalogue, cluster)
+            catalogue = self.catalogue.scheduled(tries_orders=options.tries_orders(""))
+            self._context = claim_context(options, catalogue, cluster)
         specs = {name: cluster.claim_template(namespace, name) for name in self.named}
         templates = KnownTemplates(namespace, specs)
         for found in (templates.find(need, self._context) for need in decision.needs):

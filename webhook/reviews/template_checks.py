@@ -9,7 +9,7 @@ from neuron.mapped_templates import Need
 from neuron.validate_claims import ClaimContext, ReadSpec
 from runtime.remembered import Remembered
 from webhook.decisions.claim_context import claim_context
-from webhook.decisions.conversion_context import ConversionOptions
+from webhook.decisions.conversion_context import ConversionOptions, conversion_context
 from webhook.decisions.ports import FoundTemplate, TemplateStore, ValidationView
 from webhook.decisions.template_findings import differs, judged, missing, unchecked
 from webhook.reviews import effort
@@ -75,6 +75,6 @@ class TemplateChecks:
         if self._context is None or seen != self._seen:
             self._seen = seen
             self._answers.clear()
-            catalogue = self._catalogue.observed(self._cluster.observations())
-            self._context = claim_context(self._options, catalogue, self._cluster)
+            known = conversion_context(self._options, self._catalogue, self._cluster)
+            self._context = claim_context(self._options, known.catalogue, self._cluster)
         return self._context
