@@ -8,7 +8,6 @@ from neuron import names, selectors
 from neuron.alternatives import Alternative, Merged
 from neuron.arrangement import Option
 from neuron.efa_groups import group_of
-from neuron.interfaces import REQUEST
 from neuron.pieces import Division
 from neuron.serving import DeviceConfig, Serving
 
@@ -37,6 +36,7 @@ class Body:
         self._counters = any(each.entry.counters for each in servings)
         self._consecutive = {each.entry.name for each in servings if each.entry.consecutive}
         self._parts = division.parts
+        self._pairs = division.pairs
         numbers = itertools.count()
         self._names: Mapping[int, tuple[str, ...]] = {
             identity: tuple(f"n{next(numbers)}" for _ in parts) for identity, parts in division.parts.items()
@@ -52,9 +52,10 @@ class Body:
 
     def spec(self) -> dict[str, Any]:
         """The ResourceClaimTemplateSpec, with defaults set explicitly."""
-        devices: dict[str, Any] = {"requests": [each for identity in self._names for each in self._requests(identity)]}
-        if self._config.efa is not None:
-            devices["requests"].append(self._config.efa.request())
+        requests = [each for identity in self._names for each in self._requests(identity)]
+        # Each interface follows the devices by which it is determined.
+        requests[self._pairs or len(requests) :] = [*self._interfaces(), *requests[self._pairs or len(requests) :]]
+        devices: dict[str, Any] = {"requests": requests}
         if constraints := self._constraints():
             devices["constraints"] = constraints
         if config := self._opaque_configs():
@@ -75,6 +76,10 @@ class Body:
         if self._config.efa is not None:
             parts.append(f"efa{self._config.efa.count}")
         return "-".join(parts)
+
+    def _interfaces(self) -> list[dict[str, Any]]:
+        efa = self._config.efa
+        return [] if efa is None else efa.requests(one_by_one=self._pairs > 0)
 
     def _requests(self, identity: int) -> list[dict[str, Any]]:
         return [
@@ -116,8 +121,14 @@ class Body:
             return []
         if self._config.efa is not None:
             every = [name for request_names in self._names.values() for name in request_names]
+            interfaces = [each["name"] for each in self._interfaces()]
             attribute = names.device_group_attribute(self._group)
-            return [{"requests": [*every, REQUEST], "matchAttribute": attribute}]
+            nearest = names.device_group_attribute(1)
+            pairs = zip(every, interfaces, strict=False) if self._pairs else ()
+            return [
+                {"requests": [*every, *interfaces], "matchAttribute": attribute},
+                *({"requests": list(pair), "matchAttribute": nearest} for pair in pairs),
+            ]
         return [
             {
                 "requests": [

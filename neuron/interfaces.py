@@ -7,7 +7,7 @@ from neuron import names, selectors
 from neuron.findings import Finding
 
 REQUEST: Final = "efa"
-"""Name of the request in a generated claim."""
+"""Name of the request in a generated claim; with a number after it, if there is one for each interface."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,14 +24,19 @@ class Interfaces:
     count: int
     device_class: str
 
-    def request(self) -> dict[str, Any]:
-        """The request of the claim. It selects no Neuron device, even if the DeviceClass has some."""
+    def requests(self, *, one_by_one: bool) -> list[dict[str, Any]]:
+        """The requests of the claim: one for all, or one for each. They select no Neuron device."""
+        if one_by_one:
+            return [self._request(f"{REQUEST}{number}", 1) for number in range(self.count)]
+        return [self._request(REQUEST, self.count)]
+
+    def _request(self, name: str, count: int) -> dict[str, Any]:
         return {
-            "name": REQUEST,
+            "name": name,
             "exactly": {
                 "deviceClassName": self.device_class,
                 "allocationMode": "ExactCount",
-                "count": self.count,
+                "count": count,
                 "selectors": [{"cel": {"expression": selectors.other_driver()}}],
             },
         }

@@ -41,10 +41,13 @@ class Division:
     Attributes:
         parts: the requests by id, in the order of the claim.
         steps: upper bound of the search, on the type on which it is longest.
+        pairs: EFA interfaces that are requested one by one, each nearest to the device of one of the first parts; 0: in
+            one request.
     """
 
     parts: Mapping[int, tuple[Part, ...]]
     steps: int
+    pairs: int = 0
 
     @property
     def affordable(self) -> bool:
@@ -78,6 +81,38 @@ def divide(merged: Merged, order: Sequence[int]) -> Division:
     return _with_own_devices(merged, best, order)
 
 
+def divide_with_interfaces(merged: Merged, order: Sequence[int], interfaces: int) -> Division:
+    """Divide a claim for a group of devices and EFA interfaces of the same group; arguments as of `divide`.
+
+    Both are one request if the search is short. Else as many devices as interfaces get a request of their own, and each
+    interface must be the one nearest to its device: with the group of the first device, all of them are determined.
+    """
+    undivided = {identity: (merged.alternatives[identity],) for identity in order}
+    steps = max(_steps(serving, undivided, order, interfaces) for serving in merged.servings)
+    whole = Division(undivided, steps)
+    (identity, *others) = order
+    (alternative, *more) = merged.alternatives[identity]
+    places = _places(merged, identity, order, alternative)
+    count = alternative.option.count
+    if whole.affordable or others or more or not places or count < 2:
+        return whole
+    between = count // interfaces
+    leaders = [number * between for number in range(interfaces)]
+    rest = [number for number in range(count) if number not in leaders]
+    for size in (max(1, len(rest)), *_SIZES):
+        positions = [[each] for each in leaders] + [rest[start : start + size] for start in range(0, len(rest), size)]
+        if len(positions) + interfaces > names.MAX_REQUESTS_PER_CLAIM:
+            continue
+        parts = tuple((dataclasses.replace(alternative, option=_some_of(places, each)),) for each in positions)
+        # The first device chooses the place. From then on each request has one set of devices.
+        first, *later = (Choice(len(each), 1) for each in positions)
+        choices = [dataclasses.replace(first, places=len(places)), *[Choice(1, 1)] * interfaces, *later]
+        steps = max(search_cost.steps(choices, orders=each.entry.may_try_orders) for each in merged.servings)
+        if steps <= search_cost.MOST_STEPS:
+            return Division({identity: parts}, steps, interfaces)
+    return whole
+
+
 # --- parts of one request ---------------------------------------------------------------------------------------
 
 
@@ -107,6 +142,12 @@ def _at(places: Sequence[Sequence[int]], start: int, end: int) -> Option:
     """The devices at some positions of each place."""
     ids = sorted(device for place in places for device in place[start:end])
     return Option(end - start, ids=tuple(ids))
+
+
+def _some_of(places: Sequence[Sequence[int]], positions: Sequence[int]) -> Option:
+    """The devices at these positions of each place."""
+    ids = sorted(place[position] for place in places for position in positions)
+    return Option(len(positions), ids=tuple(ids))
 
 
 def _around_a_core(merged: Merged, alternatives: Sequence[Alternative], size: int) -> Iterator[Part]:
@@ -170,13 +211,17 @@ def _devices(mask: int) -> tuple[int, ...]:
 # --- what a search costs ----------------------------------------------------------------------------------------
 
 
-def _steps(serving: Serving, parts: Mapping[int, Sequence[Part]], order: Sequence[int]) -> int:
-    choices = (
+def _steps(
+    serving: Serving, parts: Mapping[int, Sequence[Part]], order: Sequence[int], interfaces: int = 0
+) -> int:
+    """The most steps of a search on nodes of a type; `interfaces`: of EFA, requested last."""
+    choices = [
         choice
         for identity in order
         for number, part in enumerate(parts[identity])
         for choice in _choices(serving, identity, part, number, order)
-    )
+    ]
+    choices += [Choice(interfaces, 1)] if interfaces else []
     return search_cost.steps(choices, orders=serving.entry.may_try_orders)
 
 

@@ -11,7 +11,7 @@ from neuron import names
 from neuron.alternatives import Merged, TooMany, merge
 from neuron.arrangement import in_one_place, one_after_the_other
 from neuron.layout import EXTRA, share_of
-from neuron.pieces import Division, divide
+from neuron.pieces import Division, divide, divide_with_interfaces
 from neuron.serving import DeviceConfig, Serving
 
 _FEWER: Final = (names.MAX_FIRST_AVAILABLE, 6, 5, 4, 3, 2, 1)
@@ -54,6 +54,8 @@ def plan(servings: Sequence[Serving], config: DeviceConfig) -> Plan | TooMany:
             continue  # a type would be left out
         if config.ultraserver_mode is not None:
             return Plan(merged, Division({identity: (merged.alternatives[identity],) for identity in order}, 0))
+        if config.efa is not None:
+            return Plan(merged, divide_with_interfaces(merged, order, config.efa.count))
         plans.append(Plan(merged, divide(merged, order)))
         if plans[-1].division.affordable:
             return plans[-1]

@@ -1,5 +1,6 @@
 """EFA interfaces in the claim of Neuron devices."""
 
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from neuron import device_groups
 from neuron.claims import Claim, Refusal, make_claim
 from neuron.demand import Ask, Role
+from neuron.instances import Catalogue
 from neuron.interfaces import Interfaces
 from neuron.serving import DeviceConfig
 from tests.neuron.test_claims import ask, cores, devices, types
@@ -37,17 +39,78 @@ def test_the_group_of_the_devices_ties_as_many_interfaces_as_it_has(size: int, o
         assert isinstance(claim, Claim)
         assert claim.connected
         body = devices(claim)
-        *neuron, efa = body["requests"]
+        efa = [each for each in body["requests"] if each["exactly"]["deviceClassName"] == CLASS]
+        neuron = [each for each in body["requests"] if each not in efa]
         assert sum(each["exactly"]["count"] for each in neuron) == size
-        assert (efa["name"], efa["exactly"]["count"], efa["exactly"]["deviceClassName"]) == ("efa", most, CLASS)
-        assert body["constraints"] == [
-            {
-                "requests": [*(each["name"] for each in neuron), "efa"],
-                "matchAttribute": f"resource.aws.com/devicegroup{size}_id",
-            }
-        ]
+        assert sum(each["exactly"]["count"] for each in efa) == most
+        assert all(each["name"].startswith("efa") for each in efa)
+        assert body["constraints"][0] == {
+            "requests": [each["name"] for each in (*neuron, *efa)],
+            "matchAttribute": f"resource.aws.com/devicegroup{size}_id",
+        }
         assert claim.uses == ((),)
         assert f"Request at most {most}." in refusal(ask(size), most + 1, name)
+
+
+def requested(size: int, count: int, name: str, *, orders: bool) -> Any:
+    entries = Catalogue(types(name)).scheduled(tries_orders=orders)
+    settings = DeviceConfig(efa=Interfaces("c0", count, CLASS))
+    made = make_claim([ask(size)], list(entries), settings, "neuron.aws.com", pin_types=False)
+    assert isinstance(made, Claim)
+    assert made.uses == ((),)
+    return devices(made)
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "name", "orders", "requests"),
+    [
+        (4, 4, "trn2.48xlarge", True, 2),
+        (8, 8, "trn2.48xlarge", True, 16),
+        (8, 8, "trn2.48xlarge", False, 2),
+        (16, 16, "trn2.48xlarge", True, 32),
+        (16, 16, "trn2.48xlarge", False, 32),
+        (16, 8, "trn1.32xlarge", True, 17),
+        (16, 8, "trn1.32xlarge", False, 2),
+    ],
+)
+def test_a_search_that_would_be_long_is_divided(
+    size: int, count: int, name: str, requests: int, *, orders: bool
+) -> None:
+    assert len(requested(size, count, name, orders=orders)["requests"]) == requests
+
+
+@pytest.mark.parametrize("name", ["trn1.32xlarge", "trn1n.32xlarge", "trn2.48xlarge", "trn3.48xlarge"])
+@pytest.mark.parametrize("size", [8, 16])
+def test_a_divided_claim_ties_each_interface_to_the_device_that_it_is_nearest_to(name: str, size: int) -> None:
+    for count in range(1, device_groups.interfaces(name, size) + 1):
+        body = requested(size, count, name, orders=True)
+        group, *pairs = body["constraints"]
+        assert group["matchAttribute"] == f"resource.aws.com/devicegroup{size}_id"
+        assert group["requests"] == sorted(
+            (each["name"] for each in body["requests"]), key=lambda each: each.startswith("efa")
+        )
+        by_name = {each["name"]: each["exactly"] for each in body["requests"]}
+        if not pairs:
+            assert by_name["efa"]["count"] == count
+            continue
+        ids = {each: _ids(exactly) for each, exactly in by_name.items() if each.startswith("n")}
+        # The requests have each device of each group once.
+        assert sorted(device for found in ids.values() for device in found) == list(range(16))
+        nearest = []
+        for pair in pairs:
+            assert pair["matchAttribute"] == "resource.aws.com/devicegroup1_id"
+            device, interface = pair["requests"]
+            assert (by_name[device]["count"], by_name[interface]["count"]) == (1, 1)
+            nearest.append(device_groups.nearest_efa(name, ids[device][0]))
+        # No two devices have the same interface: both could not get it.
+        assert len(set(nearest)) == len(pairs) == count
+
+
+def _ids(exactly: Any) -> list[int]:
+    (selector,) = exactly["selectors"]
+    found = re.search(r"deviceId in \[([0-9, ]+)\]", selector["cel"]["expression"])
+    assert found is not None
+    return [int(each) for each in found[1].split(",")]
 
 
 def test_only_types_on_which_the_interfaces_fit_are_used() -> None:
