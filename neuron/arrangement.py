@@ -154,6 +154,50 @@ def in_one_place(layout: Layout, connected_sets: Sequence[ConnectedSet]) -> Arra
     return Arrangement(options, (), fixed=True)
 
 
+def shares_in_one_place(
+    entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet]
+) -> Arrangement | None:
+    """As `in_one_place`, with shares: each is beside the devices of its set, and two are on one device if they fit.
+
+    None elsewhere than on rings and chains, and where the line is too short.
+    """
+    line, per_device = entry.line, entry.cores_per_device or 1
+    if line is None or any(len(each.requests) != 2 for each in connected_sets):
+        return None
+    options = _untied(layout)
+    # The next free device, and the cores that are free on the one before it.
+    start = left = 0
+
+    def run(identity: int) -> None:
+        nonlocal start, left
+        count = layout.counts[identity]
+        options[identity] = (Option(count, ids=tuple(range(start, start + count))),)
+        start, left = start + count, 0
+
+    def share(identity: int) -> None:
+        nonlocal start, left
+        cores = layout.shares[identity]
+        if left < cores:
+            start, left = start + 1, per_device
+        options[identity] = (Option(1, cores, ids=(start - 1,)),)
+        left -= cores
+
+    pairs = [_ordered(layout, each.requests) for each in connected_sets]
+    for first, second in pairs:
+        # The share of every other pair is before its devices, on the device of the share before.
+        steps = [(run, first), (share if second in layout.shares else run, second)]
+        if layout.shares.get(second, per_device + 1) <= left:
+            steps.reverse()
+        for place, identity in steps:
+            place(identity)
+    paired = {identity for pair in pairs for identity in pair}
+    for identity in sorted(layout.shares.keys() - paired, key=lambda each: (-layout.shares[each], each)):
+        share(identity)
+    for identity in sorted(layout.counts.keys() - paired, key=lambda each: (-layout.counts[each], each)):
+        run(identity)
+    return Arrangement(options, (), fixed=True) if start <= line.devices else None
+
+
 def one_after_the_other(
     entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet]
 ) -> Arrangement | None:

@@ -11,7 +11,7 @@ from neuron.claim_bodies import Body
 from neuron.demand import Ask, Role
 from neuron.findings import Finding, warning
 from neuron.instances import InstanceType
-from neuron.planning import Plan, plan
+from neuron.planning import Plan, plan, plan_in_one_place
 from neuron.serving import DeviceConfig, Serving, TypeRefusal, counts_of, nearest, serve
 from neuron.templates import Template
 
@@ -153,6 +153,9 @@ def _make(
         again = plan(whole, config) if whole else planned
         if isinstance(again, Plan) and again.division.affordable:
             planned, servings = again, whole
+        else:
+            placed = plan_in_one_place(servings, config)
+            planned = placed if isinstance(placed, Plan) and placed.division.affordable else planned
     if isinstance(planned, TooMany):
         return Refusal((_too_many_alternatives(planned),))
     merged = planned.merged

@@ -211,9 +211,7 @@ def _devices(mask: int) -> tuple[int, ...]:
 # --- what a search costs ----------------------------------------------------------------------------------------
 
 
-def _steps(
-    serving: Serving, parts: Mapping[int, Sequence[Part]], order: Sequence[int], interfaces: int = 0
-) -> int:
+def _steps(serving: Serving, parts: Mapping[int, Sequence[Part]], order: Sequence[int], interfaces: int = 0) -> int:
     """The most steps of a search on nodes of a type; `interfaces`: of EFA, requested last."""
     choices = [
         choice

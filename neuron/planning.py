@@ -9,7 +9,7 @@ from typing import Final
 
 from neuron import names
 from neuron.alternatives import Merged, TooMany, merge
-from neuron.arrangement import in_one_place, one_after_the_other
+from neuron.arrangement import in_one_place, one_after_the_other, shares_in_one_place
 from neuron.layout import EXTRA, share_of
 from neuron.pieces import Division, divide, divide_with_interfaces
 from neuron.serving import DeviceConfig, Serving
@@ -62,6 +62,17 @@ def plan(servings: Sequence[Serving], config: DeviceConfig) -> Plan | TooMany:
     if refused is not None and not plans:
         return refused
     return min(plans, key=lambda each: each.division.steps)
+
+
+def plan_in_one_place(servings: Sequence[Serving], config: DeviceConfig) -> Plan | TooMany | None:
+    """A plan for whole devices and shares in one place of a node; None if a type has none."""
+    fixed = []
+    for serving in servings:
+        found = shares_in_one_place(serving.entry, serving.layout, serving.connected_sets)
+        if found is None:
+            return None
+        fixed.append(dataclasses.replace(serving, arrangement=found))
+    return plan(fixed, config)
 
 
 def _attempts(servings: Sequence[Serving]) -> Iterator[tuple[Sequence[Serving], int]]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -174,3 +175,32 @@ def test_a_count_of_any_size_is_bounded_at_once(count: int, orders: bool) -> Non
     """The count of a user's request is any int64: it must not set how long the estimate takes."""
     assert tries(count, orders=orders) == tries(64, orders=orders) > MOST_STEPS
     assert steps([Choice(count, 1, kind=ANY), Choice(count, 1)], orders=orders) > MOST_STEPS
+
+
+def test_many_containers_with_devices_and_shares_are_in_one_place() -> None:
+    """Seven containers with a device and a core of 24 cores: 14 devices are too many, and every other form is slow."""
+    wanted = [
+        Ask(f"c{index}", Role.APP, f"spec.containers[{index}]", "aws.amazon.com/neuroncore", 3) for index in range(7)
+    ]
+    made = make_claim(wanted, [entry(RING, shares=True)], DeviceConfig(), "neuron.aws.com", pin_types=False)
+    assert isinstance(made, Claim)
+    devices = made.template.spec["spec"]["devices"]
+    assert "constraints" not in devices
+    found = [[by_name(devices)[name] for name in use or ()] for use in made.uses]
+    # The share of a container is on a device beside its own, and two shares are on one device.
+    places = [(whole, share) for (whole, _), (share, _) in (sorted(each, key=lambda one: one[1]) for each in found)]
+    assert all(abs(whole - share) == 1 for whole, share in places)
+    assert len({whole for whole, _ in places}) == 7
+    assert sorted(Counter(share for _, share in places).values()) == [1, 2, 2, 2]
+    assert {whole for whole, _ in places}.isdisjoint(share for _, share in places)
+
+
+def by_name(devices: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """Device and cores (0: all) of each request for one device by id."""
+    found = {}
+    for each in devices["requests"]:
+        (selector,) = each["exactly"]["selectors"]
+        (_, ids) = selector["cel"]["expression"].split("deviceId in [")
+        cores = each["exactly"].get("capacity", {}).get("requests", {}).get("neuron.aws.com/neuroncores", "0")
+        found[each["name"]] = (int(ids.partition("]")[0]), int(cores))
+    return found
