@@ -193,6 +193,7 @@ class TestInTreeConversion:
         assert "extendedResourceClaimStatus" not in bound["status"]
         assert len(api.list("ResourceClaim", namespace)) == 1
 
+    @pytest.mark.needs("extended-resources")
     def test_with_nothing_to_add_we_step_aside(self, api: Api, webhook: Webhook, namespace: str, fleet: Fleet) -> None:
         fleet.add("trn2.48xlarge")
         manifest = pod("one", container(neuron=1), annotations={"neuron.aws.com/convert": "convert-if-enriched"})

@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 
 @pytest.mark.timeout(120 + 10 * CASES)
+@pytest.mark.needs("shares", "counters")
 def test_the_model_allocates_what_the_scheduler_allocates(allocating: Allocating) -> None:
     found = compare(allocating, range(CASES))
     log.warning("%d cases, %d claims, %d refused by the scheduler", CASES, found.claims, found.refused)

@@ -97,7 +97,13 @@ def test_the_recorded_schemas_are_those_of_this_version(api: Api, assets: Assets
         assert record.kubelet(assets.folder / "kubelet") == json.loads(KUBELET.read_text())
 
 
-@pytest.mark.parametrize("name", protocols.SOURCES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.needs("health-messages")) if "health" in name and "dra" in name else name
+        for name in protocols.SOURCES
+    ],
+)
 def test_messages_have_the_fields_of_this_kubelet(assets: Assets, name: str) -> None:
     if not assets.has("kubelet"):
         pytest.skip(f"no kubelet: {assets.folder} lacks kubelet; set KUBEBUILDER_ASSETS")
@@ -105,6 +111,7 @@ def test_messages_have_the_fields_of_this_kubelet(assets: Assets, name: str) -> 
     assert protocols.table(protocols.ours(name)) == there
 
 
+@pytest.mark.needs("shares")
 def test_patched_pods_and_their_templates_are_stored_whole(api: Api, namespace: str) -> None:
     cases = [case for case in objects.MUTATED if case.name != "unknown-fields-survive"]
     bodies = [each for case in cases for each in objects.mutated(case) if is_known(each)]
@@ -128,9 +135,15 @@ def refused_anyway(obj: Object) -> bool:
 
 CONVERTED = [path for path in objects.CONVERTED if path.parent.name != "misspelt-resources"]
 """The API server refuses misspelt resources, which conversion leaves as they are."""
+NEEDING = {"monitoring-daemonset": ("taints", "shares")}
+"""Examples that need features, by folder."""
 
 
-@pytest.mark.parametrize("path", CONVERTED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.needs(*NEEDING.get(path.parent.name, ()))) for path in CONVERTED],
+    ids=[f"{path.parent.name}/{path.stem}" for path in CONVERTED],
+)
 def test_converted_manifests_and_examples_are_taken(api: Api, namespace: str, path: Path) -> None:
     api.merge("Namespace", namespace, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}})
     for each in objects.converted(path):
@@ -138,7 +151,13 @@ def test_converted_manifests_and_examples_are_taken(api: Api, namespace: str, pa
             taken(api, each, namespace)
 
 
-@pytest.mark.parametrize("values", objects.CHARTS)
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(name, marks=pytest.mark.needs("extended-resources")) if name == "everything" else name
+        for name in objects.CHARTS
+    ],
+)
 def test_the_chart_is_taken(api: Api, namespace: str, values: str) -> None:
     known = [within(each, namespace) for each in objects.chart(values) if is_known(each)]
     for each in known:
@@ -153,6 +172,7 @@ def test_the_chart_is_taken(api: Api, namespace: str, values: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+@pytest.mark.needs("counters", "taints", "shares")
 def test_slices_are_stored_whole_in_every_version(api: Api, namespace: str, version: str) -> None:
     for each in objects.slices(objects.FEATURES["all"], version):
         kept(api, each, namespace)

@@ -203,6 +203,7 @@ def note(entry: int) -> Object:
 UNRESERVED: Object = {"op": "add", "path": "/status/reservedFor", "value": []}
 
 
+@pytest.mark.needs("status-rights")
 def test_the_drivers_token_writes_only_its_own_entries(
     control_plane: ControlPlane, foreign_claim: str, account: Path
 ) -> None:

@@ -49,7 +49,12 @@ SEEN = {
 """Instance type -> example -> number of devices and variables of the container."""
 
 
-@pytest.fixture(scope="module", params=SEEN)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=pytest.mark.needs("counters")) if name == "trn2u.48xlarge" else name for name in SEEN
+    ],
+)
 def driver(request: pytest.FixtureRequest, control_plane: ControlPlane, kubelet: Kubelet) -> Iterator[Driver]:
     with running(control_plane, kubelet, request.param) as driver:
         yield driver

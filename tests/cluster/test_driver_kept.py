@@ -81,6 +81,7 @@ def held(driver: Driver) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.needs("taints")
 def test_a_running_pod_keeps_its_device_when_its_claim_is_removed(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_running_pod_keeps_its_device_when_its_claim_is_removed(
     assert (held(driver), driver.metric('kept_claims{reason="in-use"}')) == ([], 0)
 
 
+@pytest.mark.needs("taints")
 def test_a_hung_kubelet_keeps_the_devices_of_pods_that_were_deleted_by_force(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:

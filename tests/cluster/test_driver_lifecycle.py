@@ -145,6 +145,7 @@ def resource_health(api: Api, namespace: str, name: str) -> list[str]:
     return [each["health"] for entry in statuses.get("allocatedResourcesStatus", []) for each in entry["resources"]]
 
 
+@pytest.mark.needs("taints", "health-in-status")
 def test_a_sick_device_is_shown_tainted_avoided_and_taken_back(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:
@@ -185,6 +186,7 @@ def test_a_monitor_with_admin_access_sees_all_devices_beside_their_users(
     check_claim_goes_on(api, namespace, kubelet, driver)
 
 
+@pytest.mark.needs("subsets")
 def test_alternatives_and_containers_get_what_is_theirs(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_container_restarts_although_its_spec_was_lost(
     assert driver.metric("restored_specs_total") >= 1
 
 
+@pytest.mark.needs("taints")
 def test_a_driver_that_lost_everything_gives_no_device_twice(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:

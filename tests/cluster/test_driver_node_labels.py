@@ -89,6 +89,7 @@ def member(name: str, group: str, *, leader: bool, server: str = "") -> Object:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.needs("counters")
 def test_each_group_of_a_leaderworkerset_gets_the_nodes_of_one_ultraserver(
     api: Api, namespace: str, drivers: dict[str, Driver]
 ) -> None:
@@ -121,6 +122,7 @@ def test_each_group_of_a_leaderworkerset_gets_the_nodes_of_one_ultraserver(
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.needs("counters")
 def test_labels_follow_the_membership_and_come_back(api: Api, drivers: dict[str, Driver]) -> None:
     name, driver = next(iter(drivers.items()))
     files = driver.sysfs / "class/neuron_device"

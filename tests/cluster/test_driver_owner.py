@@ -46,7 +46,11 @@ def held_back(driver: Driver, guard: str) -> bool:
     return len(devices) == 16 and all(each == [TAINT] for each in marks)
 
 
-@pytest.mark.parametrize(("guarded", "guard"), [("Taint", "Taint"), ("Withhold", "Withhold")], indirect=["guarded"])
+@pytest.mark.parametrize(
+    ("guarded", "guard"),
+    [pytest.param("Taint", "Taint", marks=pytest.mark.needs("taints")), ("Withhold", "Withhold")],
+    indirect=["guarded"],
+)
 def test_allocatable_16_means_no_allocation_and_0_means_allocation(
     api: Api, namespace: str, kubelet: Kubelet, guarded: Driver, guard: str
 ) -> None:
@@ -77,6 +81,7 @@ def test_allocatable_16_means_no_allocation_and_0_means_allocation(
     wait_unprepared(kubelet, guarded)
 
 
+@pytest.mark.needs("taints")
 @pytest.mark.parametrize("guarded", ["Taint"], indirect=True)
 def test_a_driver_that_starts_beside_a_device_plugin_allocates_nothing(
     api: Api, namespace: str, kubelet: Kubelet, guarded: Driver

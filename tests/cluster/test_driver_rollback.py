@@ -87,6 +87,7 @@ def on_first(amount: int) -> Object:
     return {"devices": {"requests": [request]}}
 
 
+@pytest.mark.needs("shares")
 def test_no_core_is_given_twice(api: Api, namespace: str, kubelet: Kubelet, drivers: tuple[Driver, Driver]) -> None:
     new, old = drivers
     new.start()

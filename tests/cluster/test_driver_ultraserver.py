@@ -58,6 +58,7 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.needs("counters")
 def test_an_ultraserver_example_gets_the_whole_node_and_its_mode(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver, name: str
 ) -> None:
@@ -71,6 +72,7 @@ def test_an_ultraserver_example_gets_the_whole_node_and_its_mode(
     wait_unprepared(kubelet, driver)
 
 
+@pytest.mark.needs("counters")
 def test_the_whole_node_waits_for_its_devices_and_they_for_it(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:

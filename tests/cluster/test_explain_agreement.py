@@ -35,6 +35,7 @@ def test_explain_says_what_the_scheduler_does_on_one_node(foretelling: Foretelli
 
 
 @pytest.mark.timeout(120 + 10 * CASES)
+@pytest.mark.needs("shares", "counters")
 def test_explain_names_the_node_that_the_scheduler_chooses(foretelling: Foretelling) -> None:
     found = foretelling.choose(range(20000, 20000 + CASES), nodes=5)
     log.warning("%d pods on any of 5 nodes, %d refused", found.pods, found.refused)

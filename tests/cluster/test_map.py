@@ -69,6 +69,7 @@ def run(api: Api, namespace: str, name: str, devices: int) -> list[int]:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.needs("taints")
 def test_the_map_shows_what_the_scheduler_allocated(
     control_plane: ControlPlane,
     api: Api,

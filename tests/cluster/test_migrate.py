@@ -330,6 +330,7 @@ def test_step_7_clean_up(journey: Journey) -> None:
     assert left["items"] == []
 
 
+@pytest.mark.needs("extended-resources")
 def test_on_kubernetes_1_36_and_later_one_name_for_both(journey: Journey) -> None:
     title = "On Kubernetes 1.36 and later: one name for both"
     follows(journey, title)

@@ -49,6 +49,8 @@ FEATURES: Final[Mapping[str, Feature]] = {
     ),
     "taint-rules": Feature("DeviceTaintRules", (1, 37), "DRADeviceTaintRules", (1, 35)),
     "mutating-policies": Feature("MutatingAdmissionPolicy v1", (1, 36), "MutatingAdmissionPolicy"),
+    "health-messages": Feature("messages of the health of devices in the kubelet, with all fields", (1, 36)),
+    "subsets": Feature("an allocator that tries each set of devices once, not in every order", (1, 36)),
     "late-templates": Feature("pods that wait for a template are looked at when it is created", (1, 36)),
 }
 

@@ -18,6 +18,7 @@ _LEFT_OUT: Final = "[…]"
 _GENERATED: Final = re.compile(r"(?<=neuron-)[a-z0-9]{5}\b|(?<=neurons-)[a-z0-9]{5}\b")
 _TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _AGE: Final = re.compile(r"(?<=[\s(])(\d+[smhd])+(?=\s|$)")
+_KUBERNETES: Final = re.compile(r"(?<=\s)v1\.\d+\.\d+(?=\s|$)")
 _SECONDS: Final = 150
 _INTERVAL: Final = 0.2
 
@@ -63,7 +64,7 @@ def steps(page: str) -> Iterator[Step]:
 
 
 def _plain(text: str) -> list[str]:
-    for pattern, word in ((_GENERATED, "xxxxx"), (_TIME, "<time>"), (_AGE, "<age>")):
+    for pattern, word in ((_GENERATED, "xxxxx"), (_TIME, "<time>"), (_AGE, "<age>"), (_KUBERNETES, "<version>")):
         text = pattern.sub(word, text)
     return [" ".join(line.split()) for line in text.strip().splitlines()]
 
