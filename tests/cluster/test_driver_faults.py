@@ -149,10 +149,17 @@ def test_the_driver_is_killed(
     wait_unprepared(kubelet, driver)
 
 
+def complete(driver: Driver) -> bool:
+    """Whether the pool has all its slices; the scheduler allocates from no other."""
+    pools = [each["spec"]["pool"] for each in driver.slices()]
+    return bool(pools) and all(each["resourceSliceCount"] == len(pools) for each in pools)
+
+
 def test_a_pod_waits_for_a_driver_that_is_away(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver, kind: Kind
 ) -> None:
-    eventually("the slices to be published", lambda: bool(driver.slices()))
+    # Without counters the driver publishes twice: first it has to see that the API server drops them.
+    eventually("the slices to be published", lambda: complete(driver) and bool(driver.devices()))
     driver.process.kill()  # its slices stay
     run_pod(api, namespace, "waits", {"devices": {"requests": [kind.request]}})
     eventually("the pod to be scheduled", lambda: api.get("Pod", "waits", namespace)["spec"].get("nodeName"))
