@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from kubecel.engine import Program
 from kubecel.types import BOOL, STRING, Type
+from policies.judging.inlining import inlined
 from policies.judging.rules import ValidatingRule
 from policies.schema.kinds import VAP_API_VERSION, ValidationSpec
 
@@ -39,6 +40,8 @@ class NotExportableError(Exception):
 def to_vap(rule: ValidatingRule) -> list[dict[str, Any]]:
     """A policy as objects of `admissionregistration.k8s.io/v1`: the policy, then its bindings.
 
+    The API server has no inline `params`: their constants are written into the policy.
+
     Raises:
         NotExportableError: it uses what the API server does not have.
     """
@@ -46,6 +49,8 @@ def to_vap(rule: ValidatingRule) -> list[dict[str, Any]]:
     if reasons:
         raise NotExportableError(reasons)
     spec = {field: value for field, value in rule.document.data["spec"].items() if field in _SPEC_FIELDS}
+    if rule.params is not None:
+        spec = inlined(spec, rule.params, _programs(rule))
     policy = _object("ValidatingAdmissionPolicy", rule.name, spec)
     bindings = []
     for binding in rule.bindings:
@@ -70,8 +75,7 @@ def _reasons(rule: ValidatingRule) -> Iterator[str]:
     yield from _refused(rule)
     if rule.exemptions:
         yield "it has exceptions, which the API server does not support"
-    ours = _ONLY_OURS if rule.params is None else (*_ONLY_OURS, "params")
-    read = {".".join(path[:2]) for program in _programs(rule) for path in program.references if path[0] in ours}
+    read = {".".join(path[:2]) for program in _programs(rule) for path in program.references if path[0] in _ONLY_OURS}
     for condition in rule.conditions:
         # k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions/matcher.go does not pass it.
         if any(path[0] == "namespaceObject" for path in condition.program.references):

@@ -1,9 +1,23 @@
 """What the API server would refuse is not exported, and the reason is said."""
 
-import pytest
+import datetime as dt
+import math
+import time
+from typing import Any
 
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.judging.evaluate import evaluate
 from policies.judging.export import NotExportableError, to_vap
-from tests.policies.policy_files import loaded, policy
+from policies.judging.inlining import literal
+from policies.judging.rules import ValidatingRule
+from policies.judging.subjects import of_object
+from tests.kubecel.evaluating import value
+from tests.policies.policy_files import POD, loaded, policy
+from tests.policies.test_packs import PACKS
 
 
 @pytest.mark.parametrize(
@@ -42,3 +56,83 @@ def test_what_it_accepts_is_exported() -> None:
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
     ]
+
+
+# --- params ---------------------------------------------------------------------------------------------------------
+
+CONSTANTS = """
+params:
+  apps: [train, serve]
+  most: 3
+  teams: {a: 1}
+"""
+
+
+def said(*rules: ValidatingRule) -> list[tuple[str, list[str], tuple[str, ...]]]:
+    found = evaluate(rules, of_object(POD), dt.datetime(2026, 6, 1, tzinfo=dt.UTC), time.monotonic)
+    return [(each.outcome.value, [v.message for v in each.violations], each.errors) for each in found]
+
+
+def exported(rule: ValidatingRule) -> tuple[dict[str, Any], ValidatingRule]:
+    """The spec as the API server gets it, and the policy that it is."""
+    objects = to_vap(rule)
+    (read,) = loaded(yaml.safe_dump_all(objects)).validating
+    return objects[0]["spec"], read
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "validations: [{expression: 'size(params.apps) > params.most', message: few}]",
+        "validations: [{expression: \"object.metadata.labels.app in ['x'] + params.apps\"}]",
+        "validations: [{expression: 'false', messageExpression: params.apps.join('+') + string(params.teams.a)}]",
+        "validations: [{expression: '[1].exists(params, params > 1) || .params.most > 3', message: both}]",
+        "validations: [{expression: 'has(params.none) || params.?most.orValue(9) > 3', message: none}]",
+        "validations: [{expression: \"params['most'] > 3 || params.teams.exists(t, params.teams[t] > 1)\"}]",
+        "variables: [{name: params, expression: params.most}]\nvalidations: [{expression: variables.params > 3}]",
+        "matchConditions: [{name: a, expression: params.most == 3}]\nvalidations: [{expression: 'false'}]",
+        "matchConditions: [{name: a, expression: params.most == 4}]\nvalidations: [{expression: 'false'}]",
+        "auditAnnotations: [{key: k, valueExpression: 'params.apps[0]'}]\nvalidations: [{expression: params.most > 3}]",
+    ],
+)
+def test_constants_are_written_into_the_policy(spec: str) -> None:
+    (rule,) = loaded(policy(CONSTANTS + spec)).validating
+    made, read = exported(rule)
+    assert "params" not in made
+    assert not any(path[0] == "params" for check in read.checks for path in check.program.references)
+    assert said(read) == said(rule)
+
+
+def test_a_policy_that_does_not_read_its_constants_gets_no_variable() -> None:
+    (rule,) = loaded(policy(CONSTANTS + "validations: [{expression: object.metadata.name == 'params'}]")).validating
+    made, _ = exported(rule)
+    assert "variables" not in made
+    assert made["validations"] == [{"expression": "object.metadata.name == 'params'"}]
+
+
+@pytest.mark.parametrize("name", ["host-devices", "privileged"])
+def test_packs_that_need_no_counts_are_exported(name: str) -> None:
+    (rule,) = (each for each in PACKS if each.name == name)
+    _, read = exported(rule)
+    assert said(read) == said(rule)
+
+
+_SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text()
+_VALUES = st.recursive(
+    _SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=12
+)
+
+
+@given(_VALUES)
+def test_a_literal_is_its_value(given_: object) -> None:
+    assert same(value(literal(given_)), given_)
+
+
+def same(left: object, right: object) -> bool:
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, float) and isinstance(right, float):
+        return left == right and math.copysign(1, left) == math.copysign(1, right)
+    return type(left) is type(right) and left == right
