@@ -7,7 +7,7 @@ import ssl
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tests.attacks import arsenal
@@ -77,6 +77,14 @@ def _mixture(mark: str) -> dict[str, Any]:
     return kinds[int(mark) % len(kinds)](mark)
 
 
+def _logged(mark: str) -> dict[str, Any]:
+    """A small pod with long names: little work, and as much text for the decision log as one review can cause."""
+    data = arsenal.creating(arsenal.pod([arsenal.container("a")]))
+    text = f"{mark}-" + "n" * 4000
+    data["object"]["metadata"]["name"] = text
+    return data | {"uid": text, "name": text}
+
+
 ATTACKS: dict[str, tuple[str, Bodies]] = {
     "selectors": ("/validate", lambda mark: _plain(mark, 32, 32)),
     "below-small": ("/validate", lambda mark: _plain(mark, 1, 5)),
@@ -87,7 +95,11 @@ ATTACKS: dict[str, tuple[str, Bodies]] = {
     "big-pods": ("/mutate", _big_pod),
     "costly-policy": ("/validate", _costly_policy),
     "mixture": ("/validate", _mixture),
+    "decision-log": ("/mutate", _logged),
 }
+ENDLESS_URLS: Final = "endless-urls"
+"""An attack of its own: requests whose URL does not end."""
+_PIECE: Final = b"a" * 1000
 
 
 def marks(client: int) -> Iterator[str]:
@@ -120,11 +132,36 @@ async def _send(
                 replies[int(answer[9:12])] += 1
 
 
+async def _send_url(url: str, tls: ssl.SSLContext, replies: Counter[int]) -> None:
+    """Send a URL until the server answers or closes; then again."""
+    where = urlsplit(url)
+    while True:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            reader, writer = await asyncio.open_connection(
+                where.hostname, where.port, ssl=tls, server_hostname="localhost"
+            )
+            answer = asyncio.ensure_future(reader.readuntil(b"\r\n\r\n"))
+            try:
+                writer.write(b"POST /mutate?")
+                while not answer.done():
+                    writer.write(_PIECE)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+                replies[int(answer.result()[9:12])] += 1
+            finally:
+                answer.cancel()
+                writer.transport.abort()
+
+
 async def main(url: str, ca: str, attack: str, clients: int, namespaces: int) -> None:
     tls = ssl.create_default_context(cafile=ca)
     tls.check_hostname = False
     replies: Counter[int] = Counter()
-    tasks = [asyncio.ensure_future(_send(url, tls, attack, each, namespaces, replies)) for each in range(clients)]
+    sent = (
+        _send_url(url, tls, replies) if attack == ENDLESS_URLS else _send(url, tls, attack, each, namespaces, replies)
+        for each in range(clients)
+    )
+    tasks = [asyncio.ensure_future(each) for each in sent]
     sys.stdout.write("begun\n")
     sys.stdout.flush()
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)

@@ -24,12 +24,14 @@ VALUES: Final[dict[str, Any]] = {
         "conversion": {"failurePolicy": "Ignore", "timeoutSeconds": 1},
         "workloads": {"failurePolicy": "Ignore", "timeoutSeconds": 1},
     },
+    "policies": {"packs": ["privileged"]},
     "prune": {"enabled": True},
     "map": {"enabled": True},
 }
 ALL: Final = (
     *DRIVER_REQUESTS,
     *webhook.SECRET_REQUESTS,
+    *webhook.KEPT_REQUESTS,
     *webhook.LEASE_REQUESTS,
     *webhook.TEMPLATE_REQUESTS,
     *webhook.EVENT_REQUESTS,
@@ -142,9 +144,9 @@ def told(plane: ControlPlane, client: Client, request: Request) -> str:
         put = True
     if request.verb == "PUT":
         found = admin.request("GET", path(request.resource, request.old)).body["metadata"]
-        body = {**(request.body or {}), "metadata": {**(request.body or {})["metadata"]}}
-        body["metadata"]["resourceVersion"] = found["resourceVersion"]
-        request = dataclasses.replace(request, body=body)
+        # What the object has of the chart stays, as in a program that reads it first.
+        body = request.body or {}
+        request = dataclasses.replace(request, body={**body, "metadata": found | body["metadata"]})
     answer = client.send(request)
     obj = request.old if request.verb != "POST" else request.body
     if put or (request.verb == "POST" and answer.is_success and not request.dry_run):

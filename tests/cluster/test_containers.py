@@ -24,8 +24,16 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.helm import Helm
 from tests.cluster.images import SANDBOX, Builder, BuilderMissingError
 from tests.cluster.kubelet import NodeKubelet
-from tests.cluster.manifests import LNC, container, generated_templates, is_converted, legacy_names, pod
-from tests.cluster.nodes import INSTANCE_TYPE
+from tests.cluster.manifests import (
+    LNC,
+    container,
+    devices_request,
+    generated_templates,
+    is_converted,
+    legacy_names,
+    pod,
+)
+from tests.cluster.nodes import DRIVER, INSTANCE_TYPE
 from tests.cluster.processes import eventually
 from tests.support.loops import Loop
 
@@ -39,6 +47,9 @@ FORBIDDEN: Final = {
     "webhook": ("grpc", "google", "kubeletplugin", "pip"),
     "kubelet-plugin": ("celpy", "lark", "re2", "cryptography", "starlette", "uvicorn", "webhook", "kubecel", "pip"),
 }
+SYS_PTRACE: Final = 1 << 19
+"""The driver reads which processes of the node have device files open."""
+METADATA: Final = "/var/run/kubernetes.io/dra-device-attributes"
 _log = logging.getLogger(__name__)
 
 START: Final = """
@@ -60,10 +71,27 @@ print("served, ended with" if "serving" in "".join(lines) else "did not serve, e
 SHOW: Final = """
 import glob, json, os, signal
 names = ("NEURON", "AWS_NEURON")
+def metadata(path):
+    text = open(path).read()
+    try:
+        open(path, "r+").close()
+    except OSError as error:
+        refused = error.strerror
+    else:
+        refused = None
+    found = json.loads(text)
+    [request] = found["requests"]
+    # A line of a log has at most 16 KiB.
+    devices = [[each["driver"], each["pool"], each["name"], each["attributes"]["deviceId"]["int"],
+        each["attributes"]["neuroncores"]["int"], each["attributes"]["resourceType"]["string"]]
+        for each in request["devices"]]
+    return {**found, "requests": [{**request, "devices": devices}], "writing": refused}
 print(json.dumps({
     "devices": sorted(glob.glob("/dev/neuron*"), key=lambda path: int(path.removeprefix("/dev/neuron"))),
     "numbers": sorted({(os.major(n), os.minor(n)) for n in (os.stat(p).st_rdev for p in glob.glob("/dev/neuron*"))}),
     "variables": {name: value for name, value in os.environ.items() if name.startswith(names)},
+    "metadata": {path: metadata(path) for path in glob.glob(
+        "/var/run/kubernetes.io/dra-device-attributes/**/*.json", recursive=True)},
 }), flush=True)
 [open(path, "r+b").close() for path in glob.glob("/dev/neuron*")]
 signal.pause()
@@ -280,13 +308,17 @@ def test_the_charts_pods_are_ready_and_publish(node: Node) -> None:
     assert restarts == [0, 0, 0]
 
 
-@pytest.mark.parametrize(("component", "user"), [("webhook", 65532), ("kubelet-plugin", 0)])
-def test_containers_have_no_more_than_the_chart_gives_them(node: Node, component: str, user: int) -> None:
+@pytest.mark.parametrize(
+    ("component", "user", "capabilities"), [("webhook", 65532, 0), ("kubelet-plugin", 0, SYS_PTRACE)]
+)
+def test_containers_have_no_more_than_the_chart_gives_them(
+    node: Node, component: str, user: int, capabilities: int
+) -> None:
     status = node.pods(component)[0]["status"]["containerStatuses"][0]
     process = Path("/proc") / str(node.containerd.pid(status["containerID"].removeprefix("containerd://")))
     facts = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines() if ":\t" in line)
     assert facts["Uid"].split() == [str(user)] * 4
-    assert int(facts["CapEff"], 16) == int(facts["CapBnd"], 16) == 0
+    assert int(facts["CapEff"], 16) == int(facts["CapBnd"], 16) == capabilities
     assert facts["NoNewPrivs"].strip() == "1"
     assert facts["Seccomp"].strip() == "2"  # a filter
     mounts = [line.split() for line in (process / "mountinfo").read_text().splitlines()]
@@ -311,6 +343,50 @@ def test_a_legacy_pod_is_converted_and_sees_exactly_its_devices(node: Node, team
     assert seen["devices"] == allocated(node, team, f"legacy-{devices}")
     assert seen["numbers"] == [[1, 3]]  # an emulated device is a null device
     assert seen["variables"] == {"NEURON_LOGICAL_NC_CONFIG": "1"}
+
+
+def described(devices: list[str]) -> list[list[Any]]:
+    """What the metadata says of device nodes."""
+    numbers = [int(path.removeprefix("/dev/neuron")) for path in devices]
+    return [[DRIVER, "node-1", f"neuron-device-{number}", number, 8, "neuron_device"] for number in numbers]
+
+
+@pytest.mark.parametrize("devices", [4, 1, 8])
+def test_a_container_reads_the_metadata_of_its_devices(node: Node, team: str, devices: int) -> None:
+    seen = node.shown(team, f"legacy-{devices}")
+    [(path, found)] = seen["metadata"].items()
+    assert path == f"{METADATA}/resourceclaimtemplates/neuron/n0/{DRIVER}-metadata.json"
+    [status] = node.api.get("Pod", f"legacy-{devices}", team)["status"]["resourceClaimStatuses"]
+    claim = node.api.get("ResourceClaim", status["resourceClaimName"], team)["metadata"]
+    assert found.pop("metadata") == {"name": claim["name"], "namespace": team, "uid": claim["uid"], "generation": 1}
+    [request] = found.pop("requests")
+    assert sorted(request.pop("devices"), key=lambda each: each[3]) == described(seen["devices"])
+    assert request == {"name": "n0"}
+    assert found == {
+        "kind": "DeviceMetadata",
+        "apiVersion": "metadata.resource.k8s.io/v1alpha1",
+        "podClaimName": "neuron",
+        "writing": "Read-only file system",
+    }
+
+
+def test_the_metadata_of_a_claim_that_the_pod_names_has_the_claims_name(node: Node, team: str) -> None:
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "own"}}
+    node.api.create({**claim, "spec": {"devices": {"requests": [devices_request("one", count=2)]}}}, team)
+    image = f"{IMAGES['webhook']}:test"
+    uses = {"claims": [{"name": "mine", "request": "one"}]}
+    main = container(image=image, resources=uses, command=["python", "-c", SHOW], imagePullPolicy="Never")
+    entry = [{"name": "mine", "resourceClaimName": "own"}]
+    node.api.create(pod("direct", main, resourceClaims=entry, terminationGracePeriodSeconds=0), team)
+    seen = node.shown(team, "direct")
+    [(path, found)] = seen["metadata"].items()
+    assert path == f"{METADATA}/resourceclaims/own/one/{DRIVER}-metadata.json"
+    assert "podClaimName" not in found
+    [request] = found["requests"]
+    assert sorted(request["devices"], key=lambda each: each[3]) == described(seen["devices"])
+    node.api.delete("Pod", "direct", team)
+    eventually("the pod to be gone", lambda: node.api.find("Pod", "direct", team) is None, timeout=60)
+    node.api.delete("ResourceClaim", "own", team)
 
 
 def test_no_device_is_in_two_containers(node: Node, team: str) -> None:

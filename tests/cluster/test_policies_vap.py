@@ -1,23 +1,29 @@
 """The same ValidatingAdmissionPolicies and pods, to the API server's own implementation and to ours."""
 
+import contextlib
+import copy
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import policies
 from policies.files.loader import load
 from policies.judging.evaluate import evaluate
 from policies.judging.export import NotExportableError, to_vap
 from policies.judging.subjects import of_object
 from tests.cluster.api import Api, ApiError, Object
+from tests.cluster.processes import eventually
 from tests.conformance.objects import EXPORTABLE
 from webhook.decisions.decision import Decision, unchanged
 from webhook.reviews.policed import merged
 
 _PATIENCE = 30.0
+PACKS = Path(policies.__file__).parent / "packs"
 _GROUP = "/apis/admissionregistration.k8s.io/v1"
 
 CASES: dict[str, tuple[str, str]] = {
@@ -249,6 +255,60 @@ def test_what_is_exported_is_accepted(api: Api) -> None:
     policy, binding = to_vap(rule)
     for path, exported in (("validatingadmissionpolicies", policy), ("validatingadmissionpolicybindings", binding)):
         api.request("POST", f"{_GROUP}/{path}", json=exported, params={"dryRun": "All"})
+
+
+def complete(object_: Object, pack: str, namespace: str) -> Object:
+    """A pod of an embedded case, with what the API server asks of every pod."""
+    made = copy.deepcopy(object_)
+    found = made.setdefault("metadata", {}).get("namespace", namespace)
+    made["metadata"] = {**made["metadata"], "name": "case", "namespace": found, "labels": {"pack": pack}}
+    made["spec"]["containers"] = made["spec"].get("containers") or [{"name": "main"}]
+    for each in (*made["spec"]["containers"], *made["spec"].get("initContainers", ())):
+        each["image"] = "pause"
+    return made
+
+
+@pytest.mark.parametrize("pack", ["host-devices", "privileged"])
+def test_an_exported_pack_answers_as_its_cases_say(api: Api, namespace: str, pack: str) -> None:
+    (rule,) = load({"pack.yaml": (PACKS / f"{pack}.yaml").read_bytes()}).validating
+    policy, binding = to_vap(rule)
+    policy["spec"]["matchConstraints"]["objectSelector"] = {"matchLabels": {"pack": pack}}
+    binding["spec"]["validationActions"] = ["Deny"]
+    cases = [each for each in rule.tests if each.resource in (None, "pods") and (each.object or {})["kind"] == "Pod"]
+    pods = {each.name: complete(each.object or {}, pack, namespace) for each in cases}
+    spaces = {each["metadata"]["namespace"] for each in pods.values()} - {namespace}
+    for name in spaces:
+        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    def answers() -> dict[str, str]:
+        found = {}
+        for name, made in pods.items():
+            try:
+                api.create(made, made["metadata"]["namespace"], dry_run=True)
+                found[name] = ""
+            except ApiError as error:
+                # What Kubernetes itself refuses does not reach the policy.
+                if "is invalid: " not in str(error) or "ValidatingAdmissionPolicy" in str(error):
+                    found[name] = str(error)
+        return found
+
+    try:
+        api.request("POST", f"{_GROUP}/validatingadmissionpolicies", json=policy)
+        api.request("POST", f"{_GROUP}/validatingadmissionpolicybindings", json=binding)
+        eventually("the exported policy to be in force", lambda: any(answers().values()))
+        found = answers()
+    finally:
+        for kind in ("policybindings", "policies"):
+            with contextlib.suppress(ApiError):
+                api.request("DELETE", f"{_GROUP}/validatingadmission{kind}/{pack}")
+        for name in spaces:
+            api.delete("Namespace", name)
+    wanted = {each.name: each for each in cases if each.name in found}
+    assert {name: bool(said) for name, said in found.items()} == {
+        name: case.expect == "Audit" for name, case in wanted.items()
+    }
+    assert all(case.message in found[name] for name, case in wanted.items() if case.message)
+    assert sum(map(bool, found.values())) >= 4
 
 
 @pytest.mark.usefixtures("installed")

@@ -106,11 +106,15 @@ def test(context: click.Context, folder: Path, junit: Path | None) -> None:
 
     Exit code: 0 = all cases pass, 1 = a case fails, 2 = the files cannot be read or compiled.
     """
+    from policies.files.case_time import CASE_SECONDS
     from policies.files.cases import run_cases
 
     found = _load(context, folder, UNREADABLE)
     results = [result for rule in found.rules for result in run_cases(rule, time.monotonic)]
     write(table(results))
+    taken = sum(result.seconds for result in results)
+    if taken > CASE_SECONDS:
+        say(_slow(results, taken))
     untested = [rule.name for rule in found.rules if not _cases(results, rule.name)]
     if untested:
         say(f"Policies without a case: {', '.join(untested)}.")
@@ -211,6 +215,21 @@ def export(context: click.Context, folder: Path, target: str) -> None:  # noqa: 
         else:
             write(yaml.safe_dump_all(objects, sort_keys=False, explicit_start=True))
     context.exit(code)
+
+
+def _slow(results: "Sequence[CaseResult]", taken: float) -> str:
+    """The warning about cases that take longer than the webhook gives them."""
+    from policies.files.case_time import CASE_SECONDS
+
+    spent: dict[str, float] = {}
+    for result in results:
+        spent[result.policy] = spent.get(result.policy, 0.0) + result.seconds
+    slowest = max(spent, key=lambda name: spent[name])
+    return (
+        f"warning: all cases together took {taken:.1f} s, of which {slowest} took {spent[slowest]:.1f} s. The webhook "
+        f"refuses files whose cases are not finished after {CASE_SECONDS:g} s: write fewer cases, or smaller objects in "
+        "them."
+    )
 
 
 def _load(context: click.Context, folder: Path, code: int) -> "PolicySet":

@@ -1,5 +1,7 @@
 """`neuron-dra policy` as a command."""
 
+import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -8,6 +10,8 @@ import yaml
 from click.testing import CliRunner
 
 import policies
+from kubecel.budget import Clock
+from policies.files.cases import AnyRule, CaseResult, run_cases
 from webhook.cli.main import main
 
 POLICY = """
@@ -114,6 +118,24 @@ def test_test_lists_what_fails_and_where(folder: Path) -> None:
 def test_test_lists_policies_without_a_case(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY.partition("  tests:")[0])
     assert run("test", folder) == (0, "0 cases, 0 failed.\n", "Policies without a case: few-devices.\n")
+
+
+def test_test_warns_of_cases_for_which_the_webhook_has_no_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policies.files.cases.run_cases", slowly)
+    (folder / "q.yaml").write_text(POLICY.replace("few-devices", "others"))
+    assert run("test", folder)[2] == "", "4.8 s are below the limit"
+    (folder / "q.yaml").write_text(POLICY.replace("few-devices", "others") + FAILING.replace("Deny", "Allow"))
+    assert run("test", folder) == (
+        0,
+        "pass  few-devices  none\npass  others       none\npass  others       wrong\n3 cases, 0 failed.\n",
+        "warning: all cases together took 7.2 s, of which others took 4.8 s. The webhook refuses files whose cases are "
+        "not finished after 5 s: write fewer cases, or smaller objects in them.\n",
+    )
+
+
+def slowly(rule: AnyRule, clock: Clock) -> Iterator[CaseResult]:
+    """The results of the cases, as on a machine on which each takes 2.4 s."""
+    return (dataclasses.replace(each, seconds=2.4) for each in run_cases(rule, clock))
 
 
 def test_what_does_not_compile_cannot_be_tested(folder: Path) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from policies.judging.followed_rules import followed
+from tests.policies.policy_files import loaded, policy
 from tests.support.installation import (
     LEAF,
     NOW,
@@ -25,6 +27,7 @@ from tests.support.installation import (
 )
 from webhook.cluster.listing import Unseen
 from webhook.cluster.rights import RULES
+from webhook.server.replica_report import report
 from webhook.status.checks import judge
 from webhook.status.lines import Line, Verdict, overall
 from webhook.status.snapshot import Snapshot
@@ -552,3 +555,14 @@ def test_what_is_withheld_because_of_the_control_plane_is_noted(version: str, is
 
 def test_a_kubelet_fault_that_converted_pods_do_not_meet_is_not_told() -> None:
     assert said(well(nodes=(node("n1", kubelet="v1.35.0"), node("n2", kubelet="v1.36.2")))) == []
+
+
+def test_requests_that_are_not_followed_for_a_policy_have_a_row() -> None:
+    secrets = policy("validations: [{expression: 'true'}]").replace("[pods]", "[secrets]")
+    _, left_out = followed(loaded(secrets).validating)
+    assert left_out.startswith("policy 'limits' matches CREATE of secrets: no rule is made for that")
+    own = report("0.1.0", "convert", {"policy rules": lambda: (True, left_out)}, None)
+    assert own.ready
+    (line,) = said(well(leases=(lease("p", problems=own.problems),)))
+    assert line.text == f"p reports: {left_out!r}."
+    assert line.verdict is Verdict.NOTE
