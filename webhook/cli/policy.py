@@ -227,8 +227,8 @@ def _slow(results: "Sequence[CaseResult]", taken: float) -> str:
     slowest = max(spent, key=lambda name: spent[name])
     return (
         f"warning: all cases together took {taken:.1f} s, of which {slowest} took {spent[slowest]:.1f} s. The webhook "
-        f"refuses files whose cases are not finished after {CASE_SECONDS:g} s: write fewer cases, or smaller objects in "
-        "them."
+        f"refuses files whose cases are not finished after {CASE_SECONDS:g} s: write fewer cases, or smaller objects "
+        "in them."
     )
 
 
