@@ -1,4 +1,4 @@
-"""The last good policies in the ConfigMap of the chart: kept and restored with the shipped rights on a real API server."""
+"""The last good policies in the chart's ConfigMap: kept and restored with the shipped rights on a real API server."""
 
 import base64
 import json
