@@ -115,7 +115,10 @@ _NODE: Final[Object] = {
 }
 _POOL_SAID: Final = f"may write ResourceSlices of the pool {NODE} only, not of {OTHER_NODE}"
 _NO_NODE: Final = "may not write ResourceSlices of no single node"
-_LABELS_SAID: Final = "may change the UltraServer labels (neuron.amazonaws.com/ultraserver-*) of a node only"
+_LABELS_SAID: Final = (
+    "may change the UltraServer labels (neuron.amazonaws.com/ultraserver-*) and the label "
+    "neuron.amazonaws.com/present of a node only"
+)
 _EVENT: Final = owner.event(
     NodeState(NodeFacts(NODE, "0a", "trn2.48xlarge"), {"aws.amazon.com/neuron": 16}), Guard.TAINT, 0.0
 )
@@ -194,6 +197,14 @@ DRIVER_REQUESTS: Final = (
         "PATCH",
         NODES,
         {"metadata": {"labels": {"neuron.amazonaws.com/ultraserver-mode": "4"}}},
+        _NODE,
+    ),
+    Request(
+        "label of a node with devices",
+        DRIVER,
+        "PATCH",
+        NODES,
+        {"metadata": {"labels": {"neuron.amazonaws.com/present": "true"}}},
         _NODE,
     ),
     Request("another label", DRIVER, "PATCH", NODES, _label(team="a"), _NODE, _LABELS_SAID),
