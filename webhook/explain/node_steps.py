@@ -80,7 +80,7 @@ def _devices(facts: Facts) -> Iterator[Object]:
 
 
 def sick(facts: Facts) -> Diagnosis | None:
-    """Devices of the pod that the driver reports as unhealthy."""
+    """Devices of the pod that the driver reports as unhealthy, or an agent of AWS those of its node."""
     held = {str(each["device"]) for each in _devices(facts)}
     for claim in facts.claims.values():
         for entry in ((claim or {}).get("status") or {}).get("devices") or ():
@@ -97,6 +97,10 @@ def sick(facts: Facts) -> Diagnosis | None:
                 taint = node_fit.taint_text(taints[0])
                 text = f"It uses {named(device['name'])} on {facts.node_name}, which has the taint {taint}."
                 return Diagnosis("device-tainted", State.STUCK, text, SICK_FIX)
+    fault = pools.reported_fault(facts.node) if facts.node is not None else ""
+    if held and fault:
+        text = f"It has Neuron devices of {facts.node_name}, which an agent of AWS reports as faulty ({fault})."
+        return Diagnosis("node-unhealthy", State.STUCK, text, SICK_FIX)
     return None
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from neuron import names
 from neuron.quantities import NotACountError, parse_count
+from runtime.text import named
 from webhook.cluster.listing import Object
 
 
@@ -77,3 +78,17 @@ def instance_type(node: Object) -> str:
     labels = node["metadata"].get("labels") or {}
     labelled = labels.get(names.LABEL_INSTANCE_TYPE) or labels.get(names.LABEL_INSTANCE_TYPE_BETA) or ""
     return str(labelled).removeprefix(names.SAGEMAKER_PREFIX)
+
+
+def reported_fault(node: Object) -> str:
+    """What an agent of AWS reports about a node's Neuron devices: type and reason of the Node's condition, or nothing.
+
+    `NeuronHealth` is True on a faulty node (Neuron's node problem detector); `AcceleratedHardwareReady` is False, with
+    a reason that begins with Neuron (EKS node monitoring agent).
+    """
+    for each in (node.get("status") or {}).get("conditions") or ():
+        kind, status, reason = each.get("type"), each.get("status"), str(each.get("reason") or "")
+        accelerated = kind == "AcceleratedHardwareReady" and status == "False" and reason.startswith("Neuron")
+        if accelerated or (kind == "NeuronHealth" and status == "True"):
+            return f"{named(kind)}: {named(reason or 'no reason')}"
+    return ""

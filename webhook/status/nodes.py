@@ -9,7 +9,7 @@ from neuron.instances import Catalogue
 from runtime.text import cited, named
 from webhook.cluster.listing import Object, Unseen
 from webhook.decisions.modes import MODE_WORDS, Mode
-from webhook.inspection.pools import advertised, incomplete, instance_type, newest, text_attribute
+from webhook.inspection.pools import advertised, incomplete, instance_type, newest, reported_fault, text_attribute
 from webhook.status import kubelets
 from webhook.status.lines import Line, Verdict, counted, listed
 from webhook.status.offers import NODES, Offers, check_held, check_owners, check_ultraservers
@@ -63,18 +63,8 @@ def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
 
 
 def _health(nodes: Iterable[Object]) -> Iterator[Line]:
-    """Nodes whose Neuron devices an agent of AWS reports as faulty.
-
-    `NeuronHealth` is True there (Neuron's node problem detector); `AcceleratedHardwareReady` is False, with a reason
-    that begins with Neuron (EKS node monitoring agent).
-    """
-    sick = []
-    for node in nodes:
-        for each in (node.get("status") or {}).get("conditions") or ():
-            kind, status, reason = each.get("type"), each.get("status"), str(each.get("reason") or "")
-            accelerated = kind == "AcceleratedHardwareReady" and status == "False" and reason.startswith("Neuron")
-            if accelerated or (kind == "NeuronHealth" and status == "True"):
-                sick.append(f"{node['metadata']['name']} ({named(kind)}: {named(reason or 'no reason')})")
+    """Nodes whose Neuron devices an agent of AWS reports as faulty."""
+    sick = [f"{node['metadata']['name']} ({fault})" for node in nodes if (fault := reported_fault(node))]
     if sick:
         text = f"nodes whose Neuron devices an agent of AWS reports as faulty: {listed(sick)}."
         yield Line(NODES, Verdict.NOTE, text, "Drain the devices (`neuron-dra drain NODE`), then replace the node.")

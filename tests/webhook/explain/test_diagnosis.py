@@ -468,6 +468,22 @@ def test_a_tainted_device_of_the_claim() -> None:
     )
 
 
+@pytest.mark.parametrize("running", [True, False])
+def test_a_node_that_an_agent_of_aws_reports(*, running: bool) -> None:
+    cluster = one_node()
+    fault = {"type": "NeuronHealth", "status": "True", "reason": "NeuronHasError_DMA_ERROR"}
+    cluster.nodes[0]["status"]["conditions"].append(fault)
+    state = {"running": {}} if running else {"waiting": {"reason": "CrashLoopBackOff"}}
+    found, around = claimed(cluster, range(4), containerStatuses=[{"name": "main", "state": state}])
+    answer = diagnosed(found, around)
+    assert (answer.case, answer.text) == (
+        "node-unhealthy",
+        "It has Neuron devices of a, which an agent of AWS reports as faulty (NeuronHealth: NeuronHasError_DMA_ERROR).",
+    )
+    fault["status"] = "False"
+    assert diagnosed(found, around).case == ("runs" if running else "not-about-devices")
+
+
 def test_a_pod_that_waits_for_its_image() -> None:
     waiting = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
     found, around = claimed(one_node(), range(4), containerStatuses=[waiting])
