@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from neuron import names
+from neuron import cordons, names
 from neuron.instances import Catalogue
 from runtime.text import cited, named
 from webhook.cluster.listing import Object, Unseen
@@ -52,6 +52,7 @@ def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
         return
     plugin = {item["metadata"]["name"] for item in nodes if advertised(item)}
     yield from _health(nodes)
+    yield from _cordoned(nodes)
     yield from check_owners(offers, plugin)
     catalogue = Catalogue()
     neuron = {item["metadata"]["name"] for item in nodes if instance_type(item) in catalogue}
@@ -68,6 +69,19 @@ def _health(nodes: Iterable[Object]) -> Iterator[Line]:
     if sick:
         text = f"nodes whose Neuron devices an agent of AWS reports as faulty: {listed(sick)}."
         yield Line(NODES, Verdict.NOTE, text, "Drain the devices (`neuron-dra drain NODE`), then replace the node.")
+
+
+def _cordoned(nodes: Iterable[Object]) -> Iterator[Line]:
+    """Nodes whose annotation tells the driver to keep new claims off devices (`neuron-dra cordon`)."""
+    found = []
+    for node in nodes:
+        cordon = cordons.read((node["metadata"].get("annotations") or {}).get(names.ANNOTATION_CORDONED))
+        if cordon:
+            devices = "all devices" if cordon.node else listed(map(named, cordon.devices))
+            found.append(f"{node['metadata']['name']} ({devices})")
+    if found:
+        text = f"cordoned devices, which new claims do not get: {listed(found)}."
+        yield Line(NODES, Verdict.NOTE, text, "`neuron-dra uncordon` undoes it, for NODE or NODE/DEVICE.")
 
 
 def _driver(offers: Offers) -> Line:

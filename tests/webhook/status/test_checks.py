@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from neuron import names
 from policies.judging.followed_rules import followed
 from tests.policies.policy_files import loaded, policy
 from tests.support.installation import (
@@ -453,6 +454,22 @@ def test_what_agents_of_aws_report_is_said(kind: str, status: str, reason: str, 
         f"nodes whose Neuron devices an agent of AWS reports as faulty: n1 ({kind}: {reason})."
     ] * faulty
     assert all("neuron-dra drain NODE" in line.fix for line in notes)
+
+
+def test_cordoned_devices_are_said() -> None:
+    annotations = (
+        {},
+        {names.ANNOTATION_CORDONED: "*"},
+        {names.ANNOTATION_CORDONED: "neuron-device-3, neuron-device-1"},
+    )
+    nodes = tuple(node(f"n{at}") for at in range(3))
+    for each, own in zip(nodes, annotations, strict=True):
+        each["metadata"]["annotations"] = own
+    [line] = [line for line in said(well(nodes=nodes)) if "cordoned" in line.text]
+    assert line.text == (
+        "cordoned devices, which new claims do not get: n1 (all devices), n2 (neuron-device-1, neuron-device-3)."
+    )
+    assert (line.verdict, "neuron-dra uncordon" in line.fix) == (Verdict.NOTE, True)
 
 
 def test_only_the_newest_generation_of_a_pool_is_counted() -> None:
