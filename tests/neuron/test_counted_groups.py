@@ -91,9 +91,10 @@ def test_each_request_has_an_alternative_for_each_group(counts: tuple[int, ...],
     assert sorted(map(len, found)) == sorted(counts)
 
 
-def test_a_whole_node_is_one_request_unless_the_scheduler_tries_orders() -> None:
+def test_a_whole_node_is_divided_as_the_scheduler_searches() -> None:
+    """Subsets of a request are few; orders are many."""
     requests = devices(claim_for(16))["requests"]
-    assert [each["exactly"]["count"] for each in requests] == [16]
+    assert [each["exactly"]["count"] for each in requests] == [4, 4, 4, 4]
     of = types("trn2u.48xlarge", catalogue=CATALOGUE.scheduled(tries_orders=True))
     requests = devices(claim_for(16, of=of))["requests"]
     assert [each["exactly"]["count"] for each in requests] == [3, 3, 3, 3, 3, 1]

@@ -88,18 +88,32 @@ def test_no_converted_claim_costs_more_than_the_bound(name: str, parts: int, *, 
         assert isinstance(serving, Serving)
         planned = plan([serving], DeviceConfig())
         assert planned.division.steps <= MOST_STEPS, counts
-        if orders is False:
-            # Several requests for one container make NEU209.
+        if orders is False and len(counts) > 1:
+            # Several requests for one container make NEU209, unless it has the whole claim.
             assert all(len(parts) == 1 for parts in planned.division.parts.values()), counts
 
 
 def test_only_a_scheduler_that_tries_orders_gets_divided_claims() -> None:
-    for name, counts in ((GROUPS, (16,)), (GROUPS, (8, 1)), (RING, (9,)), (CHAIN, (15,)), (CHAIN, (16,))):
+    for name, counts in ((GROUPS, (8, 1)), (RING, (8, 3)), (CHAIN, (9, 6)), (CHAIN, (8, 8))):
         assert len(requests(name, counts, orders=False)) == len(counts)
         assert len(requests(name, counts, orders=True)) == len(requests(name, counts)) > len(counts)
     # Shares are of 1.36 or later, unless the version says otherwise.
-    assert len(requests(RING, (9,), shares=True)) == 1
-    assert len(requests(RING, (9,), shares=True, orders=True)) > 1
+    assert len(requests(RING, (8, 3), shares=True)) == 2
+    assert len(requests(RING, (8, 3), shares=True, orders=True)) > 2
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"), [(GROUPS, (16,)), (RING, (9,)), (RING, (12,)), (CHAIN, (15,)), (CHAIN, (16,))]
+)
+def test_a_large_claim_of_one_container_is_always_divided(name: str, counts: tuple[int, ...]) -> None:
+    """The container refers to the claim as a whole. The subsets of one request cost 50 ms on each node."""
+    for tries_orders in (True, False):
+        made = make_claim(
+            asks(counts), [entry(name, orders=tries_orders)], DeviceConfig(), "neuron.aws.com", pin_types=False
+        )
+        assert isinstance(made, Claim)
+        assert len(made.template.spec["spec"]["devices"]["requests"]) > 1
+        assert made.uses == ((),)
 
 
 @pytest.mark.parametrize(

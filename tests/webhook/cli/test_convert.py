@@ -238,7 +238,7 @@ def test_settings_of_the_webhook_apply(
     assert f"deviceClassName: {device_class}\n" in done.stdout.decode()
 
 
-@pytest.mark.parametrize(("flags", "requests"), [([], 6), (["--kubernetes-version", "1.36"], 1)])
+@pytest.mark.parametrize(("flags", "requests"), [([], 6), (["--kubernetes-version", "1.36"], 4)])
 def test_the_version_of_the_cluster_decides_whether_claims_are_divided(
     tmp_path: Path, flags: list[str], requests: int
 ) -> None:
