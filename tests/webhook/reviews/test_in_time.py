@@ -168,7 +168,7 @@ def test_many_small_objects_that_are_slow_to_judge_use_up_the_time_of_their_name
     async def run() -> None:
         judge = reviewer(found, lane=Watching(), allowance=allowance)
         assert allowance.lasts("default")
-        for _ in range(5):
+        for _ in range(15):
             await judge.review(sent(data))
 
     asyncio.run(run())
