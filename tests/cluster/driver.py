@@ -189,7 +189,7 @@ class Driver:
 
     def devices(self) -> list[Object]:
         """All published devices."""
-        return [device for each in self.slices() for device in each["spec"].get("devices", ())]
+        return [device for each in self.slices() for device in each["spec"].get("devices") or ()]
 
     def device(self, name: str) -> Object:
         """A published device."""

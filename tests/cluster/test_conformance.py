@@ -100,7 +100,9 @@ def test_the_recorded_schemas_are_those_of_this_version(api: Api, assets: Assets
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.needs("health-messages")) if "health" in name and "dra" in name else name
+        pytest.param(name, marks=pytest.mark.needs("health-messages" if "health" in name else "descriptors"))
+        if "dra" in name
+        else name
         for name in protocols.SOURCES
     ],
 )
