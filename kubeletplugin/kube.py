@@ -336,6 +336,8 @@ def _allocated_by_us(claim: JsonObject) -> JsonObject | None:
 def to_v1(body: JsonObject) -> JsonObject:
     """A ResourceSlice of any version as v1: v1beta1 wraps a device's fields into `basic`."""
     spec = body.get("spec") or {}
+    if "devices" in spec and spec["devices"] is None:
+        spec = spec | {"devices": []}  # Kubernetes 1.34 returns an empty list as null.
     if any("basic" in device for device in spec.get("devices") or ()):
         devices = [{"name": device["name"]} | device.get("basic", {}) for device in spec["devices"]]
         spec = spec | {"devices": devices}
@@ -345,7 +347,7 @@ def to_v1(body: JsonObject) -> JsonObject:
 def from_v1(body: Mapping[str, Any], version: str) -> JsonObject:
     """A v1 ResourceSlice in another version."""
     spec = body["spec"]
-    if version == "v1beta1" and "devices" in spec:
+    if version == "v1beta1" and spec.get("devices"):
         devices = [
             {"name": device["name"], "basic": {key: value for key, value in device.items() if key != "name"}}
             for device in spec["devices"]

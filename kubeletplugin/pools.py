@@ -69,7 +69,7 @@ def without_times(content: Mapping[str, Any]) -> JsonObject:
 
 
 def _with_taints(content: Mapping[str, Any], edit: Callable[[str, JsonObject], JsonObject]) -> JsonObject:
-    if not any("taints" in device for device in content.get("devices", ())):
+    if not any("taints" in device for device in content.get("devices") or ()):
         return dict(content)
     devices = [
         device | {"taints": [edit(device["name"], taint) for taint in device["taints"]]}

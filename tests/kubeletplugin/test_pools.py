@@ -4,7 +4,8 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from kubeletplugin.pools import Writes, dropped_fields, plan_writes
+from kubeletplugin.kube import to_v1
+from kubeletplugin.pools import Writes, dropped_fields, plan_writes, without_times
 from kubeletplugin.slices import DesiredSlice, NodeDevices, NodeFacts, Taint, desired_slices
 from neuron.instances import Catalogue
 from tests.kubeletplugin.fakes import NODE, Node
@@ -102,3 +103,10 @@ def test_dropped_fields_are_found() -> None:
     got = {"a": 1, "extra": 2, "devices": [{"name": "x"}, {"name": "y"}]}
     assert dropped_fields(sent, got) == ("spec.devices[0].taints",)
     assert dropped_fields(sent, sent) == ()
+
+
+def test_an_empty_list_of_devices_that_comes_back_as_null_is_as_it_was() -> None:
+    """As Kubernetes 1.34 returns it."""
+    stored = {"spec": {"pool": {"name": "a"}, "devices": None}}
+    assert to_v1(stored)["spec"]["devices"] == []
+    assert without_times({"devices": None}) == {"devices": None}
