@@ -82,7 +82,7 @@ def main(seconds: int, rounds: int) -> None:
                 "conversion: other names of containers": load.Target(second.pid, f"{roots[1]}/mutate", renamed),
                 "conversion: every pod another kind": load.Target(second.pid, f"{roots[1]}/mutate", distinct),
                 "validation: the same template again": load.Target(second.pid, f"{roots[1]}/validate", claims),
-                "validation: other names of requests": load.Target(second.pid, f"{roots[1]}/validate", others),
+                "validation: other names and tolerations": load.Target(second.pid, f"{roots[1]}/validate", others),
                 "validation: every template another kind": load.Target(second.pid, f"{roots[1]}/validate", kinds),
             }
             for target in cases.values():

@@ -168,15 +168,15 @@ def write_renamed(path: Path, manifest: Object) -> None:
 def write_distinct(path: Path, manifest: Object) -> None:
     """Write one review in which the load generator also numbers what is decided: no two are of one kind.
 
-    A pod has other resources, a template other tolerations.
+    A pod has other resources, a template other names of its alternatives.
     """
     variant = _renamed(manifest)
     if "containers" in variant["spec"]:
         for amounts in variant["spec"]["containers"][0]["resources"].values():
             amounts["cpu"] = f"{NUMBER}m"
     else:
-        exactly = variant["spec"]["spec"]["devices"]["requests"][0]["exactly"]
-        exactly["tolerations"] = [{"key": f"team-{NUMBER}", "operator": "Exists", "effect": "NoSchedule"}]
+        request = variant["spec"]["spec"]["devices"]["requests"][0]
+        request["firstAvailable"] = [{"name": f"four-{NUMBER}", **request.pop("exactly")}]
     _write_one(path, variant)
 
 
@@ -188,6 +188,8 @@ def _renamed(manifest: Object) -> Object:
     else:
         devices = variant["spec"]["spec"]["devices"]
         devices["requests"][0]["name"] = f"neurons-{NUMBER}"
+        tolerations = [{"key": f"team-{NUMBER}", "operator": "Exists", "effect": "NoSchedule"}]
+        devices["requests"][0]["exactly"]["tolerations"] = tolerations
         devices["constraints"][0]["requests"] = [f"neurons-{NUMBER}"]
         devices["config"][0]["requests"] = [f"neurons-{NUMBER}"]
     return variant

@@ -12,6 +12,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+from msgspec import Struct
+
 from neuron import names
 from neuron.families import Families, choose_families
 from neuron.family_hints import find_hint
@@ -35,8 +38,7 @@ _TYPE_NAME: Final = re.compile(r"(?P<family>(?P<category>[a-z]+)(?P<generation>[
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class NodeSelection:
+class NodeSelection(Struct, frozen=True):
     """Node selection of a pod.
 
     Attributes:
@@ -46,7 +48,7 @@ class NodeSelection:
     """
 
     annotated: tuple[str, ...] = ()
-    node_selector: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    node_selector: Mapping[str, str] = msgspec.field(default_factory=dict)
     terms: Sequence[Mapping[str, Any]] | None = None
 
 
@@ -105,8 +107,7 @@ class _Requirement:
         return by_name and self.operator == "In" and labels[self.key] in self.values
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Requirements:
+class _Requirements(Struct, frozen=True):
     """The part of a node selection that depends on the instance type. Each expression is read once, not once per type.
 
     Attributes:
@@ -223,8 +224,7 @@ def _selects_on(selection: NodeSelection, labels: Collection[str]) -> bool:
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(Struct, frozen=True):
     """The instance types on which a pod may run.
 
     Attributes:

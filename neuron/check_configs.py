@@ -6,6 +6,8 @@
 import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 
+from msgspec import Struct
+
 from neuron import allocation, names
 from neuron.claim_reader import shown
 from neuron.claim_specs import ClaimSpec, Config, DeviceRequest
@@ -29,8 +31,7 @@ _Kinds = NeuronConfig | UltraServerConfig
 _NOTHING_SET = ConfigsInForce()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """A decoded config and its place in the claim."""
 
     config: Config

@@ -4,7 +4,6 @@ A claim is allocated on one node. For claims that users write, only counts that 
 the Neuron scheduler extension excludes for Trn1, and more devices than the node or the group has.
 """
 
-import dataclasses
 import functools
 import operator
 from collections.abc import Collection, Iterable, Sequence
@@ -43,7 +42,7 @@ class CountRules:
         self._index = index
         self._catalogue = catalogue
         self._constraints = [(each, frozenset(each.requests)) for each in claim.constraints]
-        self.leaves = [dataclasses.replace(leaf, mask=self._constrained(leaf)) for leaf in leaves]
+        self.leaves = [Leaf(leaf.devices, leaf.request, self._constrained(leaf)) for leaf in leaves]
         self._sums = _sums(self.leaves, index.most_devices)
         self._connections = Connections(claim, self.leaves, index, catalogue)
 

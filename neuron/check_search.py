@@ -28,8 +28,15 @@ def check_search(
     searched = [leaf for leaf in leaves if not (leaf.devices.admin_access or leaf.devices.everything)]
     types = dict.fromkeys(name for leaf in searched for name in index.types(_real(leaf.mask, index)))
     entries = [entry for name in types if (entry := catalogue.get(name)) is not None and entry.devices is not None]
+    if len(searched) == 1 and all(_is_short(searched[0], entry) for entry in entries):
+        return ()
     found = [finding for leaf in searched for finding in _alone(leaf, index, entries)]
     return found or _together(claim, searched, index, entries)
+
+
+def _is_short(leaf: Leaf, entry: InstanceType) -> bool:
+    """Whether one request is quick to search for, wherever its groups are: each device begins at most one of them."""
+    return (entry.devices or 0) * tries(leaf.devices.count, orders=entry.may_try_orders) <= MOST_STEPS
 
 
 def _real(mask: int, index: DeviceIndex) -> int:

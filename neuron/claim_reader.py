@@ -5,7 +5,7 @@ In `resource.k8s.io/v1` and `v1beta2` the fields of a request are under `exactly
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from neuron import names, quantities
@@ -28,9 +28,39 @@ VERSIONS: Final = tuple(_FIELDS_UNDER)
 
 _MODES: Final = (EXACT_COUNT, ALL)
 
+
+class _Fields:
+    """The fields that an object may have.
+
+    Attributes:
+        names: in the order of messages.
+        include: whether all keys of an object are among them. One call for all keys: most objects have no others.
+    """
+
+    __slots__ = ("include", "names")
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self.include = frozenset(names).issuperset
+
+
 _SUBREQUEST: Final = ("deviceClassName", "selectors", "allocationMode", "count", "tolerations", "capacity")
 _EXACT: Final = (*_SUBREQUEST, "adminAccess")
-_DEVICES: Final = ("requests", "constraints", "config")
+_TEMPLATE: Final = _Fields("metadata", "spec")
+_SPEC: Final = _Fields("devices")
+_DEVICES: Final = _Fields("requests", "constraints", "config")
+_CLASS: Final = _Fields("selectors", "config", "extendedResourceName", "suitableNodes")
+_REQUEST: Final = _Fields("name", "firstAvailable", "exactly")
+_REQUEST_OF_V1BETA1: Final = _Fields("name", "firstAvailable", *_EXACT)
+_ALTERNATIVE: Final = _Fields("name", *_SUBREQUEST)
+_EXACTLY: Final = _Fields(*_EXACT)
+_CAPACITY: Final = _Fields("requests")
+_SELECTOR: Final = _Fields("cel")
+_CEL: Final = _Fields("expression")
+_CONSTRAINT: Final = _Fields("requests", "matchAttribute", "distinctAttribute")
+_CONFIG: Final = _Fields("requests", "opaque")
+_CONFIG_OF_CLASS: Final = _Fields("opaque")
+_OPAQUE: Final = _Fields("driver", "parameters")
 _MOST: Final = {
     # MaxSize constants of resource.k8s.io/v1.
     "requests": names.MAX_REQUESTS_PER_CLAIM,
@@ -46,6 +76,7 @@ _MOST_UNKNOWN: Final = 16
 """Unknown fields of one object that are reported one by one."""
 _MOST_CAPACITIES: Final = 32
 """Capacities of one request that are read: a device has at most 32 attributes and capacities."""
+_EMPTY: Final[Mapping[str, Any]] = {}
 _OBJECT: Final = (dict, Mapping)
 """For isinstance: it compares with a class much faster than with an abstract one."""
 _LARGEST_COUNT: Final = 2**63 - 1
@@ -67,10 +98,10 @@ def read_claim(kind: str, api_version: str, spec: object) -> tuple[ClaimSpec, tu
     reader = _Reader(api_version)
     root = "spec"
     if kind == "ResourceClaimTemplate":
-        spec = reader.fields(spec, root, ("metadata", "spec")).get("spec")
+        spec = reader.fields(spec, root, _TEMPLATE).get("spec")
         root = "spec.spec"
     path = f"{root}.devices"
-    devices = reader.fields(reader.fields(spec, root, ("devices",)).get("devices"), path, _DEVICES)
+    devices = reader.fields(reader.fields(spec, root, _SPEC).get("devices"), path, _DEVICES)
     claim = ClaimSpec(
         path,
         tuple([reader.request(*each) for each in reader.objects(devices, "requests", path)]),
@@ -84,8 +115,7 @@ def read_claim(kind: str, api_version: str, spec: object) -> tuple[ClaimSpec, tu
 def read_class(api_version: str, spec: object) -> tuple[ClassSpec, tuple[Finding, ...]]:
     """Read `spec` of a DeviceClass; arguments and result as for `read_claim`."""
     reader = _Reader(api_version)
-    known = ("selectors", "config", "extendedResourceName", "suitableNodes")
-    fields = reader.fields(spec, "spec", known)
+    fields = reader.fields(spec, "spec", _CLASS)
     device_class = ClassSpec(
         reader.selectors(fields, "spec"),
         tuple([reader.config(*each, may_name=False) for each in reader.objects(fields, "config", "spec")]),
@@ -128,30 +158,35 @@ class _Reader:
 
     # --- JSON ---------------------------------------------------------------------------------------------
 
-    def fields(self, value: object, path: str, known: Sequence[str]) -> Mapping[str, Any]:
+    # JSON has exact dict, list and str, so most values are recognised by their type alone, which is cheaper than
+    # isinstance. Values from YAML may have other types.
+
+    def fields(self, value: object, path: str, known: _Fields) -> Mapping[str, Any]:
         """An object; empty if it is absent or of another type. Reports unknown fields."""
+        if type(value) is dict and known.include(value):
+            return value
         if value is None:
-            return {}
+            return _EMPTY
         if not isinstance(value, _OBJECT):
             self._wrong_type(value, path, "an object")
-            return {}
-        unknown = [key for key in value if key not in known]
+            return _EMPTY
+        unknown = [key for key in value if key not in known.names]
         for key in unknown[:_MOST_UNKNOWN]:
-            self._unknown_field(str(key), path, known)
+            self._unknown_field(str(key), path, known.names)
         if len(unknown) > _MOST_UNKNOWN:
             field, more = path.rpartition(".")[2], len(unknown) - _MOST_UNKNOWN
             self._refuse(
-                "NEU501", path, f"{field} has {more} more unknown fields.", f"Its fields are {', '.join(known)}."
+                "NEU501", path, f"{field} has {more} more unknown fields.", f"Its fields are {', '.join(known.names)}."
             )
         return value
 
-    def items(self, owner: Mapping[str, Any], key: str, path: str) -> list[tuple[object, str]]:
+    def items(self, owner: Mapping[str, Any], key: str, path: str) -> list[tuple[Any, str]]:
         """The entries of a list with their paths; empty if it is absent or of another type."""
-        where = f"{path}.{key}"
         value = owner.get(key)
         if value is None:
             return []
-        if not isinstance(value, list | tuple):
+        where = f"{path}.{key}"
+        if not isinstance(value, (list, tuple)):
             self._wrong_type(value, where, "a list")
             return []
         most = _MOST.get(key)
@@ -167,15 +202,17 @@ class _Reader:
     def objects(self, owner: Mapping[str, Any], key: str, path: str) -> list[tuple[Mapping[str, Any], str]]:
         """The entries of a list that are objects. Reports and skips others."""
         entries = self.items(owner, key, path)
-        for value, where in entries:
-            if not isinstance(value, _OBJECT):
-                self._wrong_type(value, where, "an object")
-        return [(value, where) for value, where in entries if isinstance(value, _OBJECT)]
+        if not all([type(value) is dict for value, _ in entries]):
+            for value, where in entries:
+                if not isinstance(value, _OBJECT):
+                    self._wrong_type(value, where, "an object")
+            return [(value, where) for value, where in entries if isinstance(value, _OBJECT)]
+        return entries
 
     def text(self, owner: Mapping[str, Any], key: str, path: str, *, required: bool = False) -> str:
         """A string; empty if it is absent or of another type."""
         value = owner.get(key)
-        if isinstance(value, str) and value:
+        if value and isinstance(value, str):
             return value
         if value is not None and not isinstance(value, str):
             self._wrong_type(value, f"{path}.{key}", "a string")
@@ -185,6 +222,9 @@ class _Reader:
 
     def texts(self, owner: Mapping[str, Any], key: str, path: str) -> tuple[str, ...]:
         """A list of strings."""
+        values = owner.get(key)
+        if type(values) is list and len(values) <= _MOST[key] and all([type(value) is str for value in values]):
+            return tuple(values)
         entries = self.items(owner, key, path)
         for value, where in entries:
             if not isinstance(value, str):
@@ -216,8 +256,7 @@ class _Reader:
     # --- requests -----------------------------------------------------------------------------------------
 
     def request(self, value: object, path: str) -> Request:
-        own = ("exactly",) if self._under else _EXACT
-        fields = self.fields(value, path, ("name", "firstAvailable", *own))
+        fields = self.fields(value, path, _REQUEST if self._under else _REQUEST_OF_V1BETA1)
         name = self._name(fields, path)
         alternatives = self.objects(fields, "firstAvailable", path)
         exact = fields.get("exactly") if self._under else fields
@@ -227,14 +266,13 @@ class _Reader:
             fix = f"Set {self._under or 'deviceClassName'} or firstAvailable, and not both."
             self._refuse("NEU504", path, f"request {shown(name)} has {what}.", fix, name)
         if alternatives:
-            known = ("name", *_SUBREQUEST)
-            subrequests = [(self.fields(each, where, known), where) for each, where in alternatives]
+            subrequests = [(self.fields(each, where, _ALTERNATIVE), where) for each, where in alternatives]
             made = [self._devices(each, where, f"{name}/{self._name(each, where)}") for each, where in subrequests]
             return Request(path, name, tuple(made))
         if not is_exact:
             return Request(path, name, ())
         where = f"{path}.exactly" if self._under else path
-        inner = self.fields(exact, where, _EXACT) if self._under else fields
+        inner = self.fields(exact, where, _EXACTLY) if self._under else fields
         return Request(path, name, (self._devices(inner, where, name),))
 
     def _name(self, fields: Mapping[str, Any], path: str) -> str:
@@ -246,12 +284,13 @@ class _Reader:
 
     def _devices(self, fields: Mapping[str, Any], path: str, reference: str) -> DeviceRequest:
         mode = self.text(fields, "allocationMode", path) or EXACT_COUNT
+        everything = mode == ALL
         if mode not in _MODES:
             meant = next((known for known in _MODES if known.casefold() == mode.casefold()), "")
             hint = f" Did you mean '{meant}'?" if meant else did_you_mean(mode, _MODES)
             message = f"allocationMode {shown(mode)} is not known.{hint}"
             self._refuse("NEU506", f"{path}.allocationMode", message, f"Write {' or '.join(_MODES)}.", mode)
-        everything = mode.casefold() == ALL.casefold()
+            everything = meant == ALL
         return DeviceRequest(
             path,
             reference,
@@ -260,13 +299,14 @@ class _Reader:
             everything,
             self._count(fields, path, everything=everything),
             fields.get("adminAccess") is True,
-            tuple(self._capacity(fields, path)),
+            tuple(self._capacity(fields, path)) if "capacity" in fields else (),
         )
 
     def _count(self, fields: Mapping[str, Any], path: str, *, everything: bool) -> int:
-        value, where = fields.get("count"), f"{path}.count"
+        value = fields.get("count")
         if value is None:
             return 0 if everything else 1
+        where = f"{path}.count"
         if isinstance(value, bool) or not isinstance(value, int):
             self._wrong_type(value, where, "an integer")
             return 0
@@ -287,7 +327,7 @@ class _Reader:
     def _capacity(self, fields: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
         """The readable entries of `capacity.requests`."""
         where = f"{path}.capacity"
-        capacity = self.fields(fields.get("capacity"), where, ("requests",))
+        capacity = self.fields(fields.get("capacity"), where, _CAPACITY)
         requests = capacity.get("requests")
         if requests is not None and not isinstance(requests, Mapping):
             self._wrong_type(requests, f"{where}.requests", "an object")
@@ -306,16 +346,24 @@ class _Reader:
     def selectors(self, fields: Mapping[str, Any], path: str) -> tuple[Selector, ...]:
         selectors = []
         for value, where in self.objects(fields, "selectors", path):
-            cel = self.fields(self.fields(value, where, ("cel",)).get("cel"), f"{where}.cel", ("expression",))
-            expression = self.text(cel, "expression", f"{where}.cel", required=True)
+            inner = f"{where}.cel"
+            cel = value.get("cel")
+            # The fields of both objects are these if there is one of each.
+            if type(cel) is dict and len(value) == len(cel) == 1:
+                expression = cel.get("expression")
+                if expression and type(expression) is str:
+                    selectors.append(Selector(f"{inner}.expression", expression))
+                    continue
+            cel = self.fields(self.fields(value, where, _SELECTOR).get("cel"), inner, _CEL)
+            expression = self.text(cel, "expression", inner, required=True)
             if expression:
-                selectors.append(Selector(f"{where}.cel.expression", expression))
+                selectors.append(Selector(f"{inner}.expression", expression))
         return tuple(selectors)
 
     # --- constraints and configs ----------------------------------------------------------------------------
 
     def constraint(self, value: object, path: str) -> Constraint:
-        fields = self.fields(value, path, ("requests", "matchAttribute", "distinctAttribute"))
+        fields = self.fields(value, path, _CONSTRAINT)
         match = self.text(fields, "matchAttribute", path)
         distinct = self.text(fields, "distinctAttribute", path)
         if not match and not distinct:
@@ -325,9 +373,9 @@ class _Reader:
         return Constraint(path, self.texts(fields, "requests", path), match, distinct)
 
     def config(self, value: object, path: str, *, may_name: bool) -> Config:
-        fields = self.fields(value, path, ("requests", "opaque") if may_name else ("opaque",))
+        fields = self.fields(value, path, _CONFIG if may_name else _CONFIG_OF_CLASS)
         where = f"{path}.opaque"
-        opaque = self.fields(fields.get("opaque"), where, ("driver", "parameters"))
+        opaque = self.fields(fields.get("opaque"), where, _OPAQUE)
         if not opaque:
             message, fix = "the config has no opaque section.", "Set opaque.driver and opaque.parameters."
             self._refuse("NEU502", where, message, fix)
@@ -337,19 +385,25 @@ class _Reader:
 
     def check_names(self, claim: ClaimSpec) -> None:
         """Report names that are not unique, and references to names that do not exist."""
-        self._repeated((request.name, request.path) for request in claim.requests)
+        self._repeated([(request.name, request.path) for request in claim.requests])
         for request in claim.requests:
-            if request.prioritised:
-                self._repeated((each.reference, each.path) for each in request.alternatives)
+            if len(request.alternatives) > 1 and request.prioritised:
+                self._repeated([(each.reference, each.path) for each in request.alternatives])
+        entries: tuple[Constraint | Config, ...] = (*claim.constraints, *claim.configs)
+        if not entries:
+            return
         references = claim.references
         known = frozenset(references)
-        entries: tuple[Constraint | Config, ...] = (*claim.constraints, *claim.configs)
         for entry in entries:
+            if known.issuperset(entry.requests):
+                continue
             for index, reference in enumerate(entry.requests):
                 if reference not in known:
                     self._dangling(reference, f"{entry.path}.requests[{index}]", references)
 
-    def _repeated(self, entries: Iterable[tuple[str, str]]) -> None:
+    def _repeated(self, entries: Sequence[tuple[str, str]]) -> None:
+        if len(entries) < 2:
+            return
         seen: set[str] = set()
         for name, path in entries:
             if name in seen:

@@ -3,8 +3,9 @@
 `neuron.claim_reader` reads them from any API version; `neuron.resource_versions` converts objects between versions.
 """
 
-import dataclasses
 from typing import Final
+
+from msgspec import Struct
 
 GROUP: Final = "resource.k8s.io"
 KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
@@ -13,16 +14,14 @@ EXACT_COUNT: Final = "ExactCount"
 ALL: Final = "All"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(Struct, frozen=True, gc=False):
     """One CEL expression and its field path."""
 
     path: str
     expression: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DeviceRequest:
+class DeviceRequest(Struct, frozen=True, gc=False):
     """An `ExactDeviceRequest` or a `DeviceSubRequest`.
 
     Attributes:
@@ -46,8 +45,7 @@ class DeviceRequest:
     capacity: tuple[tuple[str, str], ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True, gc=False):
     """One request for Neuron devices, or one of its alternatives.
 
     Attributes:
@@ -66,8 +64,7 @@ class Leaf:
         return f"{self.devices.path}.{'allocationMode' if self.devices.everything else 'count'}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True, gc=False):
     """A `DeviceRequest`.
 
     Attributes:
@@ -83,11 +80,10 @@ class Request:
     @property
     def prioritised(self) -> bool:
         """Whether it has `firstAvailable`."""
-        return any("/" in alternative.reference for alternative in self.alternatives)
+        return any(["/" in alternative.reference for alternative in self.alternatives])
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Constraint:
+class Constraint(Struct, frozen=True, gc=False):
     """A `DeviceConstraint`; empty `requests` means all requests."""
 
     path: str
@@ -96,8 +92,7 @@ class Constraint:
     distinct_attribute: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Config:
+class Config(Struct, frozen=True, gc=False):
     """A `DeviceClaimConfiguration` or `DeviceClassConfiguration`.
 
     Attributes:
@@ -113,8 +108,7 @@ class Config:
     parameters: object
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ClaimSpec:
+class ClaimSpec(Struct, frozen=True, gc=False):
     """The spec of a claim, or of the claims that a template makes.
 
     Attributes:
@@ -133,14 +127,15 @@ class ClaimSpec:
     def references(self) -> tuple[str, ...]:
         """All names that a constraint or config may use."""
         return tuple(
-            reference
-            for request in self.requests
-            for reference in dict.fromkeys((request.name, *(each.reference for each in request.alternatives)))
+            [
+                reference
+                for request in self.requests
+                for reference in dict.fromkeys([request.name, *[each.reference for each in request.alternatives]])
+            ]
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ClassSpec:
+class ClassSpec(Struct, frozen=True, gc=False):
     """The spec of a DeviceClass."""
 
     selectors: tuple[Selector, ...] = ()

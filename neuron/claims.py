@@ -5,6 +5,8 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from msgspec import Struct
+
 from neuron import efa_groups, names
 from neuron.alternatives import Merged, TooMany
 from neuron.claim_bodies import Body
@@ -21,8 +23,7 @@ _MOST_REMEMBERED: Final = 16
 """Containers of a pod that request devices, for which its claim is remembered."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """The claim of one pod.
 
     Attributes:

@@ -389,13 +389,13 @@ def configs_in_force(configs: Iterable[ConfigEntry], request: str) -> ConfigsInF
         configs: in the order of the API object.
         request: `req`, or `req/sub` as allocation results write it.
     """
-    in_force = ConfigsInForce()
+    lnc = mode = None
     for entry in sorted(configs, key=lambda entry: entry.source is Source.FROM_CLAIM):
         if not covers(entry.requests, request):
             continue
         match entry.config:
-            case NeuronConfig(logical_neuron_core=lnc):
-                in_force = dataclasses.replace(in_force, logical_neuron_core=lnc)
-            case UltraServerConfig(ultraserver_mode=mode):
-                in_force = dataclasses.replace(in_force, ultraserver_mode=mode)
-    return in_force
+            case NeuronConfig():
+                lnc = entry.config.logical_neuron_core
+            case UltraServerConfig():
+                mode = entry.config.ultraserver_mode
+    return ConfigsInForce(lnc, mode)

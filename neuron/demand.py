@@ -5,10 +5,11 @@ The rules for extended resources are those of Kubernetes: whole numbers, a limit
 the API server validates them.
 """
 
-import dataclasses
 import enum
 from collections.abc import Mapping
 from typing import Any, Final
+
+from msgspec import Struct
 
 from neuron import names, quantities
 from neuron.findings import Finding
@@ -29,8 +30,7 @@ class Role(enum.StrEnum):
     """While it runs; later containers use the same devices."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """One container's legacy request.
 
     Attributes:

@@ -6,6 +6,8 @@ A family is never guessed. If nothing says which families there are, all are can
 import dataclasses
 from collections.abc import Iterable, Sequence
 
+from msgspec import Struct
+
 from neuron import names
 from neuron.family_hints import FamilyHint
 from neuron.findings import Finding, warning
@@ -35,8 +37,7 @@ class Families:
 UNKNOWN = Families()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class FamilyChoice:
+class FamilyChoice(Struct, frozen=True):
     """The families of one pod.
 
     Attributes:

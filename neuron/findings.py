@@ -119,39 +119,45 @@ class Findings:
         """Keep `most` errors and `most` others."""
         self._most = most
         self._kept: dict[Finding, None] = {}
-        self._counts = {True: 0, False: 0}
+        self._errors = self._others = 0
         self._beyond: dict[bool, Finding] = {}
-        self.add(found)
+        if found != ():
+            self.add(found)
 
     def add(self, found: Iterable[Finding]) -> None:
         """Add findings."""
         for finding in found:
             is_error = finding.severity is Severity.ERROR
-            if self._counts[is_error] >= self._most:
+            if (self._errors if is_error else self._others) >= self._most:
                 self._beyond.setdefault(is_error, finding)
             elif finding in self._kept:
                 continue
             else:
                 self._kept[finding] = None
-            self._counts[is_error] += 1
+            if is_error:
+                self._errors += 1
+            else:
+                self._others += 1
 
     def add_at(self, found: Iterable[Finding], path: str) -> None:
         """Add findings with another path. Copies only those that are kept."""
         for finding in found:
-            if self._counts[finding.severity is Severity.ERROR] < self._most:
+            if (self._errors if finding.severity is Severity.ERROR else self._others) < self._most:
                 self.add([dataclasses.replace(finding, path=path)])
             else:
                 self.add([finding])
 
     def __iter__(self) -> Iterator[Finding]:
         """The kept findings, and one for each kind with more: their number."""
-        yield from self._kept
-        for is_error, first in self._beyond.items():
-            yield _more(first, self._counts[is_error] - self._most)
+        if not self._beyond:
+            return iter(self._kept)
+        counts = {True: self._errors, False: self._others}
+        more = [_more(first, counts[is_error] - self._most) for is_error, first in self._beyond.items()]
+        return iter([*self._kept, *more])
 
     def __len__(self) -> int:
         """Number of findings that were added."""
-        return sum(self._counts.values())
+        return self._errors + self._others
 
 
 def for_answer(findings: Iterable[Finding], most: int = MOST_SHOWN) -> tuple[Finding, ...]:

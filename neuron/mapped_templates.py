@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Final
 
+from msgspec import structs
+
 from neuron import check_configs, names, quantities
 from neuron.check_counts import check_together
 from neuron.claim_reader import read_claim, shown
@@ -102,7 +104,7 @@ def differences_by_type(need: Need, spec: ClaimSpec, context: ClaimContext) -> l
 
 
 def _judge(need: Need, spec: ClaimSpec, context: ClaimContext) -> ClaimJudgement:
-    return judge_claim(spec, dataclasses.replace(context, unconnected=need.unconnected))
+    return judge_claim(spec, structs.replace(context, unconnected=need.unconnected))
 
 
 class _Comparison:

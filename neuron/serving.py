@@ -7,6 +7,8 @@ Unconnected devices are used only if a policy allows it.
 import dataclasses
 from collections.abc import Iterable, Sequence
 
+from msgspec import Struct
+
 from neuron import names
 from neuron.arrangement import LEAST_COVERED, Arrangement, ConnectedSet, arrange, may_be_beside
 from neuron.demand import Ask, Role
@@ -17,8 +19,7 @@ from neuron.interfaces import Interfaces
 from neuron.layout import Grant, Layout, lay_out, lay_out_shares, share_of
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DeviceConfig:
+class DeviceConfig(Struct, frozen=True):
     """Settings for all devices of a pod, by annotations and policies.
 
     Attributes:

@@ -3,9 +3,11 @@
 The steps, in order: form -> DeviceClass -> selectors -> devices that each request can match -> configs -> counts.
 """
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
+
+import msgspec
+from msgspec import Struct
 
 from neuron import check_configs, check_selectors, names
 from neuron.check_admin_access import check_admin_access
@@ -31,8 +33,7 @@ _MOST_HINTS: Final = 16
 """DeviceClasses of one claim for which a known name is suggested: that takes milliseconds each."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ClaimContext:
+class ClaimContext(Struct, frozen=True):
     """Facts by which claims are checked. Replaced when they change.
 
     Attributes:
@@ -50,7 +51,7 @@ class ClaimContext:
     catalogue: Catalogue
     index: DeviceIndex
     engine: SelectorEngine
-    classes: Mapping[str, ClassSpec] = dataclasses.field(default_factory=dict)
+    classes: Mapping[str, ClassSpec] = msgspec.field(default_factory=dict)
     classes_known: bool = False
     device_class: str = names.DEVICE_CLASS
     unconnected: bool = False
@@ -58,8 +59,7 @@ class ClaimContext:
     memory: JudgedSelectors | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ClaimJudgement:
+class ClaimJudgement(Struct, frozen=True):
     """A checked claim.
 
     Attributes:
@@ -88,8 +88,7 @@ def validate(
     return judge_read(read(kind, api_version, spec), context, accepted=accepted)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ReadSpec:
+class ReadSpec(Struct, frozen=True):
     """A spec that was read.
 
     Attributes:

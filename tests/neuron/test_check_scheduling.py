@@ -1,9 +1,9 @@
 """Requests that the scheduler refuses although devices are free, or that cost it seconds."""
 
-import dataclasses
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from neuron.instances import Catalogue
 from neuron.validate_claims import ClaimContext
@@ -25,7 +25,7 @@ from tests.support.validation import (
 )
 
 COUNTERS = world([published(TRN2U, counters=True), published(TRN2)])
-LATER = dataclasses.replace(world(), catalogue=Catalogue().scheduled(tries_orders=False))
+LATER = structs.replace(world(), catalogue=Catalogue().scheduled(tries_orders=False))
 NO_COUNTERS = world([published(TRN2U), published(TRN2)])
 COUNT = "spec.devices.requests[0].exactly.count"
 FOUR = claim(request("neurons", 4), constraints=[match(group(4))])

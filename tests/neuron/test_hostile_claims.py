@@ -3,13 +3,13 @@
 The API server refuses most of them, but a mutating webhook sees them before it does, and so does the command line.
 """
 
-import dataclasses
 import time
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from neuron.claim_reader import read_claim
 from neuron.configs import decode_object, decode_text
@@ -45,7 +45,7 @@ HUGE = 10**5000
 def timed(spec: Any, *, accepted: bool = False, api_version: str = V1) -> tuple[Finding, ...]:
     """Judge a claim with a second for its selectors, and hold it to its time and to the size of what is said."""
     DeviceSelectors().compile("true")  # The grammar is loaded once, and is nothing that a claim costs.
-    where = dataclasses.replace(WORLD, engine=DeviceSelectors())
+    where = structs.replace(WORLD, engine=DeviceSelectors())
     started = time.monotonic()
     found = validate("ResourceClaim", api_version, spec, where, accepted=accepted)
     assert time.monotonic() - started < GENEROUS

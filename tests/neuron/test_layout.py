@@ -1,8 +1,8 @@
-import dataclasses
 from collections.abc import Iterator
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from neuron.demand import Ask, Role
 from neuron.instances import Catalogue
@@ -161,7 +161,7 @@ def test_what_is_served_can_be_placed(containers: list[tuple[str, int]]) -> None
     entry = Catalogue().get("trn1.32xlarge")
     assert entry is not None
     wanted = [
-        dataclasses.replace(ask, amount=count, resource=DEVICE if count else "")
+        structs.replace(ask, amount=count, resource=DEVICE if count else "")
         for ask, (_, count) in zip(asks(*[role for role, _ in containers]), containers, strict=True)
     ]
     serving = serve(entry, wanted, DeviceConfig())
@@ -182,7 +182,7 @@ def test_what_is_served_unconnected_can_be_placed(containers: list[tuple[str, in
     assert entry is not None
     resource, per_device = ("aws.amazon.com/neuroncore", 2) if in_cores else (DEVICE, 1)
     wanted = [
-        dataclasses.replace(ask, amount=count * per_device, resource=resource if count else "")
+        structs.replace(ask, amount=count * per_device, resource=resource if count else "")
         for ask, (_, count) in zip(asks(*[role for role, _ in containers]), containers, strict=True)
     ]
     serving = serve(entry, wanted, DeviceConfig(), unconnected=True)

@@ -4,6 +4,7 @@ import dataclasses
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from neuron import names
 from neuron.candidates import NodeSelection, find
@@ -31,7 +32,7 @@ def pods(draw: st.DrawFn) -> list[Ask]:
         ask(amount * (6 if many else 1), cores=cores, place=place, role=Role.INIT if init and place == 0 else Role.APP)
         for place, (amount, cores, init, many) in enumerate(drawn)
     ]
-    return asks if asks[-1].role is Role.APP else [dataclasses.replace(asks[0], role=Role.APP)]
+    return asks if asks[-1].role is Role.APP else [structs.replace(asks[0], role=Role.APP)]
 
 
 def serves(asks: list[Ask], types: tuple[InstanceType, ...], config: DeviceConfig) -> bool:

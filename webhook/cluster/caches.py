@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
 from neuron import configs, names, templates
 from neuron.claim_reader import read_claim, read_class
@@ -290,16 +291,16 @@ class KubeCluster(ClusterClaims):
         else:
             self._wholes[key[1]] = after.whole
         annotations = after.annotations if after else ()
-        self._keep(key[1], dataclasses.replace(self.namespace(key[1]), annotations=annotations))
+        self._keep(key[1], structs.replace(self.namespace(key[1]), annotations=annotations))
 
     def _quota_changed(self, key: Key, _: QuotaFacts | None, after: QuotaFacts | None) -> None:
         self._quotas.keep(key[0], key[1], after)
-        self._keep(key[0], dataclasses.replace(self.namespace(key[0]), quotas=self._quotas.legacy(key[0])))
+        self._keep(key[0], structs.replace(self.namespace(key[0]), quotas=self._quotas.legacy(key[0])))
 
     def _limit_range_changed(self, key: Key, _: bool | None, after: bool | None) -> None:
         facts = self.namespace(key[0])
         named = _with(facts.limit_ranges, key[1], present=bool(after))
-        self._keep(key[0], dataclasses.replace(facts, limit_ranges=named))
+        self._keep(key[0], structs.replace(facts, limit_ranges=named))
 
     def _keep(self, namespace: str, facts: NamespaceFacts) -> None:
         if facts == NO_FACTS:

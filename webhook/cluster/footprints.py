@@ -4,12 +4,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec import Struct, structs
+
 _OBJECT: Final = 64
 """Bytes of a Python object and of the reference to it (CPython, 64 bits)."""
 
 
 def footprint(value: object) -> int:
-    """Bytes of a value of dataclasses, containers, texts and numbers. Shared parts count at every use."""
+    """Bytes of a value of dataclasses, Structs, containers, texts and numbers. Shared parts count at every use."""
     size = 0
     pending: list[Any] = [value]
     while pending:
@@ -22,6 +24,8 @@ def footprint(value: object) -> int:
             pending += each.values()
         elif isinstance(each, tuple | list | frozenset | set):
             pending += each
+        elif isinstance(each, Struct):
+            pending += structs.astuple(each)
         elif dataclasses.is_dataclass(each):
             pending += [getattr(each, field.name) for field in dataclasses.fields(each)]
     return size

@@ -7,6 +7,9 @@ import dataclasses
 import functools
 from typing import Any, Final, TypeVar
 
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
 T = TypeVar("T")
 
 MOST: Final = 4096
@@ -31,7 +34,7 @@ class Shared:
         """An equal value, whose parts are shared with those of earlier values. The fields of its records are set.
 
         Args:
-            value: a frozen dataclass that no other thread has.
+            value: a frozen dataclass or Struct that no other thread has.
         """
         shared: T = self._inside(value)
         return shared
@@ -41,11 +44,12 @@ class Shared:
         if isinstance(value, tuple | frozenset):
             return type(value)(map(self._part, value)) if len(value) <= LONGEST else value
         kind: Any = type(value)
+        assign: Any = force_setattr if issubclass(kind, Struct) else object.__setattr__
         for name in _fields(kind):
             part = getattr(value, name)
             kept = self._part(part)
             if kept is not part:
-                object.__setattr__(value, name, kept)
+                assign(value, name, kept)
         return value
 
     def _part(self, value: Any) -> Any:
@@ -72,5 +76,7 @@ class Shared:
 
 @functools.cache
 def _fields(kind: type) -> tuple[str, ...]:
-    """Names of the fields of a dataclass; empty for another type."""
+    """Names of the fields of a dataclass or Struct; empty for another type."""
+    if issubclass(kind, Struct):
+        return kind.__struct_fields__
     return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()

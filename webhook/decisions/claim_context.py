@@ -1,7 +1,8 @@
 """Makes the context for checks of claims from the settings and the cluster's caches."""
 
-import dataclasses
 from typing import Protocol
+
+from msgspec import structs
 
 from kubecel.budget import Clock
 from neuron.device_shapes import catalogue_shapes
@@ -48,9 +49,9 @@ def claim_context(
     )
     if policies is None:
         return context
-    return dataclasses.replace(context, unconnected=policies.unconnected, network_classes=policies.network_classes)
+    return structs.replace(context, unconnected=policies.unconnected, network_classes=policies.network_classes)
 
 
 def for_one_object(context: ClaimContext, clock: Clock | None = None) -> ClaimContext:
     """The same facts with a new engine, whose time limit is for one object and by `clock`; None: wall-clock time."""
-    return dataclasses.replace(context, engine=DeviceSelectors() if clock is None else DeviceSelectors(clock))
+    return structs.replace(context, engine=DeviceSelectors() if clock is None else DeviceSelectors(clock))

@@ -1,6 +1,5 @@
 """The JSON patch that replaces legacy resources by a claim, and the label and record of a converted pod. Pure."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -106,8 +105,8 @@ def encode_record(
         for section in ("containers", "initContainers")
     }
     asked = None if efa is None else EfaRequest(efa.container, efa.count)
-    record = Record(amounts["containers"], amounts["initContainers"], added, claim, template, asked)
-    return dataclasses.replace(record, efa_class="" if efa is None else efa.device_class).encode()
+    efa_class = "" if efa is None else efa.device_class
+    return Record(amounts["containers"], amounts["initContainers"], added, claim, template, asked, efa_class).encode()
 
 
 def mark(pod: pods.Pod, record: str | None) -> list[Operation]:

@@ -36,8 +36,7 @@ class Claimed:
     lost: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Restated(Requests):
+class Restated(Requests, frozen=True):
     """What a pod asks for by its record, as by limits, and the entry of `spec.resourceClaims` that conversion writes.
 
     It has no DeviceClass, and conversion replaces the template of the entry unless it is the one that it computes.

@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from msgspec import structs
+
 from neuron import candidates
 from neuron.candidates import Candidates
 from neuron.claims import Claim, Refusal, make_claim
@@ -128,8 +130,14 @@ def _unscheduled(pod: pods.Pod, settings: ModeSettings, steering: Steering) -> D
 
 
 def _with_resource(decision: Decision, demand: PodDemand) -> Decision:
+    resource = _resource(demand)
+    return decision if decision.resource == resource else dataclasses.replace(decision, resource=resource)
+
+
+def _resource(demand: PodDemand) -> str:
+    """`Decision.resource`."""
     resources = demand.resources
-    return dataclasses.replace(decision, resource=SEVERAL if len(resources) > 1 else "".join(resources))
+    return SEVERAL if len(resources) > 1 else "".join(resources)
 
 
 def _audit(decision: Decision, steering: Steering) -> Mapping[str, str]:
@@ -158,7 +166,7 @@ def _decide(
         return denied("efa", *efa.errors, warnings=found.warnings)
     asks, config = demand.asks, settings.device_config
     if efa.moved:
-        config = dataclasses.replace(config, efa=efa.moved)
+        config = structs.replace(config, efa=efa.moved)
     claim = make_claim(
         asks,
         found.types,
@@ -183,7 +191,7 @@ def _decide(
         types = tuple(entry for entry in found.types if entry.name in claim.types)
         device_class = context.options.device_class
         needs = (Need(mapped, tuple(asks), types, config, device_class, steering.unconnected),)
-        claim = dataclasses.replace(claim, template=mapped.inline or Template(mapped.name, {}, ""))
+        claim = structs.replace(claim, template=mapped.inline or Template(mapped.name, {}, ""))
     templates = (claim.template,) if mapped is None or mapped.inline is not None else ()
     claim_name = earlier.claim if earlier else free_name(demand)
     if claim_name is None:
@@ -225,6 +233,7 @@ def _decide(
         # The warnings were shown when the pod was converted first.
         warnings=() if earlier and earlier.template == claim.template.name else warnings,
         audit={"template": claim.template.name},
+        resource=_resource(demand),
         claimed_class="" if earlier or steering.queued else context.options.device_class,
         shows_queue=pod.shows_queue or any(operation["path"] in queues.POINTERS for operation in patch),
     )
@@ -247,12 +256,12 @@ def _find_candidates(
     # candidates, so it adds them here.
     both = alone
     if steering.hints.required:
-        both = dataclasses.replace(alone, terms=with_required(terms, steering.hints.required))
+        both = structs.replace(alone, terms=with_required(terms, steering.hints.required))
     found = allowed(candidates.find(context.catalogue, both, context.families), steering)
     if found.errors and steering.hints.required:
         without = allowed(candidates.find(context.catalogue, alone, context.families), steering)
         if not without.errors:
-            found = dataclasses.replace(found, errors=(excluded_by_affinity(steering),))
+            found = structs.replace(found, errors=(excluded_by_affinity(steering),))
     return both, found
 
 

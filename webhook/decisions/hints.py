@@ -4,9 +4,10 @@ Built-in hints: a toleration of the Neuron taint, required node affinity to the 
 and the default scheduler instead of the scheduler extension's. A SchedulingHintPolicy adds hints or switches them off.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
+
+from msgspec import Struct
 
 from neuron import candidates, names, scheduling
 from neuron.findings import Finding, short, warning
@@ -25,8 +26,7 @@ _MOST_CHANGED: Final = 8
 """Node selector terms that are changed one by one. If more lack requirements, the whole list is replaced."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class HintPatch:
+class HintPatch(Struct, frozen=True):
     """The hints of one pod.
 
     Attributes:

@@ -1,8 +1,9 @@
 """Reads mode and settings of a pod's conversion: pod annotations, Namespace annotations, the server's flag."""
 
-import dataclasses
 import enum
 from collections.abc import Collection
+
+from msgspec import Struct
 
 from neuron import names
 from neuron.findings import Finding, did_you_mean
@@ -28,8 +29,7 @@ _LNC_VALUES = ("1", "2")
 _ULTRASERVER_VALUES = ("1", "2", "4")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ModeSettings:
+class ModeSettings(Struct, frozen=True):
     """Mode and settings of one pod's conversion.
 
     Attributes:

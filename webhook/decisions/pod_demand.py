@@ -1,20 +1,19 @@
 """What a pod requests: the legacy resources of its containers, now or as recorded, and its claims. Pure."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from msgspec import Struct
 
 from neuron import demand
 from neuron.demand import Ask
 from neuron.findings import Finding
 from webhook.decisions import pods
 from webhook.decisions.claimed import Restated, restated, role_of
-from webhook.decisions.patches import pointer
 from webhook.decisions.records import Amounts
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ContainerDemand:
+class ContainerDemand(Struct, frozen=True):
     """What one container requests.
 
     Attributes:
@@ -38,11 +37,10 @@ class ContainerDemand:
     @property
     def pointer(self) -> str:
         """JSON pointer of the container."""
-        return pointer("spec", self.section, self.index)
+        return f"/spec/{self.section}/{self.index}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PodDemand:
+class PodDemand(Struct, frozen=True):
     """What one pod requests.
 
     Attributes:

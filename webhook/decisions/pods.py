@@ -7,7 +7,7 @@ decision.
 
 import json
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypedDict
 
 import msgspec
@@ -106,21 +106,35 @@ class _PodResourceClaim(TypedDict, total=False):
     resourceClaimTemplateName: str | None
 
 
-def _part(raw: Raw, shape: Any, where: str) -> Any:
+_check_env: Final = msgspec.json.Decoder(list[_EnvVar]).decode
+_check_resources: Final = msgspec.json.Decoder(_Resources).decode
+_check_claims: Final = msgspec.json.Decoder(list[_PodResourceClaim]).decode
+_check_node_selector: Final = msgspec.json.Decoder(dict[str, str]).decode
+_check_affinity: Final = msgspec.json.Decoder(_Affinity).decode
+_check_tolerations: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
+
+
+def _part(raw: Raw, check: Callable[[bytes], object], where: str) -> Any:
     """Decode a part and check its types; unknown fields are kept. None if it is absent or null.
+
+    Args:
+        raw: the part.
+        check: decodes it with its types.
+        where: its field path in the pod.
 
     Raises:
         msgspec.ValidationError: a type is wrong; the message has the field path in the pod.
         nesting.TooDeepError: it is nested too deeply.
     """
-    if bytes(raw) in _EMPTY:
+    text = bytes(raw)
+    if text in _EMPTY:
         return None
     try:
-        msgspec.json.decode(raw, type=shape)
+        check(text)
     except msgspec.ValidationError as error:
         what, at, place = str(error).partition(" - at `$")
         raise msgspec.ValidationError(f"{what} - at `$.{where}{place if at else '`'}") from error
-    return nesting.decode(raw)
+    return nesting.decode(text)
 
 
 class Container(Struct, frozen=True):
@@ -144,7 +158,7 @@ class Container(Struct, frozen=True):
     @property
     def variables(self) -> list[str]:
         """Names of the environment variables, in order."""
-        entries: list[dict[str, Any]] = _part(self.env, list[_EnvVar], "spec.containers[*].env") or []
+        entries: list[dict[str, Any]] = _part(self.env, _check_env, "spec.containers[*].env") or []
         return [entry.get("name", "") for entry in entries]
 
     @property
@@ -156,7 +170,7 @@ class Container(Struct, frozen=True):
 
     def decode_resources(self, path: str = "") -> dict[str, Any] | None:
         """`resources` with all fields. `path`: field path of the container, for errors."""
-        value: dict[str, Any] | None = _part(self.resources, _Resources, f"{path}.resources".lstrip("."))
+        value: dict[str, Any] | None = _part(self.resources, _check_resources, f"{path}.resources".lstrip("."))
         return value
 
     def shape(self) -> Hashable:
@@ -254,24 +268,22 @@ class Pod(Struct, frozen=True):
 
     def decode_claims(self) -> list[dict[str, Any]] | None:
         """`spec.resourceClaims` with all fields."""
-        value: list[dict[str, Any]] | None = _part(
-            self.spec.resourceClaims, list[_PodResourceClaim], "spec.resourceClaims"
-        )
+        value: list[dict[str, Any]] | None = _part(self.spec.resourceClaims, _check_claims, "spec.resourceClaims")
         return value
 
     def decode_node_selector(self) -> dict[str, str]:
         """`spec.nodeSelector`; never None."""
-        value: dict[str, str] | None = _part(self.spec.nodeSelector, dict[str, str], "spec.nodeSelector")
+        value: dict[str, str] | None = _part(self.spec.nodeSelector, _check_node_selector, "spec.nodeSelector")
         return value or {}
 
     def decode_affinity(self) -> dict[str, Any] | None:
         """`spec.affinity` with all fields."""
-        value: dict[str, Any] | None = _part(self.spec.affinity, _Affinity, "spec.affinity")
+        value: dict[str, Any] | None = _part(self.spec.affinity, _check_affinity, "spec.affinity")
         return value
 
     def decode_tolerations(self) -> list[dict[str, Any]] | None:
         """`spec.tolerations` with all fields."""
-        value: list[dict[str, Any]] | None = _part(self.spec.tolerations, list[dict[str, Any]], "spec.tolerations")
+        value: list[dict[str, Any]] | None = _part(self.spec.tolerations, _check_tolerations, "spec.tolerations")
         return value
 
     def excess(self) -> Excess | None:

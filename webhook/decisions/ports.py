@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.device_shapes import Shape
 from neuron.findings import Finding
@@ -28,8 +30,7 @@ class LegacyQuota:
     scoped: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class NamespaceFacts:
+class NamespaceFacts(Struct, frozen=True):
     """Settings of a namespace that apply to its pods. Hashable: part of the key of cached decisions.
 
     Attributes:

@@ -10,12 +10,12 @@ claim includes, with the DeviceClass for readers of the pod; the DeviceClass is 
 Users can forge a record: `webhook.decisions.claimed` reads what a pod says, `webhook.decisions.verification` checks it.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
 import orjson
+from msgspec import Struct
 
 from neuron import demand, names, templates
 from neuron.demand import Role
@@ -34,8 +34,7 @@ CLAIM_NAMES: Final = (names.POD_CLAIM, names.POD_CLAIM_FALLBACK)
 _LEGACY: Final = frozenset(names.LEGACY_RESOURCES)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class EfaRequest:
+class EfaRequest(Struct, frozen=True):
     """EFA interfaces that one container asked for, as its limit was.
 
     Attributes:
@@ -47,8 +46,7 @@ class EfaRequest:
     count: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Requests:
+class Requests(Struct, frozen=True):
     """What the containers of a pod asked for before its conversion.
 
     Attributes:
@@ -70,8 +68,7 @@ class Requests:
         return self.efa is not None and self.efa.container == container
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """Legacy resources by container name, and what a policy added.
 
     Attributes:

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from msgspec import Struct, structs
+
 from neuron import names
 from neuron.candidates import Candidates
 from neuron.findings import Finding, warning
@@ -14,8 +16,7 @@ from webhook.decisions.modes import Mode, ModeSettings
 from webhook.decisions.wire import AdmissionRequest
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Steering:
+class Steering(Struct, frozen=True):
     """Settings of the policies that match a pod. Hashable: part of the key of cached decisions.
 
     Attributes:
@@ -107,11 +108,9 @@ def _overridden(steering: Steering, locked_to: str, source: str, annotation: str
 def combined(settings: ModeSettings, steering: Steering) -> ModeSettings:
     """Settings by annotations and policy: a locked policy takes precedence, another one only fills what is not set."""
     if steering.mode is not None and (steering.locked or settings.source == "flag"):
-        settings = dataclasses.replace(settings, mode=steering.mode, source="policy")
+        settings = structs.replace(settings, mode=steering.mode, source="policy")
     if steering.lnc is not None and (steering.locked or settings.device_config.lnc is None):
-        settings = dataclasses.replace(
-            settings, device_config=dataclasses.replace(settings.device_config, lnc=steering.lnc)
-        )
+        settings = structs.replace(settings, device_config=structs.replace(settings.device_config, lnc=steering.lnc))
     return settings
 
 
@@ -164,7 +163,7 @@ def allowed(found: Candidates, steering: Steering) -> Candidates:
         return found
     left = tuple(entry for entry in found.types if entry.family in steering.families)
     if left:
-        return dataclasses.replace(found, types=left)
+        return structs.replace(found, types=left)
     names = ", ".join(entry.name for entry in found.types)
     finding = Finding(
         "NEU110",

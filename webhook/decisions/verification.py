@@ -70,8 +70,7 @@ class Sources:
         return cls(classes, policies.efa_classes, policies.mapped_templates)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Verified(Requests):
+class Verified(Requests, frozen=True):
     """A conversion of ours, and what the pod asked for. Made by `verify` only.
 
     Attributes:

@@ -6,12 +6,12 @@ uid is added, and for a denial the object's kind and name.
 
 import base64
 import codecs
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 import orjson
+from msgspec import Struct
 
 from neuron.findings import Finding, for_answer, short
 from runtime.text import escaped
@@ -66,8 +66,7 @@ class UnreadableObjectError(Exception):
         self.request = request
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(Struct, frozen=True):
     """The parts of an answer, its log line and its metrics that depend only on the decision.
 
     Attributes:

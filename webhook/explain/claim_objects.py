@@ -5,6 +5,8 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from msgspec import structs
+
 from neuron.claim_reader import read_claim
 from neuron.claim_specs import GROUP
 from neuron.findings import Finding, Severity
@@ -55,7 +57,7 @@ class ClaimObjects:
     def _claim(self, manifest: Manifest) -> ClaimObject:
         version, spec = str(manifest.data.get("apiVersion")), manifest.data.get("spec")
         _, form = read_claim(manifest.kind, version, spec)
-        context = dataclasses.replace(self._context(), engine=DeviceSelectors())
+        context = structs.replace(self._context(), engine=DeviceSelectors())
         findings = validate(manifest.kind, version, spec, context, accepted=False)
         if any(each.severity is Severity.ERROR for each in form) or not isinstance(spec, Mapping):
             return ClaimObject(None, findings)

@@ -5,6 +5,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from neuron import templates
 from neuron.claim_specs import ClaimSpec, ClassSpec
 from neuron.device_shapes import Shape
@@ -69,7 +71,7 @@ class ManifestCluster:
         self._say(namespace, quotas=self._quotas.legacy(namespace))
 
     def _say(self, namespace: str, **facts: Any) -> None:
-        self._namespaces[namespace] = dataclasses.replace(self._namespaces[namespace], **facts)
+        self._namespaces[namespace] = structs.replace(self._namespaces[namespace], **facts)
 
     @property
     def version(self) -> int:

@@ -8,6 +8,8 @@ import functools
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from neuron import taint_rules
 from neuron.check_taint_rules import check_taint_rule
 from neuron.claim_reader import VERSIONS, shown
@@ -154,7 +156,7 @@ class FileValidator:
     @functools.cached_property
     def _world(self) -> ClaimContext:
         world = claim_context(self._options, self._conversion.catalogue, self._view, self._policies)
-        return dataclasses.replace(world, classes={**world.classes, **self._view.file_classes()})
+        return structs.replace(world, classes={**world.classes, **self._view.file_classes()})
 
     def recall(self, source: str, document: Document) -> list[Located] | None:
         """The findings about a document that differs from an earlier one in values that do not matter; else None.
@@ -201,7 +203,7 @@ class FileValidator:
         return _Judged(document.line, tuple(located), objects)
 
     def _for_one_object(self) -> ClaimContext:
-        return dataclasses.replace(self._world, engine=DeviceSelectors())
+        return structs.replace(self._world, engine=DeviceSelectors())
 
     async def judge(self, manifest: Manifest) -> list[Finding] | None:
         """All findings about one object; None for an object that is not validated."""

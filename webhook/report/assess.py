@@ -347,7 +347,7 @@ def _forced(pod: pods.Pod) -> pods.Pod:
 
 def _unlocked(steering: Steering) -> Steering:
     """The steering without shadow mode."""
-    return dataclasses.replace(steering, mode=None if steering.mode is None else Mode.CONVERT)
+    return structs.replace(steering, mode=None if steering.mode is None else Mode.CONVERT)
 
 
 def _mode(pod: pods.Pod, facts: NamespaceFacts, steering: Steering, options: ConversionOptions) -> str:

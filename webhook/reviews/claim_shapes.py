@@ -1,7 +1,7 @@
 """The shape of a claim's spec: all that its check reads, without the names of its requests. Pure.
 
-Names are only references, and texts of findings. So claims of one shape that have no findings share one decision,
-whatever their requests are called.
+Names are only references, and texts of findings. No check reads the tolerations of a request. So claims of one shape
+that have no findings share one decision, whatever their requests are called and tolerate.
 """
 
 from collections.abc import Hashable, Sequence
@@ -15,12 +15,35 @@ from webhook.decisions import pods
 from webhook.decisions.wire import ABSENT
 
 
+class _Exactly(Struct, frozen=True, forbid_unknown_fields=True):
+    """An `ExactDeviceRequest`."""
+
+    deviceClassName: Raw = ABSENT  # noqa: N815 - the API's spelling
+    selectors: Raw = ABSENT
+    allocationMode: Raw = ABSENT  # noqa: N815
+    count: Raw = ABSENT
+    adminAccess: Raw = ABSENT  # noqa: N815
+    capacity: Raw = ABSENT
+    tolerations: Raw = ABSENT
+
+    def judged(self) -> Hashable:
+        """The fields that a check reads."""
+        return (
+            bytes(self.deviceClassName),
+            bytes(self.selectors),
+            bytes(self.allocationMode),
+            bytes(self.count),
+            bytes(self.adminAccess),
+            bytes(self.capacity),
+        )
+
+
 class _Request(Struct, frozen=True, forbid_unknown_fields=True):
     """A request of v1 and v1beta2. In v1beta1 a request with one class has other fields, and so no shape."""
 
     name: str
-    exactly: Raw = ABSENT
-    firstAvailable: Raw = ABSENT  # noqa: N815 - the API's spelling
+    exactly: _Exactly | None = None
+    firstAvailable: Raw = ABSENT  # noqa: N815
 
 
 class _Constraint(Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,7 +102,7 @@ def shape_of(kind: str, version: str, spec: bytes) -> Hashable | None:
         return (
             kind,
             version,
-            tuple([(bytes(each.exactly), bytes(each.firstAvailable)) for each in devices.requests]),
+            tuple([(each.exactly and each.exactly.judged(), bytes(each.firstAvailable)) for each in devices.requests]),
             tuple(
                 [
                     (_placed(each.requests, places), bytes(each.matchAttribute), bytes(each.distinctAttribute))

@@ -154,11 +154,12 @@ class Mutator:
         steer = None if self._steer is None else self._steer.fixed(namespace)
         read = await self._lane.run(namespace, lambda: _read_pod(request, steer), effort.of_reading(size))
         shape, world = self._shape(read, namespace), self._current_world()
-        decision = self._remembered(read, shape)
+        renamable = may_be_renamed(read.pod)
+        decision = self._decisions.get((read.names, shape)) or (self._renamed(read, shape) if renamable else None)
         if decision is None:
             decision = await self._lane.run(namespace, lambda: read.converted(shape, world), seconds)
             if world is self._world:
-                self._remember(read, shape, decision)
+                self._remember(read, shape, decision, renamable=renamable)
         return decision
 
     def _place(
@@ -217,21 +218,21 @@ class Mutator:
     def _create_pod(self, request: AdmissionRequest) -> Decision:
         read = _read_pod(request, self._steer)
         shape, world = self._shape(read, request.namespace), self._current_world()
-        decision = self._remembered(read, shape)
+        renamable = False
+        decision = self._decisions.get((read.names, shape))
+        if decision is None and (renamable := may_be_renamed(read.pod)):
+            decision = self._renamed(read, shape)
         if decision is None:
             decision = read.converted(shape, world)
-            self._remember(read, shape, decision)
+            self._remember(read, shape, decision, renamable=renamable)
         return decision
 
     def _shape(self, read: "_ReadPod", namespace: str) -> "_Shape":
         claiming = requesting(read.claims, namespace, self._cluster, self._options.device_class)
         return _Shape(read.shape, self._cluster.namespace(namespace), claiming, read.steering, read.by_kubelet)
 
-    def _remembered(self, read: "_ReadPod", shape: "_Shape") -> Decision | None:
-        """The cached decision about such a pod, or one made from that about a pod with other names of containers."""
-        decision = self._decisions.get((read.names, shape))
-        if decision is not None or not may_be_renamed(read.pod):
-            return decision
+    def _renamed(self, read: "_ReadPod", shape: "_Shape") -> Decision | None:
+        """The decision, made from a cached one about a pod with other names of containers; None if there is none."""
         similar = self._shapes.get(shape)
         if similar is None:
             return None
@@ -239,10 +240,10 @@ class Mutator:
         self._decisions.put((read.names, shape), decision, _size(read.pod, shape.facts, decision))
         return decision
 
-    def _remember(self, read: "_ReadPod", shape: "_Shape", decision: Decision) -> None:
+    def _remember(self, read: "_ReadPod", shape: "_Shape", decision: Decision, *, renamable: bool) -> None:
         size = _size(read.pod, shape.facts, decision)
         self._decisions.put((read.names, shape), decision, size)
-        if may_be_renamed(read.pod) and is_renamable(decision, read.names):
+        if renamable and is_renamable(decision, read.names):
             self._shapes.put(shape, _Named(decision, read.names), size)
 
     async def _checked(self, decision: Decision, request: AdmissionRequest, checks: TemplateChecks) -> Decision:
@@ -396,9 +397,9 @@ def _read_workload(request: AdmissionRequest) -> tuple[leader_worker_sets.Leader
 
 def _size(pod: pods.Pod, facts: NamespaceFacts, decision: Decision) -> int:
     """Bytes of a cached decision and its key, about."""
-    texts = sum(len(key) + len(value) for key, value in facts.annotations)
-    texts += sum(len(str(finding)) for finding in (*decision.errors, *decision.warnings))
-    made = size_of(decision.patch) + sum(size_of(template.spec) for template in decision.templates)
+    texts = sum([len(key) + len(value) for key, value in facts.annotations])
+    texts += sum([len(finding.message) + len(finding.fix) for finding in (*decision.errors, *decision.warnings)])
+    made = size_of(decision.patch) + sum([size_of(template.spec) for template in decision.templates])
     return pod.size_of_key() + _SIZE_OF_JSON * (texts + made)
 
 

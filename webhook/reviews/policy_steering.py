@@ -8,6 +8,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from msgspec import structs
+
 from kubecel.budget import Clock
 from neuron.findings import Finding
 from neuron.scheduling import missing_labels
@@ -256,7 +258,7 @@ def find_steering(
     steering = NO_STEERING if rule is None else steering_of(rule, subject)
     if hinting is not None:
         labels = missing_labels(matching.labels_of(subject.object), hinting.hints)
-        steering = dataclasses.replace(steering, hints=hinting.hints, labels=labels)
+        steering = structs.replace(steering, hints=hinting.hints, labels=labels)
     return steering, (*errors, *more)
 
 

@@ -39,7 +39,11 @@ class _Template(Struct, frozen=True):
 
 
 decode: Final = msgspec.json.Decoder(Object).decode
-KINDS: Final = {"ResourceClaim": _Claim, "ResourceClaimTemplate": _Template, "DeviceClass": _Devices}
+KINDS: Final[dict[str, Any]] = {
+    "ResourceClaim": msgspec.json.Decoder(_Claim).decode,
+    "ResourceClaimTemplate": msgspec.json.Decoder(_Template).decode,
+    "DeviceClass": msgspec.json.Decoder(_Devices).decode,
+}
 
 
 def read_specs(kind: str, api_version: str, spec: bytes, old: bytes) -> list[ReadSpec]:
@@ -59,7 +63,7 @@ def read_spec(kind: str, raw: bytes) -> Any:
     """
     spec: Any = nesting.decode(raw)
     try:
-        typed: Any = msgspec.json.decode(raw, type=KINDS[kind])
+        typed: Any = KINDS[kind](raw)
     except msgspec.ValidationError:
         return spec  # a field has the wrong type: reading `spec` reports it
     data: Any = spec

@@ -346,8 +346,12 @@ class _Claim:
         key: of its decision.
     """
 
+    __slots__ = ("_kind", "_shape", "_specs", "key", "old", "small", "spec")
+
     def __init__(self, kind: GroupVersionKind, spec: bytes, old: bytes) -> None:
         self._kind = kind
+        self._shape: Hashable | None = None
+        self._specs: list[ReadSpec] | None = None
         self.spec = spec
         self.old = old
         self.small = len(spec) + len(old) <= _SMALL_SPEC
@@ -355,19 +359,24 @@ class _Claim:
         if not self.small:
             self.key = fingerprint(kind.kind.encode(), kind.version.encode(), spec, old)
 
-    @functools.cached_property
+    @property
     def shape(self) -> Hashable | None:
-        """The spec without the names of its requests; None if a decision depends on them."""
-        return shape_of(self._kind.kind, self._kind.version, self.spec) if self.small and not self.old else None
+        """The spec without what its check does not read; None if a decision depends on the names of its requests."""
+        if self._shape is None:
+            shape = shape_of(self._kind.kind, self._kind.version, self.spec) if self.small and not self.old else None
+            self._shape = _SHAPELESS if shape is None else shape
+        return None if self._shape is _SHAPELESS else self._shape
 
-    @functools.cached_property
+    @property
     def specs(self) -> list[ReadSpec]:
         """The new spec, and the old one if there is one.
 
         Raises:
             pods.UnreadableError: one is not JSON, or nested too deeply.
         """
-        return read_specs(self._kind.kind, f"{GROUP}/{self._kind.version}", self.spec, self.old)
+        if self._specs is None:
+            self._specs = read_specs(self._kind.kind, f"{GROUP}/{self._kind.version}", self.spec, self.old)
+        return self._specs
 
 
 def _read_claim(request: AdmissionRequest) -> _Claim | Decision:
@@ -389,7 +398,7 @@ def _read_claim(request: AdmissionRequest) -> _Claim | Decision:
 def _is_quick(what: ReadSpec, world: ClaimContext) -> bool:
     """Whether a spec can be judged on the event loop: no selector of it has to be compiled or evaluated."""
     memory = world.memory
-    return memory is not None and all(memory.get(each) is not None for each in what.expressions(world.classes))
+    return memory is not None and all([memory.get(each) is not None for each in what.expressions(world.classes)])
 
 
 def _judge_specs(specs: Iterable[ReadSpec], world: ClaimContext) -> Decision:
@@ -422,6 +431,8 @@ def _unreadable(request: AdmissionRequest, error: Exception) -> Finding:
 def _decision(findings: Iterable[Finding], reason: str) -> Decision:
     """Deny if a finding is an error, else allow; the answer has all findings up to its limit."""
     found = tuple(findings)
+    if not found and reason == "valid":
+        return _VALID
     errors = for_answer(finding for finding in found if finding.severity is Severity.ERROR)
     warned = for_answer(finding for finding in found if finding.severity is Severity.WARNING)
     warnings = tuple(line for finding in warned for line in fitting(finding))
@@ -442,6 +453,7 @@ or an escape that can encode them."""
 _POD_NEEDLES: Final = (b"resourceClaims", _NEURON, names.LABEL_CONVERTED.encode(), b"\\u", b"\\/")
 """Pre-filter: every pod with a claim, our label or a name that begins like a Neuron resource contains one of these."""
 _VALID: Final = unchanged("valid")
+_SHAPELESS: Final = object()
 _SUBRESOURCE: Final = unchanged("subresource")
 _OPERATION: Final = unchanged("operation")
 _EXCLUDED: Final = unchanged("excluded-namespace")

@@ -1,4 +1,4 @@
-"""Claims that differ only in the names of their requests share a decision, if they have no findings."""
+"""Claims that differ only in the names and tolerations of their requests share a decision, if they have no findings."""
 
 import asyncio
 import copy
@@ -86,6 +86,24 @@ REQUESTS = st.sampled_from(
 )
 
 
+TOLERATIONS = st.one_of(
+    st.none(),
+    st.lists(
+        st.fixed_dictionaries({"key": st.text(max_size=4), "operator": st.sampled_from(["Exists", "Equal", "x"])})
+    ),
+    st.sampled_from(["text", 7, {"key": "x"}, [None], [[]]]),
+)
+
+
+def tolerating(spec: Any, tolerations: Any) -> Any:
+    """The spec; its requests have these tolerations."""
+    made = copy.deepcopy(spec)
+    for each in made["devices"]["requests"]:
+        if isinstance(each.get("exactly"), dict):
+            each["exactly"]["tolerations"] = tolerations
+    return made
+
+
 @st.composite
 def claims(draw: st.DrawFn) -> Any:
     requests = [{**each, "name": f"r{index}"} for index, each in enumerate(draw(st.lists(REQUESTS, max_size=3)))]
@@ -106,6 +124,14 @@ def test_the_decision_is_the_one_of_a_webhook_that_has_seen_no_other_claim(spec:
     assert decide(subject, other) == decide(validator(), other)
 
 
+@given(claims(), TOLERATIONS, TOLERATIONS)
+def test_tolerations_are_no_part_of_a_decision(spec: Any, one: Any, two: Any) -> None:
+    subject = validator()
+    decide(subject, tolerating(spec, one))
+    assert decide(subject, tolerating(spec, two)) == decide(validator(), tolerating(spec, two))
+    assert shape(tolerating(spec, one)) == shape(tolerating(spec, two))
+
+
 @given(claims(), claims())
 def test_claims_of_one_shape_have_equal_findings(one: Any, two: Any) -> None:
     if shape(one) is not None and shape(one) == shape(two):
@@ -116,6 +142,30 @@ def test_a_claim_with_other_names_is_not_judged_again(judged: list[Any]) -> None
     subject = validator()
     assert decide(subject, GOOD) == decide(subject, renamed(GOOD, {"neurons": "trainium"}))
     assert len(judged) == 1
+
+
+def test_a_claim_with_other_tolerations_is_not_judged_again(judged: list[Any]) -> None:
+    subject = validator()
+    other = tolerating(GOOD, [{"key": "team", "operator": "Exists"}])
+    assert decide(subject, GOOD) == decide(subject, other)
+    assert len(judged) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("deviceClassName", "gpu.example"),
+        ("selectors", []),
+        ("allocationMode", "All"),
+        ("count", 2),
+        ("adminAccess", True),
+        ("capacity", {"requests": {"cores": "1"}}),
+    ],
+)
+def test_each_field_that_a_check_reads_is_a_part_of_the_shape(field: str, value: Any) -> None:
+    other = copy.deepcopy(GOOD)
+    other["devices"]["requests"][0]["exactly"][field] = value
+    assert shape(other) != shape(GOOD) is not None
 
 
 def test_metadata_of_its_claims_is_no_part_of_a_template() -> None:
