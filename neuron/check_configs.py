@@ -83,6 +83,8 @@ def check_conflicts(claim: ClaimSpec, placed: Sequence[Placed]) -> list[Finding]
     The later entry takes precedence (resource.k8s.io/v1, `DeviceAllocationResult.config`). A general config followed by
     an exception is valid.
     """
+    if len(placed) < 2:
+        return []
     covered = _covered(placed, _references(claim))
     findings = []
     for index, earlier in enumerate(placed):
@@ -139,6 +141,8 @@ def check_targets(claim: ClaimSpec, placed: Sequence[Placed], foreign: Collectio
 
     `foreign`: references of the requests that cannot match a Neuron device.
     """
+    if not foreign:
+        return []
     references, others = _references(claim), frozenset(foreign)
     theirs = sum(1 << place for place, reference in enumerate(references) if reference in others)
     findings = []

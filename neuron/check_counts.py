@@ -64,9 +64,10 @@ class CountRules:
         for leaf in self.leaves:
             if leaf.mask and not leaf.devices.admin_access:
                 found += self._check_leaf(leaf)
-        found = self._spare_alternatives(found)
-        if any(finding.code in ("NEU520", "NEU521") for finding in found):
-            return found
+        if found:
+            found = self._spare_alternatives(found)
+            if any(finding.code in ("NEU520", "NEU521") for finding in found):
+                return found
         unconnectable = self._check_constraints()
         if unconnectable:
             # NEU524 and NEU525 suggest a constraint; NEU522 says that this constraint cannot be satisfied.
@@ -213,6 +214,8 @@ def _sums(leaves: Iterable[Leaf], most: int) -> dict[str, list[int]]:
         counts = options.setdefault(leaf.request, set())
         if not leaf.devices.admin_access and leaf.devices.count <= most:
             counts.add(leaf.devices.count)
+    if len(options) == 1:
+        return {request: [0] for request in options}
     limit = (1 << most + 1) - 1
     before = [1]
     for counts in options.values():

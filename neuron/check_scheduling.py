@@ -44,7 +44,9 @@ def _admin(leaf: Leaf, index: DeviceIndex) -> Iterable[Finding]:
 
 
 def _constraints(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex) -> list[Finding]:
-    found = []
+    found: list[Finding] = []
+    if not index.counted:
+        return found
     for constraint in claim.constraints:
         size, requests = group_size(constraint.match_attribute), frozenset(constraint.requests)
         covered = [leaf for leaf in leaves if covers(requests, leaf.devices.reference)]

@@ -61,7 +61,7 @@ class Judged:
         if self.selector == selector:
             return self
         findings = tuple([dataclasses.replace(finding, path=selector.path) for finding in self.findings])
-        return dataclasses.replace(self, selector=selector, findings=findings)
+        return Judged(selector, self.compiled, self.match, findings, self.unfinished)
 
 
 class JudgedSelectors(Protocol):
@@ -309,9 +309,9 @@ def _examples(types: Sequence[str]) -> str:
 
 def check_nothing_matches(selectors: Iterable[Judged], path: str, matched: int, index: DeviceIndex) -> list[Finding]:
     """NEU610: no known device matches all selectors of a request. NEU612: no published device does."""
-    compiled = [judged.compiled for judged in selectors if judged.compiled is not None]
     if matched & index.published or (matched and not index.published):
         return []
+    compiled = [judged.compiled for judged in selectors if judged.compiled is not None]
     if not matched:
         strange = next(_strange_constants(compiled, index), None)
         if strange is not None:

@@ -288,6 +288,9 @@ class _Matcher:
             self.findings.add([_too_many_selectors(devices.path)])
         judged = [self._judge(each) for each in selectors]
         for selector, each in zip(selectors, judged, strict=True):
+            if each.match is not None and not each.match.failing and not each.findings:
+                alive &= each.match.matched
+                continue
             self.findings.add_at(each.findings, selector.path)
             if each.match is None or any(finding.severity is Severity.ERROR for finding in each.findings):
                 self.certain = False

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from neuron import configs, names, templates
 from neuron.claim_reader import read_claim, read_class
@@ -73,8 +73,7 @@ class ClassFacts:
     spec: ClassSpec
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TemplateFacts:
+class TemplateFacts(Struct, frozen=True, gc=False):
     """What is kept of one ResourceClaimTemplate.
 
     Attributes:
@@ -110,7 +109,7 @@ def _template_weight(facts: TemplateFacts) -> int:
 
 
 def _shortened(facts: TemplateFacts) -> TemplateFacts:
-    return dataclasses.replace(facts, spec=None, device_classes=frozenset(), ultraserver_mode=None)
+    return structs.replace(facts, spec=None, device_classes=frozenset(), ultraserver_mode=None)
 
 
 _TEMPLATE_BOUNDS: Final = Bounds(_TEMPLATE_BYTES, _TEMPLATE_BYTES_OF_ONE, _template_weight, _shortened)

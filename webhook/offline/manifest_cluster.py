@@ -1,6 +1,5 @@
 """A view of a cluster that contains exactly the objects of manifests."""
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -147,7 +146,7 @@ class ManifestCluster:
 
 def _with_digest(data: Mapping[str, Any]) -> TemplateFacts:
     """The facts of a template with its hash, whatever its name: a policy may carry a template of any name."""
-    return dataclasses.replace(cluster.project_template(data), digest=templates.digest(data["spec"]))
+    return structs.replace(cluster.project_template(data), digest=templates.digest(data["spec"]))
 
 
 def _read(project: Callable[[Mapping[str, Any]], _T], data: dict[str, Any]) -> _T | None:
