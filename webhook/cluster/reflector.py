@@ -140,7 +140,7 @@ class Reflector(Generic[T]):
 
     def namespaces_of(self, name: str) -> list[str]:
         """Namespaces that have an object of this name. Takes time for each object."""
-        return [namespace for namespace, each in self._objects.keys() if each == name]  # noqa: SIM118 - no dict
+        return self._objects.namespaces_of(name)
 
     @property
     def age(self) -> float:
@@ -215,7 +215,7 @@ class Reflector(Generic[T]):
         for key in [key for key in known.keys() if key not in fresh]:  # noqa: SIM118 - not a dictionary
             self._tell(key, known.get(key), None)
             await pace.after(0)
-        for key, after in list(fresh.items()):
+        for key, after in fresh.items():
             before = known.get(key)
             if before is not after:
                 self._tell(key, before, after)
