@@ -84,6 +84,7 @@ def main(seconds: int, rounds: int) -> None:
                 "validation: the same template again": load.Target(second.pid, f"{roots[1]}/validate", claims),
                 "validation: other names and tolerations": load.Target(second.pid, f"{roots[1]}/validate", others),
                 "validation: every template another kind": load.Target(second.pid, f"{roots[1]}/validate", kinds),
+                "validation: replicas of a pod": load.Target(second.pid, f"{roots[1]}/validate", converted),
             }
             for target in cases.values():
                 load.check(target, ca)

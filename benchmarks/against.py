@@ -202,6 +202,7 @@ def loads(folder: Path) -> list[Load]:
         "validation, the same template": ("/validate", reviews.write, reviews.template()),
         "validation, other names": ("/validate", reviews.write_renamed, reviews.template()),
         "validation, first of its kind": ("/validate", reviews.write_distinct, reviews.template()),
+        "validation, a pod": ("/validate", reviews.write, reviews.pod("4")),
         "pass-through, 1 MiB": ("/mutate", _write_large, reviews.pod(None)),
         "conversion, 1 MiB": ("/mutate", _write_large, reviews.pod("4")),
     }

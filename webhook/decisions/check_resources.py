@@ -1,8 +1,10 @@
 """Checks the names of the resources that containers request. Pure."""
 
+import re
 from collections.abc import Collection, Iterator
 from typing import Final
 
+from neuron import names
 from neuron.findings import Finding, quoted, warning
 from neuron.misspelt import meant
 from webhook.decisions import pods
@@ -12,6 +14,12 @@ _FIELDS: Final = ("requests", "limits")
 _SHOWN: Final = 63
 _MOST_NAMES: Final = 128
 """Resources of one pod that are compared: each comparison takes up to 0.1 ms."""
+_KNOWN: Final = b"|".join(re.escape(name).encode() for name in ("cpu", "memory", *sorted(names.LEGACY_RESOURCES)))
+_ONLY_KNOWN: Final = re.compile(
+    rb'\{(?:"(?:limits|requests)":\{(?:"(?:%b)":"[^"\\]*",?)*+\},?'
+    rb'|"claims":\[(?:\{(?:"(?:name|request)":"[^"\\]*",?)*+\},?)*+\],?)*+\}' % _KNOWN
+).fullmatch
+"""Matches the JSON of `resources` with no other names than those; a tenth of the cost of decoding it."""
 
 
 def misspelt_resources(pod: pods.Pod, known: Collection[str] = ()) -> Iterator[Finding]:
@@ -24,8 +32,8 @@ def misspelt_resources(pod: pods.Pod, known: Collection[str] = ()) -> Iterator[F
     left = _MOST_NAMES
     for section, containers in (("initContainers", pod.init_containers), ("containers", pod.containers)):
         for index, container in enumerate(containers):
-            raw = bytes(container.resources).lower()
-            if left <= 0 or not any(word in raw for word in _WORDS):
+            raw = bytes(container.resources)
+            if left <= 0 or _ONLY_KNOWN(raw) or not any(word in raw.lower() for word in _WORDS):
                 continue
             path = f"spec.{section}[{index}]"
             resources = container.decode_resources(path) or {}

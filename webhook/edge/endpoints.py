@@ -159,6 +159,7 @@ class AdmissionEndpoint:
         self._lifecycle = lifecycle
         self._gate = Gate(path, self._metrics, limits.max_inflight, limits.lag, exempt)
         self._clock = clock
+        self._unrecorded: list[tuple[wire.AdmissionRequest, Decision, float, int, Scope]] = []
 
     def at_once(self, scope: Scope, body: bytes) -> bytes | None:
         """The answer to a complete request whose decision needs no wait; None: call the application.
@@ -184,7 +185,7 @@ class AdmissionEndpoint:
             payload = reviews.encode(request, decision)
         except Exception:  # noqa: BLE001 - it happens again in the application, which reports it
             return None
-        self._record(request, decision, started, len(body), scope)
+        self._record_soon(request, decision, started, len(body), scope)
         return payload
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -254,10 +255,31 @@ class AdmissionEndpoint:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": payload})
 
+    def _record_soon(
+        self, request: wire.AdmissionRequest, decision: Decision, started: float, size: int, scope: Scope
+    ) -> None:
+        """Count and log a review after its answer was sent, together with the others of this iteration.
+
+        The event loop sends answers at the end of an iteration, so this waits for the next one.
+        """
+        if not self._unrecorded:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._record_all)
+        self._unrecorded.append((request, decision, self._clock() - started, size, scope))
+
+    def _record_all(self) -> None:
+        answered, self._unrecorded = self._unrecorded, []
+        for request, decision, seconds, size, scope in answered:
+            self._count(request, decision, seconds, size, scope)
+
     def _record(
         self, request: wire.AdmissionRequest, decision: Decision, started: float, size: int, scope: Scope
     ) -> None:
-        seconds = self._clock() - started
+        self._count(request, decision, self._clock() - started, size, scope)
+
+    def _count(
+        self, request: wire.AdmissionRequest, decision: Decision, seconds: float, size: int, scope: Scope
+    ) -> None:
         self._metrics.reviewed(request, decision.rendered, seconds, size)
         self._decisions.record(request, decision.rendered, seconds, trace_of(scope["headers"]), _address(scope))
 

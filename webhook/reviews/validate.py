@@ -92,10 +92,15 @@ class Validator:
         self._refresh()
 
     def decide_at_once(self, request: AdmissionRequest) -> Decision | None:
-        """The decision about a small claim without new selectors; None: call `review`."""
+        """The decision about a small claim without new selectors, or a small pod whose claims the caches have.
+
+        None: call `review`.
+        """
         decision = self._without_object(request)
         if decision is not None:
             return decision
+        if request.kind.group == "" and request.kind.kind == "Pod":
+            return self._pod_at_once(request)
         if request.kind.group != GROUP or request.kind.kind not in KINDS:
             return None
         claim = _read_claim(request)
@@ -187,9 +192,7 @@ class Validator:
         unknown: dict[str, ClaimSpec] = {}
         for _, kind, name in claiming.names:
             spec = self._cluster.claim_template(namespace, name) if kind == "ResourceClaimTemplate" else None
-            if spec is None or name in unknown or self._is_known(namespace, name, spec):
-                continue
-            if not _is_quick(ReadSpec(spec, ()), world):
+            if spec is not None and name not in unknown and not self._is_cheap(namespace, name, spec):
                 unknown[name] = spec
         if not unknown:
             return
@@ -202,9 +205,10 @@ class Validator:
             for name, judgement in judgements.items():
                 self._remember(namespace, name, judgement)
 
-    def _is_known(self, namespace: str, name: str, spec: ClaimSpec) -> bool:
+    def _is_cheap(self, namespace: str, name: str, spec: ClaimSpec) -> bool:
+        """Whether `_known` judges a template quickly, or has done so before."""
         judgement = self._judgements.get((namespace, name))
-        return judgement is not None and judgement.spec is spec
+        return (judgement is not None and judgement.spec is spec) or _is_quick(ReadSpec(spec, ()), self._world)
 
     def _known(self, namespace: str, name: str, spec: ClaimSpec) -> ClaimJudgement:
         """The judgement of a template that the watch cache has."""
@@ -220,6 +224,28 @@ class Validator:
 
     # --- pods and workloads ---------------------------------------------------------------------------------------
 
+    def _pod_at_once(self, request: AdmissionRequest) -> Decision | None:
+        """The decision about a small pod whose claims are judged templates; None: not at once."""
+        if request.operation != "CREATE":
+            return _OPERATION
+        raw = bytes(request.object)
+        if len(raw) > LARGE_OBJECT:
+            return None
+        claiming, misspelt = self._read_pod(raw)
+        if _claims_nothing(claiming):
+            return _decision(misspelt, "valid") if misspelt else _NOT_NEURON
+        if self._bounds is not None:
+            return None
+        known: dict[str, KnownClaim] = {}
+        for name, kind, object_name in claiming.names:
+            spec = None
+            if kind == "ResourceClaimTemplate":
+                spec = self._cluster.claim_template(request.namespace, object_name)
+            if spec is None or not self._is_cheap(request.namespace, object_name, spec):
+                return None
+            known[name] = KnownClaim(self._known(request.namespace, object_name, spec))
+        return _decision((*check_pod(claiming.pod, known, self._world), *misspelt), "valid")
+
     async def _review_pod(self, request: AdmissionRequest) -> Decision:
         if request.operation != "CREATE":
             return _OPERATION  # claims and containers of a pod cannot change
@@ -231,7 +257,7 @@ class Validator:
             claiming, misspelt = await self._lane.run(request.namespace, lambda: self._read_pod(raw), reading)
         else:
             claiming, misspelt = self._read_pod(raw)
-        if bytes(claiming.pod.spec.resourceClaims) in NOTHING and not claiming.pod.labelled:
+        if _claims_nothing(claiming):
             return _decision(misspelt, "valid") if misspelt else _NOT_NEURON
         await self._judge_templates(claiming, request.namespace)
         made = await self._computed(claiming, raw, request.namespace)
@@ -334,6 +360,11 @@ class Validator:
             exist = await self._cluster.exist(kind, namespace, dict.fromkeys(wanted.values()))
             known |= {name: KnownClaim(missing=exist[object_name] is False) for name, object_name in wanted.items()}
         return known
+
+
+def _claims_nothing(claiming: Claiming) -> bool:
+    """Whether a pod has no claim, and was not converted."""
+    return bytes(claiming.pod.spec.resourceClaims) in NOTHING and not claiming.pod.labelled
 
 
 class _Claim:

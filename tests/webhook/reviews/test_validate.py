@@ -451,6 +451,65 @@ class TestLane:
         assert asyncio.run(main()) < 1.0  # 20 ms on a quiet machine; on the loop it took more than a second.
 
 
+def with_template(name: str, requested: str = "a") -> dict[str, Any]:
+    mine = container()
+    mine["resources"] = {"claims": [{"name": "c", "request": requested}]}
+    return pod(mine, resourceClaims=[{"name": "c", "resourceClaimTemplateName": name}])
+
+
+class TestAtOnce:
+    """Which pods are answered without a wait: with the decision of `review`."""
+
+    @staticmethod
+    def decisions(
+        manifest: Any, cluster: FakeClaims | None = None
+    ) -> tuple[Decision | None, Decision, Decision | None]:
+        """The decision at once, that of `review`, and that at once after it."""
+        judge = validator(cluster or FakeClaims())
+
+        async def main() -> tuple[Decision | None, Decision, Decision | None]:
+            one = review(manifest)
+            return judge.decide_at_once(one), await judge.review(one), judge.decide_at_once(one)
+
+        return asyncio.run(main())
+
+    @pytest.mark.parametrize(
+        ("manifest", "codes_of"),
+        [
+            (pod(container()), []),
+            (pod(container(neuron="4")), []),
+            (pod(container(neurons="4")), ["NEU221", "NEU221"]),
+        ],
+        ids=["without Neuron", "limits", "misspelt"],
+    )
+    def test_a_pod_without_claims_is_answered_at_once(self, manifest: Any, codes_of: list[str]) -> None:
+        first, reviewed, again = self.decisions(manifest)
+        assert first == reviewed == again
+        assert codes(reviewed.warnings) == codes_of
+
+    def test_a_pod_is_answered_at_once_after_its_template_was_judged(self) -> None:
+        cluster = FakeClaims()
+        cluster.add_template("seven", claim(request("a", 7, on(TRN1))))
+        first, reviewed, again = self.decisions(with_template("seven", "b"), cluster)
+        assert first is None
+        assert again == reviewed
+        assert codes(reviewed.errors) == ["NEU708"]
+
+    def test_a_pod_whose_template_has_no_selectors_is_answered_at_once(self) -> None:
+        cluster = FakeClaims()
+        cluster.add_template("one", claim(request("a", 1)))
+        first, reviewed, _ = self.decisions(with_template("one"), cluster)
+        assert first == reviewed == Decision(Outcome.UNCHANGED, "valid")
+
+    def test_a_pod_with_a_template_that_no_cache_has_waits_for_the_api_server(self) -> None:
+        first, _, again = self.decisions(with_template("unknown"))
+        assert first is again is None
+
+    def test_a_large_pod_is_not_answered_at_once(self) -> None:
+        first, _, again = self.decisions(pod(container(neuron="4", name="a" * 40_000)))
+        assert first is again is None
+
+
 def jobset(templates: int, **extra: Any) -> dict[str, Any]:
     def job(number: int) -> dict[str, Any]:
         spec = pod(container(name=f"c{number}", neuron=str(1 + number % 16)))
