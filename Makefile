@@ -39,7 +39,7 @@ $(STAMP): requirements/pip.txt requirements/dev.txt pyproject.toml
 	@touch $@
 
 run: $(STAMP) ## serve the webhook on https://127.0.0.1:9443 and convert an example through it (ARGS=--once stops after that)
-	$(BIN)/python -m webhook.cli.demo $(ARGS)
+	$(BIN)/python -m commands.cli.demo $(ARGS)
 
 test: $(STAMP) ## run every test that needs no control plane
 	$(BIN)/python -m pytest --ignore=tests/cluster -n $(WORKERS) --dist loadfile $(ARGS)
@@ -102,7 +102,7 @@ docs: $(STAMP) ## build the book into docs/_build/html; a link without a target 
 	@echo "docs/_build/html/index.html"
 
 man: $(STAMP) ## write man pages of all commands into build/man
-	$(BIN)/python -m webhook.cli.man build/man
+	$(BIN)/python -m commands.cli.man build/man
 	@echo "man -l build/man/neuron-dra.1"
 
 manifests: $(STAMP) ## render deploy/manifests from the chart, and copy the policy packs into the chart

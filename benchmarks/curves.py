@@ -21,11 +21,11 @@ import click
 
 from benchmarks import load, plots, policies, reviews, servers
 from benchmarks.reviews import Object
-from neuron.claims import Claim, make_claim
-from neuron.instances import Catalogue
-from neuron.serving import DeviceConfig
-from neuron.templates import API_VERSION, KIND, Template
-from neuron.windows import Line
+from neuron.demand.claims import Claim, make_claim
+from neuron.demand.instance_fit import DeviceConfig
+from neuron.demand.templates import API_VERSION, KIND, Template
+from neuron.hardware.instances import Catalogue
+from neuron.hardware.windows import Line
 from policies.files.store import PolicyStore
 from policies.judging.evaluate import evaluate
 from tests.support import mixtures

@@ -15,9 +15,9 @@ from typing import Final, TypeAlias
 
 import click
 
-from neuron import windows
-from neuron.fitting import mask
-from neuron.windows import Line, Placement
+from neuron.demand.fitting import mask
+from neuron.hardware import windows
+from neuron.hardware.windows import Line, Placement
 
 NODES: Final = 30
 LOADS: Final = (0.6, 0.9, 1.4)

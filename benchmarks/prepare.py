@@ -14,15 +14,16 @@ from pathlib import Path
 import click
 import msgspec
 
-from kubeletplugin import emulate
-from kubeletplugin.cdi import SpecFiles
-from kubeletplugin.decide import NodeView
+from kubeletplugin.discover import emulate
+from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.sysfs import discover, read_ultraserver
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.prepare import Preparer
-from kubeletplugin.slices import NodeDevices, NodeFacts, desired_slices
-from kubeletplugin.sysfs import discover, read_ultraserver
+from kubeletplugin.prepare.cdi import SpecFiles
+from kubeletplugin.prepare.decide import NodeView
+from kubeletplugin.prepare.preparer import Preparer
+from kubeletplugin.publish.slices import NodeDevices, desired_slices
 from neuron import names
-from neuron.allocation import AllocatedClaim, read_allocation
+from neuron.api.allocation import AllocatedClaim, read_allocation
 
 _NODE = "node-1"
 _WARM_UP = 20

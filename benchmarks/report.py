@@ -131,7 +131,7 @@ def _version() -> Object:
 
 def measured(*arguments: str) -> tuple[int, float, float, float]:
     """Workloads of a report, its seconds, seconds of processor time, and its largest memory in MiB."""
-    command = [sys.executable, "-m", "webhook", "report", "--output=json", *arguments]
+    command = [sys.executable, "-m", "commands", "report", "--output=json", *arguments]
     started = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         if process.stdout is None:

@@ -18,11 +18,11 @@ import click
 from benchmarks.planes import control_plane
 from benchmarks.servers import cpu_seconds
 from neuron import names
-from neuron.claims import Claim, make_claim
-from neuron.demand import Ask, Role
-from neuron.instances import Catalogue
-from neuron.serving import DeviceConfig
-from neuron.windows import Line
+from neuron.demand.claims import Claim, make_claim
+from neuron.demand.containers import Ask, Role
+from neuron.demand.instance_fit import DeviceConfig
+from neuron.hardware.instances import Catalogue
+from neuron.hardware.windows import Line
 from tests.cluster.allocating import claim, claiming_pod, refusal
 from tests.cluster.api import Api
 from tests.cluster.controlplane import DEFAULTS, UNLIMITED, ControlPlane

@@ -21,8 +21,8 @@ case $program in
         rm -r "$site/kubeletplugin" "$venv/bin/neuron-dra-kubelet-plugin"
         ;;
     kubelet-plugin)
-        rm -r "$site/webhook" "$site/kubecel" "$site/certs"
-        rm "$venv/bin/neuron-dra" "$venv/bin/kubectl-neuron" "$venv/bin/kubectl_complete-neuron"
+        rm -r "$site/webhook" "$site/commands" "$site/kubecel" "$site/certs"
+        rm "$venv/bin/neuron-dra" "$venv/bin/neuron-dra-webhook" "$venv/bin/kubectl-neuron" "$venv/bin/kubectl_complete-neuron"
         ;;
     *)
         echo "$0: there is no image for $program: use webhook or kubelet-plugin" >&2

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from neuron import device_groups, windows
-from neuron.instances import Catalogue, InstanceType
-from neuron.windows import Line
+from neuron.hardware import device_groups, windows
+from neuron.hardware.instances import Catalogue, InstanceType
+from neuron.hardware.windows import Line
 
 FOLDER: Final = Path(__file__).parent
 COLOURS: Final = ("#bfdbfe", "#bbf7d0", "#fde68a", "#fbcfe8", "#ddd6fe", "#a5f3fc", "#fed7aa", "#d9f99d")

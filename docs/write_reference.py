@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import click
 
+from commands.cli.main import main as neuron_dra
 from kubeletplugin import settings as driver_settings
 from kubeletplugin.cli import main as driver
 from policies.schema.kinds import KINDS, json_schema
-from webhook.cli.main import main as neuron_dra
 from webhook.server import settings as webhook_settings
 
 FOLDER: Final = Path(__file__).parent / "reference"

@@ -14,32 +14,20 @@ from typing import Final, Protocol
 import grpc
 import msgspec
 
-from kubeletplugin import emulate, kube
-from kubeletplugin.catalogues import Catalogues
-from kubeletplugin.cdi import SpecFiles
-from kubeletplugin.claim_status import ClaimStatusWriter
+from kubeletplugin import kube
 from kubeletplugin.clock import SystemClock
-from kubeletplugin.decide import NodeView
 from kubeletplugin.device_info import DeviceInfo
-from kubeletplugin.driver import Driver, NodeClaims
+from kubeletplugin.discover import emulate
+from kubeletplugin.discover.catalogues import Catalogues
+from kubeletplugin.discover.health import HealthMonitor
+from kubeletplugin.discover.node_object import NodeApi
+from kubeletplugin.discover.own_node import OwnNode
+from kubeletplugin.discover.processes import Processes
+from kubeletplugin.discover.sysfs import NodeHardware, discover, read_ultraserver
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.gate import KubeletGate
-from kubeletplugin.health import HealthMonitor
-from kubeletplugin.hold_events import HoldReporter
-from kubeletplugin.kube_node import NodeApi
-from kubeletplugin.metadata_files import MetadataFiles
-from kubeletplugin.metrics import Metrics, MetricsServer
-from kubeletplugin.node_labels import Labeller
-from kubeletplugin.offer import Guard, OfferSettings
-from kubeletplugin.own_node import OwnNode
-from kubeletplugin.owner import OwnerReporter
-from kubeletplugin.pod_resources import PodResources
-from kubeletplugin.ports import Clock, JsonObject
-from kubeletplugin.prepare import Preparer
-from kubeletplugin.probe import Prober
-from kubeletplugin.processes import Processes
-from kubeletplugin.publish import Instance, NodeSources, Publisher
-from kubeletplugin.register import (
+from kubeletplugin.kubelet.probe import Prober
+from kubeletplugin.kubelet.register import (
     Registration,
     SocketError,
     SocketPaths,
@@ -48,13 +36,26 @@ from kubeletplugin.register import (
     remove_stale_sockets,
     socket_paths,
 )
-from kubeletplugin.service import handlers
+from kubeletplugin.kubelet.service import handlers
+from kubeletplugin.metrics import Metrics, MetricsServer
+from kubeletplugin.owner import OwnerReporter
+from kubeletplugin.ports import Clock, JsonObject
+from kubeletplugin.prepare.cdi import SpecFiles
+from kubeletplugin.prepare.claim_status import ClaimStatusWriter
+from kubeletplugin.prepare.decide import NodeView
+from kubeletplugin.prepare.driver import Driver, NodeClaims
+from kubeletplugin.prepare.hold_events import HoldReporter
+from kubeletplugin.prepare.metadata_files import MetadataFiles
+from kubeletplugin.prepare.pod_resources import PodResources
+from kubeletplugin.prepare.preparer import Preparer
+from kubeletplugin.prepare.sweep import Sweeper
+from kubeletplugin.prepare.usage import NodeUsage
+from kubeletplugin.publish.node_labels import Labeller
+from kubeletplugin.publish.offer import Guard, OfferSettings
+from kubeletplugin.publish.publisher import Instance, NodeSources, Publisher
+from kubeletplugin.publish.slices import published_attributes
 from kubeletplugin.settings import DriverSettings
-from kubeletplugin.slices import published_attributes
-from kubeletplugin.sweep import Sweeper
-from kubeletplugin.sysfs import NodeHardware, discover, read_ultraserver
-from kubeletplugin.usage import NodeUsage
-from neuron.instances import Catalogue, InstanceType
+from neuron.hardware.instances import Catalogue, InstanceType
 from runtime.api_errors import ClusterUnavailableError
 from runtime.startup import StartupError
 

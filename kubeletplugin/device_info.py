@@ -9,17 +9,17 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from kubeletplugin.checkpoint import PreparedClaim, PreparedDevice
-from kubeletplugin.driver import Driver
-from kubeletplugin.environment import visible_cores
-from kubeletplugin.health import HealthMonitor, Status
+from kubeletplugin.discover.devices import NODE_DEVICE, device_name
+from kubeletplugin.discover.health import HealthMonitor, Status
+from kubeletplugin.discover.sharing import physical_cores
 from kubeletplugin.metrics import DeviceUse, Metrics
-from kubeletplugin.pod_resources import NoKubeletError, UsedDevice
 from kubeletplugin.ports import Clock, UsageUnknownError
-from kubeletplugin.prepare import Preparer
-from kubeletplugin.sharing import physical_cores
-from kubeletplugin.slices import NODE_DEVICE, device_name
-from kubeletplugin.usage import Usage
+from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
+from kubeletplugin.prepare.driver import Driver
+from kubeletplugin.prepare.environment import visible_cores
+from kubeletplugin.prepare.pod_resources import NoKubeletError, UsedDevice
+from kubeletplugin.prepare.preparer import Preparer
+from kubeletplugin.prepare.usage import Usage
 
 INTERVAL: Final = 15.0
 """Seconds."""

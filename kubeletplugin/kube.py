@@ -16,7 +16,8 @@ from urllib.parse import quote
 import msgspec
 
 from kubeletplugin.ports import JsonObject, KubeError, SliceEvent, UnreadableObjectError
-from neuron import api_objects, names
+from neuron import names
+from neuron.api import objects
 from runtime import answers, paging
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError, TooLongError
 from runtime.api_transport import LONGEST_ANSWER, Connection, load_configuration
@@ -190,7 +191,7 @@ class KubeApi:
     ) -> tuple[list[JsonObject], str]:
         """The results of `project` that are not None, and the resourceVersion. Unreadable objects are left out."""
 
-        async def fetch(page_query: Mapping[str, str]) -> api_objects.Page:
+        async def fetch(page_query: Mapping[str, str]) -> objects.Page:
             path = f"{await self._root()}/{plural}"
             try:
                 return _page(await self._exchange("GET", path, page_query), path)
@@ -228,7 +229,7 @@ class KubeApi:
             with _kube_errors(f"The watch on {kind} broke off"):
                 async with (
                     self._connection.stream(path, query=watched, stall=stall) as pieces,
-                    contextlib.aclosing(answers.lines(pieces, LONGEST_ANSWER, api_objects.WINDOW)) as lines,
+                    contextlib.aclosing(answers.lines(pieces, LONGEST_ANSWER, objects.WINDOW)) as lines,
                 ):
                     async for line in lines:
                         event = json.loads(line)
@@ -298,9 +299,9 @@ def _kube_errors(failed: str) -> Iterator[None]:
         raise KubeError(f"{failed}: {error}") from error
 
 
-def _page(body: bytes, path: str) -> api_objects.Page:
+def _page(body: bytes, path: str) -> objects.Page:
     try:
-        return api_objects.read_page(body)
+        return objects.read_page(body)
     except msgspec.DecodeError as error:
         raise KubeError(f"The API server did not answer GET {path}: {error}") from error
 
@@ -310,7 +311,7 @@ def _read(raw: bytes, plural: str) -> JsonObject | None:
     try:
         item = json.loads(raw)
     except (RecursionError, ValueError) as error:
-        found = api_objects.identity(raw)
+        found = objects.identity(raw)
         name = f"{found.namespace}/{found.name}" if found.namespace else found.name
         _log.warning("object left out", extra={"object": f"{plural} {name}", "error": type(error).__name__})
         return None

@@ -4,11 +4,11 @@ import logging
 from typing import Final
 
 from kubeletplugin.changes import QUIET
+from kubeletplugin.discover.node_events import node_event
+from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.metrics import Metrics
-from kubeletplugin.node_events import node_event
-from kubeletplugin.offer import DEVICE_PLUGIN_TAINT, Guard
-from kubeletplugin.own_node import NodeState, OwnNode
 from kubeletplugin.ports import Clock, JsonObject, KubeError
+from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, Guard
 
 APPEARED: Final = "DevicePluginActive"
 LEFT: Final = "DevicePluginGone"

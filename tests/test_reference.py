@@ -8,9 +8,9 @@ from types import ModuleType
 import click
 import pytest
 
+from commands.cli.main import main
 from kubeletplugin import settings as driver_settings
 from policies.schema.kinds import KINDS
-from webhook.cli.main import main
 from webhook.server import settings as webhook_settings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from neuron import windows
-from neuron.instances import Catalogue, InstanceType, Topology
-from neuron.windows import Line
+from neuron.hardware import windows
+from neuron.hardware.instances import Catalogue, InstanceType, Topology
+from neuron.hardware.windows import Line
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = (DOCS / "topology.md").read_text()

@@ -1,27 +1,27 @@
-"""`python -m webhook`, and the installed `neuron-dra` and `kubectl neuron`, which are the same."""
+"""`python -m webhook webhook`, and the installed `neuron-dra-webhook`: the service alone, without the commands."""
+
+import click
 
 from runtime import console
-from webhook.cli.completion import KUBECTL, NEURON_DRA, kubectl_completions
-from webhook.cli.main import main
+from webhook.server.command import webhook
 
 
-def neuron_dra() -> None:
-    """The script `neuron-dra`."""
+@click.group()
+def main() -> None:
+    """The service; `neuron-dra` has the commands as well."""
+
+
+main.add_command(webhook)
+
+
+def serve() -> None:
+    """The script `neuron-dra-webhook`."""
     console.guard()
-    main(prog_name=NEURON_DRA.name, complete_var=NEURON_DRA.variable)
-
-
-def kubectl() -> None:
-    """The script `kubectl-neuron`, which kubectl runs for `kubectl neuron`."""
-    console.guard()
-    main(prog_name=KUBECTL.name, complete_var=KUBECTL.variable)
-
-
-def kubectl_complete() -> None:
-    """The script `kubectl_complete-neuron`, which kubectl runs to complete the arguments of `kubectl neuron`."""
-    console.guard()
-    kubectl_completions(main)
+    with console.guarded():
+        webhook(prog_name="neuron-dra-webhook")
 
 
 if __name__ == "__main__":
-    neuron_dra()
+    console.guard()
+    with console.guarded():
+        main(prog_name="python -m webhook")

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from kubecel.budget import Clock
-from neuron import names, scheduling
-from neuron.claim_reader import read_claim, read_class
-from neuron.claim_specs import ClaimSpec
+from neuron import names
+from neuron.api.claim_reader import read_claim, read_class
+from neuron.api.claim_specs import ClaimSpec
+from neuron.demand import scheduling
 from policies.judging import holdings, matching
 from policies.judging.evaluate import REVIEW_SECONDS, TimeLimit, UndecidedError, evaluate, first_match
 from policies.judging.fields import mapping, mappings

@@ -6,8 +6,8 @@ Webhook and driver read the same files, so that the driver publishes what the we
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from neuron.connections import MOST_GROUPS
-from neuron.instances import Catalogue, InstanceType, Topology
+from neuron.hardware.connections import MOST_GROUPS
+from neuron.hardware.instances import Catalogue, InstanceType, Topology
 from policies.files import reading
 from policies.files.folders import PolicyError
 from policies.schema import documents

@@ -9,9 +9,9 @@ from kubecel.budget import Clock
 from kubecel.compile import Cel
 from kubecel.engine import CelEngine
 from neuron import names
-from neuron.efa_groups import most_interfaces
+from neuron.demand.efa_groups import most_interfaces
 from neuron.findings import did_you_mean, few
-from neuron.instances import Topology
+from neuron.hardware.instances import Topology
 from policies.files import catalogues, mapped_templates, reading
 from policies.files.case_time import CaseTime
 from policies.files.folders import PolicyError, digest, read_folder

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 
-from neuron import names, templates
-from neuron.demand import Ask, Role
-from neuron.device_shapes import catalogue_shapes
+from neuron import names
+from neuron.check.claims import ClaimContext, validate
+from neuron.check.device_index import DeviceIndex
+from neuron.check.mapped_templates import MappedTemplate, Need, differences_by_type
+from neuron.demand import templates
+from neuron.demand.containers import Ask, Role
+from neuron.demand.instance_fit import DeviceConfig
 from neuron.findings import Severity
-from neuron.instances import Catalogue
-from neuron.mapped_templates import MappedTemplate, Need, differences_by_type
-from neuron.selection import DeviceIndex
-from neuron.serving import DeviceConfig
-from neuron.validate_claims import ClaimContext, validate
+from neuron.hardware.device_shapes import catalogue_shapes
+from neuron.hardware.instances import Catalogue
 from policies.judging.rules import PodRule
 from policies.schema import kinds as schema
 from policies.schema.documents import Path, Problem

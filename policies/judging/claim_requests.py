@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from neuron import names, quantities
-from neuron.claim_specs import ALL, EXACT_COUNT, Constraint, DeviceRequest, Selector
+from neuron.api.claim_specs import ALL, EXACT_COUNT, Constraint, DeviceRequest, Selector
 from policies.judging.fields import mapping, mappings
 
 UNREADABLE_COUNT: Final = -1

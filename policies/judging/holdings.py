@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from neuron import names
-from neuron.claim_specs import Config
+from neuron.api.claim_specs import Config
 from policies.judging.claim_requests import GroupedRequests, alternatives, constraints
 from policies.judging.fields import mapping, mappings, shown
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge

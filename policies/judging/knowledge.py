@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from neuron import capacities, names, quantities
-from neuron.claim_specs import ClaimSpec
-from neuron.instances import Catalogue, InstanceType
+from neuron import names, quantities
+from neuron.api.claim_specs import ClaimSpec
+from neuron.hardware import capacities
+from neuron.hardware.instances import Catalogue, InstanceType
 
 UNKNOWN_NODE: Final = 16
 """Assumed for a node type whose number of devices is not published: the most of any known type."""

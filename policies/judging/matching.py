@@ -7,8 +7,8 @@ the resource as the user sent it; with `matchPolicy: Equivalent` also in the oth
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from neuron import resource_versions
-from neuron.claim_specs import GROUP
+from neuron.api import resource_versions
+from neuron.api.claim_specs import GROUP
 from policies.judging.subjects import NAMESPACES, Api, Subject, can_convert
 from policies.schema.constraints import LabelSelector, MatchResources, ResourceRule
 from policies.schema.kinds import PodMatch

@@ -1,6 +1,6 @@
 """The type of the variable `namespaceObject`, as in the API server.
 
-Source: k8s.io/apiserver/pkg/admission/plugin/cel, BuildNamespaceType. The values are made by `neuron.namespaces`.
+Source: k8s.io/apiserver/pkg/admission/plugin/cel, BuildNamespaceType. The values are made by `neuron.api.namespaces`.
 """
 
 from collections.abc import Iterable, Mapping

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Final
 
 from neuron import names
-from neuron.instances import Catalogue
+from neuron.hardware.instances import Catalogue
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
 
 

@@ -9,11 +9,12 @@ from typing import Any, Final
 from kubecel.engine import CelEngine, Program
 from kubecel.errors import CelError, CelTypeError
 from kubecel.types import BOOL, DYN, STRING, Type
-from neuron import names, templates
-from neuron.claim_reader import read_claim
-from neuron.mapped_templates import MappedTemplate
-from neuron.scheduling import SchedulingHints
-from neuron.templates import Template
+from neuron import names
+from neuron.api.claim_reader import read_claim
+from neuron.check.mapped_templates import MappedTemplate
+from neuron.demand import templates
+from neuron.demand.scheduling import SchedulingHints
+from neuron.demand.templates import Template
 from policies.judging.namespaces import reads_whole_namespace
 from policies.judging.sharing import Shared, Sharing
 from policies.judging.subjects import types_with

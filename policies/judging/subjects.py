@@ -6,9 +6,9 @@ from typing import Any, Final, TypeAlias
 
 from kubecel import types
 from kubecel.types import BOOL, DYN, INT, LIST, STRING, Type, list_of, map_of, record
-from neuron import resource_versions
-from neuron.claim_specs import GROUP
-from neuron.namespaces import namespace_named, namespace_value
+from neuron.api import resource_versions
+from neuron.api.claim_specs import GROUP
+from neuron.api.namespaces import namespace_named, namespace_value
 from policies.judging.fields import mapping
 from policies.judging.holdings import of_claim, of_pod
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge

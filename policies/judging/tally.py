@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kubecel.errors import CelTimeExceededError
 from neuron import names, quantities
-from neuron.claim_specs import ClaimSpec, Config, DeviceRequest
+from neuron.api.claim_specs import ClaimSpec, Config, DeviceRequest
 from policies.judging import environment
 from policies.judging.claim_requests import GroupedRequests, cores_of
 from policies.judging.fields import mapping, mappings, shown

@@ -13,7 +13,7 @@ from kubecel.budget import Clock
 from kubecel.compile import parse
 from kubecel.deadlines import Deadline
 from kubecel.errors import CelError, CelTimeExceededError
-from neuron import selectors
+from neuron.demand import selectors
 from policies.selectors.whole_nodes import Findings, NodeDevice, judge
 from runtime.remembered import Remembered
 

@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from neuron.instances import Topology
+from neuron.hardware.instances import Topology
 from policies.schema import hints as schema_hints
 from policies.schema.base import (
     Expression,

@@ -1,4 +1,4 @@
-"""Implements the selector protocols of `neuron.selection` with the CEL engine."""
+"""Implements the selector protocols of `neuron.check.device_index` with the CEL engine."""
 
 import dataclasses
 import functools
@@ -25,10 +25,7 @@ from kubecel.errors import (
 )
 from kubecel.library import semver
 from kubecel.syntax import nodes as syntax
-from neuron.check_selectors import Judged
-from neuron.device_shapes import Value, Version
-from neuron.findings import did_you_mean, short
-from neuron.selection import (
+from neuron.check.device_index import (
     CompiledSelector,
     Lookup,
     SelectorError,
@@ -40,6 +37,9 @@ from neuron.selection import (
     SelectorUnsupportedError,
     Use,
 )
+from neuron.check.selectors import Judged
+from neuron.findings import did_you_mean, short
+from neuron.hardware.device_shapes import Value, Version
 from policies.selectors.analysis import Field, Operand, analyse, drivers
 from policies.selectors.devices import compile_selector, device_activation, matches
 from runtime.remembered import Remembered
@@ -67,7 +67,7 @@ class DeviceSelectors:
         self._deadline: float | None = None
 
     def compile(self, expression: str) -> CompiledSelector:
-        """Compile one expression; see `neuron.selection.SelectorEngine`."""
+        """Compile one expression; see `neuron.check.device_index.SelectorEngine`."""
         if self._deadline is None:
             _load()
         now = self._clock()
@@ -85,7 +85,7 @@ class DeviceSelectors:
 
 
 class JudgedSelectors:
-    """A `neuron.check_selectors.JudgedSelectors` for one index of devices, bounded in bytes.
+    """A `neuron.check.selectors.JudgedSelectors` for one index of devices, bounded in bytes.
 
     The event loop and the lane share it, so it has a lock.
     """
@@ -214,7 +214,7 @@ class _DeviceSelector:
         *,
         shared: bool = False,
     ) -> bool:
-        """Whether a device satisfies it; see `neuron.selection.CompiledSelector`."""
+        """Whether a device satisfies it; see `neuron.check.device_index.CompiledSelector`."""
         if self._clock() > self._deadline:
             raise SelectorTimeError(_TIME_IS_OVER)
         before = self._budget.spent

@@ -2,7 +2,8 @@
 
 The driver publishes such a node as one device of resourceType `neuron_node` beside its single devices. The answer
 holds for every such device, so each value that differs between nodes, and each expression that is not handled here,
-can be anything. Sources of the attributes: `kubeletplugin/slices.py`; AWS Neuron documentation, "Attributes Reference".
+can be anything. Sources of the attributes: `kubeletplugin/publish/slices.py`; AWS Neuron
+documentation, "Attributes Reference".
 """
 
 import dataclasses

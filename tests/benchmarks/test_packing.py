@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from benchmarks import packing
-from neuron.windows import Line
+from neuron.hardware.windows import Line
 
 
 def test_demand_for_single_devices_is_served_while_devices_are_free() -> None:

@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from neuron import windows
-from neuron.allocator import Node, Result
+from neuron.allocator.search import Node, Result
+from neuron.hardware import windows
 from tests.cluster.allocating import Allocating, Outcome
 from tests.support import mixtures, structured
 from tests.support.mixtures import Case

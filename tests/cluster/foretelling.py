@@ -7,9 +7,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from neuron.allocator import Result
-from neuron.claim_reader import read_class
-from neuron.claim_specs import ClassSpec
+from commands.devices.snapshot import Snapshot
+from commands.explain.cluster_devices import Estate
+from commands.explain.model import PodClaim, Selects, read_demand, read_results
+from commands.explain.placement import place
+from commands.explain.verdicts import Block, NodeVerdict
+from neuron.allocator.search import Result
+from neuron.api.claim_reader import read_class
+from neuron.api.claim_specs import ClassSpec
 from tests.cluster.allocating import claim, claiming_pod, refusal
 from tests.cluster.api import Api, Object
 from tests.cluster.comparing import SETTLE
@@ -17,11 +22,6 @@ from tests.cluster.nodes import Fleet
 from tests.cluster.processes import eventually
 from tests.support import mixtures
 from tests.support.mixtures import Case
-from webhook.explain.estate import Estate
-from webhook.explain.model import PodClaim, Selects, read_demand, read_results
-from webhook.explain.placement import place
-from webhook.explain.verdicts import Block, NodeVerdict
-from webhook.inspection.snapshot import Snapshot
 
 _BOUND: Final = 240.0
 _TAKEN: Final = dt.datetime(2026, 11, 22, tzinfo=dt.UTC)

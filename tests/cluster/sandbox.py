@@ -16,7 +16,7 @@ from typing import Final
 
 import click
 
-from neuron.instances import Catalogue
+from neuron.hardware.instances import Catalogue
 from tests.cluster.controlplane import Assets, AssetsMissingError, ControlPlane
 from tests.cluster.driver import Driver
 from tests.cluster.kubelet import Kubelet

@@ -1,4 +1,4 @@
-"""The model of the allocator (`neuron/allocator.py`) against the real scheduler, on random mixtures of claims.
+"""The model of the allocator (`neuron/allocator/search.py`) against the real scheduler, on random mixtures of claims.
 
 NEURON_DRA_ALLOCATOR_CASES sets how many; the default keeps the file short enough for every run.
 """

@@ -4,9 +4,10 @@ import time
 
 import pytest
 
-from neuron import names, windows
-from neuron.allocator import Result
-from neuron.windows import Line
+from neuron import names
+from neuron.allocator.search import Result
+from neuron.hardware import windows
+from neuron.hardware.windows import Line
 from tests.cluster.allocating import Allocating, Outcome
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.comparing import SETTLE

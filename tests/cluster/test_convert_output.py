@@ -42,7 +42,7 @@ STREAMS = {
 
 def converted(text: bytes, output: str) -> tuple[str, str]:
     """What `convert` prints, and what it says about it."""
-    command = [sys.executable, "-m", "webhook", "convert", "-f", "-", "-o", output]
+    command = [sys.executable, "-m", "commands", "convert", "-f", "-", "-o", output]
     done = subprocess.run(command, input=text, cwd=ROOT, capture_output=True, check=True)
     return done.stdout.decode(), done.stderr.decode()
 

@@ -61,7 +61,7 @@ class World:
     def command(self, *arguments: str, code: int = 0, kubeconfig: Path | None = None) -> tuple[str, str]:
         """Standard output and standard error of the program."""
         done = subprocess.run(
-            [sys.executable, "-m", "webhook", *arguments, f"--kubeconfig={kubeconfig or self.plane.admin_kubeconfig}"],
+            [sys.executable, "-m", "commands", *arguments, f"--kubeconfig={kubeconfig or self.plane.admin_kubeconfig}"],
             capture_output=True,
             text=True,
             timeout=120,

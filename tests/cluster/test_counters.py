@@ -2,7 +2,7 @@
 
 import pytest
 
-from neuron.windows import Line
+from neuron.hardware.windows import Line
 from tests.cluster.api import Api
 from tests.cluster.manifests import container, pod, scheduled_devices, unschedulable_message
 from tests.cluster.nodes import INSTANCE_TYPE, Fleet

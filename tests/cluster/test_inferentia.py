@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from neuron.windows import Line
+from neuron.hardware.windows import Line
 from tests.cluster.api import Api, ApiError
 from tests.cluster.controlplane import Assets, ControlPlane
 from tests.cluster.driver import Driver, indices, install_rbac, started, wait_gone, wait_running, wait_unprepared

@@ -57,7 +57,7 @@ def reader(control_plane: ControlPlane) -> Iterator[Path]:
 
 def command(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "webhook", "map", *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "commands", "map", *arguments], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

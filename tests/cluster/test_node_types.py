@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neuron.instances import Catalogue, Observation
+from neuron.hardware.instances import Catalogue, Observation
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
 from webhook.cluster.kube import connect

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from commands.report.policy_reports import ReportApi
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubectl import Kubectl
@@ -17,8 +18,7 @@ from tests.cluster.manifests import container, pod, workload
 from tests.cluster.nodes import INSTANCE_TYPE
 from tests.cluster.processes import eventually
 from tests.cluster.webhooks import MANIFESTS, Webhook
-from tests.webhook.report.test_policy_reports import OLDER, OPEN, SCHEMAS
-from webhook.report.policy_reports import ReportApi
+from tests.commands.report.test_policy_reports import OLDER, OPEN, SCHEMAS
 
 TRN1 = {INSTANCE_TYPE: "trn1.32xlarge"}
 POLICY = """

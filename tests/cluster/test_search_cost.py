@@ -6,11 +6,11 @@ import time
 import pytest
 
 from neuron import known_faults
-from neuron.claims import Claim, make_claim
-from neuron.demand import Ask, Role
-from neuron.instances import Catalogue
-from neuron.serving import DeviceConfig
-from neuron.windows import Line
+from neuron.demand.claims import Claim, make_claim
+from neuron.demand.containers import Ask, Role
+from neuron.demand.instance_fit import DeviceConfig
+from neuron.hardware.instances import Catalogue
+from neuron.hardware.windows import Line
 from tests.cluster import versions
 from tests.cluster.allocating import Allocating, Outcome
 from tests.cluster.api import Object

@@ -8,12 +8,14 @@ from typing import Final
 
 import yaml
 
-from kubeletplugin import claim_status, owner
-from kubeletplugin.health import DeviceHealth, Snapshot, Status
+from kubeletplugin import owner
+from kubeletplugin.discover.health import DeviceHealth, Snapshot, Status
+from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.own_node import NodeState
 from kubeletplugin.kube import from_v1
-from kubeletplugin.offer import Guard
-from kubeletplugin.own_node import NodeState
-from kubeletplugin.slices import ClusterFeatures, NodeFacts
+from kubeletplugin.prepare import claim_status
+from kubeletplugin.publish.offer import Guard
+from kubeletplugin.publish.slices import ClusterFeatures
 from policies.files.loader import load
 from policies.judging.export import NotExportableError, to_vap
 from tests.conformance.schemas import Object

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from kubeletplugin.cdi import CDI_VERSION
+from kubeletplugin.prepare.cdi import CDI_VERSION
 from tests.cluster.api import Api
 from tests.cluster.controlplane import Assets, ControlPlane
 from tests.conformance import protocols

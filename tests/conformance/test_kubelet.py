@@ -10,8 +10,8 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from kubeletplugin.clock import SystemClock
-from kubeletplugin.register import Registration
-from kubeletplugin.service import SERVICES, handlers
+from kubeletplugin.kubelet.register import Registration
+from kubeletplugin.kubelet.service import SERVICES, handlers
 from tests.conformance import protocols
 from tests.conformance.schemas import KUBELET, recorded
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kubeletplugin import owner
-from kubeletplugin.offer import Guard
-from kubeletplugin.own_node import NodeState
-from kubeletplugin.slices import NodeFacts
+from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.own_node import NodeState
+from kubeletplugin.publish.offer import Guard
 from tests.deploy.charts import Object
 
 NODE: Final = "node-1"

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from deploy import render as rendering
-from neuron.instances import TYPES
+from neuron.hardware.instances import TYPES
 from tests.deploy.charts import (
     AUDIT,
     CHART,

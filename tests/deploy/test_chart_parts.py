@@ -11,18 +11,18 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from commands.cli.main import main
+from commands.devices.snapshot import PODS, RESOURCE_CLAIMS
 from kubeletplugin.cli import main as plugin_main
-from kubeletplugin.hold_events import FREED, KEPT
-from kubeletplugin.node_labels import KEYS
 from kubeletplugin.owner import APPEARED, LEFT
+from kubeletplugin.prepare.hold_events import FREED, KEPT
+from kubeletplugin.publish.node_labels import KEYS
 from neuron import names
 from policies.judging.subjects import plural
 from tests.deploy.charts import AUDIT, CHART, EVERYTHING, Object, find, flags, pod_specs, render
-from webhook.cli.main import main
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_SLICES
 from webhook.cluster.node_types import NODES
 from webhook.decisions.pod_templates import POD_TEMPLATES
-from webhook.inspection.snapshot import PODS, RESOURCE_CLAIMS
 
 DRIVER = "neuron-dra-kubelet-plugin"
 NEEDED: list[Object] = [

@@ -80,20 +80,27 @@ def test_nothing_is_installed_that_is_not_locked(stages: dict[str, list[tuple[st
 
 
 @pytest.mark.parametrize(
-    ("stage", "user", "entry", "workload"),
+    ("stage", "user", "entry", "command", "workload"),
     [
-        ("webhook", "65532:65532", ["neuron-dra"], "Deployment/neuron-dra"),
-        ("kubelet-plugin", "0:0", ["neuron-dra-kubelet-plugin"], "DaemonSet/neuron-dra-kubelet-plugin"),
+        # The Deployment runs the service without the commands.
+        ("webhook", "65532:65532", "neuron-dra", "neuron-dra-webhook", "Deployment/neuron-dra"),
+        (
+            "kubelet-plugin",
+            "0:0",
+            "neuron-dra-kubelet-plugin",
+            "neuron-dra-kubelet-plugin",
+            "DaemonSet/neuron-dra-kubelet-plugin",
+        ),
     ],
 )
 def test_images_run_as_the_chart_runs_them(
-    stages: dict[str, list[tuple[str, str]]], stage: str, user: str, entry: list[str], workload: str
+    stages: dict[str, list[tuple[str, str]]], stage: str, user: str, entry: str, command: str, workload: str
 ) -> None:
     assert values(stages[stage], "USER") == [user]
-    assert json.loads(values(stages[stage], "ENTRYPOINT")[0]) == entry
+    assert json.loads(values(stages[stage], "ENTRYPOINT")[0]) == [entry]
     spec = pod_specs(render())[workload]
     [container] = spec["containers"]
-    assert container["command"][: len(entry)] == entry
+    assert container["command"][0] == command
     assert str(spec["securityContext"]["runAsUser"]) == user.partition(":")[0]
     exposed = set(values(stages[stage], "EXPOSE")[0].split())
     assert exposed == {str(port["containerPort"]) for port in container["ports"]}
@@ -234,6 +241,7 @@ def test_the_wheel_has_the_packages_and_what_they_read(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {
         "certs",
+        "commands",
         "kubecel",
         "kubeletplugin",
         "neuron",
@@ -276,7 +284,7 @@ print([name for name in sys.argv[2].split() if importlib.util.find_spec(name)])
 
 @pytest.mark.timeout(300)
 def test_the_webhook_runs_from_the_wheel_alone(webhook_programs: Path) -> None:
-    packages, others = "webhook policies kubecel neuron certs runtime", "kubeletplugin grpc google"
+    packages, others = "webhook commands policies kubecel neuron certs runtime", "kubeletplugin grpc google"
     assert run(webhook_programs, "python", "-c", IMPORT_ALL, packages, others) == "[]\n"
     assert run(webhook_programs, "neuron-dra", "--version") == f"neuron-dra {VERSION}\n"
     example = ROOT / "deploy" / "examples" / "legacy-pod" / "pod.yaml"
@@ -288,7 +296,7 @@ def test_the_webhook_runs_from_the_wheel_alone(webhook_programs: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_the_driver_runs_from_the_wheel_alone(plugin_programs: Path) -> None:
-    others = "webhook kubecel certs celpy lark re2 starlette uvicorn uvloop cryptography jsonpatch"
+    others = "webhook commands kubecel certs celpy lark re2 starlette uvicorn uvloop cryptography jsonpatch"
     assert run(plugin_programs, "python", "-c", IMPORT_ALL, "kubeletplugin", others) == "[]\n"
     assert run(plugin_programs, "neuron-dra-kubelet-plugin", "--version").endswith(f" {VERSION}\n")
     assert "--emulate" in run(plugin_programs, "neuron-dra-kubelet-plugin", "--help")

@@ -20,10 +20,10 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from kubeletplugin.health import Status
+from kubeletplugin.discover.health import Status
 from kubeletplugin.metrics import DeviceUse
 from kubeletplugin.metrics import Metrics as PluginMetrics
-from kubeletplugin.offer import UltraServerOffer
+from kubeletplugin.publish.offer import UltraServerOffer
 from tests.support.fake_api import FakeApi, answer, eventually
 from tests.support.manifests import container, pod
 from tests.support.serving import free_port, make_certificates, review

@@ -7,8 +7,8 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from kubeletplugin import cdi
-from kubeletplugin.checkpoint import PreparedClaim, PreparedDevice
+from kubeletplugin.prepare import cdi
+from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from tests.fuzz.targets import UID
 
 DRIVER: Final = "neuron.aws.com"

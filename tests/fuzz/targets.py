@@ -19,15 +19,20 @@ from typing import Any, Final
 import jsonpatch
 import msgspec
 
+from commands.objects.documents import ManifestError
+from commands.objects.text_edits import apply
+from commands.rewrite.yaml_edits import EditError, edit
 from kubecel.budget import Budget, Limits
 from kubecel.compile import Cel
 from kubecel.errors import CelError
 from kubecel.types import DYN
-from kubeletplugin import checkpoint, sysfs
-from kubeletplugin.cdi import DamagedSpecError, SpecFiles
+from kubeletplugin.discover import sysfs
 from kubeletplugin.files import DiskFiles
-from neuron import allocation, configs, quantities
-from neuron.instances import Catalogue
+from kubeletplugin.prepare import checkpoint
+from kubeletplugin.prepare.cdi import DamagedSpecError, SpecFiles
+from neuron import quantities
+from neuron.api import allocation, configs
+from neuron.hardware.instances import Catalogue
 from policies.files.folders import PolicyError
 from policies.files.loader import load
 from tests.support.clusters import mutator
@@ -37,9 +42,6 @@ from tests.support.validation import judge
 from webhook.decisions.decision import Decision, Outcome
 from webhook.decisions.wire import AdmissionRequest
 from webhook.edge import reviews
-from webhook.offline.documents import ManifestError
-from webhook.offline.text_edits import apply
-from webhook.offline.yaml_edits import EditError, edit
 from webhook.reviews.validate import Validator
 from webhook.server.standalone import StandaloneBackend
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from kubeletplugin.checkpoint import encode
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.prepare import Preparer
+from kubeletplugin.prepare.checkpoint import encode
+from kubeletplugin.prepare.preparer import Preparer
 from tests.kubeletplugin.fakes import Node, allocated, config, devices, share, uid
 
 PHASES: Final = ("before", "between", "after")

@@ -14,17 +14,19 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from pathlib import Path
 from typing import Any, Final
 
-from kubeletplugin import cdi, emulate
-from kubeletplugin.checkpoint import FILE_NAME, Checkpoint, encode
-from kubeletplugin.decide import NodeView
+from kubeletplugin.discover import emulate
+from kubeletplugin.discover.node_facts import node_facts
+from kubeletplugin.discover.sysfs import NodeHardware, UltraServer, discover, read_ultraserver
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.metadata_files import MetadataFiles
 from kubeletplugin.ports import Files, JsonObject, KubeError, SliceEvent
-from kubeletplugin.prepare import Preparer
-from kubeletplugin.slices import node_facts, published_attributes
-from kubeletplugin.sysfs import NodeHardware, UltraServer, discover, read_ultraserver
-from neuron.allocation import AllocatedClaim, read_allocation
-from neuron.instances import Catalogue
+from kubeletplugin.prepare import cdi
+from kubeletplugin.prepare.checkpoint import FILE_NAME, Checkpoint, encode
+from kubeletplugin.prepare.decide import NodeView
+from kubeletplugin.prepare.metadata_files import MetadataFiles
+from kubeletplugin.prepare.preparer import Preparer
+from kubeletplugin.publish.slices import published_attributes
+from neuron.api.allocation import AllocatedClaim, read_allocation
+from neuron.hardware.instances import Catalogue
 
 NODE = "node-1"
 DRIVER = "neuron.aws.com"

@@ -9,11 +9,11 @@ from typing import Any, Final, Self
 
 import grpc
 
-from kubeletplugin import cdi
-from kubeletplugin.checkpoint import PreparedClaim
+from kubeletplugin.discover.processes import ProcessScan
 from kubeletplugin.pb import podresources_v1_pb2 as pb
-from kubeletplugin.processes import ProcessScan
-from kubeletplugin.usage import NodeUsage
+from kubeletplugin.prepare import cdi
+from kubeletplugin.prepare.checkpoint import PreparedClaim
+from kubeletplugin.prepare.usage import NodeUsage
 from tests.kubeletplugin.fakes import DRIVER, NODE
 
 _SERVICE: Final = "v1.PodResourcesLister"

@@ -12,16 +12,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kubeletplugin import sharing
-from kubeletplugin.cdi import SpecFiles
-from kubeletplugin.decide import DeviceHeldError, NodeView, PrepareError
-from kubeletplugin.prepare import Answer, Preparer
-from kubeletplugin.slices import NodeDevices, NodeFacts, desired_slices
-from neuron import windows
-from neuron.allocation import AllocatedClaim, read_allocation
-from neuron.allocator import Alternative, Capacity, Claim, Constraint, Device, Request, Result
-from neuron.allocator import Node as Model
-from neuron.instances import InstanceType
+from kubeletplugin.discover import sharing
+from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.prepare.cdi import SpecFiles
+from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
+from kubeletplugin.prepare.preparer import Answer, Preparer
+from kubeletplugin.publish.slices import NodeDevices, desired_slices
+from neuron.allocator.search import Alternative, Capacity, Claim, Constraint, Device, Request, Result
+from neuron.allocator.search import Node as Model
+from neuron.api.allocation import AllocatedClaim, read_allocation
+from neuron.hardware import windows
+from neuron.hardware.instances import InstanceType
 from tests.kubeletplugin.fakes import BOOT, DRIVER, NODE, config, uid
 
 CORES: Final = "neuroncores"

@@ -381,8 +381,8 @@ def test_a_line_is_one_line_for_every_reader(formatter: logging.Formatter) -> No
 IMPORTS = {
     "kubeletplugin.cli": {"grpc", "kubernetes", "aiohttp", "webhook", "policies", "certs"},
     "kubeletplugin.app": {"webhook", "policies", "certs", "starlette", "uvicorn", "celpy"},
-    "kubeletplugin.prepare": {"grpc", "kubernetes", "aiohttp", "asyncio", "pydantic", "prometheus_client"},
-    "neuron.configs": {"pydantic", "msgspec", "kubernetes"},
+    "kubeletplugin.prepare.preparer": {"grpc", "kubernetes", "aiohttp", "asyncio", "pydantic", "prometheus_client"},
+    "neuron.api.configs": {"pydantic", "msgspec", "kubernetes"},
 }
 
 

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.health import assess
-from kubeletplugin.offer import OfferSettings, needs_taints, offer
-from kubeletplugin.own_node import node_state
+from kubeletplugin.discover.devices import NODE_DEVICE
+from kubeletplugin.discover.health import assess
+from kubeletplugin.discover.own_node import node_state
 from kubeletplugin.ports import JsonObject
-from kubeletplugin.slices import NODE_DEVICE, ClusterFeatures, desired_slices
-from neuron.instances import Catalogue
+from kubeletplugin.publish.offer import OfferSettings, needs_taints, offer
+from kubeletplugin.publish.slices import ClusterFeatures, desired_slices
+from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import FakeApi, FakeClock, Node, node_object
-from tests.kubeletplugin.test_publish import publishing
+from tests.kubeletplugin.publish.test_publisher import publishing
 
 TAINT = {"key": "neuron.aws.com/cordoned", "value": "admin", "effect": "NoSchedule"}
 HELD = {"key": "neuron.aws.com/held", "value": "kept", "effect": "NoSchedule"}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.decide import PrepareError
+from kubeletplugin.prepare.decide import PrepareError
 from tests.kubeletplugin.crash import CLAIM, OTHER, PHASES, SCENARIOS, node_at, run, steps_of
 from tests.kubeletplugin.fakes import Node, allocated, devices, spec_name, uid
 from tests.support import forked

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from kubeletplugin.checkpoint import PreparedClaim, PreparedDevice, Share
 from kubeletplugin.device_info import DeviceInfo, rows
-from kubeletplugin.health import DeviceHealth, Snapshot, Status
+from kubeletplugin.discover.health import DeviceHealth, Snapshot, Status
 from kubeletplugin.metrics import DeviceUse, Metrics
-from kubeletplugin.pod_resources import NoKubeletError, UsedDevice
 from kubeletplugin.ports import UsageUnknownError
-from neuron.instances import Catalogue
+from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
+from kubeletplugin.prepare.pod_resources import NoKubeletError, UsedDevice
+from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import NODE, FakeClock, Node, allocated, devices, uid
 
 CORES = dict.fromkeys(range(16), 8)

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from kubeletplugin import kube
+from kubeletplugin.discover.node_object import NodeApi
 from kubeletplugin.kube import KubeApi, connect, from_v1, to_v1
-from kubeletplugin.kube_node import NodeApi
 from kubeletplugin.ports import KubeError, SliceEvent, UnreadableObjectError
 from runtime import api_transport
 from runtime.api_errors import ClusterUnavailableError

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeletplugin.checkpoint import PreparedClaim, PreparedDevice, decode, encode
-from kubeletplugin.decide import NodeView
+from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, decode, encode
+from kubeletplugin.prepare.decide import NodeView
 from tests.kubeletplugin.fakes import Node
 from tests.kubeletplugin.mixtures import TYPES, Life, Pod, physical_cores
 

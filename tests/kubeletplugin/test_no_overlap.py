@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import pytest
 
-from kubeletplugin.checkpoint import PreparedClaim
-from kubeletplugin.decide import NodeView, Others, decide
-from kubeletplugin.slices import NODE_DEVICE
+from kubeletplugin.discover.devices import NODE_DEVICE
+from kubeletplugin.prepare.checkpoint import PreparedClaim
+from kubeletplugin.prepare.decide import NodeView, Others, decide
 from neuron import names
-from neuron.allocation import AllocatedClaim, read_allocation
-from neuron.allocator import Result
-from neuron.instances import Catalogue
+from neuron.allocator.search import Result
+from neuron.api.allocation import AllocatedClaim, read_allocation
+from neuron.hardware.instances import Catalogue
 from tests.support import mixtures, structured
 from tests.support.mixtures import Case, Hardware, Step
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from kubeletplugin.discover.own_node import OwnNode, node_state
 from kubeletplugin.metrics import Metrics
-from kubeletplugin.offer import Guard
-from kubeletplugin.own_node import OwnNode, node_state
 from kubeletplugin.owner import OwnerReporter, event
+from kubeletplugin.publish.offer import Guard
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, node_object, until, working
 
 HELD = {

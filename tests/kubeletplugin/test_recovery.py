@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from kubeletplugin.cdi import SpecFiles
-from kubeletplugin.checkpoint import Checkpoint, CheckpointStore
-from kubeletplugin.decide import DeviceHeldError, PrepareError
 from kubeletplugin.files import DiskFiles
+from kubeletplugin.prepare.cdi import SpecFiles
+from kubeletplugin.prepare.checkpoint import Checkpoint, CheckpointStore
+from kubeletplugin.prepare.decide import DeviceHeldError, PrepareError
 from tests.kubeletplugin.fakes import Node, allocated, devices, result, spec_name, uid
 
 FIRST, SECOND = allocated(1, *devices(0, 1)), allocated(2, *devices(2))

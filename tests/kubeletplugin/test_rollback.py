@@ -12,12 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.checkpoint import API_VERSION, API_VERSION_SHARES, CheckpointStore, PreparedClaim, Share, encode
-from kubeletplugin.decide import DeviceHeldError, PrepareError
-from kubeletplugin.environment import read_visible_cores, visible_cores
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.prepare import Preparer
-from neuron.allocation import AllocatedClaim
+from kubeletplugin.prepare.checkpoint import (
+    API_VERSION,
+    API_VERSION_SHARES,
+    CheckpointStore,
+    PreparedClaim,
+    Share,
+    encode,
+)
+from kubeletplugin.prepare.decide import DeviceHeldError, PrepareError
+from kubeletplugin.prepare.environment import read_visible_cores, visible_cores
+from kubeletplugin.prepare.preparer import Preparer
+from neuron.api.allocation import AllocatedClaim
 from tests.kubeletplugin.fakes import Node, allocated, config, devices, match, share, uid
 
 TYPE = "inf1.6xlarge"
@@ -35,6 +42,7 @@ ONE = allocated(3, share(0, 1, share_id="share-one"))
 NINE = allocated(4, *devices(1, request="w"), share(2, 1, "c", share_id="share-nine"), constraints=[match("w", "c")])
 CLAIMS = (WHOLE, TWO, ONE, NINE)
 
+# Modules have the names of those versions.
 ACTS = """
 import sys
 from pathlib import Path

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.decide import DeviceHeldError, PrepareError
-from kubeletplugin.prepare import Preparer
-from kubeletplugin.sysfs import NeuronDevice
-from neuron.instances import Topology
+from kubeletplugin.discover.sysfs import NeuronDevice
+from kubeletplugin.prepare.decide import DeviceHeldError, PrepareError
+from kubeletplugin.prepare.preparer import Preparer
+from neuron.hardware.instances import Topology
 from tests.kubeletplugin.fakes import Node, allocated, config, devices, match, result, share, spec_name, uid
 
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from hypothesis import Phase, assume, example, given, settings
 from hypothesis import strategies as st
 
-from neuron import windows
-from neuron.allocator import Result
-from neuron.claims import Claim, Refusal, make_claim
-from neuron.demand import Ask, Role
-from neuron.instances import Catalogue, InstanceType, Topology
-from neuron.serving import DeviceConfig
-from neuron.windows import Line
+from neuron.allocator.search import Result
+from neuron.demand.claims import Claim, Refusal, make_claim
+from neuron.demand.containers import Ask, Role
+from neuron.demand.instance_fit import DeviceConfig
+from neuron.hardware import windows
+from neuron.hardware.instances import Catalogue, InstanceType, Topology
+from neuron.hardware.windows import Line
 from tests.support.allocations import CORES, claim_of, node_of
 
 DEVICE, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"

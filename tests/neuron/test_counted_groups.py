@@ -6,12 +6,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from neuron.allocator import Node, Result
-from neuron.claims import Claim, make_claim
-from neuron.demand import Ask, Role
-from neuron.instances import Catalogue, InstanceType, Observation
-from neuron.serving import DeviceConfig
-from neuron.windows import Line
+from neuron.allocator.search import Node, Result
+from neuron.demand.claims import Claim, make_claim
+from neuron.demand.containers import Ask, Role
+from neuron.demand.instance_fit import DeviceConfig
+from neuron.hardware.instances import Catalogue, InstanceType, Observation
+from neuron.hardware.windows import Line
 from tests.support import mixtures, structured
 from tests.support.mixtures import Hardware
 

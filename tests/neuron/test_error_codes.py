@@ -8,7 +8,7 @@ import pytest
 from neuron.findings import CODES
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("neuron", "webhook", "policies", "kubeletplugin", "certs", "runtime")
+PACKAGES = ("neuron", "webhook", "commands", "policies", "kubeletplugin", "certs", "runtime")
 CODE = re.compile(r"NEU[0-9]{3}")
 PAGE = (ROOT / "docs" / "errors.md").read_text()
 SECTIONS = {section.partition("\n")[0]: section for section in re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]}

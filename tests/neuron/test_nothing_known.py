@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from neuron import names
-from neuron.candidates import NodeSelection, find
-from neuron.claims import Claim, make_claim
-from neuron.demand import Ask, Role
-from neuron.families import UNKNOWN
-from neuron.instances import Catalogue, InstanceType
-from neuron.serving import DeviceConfig
+from neuron.demand.candidates import NodeSelection, find
+from neuron.demand.claims import Claim, make_claim
+from neuron.demand.containers import Ask, Role
+from neuron.demand.families import UNKNOWN
+from neuron.demand.instance_fit import DeviceConfig
+from neuron.hardware.instances import Catalogue, InstanceType
 
 RELEASED = find(Catalogue(), NodeSelection(), UNKNOWN).types
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from neuron.claims import Claim, Refusal, make_claim
-from neuron.demand import Ask, Role
+from neuron.demand.claims import Claim, Refusal, make_claim
+from neuron.demand.containers import Ask, Role
+from neuron.demand.instance_fit import DeviceConfig
 from neuron.findings import Finding
-from neuron.instances import InstanceType, Topology
-from neuron.serving import DeviceConfig
-from tests.neuron.test_claims import DEFAULT, ask, cores, devices, types
+from neuron.hardware.instances import InstanceType, Topology
+from tests.neuron.demand.test_claims import DEFAULT, ask, cores, devices, types
 
 
 def make(

@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 from kubernetes.aio.client.configuration import Configuration
 
 from kubeletplugin import kube as driver_kube
-from kubeletplugin.kube_node import NodeApi
+from kubeletplugin.discover.node_object import NodeApi
 from runtime.api_errors import UnreachableError
 from runtime.api_transport import Connection, load_configuration
 from runtime.media_types import COMPACT

@@ -158,7 +158,7 @@ def test_lint_refuses_another_way_to_print(statement: str) -> None:
         "--select",
         "T20,TID251",
         "--stdin-filename",
-        "webhook/cli/x.py",
+        "commands/cli/x.py",
         "-",
     ]
     done = subprocess.run(command, input=statement, cwd=root, text=True, capture_output=True, check=False)

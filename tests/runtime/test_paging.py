@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from neuron.api_objects import ListMeta, Page
+from neuron.api.objects import ListMeta, Page
 from runtime.paging import pages
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commands.rewrite.yaml_layout import flow
 from runtime.yaml_nodes import compose
 from runtime.yaml_scalars import key_text, resolve, resolve_tagged, write_string
-from webhook.offline.yaml_layout import flow
 
 PLAIN: dict[str, Any] = {
     "yes": True,

@@ -5,10 +5,11 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from neuron import device_groups, selectors, windows
-from neuron.allocator import Alternative, Capacity, Claim, Constraint, Device, Node, Request
-from neuron.device_taints import DeviceTaint
-from neuron.instances import InstanceType
+from neuron.allocator.search import Alternative, Capacity, Claim, Constraint, Device, Node, Request
+from neuron.api.device_taints import DeviceTaint
+from neuron.demand import selectors
+from neuron.hardware import device_groups, windows
+from neuron.hardware.instances import InstanceType
 
 CORES = "neuroncores"
 _TYPES = re.compile(r'\.instanceType (?:== |in \[)("[^]&]*")')

@@ -7,19 +7,19 @@ from typing import Any
 
 from msgspec import Raw
 
-from neuron.claim_specs import ClaimSpec, ClassSpec
-from neuron.device_shapes import Shape
-from neuron.instances import Observation
-from neuron.namespaces import namespace_named
-from neuron.templates import Template
+from neuron.api.claim_specs import ClaimSpec, ClassSpec
+from neuron.api.namespaces import namespace_named
+from neuron.demand.templates import Template
+from neuron.hardware.device_shapes import Shape
+from neuron.hardware.instances import Observation
 from policies.judging.policy_set import NO_POLICIES, PolicySet
 from tests.support.trainium import trainium
 from webhook.decisions.ports import NO_FACTS, FoundTemplate, NamespaceFacts, TemplateUnavailableError
 from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
-from webhook.reviews.lane import Lane
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.template_checks import TemplateChecks
+from webhook.reviews.worker_threads import Lane
 
 
 @dataclasses.dataclass

@@ -5,12 +5,12 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+from commands.objects.documents import Budget, Document, Documents
+from commands.objects.manifests import manifests
+from commands.objects.notices import Notice, Source
+from commands.rewrite.convert_files import Change, Converter, Settings
+from commands.rewrite.convert_output import as_diff, as_json, as_yaml
 from tests.support.trainium import trainium
-from webhook.offline.convert_files import Change, Converter, Settings
-from webhook.offline.convert_output import as_diff, as_json, as_yaml
-from webhook.offline.documents import Budget, Document, Documents
-from webhook.offline.manifests import manifests
-from webhook.offline.notices import Notice, Source
 
 PARSED_ONCE = 1 << 20
 

@@ -10,21 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kubeletplugin import emulate, sysfs
-from kubeletplugin.sharing import shares
-from kubeletplugin.slices import (
-    NODE_DEVICE,
-    ClusterFeatures,
-    NodeDevices,
-    NodeFacts,
-    Taint,
-    desired_slices,
-    device_name,
-)
+from commands.devices.snapshot import Snapshot
+from kubeletplugin.discover import emulate, sysfs
+from kubeletplugin.discover.devices import NODE_DEVICE, Taint, device_name
+from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.sharing import shares
+from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices
 from neuron import names
-from neuron.instances import Catalogue
+from neuron.hardware.instances import Catalogue
 from tests.support.fake_api import FakeApi
-from webhook.inspection.snapshot import Snapshot
 
 Object = dict[str, Any]
 

@@ -6,20 +6,20 @@ from typing import Any
 
 import yaml
 
+from commands.devices.snapshot import RESOURCE_CLAIMS
+from commands.explain.cluster_view import live_manifest
+from commands.explain.explaining import Chosen, Explainer
+from commands.explain.explanation import Explanation
+from commands.explain.installation import Installation
+from commands.explain.reads import Live, PodFacts
+from commands.objects.file_policies import FilePolicies
+from commands.objects.manifests import Manifest
+from commands.objects.notices import Source
 from neuron import names
 from tests.support import converting
 from tests.support.emulated import EmulatedCluster
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES
 from webhook.decisions.conversion_context import ConversionOptions
-from webhook.explain.explaining import Chosen, Explainer
-from webhook.explain.explanation import Explanation
-from webhook.explain.installation import Installation
-from webhook.explain.reads import Live, PodFacts
-from webhook.explain.world import live_manifest
-from webhook.inspection.snapshot import RESOURCE_CLAIMS
-from webhook.offline.file_policies import FilePolicies
-from webhook.offline.manifests import Manifest
-from webhook.offline.notices import Source
 
 Object = dict[str, Any]
 

@@ -19,9 +19,9 @@ CONTEXT.set_forkserver_preload(
     [
         "kubeletplugin.app",
         "tests.kubeletplugin.crash",
-        "webhook.cli.convert",
-        "webhook.cli.main",
-        "webhook.cli.webhook",
+        "commands.cli.convert",
+        "commands.cli.main",
+        "webhook.server.command",
         "webhook.server.app",
         "runpy",
     ]

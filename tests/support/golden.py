@@ -15,8 +15,8 @@ import jsonpatch
 import msgspec
 
 from neuron import names
-from neuron.claim_reader import read_claim
-from neuron.instances import Observation
+from neuron.api.claim_reader import read_claim
+from neuron.hardware.instances import Observation
 from policies.files.loader import load
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator
 from webhook.decisions.ports import LegacyQuota, NamespaceFacts

@@ -13,11 +13,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 from certs import issue
+from commands.status.checks import judge
+from commands.status.lines import Line, Verdict
+from commands.status.snapshot import Snapshot
 from webhook.cluster.replicas import ReplicaStatus, lease_body
 from webhook.cluster.rights import RULES
-from webhook.status.checks import judge
-from webhook.status.lines import Line, Verdict
-from webhook.status.snapshot import Snapshot
 
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "manifests"
 NOW = dt.datetime(2026, 7, 1, 12, 0, tzinfo=dt.UTC)

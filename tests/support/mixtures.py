@@ -12,12 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kubeletplugin import emulate, sysfs
-from kubeletplugin.slices import NodeDevices, NodeFacts, Taint, desired_slices, device_name
-from kubeletplugin.sysfs import NodeHardware
-from neuron import names, windows
-from neuron.instances import Catalogue
-from neuron.windows import Line
+from kubeletplugin.discover import emulate, sysfs
+from kubeletplugin.discover.devices import Taint, device_name
+from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.sysfs import NodeHardware
+from kubeletplugin.publish.slices import NodeDevices, desired_slices
+from neuron import names
+from neuron.hardware import windows
+from neuron.hardware.instances import Catalogue
+from neuron.hardware.windows import Line
 
 Object = dict[str, Any]
 

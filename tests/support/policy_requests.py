@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from neuron.namespaces import namespace_value
+from neuron.api.namespaces import namespace_value
 from policies.files.loader import load
 from policies.judging.evaluate import evaluate
 from policies.judging.policy_set import PolicySet

@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from commands.objects.file_policies import FilePolicies
+from commands.objects.file_view import FileView
+from commands.objects.manifests import manifests_of
+from commands.report.build import Heading, ReportBuilder
+from commands.report.inventory import Found
+from commands.report.model import Estate, Report, Shadowed, Workload
 from tests.policies.policy_files import loaded
 from tests.support.trainium import trainium
-from webhook.offline.file_policies import FilePolicies
-from webhook.offline.file_view import FileView
-from webhook.offline.manifests import manifests_of
-from webhook.report.build import Heading, ReportBuilder
-from webhook.report.inventory import Found
-from webhook.report.model import Estate, Report, Shadowed, Workload
 
 NOW = dt.datetime(2026, 11, 22, 9, 0, tzinfo=dt.UTC)
 HEADING = Heading("manifests", "2026-11-22T09:00:00Z", "0.1.0")

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from neuron.allocator import Claim, Device, Node, Result
-from webhook.explain.model import PodClaim, Selects, read_counters, read_demand, read_device, read_results
+from commands.explain.model import PodClaim, Selects, read_counters, read_demand, read_device, read_results
+from neuron.allocator.search import Claim, Device, Node, Result
 
 Object = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from neuron.instances import DEFAULT_FAMILIES
+from neuron.hardware.instances import DEFAULT_FAMILIES
 from webhook.decisions.conversion_context import ConversionOptions
 
 ENVIRONMENT = {"NEURON_DRA_FAMILIES": ",".join(DEFAULT_FAMILIES)}

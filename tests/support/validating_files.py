@@ -4,10 +4,10 @@ import asyncio
 import dataclasses
 from collections.abc import Collection, Sequence
 
+from commands.objects.manifests import manifests
+from commands.objects.notices import Source
+from commands.validate.check_files import FileContext, FileValidator, Located, Tally
 from webhook.decisions.ports import WorldView
-from webhook.offline.manifests import manifests
-from webhook.offline.notices import Source
-from webhook.offline.validate_files import FileContext, FileValidator, Located, Tally
 
 
 @dataclasses.dataclass(frozen=True)

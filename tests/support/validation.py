@@ -8,14 +8,15 @@ from typing import Any
 
 from msgspec import Raw
 
-from neuron import names, windows
-from neuron.claim_reader import read_claim, read_class
-from neuron.claim_specs import ClaimSpec, ClassSpec
-from neuron.device_shapes import Census, Shape, catalogue_shapes, read_slice
+from neuron import names
+from neuron.api.claim_reader import read_claim, read_class
+from neuron.api.claim_specs import ClaimSpec, ClassSpec
+from neuron.check.claims import ClaimContext, validate
+from neuron.check.device_index import CompiledSelector, DeviceIndex
 from neuron.findings import Finding
-from neuron.instances import Catalogue
-from neuron.selection import CompiledSelector, DeviceIndex
-from neuron.validate_claims import ClaimContext, validate
+from neuron.hardware import windows
+from neuron.hardware.device_shapes import Census, Shape, catalogue_shapes, read_slice
+from neuron.hardware.instances import Catalogue
 from policies.selectors.engine import DeviceSelectors
 from tests.support.clusters import FakeCluster
 from tests.support.trainium import trainium

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from commands.objects.manifests import manifests
 from tests.support import forked
 from tests.support.converting import documents
-from webhook.offline.manifests import manifests
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "deploy" / "examples"
@@ -72,7 +72,7 @@ def manifest_of(case: str) -> Path:
 
 def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     command = ["convert", "--families", FAMILIES, "-f", str(path), *arguments]
-    return forked.run("webhook", command, cwd=ROOT, environment=os.environ)
+    return forked.run("commands", command, cwd=ROOT, environment=os.environ)
 
 
 def expected(case: str, name: str, default: bytes) -> bytes:
@@ -116,7 +116,7 @@ def test_every_other_example_is_refused_or_left_as_it_is() -> None:
 
 @pytest.mark.parametrize("case", sorted(UNCHANGED))
 def test_an_example_for_dra_is_valid(case: str) -> None:
-    done = forked.run("webhook", ["validate", "-f", str(manifest_of(case))], cwd=ROOT, environment=os.environ)
+    done = forked.run("commands", ["validate", "-f", str(manifest_of(case))], cwd=ROOT, environment=os.environ)
     assert done.returncode == 0, done.stdout + done.stderr
     # A monitor gets devices that other claims hold, which is always reported.
     expected = ["NEU544"] if case == "monitoring-daemonset" else []

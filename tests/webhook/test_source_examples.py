@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from commands.objects.manifests import manifests
 from tests.support.converting import convert_texts, documents
 from tests.support.validation import decide
-from webhook.offline.manifests import manifests
 
 ROOT = Path(__file__).parents[1] / "support" / "source_examples"
 

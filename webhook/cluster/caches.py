@@ -10,16 +10,18 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, structs
 
-from neuron import configs, names, templates
-from neuron.claim_reader import read_claim, read_class
-from neuron.claim_specs import ClaimSpec, ClassSpec
-from neuron.instances import Observation
-from neuron.namespaces import namespace_value
+from neuron import names
+from neuron.api import configs
+from neuron.api.claim_reader import read_claim, read_class
+from neuron.api.claim_specs import ClaimSpec, ClassSpec
+from neuron.api.namespaces import namespace_value
+from neuron.demand import templates
+from neuron.hardware.instances import Observation
 from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource
+from webhook.cluster.cached_objects import Bounds, Key
 from webhook.cluster.claims import ClusterClaims
 from webhook.cluster.device_traits import TraitCounts
-from webhook.cluster.footprints import footprint
-from webhook.cluster.holdings import Bounds, Key
+from webhook.cluster.memory_estimates import footprint
 from webhook.cluster.node_types import NODE_METADATA, project_node, with_node
 from webhook.cluster.object_reader import Projection
 from webhook.cluster.pages import Collection

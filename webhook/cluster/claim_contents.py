@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from neuron.claim_reader import read_claim
-from neuron.claim_specs import ClaimSpec
+from neuron.api.claim_reader import read_claim
+from neuron.api.claim_specs import ClaimSpec
 from runtime.api_errors import ApiServerError
 from webhook.cluster.api import RESOURCE_GROUP, ApiServer
 from webhook.cluster.lookups import MOST_LOOKUPS, RESOURCES, SECONDS, VERSION, can_exist

@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from neuron.claim_specs import ClaimSpec, ClassSpec
-from neuron.device_shapes import Census, Shape, SliceShapes
+from neuron.api.claim_specs import ClaimSpec, ClassSpec
+from neuron.hardware.device_shapes import Census, Shape, SliceShapes
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
 from webhook.cluster.api import PARTIAL, ApiServer
 from webhook.cluster.lookups import MOST_LOOKUPS, RESOURCES, SECONDS, Lookups, can_exist
-from webhook.reviews.lane import seconds_left
+from webhook.reviews.worker_threads import seconds_left
 
 _SHARE: Final = 0.5
 """Of the time left for the review; the rest is for the decision."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from neuron import names
-from neuron.instances import Observation
+from neuron.hardware.instances import Observation
 
 _CAPACITIES: Final = frozenset(names.CORES_SPELLINGS)
 _CONNECTS: Final = re.compile(

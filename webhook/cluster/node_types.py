@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from neuron import names
-from neuron.instances import Observation
+from neuron.hardware.instances import Observation
 from webhook.cluster.api import Resource
 from webhook.cluster.pages import Collection
 

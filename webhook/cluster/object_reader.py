@@ -5,11 +5,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from neuron import api_objects
+from neuron.api import objects
 from runtime.api_errors import ApiAnswerError, ApiServerError
 from runtime.once import Once
 from webhook.cluster.api import Resource, loaded
-from webhook.cluster.holdings import Bounds, Key
+from webhook.cluster.cached_objects import Bounds, Key
 from webhook.cluster.pages import LONGEST_OBJECT
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class ObjectReader(Generic[T]):
             item = loaded(raw)
             key, version = key_of(item), item["metadata"].get("resourceVersion", "")
         except (ApiServerError, KeyError, TypeError, AttributeError) as error:
-            identity = api_objects.identity(bytes(raw[: api_objects.WINDOW]))
+            identity = objects.identity(bytes(raw[: objects.WINDOW]))
             key = identity.namespace, identity.name
             return key, identity.version, None if deleted or not identity.name else self._left_out(key, error)
         return key, version, None if deleted else self.project(item)

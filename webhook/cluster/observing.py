@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from neuron.device_shapes import Census, Shape
-from neuron.instances import Observation
+from neuron.hardware.device_shapes import Census, Shape
+from neuron.hardware.instances import Observation
 from webhook.cluster.device_traits import TraitCounts
 from webhook.cluster.node_types import project_node, with_node
 from webhook.cluster.slice_facts import SliceFacts, project_slice, with_pool

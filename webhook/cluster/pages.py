@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from typing import Final
 
-from neuron import api_objects
+from neuron.api import objects
 from runtime import answers, paging
 from runtime.api_errors import TooLongError
 from runtime.media_types import JSON
@@ -69,7 +69,7 @@ class Pace:
 
 async def pages(
     server: ApiServer, collection: Collection, limit: int, time_out: float
-) -> AsyncGenerator[api_objects.Page, None]:
+) -> AsyncGenerator[objects.Page, None]:
     """The pages of one list.
 
     Args:
@@ -82,10 +82,10 @@ async def pages(
         ApiServerError: a page cannot be read.
     """
 
-    async def fetch(query: Mapping[str, str]) -> api_objects.Page:
+    async def fetch(query: Mapping[str, str]) -> objects.Page:
         accept = PARTIAL_LIST if collection.metadata_only else JSON
         answer = await server.request("GET", collection.path, timeout=time_out, query=query, accept=accept)
-        steps = api_objects.steps(answer)
+        steps = objects.steps(answer)
         page = decoded(next, steps)
         while page is None:
             await asyncio.sleep(0)
@@ -99,4 +99,4 @@ async def pages(
 
 def lines(chunks: AsyncIterable[bytes], longest: int = LONGEST_OBJECT) -> AsyncGenerator[bytes, None]:
     """Lines of a watch; of a line longer than `longest`, only the beginning, which names the object."""
-    return answers.lines(chunks, longest, api_objects.WINDOW)
+    return answers.lines(chunks, longest, objects.WINDOW)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from neuron import api_objects
+from neuron.api import objects
 from runtime.api_errors import (
     FORBIDDEN,
     GONE,
@@ -26,8 +26,8 @@ from runtime.api_errors import (
 from runtime.media_types import JSON
 from runtime.once import Problem
 from webhook.cluster.api import PARTIAL, ApiServer, decoded, explain, loaded
-from webhook.cluster.holdings import Holdings
-from webhook.cluster.holdings import Key as Key  # noqa: PLC0414 - users of caches need their keys
+from webhook.cluster.cached_objects import Holdings
+from webhook.cluster.cached_objects import Key as Key  # noqa: PLC0414 - users of caches need their keys
 from webhook.cluster.object_reader import Counters, ObjectReader, Projection, key_of
 from webhook.cluster.pages import PAGE_SIZE, Collection, Pace, lines, pages
 
@@ -265,8 +265,8 @@ class Reflector(Generic[T]):
         return healthy
 
     def _take(self, line: bytes) -> None:
-        cut = len(line) == api_objects.WINDOW and not line.endswith(b"}")  # see `lines`
-        kind, raw = decoded(api_objects.read_beginning if cut else api_objects.read_event, line)
+        cut = len(line) == objects.WINDOW and not line.endswith(b"}")  # see `lines`
+        kind, raw = decoded(objects.read_beginning if cut else objects.read_event, line)
         if kind == "ERROR":
             self._version = ""
             raise StatusError.from_status(loaded(raw))

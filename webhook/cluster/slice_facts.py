@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from neuron import names
-from neuron.device_shapes import SliceShapes, read_slice
-from neuron.instances import Observation
+from neuron.hardware.device_shapes import SliceShapes, read_slice
+from neuron.hardware.instances import Observation
 from webhook.cluster.device_traits import Trait, TypeTraits, read_traits
 
 _DEVICE_GROUP: Final = re.compile(r"resource\.aws\.com/devicegroup([0-9]{1,3})_id", re.ASCII)

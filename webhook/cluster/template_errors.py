@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 from neuron import names
+from neuron.demand.templates import Template
 from neuron.findings import Finding
-from neuron.templates import Template
 from runtime.api_errors import (
     CONFLICT,
     FORBIDDEN,

@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from neuron import names
-from neuron.claim_reader import read_claim
-from neuron.templates import API_VERSION, KIND, Template, digest
+from neuron.api.claim_reader import read_claim
+from neuron.demand.templates import API_VERSION, KIND, Template, digest
 from runtime.api_errors import (
     CONFLICT,
     NOT_FOUND,

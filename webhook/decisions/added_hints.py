@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from neuron.scheduling import Entry, SchedulingHints
+from neuron.demand.scheduling import Entry, SchedulingHints
 from webhook.decisions.canonical import key_of, keys_of
 
 MOST: Final = 128

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 
-from neuron import candidates, check_configs
-from neuron.claim_reader import shown
-from neuron.claim_specs import Leaf
-from neuron.claims import listed
-from neuron.configs import ConfigEntry, Source, configs_in_force
+from neuron.api.claim_reader import shown
+from neuron.api.claim_specs import Leaf
+from neuron.api.configs import ConfigEntry, Source, configs_in_force
+from neuron.check import configs as check_configs
+from neuron.check.claims import ClaimContext, ClaimJudgement
+from neuron.demand import candidates
+from neuron.demand.claims import listed
+from neuron.demand.templates import KIND as TEMPLATE
 from neuron.findings import Finding
-from neuron.templates import KIND as TEMPLATE
-from neuron.validate_claims import ClaimContext, ClaimJudgement
 from webhook.decisions import hints, pods
 from webhook.decisions.check_pods import Claiming, KnownClaim
 from webhook.decisions.conversion_context import ConversionContext

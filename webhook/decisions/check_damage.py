@@ -6,8 +6,9 @@ label.
 
 from typing import Final
 
-from neuron import demand, names
-from neuron.demand import Role
+from neuron import names
+from neuron.demand import containers
+from neuron.demand.containers import Role
 from neuron.findings import Finding, warning
 from webhook.decisions import pods, records
 from webhook.decisions.claimed import claimed
@@ -37,7 +38,7 @@ def check_damage(pod: pods.Pod) -> list[Finding]:
     findings = []
     for section, container, path in pod.sections():
         recorded = record.init_containers if section == "initContainers" else record.containers
-        ask, _ = demand.read(container.name, Role.APP, path, recorded.get(container.name, {}), {})
+        ask, _ = containers.read(container.name, Role.APP, path, recorded.get(container.name, {}), {})
         resources = container.decode_resources() or {}
         if not ask.amount or legacy_now(resources):
             continue

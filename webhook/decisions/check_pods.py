@@ -9,10 +9,10 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from neuron.check_counts import check_together
-from neuron.claim_specs import Leaf
+from neuron.api.claim_specs import Leaf
+from neuron.check.claims import ClaimContext, ClaimJudgement
+from neuron.check.counts import check_together
 from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, warning
-from neuron.validate_claims import ClaimContext, ClaimJudgement
 from webhook.decisions import pods
 from webhook.decisions.check_damage import check_damage
 from webhook.decisions.pod_demand import legacy_now

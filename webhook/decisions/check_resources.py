@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from neuron import names
+from neuron.check.misspelt import meant
 from neuron.findings import Finding, quoted, warning
-from neuron.misspelt import meant
 from webhook.decisions import pods
 
 _WORDS: Final = (b"neuron", b"aws", b"amazon", b"\\u")

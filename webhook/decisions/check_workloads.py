@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from neuron import names
-from neuron.check_configs import decode_parameters
-from neuron.configs import UltraServerConfig
+from neuron.api.configs import UltraServerConfig
+from neuron.check.claims import ClaimContext
+from neuron.check.configs import decode_parameters
 from neuron.findings import Finding, Severity, as_warning, quoted, warning
-from neuron.validate_claims import ClaimContext
 from webhook.decisions import modes, pods, queues
 from webhook.decisions.bound_claims import check_bound
 from webhook.decisions.check_pods import Claiming, KnownClaim, check_pod

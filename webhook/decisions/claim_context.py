@@ -5,10 +5,10 @@ from typing import Protocol
 from msgspec import structs
 
 from kubecel.budget import Clock
-from neuron.device_shapes import catalogue_shapes
-from neuron.instances import Catalogue
-from neuron.selection import DeviceIndex
-from neuron.validate_claims import ClaimContext
+from neuron.check.claims import ClaimContext
+from neuron.check.device_index import DeviceIndex
+from neuron.hardware.device_shapes import catalogue_shapes
+from neuron.hardware.instances import Catalogue
 from policies.selectors.engine import DeviceSelectors, JudgedSelectors
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.ports import DeviceView

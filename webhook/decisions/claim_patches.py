@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from neuron import names
-from neuron.claims import Claim
-from neuron.interfaces import Interfaces
+from neuron.demand.claims import Claim
+from neuron.demand.interfaces import Interfaces
 from webhook.decisions import pods
 from webhook.decisions.added_hints import AddedHints
 from webhook.decisions.canonical import key_of, keys_of

@@ -8,8 +8,8 @@ in `pyproject.toml` lists the modules that may read this one.
 
 import dataclasses
 
-from neuron import demand
-from neuron.demand import Ask, Role
+from neuron.demand import containers as demand
+from neuron.demand.containers import Ask, Role
 from webhook.decisions import pods, records
 from webhook.decisions.added_hints import AddedHints
 from webhook.decisions.records import CLAIM_NAMES, EfaRequest, Record, Requests, may_be_ours

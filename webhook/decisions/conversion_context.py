@@ -5,8 +5,8 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 
 from neuron import known_faults, names
-from neuron.families import Families
-from neuron.instances import Catalogue, Observation
+from neuron.demand.families import Families
+from neuron.hardware.instances import Catalogue, Observation
 from webhook.decisions.modes import Mode
 from webhook.decisions.ports import ClusterView
 

@@ -10,14 +10,14 @@ from typing import Final
 
 from msgspec import structs
 
-from neuron import candidates
-from neuron.candidates import Candidates
-from neuron.claims import Claim, Refusal, make_claim
+from neuron.check.mapped_templates import Need
+from neuron.demand import candidates
+from neuron.demand.candidates import Candidates
+from neuron.demand.claims import Claim, Refusal, make_claim
+from neuron.demand.instance_fit import DeviceConfig
+from neuron.demand.scheduling import with_required
+from neuron.demand.templates import Template
 from neuron.findings import as_warning, warning
-from neuron.mapped_templates import Need
-from neuron.scheduling import with_required
-from neuron.serving import DeviceConfig
-from neuron.templates import Template
 from webhook.decisions import efa_limits, hints, modes, patches, pod_findings, pods, queues, records
 from webhook.decisions.added_hints import NOTHING_ADDED
 from webhook.decisions.claim_patches import claim_patch, encode_record, free_name, mark

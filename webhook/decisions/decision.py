@@ -5,9 +5,9 @@ import enum
 from collections.abc import Mapping
 from typing import Any, Final, TypedDict
 
+from neuron.check.mapped_templates import Need
+from neuron.demand.templates import Template
 from neuron.findings import Finding
-from neuron.mapped_templates import Need
-from neuron.templates import Template
 
 _MOST_FINDINGS: Final = 64
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from neuron import names, quantities
+from neuron.demand.interfaces import Interfaces, refused
 from neuron.findings import Finding, short, warning
-from neuron.interfaces import Interfaces, refused
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.pod_demand import ContainerDemand, PodDemand
 from webhook.decisions.records import EfaRequest

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from neuron import candidates, names, scheduling
+from neuron import names
+from neuron.demand import candidates, scheduling
+from neuron.demand.scheduling import Entry
 from neuron.findings import Finding, short, warning
-from neuron.scheduling import Entry
 from webhook.decisions import pods
 from webhook.decisions.added_hints import NO_AFFINITY, NOTHING_ADDED, AddedAffinity, AddedHints, union
 from webhook.decisions.canonical import key_of, keys_of

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from msgspec import Struct
 
 from neuron import names
+from neuron.demand.instance_fit import DeviceConfig
 from neuron.findings import Finding, did_you_mean
-from neuron.serving import DeviceConfig
 from webhook.decisions.pods import Annotations
 from webhook.decisions.ports import NamespaceFacts
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from neuron import demand
-from neuron.demand import Ask
+from neuron.demand import containers as demand
+from neuron.demand.containers import Ask
 from neuron.findings import Finding
 from webhook.decisions import pods
 from webhook.decisions.claimed import Restated, restated, role_of

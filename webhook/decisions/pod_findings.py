@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from neuron import names
-from neuron.families import SETTLED_BY
+from neuron.demand.families import SETTLED_BY
 from neuron.findings import Finding, few, short, warning
 from webhook.decisions import pods
 from webhook.decisions.conversion_context import ConversionContext

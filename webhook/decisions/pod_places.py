@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from neuron import names
-from neuron.misspelt import meant
+from neuron.check.misspelt import meant
 from webhook.decisions.pod_templates import Path, path_text
 
 _SECTIONS: Final = ("containers", "initContainers")

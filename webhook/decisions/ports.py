@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from neuron.claim_specs import ClaimSpec, ClassSpec
-from neuron.device_shapes import Shape
+from neuron.api.claim_specs import ClaimSpec, ClassSpec
+from neuron.demand.templates import Template
 from neuron.findings import Finding
-from neuron.instances import Observation
-from neuron.templates import Template
+from neuron.hardware.device_shapes import Shape
+from neuron.hardware.instances import Observation
 from webhook.decisions.decision import Decision
 from webhook.decisions.wire import AdmissionRequest
 
@@ -145,7 +145,7 @@ class DeviceView(Protocol):
     """Facts about devices by which claims are checked. Reads caches."""
 
     def device_shapes(self) -> Sequence[Shape]:
-        """The distinct devices in our driver's ResourceSlices (`neuron.device_shapes.Census`)."""
+        """The distinct devices in our driver's ResourceSlices (`neuron.hardware.device_shapes.Census`)."""
 
     def device_classes(self) -> Mapping[str, ClassSpec] | None:
         """All DeviceClasses by name; None if they cannot be known."""
@@ -162,7 +162,8 @@ class ClaimView(DeviceView, Protocol):
         """Request from the API server which ResourceClaims or ResourceClaimTemplates exist.
 
         The caches do not have an object that was applied a moment ago. Takes at most a second, and less than the time
-        that the review has left (`webhook.reviews.lane.seconds_left`), for any number of names. Does not raise.
+        that the review has left (`webhook.reviews.worker_threads.seconds_left`), for any number of names. Does not
+        raise.
 
         Returns:
             For each name whether it exists; None if it is not known: no cluster, no permission, too many names, or no
@@ -187,7 +188,7 @@ class NamespaceView(Protocol):
         """Labels of a namespace; None if it is unknown."""
 
     def namespace_object(self, name: str) -> Mapping[str, Any] | None:
-        """A Namespace with all fields that policies can read (`neuron.namespaces`); None if they are unknown."""
+        """A Namespace with all fields that policies can read (`neuron.api.namespaces`); None if they are unknown."""
 
     def quotas(self, name: str) -> Mapping[str, int] | None:
         """Devices that the ResourceQuotas of a namespace allow, by the resource's name in `spec.hard`.

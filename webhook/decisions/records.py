@@ -17,8 +17,10 @@ import msgspec
 import orjson
 from msgspec import Struct
 
-from neuron import demand, names, templates
-from neuron.demand import Role
+from neuron import names
+from neuron.demand import containers as demand
+from neuron.demand import templates
+from neuron.demand.containers import Role
 from webhook.decisions import added_hints, nesting, pods
 from webhook.decisions.added_hints import NOTHING_ADDED, AddedHints
 

@@ -15,10 +15,11 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from neuron import demand, names, quantities
-from neuron.demand import Role
+from neuron import names, quantities
+from neuron.demand import containers as demand
+from neuron.demand.containers import Role
+from neuron.demand.scheduling import SchedulingHints
 from neuron.findings import Finding, short
-from neuron.scheduling import SchedulingHints
 from webhook.decisions import efa_limits, hints, patches, pods
 from webhook.decisions.added_hints import AddedHints
 from webhook.decisions.canonical import key_of, keys_of

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 from msgspec import Struct, structs
 
 from neuron import names
-from neuron.candidates import Candidates
+from neuron.check.mapped_templates import MappedTemplate
+from neuron.demand.candidates import Candidates
+from neuron.demand.scheduling import NO_HINTS, SchedulingHints
 from neuron.findings import Finding, warning
-from neuron.mapped_templates import MappedTemplate
-from neuron.scheduling import NO_HINTS, SchedulingHints
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.modes import Mode, ModeSettings
 from webhook.decisions.wire import AdmissionRequest

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from kubecel.budget import Clock
-from neuron.claim_specs import ClaimSpec
+from neuron.api.claim_specs import ClaimSpec
+from neuron.check.claims import ClaimContext
+from neuron.check.mapped_templates import Need, difference
 from neuron.findings import Finding, warning
-from neuron.mapped_templates import Need, difference
-from neuron.validate_claims import ClaimContext
 from webhook.decisions.claim_context import for_one_object
 
 

@@ -14,11 +14,11 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
-from neuron import selectors, templates
-from neuron.check_connections import group_size
-from neuron.claim_specs import ClaimSpec, Constraint, DeviceRequest
-from neuron.configs import covers
-from neuron.demand import Ask, Role
+from neuron.api.claim_specs import ClaimSpec, Constraint, DeviceRequest
+from neuron.api.configs import covers
+from neuron.check.connections import group_size
+from neuron.demand import selectors, templates
+from neuron.demand.containers import Ask, Role
 from webhook.decisions import pods
 from webhook.decisions.claimed import Claimed, claimed
 from webhook.decisions.records import Requests
@@ -170,7 +170,7 @@ def _held(request: DeviceRequest, constraints: Sequence[Constraint], sources: So
 
 
 def _most_devices(asks: Sequence[Ask]) -> int:
-    """The most devices that conversion requests for a pod: the total of `neuron.layout.lay_out`, on any type."""
+    """The most devices that conversion requests for a pod: the total of `neuron.demand.layout.lay_out`, on any type."""
     apps = sum(_rounded(ask) for ask in asks if ask.role is Role.APP)
     later = apps
     extra = 0

@@ -35,8 +35,8 @@ from webhook.edge.metrics import Metrics
 from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import Exempt, Gate, LoopLag, caller_timeout, never
 from webhook.edge.tracing import trace_of
-from webhook.reviews.lane import LaneError, LaneFullError, answer_within, seconds_left, usable
 from webhook.reviews.reviewer import Reviewer, deciding_at_once
+from webhook.reviews.worker_threads import LaneError, LaneFullError, answer_within, seconds_left, usable
 
 log = logging.getLogger(__name__)
 

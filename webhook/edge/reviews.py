@@ -17,7 +17,7 @@ from neuron.findings import Finding, for_answer, short
 from runtime.text import escaped
 from webhook.decisions import nesting, wire
 from webhook.decisions.decision import Decision
-from webhook.reviews.messages import COMFORTABLE_WARNING
+from webhook.reviews.warning_lines import COMFORTABLE_WARNING
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from neuron.claim_specs import ClaimSpec
+from neuron.api.claim_specs import ClaimSpec
+from neuron.check.claims import ClaimContext, ReadSpec, judge_claim
 from neuron.findings import Finding
-from neuron.validate_claims import ClaimContext, ReadSpec, judge_claim
 from webhook.decisions.bound_claims import check_bound
 from webhook.decisions.check_pods import Claiming, KnownClaim
 from webhook.decisions.claim_context import for_one_object
@@ -13,10 +13,10 @@ from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.verification import Sources
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews import effort
-from webhook.reviews.lane import Lane
 from webhook.reviews.policy_knowledge import FindClaims
 from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError
 from webhook.reviews.slices import working_time
+from webhook.reviews.worker_threads import Lane
 
 _NOTHING: Final[list[Finding]] = []
 
@@ -42,7 +42,7 @@ class ClaimBounds:
         """NEU123 and NEU124 about the claims of a pod; NEU803 if the policies cannot be evaluated on it.
 
         Raises:
-            webhook.reviews.lane.LaneError: no answer in time.
+            webhook.reviews.worker_threads.LaneError: no answer in time.
         """
         if not claiming.names:
             return _NOTHING

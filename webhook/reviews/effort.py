@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable
 from typing import Final, Generic, TypeVar
 
-from neuron.check_selectors import JudgedSelectors
-from neuron.validate_claims import ClaimContext, ReadSpec
+from neuron.check.claims import ClaimContext, ReadSpec
+from neuron.check.selectors import JudgedSelectors
 
 _PER_SELECTOR: Final = 0.0004
 _PER_CHARACTER: Final = 20e-6

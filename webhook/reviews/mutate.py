@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from neuron.demand.templates import Template
 from neuron.findings import Finding, Severity, as_warning, warning
-from neuron.instances import Catalogue
-from neuron.templates import Template
+from neuron.hardware.instances import Catalogue
 from runtime.remembered import Remembered
 from webhook.decisions import leader_worker_sets, nesting, pods, restore_pods
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
@@ -25,9 +25,9 @@ from webhook.decisions.steering import NO_STEERING, Steer, Steering
 from webhook.decisions.verification import Sources, verify
 from webhook.decisions.wire import ABSENT, AdmissionRequest
 from webhook.reviews import effort
-from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane
 from webhook.reviews.queue_notices import QueueNotices
 from webhook.reviews.template_checks import TemplateChecks
+from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane
 
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
 _KUBELET: Final = "system:node:"
@@ -106,7 +106,7 @@ class Mutator:
         An unreadable object is denied with the path of the field; it raises nothing.
 
         Raises:
-            webhook.reviews.lane.LaneError: no decision about a large object in time.
+            webhook.reviews.worker_threads.LaneError: no decision about a large object in time.
         """
         if request.namespace in self._options.excluded_namespaces:
             return _EXCLUDED

@@ -16,7 +16,7 @@ import msgspec
 import orjson
 
 from kubecel.budget import Clock
-from neuron.claim_specs import ClaimSpec
+from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding, warning
 from policies.files.store import PolicyStore, WallClock
 from policies.judging import matching
@@ -30,8 +30,6 @@ from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.decisions.verification import Sources
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews import effort
-from webhook.reviews.lane import LARGE_OBJECT, LaneError, LaneTimeoutError, seconds_left
-from webhook.reviews.messages import fitting
 from webhook.reviews.policy_allowance import ON_LOOP, Execution, run_with_retry
 from webhook.reviews.policy_knowledge import (
     NOTHING_NAMED,
@@ -49,6 +47,8 @@ from webhook.reviews.policy_subjects import bare_subject, decoded, placed, size_
 from webhook.reviews.policy_verdicts import near_expiry, objections
 from webhook.reviews.reviewer import Reviewer, deciding_at_once
 from webhook.reviews.slices import working_time
+from webhook.reviews.warning_lines import fitting
+from webhook.reviews.worker_threads import LARGE_OBJECT, LaneError, LaneTimeoutError, seconds_left
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from kubecel.budget import Clock
 from policies.judging.evaluate import TimeLimit
-from webhook.reviews.lane import Inline, Lane, LaneFullError, Result, seconds_left
+from webhook.reviews.worker_threads import Inline, Lane, LaneFullError, Result, seconds_left
 
 _NEW_SELECTORS: Final = 2
 """Parsing one takes half a millisecond. A claim with more of them is evaluated in the lane at once: an attempt that is

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from neuron import names
-from neuron.claim_specs import ClaimSpec, ClassSpec, Selector
-from neuron.device_shapes import Shape, catalogue_shapes
-from neuron.instances import Catalogue, Observation
-from neuron.selection import DeviceIndex, SelectorError
+from neuron.api.claim_specs import ClaimSpec, ClassSpec, Selector
+from neuron.check.device_index import DeviceIndex, SelectorError
+from neuron.hardware.device_shapes import Shape, catalogue_shapes
+from neuron.hardware.instances import Catalogue, Observation
 from policies.judging.fields import mapping, mappings
 from policies.judging.holdings import lncs_of
 from policies.judging.knowledge import DeviceKnowledge

@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import structs
 
 from kubecel.budget import Clock
+from neuron.demand.scheduling import missing_labels
 from neuron.findings import Finding
-from neuron.scheduling import missing_labels
 from policies.judging import matching
 from policies.judging.evaluate import REVIEW_LIMIT, TakesLongError, TimeLimit, UndecidedError, first_match
 from policies.judging.failures import Failure

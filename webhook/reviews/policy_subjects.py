@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from neuron.namespaces import namespace_named
+from neuron.api.namespaces import namespace_named
 from policies.judging.fields import mapping
 from policies.judging.subjects import NAMESPACES, SentAs, Subject, plural
 from webhook.decisions import nesting

@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from neuron.validate_claims import ReadSpec, read
+from neuron.check.claims import ReadSpec, read
 from webhook.decisions import nesting
 from webhook.decisions.wire import ABSENT
 

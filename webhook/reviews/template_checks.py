@@ -2,19 +2,19 @@
 
 from typing import Final
 
-from neuron.claim_specs import ClaimSpec
+from neuron.api.claim_specs import ClaimSpec
+from neuron.check.claims import ClaimContext, ReadSpec
+from neuron.check.mapped_templates import Need
 from neuron.findings import Finding
-from neuron.instances import Catalogue
-from neuron.mapped_templates import Need
-from neuron.validate_claims import ClaimContext, ReadSpec
+from neuron.hardware.instances import Catalogue
 from runtime.remembered import Remembered
 from webhook.decisions.claim_context import claim_context
 from webhook.decisions.conversion_context import ConversionOptions, conversion_context
 from webhook.decisions.ports import FoundTemplate, TemplateStore, ValidationView
 from webhook.decisions.template_findings import differs, judged, missing, unchecked
 from webhook.reviews import effort
-from webhook.reviews.lane import Inline, Lane
 from webhook.reviews.slices import working_time
+from webhook.reviews.worker_threads import Inline, Lane
 
 _REMEMBERED: Final = 1024 * 1024
 """Bytes of cached answers."""
@@ -47,7 +47,7 @@ class TemplateChecks:
 
         Raises:
             TemplateUnavailableError: the API server does not answer.
-            webhook.reviews.lane.LaneError: no answer in time.
+            webhook.reviews.worker_threads.LaneError: no answer in time.
         """
         found = FoundTemplate(need.mapped.spec)
         if need.mapped.inline is None:

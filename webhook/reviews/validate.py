@@ -1,6 +1,6 @@
 """`/validate`: dispatches reviews, caches decisions, and queries the API server for objects that no cache has.
 
-`neuron.validate_claims` checks claims, templates and DeviceClasses; `check_pods` and `check_workloads` in
+`neuron.check.claims` checks claims, templates and DeviceClasses; `check_pods` and `check_workloads` in
 `webhook.decisions` check pods and workloads. Objects without Neuron devices are allowed.
 """
 
@@ -9,13 +9,13 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from neuron import names
-from neuron.check_configs import ratcheted
-from neuron.claim_reader import read_claim
-from neuron.claim_specs import GROUP, ClaimSpec
+from neuron.api.claim_reader import read_claim
+from neuron.api.claim_specs import GROUP, ClaimSpec
+from neuron.check.claims import ClaimContext, ClaimJudgement, ReadSpec, judge_claim, judge_read
+from neuron.check.configs import ratcheted
+from neuron.demand.templates import API_VERSION, KIND
 from neuron.findings import Finding, Severity, for_answer, short
-from neuron.instances import Catalogue
-from neuron.templates import API_VERSION, KIND
-from neuron.validate_claims import ClaimContext, ClaimJudgement, ReadSpec, judge_claim, judge_read
+from neuron.hardware.instances import Catalogue
 from runtime.remembered import Remembered, fingerprint
 from webhook.decisions import nesting, pods
 from webhook.decisions.check_pods import Claiming, KnownClaim, check_pod
@@ -32,10 +32,10 @@ from webhook.decisions.template_findings import KnownTemplates
 from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from webhook.reviews import effort
 from webhook.reviews.claim_shapes import shape_of
-from webhook.reviews.lane import LARGE_OBJECT, Inline, Lane
-from webhook.reviews.messages import fitting
 from webhook.reviews.slices import working_time
 from webhook.reviews.spec_reading import KINDS, NOTHING, decode, read_specs
+from webhook.reviews.warning_lines import fitting
+from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane
 from webhook.reviews.workloads import TemplateFacts, check_workload, read_workload
 
 if TYPE_CHECKING:

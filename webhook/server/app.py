@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from certs import files, issue
-from neuron.instances import Catalogue
+from neuron.hardware.instances import Catalogue
 from runtime import console
 from runtime.logs import resolve
 from runtime.metrics_server import METRICS_PATH, MetricsServer
@@ -32,11 +32,11 @@ from webhook.edge.health import Check, Lifecycle
 from webhook.edge.metrics import Metrics
 from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import LoopLag
-from webhook.reviews.lane import Lane, ThreadLane
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.refusals import ReportingReviewer
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.validate import Validator
+from webhook.reviews.worker_threads import Lane, ThreadLane
 from webhook.server.application import build
 from webhook.server.certificates import Certificates, keeping, own_namespace, running
 from webhook.server.memory import give_back_large_blocks, upkeep

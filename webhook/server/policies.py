@@ -23,7 +23,6 @@ from webhook.decisions.ports import TemplateStore, WorldView
 from webhook.decisions.verification import Sources
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.claim_bounds import ClaimBounds
-from webhook.reviews.lane import Inline, Lane
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policed import PolicedReviewer
 from webhook.reviews.policy_allowance import ON_LOOP, Allowance, Execution, run_with_retry
@@ -34,6 +33,7 @@ from webhook.reviews.queue_notices import QueueNotices
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.template_checks import TemplateChecks
 from webhook.reviews.validate import Validator
+from webhook.reviews.worker_threads import Inline, Lane
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from neuron import names
 from neuron.findings import did_you_mean
-from neuron.instances import DEFAULT_FAMILIES, Catalogue
+from neuron.hardware.instances import DEFAULT_FAMILIES, Catalogue
 from policies.schema.followable import CORE, GROUPS
 from runtime import settings
 from runtime.settings import Declaration, SettingsError, about
@@ -337,7 +337,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> WebhookSet
                 places = f"{given['standalone'].where} and {given[name].where}"
                 raise SettingsError(f"{places} exclude each other: {why}. Drop one of them.")
     loaded = WebhookSettings(**values)
-    # Policy files may define further families; `neuron.families` ignores those that do not exist.
+    # Policy files may define further families; `neuron.demand.families` ignores those that do not exist.
     if loaded.policies is None and "families" in given:
         check_families(loaded.families, Catalogue(), given["families"].where)
     return loaded

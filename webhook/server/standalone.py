@@ -5,12 +5,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from neuron.claim_reader import read_claim
-from neuron.claim_specs import ClaimSpec, ClassSpec
-from neuron.device_shapes import Shape
-from neuron.instances import Observation
-from neuron.namespaces import namespace_named
-from neuron.templates import Template
+from neuron.api.claim_reader import read_claim
+from neuron.api.claim_specs import ClaimSpec, ClassSpec
+from neuron.api.namespaces import namespace_named
+from neuron.demand.templates import Template
+from neuron.hardware.device_shapes import Shape
+from neuron.hardware.instances import Observation
 from webhook.decisions.ports import NO_FACTS, FoundTemplate, NamespaceFacts
 
 _MOST_BYTES: Final = 32 * 1024 * 1024

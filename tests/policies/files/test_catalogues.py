@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from neuron.instances import Topology
+from neuron.hardware.instances import Topology
 from policies.files.catalogues import read
 from policies.files.folders import PolicyError
 

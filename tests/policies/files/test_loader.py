@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from neuron.instances import Catalogue, Topology
+from neuron.hardware.instances import Catalogue, Topology
 from policies.files import folders
 from policies.files.loader import PolicyError, load_folder, read_folder
 from policies.judging.policy_set import NO_POLICIES

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from neuron.device_shapes import Version
-from neuron.selection import (
+from neuron.check.device_index import (
     Lookup,
     SelectorError,
     SelectorRuntimeError,
@@ -16,6 +15,7 @@ from neuron.selection import (
     SelectorUnsupportedError,
     Use,
 )
+from neuron.hardware.device_shapes import Version
 from policies.selectors.engine import DeviceSelectors
 from tests.support.validation import TRN2, attribute, on
 

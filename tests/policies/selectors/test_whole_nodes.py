@@ -14,8 +14,8 @@ from kubecel.budget import SELECTOR_LIMITS, Budget
 from kubecel.compile import Cel, parse
 from kubecel.errors import CelError
 from neuron import names
-from neuron.device_shapes import Shape, catalogue_shapes
-from neuron.instances import Catalogue
+from neuron.hardware.device_shapes import Shape, catalogue_shapes
+from neuron.hardware.instances import Catalogue
 from policies.judging.holdings import of_claim
 from policies.judging.knowledge import DeviceKnowledge
 from policies.selectors.devices import compile_selector, device_activation, matches

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuron.instances import Observation
-from neuron.templates import digest
+from neuron.demand.templates import digest
+from neuron.hardware.instances import Observation
 from runtime.api_errors import UnreachableError
 from tests.support.fake_api import FakeApi, eventually
 from webhook.cluster.api import Resource

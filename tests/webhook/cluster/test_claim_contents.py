@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from neuron.claim_specs import ClaimSpec
+from neuron.api.claim_specs import ClaimSpec
 from runtime.api_errors import StatusError, UnreachableError
 from webhook.cluster.claim_contents import ClaimContents
 from webhook.cluster.lookups import MOST_LOOKUPS

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from neuron.claim_reader import read_class
-from neuron.device_shapes import read_slice
+from neuron.api.claim_reader import read_class
+from neuron.hardware.device_shapes import read_slice
 from runtime.api_errors import StatusError, UnreachableError
 from tests.support.validation import TRN1, TRN2, V1, published
 from webhook.cluster import lookups
 from webhook.cluster.caches import UNREADABLE_TEMPLATE
 from webhook.cluster.claims import ClusterClaims
 from webhook.cluster.lookups import MOST_LOOKUPS, RESOURCES
-from webhook.reviews.lane import caller_waits
+from webhook.reviews.worker_threads import caller_waits
 
 
 class Server:

@@ -17,8 +17,8 @@ import yaml
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import incluster_config
 
+from neuron.demand.templates import Template
 from neuron.findings import Finding
-from neuron.templates import Template
 from runtime.api_errors import ClusterUnavailableError, StatusError, UnreachableError
 from runtime.api_transport import Connection, load_configuration
 from tests.support.clusters import request

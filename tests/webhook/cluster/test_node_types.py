@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from neuron.instances import Catalogue, Observation
+from neuron.hardware.instances import Catalogue, Observation
 from webhook.cluster.api import RESOURCE_GROUP, Resource
 from webhook.cluster.caches import KubeCluster
 from webhook.cluster.node_types import MOST_TYPES, NODES, project_node, with_node

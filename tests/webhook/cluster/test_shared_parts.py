@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from neuron.templates import Template
+from neuron.demand.templates import Template
 from webhook.cluster import caches
-from webhook.cluster.holdings import Bounds, Holdings
+from webhook.cluster.cached_objects import Bounds, Holdings
 from webhook.cluster.shared_parts import LONGEST, Shared
 
 

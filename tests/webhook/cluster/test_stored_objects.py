@@ -16,6 +16,7 @@ from neuron import names
 from runtime.api_errors import TooLongError
 from runtime.api_transport import Connection
 from tests.support.fake_api import FakeApi, Object, eventually, raw
+from webhook.cluster.cached_objects import Bounds, Holdings
 from webhook.cluster.caches import (
     LONGEST_TEMPLATE,
     NAMESPACES,
@@ -24,8 +25,7 @@ from webhook.cluster.caches import (
     KubeCluster,
     TemplateFacts,
 )
-from webhook.cluster.footprints import footprint
-from webhook.cluster.holdings import Bounds, Holdings
+from webhook.cluster.memory_estimates import footprint
 from webhook.cluster.reflector import Reflector, Timing
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kubernetes.aio.client.configuration import Configuration
 
+from neuron.demand.templates import Template
 from neuron.findings import CODES
-from neuron.templates import Template
 from runtime.api_transport import Connection
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts, project_template

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from neuron.claim_reader import read_claim
-from neuron.validate_claims import judge_claim
+from neuron.api.claim_reader import read_claim
+from neuron.check.claims import judge_claim
 from tests.support.manifests import container, pod
 from tests.support.validation import (
     TRN1,

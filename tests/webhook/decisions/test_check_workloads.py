@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from neuron import names
-from neuron.instances import Catalogue
+from neuron.hardware.instances import Catalogue
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from tests.support.validation import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuron.instances import Observation
+from neuron.hardware.instances import Observation
 from tests.support.any_pods import CONTAINERS, built
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import CORE, NEURON, container, pod

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuron.claim_reader import read_claim
+from neuron.api.claim_reader import read_claim
 from policies.files.loader import load
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import NEURON, container, pod

@@ -3,7 +3,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from neuron.scheduling import NO_HINTS, missing_tolerations
+from neuron.demand.scheduling import NO_HINTS, missing_tolerations
 from webhook.decisions import hints
 
 TYPES = ["trn1.32xlarge"]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.registry import CollectorRegistry
 
-from neuron.instances import Catalogue
+from neuron.hardware.instances import Catalogue
 from policies.files.store import PolicyStore
 from tests.support.serving import Reply, Running, serving
 from tests.support.trainium import trainium

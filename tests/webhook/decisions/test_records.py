@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import jsonpatch
 import pytest
 
-from neuron import selectors
-from neuron.claim_reader import read_claim
-from neuron.claim_specs import ClaimSpec
-from neuron.templates import Template
+from neuron.api.claim_reader import read_claim
+from neuron.api.claim_specs import ClaimSpec
+from neuron.demand import selectors
+from neuron.demand.templates import Template
 from tests.support.manifests import CORE, NEURON, container, pod
 from tests.webhook.decisions.test_convert_pods import decide
 from webhook.decisions import claimed, pods, records

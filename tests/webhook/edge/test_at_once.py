@@ -15,8 +15,8 @@ from webhook.decisions import wire
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.edge.bodies import BodyReader
 from webhook.edge.connections import MOST_PIPELINED, Connection
-from webhook.reviews.lane import LaneFullError
 from webhook.reviews.refusals import ReportingReviewer
+from webhook.reviews.worker_threads import LaneFullError
 
 HEAD = "POST /mutate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
 DENIED = denied("x", Finding("NEU101", "spec", "message", "fix"))

@@ -19,7 +19,7 @@ from tests.webhook.edge.test_no_fault import POLICIES
 from webhook.decisions import wire
 from webhook.decisions.decision import Decision
 from webhook.edge.bodies import BodyReader
-from webhook.reviews.lane import ThreadLane
+from webhook.reviews.worker_threads import ThreadLane
 
 LIMIT = 8 * MEBIBYTE
 CHART_LIMIT = 256 * MEBIBYTE
@@ -237,13 +237,13 @@ from pathlib import Path
 from tests.support.serving import Answering
 from tests.webhook.edge.test_large_reviews import Slow
 from webhook.server.application import build
-from webhook.cli.webhook import run
+from webhook.server.command import run
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
 from webhook.edge.endpoints import RequestLimits, Telemetry
 from webhook.edge.health import Lifecycle
 from webhook.edge.metrics import Metrics
-from webhook.reviews.lane import ThreadLane
+from webhook.reviews.worker_threads import ThreadLane
 from webhook.server.settings import WebhookSettings
 
 async def main():

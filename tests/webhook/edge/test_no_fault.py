@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from prometheus_client.registry import CollectorRegistry
 
-from neuron.instances import Catalogue
+from neuron.hardware.instances import Catalogue
 from policies.files.store import PolicyStore
 from tests.support.serving import Client, Running, serving
 from tests.support.trainium import trainium

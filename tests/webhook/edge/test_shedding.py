@@ -23,7 +23,7 @@ from webhook.edge.bodies import BodyReader, BodyTooManyError
 from webhook.edge.metrics import PathMetrics
 from webhook.edge.room import MemoryBudget
 from webhook.edge.shedding import Gate, LoopLag, caller_timeout, creates_template
-from webhook.reviews.lane import seconds_left
+from webhook.reviews.worker_threads import seconds_left
 from webhook.server import app
 from webhook.server.settings import WebhookSettings
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import policies
-from neuron.claim_reader import read_claim, read_class
-from neuron.claim_specs import ClaimSpec, ClassSpec
+from neuron.api.claim_reader import read_claim, read_class
+from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from policies.files.each_file import Loaded
 from policies.files.loader import load
 from policies.files.store import PolicyStore
@@ -20,12 +20,12 @@ from tests.webhook.reviews.test_policed import NOW
 from webhook.decisions import wire
 from webhook.decisions.decision import Decision
 from webhook.edge import reviews
-from webhook.reviews.lane import Inline, Lane, Result
 from webhook.reviews.policed import PolicedReviewer
 from webhook.reviews.policy_allowance import Allowance, Execution
 from webhook.reviews.policy_knowledge import ClusterLookups, FindClaims, find_nothing
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
+from webhook.reviews.worker_threads import Inline, Lane, Result
 from webhook.server.policies import PolicedMutator
 from webhook.server.standalone import MemoryTemplates, StandaloneCluster
 

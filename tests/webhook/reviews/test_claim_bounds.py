@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from neuron.claim_reader import read_claim
-from neuron.claim_specs import ClaimSpec
+from neuron.api.claim_reader import read_claim
+from neuron.api.claim_specs import ClaimSpec
 from policies.files.loader import load
 from tests.policies.policy_files import problems
 from tests.support.clusters import FakeCluster, request
@@ -16,9 +16,9 @@ from tests.support.trainium import trainium
 from webhook.decisions.decision import Decision
 from webhook.decisions.verification import Sources
 from webhook.reviews.claim_bounds import ClaimBounds
-from webhook.reviews.lane import Inline
 from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.validate import Validator
+from webhook.reviews.worker_threads import Inline
 
 POLICY = """
 apiVersion: policy.neuron.aws.com/v1alpha1

@@ -8,7 +8,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from neuron.templates import Template
+from neuron.demand.templates import Template
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
 from tests.support.manifests import NEURON, container, pod
 from webhook.decisions.decision import Decision, Outcome

@@ -5,13 +5,13 @@ import time
 
 import pytest
 
-from neuron.check_selectors import judge
-from neuron.claim_specs import Selector
+from neuron.api.claim_specs import Selector
+from neuron.check.selectors import judge
 from policies.selectors.engine import DeviceSelectors, JudgedSelectors
 from tests.support.validation import INDEX
 from webhook.reviews.effort import Costs, of_selectors, of_unread
-from webhook.reviews.lane import SIZES
 from webhook.reviews.turns import Turns
+from webhook.reviews.worker_threads import SIZES
 
 PLAIN = "device.attributes['neuron.aws.com'].cores == "
 

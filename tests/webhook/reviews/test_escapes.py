@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from neuron.claim_reader import read_claim
+from neuron.api.claim_reader import read_claim
 from policies.files.each_file import Loaded
 from policies.files.store import PolicyStore
 from policies.judging.policy_set import PolicySet
@@ -27,7 +27,7 @@ from tests.webhook.reviews.policed import (
     written,
 )
 from tests.webhook.reviews.test_policed import NOW, policy, told
-from webhook.reviews.lane import ThreadLane
+from webhook.reviews.worker_threads import ThreadLane
 from webhook.server.policies import PolicedMutator
 from webhook.server.standalone import MemoryTemplates, StandaloneCluster
 

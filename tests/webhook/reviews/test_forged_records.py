@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuron import selectors
-from neuron.claim_reader import read_claim
-from neuron.claim_specs import ClaimSpec
+from neuron.api.claim_reader import read_claim
+from neuron.api.claim_specs import ClaimSpec
+from neuron.demand import selectors
 from policies.judging.policy_set import PolicySet
 from tests.policies.policy_files import loaded
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
@@ -24,10 +24,10 @@ from tests.webhook.reviews.test_claim_bounds import Cluster
 from webhook.decisions.decision import Decision
 from webhook.decisions.verification import Sources, verify
 from webhook.reviews.claim_bounds import ClaimBounds
-from webhook.reviews.lane import Inline
 from webhook.reviews.policy_knowledge import find_nothing
 from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.validate import Validator
+from webhook.reviews.worker_threads import Inline
 
 LABEL: Final = "neuron.aws.com/converted"
 RECORD: Final = "neuron.aws.com/converted-from"

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from neuron.claim_reader import read_claim
-from neuron.claim_specs import ClaimSpec
+from neuron.api.claim_reader import read_claim
+from neuron.api.claim_specs import ClaimSpec
 from policies.judging.policy_set import PolicySet
 from tests.support.manifests import container, pod
 from tests.webhook.reviews.policed import FOUR, V1, Watching, judged, many_names, reviewer, sent, written
 from tests.webhook.reviews.test_policed import policy, told
 from webhook.decisions import wire
 from webhook.decisions.decision import Decision
-from webhook.reviews.lane import LaneFullError, LaneTimeoutError, Result, ThreadLane, caller_waits
 from webhook.reviews.policy_allowance import Allowance
+from webhook.reviews.worker_threads import LaneFullError, LaneTimeoutError, Result, ThreadLane, caller_waits
 
 # --- time-outs do not open doors ----------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from neuron.findings import Finding
-from neuron.instances import Observation
+from neuron.hardware.instances import Observation
 from policies.files.loader import load
 from policies.judging.policy_set import NO_POLICIES, PolicySet
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request

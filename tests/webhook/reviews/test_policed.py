@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from neuron.findings import Finding, warning
-from neuron.instances import Catalogue
+from neuron.hardware.instances import Catalogue
 from policies.files.each_file import Loaded
 from policies.files.loader import load
 from policies.files.store import PolicyStore

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable
 import pytest
 
 from webhook.reviews import policy_allowance as allowance
-from webhook.reviews.lane import Inline, LaneFullError, Result, caller_waits
 from webhook.reviews.policy_allowance import Allowance, run_with_retry
+from webhook.reviews.worker_threads import Inline, LaneFullError, Result, caller_waits
 
 
 class Hands:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from neuron.namespaces import namespace_value
+from neuron.api.namespaces import namespace_value
 from policies.files.folders import PolicyError
 from policies.files.loader import load
 from tests.webhook.reviews.test_policed import Bench, policy, request

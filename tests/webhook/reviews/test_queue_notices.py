@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from neuron.instances import Catalogue
+from neuron.hardware.instances import Catalogue
 from policies.files.loader import load
 from policies.judging.policy_set import PolicySet
 from tests.support.clusters import mutator, request

@@ -7,8 +7,8 @@ from typing import Any
 
 import jsonpatch
 
-from neuron.claim_reader import read_claim
-from neuron.claim_specs import ClaimSpec
+from neuron.api.claim_reader import read_claim
+from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding
 from policies.files.loader import load
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request

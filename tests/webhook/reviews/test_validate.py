@@ -11,7 +11,7 @@ import pytest
 
 from neuron import names
 from neuron.findings import Finding
-from neuron.instances import Catalogue
+from neuron.hardware.instances import Catalogue
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from tests.support.validation import (
@@ -36,8 +36,8 @@ from tests.support.validation import (
 from tests.webhook.decisions.test_convert_pods import decide as converted
 from webhook.decisions.decision import Decision, Outcome
 from webhook.edge import reviews
-from webhook.reviews.lane import ThreadLane
 from webhook.reviews.validate import Validator
+from webhook.reviews.worker_threads import ThreadLane
 
 FOUR_DEVICES = converted(pod(container(neuron="4"))).templates[0].name
 GOOD = claim(request("neurons", 4, on(TRN2)), constraints=[match(group(4), "neurons")], config=[opaque(lnc(1))])

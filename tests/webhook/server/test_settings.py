@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from neuron.instances import DEFAULT_FAMILIES
+from neuron.hardware.instances import DEFAULT_FAMILIES
 from policies.schema.followable import CORE, GROUPS
 from runtime.settings import SettingsError
 from webhook.decisions.conversion_context import ConversionOptions

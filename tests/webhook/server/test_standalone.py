@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from neuron.templates import Template
+from neuron.demand.templates import Template
 from webhook.decisions.ports import NO_FACTS, ClusterView, TemplateStore
 from webhook.server.standalone import MemoryTemplates, StandaloneBackend, StandaloneCluster
 

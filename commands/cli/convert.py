@@ -1,0 +1,160 @@
+"""`neuron-dra convert`: files in, converted manifests out."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from commands.cli import kustomize
+from commands.cli.clusters import namespace_option
+from commands.cli.inputs import (
+    REFUSED,
+    UNREADABLE,
+    counted,
+    file_policies,
+    filename_option,
+    load_settings,
+    need_files,
+    setting_options,
+)
+from commands.cli.streams import Counter, write_all, write_exact
+from webhook.decisions.modes import Mode
+
+if TYPE_CHECKING:
+    from commands.objects.manifest_files import Inputs
+    from commands.objects.notices import Source
+    from commands.rewrite.convert_files import Change, Converter
+
+
+@click.command
+@filename_option("convert")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["yaml", "json", "diff"]),
+    default="yaml",
+    show_default=True,
+    help="yaml: for kubectl apply; documents that do not change keep their text. json: one List."
+    " diff: for patch -p1 and git apply.",
+)
+@namespace_option("Namespace of objects that set none. Default: default.")
+@click.option("--strict", is_flag=True, help="Exit with 1 also if an object with Neuron limits was left as it is.")
+@click.option(
+    "-k",
+    "--kustomize",
+    "directories",
+    multiple=True,
+    metavar="DIR",
+    help="Build this directory with kustomize (or kubectl kustomize), and convert the result. May be repeated.",
+)
+@click.option(
+    "--post-renderer",
+    is_flag=True,
+    help="For helm --post-renderer: read standard input, and print nothing if an object is refused.",
+)
+@setting_options(
+    "config",
+    "device_class",
+    "exclude_namespace",
+    "hint_toleration",
+    "hint_affinity",
+    "hint_scheduler",
+    "families",
+    "kubernetes_version",
+    "policies",
+)
+@click.pass_context
+def convert(
+    context: click.Context,
+    /,
+    filenames: tuple[str, ...],
+    output: str,
+    namespace: str | None,
+    directories: tuple[str, ...],
+    *,
+    strict: bool,
+    post_renderer: bool,
+    **flags: Any,
+) -> None:
+    """Rewrite manifests offline, as the webhook would.
+
+    Converts pods and all common kinds with pod templates, and prints each object after the ResourceClaimTemplates
+    that it needs. Other objects are printed unchanged. An object that conversion refuses is printed unchanged, with
+    an error and its place on standard error. All files are read as one set: annotations of Namespaces, quotas and
+    templates in one file apply to the others. Policy files (--policies) apply as in the webhook.
+
+    Exit codes: 0; 1 if an object was refused, or with --strict if one was left with Neuron limits; 2 if an input could
+    not be read.
+    """
+    if post_renderer:
+        if output != "yaml" or filenames or directories:
+            raise click.UsageError("--post-renderer reads standard input and prints YAML: drop -f, -k and -o.")
+        filenames = ("-",)
+    need_files("convert", (*filenames, *directories))
+    chosen = load_settings(flags)
+    # The user requests conversion; pods, namespaces and policies can still opt out.
+    options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
+    policies = file_policies(chosen)
+    # Imported here so that `--help` is fast.
+    from commands.objects.manifest_files import Given, read_sources
+    from commands.objects.manifests import DEFAULT_NAMESPACE
+    from commands.rewrite import convert_output
+    from commands.rewrite.convert_files import Converter, Settings
+
+    here = namespace or DEFAULT_NAMESPACE
+    built = [Given(f"<kustomize {directory}>", kustomize.build(directory)) for directory in directories]
+    counter = Counter("documents")
+    converter = Converter(Settings(options, policies, here, texts=output != "json"))
+    inputs = read_sources([*filenames, *built], here, converter.take, counter.step)
+    for fault in inputs.faults:
+        counter.say(str(fault))
+    counter.phase("converted")
+    changes = _changes(inputs, converter, counter)
+    code = functools.partial(_exit_code, inputs, converter, strict=strict)
+    match output:
+        case "json":
+            write_all(convert_output.as_json(changes))
+        case "diff":
+            cwd = str(Path.cwd())
+            directory = convert_output.diff_directory([source.name for source in inputs.sources], cwd)
+            path_of = functools.partial(convert_output.diff_path, here=cwd, directory=directory)
+            write_exact(convert_output.as_diff(changes, path_of, counter.say))
+            if directory != os.path.realpath(cwd):
+                counter.say(f"The paths in the diff are relative to {directory}: apply it there.")
+        case _ if post_renderer:
+            # Helm would install what was printed before a refusal.
+            pieces = list(convert_output.as_yaml(changes, counter.say))
+            if code() == 0:
+                write_exact(pieces)
+        case _:
+            write_exact(convert_output.as_yaml(changes, counter.say))
+    counter.clear()
+    if strict and converter.left:
+        counter.say(f"{counted(converter.left, 'object')} left unchanged with Neuron limits (--strict).")
+    context.exit(code())
+
+
+def _changes(inputs: "Inputs", converter: "Converter", counter: Counter) -> Iterator[tuple["Source", "Change"]]:
+    """Convert all documents, and print their messages."""
+    for source in inputs.sources:
+        number = 0
+        for document in source.documents:
+            change = converter.convert(source.name, document)
+            for notice in converter.notices:
+                counter.say(str(notice))
+            converter.notices.clear()
+            counter.step()
+            number = document.number
+            yield source, change
+        if not number:
+            counter.say(f"{source.name}: it contains no objects.")
+
+
+def _exit_code(inputs: "Inputs", converter: "Converter", *, strict: bool) -> int:
+    if inputs.faults:
+        return UNREADABLE
+    return REFUSED if converter.refused or (strict and converter.left) else 0

@@ -1,0 +1,199 @@
+"""`neuron-dra explain`: what becomes of a pod, where it could run now, and why it does not run."""
+
+import asyncio
+import dataclasses
+import datetime as dt
+import os
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
+from commands.cli.inputs import REFUSED, UNREADABLE, file_policies, load_settings, setting_options
+from commands.cli.streams import say, write
+from runtime import console
+
+if TYPE_CHECKING:
+    from commands.explain.explaining import Chosen
+    from commands.explain.explanation import Explanation
+    from commands.explain.reads import Live
+    from commands.objects.file_policies import FilePolicies
+    from commands.objects.notices import Source
+    from webhook.decisions.conversion_context import ConversionOptions
+
+_KINDS: Final = ("pod", "pods", "po")
+_OVERRIDING: Final = {
+    "mode": "mode",
+    "device_class": "device_class",
+    "exclude_namespace": "excluded_namespaces",
+    "families": "families",
+    "kubernetes_version": "kubernetes_version",
+}
+"""Flags that count before the settings of the cluster's webhook -> fields of `ConversionOptions`."""
+_BY_FLAG: Final = "--mode of this command"
+ASSUMED: Final = "the default of this command (--mode); the webhook's may differ"
+_NOT_KNOWN: Final = "assumed (--mode): the settings of the webhook are not known"
+
+
+@click.command
+@click.argument("pod_names", metavar="[pod/NAME]...", nargs=-1)
+@click.option(
+    "-f",
+    "--filename",
+    "filenames",
+    multiple=True,
+    metavar="FILE|DIR|-",
+    help="Manifests with pods or workloads: a file, a directory, or - for standard input. May be repeated.",
+)
+@cluster_options
+@namespace_option("Namespace of the pods, and of objects in files that set none. Default: that of the context.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="text: for people; json: for programs.",
+)
+@setting_options("config", "mode", "device_class", "exclude_namespace", "families", "kubernetes_version", "policies")
+@click.pass_context
+def explain(
+    context: click.Context,
+    /,
+    pod_names: tuple[str, ...],
+    filenames: tuple[str, ...],
+    cluster: ClusterChoice,
+    namespace: str | None,
+    output: str,
+    **flags: Any,
+) -> None:
+    """Explain pods: what they request, what conversion and policies make of them, and which nodes could take them.
+
+    With -f alone, no cluster is read. With -f and --kubeconfig or --context, the cluster's namespaces, quotas, devices
+    and nodes count, too. pod/NAME explains a pod of the cluster: if it does not run, why, and what to do.
+
+    Exit codes: 0; 1 if a pod is refused, or does not run; 2 if an input or the cluster cannot be read.
+    """
+    names = _names(pod_names)
+    if not names and not filenames:
+        raise click.UsageError("Name a pod (pod/NAME), or files with -f.")
+    chosen = load_settings(flags)
+    given = {name for name in _OVERRIDING if flags.get(name) not in (None, ())}
+    policies = file_policies(chosen)
+    # Imported here so that `--help` is fast.
+    from commands.explain import render
+    from commands.objects.manifest_files import read_sources
+    from commands.objects.manifests import DEFAULT_NAMESPACE
+
+    here = cluster.namespace(namespace) if names or cluster.is_chosen else namespace or DEFAULT_NAMESPACE
+    inputs = read_sources(filenames, here)
+    for fault in inputs.faults:
+        say(str(fault))
+    run = _Run(chosen.conversion(), given, policies, inputs.sources)
+    live = bool(names) or cluster.is_chosen
+    found = asyncio.run(run.live(cluster, here, names)) if live else run.offline(here)
+    if filenames and not names and not found:
+        say("Nothing to explain: the files contain no pod, and no workload with pods.")
+    if output == "json":
+        text = render.as_json(found)
+    else:
+        style = render.Style(console.encoding(), console.has_colour(os.environ), console.width())
+        text = render.as_text(found, style)
+    write(text)
+    context.exit(UNREADABLE if inputs.faults or run.missing else REFUSED if any(each.blocked for each in found) else 0)
+
+
+def _names(arguments: Sequence[str]) -> list[str]:
+    """Names of pods, from `pod/NAME`, `NAME` or `pod NAME`."""
+    words = list(arguments)
+    if words and words[0] in _KINDS:
+        words = words[1:]
+    found = []
+    for word in words:
+        kind, slash, name = word.rpartition("/")
+        if slash and kind not in _KINDS:
+            raise click.UsageError(
+                f"{word} is not a pod. For a workload: kubectl get {word} -o yaml | neuron-dra explain -f -"
+            )
+        if not name:
+            raise click.UsageError(f"{word} has no name of a pod.")
+        found.append(name)
+    return found
+
+
+class _Run:
+    """One run of the command: its settings, and the explanations that follow."""
+
+    def __init__(
+        self,
+        options: "ConversionOptions",
+        given: set[str],
+        policies: "FilePolicies | None",
+        sources: "Sequence[Source]",
+    ) -> None:
+        self._options = options
+        self._given = given
+        self._policies = policies
+        self._sources = sources
+        self.missing = False
+
+    def offline(self, namespace: str) -> "list[Explanation]":
+        from commands.explain.explaining import Chosen, Explainer
+
+        default = _BY_FLAG if "mode" in self._given else ASSUMED
+        return list(Explainer(Chosen(self._options, default, self._policies), self._sources, None, namespace).files())
+
+    async def live(self, cluster: ClusterChoice, namespace: str, names: Sequence[str]) -> "list[Explanation]":
+        from commands.explain.explaining import Explainer
+        from commands.explain.reads import NoAnswerError, Reads
+        from commands.objects.manifests import manifests
+
+        async with connected(cluster) as server:
+            reads = Reads(server, server.address)
+            documents = (document for source in self._sources for document in source.documents)
+            objects = (each for document in documents for each in manifests(document, namespace))
+            namespaces = {each.namespace for each in objects} | {namespace}
+            try:
+                live = await reads.live(sorted(namespaces))
+                pods = [await reads.pod(namespace, name) for name in names]
+            except NoAnswerError as error:
+                raise CannotLookError(f"{server.address} cannot be read: {error}") from error
+        explainer = Explainer(self._chosen(live), self._sources, live, namespace)
+        found = list(explainer.files())
+        for name, pod in zip(names, pods, strict=True):
+            if pod.pod is None:
+                say(f"Pod {namespace}/{name} does not exist. -n names another namespace.")
+                self.missing = True
+            else:
+                found.append(explainer.pod(pod))
+        return found
+
+    def _chosen(self, live: "Live") -> "Chosen":
+        """The settings of the cluster's webhook, with those that the user gave."""
+        from commands.explain.explaining import Chosen
+
+        known = live.installation.options
+        if known is None:
+            default = _BY_FLAG if "mode" in self._given else _NOT_KNOWN
+            return Chosen(self._options, default, self._policies or _loaded(live, self._options.device_class))
+        changes = {_OVERRIDING[name]: getattr(self._options, _OVERRIDING[name]) for name in self._given}
+        options = dataclasses.replace(known, **changes)
+        default = _BY_FLAG if "mode" in self._given else live.installation.default
+        return Chosen(options, default, self._policies or _loaded(live, options.device_class))
+
+
+def _loaded(live: "Live", device_class: str) -> "FilePolicies | None":
+    """The policies of the cluster's webhook."""
+    if not live.policy_files:
+        return None
+    from commands.objects.file_policies import FilePolicies
+    from policies.files.loader import PolicyError, load
+
+    try:
+        found = load(live.policy_files, run_tests=False)
+    except PolicyError as error:
+        say(f"The policies of the webhook cannot be read, and are left out: {error}")
+        return None
+    return FilePolicies(found, dt.datetime.now(dt.UTC), time.monotonic, device_class)

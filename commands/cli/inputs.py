@@ -1,0 +1,133 @@
+"""Options that the commands on manifests share: input files, and settings of conversion."""
+
+import datetime as dt
+import functools
+import os
+import time
+from collections.abc import Callable, Collection
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import click
+
+from runtime import console
+from runtime.settings import Declaration, SettingsError
+from webhook.server import settings
+
+if TYPE_CHECKING:
+    from commands.objects.file_policies import FilePolicies
+
+REFUSED: Final = 1
+UNREADABLE: Final = 2
+
+
+_FILE: Final = click.Path(allow_dash=True)
+"""Shells complete it. Whether it can be read is reported with all others."""
+
+
+def filename_option(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`-f` and arguments: which manifests to `verb`, passed to the command as `filenames`."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def with_files(*args: Any, filenames: tuple[str, ...], arguments: tuple[str, ...], **options: Any) -> None:
+            command(*args, filenames=(*filenames, *arguments), **options)
+
+        flag = click.option(
+            "-f",
+            "--filename",
+            "filenames",
+            multiple=True,
+            type=_FILE,
+            metavar="FILE|DIR|-",
+            help=f"Manifests to {verb}: a file, a directory (all *.yaml, *.yml, *.json below it), or - for standard"
+            " input. May be repeated. The same can be given as arguments.",
+        )
+        return flag(click.argument("arguments", metavar="[FILE|DIR|-]...", nargs=-1, type=_FILE)(with_files))
+
+    return add
+
+
+def need_files(verb: str, filenames: Collection[object]) -> None:
+    """Check that there is something to `verb`.
+
+    Raises:
+        click.UsageError: there is nothing.
+    """
+    if not filenames:
+        context = click.get_current_context()
+        raise click.UsageError(f"No manifests to {verb}: name files or directories, or - for standard input.", context)
+
+
+def setting_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Settings of the webhook as options. Values stay text; `settings` validates them."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        for setting in reversed(_declarations(names)):
+            flags = f"{setting.flag}/--no-{setting.flag[2:]}" if setting.switch else setting.flag
+            default = f"default: {setting.default}" if setting.default else ""
+            notes = "; ".join(filter(None, (setting.variable, default)))
+            attributes: dict[str, Any] = {"help": f"{setting.description} [{notes}]", "default": None}
+            if not setting.switch:
+                attributes |= {"metavar": setting.metavar, "multiple": setting.repeated, "type": str}
+            command = click.option(flags, setting.name, **attributes)(command)
+        return command
+
+    return add
+
+
+def _declarations(names: Collection[str]) -> list[Declaration]:
+    return [setting for setting in settings.declarations() if setting.name in names]
+
+
+def load_settings(flags: dict[str, Any]) -> settings.WebhookSettings:
+    """Load settings from the flags of `setting_options`, the environment and the config file.
+
+    Raises:
+        click.UsageError: a setting has a value that is not allowed.
+    """
+    variables = {setting.variable for setting in _declarations(flags)}
+    environment = {name: value for name, value in os.environ.items() if name in variables}
+    try:
+        return settings.load(flags, environment)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+
+
+class PoliciesError(click.ClickException):
+    """The policy files cannot be used; the message is the loader's."""
+
+    exit_code = UNREADABLE
+
+    def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 - click's signature
+        """Print one `file:line: message` per problem, as `policy check` does, so that editors can jump to it."""
+        console.say(self.format_message())
+
+
+def file_policies(chosen: settings.WebhookSettings) -> "FilePolicies | None":
+    """Load the policies of `--policies`; None without a folder.
+
+    Policy files may define some of the families of `--families`.
+
+    Raises:
+        PoliciesError: they cannot be used.
+        click.UsageError: a family does not exist.
+    """
+    if chosen.policies is None:
+        return None
+    # Schema and engine take 20 MiB: imported only if there are policies.
+    from commands.objects.file_policies import FilePolicies
+    from policies.files.loader import PolicyError
+
+    try:
+        policies = FilePolicies.load(chosen.policies, dt.datetime.now(dt.UTC), time.monotonic, chosen.device_class)
+        settings.check_families(chosen.families, policies.catalogue, "--families")
+    except PolicyError as error:
+        raise PoliciesError(str(error)) from error
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    return policies
+
+
+def counted(count: int, word: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count} {word}{'' if count == 1 else 's'}"

@@ -1,0 +1,101 @@
+"""`neuron-dra`: the commands. Each is loaded when it is used, so that `--help` and `convert` start at once."""
+
+import importlib
+import sys
+from typing import Any, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from commands.cli.streams import INTERRUPTED, OutputError, failing_in_one_line, need_stdout
+from runtime import console
+from runtime.imports import uncollected
+from runtime.startup import COULD_NOT_START, not_installed
+
+_COMMANDS: Final = {
+    "completion": ("commands.cli.completion", "Print the completion script of a shell."),
+    "convert": ("commands.cli.convert", "Rewrite manifests offline, as the webhook would."),
+    "cordon": ("commands.cli.cordon", "Keep new claims off a node's devices, or off one device."),
+    "drain": ("commands.cli.cordon", "Cordon devices and evict the pods that use them; without --yes, show which."),
+    "explain": ("commands.cli.explain", "Explain what becomes of a pod, where it could run, and why it does not run."),
+    "validate": ("commands.cli.validate", "Check manifests offline, before they are applied."),
+    "map": ("commands.cli.map", "Show which Neuron devices there are, and who holds them."),
+    "policy": ("commands.cli.policy", "Check, test, explain and export policy files."),
+    "probe": ("commands.cli.probe", "Test whether a cluster's webhook converts a pod, in a dry run."),
+    "report": ("commands.cli.report", "Report on workloads with plugin resources: what they become, what blocks them."),
+    "status": ("commands.cli.status", "Check an installation in a cluster."),
+    "templates": (
+        "commands.cli.templates",
+        "List generated ResourceClaimTemplates, and remove those that no pod needs.",
+    ),
+    "uncordon": ("commands.cli.cordon", "Undo cordon and drain of a node's devices, or of one device."),
+    "webhook": ("webhook.server.command", "Serve admission reviews over HTTPS."),
+}
+"""Name of a command (also its function's name) -> module, help."""
+
+
+_SERVER: Final = "webhook"
+"""The command that needs no standard output."""
+
+_EXTRA: Final = "webhook"
+"""The extra of pyproject.toml that has the packages of all commands."""
+
+
+class NotInstalledError(click.ClickException):
+    """A package of the commands is not installed."""
+
+    exit_code = COULD_NOT_START
+
+
+class LazyGroup(click.Group):
+    """A group that imports the module of a command when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the command; None if the name is unknown."""
+        if cmd_name not in _COMMANDS:
+            return None
+        if cmd_name != _SERVER:
+            need_stdout()
+        with uncollected():
+            command: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an interrupt ends it as shells expect, and unwritable output with one line."""
+        try:
+            with failing_in_one_line():
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            return ctx.exit(INTERRUPTED)
+        except ModuleNotFoundError as error:
+            raise NotInstalledError(not_installed(error, _EXTRA)) from error
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """The same for what click itself prints, such as the help; and nothing that is printed controls a terminal."""
+        with console.guarded():
+            try:
+                with failing_in_one_line():
+                    return super().main(*args, **options)
+            except OutputError as error:
+                error.show()
+                sys.exit(error.exit_code)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from the table above: click would import all of them for their help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete names from the table above, for the same reason."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=_COMMANDS[name][1]) for name in names]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="neuron-dra", prog_name="neuron-dra", message="%(prog)s %(version)s")
+def main() -> None:
+    """Move AWS Neuron workloads from the device plugin to Dynamic Resource Allocation."""

@@ -1,0 +1,212 @@
+"""`neuron-dra map`: which Neuron devices a cluster has, who holds them, and what is still free and connected."""
+
+import asyncio
+import dataclasses
+import datetime as dt
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
+from commands.cli.inputs import file_policies, load_settings, setting_options
+from commands.cli.streams import say, write
+from runtime import console
+
+if TYPE_CHECKING:
+    from commands.devices.devices import DeviceMap
+    from commands.devices.snapshot import Snapshot
+    from commands.map.filters import Filter
+    from neuron.hardware.instances import Catalogue
+
+    Draw = Callable[[Snapshot], DeviceMap]
+
+UNSEEN: Final = 2
+
+
+@click.command(name="map")
+@click.argument("nodes", nargs=-1, metavar="[NODE]...")
+@click.option(
+    "-f",
+    "--filename",
+    "filenames",
+    multiple=True,
+    type=click.Path(path_type=Path, allow_dash=True),
+    metavar="FILE|-",
+    help="Read a file instead of a cluster: the output of `kubectl get nodes,resourceslices,resourceclaims,pods -A -o"
+    " yaml` or `-o json`. May be repeated.",
+)
+@cluster_options
+@namespace_option("Only nodes on which claims of this namespace hold devices. Default: all nodes.")
+@click.option("-l", "--selector", metavar="SELECTOR", default="", help="Only nodes with these labels, as in kubectl.")
+@click.option("--type", "instance_type", metavar="TYPE", default="", help="Only this instance type or family.")
+@click.option("--claim", metavar="NAME", default="", help="Only nodes on which this claim or pod holds devices.")
+@click.option(
+    "--free", type=click.IntRange(1), metavar="N", default=None, help="Only nodes with N free connected devices."
+)
+@click.option("--attention", is_flag=True, help="Only nodes with unhealthy devices, and nodes that take no new pods.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "wide", "drawing", "json", "svg", "html"]),
+    default="text",
+    show_default=True,
+    help="text: drawings of at most 4 nodes, a line each of at most 60, else counts; wide: always a line each; drawing:"
+    " always drawings; json: for programs; svg: a picture; html: a page that needs no server.",
+)
+@click.option("--serve", is_flag=True, help="Serve the page, and keep it current, until Ctrl-C.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="With --serve: where to listen. There is no login: on an address that is not loopback, everyone who can reach"
+    " the port sees the map.",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8090, show_default=True, help="With --serve; 0: any free port."
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(1, 3600),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --serve: the cluster is read at most that often, and only while the page is open.",
+)
+@setting_options("policies")
+@click.pass_context
+def map(  # noqa: A001 - the command's name
+    context: click.Context, /, cluster: ClusterChoice, output: str, *, serve: bool, policies: str | None, **options: Any
+) -> None:
+    """Show which Neuron devices the nodes have, which claim holds which, and what is still free and connected.
+
+    A NODE is the name of a node; without any, all nodes are shown.
+
+    Exit codes: 0; 2 if the cluster or its ResourceSlices cannot be read.
+    """
+    draw = _maker(_filter(options), _catalogue(policies))
+    if serve and options["filenames"]:
+        raise click.UsageError("--serve reads a cluster: use -o html for a page of files.")
+    if serve:
+        _serve(cluster, options, draw)
+        return
+    files = options["filenames"]
+    seen = _from_files(files) if files else asyncio.run(_read(cluster))
+    write(_FORMATS[output](draw(seen), seen))
+    from webhook.cluster.listing import Unseen
+
+    context.exit(UNSEEN if isinstance(seen.slices, Unseen) else 0)
+
+
+def _catalogue(policies: str | None) -> "Catalogue | None":
+    """The instance types of policy files; None without any."""
+    found = file_policies(load_settings({"policies": policies}))
+    return found.catalogue if found is not None else None
+
+
+def _maker(chosen: "Filter", catalogue: "Catalogue | None") -> "Draw":
+    def draw(seen: "Snapshot") -> "DeviceMap":
+        from commands.devices.device_map import build
+        from commands.map import filters
+
+        whole = build(seen, catalogue)
+        if unknown := sorted(chosen.names - {node.name for node in whole.nodes}):
+            raise CannotLookError(
+                f"no Neuron devices on {', '.join(unknown)}: give names that `neuron-dra map -o wide` lists"
+            )
+        return filters.apply(chosen, whole)
+
+    return draw
+
+
+def _filter(options: dict[str, Any]) -> "Filter":
+    from commands.map import filters
+
+    chosen = filters.Filter(
+        names=frozenset(options["nodes"]),
+        instance_type=options["instance_type"],
+        namespace=options["namespace"] or "",
+        claim=options["claim"],
+        free=options["free"] or 0,
+        attention=options["attention"],
+    )
+    if not options["selector"]:
+        return chosen
+    try:
+        return dataclasses.replace(chosen, labels=filters.selector(options["selector"]))
+    except filters.SelectorError as error:
+        raise click.BadParameter(str(error), param_hint="'-l' / '--selector'") from error
+
+
+def _from_files(files: Sequence[Path]) -> "Snapshot":
+    from commands.devices.files import ObjectsError, read_objects
+    from commands.devices.snapshot import gather
+
+    try:
+        items = [item for file in files for item in read_objects(file, sys.stdin.buffer)]
+    except ObjectsError as error:
+        raise CannotLookError(str(error)) from error
+    return gather(items, ", ".join(str(file) for file in files), dt.datetime.now(dt.UTC))
+
+
+async def _read(cluster: ClusterChoice) -> "Snapshot":
+    from commands.devices.snapshot import fetch
+    from runtime.api_errors import ApiServerError
+
+    async with connected(cluster) as server:
+        try:
+            return await fetch(server, server.address)
+        except ApiServerError as error:
+            raise CannotLookError(f"{server.address} cannot be read: {error}") from error
+
+
+def _text(found: "DeviceMap", _: "Snapshot", **options: bool) -> str:
+    from commands.map.text import Paper, as_text
+
+    return as_text(found, Paper(console.encoding(), console.has_colour(os.environ)), **options)
+
+
+def _json(found: "DeviceMap", seen: "Snapshot") -> str:
+    from commands.map.document import as_json
+
+    return as_json(found, seen)
+
+
+def _svg(found: "DeviceMap", _: "Snapshot") -> str:
+    from commands.map.svg import as_svg
+
+    return as_svg(found.nodes)
+
+
+def _html(found: "DeviceMap", seen: "Snapshot") -> str:
+    from commands.map.page import as_page
+
+    return as_page(found, seen)
+
+
+_FORMATS: Final[dict[str, Callable[["DeviceMap", "Snapshot"], str]]] = {
+    "text": _text,
+    "wide": lambda found, seen: _text(found, seen, wide=True),
+    "drawing": lambda found, seen: _text(found, seen, draw=True),
+    "json": _json,
+    "svg": _svg,
+    "html": _html,
+}
+
+
+def _serve(cluster: ClusterChoice, options: dict[str, Any], draw: "Draw") -> None:
+    from commands.map.serve import Served, run
+    from runtime.api_errors import ApiServerError
+    from runtime.startup import StartupError
+
+    served = Served(options["host"], options["port"], options["interval"], draw)
+    try:
+        asyncio.run(run(lambda: connected(cluster), served, say))
+    except StartupError as error:
+        raise CannotLookError(str(error)) from error
+    except ApiServerError as error:
+        raise CannotLookError(f"the cluster cannot be read: {error}") from error

@@ -1,0 +1,296 @@
+"""`neuron-dra policy`: checks policy files, runs their cases, explains verdicts, prints rules, and exports policies."""
+
+import datetime as dt
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from xml.etree import ElementTree as ET
+
+import click
+
+from commands.cli.inputs import counted
+from commands.cli.streams import say, write
+
+if TYPE_CHECKING:
+    from policies.files.cases import CaseResult
+    from policies.judging.policy_set import PolicySet
+
+FAULTY: Final = 1
+UNREADABLE: Final = 2
+
+_FOLDER: Final = click.argument("folder", metavar="DIR|FILE", type=click.Path(path_type=Path))
+
+
+@click.group()
+def policy() -> None:
+    """Check, test, explain and export policy files."""
+
+
+@policy.command()
+@_FOLDER
+@click.pass_context
+def check(context: click.Context, folder: Path) -> None:
+    """Read and compile every policy file below DIR, or of one FILE. Does not run the embedded cases.
+
+    Notes list the policies that a cluster with the shipped webhook configuration would never evaluate.
+
+    Exit code: 0 = no problem, 1 = a policy file has a problem, 2 = a file cannot be read.
+    """
+    from policies.judging.coverage import notes
+    from policies.judging.followed_rules import followed
+
+    found = _load(context, folder, FAULTY)
+    kinds = {
+        "for validation": len(found.validating),
+        "for conversion": len(found.conversions),
+        "for scheduling hints": len(found.hints),
+    }
+    counts = ", ".join(f"{count} {words}" for words, count in kinds.items() if count) or "none, only catalogues"
+    write(f"{counted(found.files, 'file')}: policies: {counts}. No problems.\n")
+    for note in (*found.notes, *notes(found.validating)):
+        say(f"note: {note}")
+    _, left_out = followed(found.validating)
+    if left_out:
+        say(f"note: with validation.followPolicies: {left_out}.")
+
+
+@policy.command()
+@_FOLDER
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["rules", "values"]),
+    default="rules",
+    show_default=True,
+    help="rules: as a list. values: as values of the chart, with the conditions for pods.",
+)
+@click.pass_context
+def rules(context: click.Context, folder: Path, output: str) -> None:
+    """Print the rules that the policies need beside those of the shipped ValidatingWebhookConfiguration.
+
+    They are in the form of the chart's value validation.extraRules, and of `rules` of a webhook configuration. A rule
+    sends all objects that it matches to the webhook, also those without Neuron.
+
+    Of pods without claims, only those are sent for which a condition of validation.podConditions is true. With
+    -o values, the conditions that the policies need are printed, too: the match conditions of each policy that the API
+    server can evaluate, or "true" (every pod) if it has none.
+
+    Exit code: 0 = printed, 2 = the files cannot be read or compiled.
+    """
+    import yaml
+
+    from policies.judging.coverage import needed_rules
+    from policies.judging.sent_pods import pod_conditions
+
+    found = _load(context, folder, UNREADABLE).validating
+    needed = needed_rules(found)
+    conditions = list(pod_conditions(found))
+    if output == "values":
+        expressions = list(dict.fromkeys(each.expression for each in conditions))
+        values = {"validation": {"extraRules": needed, "podConditions": expressions}}
+        write(yaml.safe_dump(values, sort_keys=False, width=100))
+        return
+    write(yaml.safe_dump(needed, sort_keys=False) if needed else "[]\n")
+    if conditions:
+        names = ", ".join(f"'{each.policy}'" for each in conditions)
+        say(f"note: policies that need pods without claims, which are not sent: {names}. Use -o values.")
+
+
+@policy.command()
+@_FOLDER
+@click.option("--junit", metavar="FILE", type=click.Path(path_type=Path), help="Also write the results as JUnit XML.")
+@click.pass_context
+def test(context: click.Context, folder: Path, junit: Path | None) -> None:
+    """Run the cases that are embedded in the policy files below DIR.
+
+    Exit code: 0 = all cases pass, 1 = a case fails, 2 = the files cannot be read or compiled.
+    """
+    from policies.files.case_time import CASE_SECONDS
+    from policies.files.cases import run_cases
+
+    found = _load(context, folder, UNREADABLE)
+    results = [result for rule in found.rules for result in run_cases(rule, time.monotonic)]
+    write(table(results))
+    taken = sum(result.seconds for result in results)
+    if taken > CASE_SECONDS:
+        say(_slow(results, taken))
+    untested = [rule.name for rule in found.rules if not _cases(results, rule.name)]
+    if untested:
+        say(f"Policies without a case: {', '.join(untested)}.")
+    if junit is not None:
+        try:
+            junit.write_bytes(junit_xml(results))
+        except OSError as error:
+            say(f"{junit}: cannot be written: {error.strerror}.")
+            context.exit(UNREADABLE)
+    context.exit(FAULTY if any(result.failure for result in results) else 0)
+
+
+@policy.command()
+@click.option(
+    "--policies",
+    "folder",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder of policies.",
+)
+@click.option("-f", "--filename", "filename", metavar="FILE|DIR|-", required=True, help="The manifests.")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects that have none.")
+@click.option(
+    "--operation",
+    type=click.Choice(["CREATE", "UPDATE", "DELETE"]),
+    default="CREATE",
+    show_default=True,
+    help="Operation on the objects.",
+)
+@click.pass_context
+def explain(context: click.Context, folder: Path, filename: str, namespace: str, operation: str) -> None:
+    """Show which policies match the objects in a file, their verdicts, and the reasons.
+
+    Objects and the pods of workloads are evaluated as written, without conversion; `neuron-dra convert` prints the
+    converted objects.
+
+    Exit code: 0 = nothing would be denied, 1 = an object would be denied, 2 = a file cannot be read.
+    """
+    from commands.objects.file_policies import FilePolicies
+    from commands.objects.manifest_cluster import ManifestCluster
+    from commands.objects.manifest_files import read_sources
+    from commands.objects.manifests import manifests
+    from policies.judging.evaluate import evaluate
+    from policies.judging.explain import explain as explained
+    from policies.judging.verdicts import PolicyOutcome
+    from webhook.decisions.pod_templates import path_text
+
+    found = _load(context, folder, UNREADABLE)
+    now = dt.datetime.now(dt.UTC)
+    cluster = ManifestCluster()
+    inputs = read_sources([filename], namespace, cluster.take)
+    for fault in inputs.faults:
+        say(str(fault))
+    policies = FilePolicies(found, now, time.monotonic)
+    denied = False
+    objects = (document for source in inputs.sources for document in source.documents)
+    for manifest in (each for document in objects for each in manifests(document, namespace)):
+        for path, subject in policies.subjects(manifest, operation, cluster):
+            place = (
+                "in the cluster"
+                if subject.resource == "namespaces" or not subject.namespace
+                else f"in {subject.namespace}"
+            )
+            pods = f"Pods of {path_text(path)} in " if path else ""
+            write(f"{pods}{manifest.kind or 'object without kind'} {manifest.name or '(no name)'} {place}:\n")
+            for line in explained(found, subject, now, time.monotonic):
+                write(f"  {line}\n")
+            verdicts = evaluate(found.validating, subject, now, time.monotonic)
+            denied = denied or any(verdict.outcome is PolicyOutcome.DENY for verdict in verdicts)
+    context.exit(UNREADABLE if inputs.faults else FAULTY if denied else 0)
+
+
+@policy.command()
+@_FOLDER
+@click.option("--to", "target", type=click.Choice(["vap"]), required=True, help="vap: ValidatingAdmissionPolicy.")
+@click.pass_context
+def export(context: click.Context, folder: Path, target: str) -> None:  # noqa: ARG001 - there is only one target
+    """Print the policies for validation below DIR as objects that the API server evaluates itself.
+
+    Exit code: 0 = all are printed, 1 = some use what only the webhook has, 2 = a file cannot be read.
+    """
+    import yaml
+
+    from policies.judging.export import NotExportableError, to_vap
+
+    code = 0
+    policies = _load(context, folder, UNREADABLE)
+    for name in [rule.name for rule in policies.conversions] + [rule.name for rule in policies.hints]:
+        say(f"{name}: not exported: the API server does not convert pods.")
+        code = FAULTY
+    for rule in policies.validating:
+        try:
+            objects = to_vap(rule)
+        except NotExportableError as error:
+            say(f"{rule.name}: not exported: {error}.")
+            code = FAULTY
+        else:
+            write(yaml.safe_dump_all(objects, sort_keys=False, explicit_start=True))
+    context.exit(code)
+
+
+def _slow(results: "Sequence[CaseResult]", taken: float) -> str:
+    """The warning about cases that take longer than the webhook gives them."""
+    from policies.files.case_time import CASE_SECONDS
+
+    spent: dict[str, float] = {}
+    for result in results:
+        spent[result.policy] = spent.get(result.policy, 0.0) + result.seconds
+    slowest = max(spent, key=lambda name: spent[name])
+    return (
+        f"warning: all cases together took {taken:.1f} s, of which {slowest} took {spent[slowest]:.1f} s. The webhook "
+        f"refuses files whose cases are not finished after {CASE_SECONDS:g} s: write fewer cases, or smaller objects "
+        "in them."
+    )
+
+
+def _load(context: click.Context, folder: Path, code: int) -> "PolicySet":
+    """Load a folder without running its cases; on a problem, end the command with `code`."""
+    # Imported here because the engine takes long to import, and --help does not need it.
+    from policies.files.folders import read_file
+    from policies.files.loader import PolicyError, load, read_folder
+
+    try:
+        files = read_file(folder) if folder.is_file() else read_folder(folder)
+    except PolicyError as error:
+        say(str(error))
+        context.exit(UNREADABLE)
+    if not files:
+        say(f"{folder}: no policy file (*.yaml, *.yml, *.json) is in it.")
+        context.exit(UNREADABLE)
+    try:
+        return load(files, run_tests=False)
+    except PolicyError as error:
+        say(str(error))
+        say(f"{counted(len(error.problems), 'problem')} in {counted(len(files), 'file')}.")
+        context.exit(code)
+
+
+def table(results: Sequence["CaseResult"]) -> str:
+    """One line per case, then the failures, then the counts."""
+    width = max((len(result.policy) for result in results), default=0)
+    lines = [f"{'FAIL' if each.failure else 'pass'}  {each.policy:<{width}}  {each.case}" for each in results]
+    lines += [f"\n{each.failure}" for each in results if each.failure]
+    failed = sum(1 for each in results if each.failure)
+    lines.append(f"{counted(len(results), 'case')}, {failed} failed.")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def junit_xml(results: Sequence["CaseResult"]) -> bytes:
+    """The results as JUnit XML: one suite per policy."""
+    root = ET.Element("testsuites", name="neuron-dra policy test")
+    for name in dict.fromkeys(each.policy for each in results):
+        mine = _cases(results, name)
+        suite = ET.SubElement(
+            root,
+            "testsuite",
+            name=name,
+            tests=str(len(mine)),
+            failures=str(sum(1 for each in mine if each.failure)),
+            time=f"{sum(each.seconds for each in mine):.6f}",
+        )
+        for each in mine:
+            case = ET.SubElement(suite, "testcase", classname=name, name=each.case, time=f"{each.seconds:.6f}")
+            if each.failure is not None:
+                failure = ET.SubElement(case, "failure", message=_printable(each.failure.message))
+                failure.text = _printable(str(each.failure))
+    ET.indent(root)
+    text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text
+
+
+def _printable(text: str) -> str:
+    """The text without control characters, which XML 1.0 does not allow."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
+
+
+def _cases(results: Sequence["CaseResult"], name: str) -> list["CaseResult"]:
+    return [each for each in results if each.policy == name]

@@ -1,0 +1,240 @@
+"""`neuron-dra report`: every workload with plugin resources, what it becomes, and an order of migration."""
+
+import asyncio
+import dataclasses
+import datetime as dt
+from collections import Counter as Counts
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
+from commands.cli.inputs import REFUSED, UNREADABLE, file_policies, load_settings, setting_options
+from commands.cli.streams import Counter, write
+from runtime import console
+
+if TYPE_CHECKING:
+    from commands.objects.file_policies import FilePolicies
+    from commands.report.build import Heading
+    from commands.report.model import Report, Shadowed
+    from runtime.api_transport import Connection
+    from webhook.decisions.conversion_context import ConversionOptions
+    from webhook.decisions.ports import WorldView
+
+_FORMATS: Final = ("text", "html", "markdown", "json", "sarif")
+LineOf = Callable[[str, int, str], int]
+
+
+@click.command
+@click.option(
+    "-f",
+    "--filename",
+    "filenames",
+    multiple=True,
+    metavar="FILE|DIR|-",
+    help="Objects to report on, instead of a cluster: a file, a directory (all *.yaml, *.yml, *.json below it), or -"
+    " for standard input. May be repeated.",
+)
+@cluster_options
+@namespace_option("Only this namespace of the cluster. Default: all.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(_FORMATS),
+    default="text",
+    show_default=True,
+    help="text: for a terminal; html: one page that needs nothing else; markdown: for tickets and wikis; json: for"
+    " programs; sarif: SARIF 2.1.0 for code hosts.",
+)
+@click.option(
+    "--webhook-namespace",
+    metavar="NAME",
+    default="neuron-dra",
+    show_default=True,
+    help="Namespace of the webhook, whose log has what it saw in shadow mode.",
+)
+@click.option(
+    "--webhook-records/--no-webhook-records", default=True, show_default=True, help="Read the webhook's log and Events."
+)
+@click.option(
+    "--write-policy-reports",
+    is_flag=True,
+    help="Write the results of policies to the cluster: Reports (openreports.io) where served, else PolicyReports"
+    " (wgpolicyk8s.io).",
+)
+@setting_options("config", "device_class", "exclude_namespace", "families", "kubernetes_version", "policies")
+@click.pass_context
+def report(
+    context: click.Context,
+    /,
+    filenames: tuple[str, ...],
+    cluster: ClusterChoice,
+    namespace: str | None,
+    output: str,
+    webhook_namespace: str,
+    *,
+    webhook_records: bool,
+    write_policy_reports: bool,
+    **flags: Any,
+) -> None:
+    """Report on every workload that requests resources of the Neuron device plugin.
+
+    Shows what conversion makes of it, what blocks it, its devices before and after, and an order of migration by
+    namespace. Owners stand for what they control: a Deployment for its ReplicaSets and pods. With policy files
+    (--policies), existing objects are also judged by the policies for validation. Without -f, a cluster is read.
+
+    Exit codes: 0; 1 if a workload is blocked, or a policy would deny an object (not with --write-policy-reports); 2 if
+    an input cannot be read, or the results cannot be written.
+    """
+    if filenames and (cluster.is_chosen or namespace or write_policy_reports):
+        raise click.UsageError("-f reads files; --kubeconfig, --context, -n and --write-policy-reports need a cluster.")
+    chosen = load_settings(flags)
+    policies = file_policies(chosen)
+    if write_policy_reports and (policies is None or not policies.validating):
+        raise click.UsageError("--write-policy-reports needs --policies with at least one policy for validation.")
+    options = chosen.conversion()
+    line_of: LineOf = lambda _source, line, _path: line  # noqa: E731 - replaced for files
+    if filenames:
+        made, complete, line_of = _from_files(filenames, options, policies, lines=output == "sarif")
+    else:
+        records = webhook_namespace if webhook_records else ""
+        source = _Cluster(cluster, namespace or "", records, writes=write_policy_reports)
+        made, complete = asyncio.run(source.report(options, policies))
+    write(_rendered(made, output, line_of))
+    blocked = not write_policy_reports and (made.blocked or made.denied)
+    context.exit(UNREADABLE if not complete else REFUSED if blocked else 0)
+
+
+def _from_files(
+    filenames: tuple[str, ...], options: "ConversionOptions", policies: "FilePolicies | None", *, lines: bool
+) -> tuple["Report", bool, LineOf]:
+    from commands.objects.file_view import FileView
+    from commands.report.build import ReportBuilder
+    from commands.report.file_inputs import read_files
+
+    counter = Counter("objects")
+    inputs = read_files(filenames, counter.step, lines=lines)
+    for fault in inputs.faults:
+        counter.say(str(fault))
+    counter.phase("assessed")
+    builder = ReportBuilder(options, FileView(inputs.facts), policies)
+    for found in inputs.found:
+        builder.take(found)
+        counter.step()
+    for manifest in inputs.facts if builder.audits else ():
+        builder.judge(manifest)
+    counter.clear()
+    names = [Path(name).name or name for name in filenames]
+    return builder.build(_heading(", ".join(names))), not inputs.faults, inputs.line_of
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Cluster:
+    """Reads a report from a cluster.
+
+    Attributes:
+        cluster: which one.
+        namespace: only this one; empty: all.
+        records: namespace of the webhook whose records are read; empty: none are.
+        writes: whether results of policies are written to the cluster.
+    """
+
+    cluster: ClusterChoice
+    namespace: str
+    records: str
+    writes: bool
+
+    async def report(self, options: "ConversionOptions", policies: "FilePolicies | None") -> tuple["Report", bool]:
+        """The report, and whether everything could be read.
+
+        Raises:
+            CannotLookError: the cluster cannot be read, or the results cannot be written.
+        """
+        # The client takes 70 MiB: imported only if there is a cluster.
+        from runtime.api_errors import ApiServerError, ClusterUnavailableError
+        from webhook.cluster import kube
+
+        counter = Counter("objects")
+        async with connected(self.cluster) as server:
+            try:
+                async with kube.connect(self.cluster.files, context=self.cluster.context, patient=False) as world:
+                    made, complete = await self._read(server, world.view, options, policies, counter)
+            except (ClusterUnavailableError, ApiServerError) as error:
+                raise CannotLookError(str(error)) from error
+            finally:
+                counter.clear()
+            if self.writes:
+                await self._write(server, made, counter)
+        return made, complete
+
+    async def _read(
+        self,
+        server: "Connection",
+        view: "WorldView",
+        options: "ConversionOptions",
+        policies: "FilePolicies | None",
+        counter: Counter,
+    ) -> tuple["Report", bool]:
+        from commands.report import cluster_inputs, webhook_records
+        from commands.report.build import ReportBuilder
+        from neuron.hardware.instances import Catalogue
+
+        counted: Counts[object] = Counts()
+
+        def progress(resource: object, count: int) -> None:
+            for _ in range(count - counted[resource]):
+                counter.step()
+            counted[resource] = count
+
+        catalogue = policies.catalogue if policies else Catalogue()
+        seen = await cluster_inputs.read_estate(server, server.address, catalogue, progress)
+        builder = ReportBuilder(options, view, policies, cluster_inputs.estate_of(seen))
+        builder.notes += seen.problems
+        inputs = cluster_inputs.ClusterInputs(server, self.namespace, progress)
+        await inputs.read(builder)
+        shadowed: tuple[Shadowed, ...] = ()
+        if self.records:
+            shadowed = await webhook_records.read_records(server, self.records, self.namespace, builder.notes)
+        where = f" in namespace {self.namespace}" if self.namespace else ""
+        return builder.build(_heading(server.address + where), shadowed), inputs.complete
+
+    async def _write(self, server: "Connection", made: "Report", counter: Counter) -> None:
+        from commands.report.publish import CannotPublishError, publish
+
+        try:
+            counter.say(await publish(server, made, self.namespace))
+        except CannotPublishError as error:
+            raise CannotLookError(str(error)) from error
+
+
+def _heading(origin: str) -> "Heading":
+    from importlib.metadata import version
+
+    from commands.report.build import Heading
+
+    return Heading(origin, dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), version("neuron-dra"))
+
+
+def _rendered(made: "Report", output: str, line_of: LineOf) -> str:
+    match output:
+        case "json":
+            from commands.report.render_json import as_json
+
+            return as_json(made)
+        case "html":
+            from commands.report.render_html import as_html
+
+            return as_html(made)
+        case "markdown":
+            from commands.report.render_markdown import as_markdown
+
+            return as_markdown(made)
+        case "sarif":
+            from commands.report.render_sarif import as_sarif
+
+            return as_sarif(made, line_of)
+    from commands.report.render_text import as_text
+
+    return as_text(made, encoding=console.encoding("utf-8"), width=console.width())

@@ -1,0 +1,215 @@
+"""`neuron-dra validate`: checks manifests offline, before they are applied."""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import orjson
+
+from commands.cli.clusters import ClusterChoice, namespace_option, optional_cluster_options
+from commands.cli.inputs import (
+    REFUSED,
+    UNREADABLE,
+    counted,
+    file_policies,
+    filename_option,
+    load_settings,
+    need_files,
+    setting_options,
+)
+from commands.cli.streams import Counter, write, write_all
+from neuron import known_faults
+from neuron.findings import Severity
+from webhook.decisions.modes import Mode
+
+if TYPE_CHECKING:
+    from commands.objects.manifest_files import Fault, Inputs
+    from commands.validate.check_files import FileValidator, Located, Tally
+
+_TIMEOUT: Final = 10.0
+
+
+class NoClusterError(click.ClickException):
+    """Ends the command with one line on stderr."""
+
+    exit_code = UNREADABLE
+
+
+@click.command
+@filename_option("check")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", "sarif"]),
+    default="text",
+    show_default=True,
+    help="text: for people; json: for programs; sarif: SARIF 2.1.0 for code hosts.",
+)
+@optional_cluster_options("Also compare the manifests with ResourceSlices, DeviceClasses and claims of")
+@click.option("--notes", is_flag=True, help="Show notes in text output: what policies only write to the audit log.")
+@namespace_option("Namespace of objects that set none. Default: that of the named cluster's context, else default.")
+@setting_options("config", "device_class", "exclude_namespace", "families", "kubernetes_version", "policies")
+@click.pass_context
+def validate(
+    context: click.Context,
+    /,
+    filenames: tuple[str, ...],
+    output: str,
+    cluster: ClusterChoice,
+    namespace: str | None,
+    *,
+    notes: bool,
+    **flags: Any,
+) -> None:
+    """Check pods, workloads, ResourceClaims, ResourceClaimTemplates and DeviceClasses.
+
+    Reports what the webhook and the API server would deny, and what would leave pods pending later. Workloads are
+    checked through the pods that they would create. All files are read as one set. Policy files (--policies) are
+    applied to every object, and to the pods of workloads.
+
+    Exit codes: 0 if nothing would be denied (warnings and notes do not count); 1 if something would be denied; 2 if an
+    input could not be read.
+    """
+    need_files("validate", filenames)
+    chosen = load_settings(flags)
+    options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
+    policies = file_policies(chosen)
+    # Imported here so that `--help` is fast.
+    from commands.objects.manifest_files import read_sources
+    from commands.objects.manifests import DEFAULT_NAMESPACE
+    from commands.validate.check_files import FileContext, FileValidator
+
+    here = cluster.namespace(namespace) if cluster.is_chosen else namespace or DEFAULT_NAMESPACE
+    counter = Counter("documents")
+    validator = FileValidator(FileContext(options, policies, here))
+    inputs = read_sources(filenames, here, validator.take, counter.step)
+    for fault in inputs.faults:
+        counter.say(str(fault))
+    counter.phase("checked")
+    validator.tally.files = len(inputs.sources)
+    with _located(inputs, validator, cluster, counter) as located:
+        if output == "text":
+            write_all(as_text(each) for each in located if notes or each.finding.severity is not Severity.NOTE)
+        else:
+            write(FORMATS[output](list(located), inputs.faults, validator.tally))
+    counter.clear()
+    tally = validator.tally
+    if output == "text":
+        counter.say(_summary(tally) + ("" if notes or not tally.notes else " --notes shows the notes."))
+    context.exit(UNREADABLE if inputs.faults else REFUSED if tally.errors else 0)
+
+
+@contextlib.contextmanager
+def _located(
+    inputs: "Inputs", validator: "FileValidator", cluster: ClusterChoice, counter: Counter
+) -> Iterator[Iterator["Located"]]:
+    """The findings about all files, while the chosen cluster is connected.
+
+    Raises:
+        NoClusterError: on entering: it cannot be used.
+    """
+    with asyncio.Runner() as runner:
+        closing = contextlib.AsyncExitStack()
+        if cluster.is_chosen:
+            for sentence in runner.run(_join(validator, cluster, closing)):
+                counter.say(sentence)
+        try:
+            yield _findings(inputs, validator, runner, counter)
+        finally:
+            runner.run(closing.aclose())
+
+
+async def _join(
+    validator: "FileValidator", cluster: ClusterChoice, closing: contextlib.AsyncExitStack
+) -> Sequence[str]:
+    """Join the validator to a cluster; returns what the cluster's version does to claims."""
+    # The client takes 70 MiB: imported only if there is a cluster.
+    from runtime.api_errors import ApiServerError, ClusterUnavailableError
+    from webhook.cluster import kube
+    from webhook.cluster.served_versions import kubernetes_version, served_versions
+
+    try:
+        world = await closing.enter_async_context(kube.connect(cluster.files, context=cluster.context, patient=False))
+        validator.join(world.view, await served_versions(world.connection, _TIMEOUT))
+        version = await kubernetes_version(world.connection, _TIMEOUT)
+    except (ApiServerError, ClusterUnavailableError) as error:
+        await closing.aclose()
+        raise NoClusterError(str(error)) from error
+    told = (fault for fault in known_faults.of_control_plane(version) if fault.told)
+    return [f"{known_faults.sentence(fault, version)} {fault.remedy}" for fault in told]
+
+
+def _findings(
+    inputs: "Inputs", validator: "FileValidator", runner: asyncio.Runner, counter: Counter
+) -> Iterator["Located"]:
+    for source in inputs.sources:
+        number = 0
+        for document in source.documents:
+            known = validator.recall(source.name, document)
+            yield from runner.run(validator.validate(source.name, document)) if known is None else known
+            counter.step()
+            number = document.number
+        if not number:
+            counter.say(f"{source.name}: it contains no objects.")
+
+
+def _summary(tally: "Tally") -> str:
+    found = [counted(tally.errors, "error"), counted(tally.warnings, "warning")]
+    found += [counted(tally.notes, "note")] if tally.notes else []
+    shown = f"{', '.join(found[:-1])} and {found[-1]}"
+    return f"{shown} in {counted(tally.objects, 'object')} of {counted(tally.files, 'file')}."
+
+
+# --- output -----------------------------------------------------------------------------------------------------
+
+
+def as_text(each: "Located") -> str:
+    """For people: place, code, object and path, then the message and the fix."""
+    finding = each.finding
+    place = f"{each.subject}: {finding.path}" if finding.path else each.subject
+    lines = [f"{each.source}:{each.line}: {finding.severity} {finding.code} {place}", f"    {finding.message}"]
+    lines += [f"    Fix: {finding.fix}"] if finding.fix else []
+    return "".join(f"{line}\n" for line in lines)
+
+
+def as_json(located: Sequence["Located"], faults: Sequence["Fault"], tally: "Tally") -> str:
+    """For programs."""
+    findings = [
+        {
+            "file": each.source,
+            "line": each.line,
+            "object": each.subject,
+            "code": each.finding.code,
+            "severity": each.finding.severity.value,
+            "path": each.finding.path,
+            "message": each.finding.message,
+            "fix": each.finding.fix,
+            "value": each.finding.value,
+        }
+        for each in located
+    ]
+    unreadable = [
+        {"file": each.source, "line": each.line, "column": each.column, "problem": each.problem} for each in faults
+    ]
+    return _dumped({"findings": findings, "unreadable": unreadable, "summary": dataclasses.asdict(tally)})
+
+
+def as_sarif(located: Sequence["Located"], faults: Sequence["Fault"], _: "Tally") -> str:
+    """For code hosts."""
+    from importlib.metadata import metadata
+
+    from commands.validate.sarif import sarif_log
+
+    about = metadata("neuron-dra")
+    links = dict(each.split(", ", 1) for each in about.get_all("Project-URL") or ())
+    return _dumped(sarif_log(located, faults, about["Version"], links.get("Documentation", "")))
+
+
+def _dumped(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+
+
+FORMATS: Final = {"json": as_json, "sarif": as_sarif}

@@ -1,0 +1,78 @@
+"""Whom a drain evicts: pods whose claims hold the devices. Pure.
+
+As the device taint eviction controller of kube-controller-manager finds them (`claimEvictionTime`): claims with
+adminAccess count too, and a claim whose request tolerates the taint with the effect NoExecute stays.
+"""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+
+from commands.cordon.targets import NO_EXECUTE
+from neuron import names
+from neuron.api.device_taints import DeviceTaint, DeviceToleration
+from webhook.cluster.listing import Object
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PodUse:
+    """A pod that uses the devices.
+
+    Attributes:
+        namespace: of the pod.
+        name: of the pod.
+        uid: of the pod.
+        claims: names of its claims that hold the devices, sorted.
+        devices: names of the devices, sorted.
+        stays: whether all these claims tolerate the taint.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    claims: tuple[str, ...]
+    devices: tuple[str, ...]
+    stays: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def users(claims: Iterable[Object], pool: str, devices: Collection[str], taint: DeviceTaint) -> tuple[PodUse, ...]:
+    """Pods that use devices of a pool, by namespace and name.
+
+    Args:
+        claims: of the cluster.
+        pool: of the devices.
+        devices: their names; empty: all of the pool.
+        taint: which they get.
+    """
+    found: defaultdict[tuple[str, str, str], list[tuple[str, str, bool]]] = defaultdict(list)
+    for claim in claims:
+        status, metadata = claim.get("status") or {}, claim["metadata"]
+        for result in ((status.get("allocation") or {}).get("devices") or {}).get("results") or ():
+            if result["driver"] != names.DRIVER or result["pool"] != pool:
+                continue
+            if devices and result["device"] not in devices:
+                continue
+            for user in status.get("reservedFor") or ():
+                if user.get("resource") == "pods":
+                    pod = (metadata["namespace"], user["name"], user.get("uid") or "")
+                    found[pod].append((metadata["name"], result["device"], _tolerates(result, taint)))
+    return tuple(_pod_use(*pod, holds) for pod, holds in sorted(found.items()))
+
+
+def _pod_use(namespace: str, name: str, uid: str, holds: Collection[tuple[str, str, bool]]) -> PodUse:
+    claims = tuple(sorted({claim for claim, _, _ in holds}))
+    devices = tuple(sorted({device for _, device, _ in holds}))
+    return PodUse(namespace, name, uid, claims, devices, all(stays for _, _, stays in holds))
+
+
+def _tolerates(result: Object, taint: DeviceTaint) -> bool:
+    """Whether an allocated device keeps its pod for ever; a toleration of some seconds does not."""
+    return any(
+        each.get("effect") == NO_EXECUTE
+        and each.get("tolerationSeconds") is None
+        and DeviceToleration.read(each).tolerates(taint)
+        for each in result.get("tolerations") or ()
+    )

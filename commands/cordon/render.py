@@ -1,0 +1,127 @@
+"""What `cordon`, `drain` and `uncordon` print."""
+
+from collections.abc import Mapping, Sequence
+
+from commands.cordon import targets
+from commands.cordon.evictions import PodUse
+from commands.cordon.operator import Scene
+from commands.cordon.targets import Target
+from neuron import names
+from neuron.api.taint_rules import read_rule
+from neuron.findings import few
+from runtime.text import named
+
+_HEAD = ("NAMESPACE", "POD", "OWNER", "CLAIM", "DEVICES")
+_MOST = 3
+
+
+def how(scene: Scene) -> str:
+    """By what the devices are cordoned."""
+    if scene.by_rules is None:
+        return f"annotation of Node {scene.target.node}"
+    rules = targets.rules(scene.target, scene.pool, scene.whole, scene.by_rules, targets.NO_SCHEDULE)
+    shown = [rule["metadata"]["name"] for rule in rules]
+    return f"DeviceTaintRule{'s' if len(shown) > 1 else ''} {', '.join(shown)}"
+
+
+def cordoned(scene: Scene) -> str:
+    """The result of a cordon."""
+    count = len(scene.users)
+    rest = "No pod uses them."
+    if count:
+        shown = few([str(each) for each in scene.users], 5)
+        word = "pod uses" if count == 1 else "pods use"
+        rest = f"{count} {word} them and {'goes' if count == 1 else 'go'} on: {shown}. `neuron-dra drain` evicts."
+    return f"Cordoned {scene.target.words} ({how(scene)}): new claims do not get them. {rest}\n"
+
+
+def plan(scene: Scene, owners: Mapping[str, str]) -> str:
+    """Whom a drain evicts, and who stays."""
+    evicted = scene.evicted
+    lines = []
+    if evicted:
+        lines.append(f"A drain of {scene.target.words} evicts {_pods(len(evicted))}:")
+        rows = [
+            (each.namespace, each.name, _owner(owners, each), few(each.claims, 1), _devices(each)) for each in evicted
+        ]
+        lines += _columns([_HEAD, *rows])
+    else:
+        lines.append(f"A drain of {scene.target.words} evicts no pod.")
+    if stays := [str(each) for each in scene.users if each.stays]:
+        lines.append(f"Pods that stay, because their claims tolerate the taint: {few(stays, 5)}.")
+    if evicted and scene.by_rules is not None:
+        lines.append("By a DeviceTaintRule, Kubernetes deletes the pods at once: PodDisruptionBudgets do not count.")
+    elif evicted:
+        lines.append("The pods are evicted one by one: PodDisruptionBudgets count.")
+    if lost := [str(each) for each in evicted if owners.get(each.uid) == ""]:
+        lines.append(f"Nothing creates these pods again: {few(lost, 5)}.")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def drained(scene: Scene, left: Sequence[PodUse], within: float) -> str:
+    """The result of a drain."""
+    if not left:
+        return f"Drained {scene.target.words} ({how(scene)}).\n"
+    shown = few([str(each) for each in left], 5)
+    why = "" if scene.by_rules is not None else " A PodDisruptionBudget may forbid their eviction."
+    return (
+        f"Cordoned {scene.target.words} ({how(scene)}); after {within:g} s {_pods(len(left))} "
+        f"{'is' if len(left) == 1 else 'are'} still there: {shown}.{why}\n"
+    )
+
+
+def uncordoned(before: Scene, after: Scene, *, done: bool) -> str:
+    """The result of an uncordon: what else keeps claims off the devices is said, too."""
+    target = before.target
+    words = f"Uncordoned {target.words}." if done else f"No cordon of {target.words} was found."
+    lines = [words, *_others(target, after)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _others(target: Target, scene: Scene) -> list[str]:
+    said = []
+    cordons = {targets.cordoned_by(rule) for rule in scene.rules} | {
+        *(f"{target.node}/{device}" for device in scene.cordon.devices),
+        *([target.node] if scene.cordon.node else []),
+    }
+    if target.device and target.node in cordons:
+        said.append(f"Node {target.node} is still cordoned: neuron-dra uncordon {target.node}")
+    if not target.device:
+        singles = sorted(each for each in cordons if each.startswith(f"{target.node}/"))
+        said += [f"{each.partition('/')[2]} is still cordoned: neuron-dra uncordon {each}" for each in singles]
+    foreign = [named(each["metadata"]["name"]) for each in scene.rules if _closes(each, scene)]
+    said += [
+        f"DeviceTaintRule {each} taints it, which neuron-dra did not write: kubectl delete devicetaintrule {each}"
+        for each in foreign
+    ]
+    return said
+
+
+def _closes(rule: Mapping[str, object], scene: Scene) -> bool:
+    """Whether a rule that this program did not write taints devices of the target."""
+    if targets.cordoned_by(rule):
+        return False
+    try:
+        known = read_rule(rule)
+    except (KeyError, TypeError, AttributeError):
+        return False
+    devices = targets.closed_devices(scene.target, scene.whole) or targets.device_names(scene.node)
+    return known is not None and any(known.selects(names.DRIVER, scene.pool, device) for device in devices)
+
+
+def _pods(count: int) -> str:
+    return "1 pod" if count == 1 else f"{count} pods"
+
+
+def _owner(owners: Mapping[str, str], pod: PodUse) -> str:
+    owner = owners.get(pod.uid)
+    return named(owner) if owner else "-"
+
+
+def _devices(pod: PodUse) -> str:
+    return few(pod.devices, _MOST)
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

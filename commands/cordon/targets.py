@@ -1,0 +1,162 @@
+"""What is cordoned: a node, or one of its devices; and the DeviceTaintRules that do it. Pure."""
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+from commands.devices.devices import NodeMap
+from neuron import names
+from neuron.api.device_taints import DeviceTaint
+from neuron.api.taint_rules import KIND
+from neuron.findings import did_you_mean, few, quoted
+from webhook.cluster.api import Resource
+from webhook.cluster.listing import Object
+
+NO_SCHEDULE: Final = "NoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+VALUE: Final = "admin"
+"""Of the taint; the driver gives it the same value."""
+
+_MAX_NAME: Final = 253
+_NUMBER: Final = re.compile(r"[0-9]{1,3}", re.ASCII)
+
+
+class TargetError(Exception):
+    """The node or the device does not exist; the message has the names that do."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """What is cordoned.
+
+    Attributes:
+        node: its name.
+        device: name of one device of it; empty: all.
+    """
+
+    node: str
+    device: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.node}/{self.device}" if self.device else self.node
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"{self.device} of {self.node}" if self.device else f"all devices of {self.node}"
+
+
+def parse(text: str) -> Target:
+    """Read `NODE` or `NODE/DEVICE`; a device is a name, or the number in it.
+
+    Raises:
+        TargetError: it is neither.
+    """
+    node, slash, device = text.partition("/")
+    if not node or (slash and not device) or "/" in device:
+        raise TargetError(f"{quoted(text)} is not NODE or NODE/DEVICE. Example: trn2-0/neuron-device-3.")
+    return Target(node, f"neuron-device-{int(device)}" if _NUMBER.fullmatch(device) else device)
+
+
+def check(target: Target, nodes: Iterable[NodeMap], known: Collection[str] = ()) -> None:
+    """Check that the node publishes the device.
+
+    Args:
+        target: what is to be cordoned.
+        nodes: with what they publish.
+        known: devices that the node has, although it does not publish them now.
+
+    Raises:
+        TargetError: it does not.
+    """
+    by_name = {node.name: node for node in nodes}
+    node = by_name.get(target.node)
+    if node is None and not known:
+        shown = f" Nodes that do: {few(sorted(by_name), 5)}." if by_name else ""
+        raise TargetError(
+            f"Node {quoted(target.node)} publishes no Neuron devices.{did_you_mean(target.node, by_name)}{shown}"
+        )
+    devices = {*device_names(node), *known}
+    if target.device and target.device not in devices:
+        raise TargetError(
+            f"Node {target.node} publishes no device {quoted(target.device)}.{did_you_mean(target.device, devices)} "
+            f"`neuron-dra map` shows its devices."
+        )
+
+
+def device_names(node: NodeMap | None) -> tuple[str, ...]:
+    """Names of the devices that a node publishes, with that of the whole node."""
+    if node is None:
+        return ()
+    single = (device.name for device in node.devices if device.offered)
+    return (*single, *([node.whole.name] if node.whole is not None else []))
+
+
+def closed_devices(target: Target, whole: str) -> tuple[str, ...]:
+    """Devices of the pool that are closed with the target; empty: all.
+
+    Args:
+        target: what is cordoned.
+        whole: name of the device that stands for the whole node; empty if there is none. It is closed with each device.
+    """
+    if not target.device:
+        return ()
+    return (target.device, *([whole] if whole and whole != target.device else []))
+
+
+def taint(effect: str) -> DeviceTaint:
+    """The taint of a rule."""
+    return DeviceTaint(names.TAINT_CORDONED, VALUE, effect)
+
+
+def rules(target: Target, pool: str, whole: str, resource: Resource, effect: str) -> list[dict[str, Any]]:
+    """The DeviceTaintRules that cordon the target.
+
+    Args:
+        target: what is cordoned.
+        pool: of its devices.
+        whole: name of the device that stands for the whole node; empty if there is none.
+        resource: of the rules, in the version that is served.
+        effect: of the taint.
+    """
+    return [_rule(target, pool, device, resource, effect) for device in closed_devices(target, whole) or ("",)]
+
+
+def _rule(target: Target, pool: str, device: str, resource: Resource, effect: str) -> dict[str, Any]:
+    selector = {"driver": names.DRIVER, "pool": pool} | ({"device": device} if device else {})
+    taken = taint(effect)
+    return {
+        "apiVersion": f"{resource.group}/{resource.version}",
+        "kind": KIND,
+        "metadata": {
+            "name": _rule_name(target, device),
+            "labels": {names.LABEL_MANAGED_BY: names.MANAGER},
+            "annotations": {names.ANNOTATION_CORDONED: str(target)},
+        },
+        "spec": {
+            "deviceSelector": selector,
+            "taint": {"key": taken.key, "value": taken.value, "effect": taken.effect},
+        },
+    }
+
+
+def _rule_name(target: Target, device: str) -> str:
+    """Stable, so that two commands do not write two rules; a device's whole node has a rule for each device."""
+    parts = [target.node, *([target.device] if target.device else []), *([device] if device != target.device else [])]
+    name = f"neuron-cordon-{'.'.join(parts)}"
+    if len(name) <= _MAX_NAME:
+        return name
+    digest = hashlib.sha256("/".join(parts).encode()).hexdigest()[:12]
+    return f"{name[: _MAX_NAME - len(digest) - 1].rstrip('-.')}-{digest}"
+
+
+def cordoned_by(rule: Object) -> str:
+    """What a rule cordons, as `str(Target)`; empty for a rule that this program did not write."""
+    metadata = rule["metadata"]
+    ours = (metadata.get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.MANAGER
+    key = ((rule.get("spec") or {}).get("taint") or {}).get("key")
+    if not ours or key != names.TAINT_CORDONED:
+        return ""
+    return str((metadata.get("annotations") or {}).get(names.ANNOTATION_CORDONED) or "")

@@ -1,0 +1,147 @@
+"""Connected sets of a node's devices: those that claims can request by attributes, and the largest one that is free."""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from commands.devices.devices import Group
+from neuron.hardware.instances import InstanceType, Topology
+from neuron.hardware.links import links
+
+_SET: Final = re.compile(
+    r"resource\.aws\.com/devicegroup([0-9]{1,3})_id|neuron\.aws\.com/window([0-9]{1,3})_[0-9]{1,3}", re.ASCII
+)
+
+_RUNS: Final = (2, 4, 8)
+
+
+def groups(devices: Mapping[int, Mapping[str, Any]]) -> tuple[Group, ...]:
+    """The connected sets that claims can request by an attribute, the largest first.
+
+    Args:
+        devices: attributes by qualified name, by index.
+    """
+    found: defaultdict[tuple[int, str, Any], list[int]] = defaultdict(list)
+    for index, attributes in devices.items():
+        for name, box in attributes.items():
+            match = _SET.fullmatch(name)
+            if match is not None and isinstance(box, Mapping) and isinstance(box.get("string"), str):
+                found[int(match[1] or match[2]), name, box["string"]].append(index)
+    # Devices that no window contains have a value of their own.
+    whole = [(size, name, members) for (size, name, _), members in found.items() if len(members) == size > 1]
+    whole.sort(key=lambda each: (-each[0], each[1], sorted(each[2])))
+    return tuple(Group(name, tuple(sorted(members))) for _, name, members in whole)
+
+
+def existing_links(
+    entry: InstanceType | None, indices: Sequence[int], sets: Iterable[Group]
+) -> tuple[tuple[int, int], ...]:
+    """Pairs of connected devices.
+
+    On rings and chains the driver publishes windows only across links that exist, and across the link that closes a
+    chain; without windows, as on nodes of AWS's driver, the catalogue is taken at its word.
+
+    Args:
+        entry: the node's type; None if unknown.
+        indices: of the devices that the node has.
+        sets: as of `groups`.
+    """
+    if entry is None:
+        return ()
+    count = entry.devices or len(indices)
+    present = set(indices)
+    known = [pair for pair in links(entry.topology, count) if present.issuperset(pair)]
+    windows = [set(group.members) for group in sets]
+    if not entry.consecutive or not windows:
+        return tuple(known)
+    candidates = {*known, (0, count - 1)} if count > 2 and {0, count - 1} <= present else set(known)
+    return tuple(sorted(pair for pair in candidates if any(window.issuperset(pair) for window in windows)))
+
+
+def largest(
+    entry: InstanceType | None,
+    indices: Sequence[int],
+    free: Collection[int],
+    sets: Sequence[Group],
+    pairs: Sequence[tuple[int, int]],
+) -> tuple[int, ...]:
+    """The largest connected set of free devices that one claim can get, ascending; empty if none is free.
+
+    Any run on a ring or chain; elsewhere a published group, the whole node or one device.
+
+    Args:
+        entry: the node's type; None if unknown.
+        indices: of all devices.
+        free: of the free ones.
+        sets: as of `groups`.
+        pairs: as of `existing_links`.
+    """
+    available = set(free)
+    if not available:
+        return ()
+    if len(available) == len(indices) and (entry is None or entry.devices in (None, len(indices))):
+        return tuple(sorted(available))
+    if entry is not None and entry.consecutive:
+        return _longest_run(available, pairs)
+    fitting = (group.members for group in sets if available.issuperset(group.members))
+    return max(fitting, key=len, default=(min(available),))
+
+
+def places(
+    entry: InstanceType | None,
+    indices: Sequence[int],
+    free: Collection[int],
+    sets: Sequence[Group],
+    pairs: Sequence[tuple[int, int]],
+) -> dict[int, int]:
+    """How many connected sets of a size are free at the same time, by size.
+
+    The sizes are 1, those of groups and the whole node; on rings and chains 1, 2, 4, 8 and the whole node. Arguments as
+    of `largest`.
+    """
+    available, count = set(free), len(indices)
+    everything = int(bool(count) and len(available) == count)
+    found = {1: len(available)}
+    if entry is not None and entry.consecutive:
+        runs = [len(run) for run in _runs(available, pairs)]
+        found |= {size: sum(run // size for run in runs) for size in _RUNS if size < count}
+    else:
+        for group in sets:
+            size = len(group.members)
+            found[size] = found.get(size, 0) + available.issuperset(group.members)
+    return found | ({count: everything} if count > 1 else {})
+
+
+def _longest_run(available: set[int], pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    return max(_runs(available, pairs), key=len, default=())
+
+
+def _runs(available: set[int], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
+    """On a line or a ring, each component of connected devices is a run."""
+    around: defaultdict[int, list[int]] = defaultdict(list)
+    for a, b in pairs:
+        if a in available and b in available:
+            around[a].append(b)
+            around[b].append(a)
+    found: list[tuple[int, ...]] = []
+    seen: set[int] = set()
+    for start in sorted(available):
+        if start in seen:
+            continue
+        run, waiting = {start}, [start]
+        while waiting:
+            for other in around[waiting.pop()]:
+                if other not in run:
+                    run.add(other)
+                    waiting.append(other)
+        seen |= run
+        found.append(tuple(sorted(run)))
+    return found
+
+
+def topology_of(entry: InstanceType | None, devices: int) -> Topology | None:
+    """How the devices are connected; None if unknown."""
+    if entry is not None:
+        return entry.topology
+    return Topology.SINGLE if devices == 1 else None

@@ -1,0 +1,287 @@
+"""Makes the device map of a snapshot: which devices there are, who holds them, what is still free and connected."""
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from commands.devices import connected, pools
+from commands.devices.devices import Device, DeviceMap, Holding, NodeMap, PluginUse, Stray, Taint, UltraServer
+from commands.devices.snapshot import Snapshot
+from neuron import names
+from neuron.hardware.device_shapes import qualified
+from neuron.hardware.instances import Catalogue, InstanceType
+from neuron.quantities import NotAQuantityError, parse_amount
+from webhook.cluster.listing import Object, Seen, Unseen
+
+_ULTRASERVER_SIZES: Final = (4, 2)
+_FINISHED: Final = ("Succeeded", "Failed")
+
+_Place = tuple[str, str]
+"""Pool and name of a device."""
+
+
+def build(snapshot: Snapshot, catalogue: Catalogue | None = None) -> DeviceMap:
+    """The map of all nodes that publish Neuron devices, or on which a device plugin offers some.
+
+    Args:
+        snapshot: of the cluster.
+        catalogue: with the instance types of policy files, if there are any.
+    """
+    known = catalogue or Catalogue()
+    nodes = {node["metadata"]["name"]: node for node in _items(snapshot.nodes)}
+    specs = pools.newest(_items(snapshot.slices))
+    partial = pools.incomplete(specs)
+    by_pool: defaultdict[str, list[Object]] = defaultdict(list)
+    for spec in specs:
+        by_pool[spec["pool"]["name"]].append(spec)
+    held, lookers = _holdings(_items(snapshot.claims))
+    plugin_pods = _plugin_pods(_items(snapshot.pods))
+    found: list[NodeMap] = []
+    places: set[_Place] = set()
+    for pool, parts in by_pool.items():
+        entries = [entry for spec in parts for entry in spec.get("devices") or ()]
+        places.update((pool, entry["name"]) for entry in entries)
+        name = pools.node_of(parts[0])
+        missing = partial.get(pool)
+        found.append(
+            _NodeReader(known, nodes.get(name, {}), held, lookers).node(
+                pool, name, entries, plugin_pods.get(name, {}), missing
+            )
+        )
+    drawn = {node.name for node in found}
+    for name, node in nodes.items():
+        if name not in drawn and pools.advertised(node):
+            found.append(_NodeReader(known, node, {}, {}).node(name, name, [], plugin_pods.get(name, {}), None))
+    strays = tuple(
+        Stray(holding, pool, device)
+        for (pool, device), holders in sorted(held.items())
+        if (pool, device) not in places
+        for holding in holders
+    )
+    return DeviceMap(tuple(sorted(found, key=lambda node: node.name)), strays, tuple(_problems(snapshot)))
+
+
+def _items(seen: Seen) -> tuple[Object, ...]:
+    return () if isinstance(seen, Unseen) else seen
+
+
+def _problems(snapshot: Snapshot) -> Iterable[str]:
+    consequences = {
+        "slices": "No device can be shown.",
+        "claims": "Devices that claims hold are shown as free.",
+        "nodes": "Cordoned nodes, UltraServers and device plugins are not shown.",
+        "rules": "Devices that DeviceTaintRules taint are shown as free.",
+        "pods": "What pods use through a device plugin is not shown.",
+    }
+    for field, consequence in consequences.items():
+        seen = getattr(snapshot, field)
+        if isinstance(seen, Unseen):
+            yield " ".join(filter(None, (_sentence(seen.why), consequence, seen.fix)))
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+# --- who holds what -----------------------------------------------------------------------------------------
+
+
+def _holdings(claims: Iterable[Object]) -> tuple[dict[_Place, list[Holding]], dict[_Place, list[Holding]]]:
+    """Holders and lookers of each device."""
+    held: defaultdict[_Place, list[Holding]] = defaultdict(list)
+    looking: defaultdict[_Place, list[Holding]] = defaultdict(list)
+    for claim in claims:
+        pods = _reserved_for(claim)
+        allocation = (claim.get("status") or {}).get("allocation") or {}
+        for result in (allocation.get("devices") or {}).get("results") or ():
+            if result["driver"] == names.DRIVER:
+                holding = _holding(claim, result, pods)
+                (looking if holding.admin else held)[result["pool"], result["device"]].append(holding)
+    return dict(held), dict(looking)
+
+
+def _reserved_for(claim: Object) -> tuple[str, ...]:
+    entries = (claim.get("status") or {}).get("reservedFor") or ()
+    return tuple(sorted(entry["name"] for entry in entries if entry.get("resource") == "pods"))
+
+
+def _holding(claim: Object, result: Object, pods: tuple[str, ...]) -> Holding:
+    metadata = claim["metadata"]
+    return Holding(
+        metadata["namespace"],
+        metadata["name"],
+        metadata.get("uid", ""),
+        pods,
+        result["request"],
+        _cores(result.get("consumedCapacity") or {}),
+        bool(result.get("adminAccess")),
+    )
+
+
+def _plugin_pods(pods: Iterable[Object]) -> Mapping[str, Mapping[str, int]]:
+    """Devices that running pods request from the device plugin: by node, by `namespace/name`."""
+    found: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for pod in pods:
+        spec, metadata = pod["spec"], pod["metadata"]
+        if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in _FINISHED:
+            continue
+        if spec.get("resourceClaims") or (pod.get("status") or {}).get("extendedResourceClaimStatus"):
+            continue
+        requested = [_requested(each) for each in spec.get("containers") or ()]
+        first = [_requested(each) for each in spec.get("initContainers") or ()]
+        if any(amount is not None for amount in (*requested, *first)):
+            amount = max(sum(each or 0 for each in requested), max((each or 0 for each in first), default=0))
+            found[spec["nodeName"]][f"{metadata['namespace']}/{metadata['name']}"] = amount
+    return found
+
+
+def _requested(container: Object) -> int | None:
+    """Whole devices that a container requests from the device plugin; 0 if it requests cores; None for nothing."""
+    limits = (container.get("resources") or {}).get("limits") or {}
+    asked = [name for name in names.LEGACY_RESOURCES if pools.count(limits.get(name, "0"))]
+    if not asked:
+        return None
+    return sum(pools.count(limits[name]) for name in asked if name != names.RESOURCE_NEURONCORE)
+
+
+# --- one node -----------------------------------------------------------------------------------------------
+
+
+class _NodeReader:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        node: Object,
+        held: Mapping[_Place, list[Holding]],
+        looking: Mapping[_Place, list[Holding]],
+    ) -> None:
+        self._catalogue = catalogue
+        self._node = node
+        self._held = held
+        self._looking = looking
+
+    def node(
+        self,
+        pool: str,
+        name: str,
+        entries: Collection[Object],
+        plugin_pods: Mapping[str, int],
+        missing: tuple[int, int] | None,
+    ) -> NodeMap:
+        kinds = {entry["name"]: _attribute(entry, names.ATTRIBUTE_RESOURCE_TYPE) for entry in entries}
+        single = [each for each in entries if kinds[each["name"]] in ("", names.RESOURCE_TYPE_DEVICE)]
+        wholes = [each for each in entries if kinds[each["name"]] == names.RESOURCE_TYPE_NODE]
+        published = next((_attribute(each, names.ATTRIBUTE_INSTANCE_TYPE) for each in entries), "")
+        instance_type = published or (pools.instance_type(self._node) if self._node else "")
+        entry = self._catalogue.get(instance_type)
+        whole = self._device(pool, wholes[0], -1) if wholes else None
+        everything = tuple(_of_whole(each) for each in whole.holders) if whole is not None else ()
+        devices = sorted(
+            (self._device(pool, each, position, everything) for position, each in enumerate(single)),
+            key=lambda device: device.index,
+        )
+        plugin = self._plugin(plugin_pods)
+        if not devices:
+            devices = _unpublished(entry, whole, everything, plugin)
+        sets = connected.groups({device.index: _qualified(device.entry) for device in devices if device.entry})
+        indices = [device.index for device in devices]
+        free = [device.index for device in devices if device.free]
+        pairs = connected.existing_links(entry, indices, sets)
+        return NodeMap(
+            name,
+            instance_type,
+            connected.topology_of(entry, len(devices)),
+            tuple(devices),
+            whole,
+            sets,
+            pairs,
+            connected.largest(entry, indices, free, sets, pairs),
+            connected.places(entry, indices, free, sets, pairs),
+            self._closed(missing, devices, whole),
+            self._ultraserver(),
+            plugin,
+            (self._node.get("metadata") or {}).get("labels") or {},
+        )
+
+    def _device(self, pool: str, entry: Object, position: int, everything: tuple[Holding, ...] = ()) -> Device:
+        name = entry["name"]
+        index = pools.attribute(entry.get("attributes") or {}, names.ATTRIBUTE_DEVICE_ID)
+        return Device(
+            name,
+            index if isinstance(index, int) else position,
+            tuple(
+                Taint(taint.get("key", ""), taint.get("value", ""), taint.get("effect", ""))
+                for taint in entry.get("taints") or ()
+            ),
+            (*everything, *self._held.get((pool, name), ())),
+            tuple(self._looking.get((pool, name), ())),
+            _cores({name: box.get("value") for name, box in (entry.get("capacity") or {}).items()}),
+            bool(entry.get("allowMultipleAllocations")),
+            entry,
+        )
+
+    def _closed(self, missing: tuple[int, int] | None, devices: list[Device], whole: Device | None) -> str:
+        if not any(device.entry for device in devices) and whole is None:
+            return "device plugin only" if devices else "the driver publishes no device"
+        if all(device.with_plugin for device in ([whole] if whole else devices)):
+            return "a device plugin offers its devices"
+        if missing is not None:
+            return f"incomplete pool: {missing[0]} of {missing[1]} ResourceSlices"
+        if (self._node.get("spec") or {}).get("unschedulable"):
+            return "cordoned"
+        conditions = (self._node.get("status") or {}).get("conditions") or ()
+        if any(each.get("type") == "Ready" and each.get("status") != "True" for each in conditions):
+            return "not ready"
+        return ""
+
+    def _ultraserver(self) -> UltraServer | None:
+        labels = (self._node.get("metadata") or {}).get("labels") or {}
+        for size in _ULTRASERVER_SIZES:
+            server = labels.get(names.ultraserver_topology_label(size))
+            if server:
+                position = labels.get(f"{names.ULTRASERVER_LABELS}node-id-{size}", "")
+                return UltraServer(server, size, int(position) if position.isdecimal() else None)
+        return None
+
+    def _plugin(self, pods: Mapping[str, int]) -> PluginUse | None:
+        if not self._node or not pools.advertised(self._node):
+            return None
+        return PluginUse(pools.advertised_devices(self._node), sum(pods.values()), tuple(sorted(pods)))
+
+
+def _of_whole(holding: Holding) -> Holding:
+    return Holding(holding.namespace, holding.claim, holding.uid, holding.pods, holding.request, whole_node=True)
+
+
+def _unpublished(
+    entry: InstanceType | None, whole: Device | None, everything: tuple[Holding, ...], plugin: PluginUse | None
+) -> list[Device]:
+    """Devices of a node that publishes none of them: they are part of a whole node, or a device plugin has them."""
+    if whole is not None:
+        count = (entry.devices if entry else None) or whole.index
+        taints = whole.taints
+    elif plugin is not None:
+        count = plugin.devices or (entry.devices if entry else None) or 0
+        taints = (Taint(names.TAINT_DEVICE_PLUGIN, "", "NoSchedule"),)
+    else:
+        return []
+    cores = entry.cores_per_device if entry else None
+    return [Device(f"device {index}", index, taints, everything, cores=cores, offered=False) for index in range(count)]
+
+
+def _attribute(entry: Object, name: str) -> str:
+    return pools.text_attribute(entry.get("attributes") or {}, name)
+
+
+def _qualified(entry: Object) -> Mapping[str, Any]:
+    return {qualified(name): box for name, box in (entry.get("attributes") or {}).items()}
+
+
+def _cores(capacities: Object) -> int | None:
+    """Physical cores, rounded up; None if the capacity is missing or unreadable."""
+    amount = next((capacities[name] for name in names.CORES_SPELLINGS if name in capacities), None)
+    try:
+        return None if amount is None else math.ceil(parse_amount(amount))
+    except NotAQuantityError:
+        return None

@@ -1,0 +1,275 @@
+"""The device map: nodes, their devices, and who holds them. `device_map` makes it."""
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+
+from neuron import names
+from neuron.hardware.instances import Topology
+from webhook.cluster.listing import Object
+
+UNHEALTHY = f"{names.DRIVER}/unhealthy"
+"""Key of the taint that the driver sets on a faulty device."""
+
+_BLOCKING = ("NoSchedule", "NoExecute")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint of a device (KEP-5055)."""
+
+    key: str
+    value: str
+    effect: str
+
+    @property
+    def blocks(self) -> bool:
+        """Whether claims without a toleration do not get the device."""
+        return self.effect in _BLOCKING
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Holding:
+    """One result of a claim's allocation: a claim holds a device, or looks at it.
+
+    Attributes:
+        namespace: of the claim.
+        claim: its name.
+        uid: of the claim.
+        pods: names of the pods that have reserved the claim, sorted.
+        request: of the claim, `req` or `req/sub`.
+        cores: physical cores that it consumes of a shared device; None for a device that is not shared.
+        admin: adminAccess: the claim looks at the device, and the device stays free.
+        whole_node: the claim has the device that stands for the whole node.
+    """
+
+    namespace: str
+    claim: str
+    uid: str
+    pods: tuple[str, ...]
+    request: str
+    cores: int | None = None
+    admin: bool = False
+    whole_node: bool = False
+
+    @property
+    def name(self) -> str:
+        """`namespace/claim`."""
+        return f"{self.namespace}/{self.claim}"
+
+
+class State(enum.StrEnum):
+    """What a new claim for a device would find."""
+
+    FREE = "free"
+    HELD = "held"
+    PARTLY = "partly"
+    """Some of its cores are held; claims for cores can get the others."""
+    UNHEALTHY = "unhealthy"
+    """Not held, and the driver keeps claims away because of a fault."""
+    TAINTED = "tainted"
+    """Not held, and another taint keeps claims away."""
+    PLUGIN = "plugin"
+    """A device plugin has it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Device:
+    """A device of a node.
+
+    Attributes:
+        name: in its pool.
+        index: `deviceId`, or its position if it publishes none.
+        taints: its taints.
+        holders: claims that hold it, or cores of it, or the whole node.
+        lookers: claims with adminAccess to it.
+        cores: physical cores; None if unknown.
+        shared: whether several claims can share it.
+        entry: as in the ResourceSlice; empty for a device that is only part of a published whole node.
+        offered: whether a claim can get it alone.
+    """
+
+    name: str
+    index: int
+    taints: tuple[Taint, ...] = ()
+    holders: tuple[Holding, ...] = ()
+    lookers: tuple[Holding, ...] = ()
+    cores: int | None = None
+    shared: bool = False
+    entry: Object = dataclasses.field(default_factory=dict, compare=False, repr=False)
+    offered: bool = True
+
+    @property
+    def with_plugin(self) -> bool:
+        """Whether the driver holds it back because a device plugin offers it."""
+        return any(taint.key == names.TAINT_DEVICE_PLUGIN for taint in self.taints)
+
+    @property
+    def fault(self) -> str:
+        """The reason why it is unhealthy, e.g. `hbm-ecc`; empty if it is healthy."""
+        return next((taint.value or "unhealthy" for taint in self.taints if taint.key == UNHEALTHY), "")
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a taint keeps new claims away."""
+        return any(taint.blocks for taint in self.taints)
+
+    @property
+    def free(self) -> bool:
+        """Whether a claim for the whole device can get it."""
+        return not self.holders and not self.blocked
+
+    @property
+    def state(self) -> State:
+        """What a new claim would find. A held device can have a fault, too."""
+        if self.holders:
+            return State.PARTLY if self.free_cores else State.HELD
+        if self.with_plugin:
+            return State.PLUGIN
+        if self.blocked:
+            return State.UNHEALTHY if self.fault else State.TAINTED
+        return State.FREE
+
+    @property
+    def free_cores(self) -> int:
+        """Cores that claims for shares can still get; 0 if the device is not shared or its cores are not known."""
+        if not self.shared or self.cores is None or self.blocked:
+            return 0
+        return max(0, self.cores - sum(self.cores if each.cores is None else each.cores for each in self.holders))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Group:
+    """A set of connected devices that claims can request by an attribute.
+
+    Attributes:
+        attribute: qualified name; all members have the same value of it.
+        members: device indices, ascending.
+    """
+
+    attribute: str
+    members: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UltraServer:
+    """A node's place in an UltraServer.
+
+    Attributes:
+        server: id that all its nodes share.
+        size: nodes of the set, 2 or 4.
+        position: of the node in the set, from 0; None if the label is missing.
+    """
+
+    server: str
+    size: int
+    position: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PluginUse:
+    """What a device plugin offers on a node, and pods that use it.
+
+    Attributes:
+        devices: devices that it offers; 0 if it offers only cores.
+        used: devices that pods request.
+        pods: `namespace/name` of these pods, sorted.
+    """
+
+    devices: int
+    used: int
+    pods: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeMap:
+    """A node with Neuron devices.
+
+    Attributes:
+        name: of the node, and of its pool.
+        instance_type: e.g. `trn2.48xlarge`; empty if unknown.
+        topology: how its devices are connected; None if unknown.
+        devices: single devices, by index.
+        whole: the device that stands for the whole node, if the node publishes it.
+        groups: connected sets that claims can request, the largest first.
+        links: pairs of indices of connected devices.
+        largest_free: the largest connected set of free devices, ascending; empty if no device is free. On a node that
+            publishes only itself as a whole, all devices or none.
+        places: how many connected sets of a size are free at the same time, by size.
+        closed: why no new pod can get devices here, e.g. `cordoned`; empty if pods can.
+        ultraserver: its place in an UltraServer.
+        plugin: of a device plugin on the node; None without one.
+        labels: of the Node.
+    """
+
+    name: str
+    instance_type: str
+    topology: Topology | None
+    devices: tuple[Device, ...]
+    whole: Device | None = None
+    groups: tuple[Group, ...] = ()
+    links: tuple[tuple[int, int], ...] = ()
+    largest_free: tuple[int, ...] = ()
+    places: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    closed: str = ""
+    ultraserver: UltraServer | None = None
+    plugin: PluginUse | None = None
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+
+    @property
+    def free(self) -> tuple[Device, ...]:
+        """Devices that a claim can get whole."""
+        return tuple(device for device in self.devices if device.free)
+
+    @property
+    def holdings(self) -> tuple[Holding, ...]:
+        """One holding of each claim that holds devices here, by claim."""
+        found = {each.uid: each for device in self.devices for each in device.holders}
+        return tuple(sorted(found.values(), key=lambda each: each.name))
+
+    @property
+    def whole_free(self) -> bool:
+        """Whether a claim can get the device that stands for the whole node: it and all devices are free."""
+        return self.whole is not None and self.whole.free and all(device.free for device in self.devices)
+
+    @property
+    def open(self) -> bool:
+        """Whether new pods can get devices here."""
+        return not self.closed
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stray:
+    """A claim that is allocated a device that no node publishes now, e.g. of a node that is gone."""
+
+    holding: Holding
+    pool: str
+    device: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceMap:
+    """All nodes with Neuron devices.
+
+    Attributes:
+        nodes: by name.
+        strays: claims for devices that are not published.
+        problems: sentences about what could not be read, each with its fix.
+    """
+
+    nodes: tuple[NodeMap, ...]
+    strays: tuple[Stray, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def node(self, name: str) -> NodeMap | None:
+        """The node of that name, or None."""
+        return next((node for node in self.nodes if node.name == name), None)
+
+    @property
+    def largest_free(self) -> NodeMap | None:
+        """The open node with the largest connected set of free devices; None if none is free."""
+        best = max((node for node in self.nodes if node.open), key=lambda node: len(node.largest_free), default=None)
+        return best if best is not None and best.largest_free else None

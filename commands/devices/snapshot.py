@@ -1,0 +1,297 @@
+"""Reads the objects of a cluster that say which devices there are and who uses them, page by page.
+
+Objects are JSON mappings with the fields that commands need: large fields that none of them needs are left out. What
+cannot be read is an `Unseen` with the reason.
+"""
+
+import dataclasses
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from neuron import names
+from neuron.api.objects import Page, read_page
+from neuron.api.taint_rules import KIND, read_rule, tainted
+from runtime.api_errors import UNAUTHORIZED, ApiAnswerError, ApiServerError, StatusError, UnreachableError
+from webhook.cluster.api import RESOURCE_GROUP, Resource, TimedApiServer, loaded
+from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_SLICES
+from webhook.cluster.discovery import served_kinds
+from webhook.cluster.listing import Lister, Object, Seen, Unseen, unseen
+from webhook.cluster.node_types import NODES
+
+PODS: Final = Resource("", "v1", "pods")
+RESOURCE_CLAIMS: Final = Resource(RESOURCE_GROUP, "v1", "resourceclaims")
+
+T = TypeVar("T")
+
+Progress = Callable[[Resource, int], None]
+"""Is called after each page: what is read, and how many objects of it have been read."""
+
+_POD_MARKS: Final = (b'"resourceClaims"', b'"extendedResourceClaimStatus"', names.NEURON_TAINT_KEY.encode())
+"""One of these is in every pod that may use Neuron devices: all legacy resources begin with the third."""
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_METADATA: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "creationTimestamp",
+    "deletionTimestamp",
+)
+_NODE_SPEC: Final = ("taints", "unschedulable")
+_NODE_STATUS: Final = ("allocatable", "conditions", "nodeInfo")
+_POD_SPEC: Final = (
+    "nodeName",
+    "schedulerName",
+    "resourceClaims",
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "priority",
+    "priorityClassName",
+)
+_POD_STATUS: Final = ("phase", "conditions", "resourceClaimStatuses", "extendedResourceClaimStatus")
+_CONTAINERS: Final = ("initContainers", "containers")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Objects of a cluster.
+
+    Attributes:
+        address: URL of the API server.
+        taken: the time by the API server's clock.
+        nodes: all Nodes: metadata, taints, allocatable, conditions, nodeInfo.
+        slices: the driver's ResourceSlices, with whole spec. Their devices have the taints of DeviceTaintRules, too.
+        claims: all ResourceClaims, with whole spec and status.
+        pods: pods that refer to a claim or request a legacy resource: metadata, the fields of scheduling, names and
+            resources of containers, and of the status phase, conditions and claims.
+        classes: all DeviceClasses, with whole spec.
+        rules: all DeviceTaintRules; empty where the API server serves none.
+    """
+
+    address: str
+    taken: dt.datetime
+    nodes: Seen = ()
+    slices: Seen = ()
+    claims: Seen = ()
+    pods: Seen = ()
+    classes: Seen = ()
+    rules: Seen = ()
+
+
+async def fetch(
+    server: TimedApiServer,
+    address: str,
+    *,
+    lister: Lister | None = None,
+    progress: Progress | None = None,
+    with_pods: bool = True,
+) -> Snapshot:
+    """Read everything, one list after the other, so that at most one page is in memory.
+
+    Args:
+        server: the API server.
+        address: its URL.
+        lister: of the server; a test passes one with small pages.
+        progress: is called after each page.
+        with_pods: whether to read pods, the longest list of most clusters.
+
+    Raises:
+        ApiServerError: the cluster does not answer, or refuses the credentials.
+    """
+    reader = _Reader(lister or Lister(server), progress or (lambda *_: None))
+    ours = {"fieldSelector": f"spec.driver={names.DRIVER}"}
+    slices = await reader.read(RESOURCE_SLICES, SliceReader().read, ours)
+    rules = await _rules(server, reader)
+    claims = await reader.read(RESOURCE_CLAIMS, _plain)
+    nodes = await reader.read(NODES, _node)
+    classes = await reader.read(DEVICE_CLASSES, _plain)
+    pods: Seen = await reader.read(PODS, _pod, only=_POD_MARKS) if with_pods else ()
+    return _with_rules(Snapshot(address, server.now(), nodes, slices, claims, pods, classes, rules))
+
+
+def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> Snapshot:
+    """A snapshot of objects from a file; kinds that are not needed are ignored, and so is what cannot be read.
+
+    Args:
+        items: objects of any kind.
+        address: what to show as the cluster.
+        taken: when they were read.
+    """
+    projections: dict[str, Callable[[Object], Object | None]] = {
+        "Node": _node,
+        "ResourceSlice": SliceReader().read,
+        "ResourceClaim": _plain,
+        "Pod": _pod,
+        "DeviceClass": _plain,
+        KIND: _plain,
+    }
+    found: dict[str, list[Object]] = {kind: [] for kind in projections}
+    for item in items:
+        kind = item.get("kind")
+        if isinstance(kind, str) and kind in projections:
+            kept = _safely(projections[kind], item)
+            if kept is not None and (kind != "ResourceSlice" or kept["spec"].get("driver") == names.DRIVER):
+                found[kind].append(kept)
+    nodes, slices, claims, pods, classes, rules = (tuple(each) for each in found.values())
+    return _with_rules(Snapshot(address, taken, nodes, slices, claims, pods, classes, rules))
+
+
+async def _rules(server: TimedApiServer, reader: "_Reader") -> Seen:
+    served = await taint_rules(server)
+    return () if served is None else await reader.read(served, _plain)
+
+
+async def taint_rules(server: TimedApiServer) -> Resource | None:
+    """DeviceTaintRules in the version that the API server prefers; None if it serves none, or does not say.
+
+    Raises:
+        UnreachableError: the cluster does not answer.
+    """
+    try:
+        served = (await served_kinds(server)).get((RESOURCE_GROUP, KIND))
+    except UnreachableError:
+        raise
+    except ApiServerError:
+        return None
+    return None if served is None else served.resource
+
+
+def _with_rules(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with the taints that rules give to devices."""
+    if isinstance(snapshot.rules, Unseen) or isinstance(snapshot.slices, Unseen) or not snapshot.rules:
+        return snapshot
+    rules = [rule for item in snapshot.rules if (rule := _safely(read_rule, item)) is not None]
+    slices = tuple({**item, "spec": tainted(item["spec"], rules)} for item in snapshot.slices)
+    return dataclasses.replace(snapshot, slices=slices)
+
+
+class SliceReader:
+    """Reads ResourceSlices. Thousands of devices have the same values: one copy of each is kept."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[tuple[str, Any], dict[str, Any]] = {}
+
+    def read(self, item: Object) -> Object:
+        plain = _plain(item)
+        for device in plain["spec"].get("devices") or ():
+            for values in (device.get("attributes"), device.get("capacity")):
+                for name, box in (values or {}).items():
+                    if len(box) == 1:
+                        ((kind, value),) = box.items()
+                        if isinstance(value, str | int):
+                            # True == 1: the kind keeps them apart.
+                            values[name] = self._boxes.setdefault((kind, value), box)
+        return plain
+
+
+class _Reader:
+    def __init__(self, lister: Lister, progress: Progress) -> None:
+        self._lister = lister
+        self._progress = progress
+
+    async def read(
+        self,
+        resource: Resource,
+        project: Callable[[Object], Object | None],
+        query: Mapping[str, str] | None = None,
+        only: tuple[bytes, ...] = (),
+    ) -> Seen:
+        """One list; `only`: an object without any of these bytes is left out unread."""
+        found: list[Object] = []
+        seen = 0
+
+        def take(page: Page) -> None:
+            nonlocal seen
+            for raw in page.items or ():
+                seen += 1
+                body = bytes(raw)
+                item = _projected(body, project) if not only or any(mark in body for mark in only) else None
+                if item is not None:
+                    found.append(item)
+            self._progress(resource, seen)
+
+        def restart() -> None:
+            nonlocal seen
+            seen = 0
+            found.clear()
+
+        try:
+            await self._lister.read(resource.path(), query or {}, read_page, take, restart)
+        except UnreachableError:
+            raise
+        except ApiServerError as error:
+            if isinstance(error, StatusError) and error.code == UNAUTHORIZED:
+                raise ApiServerError("the API server does not accept these credentials: renew them") from error
+            return unseen(error, resource, "list")
+        return tuple(found)
+
+
+def _projected(body: bytes, project: Callable[[Object], Object | None]) -> Object | None:
+    """None for an object that cannot be read: tenants choose what is in their objects."""
+    try:
+        return _safely(project, loaded(body))
+    except ApiAnswerError:
+        return None
+
+
+def _safely(project: Callable[[Object], T | None], item: Object) -> T | None:
+    try:
+        return project(item)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return None
+
+
+def _plain(item: Object) -> Object:
+    return {**{key: item[key] for key in ("spec", "status") if key in item}, "metadata": _metadata(item)}
+
+
+def _node(item: Object) -> Object:
+    return {
+        "metadata": _metadata(item),
+        "spec": _some(item.get("spec"), _NODE_SPEC),
+        "status": _some(item.get("status"), _NODE_STATUS),
+    }
+
+
+def _pod(item: Object) -> Object | None:
+    spec, status = item["spec"], item.get("status") or {}
+    containers = {
+        key: [_some(each, ("name", "resources", "restartPolicy")) for each in spec[key]]
+        for key in _CONTAINERS
+        if spec.get(key)
+    }
+    uses = (
+        spec.get("resourceClaims")
+        or status.get("extendedResourceClaimStatus")
+        or any(_legacy(each) for group in containers.values() for each in group)
+    )
+    if not uses:
+        return None
+    return {
+        "metadata": _metadata(item),
+        "spec": _some(spec, _POD_SPEC) | containers,
+        "status": _some(status, _POD_STATUS),
+    }
+
+
+def _legacy(container: Object) -> bool:
+    resources = container.get("resources") or {}
+    return any(
+        name in (resources.get(kind) or {}) for kind in ("limits", "requests") for name in names.LEGACY_RESOURCES
+    )
+
+
+def _metadata(item: Object) -> dict[str, Any]:
+    metadata = _some(item["metadata"], _METADATA)
+    annotations = metadata.get("annotations")
+    if annotations and _LAST_APPLIED in annotations:
+        metadata["annotations"] = {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
+    return metadata
+
+
+def _some(value: Object | None, keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value[key] for key in keys if key in value} if value else {}

@@ -1,0 +1,351 @@
+"""What admission makes of a pod: its requests, the mode, the policies, the patch, the claims, the quotas.
+
+The decisions are those of the webhook. The pod is in a file, or is a pod of the cluster.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from commands.explain.claim_objects import ClaimObjects
+from commands.explain.quotas import QuotaEffect, effects
+from commands.objects.file_policies import converted
+from commands.objects.manifests import Manifest
+from neuron import names
+from neuron.check.claims import ClaimContext
+from neuron.findings import Finding
+from neuron.hardware.instances import Catalogue
+from policies.judging.explain import OUTCOME_WORDS
+from policies.judging.rules import HintRule, PodRule, ValidatingRule
+from policies.judging.verdicts import PolicyOutcome, Verdict
+from runtime.text import named
+from webhook.decisions import modes, pods
+from webhook.decisions.claim_context import claim_context
+from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
+from webhook.decisions.convert_pods import convert
+from webhook.decisions.decision import Decision, denied, unchanged
+from webhook.decisions.modes import Mode, ModeSettings
+from webhook.decisions.own_claims import find_claims
+from webhook.decisions.pod_demand import PodDemand
+from webhook.decisions.pod_templates import Path, path_text
+from webhook.decisions.ports import WorldView
+from webhook.decisions.steering import NO_STEERING, Steering, combined
+
+if TYPE_CHECKING:
+    from commands.objects.file_policies import FilePolicies
+
+Object = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hit:
+    """A policy that matches the pod.
+
+    Attributes:
+        policy: its name.
+        kind: of the policy.
+        place: `file:line`.
+        effect: what it does, as the end of a sentence.
+        messages: of its violations.
+        denies: whether the pod is refused.
+    """
+
+    policy: str
+    kind: str
+    place: str
+    effect: str
+    messages: tuple[str, ...] = ()
+    denies: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClaimUse:
+    """An entry of the converted pod's `spec.resourceClaims`.
+
+    Attributes:
+        name: of the entry.
+        kind: ResourceClaimTemplate or ResourceClaim.
+        object: name of the template or claim.
+        spec: spec of the claim; None if it is not known, or its form is wrong.
+        generated: whether conversion generates the template.
+        known: whether the template or claim is among the objects.
+        findings: of its validation.
+    """
+
+    name: str
+    kind: str
+    object: str
+    spec: Object | None = None
+    generated: bool = False
+    known: bool = True
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outlook:
+    """What admission makes of one pod.
+
+    Attributes:
+        subject: kind and name of the object, and the path of the pod template in it.
+        place: `file:line`; empty for a pod of the cluster.
+        namespace: of the pod.
+        asks: what each container requests, one text each.
+        mode: of conversion.
+        decided_by: what sets the mode.
+        decision: of the webhook.
+        pod: the pod after conversion; for a workload, its pod template.
+        claims: of the converted pod.
+        hits: the policies that match.
+        quotas: effects on ResourceQuotas.
+        stored: whether it is a pod of the cluster. Then `decision` says what admission would do now, and `pod` and
+            `claims` are those that it has.
+    """
+
+    subject: str
+    place: str
+    namespace: str
+    asks: tuple[str, ...]
+    mode: Mode
+    decided_by: str
+    decision: Decision
+    pod: Object
+    claims: tuple[ClaimUse, ...] = ()
+    hits: tuple[Hit, ...] = ()
+    quotas: tuple[QuotaEffect, ...] = ()
+    stored: bool = False
+
+    @property
+    def converted_before(self) -> bool:
+        """Whether the label says that it was converted when it was created."""
+        return names.LABEL_CONVERTED in ((self.pod.get("metadata") or {}).get("labels") or {})
+
+    @property
+    def refused(self) -> bool:
+        """Whether conversion or a policy refuses the pod."""
+        return bool(self.decision.errors) or any(hit.denies for hit in self.hits)
+
+    @property
+    def concerns_us(self) -> bool:
+        """Whether the pod requests Neuron devices, as limits or by a claim."""
+        return bool(self.asks or self.claims) or self.decision.reason != "not-neuron"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What an outlook depends on, besides the pod.
+
+    Attributes:
+        view: of files and cluster.
+        context: of conversion.
+        policies: the policies, or None.
+        default: what sets the mode if neither annotations nor policies do.
+        claims: claims and templates.
+        quotas: ResourceQuotas by namespace.
+    """
+
+    view: WorldView
+    context: ConversionContext
+    policies: "FilePolicies | None"
+    default: str
+    claims: ClaimObjects
+    quotas: Mapping[str, Sequence[Object]]
+
+    @classmethod
+    def of(
+        cls,
+        view: WorldView,
+        options: ConversionOptions,
+        policies: "FilePolicies | None",
+        default: str,
+        objects: Iterable[Manifest],
+    ) -> "Surroundings":
+        """The surroundings with the claims, templates and quotas among objects."""
+        found = tuple(objects)
+        quotas: dict[str, dict[str, Object]] = {}
+        for each in found:
+            if each.kind == "ResourceQuota" and not each.group:
+                quotas.setdefault(each.namespace, {}).setdefault(each.name, each.data)
+        by_namespace = {namespace: tuple(named.values()) for namespace, named in quotas.items()}
+        conversion = conversion_context(options, policies.catalogue if policies else Catalogue(), view)
+
+        def context() -> ClaimContext:
+            return claim_context(options, conversion.catalogue, view, policies)
+
+        return cls(view, conversion, policies, default, ClaimObjects(found, context), by_namespace)
+
+
+def outlooks(manifest: Manifest, place: str, around: Surroundings) -> Iterator[Outlook]:
+    """The outlook of a Pod, or of the pods of each template of a workload; nothing for other objects."""
+    for path, template in manifest.pod_templates():
+        yield _outlook(manifest, path, template, place, around)
+
+
+def stored_outlook(manifest: Manifest, around: Surroundings) -> Outlook:
+    """The outlook of a pod of the cluster."""
+    found = _outlook(manifest, (), manifest.data, "", around)
+    claims = tuple(_claims(manifest.data, manifest.namespace, None, around))
+    return dataclasses.replace(found, pod=manifest.data, claims=claims, quotas=(), stored=True)
+
+
+def _outlook(manifest: Manifest, path: Path, template: dict[str, Any], place: str, around: Surroundings) -> Outlook:
+    subject = f"pods of {path_text(path)} in {_subject(manifest)}" if path else _subject(manifest)
+    try:
+        pod = _read(template)
+        asks = tuple(_asks(pod))
+        annotated = modes.resolve(
+            pod.annotations, around.view.namespace(manifest.namespace), Mode(_options(around).mode)
+        )
+        steering, faults = _steering(manifest, template, around)
+        decision = _decide(pod, manifest.namespace, around, steering)
+    except pods.UnreadableError as error:
+        where, message = pods.place(error)
+        finding = Finding("NEU114", where, f"the object contains no readable pod: {message}.")
+        off = Mode(_options(around).mode)
+        return Outlook(
+            subject, place, manifest.namespace, (), off, around.default, denied("unreadable", finding), template
+        )
+    settings = combined(annotated, steering)
+    if faults:
+        decision = dataclasses.replace(decision, warnings=(*decision.warnings, *faults))
+    after = converted(template, decision)
+    claims = tuple(_claims(after, manifest.namespace, decision, around))
+    created = [claim.spec for claim in claims if claim.spec is not None and claim.kind == "ResourceClaimTemplate"]
+    quotas = around.quotas.get(manifest.namespace, ())
+    return Outlook(
+        subject,
+        place,
+        manifest.namespace,
+        asks,
+        settings.mode,
+        _decided_by(settings, manifest.namespace, steering, around),
+        decision,
+        after,
+        claims,
+        tuple(_hits(manifest, after, decision, steering, around)),
+        tuple(effects(quotas, created, around.context.extended_resources)),
+    )
+
+
+def _subject(manifest: Manifest) -> str:
+    kind, found, name = str(manifest).partition(" ")
+    return f"{named(kind)} {named(name)}" if found else named(kind)
+
+
+def _read(template: dict[str, Any]) -> pods.Pod:
+    """The view of a pod, of which all parts that are read later have the right types.
+
+    Raises:
+        webhook.decisions.pods.UnreadableError: a field has the wrong type.
+    """
+    pod = pods.view(template)
+    for part in (pod.decode_claims, pod.decode_node_selector, pod.decode_affinity, pod.decode_tolerations):
+        part()
+    return pod
+
+
+def _options(around: Surroundings) -> ConversionOptions:
+    return around.context.options
+
+
+def _asks(pod: pods.Pod) -> Iterator[str]:
+    for each in PodDemand.of(pod, ()).containers:
+        for resource, amount in each.amounts.items():
+            role = "" if each.section == "containers" else " (init container)"
+            yield f"{named(each.container.name)}{role}: {resource}: {named(amount)}"
+
+
+def _steering(manifest: Manifest, template: dict[str, Any], around: Surroundings) -> tuple[Steering, Sequence[Finding]]:
+    if around.policies is None:
+        return NO_STEERING, ()
+    return around.policies.steer(manifest, template, around.view)
+
+
+def _decide(pod: pods.Pod, namespace: str, around: Surroundings, steering: Steering) -> Decision:
+    if not pod.concerns_us:
+        return unchanged("not-neuron")
+    options = _options(around)
+    if namespace in options.excluded_namespaces:
+        return unchanged("excluded-namespace")
+    claiming = find_claims(pod, namespace, around.view, options.device_class)
+    decision = convert(pod, around.view.namespace(namespace), around.context, claiming, steering)
+    return decision if around.policies is None else around.policies.checked(decision, namespace, options, around.view)
+
+
+def _decided_by(settings: ModeSettings, namespace: str, steering: Steering, around: Surroundings) -> str:
+    if namespace in _options(around).excluded_namespaces:
+        return f"nothing is converted: namespace {namespace} is excluded"
+    match settings.source:
+        case "pod":
+            return f"the pod's annotation {names.ANNOTATION_CONVERT}"
+        case "namespace":
+            return f"annotation {names.ANNOTATION_CONVERT} of Namespace {namespace}"
+        case "policy":
+            locked = ", which is locked" if steering.locked else ""
+            return f"ConversionPolicy {steering.policy} ({_place_of(steering.policy, PodRule, around)}){locked}"
+        case _:
+            return around.default
+
+
+# --- policies ---------------------------------------------------------------------------------------------------
+
+
+def _place(rule: ValidatingRule | PodRule | HintRule) -> str:
+    return f"{rule.document.file}:{rule.document.line(('metadata', 'name'))}"
+
+
+def _rule(name: str, kind: type[PodRule] | type[HintRule], around: Surroundings) -> PodRule | HintRule | None:
+    rules = around.policies.rules if around.policies else ()
+    return next((rule for rule in rules if isinstance(rule, kind) and rule.name == name), None)
+
+
+def _place_of(name: str, kind: type[PodRule] | type[HintRule], around: Surroundings) -> str:
+    rule = _rule(name, kind, around)
+    return _place(rule) if rule else ""
+
+
+def _hits(
+    manifest: Manifest, after: dict[str, Any], decision: Decision, steering: Steering, around: Surroundings
+) -> Iterator[Hit]:
+    if around.policies is None or manifest.namespace in _options(around).excluded_namespaces:
+        return
+    steers: tuple[tuple[str, type[PodRule] | type[HintRule], str, str], ...] = (
+        (steering.policy, PodRule, "ConversionPolicy", "steers its conversion"),
+        (steering.hints.policy, HintRule, "SchedulingHintPolicy", "gives scheduling hints"),
+    )
+    for name, kind, kind_name, effect in steers:
+        if name and (rule := _rule(name, kind, around)) is not None:
+            yield Hit(name, kind_name, _place(rule), effect)
+    if decision.errors:
+        return  # The API server does not call validating webhooks for it.
+    for verdict in around.policies.pod_verdicts(manifest, after, decision, around.view):
+        if verdict.outcome is not PolicyOutcome.NO_MATCH:
+            yield _hit(verdict)
+
+
+def _hit(verdict: Verdict) -> Hit:
+    messages = tuple(violation.message for violation in verdict.violations)
+    if verdict.exemption is not None:
+        exemption = verdict.exemption
+        messages += (f"exception '{exemption.name}' of {exemption.owner} until {exemption.expires.date()}",)
+    rule, outcome = verdict.rule, verdict.outcome
+    return Hit(rule.name, rule.kind, _place(rule), OUTCOME_WORDS[outcome], messages, outcome is PolicyOutcome.DENY)
+
+
+# --- claims -----------------------------------------------------------------------------------------------------
+
+
+def _claims(after: Object, namespace: str, decision: Decision | None, around: Surroundings) -> Iterator[ClaimUse]:
+    generated = {template.name: template for template in decision.templates} if decision else {}
+    spec = after.get("spec")
+    entries = spec.get("resourceClaims") if isinstance(spec, Mapping) else None
+    for entry in entries or ():
+        name = str(entry.get("name") or "")
+        template, claim = entry.get("resourceClaimTemplateName"), entry.get("resourceClaimName")
+        if template in generated:
+            yield ClaimUse(name, "ResourceClaimTemplate", template, generated[template].spec["spec"], generated=True)
+            continue
+        kind, named = ("ResourceClaimTemplate", template) if template else ("ResourceClaim", claim)
+        if named:
+            found = around.claims.find(kind, namespace, str(named))
+            spec, findings = (found.spec, found.findings) if found else (None, ())
+            yield ClaimUse(name, kind, str(named), spec, known=found is not None, findings=findings)

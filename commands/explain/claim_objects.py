@@ -1,0 +1,78 @@
+"""Claims and templates among the objects of files and cluster: their specs as of `resource.k8s.io/v1`, and findings."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from msgspec import structs
+
+from commands.objects.manifests import Manifest
+from neuron.api.claim_reader import read_claim
+from neuron.api.claim_specs import GROUP
+from neuron.check.claims import ClaimContext, validate
+from neuron.findings import Finding, Severity
+from policies.selectors.engine import DeviceSelectors
+
+Object = Mapping[str, Any]
+
+_KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClaimObject:
+    """A claim or template.
+
+    Attributes:
+        spec: of the claim; None if its form is wrong.
+        findings: of validation, as `neuron-dra validate` reports them.
+    """
+
+    spec: Object | None
+    findings: tuple[Finding, ...] = ()
+
+
+class ClaimObjects:
+    """Claims and templates by kind, namespace and name. Of two with one name, the first counts."""
+
+    def __init__(self, objects: Iterable[Manifest], context: Callable[[], ClaimContext]) -> None:
+        """`context` makes the facts for validation, when they are needed."""
+        self._found: dict[tuple[str, str, str], Manifest] = {}
+        self._read: dict[tuple[str, str, str], ClaimObject] = {}
+        self._context = functools.cache(context)
+        for each in objects:
+            if each.kind in _KINDS and each.group == GROUP:
+                self._found.setdefault((each.kind, each.namespace, each.name), each)
+
+    def find(self, kind: str, namespace: str, name: str) -> ClaimObject | None:
+        """A claim or template; None if it is not known."""
+        key = (kind, namespace, name)
+        manifest = self._found.get(key)
+        if manifest is None:
+            return None
+        if key not in self._read:
+            self._read[key] = self._claim(manifest)
+        return self._read[key]
+
+    def _claim(self, manifest: Manifest) -> ClaimObject:
+        version, spec = str(manifest.data.get("apiVersion")), manifest.data.get("spec")
+        _, form = read_claim(manifest.kind, version, spec)
+        context = structs.replace(self._context(), engine=DeviceSelectors())
+        findings = validate(manifest.kind, version, spec, context, accepted=False)
+        if any(each.severity is Severity.ERROR for each in form) or not isinstance(spec, Mapping):
+            return ClaimObject(None, findings)
+        inner = spec.get("spec") if manifest.kind == "ResourceClaimTemplate" else spec
+        return ClaimObject(_as_v1(inner or {}), findings)
+
+
+def _as_v1(spec: Object) -> Object:
+    """The spec with the fields of exact requests under `exactly`, where v1beta1 has them in the request itself."""
+    devices = spec.get("devices") or {}
+    requests = [_request(each) for each in devices.get("requests") or ()]
+    return {**spec, "devices": {**devices, "requests": requests}}
+
+
+def _request(entry: Object) -> Object:
+    if "deviceClassName" not in entry:
+        return entry
+    return {"name": entry.get("name"), "exactly": {key: value for key, value in entry.items() if key != "name"}}

@@ -1,0 +1,143 @@
+"""Steps of a diagnosis before scheduling: the pod has not ended, was converted, and its claims exist. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from commands.devices import pools
+from commands.explain.diagnosis_inputs import Facts, condition, condition_quote, evidence_of, message_of
+from commands.explain.explanation import Diagnosis, Quote, State
+from commands.explain.legacy_placement import requested
+from commands.explain.schedule_steps import SICK_FIX, gated
+from neuron import names
+from neuron.demand import templates
+from neuron.findings import CODES
+from runtime.text import named
+from webhook.decisions.decision import Outcome
+
+Object = Mapping[str, Any]
+
+_NOT_CREATED: Final = "FailedResourceClaimCreation"
+
+
+def ended(facts: Facts) -> Diagnosis | None:
+    phase, metadata = facts.status.get("phase"), facts.pod["metadata"]
+    evicted = condition(facts, "DisruptionTarget")
+    if evicted.get("status") == "True" and "Taint" in str(evicted.get("reason")):
+        text = "It is evicted, because a device or node that it uses got a taint."
+        return Diagnosis("evicted", State.STUCK, text, SICK_FIX, condition_quote(evicted))
+    if metadata.get("deletionTimestamp"):
+        since = named(metadata["deletionTimestamp"])
+        text = f"It is being deleted since {since}; its devices become free when it has ended."
+        return Diagnosis("terminating", State.WAITS, text)
+    if phase in ("Succeeded", "Failed"):
+        reason, message = str(facts.status.get("reason") or ""), str(facts.status.get("message") or "")
+        state = State.WELL if phase == "Succeeded" else State.STUCK
+        quote = Quote("status.message of the pod", message) if message else None
+        text = f"It has ended: {phase}{f': {named(reason)}' if reason else ''}."
+        return Diagnosis("ended", state, text, evidence=quote)
+    return None
+
+
+def not_converted(facts: Facts) -> Diagnosis | None:
+    """A pod that was admitted with the device plugin's limits, where no node has room for them."""
+    wanted = +requested(facts.pod)
+    if not wanted or facts.node_name or facts.in_tree:
+        return None
+    offering = [node for node in facts.all_nodes if _offers(node, wanted)]
+    text = " and ".join(f"{resource}: {amount}" for resource, amount in wanted.items())
+    scheduled = condition(facts, "PodScheduled")
+    evidence = condition_quote(scheduled)
+    if offering:
+        waits = f"It was not converted, and waits for {text} of a device plugin, which is on {_counted(len(offering))}."
+        fix = "Wait until pods there end, or convert it: " + _conversion_fix(facts)
+        return Diagnosis("waits-for-device-plugin", State.WAITS, waits, fix, evidence)
+    text = f"It was not converted and requests {text}, which no node offers. {_why_not_converted(facts)}"
+    return Diagnosis("not-converted", State.STUCK, text, _conversion_fix(facts), evidence)
+
+
+def _offers(node: Object, wanted: Mapping[str, int]) -> bool:
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    return all(pools.count(allocatable.get(resource, "0")) >= amount for resource, amount in wanted.items())
+
+
+def _why_not_converted(facts: Facts) -> str:
+    outlook = facts.outlook
+    if facts.not_called:
+        return facts.not_called
+    if outlook.decision.reason == "excluded-namespace":
+        return f"Namespace {facts.namespace} is excluded from conversion."
+    if outlook.decision.outcome is Outcome.SHADOWED:
+        return f"Mode shadow ({outlook.decided_by}) only reports what conversion would do."
+    if outlook.decision.reason.startswith("mode-off"):
+        return f"Mode off ({outlook.decided_by}) switches conversion off."
+    if outlook.decision.errors:
+        code = outlook.decision.errors[0].code
+        return f"Conversion would refuse it now: {code}, {CODES[code]}."
+    return f"Its mode is {outlook.mode} now: the pod is older than that, or the webhook was not called."
+
+
+def _conversion_fix(facts: Facts) -> str:
+    again = "delete the pod, so that its controller makes it again, or apply it again."
+    if facts.not_called:
+        return f"Apply the webhook configuration as shipped (`neuron-dra status` checks it), then {again}"
+    if facts.outlook.decision.reason == "excluded-namespace":
+        return f"Remove the namespace from --exclude-namespace and the webhook's namespaceSelector, then {again}"
+    if facts.outlook.decision.errors:
+        return "Change the pod so that it can be converted: `neuron-dra explain -f` shows the errors."
+    if facts.outlook.decision.outcome is Outcome.SHADOWED or facts.outlook.decision.reason.startswith("mode-off"):
+        annotate = f"kubectl annotate namespace {facts.namespace} {names.ANNOTATION_CONVERT}=convert --overwrite"
+        return f"`{annotate}` (or change what decides the mode), then {again}"
+    return f"{again[:1].upper()}{again[1:]}"
+
+
+def no_claim(facts: Facts) -> Diagnosis | None:
+    """Claims that do not exist yet."""
+    if facts.node_name:
+        return None
+    missing = [name for name, claim in facts.claims.items() if claim is None]
+    if not missing:
+        return None
+    gates = [str(each.get("name")) for each in facts.spec.get("schedulingGates") or ()]
+    if gates:
+        return gated(gates)
+    claim = named(missing[0])
+    event = facts.event(_NOT_CREATED)
+    message = message_of(event) if event else ""
+    absent = [name for name, exists in facts.templates.items() if exists is False]
+    if absent:
+        return _template_missing(facts, absent[0], event)
+    direct_names = {each.get("name"): each.get("resourceClaimName") for each in facts.spec.get("resourceClaims") or ()}
+    direct = next((str(direct_names[name]) for name in missing if direct_names.get(name)), "")
+    if direct:
+        text = f"ResourceClaim {named(direct)}, which it names, does not exist in namespace {facts.namespace}."
+        fix = f"Create ResourceClaim {named(direct)}."
+        return Diagnosis("claim-missing", State.STUCK, text, fix, evidence_of(event))
+    if "exceeded quota" in message or "forbidden" in message:
+        text = f"Its claim {claim} is not created: an Event reports that a quota or another check refuses it."
+        fix = (
+            "Compare `kubectl describe resourcequota` of the namespace with what the pod requests; free devices, or ask"
+            " the cluster's admins for a larger quota. It is retried by itself."
+        )
+        return Diagnosis("quota", State.STUCK, text, fix, evidence_of(event))
+    if event is not None:
+        text = f"Its claim {claim} is not created, as an Event reports."
+        fix = "Check the template with `neuron-dra validate`, correct it, and recreate the pod."
+        return Diagnosis("claim-not-created", State.STUCK, text, fix, evidence_of(event))
+    text = f"Its claim {claim} is not created yet; kube-controller-manager creates it within seconds."
+    fix = "If this lasts, check that kube-controller-manager runs with its controller resourceclaim-controller."
+    return Diagnosis("claim-pending", State.WAITS, text, fix)
+
+
+def _template_missing(facts: Facts, template: str, event: Object | None) -> Diagnosis:
+    where = f"ResourceClaimTemplate {named(template)} does not exist in namespace {facts.namespace}"
+    text = f"{where}: its claim is not created."
+    converted = names.LABEL_CONVERTED in (facts.pod["metadata"].get("labels") or {})
+    if converted and templates.is_generated(template):
+        fix = "Recreate the pod: the webhook makes the template again."
+    else:
+        fix = "Create the template; the pod then goes on by itself."
+    return Diagnosis("template-missing", State.STUCK, text, fix, evidence_of(event))
+
+
+def _counted(nodes: int) -> str:
+    return f"{nodes} node{'' if nodes == 1 else 's'}"

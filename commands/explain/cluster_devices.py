@@ -1,0 +1,119 @@
+"""The devices of a cluster as placement reads them: by node, with what claims hold. Pure."""
+
+import dataclasses
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from commands.devices import device_map, pools
+from commands.devices.devices import NodeMap
+from commands.devices.snapshot import Snapshot
+from commands.explain.lnc import Cores
+from commands.explain.model import Hardware, read_hardware, read_result
+from neuron import names
+from neuron.allocator.search import Result
+from neuron.hardware.instances import Catalogue
+from webhook.cluster.listing import Object, Seen, Unseen
+
+_VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})\.([0-9]{1,4})")
+_LAST_LEAKING: Final = (36, 2)
+"""The last release of Kubernetes 1 with kubernetes/kubernetes#140436."""
+
+
+def items(seen: Seen) -> tuple[Object, ...]:
+    """The objects; none if they could not be read."""
+    return () if isinstance(seen, Unseen) else seen
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeDevices:
+    """The published devices of one node.
+
+    Attributes:
+        hardware: in the newest generation of its pool.
+        held: what claims hold of it.
+        missing: slices found and expected, if the pool is incomplete; else None.
+        shares: shares of its devices, by device.
+    """
+
+    hardware: Hardware
+    held: tuple[Result, ...]
+    missing: tuple[int, int] | None
+    shares: Mapping[str, Sequence[Cores]]
+
+
+class Estate:
+    """Nodes, devices and holders of a cluster. Devices of a node are read once.
+
+    Attributes:
+        nodes: all Nodes.
+        pods: pods that use Neuron devices.
+        catalogue: instance types.
+        counters_leak: whether the scheduler has kubernetes/kubernetes#140436.
+    """
+
+    def __init__(self, seen: Snapshot, kubernetes: str, catalogue: Catalogue) -> None:
+        """Prepare.
+
+        Args:
+            seen: objects of the cluster; nodes and slices could be read.
+            kubernetes: version of the API server, which is taken for that of the scheduler.
+            catalogue: instance types.
+        """
+        self.nodes: Final = items(seen.nodes)
+        self.pods: Final = items(seen.pods)
+        self.catalogue: Final = catalogue
+        version = _VERSION.match(kubernetes)
+        self.counters_leak: Final = version is not None and (int(version[1]), int(version[2])) <= _LAST_LEAKING
+        specs = pools.newest(items(seen.slices))
+        self._missing = pools.incomplete(specs)
+        self._specs: defaultdict[str, list[Object]] = defaultdict(list)
+        for spec in specs:
+            self._specs[pools.node_of(spec)].append(spec)
+        self._held: defaultdict[str, list[Result]] = defaultdict(list)
+        self._shares: defaultdict[str, defaultdict[str, list[Cores]]] = defaultdict(lambda: defaultdict(list))
+        for claim in items(seen.claims):
+            self._hold(claim)
+        self._maps = {node.name: node for node in device_map.build(seen, catalogue).nodes}
+        self._read: dict[str, NodeDevices] = {}
+
+    @classmethod
+    def of(cls, seen: Snapshot, kubernetes: str, catalogue: Catalogue | None = None) -> "Estate | None":
+        """The estate; None if nodes or slices could not be read."""
+        if isinstance(seen.nodes, Unseen) or isinstance(seen.slices, Unseen):
+            return None
+        return cls(seen, kubernetes, catalogue or Catalogue())
+
+    def _hold(self, claim: Object) -> None:
+        allocation = (claim.get("status") or {}).get("allocation") or {}
+        for entry in (allocation.get("devices") or {}).get("results") or ():
+            if entry.get("driver") != names.DRIVER:
+                continue
+            self._held[entry["pool"]].append(read_result(entry))
+            if entry.get("shareID"):
+                self._shares[entry["pool"]][entry["device"]].append(Cores.of_claim(claim, entry))
+
+    def publishes(self, node: str) -> bool:
+        """Whether the driver publishes slices of the node, with or without devices."""
+        return node in self._specs
+
+    def map_of(self, node: str) -> NodeMap | None:
+        """The node in the device map."""
+        return self._maps.get(node)
+
+    def instance_type(self, node: Object) -> str:
+        """As the driver publishes it, else by the Node's label; empty if unknown."""
+        mapped = self._maps.get(node["metadata"]["name"])
+        return (mapped.instance_type if mapped else "") or pools.instance_type(node)
+
+    def devices(self, node: str) -> NodeDevices:
+        """The devices of a node that publishes slices."""
+        if node not in self._read:
+            specs: Sequence[Any] = self._specs[node]
+            pool = str(specs[0]["pool"]["name"])
+            hardware = read_hardware(specs)
+            known = hardware.names
+            held = tuple(each for each in self._held[pool] if each.device in known)
+            self._read[node] = NodeDevices(hardware, held, self._missing.get(pool), self._shares[pool])
+        return self._read[node]

@@ -1,0 +1,66 @@
+"""A view of files and of the objects of a cluster that were read once, for decisions about them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from commands.objects.file_view import FileView
+from commands.objects.manifests import Manifest
+from neuron.api.claim_specs import ClassSpec
+from neuron.hardware.device_shapes import Shape
+from neuron.hardware.instances import Observation
+from webhook.cluster.api import Resource
+from webhook.cluster.observing import observe
+
+Object = Mapping[str, Any]
+
+
+class World(FileView):
+    """A `WorldView` of manifests; with a cluster, also of its slices and Nodes."""
+
+    def __init__(
+        self,
+        found: Sequence[Manifest],
+        slices: Iterable[Object] = (),
+        nodes: Iterable[Object] = (),
+        *,
+        live: bool = False,
+        kubernetes: str = "",
+    ) -> None:
+        """Prepare.
+
+        Args:
+            found: objects; of two with one name, the later one counts.
+            slices: ResourceSlices of the driver.
+            nodes: Nodes.
+            live: whether `found` has all DeviceClasses of a cluster.
+            kubernetes: version of the cluster's API server; empty: not known.
+        """
+        super().__init__(found, None)
+        self._observations, self._shapes = observe(slices, nodes)
+        self._complete = live
+        self._kubernetes = kubernetes
+
+    def kubernetes_version(self) -> str:
+        """That of the cluster's API server."""
+        return self._kubernetes
+
+    def observations(self) -> Mapping[str, Observation]:
+        """Instance types of the cluster's slices and Nodes."""
+        return self._observations
+
+    def device_shapes(self) -> Sequence[Shape]:
+        """The distinct devices of the cluster."""
+        return self._shapes
+
+    def device_classes(self) -> Mapping[str, ClassSpec] | None:
+        """All DeviceClasses; None if they are not known."""
+        return self.file_classes() if self._complete else None
+
+
+def live_manifest(item: Object, resource: Resource, kind: str) -> Manifest:
+    """An object of a list or answer of the API server, whose items have no kind."""
+    version = f"{resource.group}/{resource.version}" if resource.group else resource.version
+    metadata = item.get("metadata") or {}
+    data = {"apiVersion": version, "kind": kind, **item}
+    namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+    return Manifest((), data, resource.group, kind, namespace, namespace, name)

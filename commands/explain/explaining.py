@@ -1,0 +1,229 @@
+"""Joins the parts: pods of files, and pods of a cluster, to explanations. Pure."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from commands.devices import pools
+from commands.devices.snapshot import PODS
+from commands.explain.admission_preview import Outlook, Surroundings, outlooks, stored_outlook
+from commands.explain.cluster_devices import Estate, items
+from commands.explain.cluster_view import World, live_manifest
+from commands.explain.diagnosis import diagnose
+from commands.explain.diagnosis_inputs import Facts
+from commands.explain.explanation import Explanation
+from commands.explain.legacy_placement import place_legacy, requested
+from commands.explain.model import PodClaim, Selects, UnknownClassError, read_demand
+from commands.explain.placement import place
+from commands.explain.reads import Live, PodFacts
+from commands.explain.verdicts import NodeVerdict
+from commands.objects.documents import Document
+from commands.objects.manifests import Manifest, manifests
+from commands.objects.notices import Source
+from neuron.check.device_index import SelectorError
+from runtime.text import cited, named
+from webhook.cluster.listing import Unseen
+from webhook.decisions.conversion_context import ConversionOptions
+from webhook.decisions.decision import Outcome
+
+if TYPE_CHECKING:
+    from commands.objects.file_policies import FilePolicies
+
+Object = Mapping[str, Any]
+
+_OTHERS: Final = "Not judged: devices of other drivers ({})."
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chosen:
+    """Settings of the webhook that explanations assume.
+
+    Attributes:
+        options: of conversion.
+        default: what sets the mode if neither annotations nor policies do.
+        policies: the policies, or None.
+    """
+
+    options: ConversionOptions
+    default: str
+    policies: "FilePolicies | None" = None
+
+
+class Explainer:
+    """Explains pods of files, with or without a cluster, and pods of a cluster."""
+
+    def __init__(
+        self, chosen: Chosen, files: Sequence[Source] = (), live: Live | None = None, namespace: str = ""
+    ) -> None:
+        """Prepare.
+
+        Args:
+            chosen: settings and policies.
+            files: manifests; their objects count before those of the cluster.
+            live: a cluster, or None.
+            namespace: of objects in files that set none.
+        """
+        self._live = live
+        self._files = list(_all(files, namespace))
+        found = [*(live.objects if live else ()), *(manifest for _, _, manifest in self._files)]
+        slices, nodes = (items(live.snapshot.slices), items(live.snapshot.nodes)) if live else ((), ())
+        complete = live is not None and not isinstance(live.snapshot.classes, Unseen)
+        self._view = World(found, slices, nodes, live=complete, kubernetes=live.version if live else "")
+        # Of two objects with one name, the first counts.
+        self._around = Surroundings.of(self._view, chosen.options, chosen.policies, chosen.default, reversed(found))
+        catalogue = chosen.policies.catalogue if chosen.policies else None
+        self._estate = Estate.of(live.snapshot, live.version, catalogue) if live else None
+        self._selects = Selects()
+        self._claims = {
+            (each.namespace, each.name): each.data
+            for each in (live.objects if live else ())
+            if each.kind == "ResourceClaim"
+        }
+
+    def files(self) -> Iterator[Explanation]:
+        """The pods of the files, in their order."""
+        for source, document, manifest in self._files:
+            place = f"{source.name}:{document.line_of(manifest.path)}"
+            for outlook in outlooks(manifest, place, self._around):
+                yield self._explanation(outlook)
+
+    def pod(self, facts: PodFacts) -> Explanation:
+        """A pod of the cluster, which exists."""
+        pod = facts.pod or {}
+        manifest = live_manifest(_unbound(pod), PODS, "Pod")
+        outlook = stored_outlook(manifest, self._around)
+        claims = self._claims_of(pod)
+        namespace = str(pod["metadata"].get("namespace") or "")
+        labels = self._view.namespace_labels(namespace)
+        nodes, notes, unknown_class = self._nodes(outlook, pod, claims)
+        live = self._live
+        diagnosis = diagnose(
+            Facts(
+                pod,
+                facts.events,
+                outlook,
+                claims=claims,
+                templates=self._templates_of(pod),
+                nodes=nodes,
+                node=self._node_of(pod),
+                all_nodes=self._estate.nodes if self._estate else (),
+                slices=items(live.snapshot.slices) if live else (),
+                not_called=live.installation.not_called(namespace, labels) if live else "",
+                unknown_class=unknown_class,
+                in_tree=self._in_tree(pod) is not None,
+            )
+        )
+        bound = bool((pod.get("spec") or {}).get("nodeName"))
+        told = (*notes, *facts.notes, *(live.notes if live else ()))
+        return Explanation(outlook, None if bound else nodes, told, diagnosis)
+
+    # --- where it could run -------------------------------------------------------------------------------------
+
+    def _explanation(self, outlook: Outlook) -> Explanation:
+        notes = self._live.notes if self._live else ()
+        if outlook.refused or not outlook.concerns_us:
+            return Explanation(outlook, None, notes)
+        nodes, more, unknown_class = self._nodes(outlook, outlook.pod, {})
+        if unknown_class:
+            more = (*more, f"DeviceClass {named(unknown_class)} does not exist: no node can take the pod.")
+        if outlook.decision.outcome is Outcome.SHADOWED:
+            more = (*more, "--mode convert explains what conversion would make of it.")
+        return Explanation(outlook, nodes, (*more, *notes))
+
+    def _nodes(
+        self, outlook: Outlook, pod: Object, claims: Mapping[str, Object | None]
+    ) -> tuple[tuple[NodeVerdict, ...] | None, tuple[str, ...], str]:
+        """The verdicts, notes, and a DeviceClass that does not exist."""
+        estate = self._estate
+        if estate is None:
+            return None, (), ""
+        implicit = self._in_tree(outlook.pod)
+        if +requested(outlook.pod) and not outlook.claims and implicit is None:
+            return place_legacy(pod, estate), (), ""
+        waiting = [implicit] if implicit else []
+        allocated: list[Object] = []
+        notes: list[str] = []
+        for use in outlook.claims:
+            own = claims.get(use.name)
+            if own is None and use.kind == "ResourceClaim":
+                own = self._claims.get((outlook.namespace, use.object))
+            allocation = ((own or {}).get("status") or {}).get("allocation")
+            spec = (own or {}).get("spec") or use.spec
+            if allocation:
+                allocated.append(allocation)
+            elif spec is None:
+                why = "has the wrong form" if use.known else "is not known"
+                notes.append(f"Nodes are not judged: {use.kind} {named(use.object)} of claim {named(use.name)} {why}.")
+            else:
+                waiting.append(PodClaim(use.name, spec))
+        if notes:
+            return None, tuple(notes), ""
+        try:
+            demand = read_demand(waiting, self._view.device_classes(), self._selects)
+        except UnknownClassError as error:
+            return None, (), str(error)
+        except SelectorError as error:
+            return None, (f"Nodes are not judged: a selector of the claim cannot be evaluated: {cited(error)}.",), ""
+        others = (_OTHERS.format(", ".join(map(named, demand.elsewhere))),) if demand.elsewhere else ()
+        found = place(outlook.pod, demand, allocated, estate)
+        if implicit:
+            # On a node with a device plugin, its resources count first.
+            plugin = {each.node: each for each in place_legacy(outlook.pod, estate)}
+            offers = {node["metadata"]["name"] for node in estate.nodes if pools.advertised(node)}
+            found = tuple(plugin[each.node] if each.node in offers else each for each in found)
+        return found, others, ""
+
+    def _in_tree(self, pod: Object) -> PodClaim | None:
+        """The claim that the scheduler makes for a pod's limits, if DeviceClasses serve all of them (KEP-5004)."""
+        wanted, serving = +requested(pod), self._around.context.extended_resources
+        if not wanted or any(resource not in serving for resource in wanted):
+            return None
+        requests = [
+            {"name": f"request-{place}", "exactly": {"deviceClassName": serving[resource], "count": amount}}
+            for place, (resource, amount) in enumerate(wanted.items())
+        ]
+        return PodClaim("extended-resources", {"devices": {"requests": requests}})
+
+    # --- a pod of the cluster -----------------------------------------------------------------------------------
+
+    def _claims_of(self, pod: Object) -> dict[str, Object | None]:
+        """The claim of each entry of `spec.resourceClaims`; None if it does not exist."""
+        namespace = pod["metadata"].get("namespace") or ""
+        statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+        made = {each.get("name"): each.get("resourceClaimName") for each in statuses}
+        found: dict[str, Object | None] = {}
+        for entry in (pod.get("spec") or {}).get("resourceClaims") or ():
+            name = entry.get("resourceClaimName") or made.get(entry.get("name"))
+            if entry.get("resourceClaimTemplateName") and entry.get("name") in made and not name:
+                continue  # The controller decided that no claim is needed.
+            found[str(entry.get("name"))] = self._claims.get((namespace, name)) if name else None
+        return found
+
+    def _templates_of(self, pod: Object) -> dict[str, bool | None]:
+        namespace = pod["metadata"].get("namespace") or ""
+        listed = self._live is not None and ("ResourceClaimTemplate", namespace) in self._live.listed
+        known = {each.name for each in (self._live.objects if self._live else ()) if _is_template(each, namespace)}
+        wanted = [each.get("resourceClaimTemplateName") for each in (pod.get("spec") or {}).get("resourceClaims") or ()]
+        return {name: name in known if listed else None for name in wanted if name}
+
+    def _node_of(self, pod: Object) -> Object | None:
+        name = (pod.get("spec") or {}).get("nodeName")
+        nodes = self._estate.nodes if self._estate else ()
+        return next((node for node in nodes if node["metadata"]["name"] == name), None)
+
+
+def _is_template(manifest: Manifest, namespace: str) -> bool:
+    return manifest.kind == "ResourceClaimTemplate" and manifest.namespace == namespace
+
+
+def _all(files: Sequence[Source], namespace: str) -> Iterator[tuple[Source, Document, Manifest]]:
+    for source in files:
+        for document in source.documents:
+            for manifest in manifests(document, namespace):
+                yield source, document, manifest
+
+
+def _unbound(pod: Object) -> Object:
+    """The pod as it was admitted: conversion leaves a pod with `nodeName` alone."""
+    spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
+    return {**pod, "spec": spec}

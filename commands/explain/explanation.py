@@ -1,0 +1,81 @@
+"""Everything that `neuron-dra explain` says of one pod."""
+
+import dataclasses
+import enum
+
+from commands.explain.admission_preview import Outlook
+from commands.explain.verdicts import NodeVerdict
+from neuron.findings import Severity
+from runtime.text import cited
+
+
+class State(enum.StrEnum):
+    """How a pod of the cluster is."""
+
+    WELL = "well"
+    WAITS = "waits"
+    STUCK = "stuck"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Quote:
+    """A text of the cluster. Only `str` of it is shown: it names the source, and puts the text between quotes.
+
+    Users who may write the object can write any text, also one that looks like advice of this program: no part of it is
+    repeated in `Diagnosis.text` or `Diagnosis.fix`.
+
+    Attributes:
+        source: where it is from: kind and name of the object, and who reports it.
+        text: as it was written.
+    """
+
+    source: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.source}: {cited(self.text)}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why a pod of the cluster does not run, and what to do. `text` and `fix` are words of this program.
+
+    Attributes:
+        case: a stable word for programs, e.g. `template-missing`.
+        state: how the pod is.
+        text: one or two sentences.
+        fix: what to do; empty if nothing.
+        evidence: the condition, Event or field that this is from, as a quote; None if it is from none.
+    """
+
+    case: str
+    state: State
+    text: str
+    fix: str = ""
+    evidence: Quote | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Explanation:
+    """What is said of one pod.
+
+    Attributes:
+        outlook: what admission makes of it.
+        nodes: one verdict per Node; None without a cluster.
+        notes: what could not be read or judged, one sentence each.
+        diagnosis: of a pod of the cluster; None for a file.
+    """
+
+    outlook: Outlook
+    nodes: tuple[NodeVerdict, ...] | None = None
+    notes: tuple[str, ...] = ()
+    diagnosis: Diagnosis | None = None
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the pod or its claim is refused, or the pod does not run."""
+        if self.diagnosis is not None:
+            return self.diagnosis.state is not State.WELL
+        outlook = self.outlook
+        wrong = any(each.severity is Severity.ERROR for claim in outlook.claims for each in claim.findings)
+        return outlook.refused or wrong or any(effect.exceeded for effect in outlook.quotas)

@@ -1,0 +1,298 @@
+"""Reads ResourceSlices, DeviceClasses and claims of the API into the allocator's model (`neuron.allocator.search`).
+
+Selectors are evaluated as CEL. Answers are kept for devices with equal attributes, of which a cluster has thousands.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from neuron.allocator.search import Alternative, Capacity, Claim, Constraint, Device, Node, Request, Result
+from neuron.api.claim_specs import ALL, ClassSpec
+from neuron.api.device_taints import DeviceTaint, DeviceToleration
+from neuron.check.device_index import CompiledSelector
+from neuron.hardware.device_shapes import Value, qualified, unboxed
+from neuron.names import DRIVER
+from neuron.quantities import parse_amount
+from policies.selectors.engine import DeviceSelectors
+
+Object = Mapping[str, Any]
+
+_STANDS_STILL: Final = 0.0
+_JOINT: Final = ":"
+"""Between claim and request, where a pod has several claims; no name contains it."""
+_MOST_REMEMBERED: Final = 200_000
+
+
+class UnknownClassError(Exception):
+    """A request names a DeviceClass that does not exist; the message is its name."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hardware:
+    """The devices of one node as its slices publish them.
+
+    Attributes:
+        devices: in the order of the slices.
+        counters: values of shared counters, by set and name in one string.
+    """
+
+    devices: tuple[Device, ...]
+    counters: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def node(self, held: Iterable[Result] = (), *, counters_leak: bool = False) -> Node:
+        """The node as the allocator sees it, with what claims hold."""
+        node = Node(self.devices, self.counters, counters_leak=counters_leak, hurry=True)
+        for result in held:
+            node.take(result)
+        return node
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(device.name for device in self.devices)
+
+    def text(self, result: Result) -> str:
+        """A device for people, with the part of it that is consumed: `neuron-device-3 (2 of 8 neuroncores)`."""
+        whole = next((device.capacity for device in self.devices if device.name == result.device), {})
+        parts = [
+            f"{amount} of {whole[name].value} {name}"
+            for name, amount in result.consumed.items()
+            if amount and name in whole and amount < whole[name].value
+        ]
+        return f"{result.device} ({', '.join(parts)})" if parts else result.device
+
+
+def read_hardware(specs: Iterable[Object]) -> Hardware:
+    """The devices of a node.
+
+    Args:
+        specs: `spec` of the slices in the newest generation of the node's pool, in the order of their names.
+    """
+    found = tuple(specs)
+    devices = tuple(read_device(entry) for spec in found for entry in spec.get("devices") or ())
+    return Hardware(devices, read_counters(found))
+
+
+def read_counters(specs: Iterable[Object]) -> dict[str, int]:
+    """Values of shared counters in `spec` of slices, by set and name in one string."""
+    return {
+        f"{group['name']}/{name}": int(counter["value"])
+        for spec in specs
+        for group in spec.get("sharedCounters") or ()
+        for name, counter in group["counters"].items()
+    }
+
+
+def read_device(entry: Object) -> Device:
+    """One device of a slice."""
+    values = {qualified(name): unboxed(box) for name, box in (entry.get("attributes") or {}).items()}
+    return Device(
+        name=entry["name"],
+        attributes={name: value for name, value in values.items() if value is not None},
+        shared=bool(entry.get("allowMultipleAllocations")),
+        capacity={name: _capacity(value) for name, value in (entry.get("capacity") or {}).items()},
+        counters={
+            f"{group['counterSet']}/{name}": int(counter["value"])
+            for group in entry.get("consumesCounters") or ()
+            for name, counter in group["counters"].items()
+        },
+        taints=tuple(DeviceTaint.read(each) for each in entry.get("taints") or ()),
+    )
+
+
+def _capacity(value: Object) -> Capacity:
+    policy = value.get("requestPolicy") or {}
+    valid = tuple(_amount(each) for each in policy.get("validValues") or ())
+    return Capacity(_amount(value["value"]), valid, _amount(policy["default"]) if "default" in policy else None)
+
+
+def _amount(quantity: object) -> int:
+    return int(parse_amount(quantity))
+
+
+def read_results(claim: Object) -> tuple[Result, ...]:
+    """What an allocated claim holds of our driver's devices, of all nodes; empty if it is not allocated."""
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    return tuple(
+        read_result(each)
+        for each in (allocation.get("devices") or {}).get("results") or ()
+        if each.get("driver", DRIVER) == DRIVER
+    )
+
+
+def read_result(entry: Object) -> Result:
+    """One entry of `status.allocation.devices.results`."""
+    consumed = {name: _amount(value) for name, value in (entry.get("consumedCapacity") or {}).items()}
+    return Result(entry["request"], entry["device"], consumed, bool(entry.get("adminAccess")))
+
+
+# --- claims -----------------------------------------------------------------------------------------------------
+
+
+class Selects:
+    """Evaluates selectors on devices."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[str, CompiledSelector] = {}
+        self._answers: dict[tuple[Any, ...], bool] = {}
+        self._same: dict[tuple[str, int], tuple[Device, bool]] = {}
+        """By expression and identity of the device, which the value keeps alive."""
+
+    def all_of(self, expressions: Sequence[str]) -> Callable[[Device], bool]:
+        """A function that says whether all expressions admit a device."""
+        compiled = [(each, self._read_by(each)) for each in map(self.compiled, expressions)]
+        return lambda device: all(self._remembered(selector, read, device) for selector, read in compiled)
+
+    def compiled(self, expression: str) -> CompiledSelector:
+        """The compiled expression. Raises `neuron.check.device_index.SelectorError`."""
+        if expression not in self._compiled:
+            self._compiled[expression] = _compile(expression)
+        return self._compiled[expression]
+
+    @staticmethod
+    def _read_by(selector: CompiledSelector) -> tuple[str, ...] | None:
+        return None if selector.attributes is None else tuple(sorted(selector.attributes))
+
+    def _remembered(self, selector: CompiledSelector, read: tuple[str, ...] | None, device: Device) -> bool:
+        key = (selector.source, id(device))
+        found = self._same.get(key)
+        if found is None:
+            if len(self._same) >= _MOST_REMEMBERED:
+                self._same.clear()
+            found = self._same[key] = device, self._selects(selector, read, device)
+        return found[1]
+
+    def _selects(self, selector: CompiledSelector, read: tuple[str, ...] | None, device: Device) -> bool:
+        found = [(name, device.attributes.get(name)) for name in (sorted(device.attributes) if read is None else read)]
+        # With types: 1 and True are equal.
+        values = tuple([(name, type(value), value) for name, value in found])
+        sizes = tuple([(name, each.value) for name, each in device.capacity.items()])
+        key = (selector.source, device.shared, values, sizes)
+        answer = self._answers.get(key)
+        if answer is None:
+            capacity = {qualified(name): str(each.value) for name, each in device.capacity.items()}
+            attributes: dict[str, Value | None] = dict(device.attributes)
+            # A compiled selector has one budget for all its evaluations.
+            answer = _compile(selector.source).evaluate(DRIVER, attributes, capacity, shared=device.shared)
+            self._answers[key] = answer
+        return answer
+
+
+def _compile(expression: str) -> CompiledSelector:
+    # The time-out is for reviews of tenants' objects; here the user waits for the answer.
+    return DeviceSelectors(lambda: _STANDS_STILL).compile(expression)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PodClaim:
+    """A claim of a pod that is not allocated yet.
+
+    Attributes:
+        name: its entry in `spec.resourceClaims`.
+        spec: `spec` of the claim.
+    """
+
+    name: str
+    spec: Object
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Demand:
+    """All claims of a pod as one claim of the model, which the scheduler allocates in one search.
+
+    Attributes:
+        claim: the requests for our driver's devices.
+        elsewhere: requests for devices of other drivers, which are not judged.
+        configs: of each claim, by its entry in `spec.resourceClaims`.
+    """
+
+    claim: Claim
+    elsewhere: tuple[str, ...] = ()
+    configs: Mapping[str, Sequence[Object]] = dataclasses.field(default_factory=dict)
+
+    def configs_of(self, request: str) -> tuple[Sequence[Object], str]:
+        """The configs of the claim that has a request of `claim`, and the request's name in it."""
+        name, prefixed, bare = request.partition(_JOINT)
+        if prefixed:
+            return self.configs.get(name, ()), bare
+        return next(iter(self.configs.values()), ()), request
+
+
+def read_demand(claims: Sequence[PodClaim], classes: Mapping[str, ClassSpec] | None, selects: Selects) -> Demand:
+    """Read the claims of a pod.
+
+    Args:
+        claims: in the order of the pod.
+        classes: all DeviceClasses; None: not known, their selectors are left out.
+        selects: evaluates selectors.
+
+    Raises:
+        UnknownClassError: a DeviceClass does not exist.
+        neuron.check.device_index.SelectorError: a selector cannot be compiled.
+    """
+    reader = _ClaimReader(classes, selects)
+    requests: list[Request] = []
+    constraints: list[Constraint] = []
+    for claim in claims:
+        prefix = f"{claim.name}{_JOINT}" if len(claims) > 1 else ""
+        read = reader.claim(claim.spec.get("devices") or {}, prefix)
+        requests += read.requests
+        constraints += read.constraints
+    configs = {claim.name: (claim.spec.get("devices") or {}).get("config") or () for claim in claims}
+    return Demand(Claim(tuple(requests), tuple(constraints)), tuple(reader.elsewhere), configs)
+
+
+class _ClaimReader:
+    def __init__(self, classes: Mapping[str, ClassSpec] | None, selects: Selects) -> None:
+        self._classes = classes
+        self._selects = selects
+        self.elsewhere: list[str] = []
+
+    def claim(self, devices: Object, prefix: str) -> Claim:
+        requests = tuple(self._requests(devices, prefix))
+        names = [request.name for request in requests]
+        constraints = tuple(
+            Constraint(each["matchAttribute"], frozenset(f"{prefix}{name}" for name in each.get("requests") or ()))
+            for each in devices.get("constraints") or ()
+            if each.get("matchAttribute")
+        )
+        # Without names a constraint covers the requests of its own claim.
+        own = [dataclasses.replace(each, requests=each.requests or frozenset(names)) for each in constraints]
+        return Claim(requests, tuple(own))
+
+    def _requests(self, devices: Object, prefix: str) -> Iterator[Request]:
+        for entry in devices.get("requests") or ():
+            parts = [entry["exactly"]] if entry.get("exactly") else entry.get("firstAvailable") or ()
+            if any(self._is_foreign(part) for part in parts):
+                self.elsewhere.append(f"{prefix}{entry['name']}")
+                continue
+            alternatives = [self._alternative(part) for part in parts]
+            yield Request(f"{prefix}{entry['name']}", tuple(alternatives))
+
+    def _class(self, part: Object) -> ClassSpec:
+        name = str(part.get("deviceClassName") or "")
+        if self._classes is None:
+            return ClassSpec()
+        if name not in self._classes:
+            raise UnknownClassError(name)
+        return self._classes[name]
+
+    def _is_foreign(self, part: Object) -> bool:
+        """Whether the class is for another driver: its selectors compare `device.driver`, and not with ours."""
+        compiled = [self._selects.compiled(each.expression) for each in self._class(part).selectors]
+        drivers = {driver for each in compiled for driver in each.drivers}
+        return bool(drivers) and DRIVER not in drivers
+
+    def _alternative(self, part: Object) -> Alternative:
+        expressions = [each.expression for each in self._class(part).selectors]
+        expressions += [each["cel"]["expression"] for each in part.get("selectors") or () if each.get("cel")]
+        everything = part.get("allocationMode") == ALL
+        amounts = (part.get("capacity") or {}).get("requests") or {}
+        return Alternative(
+            str(part.get("name") or ""),
+            selects=self._selects.all_of(expressions),
+            count=None if everything else int(part.get("count") or 1),
+            capacity={name: _amount(value) for name, value in amounts.items()},
+            admin_access=bool(part.get("adminAccess")),
+            tolerations=tuple(DeviceToleration.read(each) for each in part.get("tolerations") or ()),
+        )

@@ -1,0 +1,140 @@
+"""Steps of a diagnosis on the node: it answers, the driver prepares the claims, the devices are healthy. Pure."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from commands.devices import pools
+from commands.explain import node_fit
+from commands.explain.diagnosis_inputs import Facts, event_order, evidence_of
+from commands.explain.explanation import Diagnosis, Quote, State
+from commands.explain.prepare_errors import prepare_failure
+from commands.explain.schedule_steps import SICK_FIX
+from neuron import names
+from runtime.text import named
+
+Object = Mapping[str, Any]
+
+_NO_SPEC: Final = "unresolvable CDI devices"
+"""Of the container runtime's message (Container Device Interface)."""
+_SPEC_FIX: Final = (
+    "The driver writes a lost spec again within 10 s, and the kubelet then starts the container. If it lasts, check"
+    " that the kubelet plugin runs on the node, and that the container runtime reads its --cdi-dir. Else recreate the"
+    " pod."
+)
+_KUBELET: Final = "This is not about Neuron devices: `kubectl describe pod` shows all that the kubelet reports."
+_NOT_PREPARED: Final = "FailedPrepareDynamicResources"
+_ABOUT_OTHERS: Final = (names.TAINT_DEVICE_PLUGIN, names.TAINT_HELD, names.TAINT_CORDONED)
+"""Taints of the driver that are no fault of the device: a pod that has it runs on."""
+
+
+def runs_now(facts: Facts) -> bool:
+    statuses = facts.status.get("containerStatuses") or ()
+    return bool(statuses) and all("running" in (each.get("state") or {}) for each in statuses)
+
+
+def lost(facts: Facts) -> Diagnosis | None:
+    if not facts.all_nodes:
+        return None  # Nodes cannot be read.
+    if facts.node is None:
+        text = f"Node {facts.node_name}, to which it is bound, does not exist any more."
+        fix = f"Delete the pod: kubectl -n {facts.namespace} delete pod {facts.name} --force."
+        return Diagnosis("node-lost", State.STUCK, text, fix)
+    if not node_fit.is_ready(facts.node):
+        text = f"Node {facts.node_name} is not ready: its kubelet does not answer, so nothing starts or stops there."
+        fix = "Check the node. If it does not come back, delete it and the pod: the devices of its claims become free."
+        return Diagnosis("node-lost", State.STUCK, text, fix)
+    return None
+
+
+def not_prepared(facts: Facts) -> Diagnosis | None:
+    if runs_now(facts):
+        return None
+    unallocated = [name for name, claim in facts.claims.items() if claim is None or not allocation(claim)]
+    if unallocated and facts.claims:
+        text = (
+            f"It is bound to node {facts.node_name}, and its claim {unallocated[0]} is not allocated: nodeName was set"
+            " without the scheduler, and nothing else allocates claims."
+        )
+        fix = "Remove nodeName, select the node by nodeSelector, and recreate the pod."
+        return Diagnosis("bypassed-scheduler", State.STUCK, text, fix)
+    event = facts.event(_NOT_PREPARED)
+    if event is None:
+        return None
+    publishes = any(pools.node_of(each["spec"]) == facts.node_name for each in facts.slices)
+    failure = prepare_failure(str(event.get("message") or ""), facts.node_name, publishes=publishes)
+    return dataclasses.replace(failure, evidence=evidence_of(event))
+
+
+def allocation(claim: Object) -> Object:
+    allocation: Object = (claim.get("status") or {}).get("allocation") or {}
+    return allocation
+
+
+def _devices(facts: Facts) -> Iterator[Object]:
+    """Results of the pod's claims for our driver."""
+    for claim in facts.claims.values():
+        for result in (allocation(claim or {}).get("devices") or {}).get("results") or ():
+            if result.get("driver") == names.DRIVER:
+                yield result
+
+
+def sick(facts: Facts) -> Diagnosis | None:
+    """Devices of the pod that the driver reports as unhealthy, or an agent of AWS those of its node."""
+    held = {str(each["device"]) for each in _devices(facts)}
+    for claim in facts.claims.values():
+        for entry in ((claim or {}).get("status") or {}).get("devices") or ():
+            for condition in entry.get("conditions") or ():
+                if condition.get("type") == "Healthy" and condition.get("status") == "False":
+                    device = f"{named(entry.get('device') or '')} on {facts.node_name}"
+                    text = f"It uses {device}, which is unhealthy: {named(condition.get('reason') or '')}."
+                    evidence = Quote("status.devices of its claim", str(condition.get("message") or ""))
+                    return Diagnosis("device-unhealthy", State.STUCK, text, SICK_FIX, evidence)
+    for spec in (each["spec"] for each in facts.slices if pools.node_of(each["spec"]) == facts.node_name):
+        for device in spec.get("devices") or ():
+            taints = [each for each in device.get("taints") or () if each.get("key") not in _ABOUT_OTHERS]
+            if device.get("name") in held and taints:
+                taint = node_fit.taint_text(taints[0])
+                text = f"It uses {named(device['name'])} on {facts.node_name}, which has the taint {taint}."
+                return Diagnosis("device-tainted", State.STUCK, text, SICK_FIX)
+    fault = pools.reported_fault(facts.node) if facts.node is not None else ""
+    if held and fault:
+        text = f"It has Neuron devices of {facts.node_name}, which an agent of AWS reports as faulty ({fault})."
+        return Diagnosis("node-unhealthy", State.STUCK, text, SICK_FIX)
+    return None
+
+
+def elsewhere(facts: Facts) -> Diagnosis | None:
+    """A pod that has its devices, and waits for something else."""
+    if runs_now(facts):
+        return None
+    statuses = (*(facts.status.get("initContainerStatuses") or ()), *(facts.status.get("containerStatuses") or ()))
+    for each in statuses:
+        waiting = (each.get("state") or {}).get("waiting") or {}
+        reason = str(waiting.get("reason") or "")
+        if reason not in ("", "ContainerCreating", "PodInitializing"):
+            said, name = str(waiting.get("message") or ""), named(each.get("name") or "")
+            quote = Quote(f"status of container {name}", said) if said else None
+            if _NO_SPEC in said and names.DRIVER in said:
+                text = (
+                    f"Container {name} does not start: node {named(facts.node_name)} lacks the CDI spec of its claim."
+                )
+                return Diagnosis("cdi-spec-missing", State.WAITS, text, _SPEC_FIX, quote)
+            text = f"It has its devices; container {name} waits: {named(reason)}."
+            return Diagnosis("not-about-devices", State.STUCK, text, _KUBELET, quote)
+    failed = [
+        each for each in facts.events if each.get("type") == "Warning" and each.get("reason") != "FailedScheduling"
+    ]
+    newest = max(failed, key=event_order, default=None)
+    if newest is not None:
+        text = (
+            f"It has its devices on node {facts.node_name}, and an Event reports {named(newest.get('reason') or '')}."
+        )
+        return Diagnosis("not-about-devices", State.STUCK, text, _KUBELET, evidence_of(newest))
+    return Diagnosis("starting", State.WAITS, f"It is bound to node {facts.node_name}, and its containers start.")
+
+
+def runs(facts: Facts) -> Diagnosis:
+    used = [named(each["device"]) for each in _devices(facts)]
+    what = f" with {', '.join(used)}" if used else ""
+    return Diagnosis("runs", State.WELL, f"It runs on node {facts.node_name}{what}.")

@@ -1,0 +1,168 @@
+"""Which nodes could take a pod now, with which devices, and for each other node the one reason. Pure.
+
+The devices are those that the allocator's model (`neuron.allocator.search`) gives the pod's claims on each node.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from commands.devices import pools
+from commands.devices.devices import Holding, NodeMap
+from commands.explain import node_fit
+from commands.explain.allocation_checks import Question
+from commands.explain.cluster_devices import Estate, NodeDevices
+from commands.explain.lnc import conflict, lnc_of
+from commands.explain.model import Demand
+from commands.explain.verdicts import Block, Blocked, NodeVerdict
+from neuron.allocator.search import Result
+from neuron.findings import short
+from runtime.text import named
+from webhook.cluster.listing import Object
+
+_MOST_HOLDERS: Final = 3
+
+
+def place(pod: Object, demand: Demand, allocated: Sequence[Object], estate: Estate) -> tuple[NodeVerdict, ...]:
+    """The verdict for each node, by name.
+
+    Args:
+        pod: after conversion: node selection, tolerations.
+        demand: the claims that are not allocated yet.
+        allocated: `status.allocation` of the pod's claims that are allocated already.
+        estate: nodes, devices and holders.
+    """
+    placer = _Placer(pod, demand, allocated, estate)
+    return tuple(sorted((placer.verdict(node) for node in estate.nodes), key=lambda each: each.node))
+
+
+def node_block(pod: Object, node: Object, instance_type: str) -> Blocked | None:
+    """Why a node cannot take a pod, before devices are looked at; None if it can."""
+    if not node_fit.is_ready(node):
+        return Blocked(Block.NOT_READY, "the node is not ready: its kubelet does not answer")
+    untolerated = node_fit.untolerated(pod, node)
+    if (node.get("spec") or {}).get("unschedulable") and untolerated:
+        return Blocked(Block.CORDONED, "cordoned")
+    if unmet := node_fit.unmet_selection(pod, node):
+        return _unmet(unmet, instance_type)
+    if untolerated:
+        texts = ", ".join(map(node_fit.taint_text, untolerated))
+        return Blocked(Block.NODE_TAINT, f"the pod does not tolerate the node's taint {texts}")
+    return None
+
+
+def _unmet(unmet: Sequence[Object], instance_type: str) -> Blocked:
+    by_type = [each for each in unmet if each.get("key") in node_fit.TYPE_LABELS]
+    if len(by_type) == len(unmet):
+        wanted = ", ".join(map(named, by_type[0].get("values") or ()))
+        actual = named(instance_type or "unknown")
+        return Blocked(Block.WRONG_TYPE, f"wrong type: {actual}; the pod needs {short(wanted)}")
+    texts = ", ".join(node_fit.requirement_text(each) for each in unmet if each not in by_type)
+    return Blocked(Block.SELECTION, f"the pod's node selection: {short(texts)}")
+
+
+class _Placer:
+    def __init__(self, pod: Object, demand: Demand, allocated: Sequence[Object], estate: Estate) -> None:
+        self._pod = pod
+        self._demand = demand
+        self._allocated = allocated
+        self._estate = estate
+        self._known: dict[Any, tuple[Result, ...] | Blocked] = {}
+
+    def verdict(self, node: Object) -> NodeVerdict:
+        name, estate = node["metadata"]["name"], self._estate
+        published, instance_type = estate.publishes(name), estate.instance_type(node)
+        if not published and not pools.advertised(node) and instance_type not in estate.catalogue:
+            return NodeVerdict(name, instance_type, block=Block.NOT_NEURON, reason="no Neuron devices")
+        blocked = node_block(self._pod, node, instance_type) or self._by_claims(node, published=published)
+        if blocked is not None:
+            return blocked.verdict(name, instance_type)
+        answer = self._by_devices(node)
+        if isinstance(answer, Blocked):
+            return answer.verdict(name, instance_type)
+        texts = dict.fromkeys(map(estate.devices(name).hardware.text, answer))
+        return NodeVerdict(name, instance_type, answer, tuple(texts))
+
+    def _by_claims(self, node: Object, *, published: bool) -> Blocked | None:
+        for allocation in self._allocated:
+            selector = allocation.get("nodeSelector")
+            if selector and node_fit.unmet_terms(selector.get("nodeSelectorTerms") or (), node):
+                return Blocked(Block.ELSEWHERE, "a claim of the pod is allocated on another node")
+        if published:
+            return None
+        if pools.advertised(node):
+            return Blocked(Block.PLUGIN, "the device plugin still owns its devices, and the driver does not run")
+        return Blocked(Block.NO_DRIVER, "the driver publishes nothing: it does not run there, or has no devices")
+
+    # --- its devices --------------------------------------------------------------------------------------------
+
+    def _by_devices(self, node: Object) -> tuple[Result, ...] | Blocked:
+        name = node["metadata"]["name"]
+        found = self._estate.devices(name)
+        if found.missing is not None:
+            reason = "incomplete pool: the scheduler allocates only when all its ResourceSlices are there"
+            return Blocked(Block.INCOMPLETE, reason, f"{found.missing[0]} of {found.missing[1]} ResourceSlices")
+        if not found.hardware.devices and pools.advertised(node):
+            return Blocked(Block.PLUGIN, "the device plugin still owns its devices, and the driver withholds them")
+        if not found.hardware.devices:
+            return Blocked(Block.NO_DRIVER, "the driver runs and publishes no device")
+        asked = Question(found.hardware, found.held, self._demand.claim, self._estate.counters_leak)
+        key = asked.key()
+        if key not in self._known:
+            self._known[key] = asked.answer()
+        answer = self._known[key]
+        if isinstance(answer, Blocked):
+            return self._with_detail(answer, self._estate.map_of(name))
+        return self._lnc_conflict(answer, found, self._estate.instance_type(node)) or answer
+
+    def _lnc_conflict(self, results: Iterable[Result], found: NodeDevices, instance_type: str) -> Blocked | None:
+        entry = self._estate.catalogue.get(instance_type)
+        size = entry.default_logical_neuron_core if entry else 1
+        for result in results:
+            wanted = lnc_of(*self._demand.configs_of(result.request)) or size
+            others = found.shares.get(result.device, ())
+            if result.consumed and (holder := conflict(wanted, others, size)):
+                reason = "LNC conflict: the scheduler would share a device with a pod of another logicalNeuronCore"
+                return Blocked(Block.LNC, reason, f"{result.device}: {holder}")
+        return None
+
+    def _with_detail(self, blocked: Blocked, mapped: NodeMap | None) -> Blocked:
+        """The reason with what only this node has: devices, holders."""
+        if mapped is None:
+            return blocked
+        match blocked.block:
+            case Block.HELD:
+                return dataclasses.replace(blocked, detail=_holders(mapped))
+            case Block.NOT_CONNECTED:
+                most = len(mapped.largest_free)
+                return dataclasses.replace(blocked, detail=f"at most {most} of them connected; {_holders(mapped)}")
+            case Block.TAINTED:
+                sick = [
+                    f"{named(device.name)} {named(device.fault or device.taints[0])}"
+                    for device in mapped.devices
+                    if device.taints
+                ]
+                return dataclasses.replace(blocked, detail=_listed(sick))
+        return blocked
+
+
+def _holders(mapped: NodeMap) -> str:
+    """Who holds the devices of a node, the largest first."""
+    counts: Counter[str] = Counter()
+    for device in mapped.devices:
+        for name in {_holder(each) for each in device.holders}:
+            counts[name] += 1
+    return f"held by {_listed([f'{name} ({count})' for name, count in counts.most_common()])}" if counts else ""
+
+
+def _holder(holding: Holding) -> str:
+    if not holding.pods:
+        return f"claim {named(holding.name)}"
+    more = f" and {len(holding.pods) - 1} more" if len(holding.pods) > 1 else ""
+    return f"{named(f'{holding.namespace}/{holding.pods[0]}')}{more}"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - _MOST_HOLDERS
+    return ", ".join(texts[:_MOST_HOLDERS]) + (f" and {more} more" if more > 0 else "")

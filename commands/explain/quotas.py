@@ -1,0 +1,115 @@
+"""What a pod's generated claims count in ResourceQuotas. Pure.
+
+Source: `pkg/quota/v1/evaluator/core/resource_claims.go` of Kubernetes: of `firstAvailable` the largest alternative of
+each class counts, and a quota with scopes counts no claim.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from neuron.api.claim_specs import ALL
+from neuron.names import MAX_DEVICES_PER_CLAIM
+from neuron.quantities import NotACountError, parse_count
+from runtime.text import named
+
+Object = Mapping[str, Any]
+
+CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
+
+_CLASS_SUFFIX: Final = ".deviceclass.resource.k8s.io/devices"
+_IMPLICIT_PREFIX: Final = "requests.deviceclass.resource.kubernetes.io/"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QuotaEffect:
+    """The effect on one amount of one ResourceQuota.
+
+    Attributes:
+        quota: name of the ResourceQuota.
+        resource: key of `spec.hard`.
+        amount: what the pod's claims count.
+        hard: the limit.
+        used: what other objects count; None if it is not known, as in files.
+    """
+
+    quota: str
+    resource: str
+    amount: int
+    hard: int
+    used: int | None = None
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether the claim cannot be created."""
+        return (self.used or 0) + self.amount > self.hard
+
+    def __str__(self) -> str:
+        before = f"{self.used} used and " if self.used is not None else ""
+        verdict = ", exceeded: the claim cannot be created" if self.exceeded else ""
+        return f"{named(self.quota)}: {named(self.resource)}: {before}{self.amount} of {self.hard}{verdict}"
+
+
+def effects(
+    quotas: Iterable[Object], claims: Iterable[Object], extended_resources: Mapping[str, str]
+) -> Iterator[QuotaEffect]:
+    """The effects of creating claims.
+
+    Args:
+        quotas: ResourceQuotas of the namespace.
+        claims: `spec` of each claim.
+        extended_resources: `extendedResourceName` -> DeviceClass (KEP-5004).
+    """
+    counted = _counted(claims, extended_resources)
+    if not counted:
+        return
+    for quota in quotas:
+        spec = _mapping(quota.get("spec"))
+        if spec.get("scopes") or spec.get("scopeSelector"):
+            continue
+        used = _mapping(_mapping(quota.get("status")).get("used"))
+        for resource, hard in _mapping(spec.get("hard")).items():
+            limit = _count(hard)
+            if resource in counted and limit is not None:
+                name = str(_mapping(quota.get("metadata")).get("name") or "")
+                yield QuotaEffect(name, resource, counted[resource], limit, _count(used.get(resource)))
+
+
+def _mapping(value: object) -> Object:
+    """A file may have a value of any type there."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _counted(claims: Iterable[Object], extended_resources: Mapping[str, str]) -> Counter[str]:
+    counted: Counter[str] = Counter()
+    for claim in claims:
+        counted[CLAIM_COUNT] += 1
+        for device_class, devices in _devices(claim).items():
+            counted[device_class + _CLASS_SUFFIX] += devices
+            counted[_IMPLICIT_PREFIX + device_class] += devices
+            for resource, served_by in extended_resources.items():
+                if served_by == device_class:
+                    counted[f"requests.{resource}"] += devices
+    return counted
+
+
+def _devices(claim: Object) -> Counter[str]:
+    """Devices by class, in the worst case."""
+    total: Counter[str] = Counter()
+    for request in (claim.get("devices") or {}).get("requests") or ():
+        most: dict[str, int] = {}
+        for part in (request.get("exactly") or {}, *(request.get("firstAvailable") or ())):
+            name = str(part.get("deviceClassName") or "")
+            count = MAX_DEVICES_PER_CLAIM if part.get("allocationMode") == ALL else int(part.get("count") or 1)
+            if name:
+                most[name] = max(most.get(name, 0), count)
+        total.update(most)
+    return total
+
+
+def _count(quantity: object) -> int | None:
+    try:
+        return None if quantity is None else parse_count(quantity)
+    except NotACountError:
+        return None

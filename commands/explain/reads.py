@@ -1,0 +1,207 @@
+"""Reads what explanations need of a cluster. What cannot be read becomes a note, and the rest is explained."""
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from commands.devices import snapshot
+from commands.devices.snapshot import PODS, RESOURCE_CLAIMS, Snapshot
+from commands.explain.cluster_devices import items
+from commands.explain.cluster_view import live_manifest
+from commands.explain.diagnosis_inputs import event_order
+from commands.explain.installation import Installation, read_installation
+from commands.objects.manifests import Manifest
+from neuron.api.objects import Page, read_page
+from runtime.api_errors import (
+    NOT_FOUND,
+    UNAUTHORIZED,
+    ApiAnswerError,
+    ApiServerError,
+    StatusError,
+    UnreachableError,
+)
+from webhook.cluster.api import Resource, TimedApiServer, loaded, loaded_object
+from webhook.cluster.caches import (
+    DEVICE_CLASSES,
+    LIMIT_RANGES,
+    NAMESPACES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_QUOTAS,
+)
+from webhook.cluster.listing import Lister, Seen, Unseen, unseen
+from webhook.cluster.replicas import LABELS
+
+Object = Mapping[str, Any]
+
+EVENTS: Final = Resource("", "v1", "events")
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps")
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
+MUTATING: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
+
+_TIMEOUT: Final = 15.0
+_OF_NAMESPACE: Final = (
+    (RESOURCE_QUOTAS, "ResourceQuota"),
+    (LIMIT_RANGES, "LimitRange"),
+    (RESOURCE_CLAIM_TEMPLATES, "ResourceClaimTemplate"),
+)
+
+
+class NoAnswerError(Exception):
+    """The cluster does not answer, or refuses the credentials."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Live:
+    """The objects of a cluster that explanations need.
+
+    Attributes:
+        snapshot: nodes, slices, claims, pods, classes.
+        objects: DeviceClasses, and of the namespaces: the Namespace, quotas, LimitRanges, templates, claims.
+        listed: kinds and namespaces of `objects` that are complete.
+        installation: the webhook.
+        policy_files: its policy files, by name.
+        version: of the API server, e.g. `v1.36.2`; empty if unknown.
+        notes: what could not be read, one sentence each.
+    """
+
+    snapshot: Snapshot
+    objects: tuple[Manifest, ...]
+    listed: frozenset[tuple[str, str]]
+    installation: Installation
+    policy_files: Mapping[str, bytes]
+    version: str
+    notes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PodFacts:
+    """A pod of the cluster and its Events; the pod is None if it does not exist."""
+
+    pod: Object | None
+    events: tuple[Object, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Reads:
+    """Reads of one cluster."""
+
+    def __init__(self, server: TimedApiServer, address: str) -> None:
+        self._server = server
+        self._address = address
+        self._lister = Lister(server)
+
+    async def live(self, namespaces: Iterable[str]) -> Live:
+        """Everything for pods of some namespaces.
+
+        Raises:
+            NoAnswerError: the cluster does not answer, or refuses the credentials.
+        """
+        version = await self._version()
+        found = await snapshot.fetch(self._server, self._address, lister=self._lister)
+        notes: list[str] = []
+        claims = found.claims
+        objects = [live_manifest(each, DEVICE_CLASSES, "DeviceClass") for each in items(found.classes)]
+        listed: set[tuple[str, str]] = set()
+        own: list[Object] = []
+        for namespace in dict.fromkeys(namespaces):
+            for resource, kind in _OF_NAMESPACE:
+                seen = await self._list(resource, namespace)
+                objects += [live_manifest(each, resource, kind) for each in items(seen)]
+                notes += _note(seen, f"{kind}s of namespace {namespace} are not known.")
+                listed |= set() if isinstance(seen, Unseen) else {(kind, namespace)}
+            known = await self._get(NAMESPACES, "", namespace)
+            objects += [live_manifest(each, NAMESPACES, "Namespace") for each in items(known)]
+            notes += _note(known, f"The annotations of Namespace {namespace} are not known.")
+            if isinstance(claims, Unseen):
+                own += items(await self._list(RESOURCE_CLAIMS, namespace))
+        if isinstance(claims, Unseen):
+            notes += _note(claims, "Devices that claims of other namespaces hold are taken for free.")
+            found = dataclasses.replace(found, claims=tuple(own))
+        objects += [live_manifest(each, RESOURCE_CLAIMS, "ResourceClaim") for each in items(found.claims)]
+        notes += _note(found.nodes, "Nodes cannot be judged.") + _note(found.slices, "Devices cannot be judged.")
+        installation, files, more = await self._installation()
+        return Live(found, tuple(objects), frozenset(listed), installation, files, version, (*notes, *more))
+
+    async def pod(self, namespace: str, name: str) -> PodFacts:
+        """A pod and its Events, the oldest first.
+
+        Raises:
+            NoAnswerError: the pod cannot be read.
+        """
+        seen = await self._get(PODS, namespace, name)
+        if isinstance(seen, Unseen):
+            raise NoAnswerError(" ".join(filter(None, (seen.why, seen.fix))))
+        if not seen:
+            return PodFacts(None)
+        (pod,) = seen
+        uid = pod["metadata"].get("uid", "")
+        events = await self._list(EVENTS, namespace, fieldSelector=f"involvedObject.uid={uid}")
+        notes = tuple(_note(events, "The pod's Events are not known."))
+        return PodFacts(pod, tuple(sorted(items(events), key=event_order)), notes)
+
+    async def _version(self) -> str:
+        try:
+            body = await self._server.request("GET", "/version", timeout=_TIMEOUT)
+            return str(loaded_object(body, "/version").get("gitVersion") or "")
+        except (UnreachableError, ApiAnswerError) as error:
+            raise NoAnswerError(f"{error}.") from error
+        except StatusError as error:
+            if error.code == UNAUTHORIZED:
+                raise NoAnswerError("the API server does not accept these credentials.") from error
+            return ""
+
+    async def _installation(self) -> tuple[Installation, dict[str, bytes], list[str]]:
+        labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
+        deployments, configurations = await asyncio.gather(
+            self._list(DEPLOYMENTS, labelSelector=labels), self._list(MUTATING)
+        )
+        known = None if isinstance(configurations, Unseen) else configurations
+        installation = read_installation(items(deployments), known)
+        notes = _note(deployments, "The webhook's settings are not known.")
+        notes += _note(configurations, "It is not known whether the API server calls the webhook.")
+        files: dict[str, bytes] = {}
+        for namespace, name in installation.config_maps:
+            seen = await self._get(CONFIG_MAPS, namespace, name)
+            notes += _note(seen, f"The policies in ConfigMap {namespace}/{name} are not known.")
+            for each in items(seen):
+                files |= {f"{name}/{key}": str(text).encode() for key, text in (each.get("data") or {}).items()}
+        return installation, files, notes
+
+    async def _list(self, resource: Resource, namespace: str = "", **query: str) -> Seen:
+        found: list[Object] = []
+
+        def take(page: Page) -> None:
+            found.extend(item for raw in page.items or () if (item := _object(raw)) is not None)
+
+        try:
+            await self._lister.read(resource.path(namespace), query, read_page, take, found.clear)
+        except ApiServerError as error:
+            return unseen(error, resource, "list", namespace)
+        return tuple(found)
+
+    async def _get(self, resource: Resource, namespace: str, name: str) -> Seen:
+        path = resource.path(namespace, name)
+        try:
+            return (loaded_object(await self._server.request("GET", path, timeout=_TIMEOUT), path),)
+        except ApiServerError as error:
+            if isinstance(error, StatusError) and error.code == NOT_FOUND:
+                return ()
+            return unseen(error, resource, "get", namespace)
+
+
+def _object(raw: msgspec.Raw) -> Object | None:
+    """None for an object that no parser accepts: tenants choose what is in their objects."""
+    try:
+        item = loaded(memoryview(raw))
+    except ApiAnswerError:
+        return None
+    return item if isinstance(item, dict) and "metadata" in item else None
+
+
+def _note(seen: Seen, consequence: str) -> list[str]:
+    if not isinstance(seen, Unseen):
+        return []
+    return [" ".join(filter(None, (f"{seen.why[:1].upper()}{seen.why[1:]}", consequence, seen.fix)))]

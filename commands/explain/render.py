@@ -1,0 +1,283 @@
+"""Prints explanations: one screen of text for people, JSON for programs."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import orjson
+
+from commands.explain import claim_text
+from commands.explain.admission_preview import ClaimUse, Outlook
+from commands.explain.explanation import Diagnosis, Explanation, State
+from commands.explain.verdicts import Block, Group, NodeVerdict, grouped
+from neuron.findings import Finding, Severity, short
+from runtime.terminal import painted, printable, wrapped
+from runtime.text import cited, named
+from webhook.decisions.decision import Decision, Outcome
+
+RED: Final = 31
+GREEN: Final = 32
+YELLOW: Final = 33
+CYAN: Final = 36
+BOLD: Final = 1
+
+_LABEL: Final = 10
+_MOST_NODES: Final = 6
+"""Nodes that can take the pod, and nodes of one reason, that text names."""
+_MOST_OPERATIONS: Final = 8
+_LONGEST_VALUE: Final = 100
+_STATES: Final = {State.WELL: GREEN, State.WAITS: YELLOW, State.STUCK: RED}
+_RESULTS: Final = {
+    Outcome.CONVERTED: "converted",
+    Outcome.RESTORED: "restored: the claim of its conversion is put back",
+    Outcome.HINTED: "gets scheduling hints",
+    Outcome.SHADOWED: "not changed, because of shadow mode",
+    Outcome.UNCHANGED: "not changed",
+    Outcome.DENIED: "refused",
+}
+_REASONS: Final = {
+    "not-neuron": "there is nothing to convert",
+    "excluded-namespace": "its namespace is excluded",
+    "mode-off-by-pod": "its mode is off",
+    "mode-off-by-namespace": "its mode is off",
+    "mode-off-by-policy": "its mode is off",
+    "mode-off-by-flag": "its mode is off",
+    "mirror-pod": "it is the mirror pod of a static pod",
+    "node-name": "nodeName is set, so no scheduler would allocate its claim",
+    "already-converted": "it is converted already",
+    "served-by-extended-resource-name": "a DeviceClass with extendedResourceName serves it as well",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Style:
+    """How text is printed.
+
+    Attributes:
+        encoding: of the output; characters that it lacks are escaped.
+        colour: whether to colour.
+        width: columns at which lines break; None: no breaks.
+    """
+
+    encoding: str = "utf-8"
+    colour: bool = False
+    width: int | None = None
+
+    def painted(self, text: str, code: int) -> str:
+        return painted(text, code) if self.colour else text
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Row:
+    """One line: a label, which is not repeated for the rows below it, and a text with the colour of its beginning."""
+
+    label: str
+    text: str
+    mark: str = ""
+    colour: int = 0
+
+
+def as_text(explanations: Sequence[Explanation], style: Style) -> str:
+    """Text for people."""
+    return "\n".join(_page(each, style) for each in explanations)
+
+
+def _page(explanation: Explanation, style: Style) -> str:
+    outlook = explanation.outlook
+    place = f" ({outlook.place})" if outlook.place else ""
+    out = [style.painted(printable(outlook.subject, style.encoding), BOLD) + printable(place, style.encoding)]
+    label = ""
+    for row in _rows(explanation):
+        shown = row.label if row.label != label else ""
+        label = row.label
+        indent = _LABEL + 2 + (len(row.mark) + 1 if row.mark else 0)
+        words = wrapped(printable(row.text, style.encoding), indent, style.width)
+        mark = style.painted(row.mark, row.colour) + " " if row.mark else ""
+        out.append(f"  {style.painted(f'{shown:<{_LABEL}}', CYAN)}{mark}{words}")
+    return "".join(f"{line.rstrip()}\n" for line in out)
+
+
+def _rows(explanation: Explanation) -> Iterator[_Row]:
+    outlook = explanation.outlook
+    if explanation.diagnosis is not None:
+        yield from _diagnosis(explanation.diagnosis)
+    nothing = () if outlook.claims else ("no Neuron resource of the device plugin",)
+    yield from (_Row("asks", text) for text in outlook.asks or nothing)
+    if outlook.asks:
+        yield _Row("mode", f"{outlook.mode}: {outlook.decided_by}")
+    for hit in outlook.hits:
+        yield _Row("policies", f"{hit.kind} {named(hit.policy)} ({hit.place}) {hit.effect}", *_mark(denies=hit.denies))
+        yield from (_Row("policies", f"  its message: {cited(message)}") for message in hit.messages)
+    yield _result(outlook)
+    yield from _claims(outlook)
+    if not outlook.stored:
+        yield from _patch(outlook.decision)
+    for effect in outlook.quotas:
+        yield _Row("quota", str(effect), *_mark(denies=effect.exceeded))
+    if not outlook.converted_before:
+        findings = (*outlook.decision.errors, *outlook.decision.warnings)
+        yield from (_finding(finding) for finding in findings if finding.code != "NEU208")
+    if explanation.nodes is not None:
+        yield from _nodes(explanation.nodes)
+    yield from (_Row("note", note) for note in explanation.notes)
+
+
+def _mark(*, denies: bool) -> tuple[str, int]:
+    return ("x", RED) if denies else ("", 0)
+
+
+def _diagnosis(diagnosis: Diagnosis) -> Iterator[_Row]:
+    yield _Row("state", diagnosis.text, f"{diagnosis.state}:", _STATES[diagnosis.state])
+    if diagnosis.fix:
+        yield _Row("do", diagnosis.fix)
+    if diagnosis.evidence:
+        yield _Row("because", str(diagnosis.evidence))
+
+
+def _result(outlook: Outlook) -> _Row:
+    if outlook.stored and outlook.converted_before:
+        return _Row("result", "when it was created", "converted", GREEN)
+    now = _result_now(outlook)
+    return dataclasses.replace(now, label="now") if outlook.stored else now
+
+
+def _result_now(outlook: Outlook) -> _Row:
+    decision = outlook.decision
+    text, colour = _RESULTS[decision.outcome], GREEN
+    reason = _REASONS.get(decision.reason, "") if decision.outcome is Outcome.UNCHANGED else ""
+    if outlook.refused:
+        text, colour = "refused", RED
+    elif decision.outcome is Outcome.SHADOWED:
+        would = "refused" if decision.shadowed is Outcome.DENIED else "converted"
+        reason, colour = f"in mode convert it would be {would}", YELLOW
+    return _Row("result", reason, f"{text}:" if reason else text, colour)
+
+
+def _claims(outlook: Outlook) -> Iterator[_Row]:
+    for claim in outlook.claims:
+        made = "generated template" if claim.generated else "template" if "Template" in claim.kind else "claim"
+        yield _Row("claim", f"{named(claim.name)}, {made} {named(claim.object)}")
+        if not claim.known:
+            yield _Row("claim", f"  its requests are not known: there is no {claim.kind} of this name")
+        elif claim.spec is not None:
+            yield from (_Row("claim", f"  {line}") for line in claim_text.lines(claim.spec))
+        yield from map(_finding, claim.findings)
+
+
+def _patch(decision: Decision) -> Iterator[_Row]:
+    for operation in decision.patch[:_MOST_OPERATIONS]:
+        value = orjson.dumps(operation["value"]).decode() if "value" in operation else ""
+        yield _Row("patch", f"{operation['op']:<7} {operation['path']} {short(value, _LONGEST_VALUE)}".rstrip())
+    if (more := len(decision.patch) - _MOST_OPERATIONS) > 0:
+        yield _Row("patch", f"and {more} more operations (-o json shows all)")
+
+
+def _finding(finding: Finding) -> _Row:
+    colour = RED if finding.severity is Severity.ERROR else YELLOW
+    return _Row(str(finding.severity), str(finding).partition(": ")[2], finding.code, colour)
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------
+
+
+def _nodes(verdicts: Sequence[NodeVerdict]) -> Iterator[_Row]:
+    fitting = [each for each in verdicts if each.fits]
+    neuron = [each for each in verdicts if each.block is not Block.NOT_NEURON]
+    of = f"{len(neuron)} Neuron node{'' if len(neuron) == 1 else 's'}"
+    yield _Row("nodes", f"of {of} could take it now", str(len(fitting)), GREEN if fitting else RED)
+    for each in fitting[:_MOST_NODES]:
+        devices = ", ".join(each.texts)
+        yield _Row(
+            "nodes", f"{named(each.node)} ({named(each.instance_type)}){f': {devices}' if devices else ''}", "+", GREEN
+        )
+    if len(fitting) > _MOST_NODES:
+        yield _Row("nodes", f"and {len(fitting) - _MOST_NODES} more", "+", GREEN)
+    for group in grouped(neuron):
+        yield _Row("nodes", _group(group), "-", RED)
+
+
+def _group(group: Group) -> str:
+    found = group.nodes
+    if len(found) == 1:
+        return f"{named(found[0].node)}: {'; '.join(filter(None, (group.reason, found[0].detail)))}"
+    names = ", ".join(named(each.node) for each in found[:_MOST_NODES])
+    more = f" and {len(found) - _MOST_NODES} more" if len(found) > _MOST_NODES else ""
+    details = [f"{named(each.node)}: {each.detail}" for each in found if each.detail]
+    example = f" (for example {details[0]})" if details else ""
+    return f"{len(found)} nodes: {group.reason}: {names}{more}{example}"
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------
+
+
+def as_json(explanations: Iterable[Explanation]) -> str:
+    """JSON for programs: a list with one object per pod."""
+    found = [_json(each) for each in explanations]
+    return orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+
+
+def _json(explanation: Explanation) -> dict[str, Any]:
+    outlook, decision = explanation.outlook, explanation.outlook.decision
+    document: dict[str, Any] = {
+        "subject": outlook.subject,
+        "place": outlook.place,
+        "namespace": outlook.namespace,
+        "asks": outlook.asks,
+        "mode": {"value": str(outlook.mode), "decidedBy": outlook.decided_by},
+        "result": {"outcome": str(decision.outcome), "reason": decision.reason, "refused": outlook.refused},
+        "policies": [dataclasses.asdict(hit) for hit in outlook.hits],
+        "findings": [_finding_json(each) for each in (*decision.errors, *decision.warnings)],
+        "stored": outlook.stored,
+        "patch": () if outlook.stored else decision.patch,
+        "templates": [] if outlook.stored else [each.manifest(outlook.namespace) for each in decision.templates],
+        "claims": [_claim_json(claim) for claim in outlook.claims],
+        "quotas": [{**dataclasses.asdict(each), "exceeded": each.exceeded} for each in outlook.quotas],
+        "notes": explanation.notes,
+    }
+    if explanation.nodes is not None:
+        document["nodes"] = [_node_json(each) for each in explanation.nodes]
+    if explanation.diagnosis is not None:
+        document["diagnosis"] = _diagnosis_json(explanation.diagnosis)
+    return document
+
+
+def _diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    """`evidence` is one text with source and quotation marks; `quoted` has both parts for programs."""
+    quote = diagnosis.evidence
+    return {
+        "case": diagnosis.case,
+        "state": str(diagnosis.state),
+        "text": diagnosis.text,
+        "fix": diagnosis.fix,
+        "evidence": str(quote or ""),
+        "quoted": None if quote is None else {"source": quote.source, "text": quote.text},
+    }
+
+
+def _finding_json(finding: Finding) -> dict[str, str]:
+    return {
+        "code": finding.code,
+        "severity": str(finding.severity),
+        "path": finding.path,
+        "message": finding.message,
+        "fix": finding.fix,
+    }
+
+
+def _claim_json(claim: ClaimUse) -> dict[str, Any]:
+    return {**dataclasses.asdict(claim), "findings": [_finding_json(each) for each in claim.findings]}
+
+
+def _node_json(verdict: NodeVerdict) -> dict[str, Any]:
+    devices = [
+        {"request": each.request, "device": each.device, "consumed": dict(each.consumed)} for each in verdict.devices
+    ]
+    return {
+        "node": verdict.node,
+        "instanceType": verdict.instance_type,
+        "fits": verdict.fits,
+        "devices": devices,
+        "block": None if verdict.block is None else str(verdict.block),
+        "reason": verdict.reason,
+        "detail": verdict.detail,
+    }

@@ -1,0 +1,90 @@
+"""Steps of a diagnosis about scheduling: gates, schedulers, and nodes that cannot take the pod. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from commands.explain.diagnosis_inputs import Facts, condition, condition_quote
+from commands.explain.explanation import Diagnosis, Quote, State
+from commands.explain.verdicts import Block, NodeVerdict, grouped
+from neuron import names
+from runtime.text import named
+
+Object = Mapping[str, Any]
+
+SICK_FIX: Final = "Drain the node and reset or replace the device; a deleted pod gets another one."
+
+
+def gated(gates: Sequence[str]) -> Diagnosis:
+    text = f"Its scheduling gates are not lifted: {', '.join(map(named, gates))}."
+    return Diagnosis("gated", State.WAITS, text, "The controller that set them (a queue, such as Kueue) lifts them.")
+
+
+def unscheduled(facts: Facts) -> Diagnosis | None:
+    if facts.node_name:
+        return None
+    gates = [str(each.get("name")) for each in facts.spec.get("schedulingGates") or ()]
+    if gates:
+        return gated(gates)
+    scheduled = condition(facts, "PodScheduled")
+    said = str(scheduled.get("message") or "")
+    evidence = condition_quote(scheduled)
+    if facts.unknown_class:
+        text = f"Its claim requests DeviceClass {named(facts.unknown_class)}, which does not exist."
+        fix = "Install the driver's chart, or correct deviceClassName of the template."
+        return Diagnosis("class-missing", State.STUCK, text, fix, evidence)
+    if not scheduled:
+        scheduler = str(facts.spec.get("schedulerName") or names.DEFAULT_SCHEDULER)
+        text = f"No scheduler has looked at it yet: its schedulerName is {named(scheduler)}."
+        fix = "If this lasts, check that a scheduler of this name runs." + (
+            "" if scheduler == names.DEFAULT_SCHEDULER else " It must know Dynamic Resource Allocation."
+        )
+        return Diagnosis("no-scheduler", State.WAITS, text, fix)
+    if facts.nodes is None:
+        return Diagnosis("unschedulable", State.WAITS, "The scheduler finds no node for it.", evidence=evidence)
+    fitting = [each.node for each in facts.nodes if each.fits]
+    if fitting:
+        more = f" and {len(fitting) - 1} more" if len(fitting) > 1 else ""
+        text = f"Its devices are free now on {fitting[0]}{more}"
+        fix = (
+            "Read the scheduler's message for what else it lacks (CPU, memory, volumes, other pods)."
+            if "Insufficient" in said or "didn't match" in said
+            else "The scheduler tries again by itself, at the latest after five minutes."
+        )
+        return Diagnosis("fits-now", State.WAITS, f"{text}.", fix, evidence)
+    return _blocked(facts.nodes, evidence)
+
+
+_FIXES: Final[Mapping[Block, str]] = {
+    Block.NOT_CONNECTED: "Wait until one of the holders ends, or delete one of them on the node with the most free"
+    " devices; `neuron-dra map` shows who holds what.",
+    Block.HELD: "Wait until pods that hold devices end, or add a node of the type.",
+    Block.LNC: "Use the same logicalNeuronCore as the pods that share the device, or request whole devices.",
+    Block.TAINTED: SICK_FIX,
+    Block.COUNTERS: "Upgrade Kubernetes, or wait until the other devices of a node are free.",
+    Block.PLUGIN: "Exclude the nodes of the driver from the device plugin's DaemonSet, node by node (docs/migrate.md).",
+    Block.NO_DRIVER: "Check the kubelet plugin's pods on these nodes (kubectl -n neuron-dra get pods -o wide).",
+    Block.INCOMPLETE: "Wait until the driver has published all slices; if it lasts, check the kubelet plugin's pods.",
+    Block.NOT_READY: "Check the kubelet of these nodes.",
+    Block.CORDONED: "`kubectl uncordon` a node, or wait for another one.",
+    Block.NODE_TAINT: "Add a toleration for the taint to the pod, or remove the taint.",
+    Block.SELECTION: "Correct nodeSelector or node affinity of the pod, or label a node.",
+    Block.ELSEWHERE: "An allocated claim stays on its node: wait for that node, or delete the other pods of the claim.",
+    Block.WRONG_TYPE: "Add a node of a type that the pod can use, or change its instance types.",
+    Block.TOO_FEW: "Request fewer devices, or add nodes of a type that has as many.",
+    Block.SELECTOR_FAILS: "Correct the selector; `neuron-dra validate` shows where it lacks a guard.",
+    Block.TOO_LONG: "Request connected devices by fewer requests.",
+}
+
+
+def _blocked(verdicts: Sequence[NodeVerdict], evidence: Quote | None) -> Diagnosis:
+    groups = grouped(each for each in verdicts if each.block is not Block.NOT_NEURON)
+    if not groups:
+        text = "No node has Neuron devices."
+        return Diagnosis("no-neuron-nodes", State.WAITS, text, "Add a node of a Neuron instance type.", evidence)
+    total = sum(len(group.nodes) for group in groups)
+    first = groups[0]
+    nodes = first.nodes[0].node if len(first.nodes) == 1 else f"{len(first.nodes)} nodes"
+    detail = first.nodes[0].detail if len(first.nodes) == 1 else ""
+    what = f"{first.reason} ({detail})" if detail else first.reason
+    text = f"None of {total} Neuron node{'' if total == 1 else 's'} can take it now. Closest: {nodes}: {what}."
+    return Diagnosis(str(first.block), State.WAITS, text, _FIXES.get(first.block, ""), evidence)

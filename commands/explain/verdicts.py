@@ -1,0 +1,100 @@
+"""The answer for one node, and answers grouped by their reason. Pure."""
+
+import dataclasses
+import enum
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from neuron.allocator.search import Result
+
+
+class Block(enum.StrEnum):
+    """Why a node cannot take a pod. The order is that in which people should read them."""
+
+    NOT_CONNECTED = "not-connected"
+    HELD = "held"
+    LNC = "lnc-conflict"
+    TAINTED = "device-tainted"
+    COUNTERS = "counters"
+    PLUGIN = "device-plugin"
+    NO_PLUGIN = "no-device-plugin"
+    NO_DRIVER = "no-driver"
+    INCOMPLETE = "incomplete-pool"
+    NOT_READY = "node-not-ready"
+    CORDONED = "cordoned"
+    NODE_TAINT = "node-taint"
+    SELECTION = "node-selection"
+    ELSEWHERE = "claim-allocated-elsewhere"
+    WRONG_TYPE = "wrong-type"
+    TOO_FEW = "too-few-devices"
+    SELECTOR_FAILS = "selector-fails"
+    TOO_LONG = "search-too-long"
+    NOT_NEURON = "no-neuron-devices"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeVerdict:
+    """The answer for one node.
+
+    Attributes:
+        node: its name.
+        instance_type: of the node; empty if unknown.
+        devices: that the pod would get, by request; empty if it cannot run there.
+        texts: the same for people: each device once, with the part of it that the pod would get.
+        block: the reason; None if it can run there.
+        reason: equal for all nodes with the same reason; they are shown together.
+        detail: what is particular to this node.
+    """
+
+    node: str
+    instance_type: str
+    devices: tuple[Result, ...] = ()
+    texts: tuple[str, ...] = ()
+    block: Block | None = None
+    reason: str = ""
+    detail: str = ""
+
+    @property
+    def fits(self) -> bool:
+        return self.block is None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Blocked:
+    """Why a node cannot take a pod; as in `NodeVerdict`."""
+
+    block: Block
+    reason: str
+    detail: str = ""
+
+    def verdict(self, node: str, instance_type: str) -> NodeVerdict:
+        return NodeVerdict(node, instance_type, block=self.block, reason=self.reason, detail=self.detail)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Group:
+    """Nodes with one reason.
+
+    Attributes:
+        block: the reason.
+        reason: in words.
+        nodes: their verdicts, by name.
+    """
+
+    block: Block
+    reason: str
+    nodes: tuple[NodeVerdict, ...]
+
+
+_ORDER: Final[Mapping[Block, int]] = {block: place for place, block in enumerate(Block)}
+
+
+def grouped(verdicts: Iterable[NodeVerdict]) -> tuple[Group, ...]:
+    """The nodes that cannot take the pod, by reason: the closest to a solution first, then the largest group."""
+    found: defaultdict[tuple[Block, str], list[NodeVerdict]] = defaultdict(list)
+    for each in verdicts:
+        if each.block is not None:
+            found[each.block, each.reason].append(each)
+    groups = [Group(block, reason, tuple(nodes)) for (block, reason), nodes in found.items()]
+    return tuple(sorted(groups, key=lambda group: (_ORDER[group.block], -len(group.nodes), group.reason)))

@@ -1,0 +1,85 @@
+"""The device map as JSON for programs. Fields are only added, not changed."""
+
+from typing import Any
+
+import orjson
+
+from commands.devices.devices import Device, DeviceMap, Holding, NodeMap
+from commands.devices.snapshot import Snapshot
+from commands.map.summary import TypeSummary, summarise
+
+Json = dict[str, Any]
+
+
+def as_json(found: DeviceMap, seen: Snapshot) -> str:
+    """One document with all nodes."""
+    document = {
+        "cluster": seen.address,
+        "time": seen.taken.isoformat(timespec="seconds"),
+        "types": [type_summary(each) for each in summarise(found.nodes)],
+        "nodes": [_node(node) for node in found.nodes],
+        "strayClaims": [
+            {**_holding(stray.holding), "pool": stray.pool, "device": stray.device} for stray in found.strays
+        ],
+        "problems": list(found.problems),
+    }
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+
+
+def type_summary(each: TypeSummary) -> Json:
+    return {
+        "instanceType": each.instance_type,
+        "nodes": each.nodes,
+        "closedNodes": each.closed,
+        "devices": each.devices,
+        "devicesByState": {state.value: count for state, count in each.states.items()},
+        "faults": each.faults,
+        "largestFree": each.largest,
+        "largestFreeNode": each.where,
+        "places": {str(size): count for size, count in each.places.items()},
+        "nodesByLargestFree": {str(size): count for size, count in each.spread.items()},
+    }
+
+
+def _node(node: NodeMap) -> Json:
+    place, plugin = node.ultraserver, node.plugin
+    return {
+        "name": node.name,
+        "instanceType": node.instance_type,
+        "topology": node.topology.value if node.topology else None,
+        "closed": node.closed,
+        "free": len(node.free),
+        "wholeNodeFree": node.whole_free,
+        "largestFree": list(node.largest_free),
+        "places": {str(size): count for size, count in node.places.items()},
+        "ultraServer": {"server": place.server, "size": place.size, "position": place.position} if place else None,
+        "devicePlugin": {"devices": plugin.devices, "used": plugin.used, "pods": list(plugin.pods)} if plugin else None,
+        "devices": [_device(device) for device in node.devices],
+        "links": [list(pair) for pair in node.links],
+        "groups": [{"attribute": group.attribute, "devices": list(group.members)} for group in node.groups],
+    }
+
+
+def _device(device: Device) -> Json:
+    return {
+        "index": device.index,
+        "name": device.name,
+        "state": device.state.value,
+        "fault": device.fault,
+        "taints": [str(taint) for taint in device.taints],
+        "cores": device.cores,
+        "freeCores": device.free_cores if device.shared else None,
+        "holders": [_holding(each) for each in device.holders],
+        "lookers": [_holding(each) for each in device.lookers],
+    }
+
+
+def _holding(holding: Holding) -> Json:
+    return {
+        "namespace": holding.namespace,
+        "claim": holding.claim,
+        "request": holding.request,
+        "pods": list(holding.pods),
+        "cores": holding.cores,
+        "wholeNode": holding.whole_node,
+    }

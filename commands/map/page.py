@@ -1,0 +1,157 @@
+"""The device map as one HTML page without external resources. `page.js` draws it from the data in the page."""
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from html import escape
+from importlib import resources
+from typing import Any, Final
+
+import orjson
+
+from commands.devices.devices import Device, DeviceMap, NodeMap
+from commands.devices.snapshot import Snapshot
+from commands.map import style, svg
+from commands.map.document import type_summary
+from commands.map.geometry import Wrap, geometry
+from commands.map.legend import WORDS, Entry, by_device, entries, few, held
+from commands.map.summary import summarise
+from commands.map.text import in_order, note, ultraserver
+
+Json = dict[str, Any]
+
+_FILES: Final = resources.files("commands.map")
+SCRIPT: Final = (_FILES / "page.js").read_text(encoding="utf-8")
+STYLE: Final = style.VARIABLES + style.DRAWING + (_FILES / "page.css").read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+POLICY: Final = (
+    f"default-src 'none'; script-src {_hash(SCRIPT)}; style-src {_hash(STYLE)}; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+"""Content-Security-Policy: only the page's own script and style run, whatever names the cluster has. The image is the
+empty icon, without which browsers request one."""
+
+_BODY: Final = (_FILES / "page.html").read_text(encoding="utf-8")
+
+
+def as_page(found: DeviceMap, seen: Snapshot, interval: float | None = None) -> str:
+    """The page.
+
+    Args:
+        found: the map.
+        seen: of which it was made.
+        interval: seconds between requests for new data; None: a page that does not change.
+    """
+    # `<` would end the script element, or begin a comment in it.
+    content = orjson.dumps(data(found, seen)).decode().replace("<", "\\u003c")
+    live = f' data-interval="{interval:g}"' if interval else ""
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
+        f'<title>Neuron devices</title>\n<link rel="icon" href="data:,">\n<style>{STYLE}</style>\n</head>\n'
+        f'<body{live}>\n{_BODY}<script type="application/json" id="data">{content}</script>\n'
+        f"<script>{SCRIPT}</script>\n</body>\n</html>\n"
+    )
+
+
+def data(found: DeviceMap, seen: Snapshot, stale: str = "") -> Json:
+    """What the page draws; `stale` says why it is not current."""
+    layouts: dict[str, Json] = {}
+    return {
+        "cluster": seen.address,
+        "time": seen.taken.isoformat(timespec="seconds"),
+        "stale": stale,
+        "problems": list(found.problems),
+        "types": [type_summary(each) for each in summarise(found.nodes)],
+        "nodes": [_node(node, layouts) for node in in_order(found.nodes)],
+        "layouts": layouts,
+        "strays": [f"{stray.holding.name}: {stray.pool}/{stray.device}" for stray in found.strays],
+    }
+
+
+def _node(node: NodeMap, layouts: dict[str, Json]) -> Json:
+    found = entries(node)
+    numbers = {entry.holding.uid or entry.holding.name: number for number, entry in enumerate(found)}
+    holders = by_device(found)
+    topology = f", {node.topology.value}" if node.topology is not None else ""
+    fits = f", {len(node.largest_free)} connected" if node.largest_free else ""
+    free = f"{len(node.free)} of {len(node.devices)} free{fits}"
+    devices = [_device(node, device, holders.get(device.index, []), numbers) for device in node.devices]
+    searched = [node.name, node.instance_type, *((node.ultraserver.server,) if node.ultraserver else ())]
+    searched += [text for entry in found for text in (entry.holding.name, *entry.holding.pods)]
+    searched += node.plugin.pods if node.plugin else ()
+    return {
+        "name": node.name,
+        "type": node.instance_type,
+        "headline": f"{node.instance_type or 'unknown type'}{topology}: {free}",
+        "note": note(node),
+        "place": ultraserver(node),
+        "closed": node.closed,
+        "fits": node.largest_free,
+        "whole": node.open and len(node.free) == len(node.devices),
+        "server": node.ultraserver.server if node.ultraserver else "",
+        "size": node.ultraserver.size if node.ultraserver else 0,
+        "layout": _layout(node, layouts),
+        "claims": [_claim(entry) for entry in found],
+        "devices": devices,
+        "states": list(_states(node)),
+        "text": " ".join(searched).lower(),
+    }
+
+
+def _claim(entry: Entry) -> Json:
+    holding = entry.holding
+    pods = f", pod {few(holding.pods)}" if holding.pods else ", no pod"
+    return {
+        # A claim's uid has no blanks; its name has none, either.
+        "id": holding.uid or holding.name,
+        "name": holding.name,
+        "pods": holding.pods,
+        "letter": entry.letter,
+        "colour": entry.colour,
+        "text": f"{holding.name}: {held(entry)}{pods}",
+    }
+
+
+def _device(node: NodeMap, device: Device, holders: list[Entry], numbers: dict[str, int]) -> Json:
+    return {
+        "index": device.index,
+        "state": WORDS[device.state] + (f", unhealthy: {device.fault}" if device.fault else ""),
+        "fault": device.fault,
+        "mark": svg.mark_of(device, holders),
+        "classes": svg.classes_of(device, holders, fits=device.index in node.largest_free),
+        "title": svg.title_of(device, holders),
+        "claims": [numbers[entry.holding.uid or entry.holding.name] for entry in holders],
+        "taints": [str(taint) for taint in device.taints],
+    }
+
+
+def _states(node: NodeMap) -> Iterator[Json]:
+    for mark, kind, text in svg.states_of(node):
+        yield {"mark": mark, "class": kind, "text": text}
+
+
+def _layout(node: NodeMap, layouts: dict[str, Json]) -> str:
+    """The drawing's key: nodes of one type share it."""
+    drawn = geometry(node)
+    key = hashlib.sha256(repr((list(drawn.cells.values()), drawn.lines)).encode()).hexdigest()[:12]
+    if key not in layouts:
+        width, height = svg.WIDTH + svg.GAP_X, svg.HEIGHT + svg.GAP_Y
+        layouts[key] = {
+            "width": drawn.columns * width - svg.GAP_X + 2 * svg.STUB,
+            "height": drawn.rows * height - svg.GAP_Y + 2 * svg.STUB,
+            "cell": [svg.WIDTH, svg.HEIGHT],
+            "cells": [[svg.STUB + column * width, svg.STUB + row * height] for column, row in drawn.cells.values()],
+            "lines": [
+                [*(each + svg.STUB for each in segment), int(line.wrap is not Wrap.NONE)]
+                for line in drawn.lines
+                for segment in svg.segments(drawn.cells[line.first], drawn.cells[line.second], line.wrap)
+            ],
+        }
+    return key

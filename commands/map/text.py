@@ -1,0 +1,318 @@
+"""The device map for a terminal: a summary, then drawings of few nodes, a line each of many, or counts of very many."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from commands.devices.devices import Device, DeviceMap, NodeMap, State
+from commands.map.geometry import Geometry, Line, Wrap, geometry
+from commands.map.legend import ASCII_MARKS, MANY, MARKS, WORDS, Entry, by_device, entries, few, held, ranges
+from commands.map.summary import TypeSummary, summarise
+from runtime.terminal import encodable, painted, printable
+
+MOST_DRAWN: Final = 4
+MOST_LISTED: Final = 60
+
+_COLOURS: Final = (36, 35, 34, 33, 96, 95, 94, 93)
+_STATE_COLOURS: Final = {State.FREE: 32, State.UNHEALTHY: 31, State.TAINTED: 33, State.PLUGIN: 90}
+_BOLD: Final = 1
+_INVERSE: Final = 7
+_CELL: Final = 7
+_GAP: Final = 2
+_MARGIN: Final = 3
+_STRIP: Final = 4
+_BAR: Final = 40
+_BLOCK: Final = "█"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Paper:
+    """What the output can show.
+
+    Attributes:
+        encoding: of the stream; marks and lines that it lacks become ASCII.
+        colour: whether to colour.
+    """
+
+    encoding: str = "utf-8"
+    colour: bool = False
+
+    @property
+    def rich(self) -> bool:
+        """Whether all marks and lines can be shown."""
+        return encodable("".join(MARKS.values()) + "─│┈┊" + _BLOCK, self.encoding)
+
+    def paint(self, text: str, *codes: int) -> str:
+        return painted(text, *codes) if self.colour and codes else text
+
+    def clean(self, text: str) -> str:
+        """Text from the cluster: on one line, without control characters."""
+        return printable(text, self.encoding)
+
+
+def as_text(found: DeviceMap, paper: Paper, *, wide: bool = False, draw: bool = False) -> str:
+    """The map as text.
+
+    Args:
+        found: the map.
+        paper: what the output can show.
+        wide: a line for each node, however many there are.
+        draw: a drawing of each node, however many there are.
+    """
+    lines = [paper.paint(f"! {paper.clean(problem)}", _STATE_COLOURS[State.UNHEALTHY]) for problem in found.problems]
+    lines += _summary(found, paper)
+    if draw or (len(found.nodes) <= MOST_DRAWN and not wide):
+        for node in in_order(found.nodes):
+            lines += ["", *_drawing(node, paper)]
+    elif wide or len(found.nodes) <= MOST_LISTED:
+        lines += ["", *_table(found.nodes, paper)]
+    else:
+        lines += ["", *_spread(found.nodes, paper)]
+    lines += _strays(found, paper)
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+# --- the summary --------------------------------------------------------------------------------------------
+
+
+def _summary(found: DeviceMap, paper: Paper) -> Iterator[str]:
+    if not found.nodes:
+        yield "No node with Neuron devices."
+        return
+    for each in summarise(found.nodes):
+        name = paper.clean(each.instance_type or "unknown type")
+        yield f"{paper.paint(name, _BOLD)}: {_counted(each.nodes, 'node')}, {_counted(each.devices, 'device')}: " + (
+            _states(each)
+        )
+        yield f"  {_largest(each, paper)}"
+
+
+def _states(summary: TypeSummary) -> str:
+    parts = [f"{summary.states[state]} {WORDS[state]}" for state in State if summary.states.get(state)]
+    if summary.faults > summary.states.get(State.UNHEALTHY, 0):
+        parts.append(f"{_counted(summary.faults, 'fault')} in all")
+    if summary.closed:
+        parts.append(f"{_counted(summary.closed, 'node')} closed to new pods")
+    return ", ".join(parts)
+
+
+def _largest(summary: TypeSummary, paper: Paper) -> str:
+    if not summary.largest:
+        return "No device is free on a node that takes new pods."
+    places = ", ".join(f"{count} x {size}" for size, count in summary.places.items())
+    return (
+        f"Largest connected set that still fits: {summary.largest} on {paper.clean(summary.where)}. "
+        f"Places (count x connected devices): {places}."
+    )
+
+
+def _spread(nodes: Iterable[NodeMap], paper: Paper) -> Iterator[str]:
+    for each in summarise(nodes):
+        yield f"{paper.clean(each.instance_type or 'unknown type')}: nodes by their largest free connected set"
+        most = max(each.spread.values(), default=1)
+        for size, count in each.spread.items():
+            bar = (_BLOCK if paper.rich else "#") * max(1, round(count * _BAR / most))
+            yield f"  {size:>3} {paper.paint(bar, _STATE_COLOURS[State.FREE] if size else 0)} {count}"
+    yield ""
+    yield "-o wide lists every node. NODE, --type, --free, --claim, -n, -l and --attention choose some; few are drawn."
+
+
+# --- many nodes: a line each --------------------------------------------------------------------------------
+
+
+def _table(nodes: Sequence[NodeMap], paper: Paper) -> list[str]:
+    head = ("NODE", "TYPE", "FREE", "CONNECTED", "DEVICES", "NOTE")
+    rows = [
+        (
+            paper.clean(node.name),
+            paper.clean(node.instance_type or "unknown"),
+            f"{len(node.free)}/{len(node.devices)}",
+            str(len(node.largest_free)),
+            _strip(node, paper),
+            paper.clean("; ".join(filter(None, (note(node), ultraserver(node))))),
+        )
+        for node in in_order(nodes)
+    ]
+    widths = [max(len(cell) for cell in column) for column in zip(head[:4], *(row[:4] for row in rows), strict=True)]
+    strip = max(len(head[4]), *map(_strip_length, nodes))
+    lines = [f"{_row(head[:4], widths)}  {head[4]:<{strip}}  {head[5]}"]
+    for node, row in zip(in_order(nodes), rows, strict=True):
+        # Colours have no width.
+        lines.append(f"{_row(row[:4], widths)}  {row[4]}{' ' * (strip - _strip_length(node))}  {row[5]}")
+    return [*lines, "", _marks(nodes, paper)]
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
+
+
+def _strip(node: NodeMap, paper: Paper) -> str:
+    holders = by_device(entries(node))
+    marks = [_painted_mark(device, holders.get(device.index, []), paper) for device in node.devices]
+    return " ".join("".join(marks[start : start + _STRIP]) for start in range(0, len(marks), _STRIP))
+
+
+def _strip_length(node: NodeMap) -> int:
+    count = len(node.devices)
+    return count + max(0, (count - 1) // _STRIP)
+
+
+def note(node: NodeMap) -> str:
+    """What an operator should know about a node; empty if nothing."""
+    faults = [f"{device.index} {device.fault}" for device in node.devices if device.fault]
+    parts = [node.closed] if node.closed else []
+    parts += [f"unhealthy: {', '.join(faults)}"] if faults else []
+    if node.plugin is not None:
+        parts.append(f"plugin: {node.plugin.used} of {node.plugin.devices} devices requested by pods")
+    return "; ".join(parts)
+
+
+def ultraserver(node: NodeMap) -> str:
+    """The place of a node in its UltraServer; empty if it is in none."""
+    place = node.ultraserver
+    if place is None:
+        return ""
+    position = f"node {place.position}" if place.position is not None else "a node"
+    return f"{position} of UltraServer {place.server} (set of {place.size})"
+
+
+# --- few nodes: a drawing each ------------------------------------------------------------------------------
+
+
+def _drawing(node: NodeMap, paper: Paper) -> Iterator[str]:
+    found = entries(node)
+    yield paper.paint(paper.clean(node.name), _BOLD) + "  " + paper.clean(_headline(node))
+    if place := ultraserver(node):
+        yield f"  {paper.clean(place)}"
+    if remark := note(node):
+        yield f"  {paper.paint(paper.clean(remark), _STATE_COLOURS[State.TAINTED])}"
+    yield from _picture(node, geometry(node), by_device(found), paper)
+    for entry in found:
+        yield f"  {_entry(entry, paper)}"
+    lookers = sorted({each.name for device in node.devices for each in device.lookers})
+    if lookers:
+        yield f"  adminAccess, holds nothing: {paper.clean(few(lookers))}"
+    if node.plugin is not None and node.plugin.pods:
+        yield f"  pods of the device plugin: {paper.clean(few(node.plugin.pods))}"
+    yield f"  {_marks([node], paper)}"
+
+
+def _headline(node: NodeMap) -> str:
+    topology = f", {node.topology.value}" if node.topology is not None else ""
+    connected = (
+        f"largest connected set free: {len(node.largest_free)} ({ranges(node.largest_free)})"
+        if node.largest_free
+        else "no device is free"
+    )
+    whole = ", the whole node is free" if node.whole_free else ""
+    kind = node.instance_type or "unknown type"
+    return f"{kind}{topology}: {len(node.free)} of {len(node.devices)} devices free, {connected}{whole}"
+
+
+def _picture(node: NodeMap, drawn: Geometry, holders: dict[int, list[Entry]], paper: Paper) -> Iterator[str]:
+    devices = {device.index: device for device in node.devices}
+    places = {place: index for index, place in drawn.cells.items()}
+    across, down = ("─", "│") if paper.rich else ("-", "|")
+    out, along = ("┈", "┊") if paper.rich else (".", ":")
+    lines = {frozenset((line.first, line.second)): line for line in drawn.lines}
+    ends = _ends(drawn.lines, Wrap.ROW)
+    tops = _ends(drawn.lines, Wrap.COLUMN)
+    for row in range(drawn.rows):
+        here = [places.get((column, row)) for column in range(drawn.columns)]
+        if row == 0 and any(index in tops for index in here):
+            yield _uprights([index in tops for index in here], along)
+        cells = []
+        for column, index in enumerate(here):
+            fits = index in node.largest_free
+            cells.append(
+                _cell(devices[index], holders.get(index, []), paper, fits=fits) if index is not None else " " * _CELL
+            )
+            if column + 1 < drawn.columns:
+                linked = frozenset((index, here[column + 1])) in lines
+                cells.append((across if linked else " ") * _GAP)
+        left = out if here[0] in ends else " "
+        right = out if here[-1] in ends else ""
+        yield " " * (_MARGIN - 1) + left + "".join(cells) + right
+        below = [places.get((column, row + 1)) for column in range(drawn.columns)]
+        if row + 1 < drawn.rows:
+            yield _uprights([frozenset(pair) in lines for pair in zip(here, below, strict=True)], down)
+        elif any(index in tops for index in here):
+            yield _uprights([index in tops for index in here], along)
+
+
+def _ends(lines: Iterable[Line], wrap: Wrap) -> set[int | None]:
+    return {index for line in lines if line.wrap is wrap for index in (line.first, line.second)}
+
+
+def _uprights(present: Iterable[bool], mark: str) -> str:
+    half = _CELL // 2
+    each = (" " * half + (mark if here else " ") + " " * (_CELL - half - 1) for here in present)
+    return " " * _MARGIN + (" " * _GAP).join(each)
+
+
+def _cell(device: Device, holders: Sequence[Entry], paper: Paper, *, fits: bool) -> str:
+    """`[ 3 A ]`: index, claim or state, and a flag for a fault or for cores that are left.
+
+    The largest free connected set (`fits`) is inverted on a terminal with colour.
+    """
+    mark, codes = _mark(device, holders, paper)
+    codes = (*codes, _INVERSE) if fits else codes
+    cross = MARKS[State.UNHEALTHY] if paper.rich else ASCII_MARKS[State.UNHEALTHY]
+    flag = cross if device.fault and holders else "+" if device.state is State.PARTLY else " "
+    return paper.paint(f"[{device.index:>2} {mark}{flag}]"[:_CELL], *codes)
+
+
+def _painted_mark(device: Device, holders: Sequence[Entry], paper: Paper) -> str:
+    mark, codes = _mark(device, holders, paper)
+    return paper.paint(mark, *codes)
+
+
+def _mark(device: Device, holders: Sequence[Entry], paper: Paper) -> tuple[str, tuple[int, ...]]:
+    if not holders:
+        marks = MARKS if paper.rich else ASCII_MARKS
+        return marks[device.state], (_STATE_COLOURS[device.state],)
+    codes = (_COLOURS[holders[0].colour], *((_BOLD,) if device.fault else ()))
+    return (MANY if len(holders) > 1 else holders[0].letter), codes
+
+
+def _entry(entry: Entry, paper: Paper) -> str:
+    holding = entry.holding
+    letter = paper.paint(entry.letter, _COLOURS[entry.colour], _BOLD)
+    pods = f"pod {few(holding.pods)}" if holding.pods else "no pod"
+    return f"{letter} {paper.clean(holding.name)}: {held(entry)}, {paper.clean(pods)}"
+
+
+def _marks(nodes: Sequence[NodeMap], paper: Paper) -> str:
+    present = {device.state for node in nodes for device in node.devices}
+    marks = MARKS if paper.rich else ASCII_MARKS
+    shown = [f"{paper.paint(marks[each], _STATE_COLOURS[each])} {WORDS[each]}" for each in marks if each in present]
+    shown += ["a letter: held by a claim"] if {State.HELD, State.PARTLY} & present else []
+    if paper.colour and any(node.largest_free for node in nodes):
+        inverted = paper.paint("inverted", _STATE_COLOURS[State.FREE], _INVERSE)
+        shown.append(f"{inverted}: largest connected set that is free")
+    return "   ".join(shown)
+
+
+# --- both ---------------------------------------------------------------------------------------------------
+
+
+def in_order(nodes: Iterable[NodeMap]) -> list[NodeMap]:
+    """By name; nodes of one UltraServer stay together, in their positions."""
+
+    def place(node: NodeMap) -> tuple[str, int, str]:
+        if node.ultraserver is None:
+            return ("", 0, node.name)
+        return (node.ultraserver.server, node.ultraserver.position or 0, node.name)
+
+    return sorted(nodes, key=place)
+
+
+def _strays(found: DeviceMap, paper: Paper) -> list[str]:
+    if not found.strays:
+        return []
+    shown = [f"{stray.holding.name} ({stray.pool}/{stray.device})" for stray in found.strays]
+    return ["", f"! Claims for devices that no node publishes now: {paper.clean(few(shown))}."]
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

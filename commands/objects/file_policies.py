@@ -1,0 +1,301 @@
+"""Applies policy files to manifests: steering of conversion, and findings about objects and their pods.
+
+The rules are the server's. Few values that only a server knows are filled in: a generated name gets a placeholder, a
+pod of a workload gets an owner; the user is unknown.
+
+Imported only if there are policies: schema and engine take 20 MiB.
+"""
+
+import copy
+import dataclasses
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+from typing import Any, Final, Protocol
+
+import jsonpatch
+import orjson
+
+from commands.objects.manifests import Manifest
+from kubecel.budget import Clock
+from neuron import names
+from neuron.api.claim_reader import read_claim
+from neuron.api.claim_specs import ClaimSpec
+from neuron.check.claims import ClaimContext
+from neuron.demand.templates import API_VERSION as TEMPLATE_VERSION
+from neuron.demand.templates import KIND as TEMPLATE
+from neuron.findings import Finding, Severity, as_warning, warning
+from neuron.hardware.instances import Catalogue
+from policies.files.loader import PolicyError, load_folder
+from policies.judging.evaluate import evaluate
+from policies.judging.policy_set import PolicySet
+from policies.judging.rules import HintRule, PodRule, ValidatingRule
+from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, Subject, of_object
+from policies.judging.verdicts import Verdict
+from policies.schema.documents import Problem
+from webhook.decisions.claim_context import claim_context
+from webhook.decisions.conversion_context import ConversionOptions
+from webhook.decisions.decision import Decision, denied
+from webhook.decisions.pod_templates import Path
+from webhook.decisions.ports import DeviceView
+from webhook.decisions.queues import copied_labels
+from webhook.decisions.steering import NO_STEERING, Steering
+from webhook.decisions.template_findings import KnownTemplates
+from webhook.decisions.verification import Sources
+from webhook.reviews.policy_knowledge import (
+    DeviceKnower,
+    PolicyView,
+    asked_for,
+    knowledge_for,
+    named_by,
+    verified,
+    with_record,
+)
+from webhook.reviews.policy_steering import SteeringRefusedError, find_steering
+from webhook.reviews.policy_subjects import namespace_object, with_whole_namespace
+from webhook.reviews.policy_verdicts import findings
+
+_SUFFIX: Final = "xxxxx"
+"""Placeholder for the letters that the API server adds to `generateName`."""
+_OWNERS: Final = {
+    "Deployment": ("apps/v1", "ReplicaSet"),
+    "CronJob": ("batch/v1", "Job"),
+    "JobSet": ("batch/v1", "Job"),
+}
+"""The owner of the pods, if it is another object than the one in the file."""
+
+
+class _Templates(DeviceView, Protocol):
+    """Devices, DeviceClasses and templates, of files or of a cluster."""
+
+    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
+        """The claim spec of a ResourceClaimTemplate; None if it is unknown."""
+
+
+class FilePolicies:
+    """The policies of a folder."""
+
+    def __init__(
+        self, policies: PolicySet, now: dt.datetime, clock: Clock, device_class: str = names.DEVICE_CLASS
+    ) -> None:
+        """Prepare.
+
+        Args:
+            policies: the set.
+            now: the time, for the expiry of exceptions.
+            clock: monotonic seconds; bounds evaluation.
+            device_class: DeviceClass of generated requests.
+        """
+        self._sources = Sources.of(device_class, policies)
+        self._policies = policies
+        self._now = now
+        self._clock = clock
+        self._known: tuple[PolicyView, DeviceKnower] | None = None
+        self._context: ClaimContext | None = None
+
+    @classmethod
+    def load(
+        cls, folder: FilePath, now: dt.datetime, clock: Clock, device_class: str = names.DEVICE_CLASS
+    ) -> "FilePolicies":
+        """Load a folder as the server does, embedded cases included.
+
+        Raises:
+            PolicyError: a file has an error, or the folder contains no policy file.
+        """
+        found = load_folder(folder)
+        if not found.files:
+            raise PolicyError([Problem(str(folder), 0, "it contains no policy file (*.yaml, *.yml, *.json).")])
+        return cls(found, now, clock, device_class)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Instance types, with additions and changes of policies."""
+        return self._policies.catalogue
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Templates of operators that policies name."""
+        found = (each for rule in self._policies.conversions for each in rule.templates)
+        return frozenset(each.name for each in found if each.inline is None)
+
+    def checked(
+        self, decision: Decision, namespace: str, options: ConversionOptions, cluster: "_Templates"
+    ) -> Decision:
+        """A conversion, after the templates that policies name were compared with those that are known."""
+        if not decision.needs:
+            return decision
+        if self._context is None:
+            catalogue = self.catalogue.scheduled(tries_orders=options.tries_orders(""))
+            self._context = claim_context(options, catalogue, cluster)
+        specs = {name: cluster.claim_template(namespace, name) for name in self.named}
+        templates = KnownTemplates(namespace, specs)
+        for found in (templates.find(need, self._context) for need in decision.needs):
+            if found is not None and found.severity is Severity.ERROR and decision.shadowed is None:
+                return denied("mapped-template", found)
+            extra = () if found is None else (as_warning(found),)
+            decision = dataclasses.replace(decision, warnings=(*decision.warnings, *extra))
+        return decision
+
+    @property
+    def rules(self) -> tuple[ValidatingRule | PodRule | HintRule, ...]:
+        """All policies."""
+        return self._policies.rules
+
+    @property
+    def unconnected(self) -> bool:
+        """Whether a policy allows devices that are not connected."""
+        return self._policies.unconnected
+
+    @property
+    def network_classes(self) -> frozenset[str]:
+        """DeviceClasses of EFA interfaces: that of AWS's network driver, and those that policies name."""
+        return self._policies.network_classes
+
+    # --- conversion -----------------------------------------------------------------------------------------------
+
+    def steer(
+        self, manifest: Manifest, template: dict[str, Any], namespaces: PolicyView
+    ) -> tuple[Steering, list[Finding]]:
+        """The steering of a template's pods, and findings about policies that could not be evaluated."""
+        if not self._policies.conversions and not self._policies.hints:
+            return NO_STEERING, []
+        # Mutating webhooks are called before the API server generates a name.
+        pod = _pod(manifest, template)
+        subject = self._subject(pod, manifest.namespace, namespaces)
+        knowledge = with_record(subject.knowledge, asked_for(pod), strips=True)
+        try:
+            steering, errors = find_steering(
+                self._policies, dataclasses.replace(subject, knowledge=knowledge), self._clock
+            )
+        except SteeringRefusedError as error:
+            return NO_STEERING, [error.finding]
+        return steering, [warning("NEU803", "", f"policy {error}; it is ignored here.") for error in errors]
+
+    # --- validation -----------------------------------------------------------------------------------------------
+
+    def judge_object(self, manifest: Manifest, namespaces: PolicyView) -> list[Finding] | None:
+        """Findings about an object on CREATE; None if no policy matches it."""
+        return self._judge(self._subject(manifest.data, manifest.namespace, namespaces))
+
+    def object_verdicts(self, manifest: Manifest, namespaces: PolicyView) -> tuple[Verdict, ...]:
+        """Verdicts on an object on CREATE, one for each policy whose resource rules match."""
+        return self._verdicts(self._subject(manifest.data, manifest.namespace, namespaces))
+
+    @property
+    def validating(self) -> tuple[str, ...]:
+        """Names of the policies for validation."""
+        return tuple(rule.name for rule in self._policies.validating)
+
+    def judge_pod(
+        self, manifest: Manifest, template: dict[str, Any], decision: Decision, namespaces: PolicyView
+    ) -> list[Finding] | None:
+        """Findings about the pods of a template after conversion; None if no policy matches them."""
+        verdicts = self.pod_verdicts(manifest, converted(template, decision), decision, namespaces)
+        return list(self._findings(verdicts)) if verdicts else None
+
+    def pod_verdicts(
+        self, manifest: Manifest, template: dict[str, Any], decision: Decision, namespaces: PolicyView
+    ) -> tuple[Verdict, ...]:
+        """Verdicts on the pods of a converted template, one for each policy whose resource rules match."""
+        subject = self._subject(_pod(manifest, template), manifest.namespace, namespaces)
+        return self._verdicts(self._with_templates(subject, decision))
+
+    def subjects(self, manifest: Manifest, operation: str, namespaces: PolicyView) -> Iterator[tuple[Path, Subject]]:
+        """The admission requests that an object causes: its own, and those of the pods that it would create.
+
+        Pods of a workload have the path of their template, and are included only on CREATE.
+        """
+        subject = self._subject(manifest.data, manifest.namespace, namespaces, operation)
+        yield (), _named(subject)
+        for path, template in manifest.pod_templates():
+            if path and operation == "CREATE":
+                yield path, _named(self._subject(_pod(manifest, template), manifest.namespace, namespaces))
+
+    def _subject(
+        self, data: dict[str, Any], namespace: str, namespaces: PolicyView, operation: str = "CREATE"
+    ) -> Subject:
+        if data.get("kind") in CLUSTER_SCOPED:
+            return of_object(data, operation=operation)
+        knower = self._knower(namespaces)
+        knowledge = knowledge_for(knower.base, knower, namespace, named_by(data))
+        known = namespace_object(namespace, namespaces)
+        metadata = _mapping(data.get("metadata"))
+        if not metadata.get("namespace"):
+            # The API server sets the namespace.
+            data = {**data, "metadata": {**metadata, "namespace": namespace}}
+        made = of_object(
+            data,
+            RequestContext(
+                namespace_object=known,
+                quotas=namespaces.quotas(namespace),
+                knowledge=with_record(knowledge, verified(data, knowledge.templates, self._sources)),
+            ),
+            operation=operation,
+        )
+        return with_whole_namespace(made, namespaces)
+
+    def _knower(self, view: PolicyView) -> DeviceKnower:
+        """The `DeviceKnower` of a view; kept while the view is the same."""
+        if self._known is None or self._known[0] is not view:
+            self._known = (view, DeviceKnower(view, self._policies.catalogue))
+        return self._known[1]
+
+    def _judge(self, subject: Subject) -> list[Finding] | None:
+        verdicts = self._verdicts(subject)
+        return list(self._findings(verdicts)) if verdicts else None
+
+    def _with_templates(self, subject: Subject, decision: Decision) -> Subject:
+        """The subject with the templates that its conversion creates."""
+        if not decision.templates:
+            return subject
+        made = {each.name: read_claim(TEMPLATE, TEMPLATE_VERSION, each.spec)[0] for each in decision.templates}
+        known = dataclasses.replace(subject.knowledge, templates={**subject.knowledge.templates, **made})
+        found = verified(subject.object, known.templates, self._sources)
+        return dataclasses.replace(subject, knowledge=with_record(known, found))
+
+    def _verdicts(self, subject: Subject) -> tuple[Verdict, ...]:
+        return evaluate(self._policies.validating, _named(subject), self._now, self._clock)
+
+    def _findings(self, verdicts: tuple[Verdict, ...]) -> Iterator[Finding]:
+        for verdict in verdicts:
+            yield from findings(verdict, self._now)
+
+
+def converted(template: dict[str, Any], decision: Decision) -> dict[str, Any]:
+    """A copy of a pod template with the patch of its decision."""
+    changed = copy.deepcopy(template)
+    # A copy: values of the patch become part of the pod.
+    jsonpatch.apply_patch(changed, orjson.loads(orjson.dumps(decision.patch)), in_place=True)
+    return changed
+
+
+def _pod(manifest: Manifest, template: dict[str, Any]) -> dict[str, Any]:
+    """The pod that a template creates, as the API server receives it; a Pod is returned unchanged."""
+    if (manifest.group, manifest.kind) == ("", "Pod"):
+        return template
+    api_version, kind = _OWNERS.get(manifest.kind, (manifest.data.get("apiVersion"), manifest.kind))
+    owner = {"apiVersion": api_version, "kind": kind, "name": manifest.name, "uid": "", "controller": True}
+    written = _mapping(template.get("metadata"))
+    copied = copied_labels(manifest.group, manifest.kind, manifest.data)
+    metadata = {
+        **written,
+        **({"labels": {**_mapping(written.get("labels")), **copied}} if copied else {}),
+        "generateName": f"{manifest.name.rstrip('*-')}-",
+        "ownerReferences": [owner],
+        "namespace": manifest.namespace,
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec")}
+
+
+def _named(subject: Subject) -> Subject:
+    """A request whose object has a name: validating webhooks are called after the API server has generated it."""
+    metadata = _mapping(_mapping(subject.object).get("metadata"))
+    prefix = metadata.get("generateName")
+    if not prefix or metadata.get("name"):
+        return subject
+    named = {**subject.object, "metadata": {**metadata, "name": f"{prefix}{_SUFFIX}"}}
+    return dataclasses.replace(subject, object=named)
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

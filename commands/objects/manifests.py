@@ -1,0 +1,120 @@
+"""The objects of a document, and their pod templates."""
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from commands.objects.documents import Document
+from webhook.decisions.pod_templates import Path, pod_templates
+
+DEFAULT_NAMESPACE: Final = "default"
+"""Namespace of objects that set none, as in kubectl."""
+
+_WRAPPER: Final = ("workload.codeflare.dev", "AppWrapper")
+_STEP: Final = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object of a document.
+
+    Attributes:
+        path: in the document; empty unless the document is a list.
+        data: the object. Items of typed lists get their kind from the list.
+        group: API group.
+        kind: kind.
+        written_namespace: `metadata.namespace`, or that of the AppWrapper around it, or "".
+        namespace: the namespace in which it is created: for an object that sets none, that of the command line.
+        name: name, or generateName with a star.
+        wrapped: whether it is inside an AppWrapper.
+    """
+
+    path: Path
+    data: dict[str, Any]
+    group: str
+    kind: str
+    written_namespace: str
+    namespace: str
+    name: str
+    wrapped: bool = False
+
+    @property
+    def wraps(self) -> bool:
+        """Whether it is an AppWrapper: the objects that it holds are listed after it."""
+        return (self.group, self.kind) == _WRAPPER
+
+    def __str__(self) -> str:
+        """`Kind namespace/name`."""
+        name = f"{self.written_namespace}/{self.name}" if self.written_namespace else self.name
+        return f"{self.kind} {name}".rstrip()
+
+    def pod_templates(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Its pod templates, with their paths in the object. A Pod is its own template."""
+        return pod_templates(self.data, self.group, self.kind)
+
+
+def manifests(document: Document, namespace: str = DEFAULT_NAMESPACE) -> Iterator[Manifest]:
+    """The objects of a document: itself, the items of a list, or the objects that an AppWrapper holds.
+
+    Args:
+        document: the document.
+        namespace: of objects that set none.
+    """
+    return manifests_of(document.data, namespace)
+
+
+def manifests_of(data: dict[str, Any] | None, namespace: str = DEFAULT_NAMESPACE) -> Iterator[Manifest]:
+    """The objects of a document's data."""
+    if data is not None:
+        yield from _manifests((), data, namespace)
+
+
+def _manifests(path: Path, data: dict[str, Any], namespace: str, outer: str | None = None) -> Iterator[Manifest]:
+    kind, version = data.get("kind"), data.get("apiVersion")
+    items = data.get("items")
+    if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
+        # Items of typed lists may omit apiVersion and kind; items of a plain List may not.
+        defaults = {} if kind == "List" else {"apiVersion": version, "kind": kind.removesuffix("List")}
+        for index, item in enumerate(items):
+            if isinstance(item, dict):
+                yield from _manifests((*path, "items", index), {**defaults, **item}, namespace, outer)
+        return
+    metadata = data.get("metadata")
+    known = metadata if isinstance(metadata, dict) else {}
+    written = _text(known.get("namespace")) or outer or ""
+    manifest = Manifest(
+        path,
+        data,
+        group=version.rpartition("/")[0] if isinstance(version, str) else "",
+        kind=kind if isinstance(kind, str) else "",
+        written_namespace=written,
+        namespace=written or namespace,
+        name=_text(known.get("name")) or (f"{_text(known.get('generateName'))}*" if known.get("generateName") else ""),
+        wrapped=outer is not None,
+    )
+    yield manifest
+    for steps, wrapped in _wrapped(manifest):
+        # The wrapper creates its objects in its own namespace, if they set none.
+        yield from _manifests((*path, *steps), wrapped, namespace, written)
+
+
+def _wrapped(manifest: Manifest) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The objects that an AppWrapper creates."""
+    if not manifest.wraps:
+        return
+    spec = manifest.data.get("spec")
+    components = spec.get("components") if isinstance(spec, dict) else None
+    for index, component in enumerate(components if isinstance(components, list) else ()):
+        wrapped = component.get("template") if isinstance(component, dict) else None
+        if isinstance(wrapped, dict):
+            yield ("spec", "components", index, "template"), wrapped
+
+
+def _text(value: Any) -> str:
+    """A name; empty for a value of another type, such as `no` in YAML."""
+    return value if isinstance(value, str) else ""
+
+
+def path_steps(text: str) -> Path:
+    return tuple(bracketed or name for bracketed, name in _STEP.findall(text))

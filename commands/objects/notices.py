@@ -1,0 +1,128 @@
+"""Messages about conversion, each with its file, line, object and field."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from commands.objects.documents import Document, Documents
+from commands.objects.manifests import Manifest, path_steps
+from neuron import names
+from neuron.findings import Finding, warning
+from webhook.decisions.decision import Decision
+from webhook.decisions.pod_templates import Path, path_text
+
+TURNED_OFF: Final = ("mode-off-by-pod", "mode-off-by-namespace", "mode-off-by-policy", "excluded-namespace")
+"""Reasons of decisions: conversion is turned off."""
+
+_NAMESPACE: Final = ("metadata", "namespace")
+"""Path of findings about the object as a whole, even if a pod template caused them."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Source:
+    """A file: its name and its documents, which are read again in each iteration."""
+
+    name: str
+    documents: Documents
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Notice:
+    """A message about one place.
+
+    Attributes:
+        source: the file's name.
+        line: line of the file, counted from 1.
+        number: of the document.
+        subject: kind and name of the object, e.g. `Pod team/train`; or "".
+        path: field path in the document; empty for the whole object.
+        text: code, sentence and fix.
+    """
+
+    source: str
+    line: int
+    number: int
+    subject: str
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        where = ", ".join(filter(None, (f"document {self.number}", self.subject)))
+        place = f"{self.source}:{self.line}: [{where}]"
+        return ": ".join(filter(None, (f"{place} {self.path}".rstrip(), self.text)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PartDecision:
+    """The decision about a part of an object, and the policy that steered it, or ""."""
+
+    path: Path
+    decision: Decision
+    policy: str = ""
+
+
+class Reporter:
+    """Writes notices about one object."""
+
+    def __init__(self, source: str, document: Document, manifest: Manifest, notices: list[Notice]) -> None:
+        self._source = source
+        self._document = document
+        self._manifest = manifest
+        self._notices = notices
+        self._reported: set[Notice] = set()
+
+    def line(self, path: Path, text: str) -> None:
+        """Add a message about a place in the object, unless it was added before."""
+        path = (*self._manifest.path, *path)
+        line = self._document.line_of(path)
+        number, subject = self._document.number, str(self._manifest)
+        notice = Notice(self._source, line, number, subject, path_text(path), text)
+        if notice not in self._reported:
+            self._reported.add(notice)
+            self._notices.append(notice)
+
+    def finding(self, path: Path, finding: Finding) -> None:
+        """Add a finding about the part of the object at `path`."""
+        steps = path_steps(finding.path)
+        self.line(steps if steps == _NAMESPACE else (*path, *steps), str(finding))
+
+    def decision(self, patch: PartDecision) -> None:
+        """Add the findings of a decision, and the reason if a part is not converted."""
+        for finding in (*patch.decision.errors, *patch.decision.warnings, *_repeated(patch.decision)):
+            self.finding(patch.path, finding)
+        match patch.decision.reason:
+            case "mode-off-by-pod":
+                path = (*patch.path, "metadata", "annotations", names.ANNOTATION_CONVERT)
+                self.line(path, "not converted: the annotation turns conversion off.")
+            case "mode-off-by-namespace":
+                text = f"{names.ANNOTATION_CONVERT} of Namespace {self._manifest.namespace} turns it off."
+                self.line(_NAMESPACE, f"not converted: {text}")
+            case "mode-off-by-policy":
+                self.line(patch.path, f"not converted: policy '{patch.policy}' turns it off.")
+            case "excluded-namespace":
+                text = f"namespace {self._manifest.namespace} is excluded (--exclude-namespace)."
+                self.line(_NAMESPACE, f"not converted: {text}")
+
+
+def _repeated(decision: Decision) -> Iterator[Finding]:
+    """NEU209 for containers that refer to one claim more than once.
+
+    Not reported by the webhook: only server-side apply of such a manifest fails.
+    """
+    references: Counter[tuple[str, str]] = Counter()
+    for operation in decision.patch:
+        container, claims, _ = operation["path"].partition("/resources/claims")
+        if claims and operation["op"] == "add":
+            added = operation["value"]
+            references.update((container, entry["name"]) for entry in (added if isinstance(added, list) else [added]))
+    for (container, claim), count in references.items():
+        if count > 1:
+            _, section, index = container.removeprefix("/").split("/")
+            yield warning(
+                "NEU209",
+                f"spec.{section}[{index}].resources.claims",
+                f"the container refers to claim {claim} {count} times, which kubectl apply --server-side refuses.",
+                "Apply it client-side.",
+                claim,
+            )

@@ -1,0 +1,13 @@
+"""`neuron-dra templates`: finds generated ResourceClaimTemplates that no pod needs, and removes them.
+
+Not here: the Kubernetes client (`webhook.cluster.kube`), flags (`commands.cli.templates`).
+
+| step | module |
+|---|---|
+| which templates may be removed; pure | `decide` |
+| lists of templates and pods, page by page | `reads` |
+| mark, wait, check again, remove, restore | `pruner` |
+| text and JSON | `render` |
+
+The webhook's part of the protocol is in `webhook.cluster.templates`: it does not rely on a marked template.
+"""

@@ -1,0 +1,137 @@
+"""Lists templates and pods page by page, and keeps only the needed fields."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from commands.prune.decide import Generated, Key, read_generated
+from neuron import names
+from neuron.api.objects import ListMeta, Page, read_page
+from runtime.api_errors import (
+    FORBIDDEN,
+    NOT_FOUND,
+    UNAUTHORIZED,
+    ApiAnswerError,
+    ApiServerError,
+    StatusError,
+)
+from webhook.cluster.api import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, loaded, rule_text
+from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
+from webhook.cluster.listing import PAGE_SIZE, Lister
+
+PODS: Final = Resource("", "v1", "pods")
+_OURS: Final = {"labelSelector": f"{names.LABEL_MANAGED_BY}={names.MANAGER}"}
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    template: str | None = msgspec.field(default=None, name="resourceClaimTemplateName")
+
+
+class _PodSpec(msgspec.Struct, frozen=True):
+    claims: list[_Claim] | None = msgspec.field(default=None, name="resourceClaims")
+
+
+class _PodMeta(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: _PodMeta
+    spec: _PodSpec
+
+
+class _PodPage(msgspec.Struct, frozen=True):
+    metadata: ListMeta
+    items: list[_Pod] | None = None
+
+
+_decode_pods: Final = msgspec.json.Decoder(_PodPage).decode
+
+
+class Reader:
+    """Lists of one cluster. Retryable errors are retried; others are raised as `ApiServerError`."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        namespace: str = "",
+        *,
+        page_size: int = PAGE_SIZE,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._namespace = namespace
+        self._lister = Lister(server, page_size=page_size, sleep=sleep)
+
+    async def generated(self) -> tuple[Generated, ...]:
+        """The generated templates, by namespace and name."""
+        found: list[Generated] = []
+
+        def take(page: Page) -> None:
+            found.extend(filter(None, map(_generated, page.items or ())))
+
+        await self._lister.read(RESOURCE_CLAIM_TEMPLATES.path(self._namespace), _OURS, read_page, take, found.clear)
+        return tuple(sorted(found, key=lambda each: each.key))
+
+    async def references(self) -> Mapping[Key, tuple[str, ...]]:
+        """Pods in any phase that refer to a ResourceClaimTemplate: names of pods, by template."""
+        found: defaultdict[Key, list[str]] = defaultdict(list)
+
+        def take(page: _PodPage) -> None:
+            for pod in page.items or ():
+                for template in _templates(pod):
+                    found[pod.metadata.namespace, template].append(pod.metadata.name)
+
+        await self._lister.read(PODS.path(self._namespace), {}, _decode_pods, take, found.clear)
+        return {key: tuple(sorted(pods)) for key, pods in found.items()}
+
+
+def _generated(raw: msgspec.Raw) -> Generated | None:
+    """The template if prune may remove it; one that cannot be read may not be removed."""
+    try:
+        return read_generated(loaded(memoryview(raw)))
+    except (ApiAnswerError, KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        return None
+
+
+def _templates(pod: _Pod) -> Iterable[str]:
+    return {claim.template for claim in pod.spec.claims or () if claim.template}
+
+
+def reason(error: ApiServerError, resource: Resource) -> str:
+    """The error with its fix, as the end of a sentence."""
+    if not isinstance(error, StatusError):
+        return str(error)
+    if error.code == UNAUTHORIZED:
+        return "the API server does not accept the credentials; renew them in the kubeconfig"
+    if error.code == FORBIDDEN and error.missing_right:
+        user, verb = error.missing_right
+        return f'"{user}" lacks the rule {rule_text(resource.group, (resource.plural,), (verb,))}'
+    if error.code == NOT_FOUND and resource.group == RESOURCE_GROUP:
+        return f"the API server does not serve {RESOURCE_GROUP}/v1; Kubernetes >= {OLDEST_KUBERNETES} is needed"
+    return str(error)
+
+
+def message(error: ApiServerError, verb: str, resource: Resource, namespace: str = "") -> str:
+    """The error with its fix, as a sentence for an operator."""
+    where = f"in namespace {namespace}" if namespace else "in all namespaces"
+    return f"Cannot {verb} {resource} {where}: {reason(error, resource)}."
+
+
+def review(verb: str, namespace: str) -> dict[str, Any]:
+    """A SelfSubjectAccessReview for templates in a namespace (empty: all namespaces)."""
+    attributes = {
+        "verb": verb,
+        "group": RESOURCE_CLAIM_TEMPLATES.group,
+        "version": RESOURCE_CLAIM_TEMPLATES.version,
+        "resource": RESOURCE_CLAIM_TEMPLATES.plural,
+        "namespace": namespace,
+    }
+    return {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }

@@ -1,0 +1,159 @@
+"""Makes a report from objects: inventory, assessments, audit, plan. Pure; the caller reads the objects."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from commands.objects.manifests import Manifest
+from commands.report import plan
+from commands.report.assess import Assessment, Assessor, NotReadableError
+from commands.report.inventory import Found, Inventory, Root
+from commands.report.model import Audit, Estate, Fate, PodsNow, Reference, Report, Shadowed, Workload
+from commands.report.shadow import by_workload
+from commands.status.lines import listed
+from webhook.decisions.conversion_context import ConversionOptions
+from webhook.decisions.ports import WorldView
+
+if TYPE_CHECKING:
+    from commands.objects.file_policies import FilePolicies
+    from commands.report.audit import Auditor
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Heading:
+    """Where a report comes from.
+
+    Attributes:
+        origin: the files, or the address of the API server.
+        made: the time, RFC 3339.
+        version: of this program.
+    """
+
+    origin: str
+    made: str
+    version: str
+
+
+class ReportBuilder:
+    """Takes objects one by one; keeps the assessments, not the objects."""
+
+    def __init__(
+        self,
+        options: ConversionOptions,
+        view: WorldView,
+        policies: "FilePolicies | None" = None,
+        estate: Estate | None = None,
+    ) -> None:
+        self._options = options
+        self._view = view
+        self._estate = estate
+        self._inventory = Inventory()
+        self._assessor = Assessor(options, view, policies, estate)
+        self._auditor: Auditor | None = None
+        if policies is not None and policies.validating:
+            from commands.report import audit
+
+            self._auditor = audit.Auditor(policies, view)
+        self._workloads: list[Workload] = []
+        self._unreadable: list[str] = []
+        self.notes: list[str] = []
+        self.unaudited: list[str] = []
+
+    @property
+    def audits(self) -> bool:
+        """Whether there are policies for validation."""
+        return self._auditor is not None
+
+    def take(self, found: Found) -> None:
+        """Take an object of any kind."""
+        root = self._inventory.take(found)
+        if root is not None:
+            self._assess(root, None)
+
+    def judge(self, manifest: Manifest) -> None:
+        """Judge an object that is no workload by the policies, such as a ResourceClaimTemplate."""
+        if self._auditor is not None and manifest.namespace not in self._options.excluded_namespaces:
+            metadata = manifest.data.get("metadata")
+            uid = metadata.get("uid") if isinstance(metadata, dict) else ""
+            ref = Reference(
+                manifest.group,
+                manifest.kind,
+                manifest.namespace,
+                manifest.name,
+                str(uid or ""),
+                str(manifest.data.get("apiVersion") or ""),
+            )
+            self._auditor.object(ref, manifest)
+
+    def build(self, heading: Heading, shadowed: tuple[Shadowed, ...] = ()) -> Report:
+        """The report about all objects that were taken."""
+        pods_of = self._inventory.pods_of()
+        for root in self._inventory.rest():
+            self._assess(root, pods_of(root.uid))
+        on_nodes = self._inventory.on_nodes()
+        around = plan.Surroundings(self._estate, on_nodes, self._view.quotas, self._options.device_class)
+        workloads = self._with_pods(pods_of)
+        steps = plan.steps(workloads, around)
+        order = {step.namespace: at for at, step in enumerate(steps)}
+        workloads.sort(
+            key=lambda each: (
+                order.get(each.ref.namespace, len(order)),
+                each.ref.namespace,
+                not each.blocked,
+                each.ref.kind,
+                each.ref.name,
+            )
+        )
+        audit: Audit | None = None if self._auditor is None else self._auditor.result(tuple(self.unaudited))
+        return Report(
+            heading.origin,
+            heading.made,
+            heading.version,
+            tuple(workloads),
+            steps,
+            self._estate and _with_idle(self._estate, on_nodes),
+            audit,
+            by_workload(shadowed, workloads),
+            (*self.notes, *self._unread()),
+            self._inventory.finished,
+        )
+
+    def _with_pods(self, pods_of: Callable[[str], PodsNow]) -> list[Workload]:
+        """The workloads with their pods. One whose pods all have claims, and whose next pods get them, is converted."""
+        if self._estate is None and not self._inventory.saw_pods:
+            return list(self._workloads)
+        found = []
+        for each in self._workloads:
+            now = each.now or pods_of(each.ref.uid)
+            done = each.fate is Fate.CONVERTS and not each.blocked and now.converted and not now.plugin
+            found.append(dataclasses.replace(each, now=now, fate=Fate.CONVERTED if done else each.fate))
+        return found
+
+    def _unread(self) -> tuple[str, ...]:
+        names = [*self._inventory.unreadable, *self._unreadable]
+        return (f"not readable, and left out: {listed(names)}.",) if names else ()
+
+    def _assess(self, root: Root, now: PodsNow | None) -> None:
+        try:
+            assessment = self._assessor.assess(root, now)
+        except NotReadableError:
+            self._unreadable.append(f"{root.found.kind} of {root.found.source or 'the cluster'}")
+            return
+        if assessment is not None:
+            self._workloads.append(self._audited(assessment))
+
+    def _audited(self, assessment: Assessment) -> Workload:
+        """The workload with the policies that would deny it."""
+        workload = assessment.workload
+        if self._auditor is None or workload.ref.namespace in self._options.excluded_namespaces:
+            return workload
+        denied = self._auditor.workload(assessment)
+        if not denied:
+            return workload
+        fate = Fate.REFUSED if workload.fate is Fate.CONVERTS else workload.fate
+        return dataclasses.replace(workload, fate=fate, obstacles=(*workload.obstacles, *denied))
+
+
+def _with_idle(estate: Estate, on_nodes: Mapping[str, frozenset[str]]) -> Estate:
+    idle = sorted(node for node in estate.plugin if node not in on_nodes and node not in estate.driver)
+    return dataclasses.replace(estate, idle=tuple(idle))

@@ -1,0 +1,176 @@
+"""Reads the objects of a report from a cluster, page by page: at most one page is in memory."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from commands.devices import device_map
+from commands.devices.devices import DeviceMap, NodeMap
+from commands.devices.snapshot import PODS, RESOURCE_CLAIMS, Progress, fetch
+from commands.objects.manifests import manifests_of
+from commands.report.build import ReportBuilder
+from commands.report.inventory import CONTROLLED, Found
+from commands.report.model import Estate
+from neuron.api.objects import Page, identity, read_page
+from neuron.hardware.instances import Catalogue
+from runtime.api_errors import ApiAnswerError, ApiServerError
+from webhook.cluster.api import ApiServer, Resource, TimedApiServer, loaded_object
+from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES
+from webhook.cluster.discovery import Kind, Served, served_kinds
+from webhook.cluster.listing import Lister, unseen
+from webhook.decisions.pod_templates import POD_TEMPLATES
+
+_CORE: Final = {
+    ("", "Pod"): PODS,
+    ("", "PodTemplate"): Resource("", "v1", "podtemplates"),
+    ("", "ReplicationController"): Resource("", "v1", "replicationcontrollers"),
+}
+_JUDGED: Final = {
+    "DeviceClass": DEVICE_CLASSES,
+    "ResourceClaimTemplate": RESOURCE_CLAIM_TEMPLATES,
+    "ResourceClaim": RESOURCE_CLAIMS,
+}
+"""Objects that are no workloads, and that policies may judge."""
+_KARPENTER: Final = ("karpenter.sh/nodepool", "karpenter.sh/provisioner-name")
+_AUTO_MODE: Final = ("eks.amazonaws.com/compute-type", "auto")
+
+
+@dataclasses.dataclass(slots=True)
+class ClusterInputs:
+    """Reads a cluster into a `ReportBuilder`.
+
+    Attributes:
+        server: the API server.
+        namespace: only this one; empty: all.
+        progress: is called after each page.
+        complete: whether everything could be read.
+    """
+
+    server: ApiServer
+    namespace: str
+    progress: Progress
+    complete: bool = True
+
+    async def read(self, builder: ReportBuilder) -> None:
+        """Read all workloads, and what policies judge. What cannot be read becomes a note of the report."""
+        for kind, served in _ordered(await self._kinds(builder)):
+            await self._read(kind, served, builder)
+        if builder.audits:
+            for name, resource in _JUDGED.items():
+                await self._judge(name, resource, builder)
+
+    async def _kinds(self, builder: ReportBuilder) -> Mapping[Kind, Served]:
+        known = {kind: Served(resource, True, frozenset()) for kind, resource in _CORE.items()}
+        try:
+            return {**await served_kinds(self.server), **known}
+        except ApiServerError as error:
+            self.complete = False
+            builder.notes.append(f"only pods are read, because /apis cannot be read: {error}.")
+            return known
+
+    async def _read(self, kind: Kind, served: Served, builder: ReportBuilder) -> None:
+        if self.namespace and not served.namespaced:
+            return
+
+        def take(raw: bytes) -> None:
+            builder.take(Found(kind[0], served.resource.version, kind[1], raw))
+
+        await self._list(served.resource, take, builder.notes)
+
+    async def _judge(self, kind: str, resource: Resource, builder: ReportBuilder) -> None:
+        if self.namespace and kind == "DeviceClass":
+            return
+
+        def take(raw: bytes) -> None:
+            try:
+                data = {"apiVersion": f"{resource.group}/{resource.version}", "kind": kind, **loaded_object(raw)}
+            except ApiAnswerError:
+                name = identity(raw)
+                builder.unaudited.append(f"{kind} {name.namespace}/{name.name} cannot be read.")
+                return
+            if _is_generated(data):
+                return
+            for manifest in manifests_of(data):
+                builder.judge(manifest)
+
+        await self._list(resource, take, builder.unaudited)
+
+    async def _list(self, resource: Resource, take: Callable[[bytes], None], notes: list[str]) -> None:
+        """Each object of a list once, also if the list begins again."""
+        taken: set[str] = set()
+        count = 0
+
+        def page(found: Page) -> None:
+            nonlocal count
+            for raw in found.items or ():
+                body = bytes(raw)
+                uid = _uid(body)
+                if not uid or uid not in taken:
+                    count += 1
+                    taken.add(uid)
+                    take(body)
+            self.progress(resource, count)
+
+        try:
+            path = resource.path(self.namespace)
+            await Lister(self.server).read(path, {}, read_page, page, lambda: None)
+        except ApiServerError as error:
+            seen = unseen(error, resource, "list", self.namespace)
+            notes.append(f"{seen.why} {seen.fix}".rstrip())
+            self.complete = False
+
+
+def _is_generated(claim: Mapping[str, Any]) -> bool:
+    """Whether Kubernetes made a claim from a template, which is judged itself."""
+    metadata = claim.get("metadata")
+    owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
+    return any(isinstance(each, dict) and each.get("kind") == "Pod" for each in owners or ())
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+
+
+_decode: Final = msgspec.json.Decoder(_Object).decode
+
+
+def _uid(raw: bytes) -> str:
+    try:
+        return _decode(raw).metadata.uid
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
+def _ordered(kinds: Mapping[Kind, Served]) -> Iterable[tuple[Kind, Served]]:
+    """The known kinds; those that others often own last, and pods after all others."""
+    known = [(kind, served) for kind, served in kinds.items() if kind in POD_TEMPLATES and kind[0] != "extensions"]
+    return sorted(known, key=lambda each: (each[0] == ("", "Pod"), each[0] in CONTROLLED, each[0]))
+
+
+async def read_estate(server: TimedApiServer, address: str, catalogue: Catalogue, progress: Progress) -> DeviceMap:
+    """The cluster's Neuron nodes and their devices."""
+    return device_map.build(await fetch(server, address, progress=progress, with_pods=False), catalogue)
+
+
+def estate_of(found: DeviceMap) -> Estate:
+    """The nodes as a report needs them."""
+    plugin = {node.name: node.plugin.devices for node in found.nodes if node.plugin is not None}
+    driver = {node.name: len(node.devices) for node in found.nodes if _publishes(node)}
+    free = sum(len(node.free) for node in found.nodes if node.open)
+    types = {node.name: node.instance_type for node in found.nodes}
+    made = {node.name for node in found.nodes if _by_karpenter(node.labels)}
+    return Estate(plugin, driver, free, types, frozenset(made))
+
+
+def _publishes(node: NodeMap) -> bool:
+    return node.whole is not None or any(device.offered for device in node.devices)
+
+
+def _by_karpenter(labels: Mapping[str, str]) -> bool:
+    return any(key in labels for key in _KARPENTER) or labels.get(_AUTO_MODE[0]) == _AUTO_MODE[1]

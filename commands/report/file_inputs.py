@@ -1,0 +1,158 @@
+"""Reads the objects of a report from files, with little memory: workloads stay JSON text until they are assessed."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from commands.objects.documents import Document
+from commands.objects.manifest_files import STDIN, Fault, Given, inputs, read_sources
+from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, manifests_of, path_steps
+from commands.report.inventory import CONTROLLED, Found
+from neuron.api.claim_specs import GROUP
+
+_WRAPPER: Final = b'"AppWrapper"'
+_FACTS: Final = frozenset(
+    {
+        *(("", kind) for kind in ("Namespace", "ResourceQuota", "LimitRange")),
+        *((GROUP, kind) for kind in ("DeviceClass", "ResourceClaimTemplate", "ResourceClaim")),
+    }
+)
+"""Objects on which the decisions about others depend, and claims, which policies may judge."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileInputs:
+    """The objects of all files.
+
+    Attributes:
+        found: workloads and all other objects but `facts`; those that others often own come last.
+        facts: objects on which decisions depend.
+        faults: files that cannot be read.
+        line_of: file, line of an object and field path -> line of the file; exact if documents were kept.
+    """
+
+    found: tuple[Found, ...]
+    facts: tuple[Manifest, ...]
+    faults: tuple[Fault, ...]
+    line_of: Callable[[str, int, str], int]
+
+
+class _Item(msgspec.Struct, frozen=True):
+    kind: str = ""
+    apiVersion: str = ""  # noqa: N815 - the wire's spelling
+    items: list[msgspec.Raw] | None = None
+
+
+_decode_item: Final = msgspec.json.Decoder(_Item).decode
+
+
+class _Reader:
+    def __init__(self, step: Callable[[], None], *, lines: bool) -> None:
+        self._lines = lines
+        self._step = step
+        self._slow: list[str | Given] = []
+        self.found: list[Found] = []
+        self.facts: list[Manifest] = []
+        self.faults: list[Fault] = []
+        self.documents: dict[tuple[str, int], tuple[Document, Manifest]] = {}
+
+    def read(self, filenames: Iterable[str]) -> None:
+        """Read all files."""
+        for name, opened in inputs(filenames):
+            try:
+                with opened() as content:
+                    self._sort(name, iter(content))
+            except OSError as error:
+                self.faults.append(Fault(name, 0, 0, str(error.strerror)))
+        read = read_sources(self._slow, DEFAULT_NAMESPACE, step=self._step)
+        self.faults += read.faults
+        for source in read.sources:
+            for document in source.documents:
+                for manifest in manifests(document):
+                    self._take(source.name, document, manifest)
+
+    def _sort(self, name: str, content: Iterable[bytes]) -> None:
+        """Read a JSON file at once; others are left to the reader of manifests."""
+        lines = iter(content)
+        first = next((line for line in lines if line.strip()), b"")
+        is_json = first.lstrip()[:1] == b"{"
+        if name == STDIN or (is_json and not self._lines):
+            whole = first + b"".join(lines)
+            # Positions in JSON need a parser that is forty times as slow.
+            if not (is_json and not self._lines and self._read_json(name, whole)):
+                self._slow.append(Given(name, whole))
+        else:
+            self._slow.append(name)
+
+    def _take(self, name: str, document: Document, manifest: Manifest) -> None:
+        line = document.line_of(manifest.path)
+        if self._lines:
+            self.documents[name, line] = (document, manifest)
+        if manifest.wraps:
+            return  # The objects in it follow.
+        if (manifest.group, manifest.kind) in _FACTS:
+            self.facts.append(manifest)
+            return
+        version = str(manifest.data.get("apiVersion") or "").rpartition("/")[2]
+        # YAML has types that JSON lacks, such as dates.
+        raw = orjson.dumps(_placed(manifest), default=str, option=orjson.OPT_NON_STR_KEYS)
+        self.found.append(Found(manifest.group, version, manifest.kind, raw, name, line))
+
+    def _read_json(self, name: str, content: bytes) -> bool:
+        """Read one JSON object or List; False if the file must be read as YAML, or has several objects."""
+        if _WRAPPER in content:
+            return False  # It holds other objects.
+        try:
+            waiting = [(_decode_item(content), content, "", "")]
+            while waiting:
+                item, raw, version, kind = waiting.pop()
+                kind, version = item.kind or kind, item.apiVersion or version
+                if kind.endswith("List") and item.items is not None:
+                    # Items of typed lists may omit apiVersion and kind; items of a plain List may not.
+                    defaults = ("", "") if kind == "List" else (version, kind.removesuffix("List"))
+                    waiting += [(_decode_item(each), bytes(each), *defaults) for each in reversed(item.items)]
+                    continue
+                self._take_json(name, raw, version, kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, orjson.JSONDecodeError):
+            self.found = [each for each in self.found if each.source != name]
+            return False
+        return True
+
+    def _take_json(self, name: str, raw: bytes, version: str, kind: str) -> None:
+        group, _, short = version.rpartition("/")
+        if (group, kind) not in _FACTS:
+            self.found.append(Found(group, short, kind, raw, name, 1))
+            return
+        data: dict[str, Any] = {"apiVersion": version, "kind": kind, **orjson.loads(raw)}
+        self.facts += manifests_of(data)
+
+
+def _placed(manifest: Manifest) -> dict[str, Any]:
+    """The object with its namespace, which an AppWrapper around it may set."""
+    metadata = manifest.data.get("metadata")
+    if not isinstance(metadata, dict) or manifest.written_namespace in ("", metadata.get("namespace")):
+        return manifest.data
+    return {**manifest.data, "metadata": {**metadata, "namespace": manifest.written_namespace}}
+
+
+def read_files(filenames: Iterable[str], step: Callable[[], None], *, lines: bool = False) -> FileInputs:
+    """Read all files, each one once.
+
+    Args:
+        filenames: files, directories, and `-` for standard input.
+        step: is called after each document.
+        lines: whether lines of fields will be asked for; that keeps every document in memory.
+    """
+    reader = _Reader(step, lines=lines)
+    reader.read(filenames)
+    found = sorted(reader.found, key=lambda each: (each.group, each.kind) in CONTROLLED)
+    documents = reader.documents
+
+    def line_of(source: str, line: int, path: str) -> int:
+        known = documents.get((source, line))
+        return line if known is None else known[0].line_of((*known[1].path, *path_steps(path)))
+
+    return FileInputs(tuple(found), tuple(reader.facts), tuple(reader.faults), line_of)

@@ -1,0 +1,248 @@
+"""Groups objects into workloads: a Deployment instead of its ReplicaSets and pods, a CronJob instead of its Jobs.
+
+An object belongs to the last controller on the way through `ownerReferences`. If that controller is not among the
+objects, because its kind is not known here, it becomes a workload with the pods of the first object that it controls.
+"""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from commands.report.model import PodsNow
+from neuron import names
+from neuron.api.objects import identity
+from webhook.decisions import pods
+
+_LONGEST_CHAIN: Final = 8
+"""Owners above each other: Pod, Job, JobSet, TrainJob and a few of an operator."""
+_FINISHED_PHASES: Final = ("Succeeded", "Failed")
+_FINISHED_CONDITIONS: Final = ("Complete", "Failed")
+_NODE: Final = "Node"
+
+CONTROLLED: Final = frozenset(
+    {("", "Pod"), ("apps", "ReplicaSet"), ("batch", "Job"), ("apps", "StatefulSet"), ("", "ReplicationController")}
+)
+"""Kinds that other controllers often own. They are read last, so that few objects have to be kept."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """One object as it was read.
+
+    Attributes:
+        group: API group.
+        version: API version.
+        kind: its kind.
+        raw: JSON.
+        source: file, or empty.
+        line: line of the file.
+    """
+
+    group: str
+    version: str
+    kind: str
+    raw: bytes
+    source: str = ""
+    line: int = 0
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Owner:
+    """The controller of an object."""
+
+    group: str
+    version: str
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Root:
+    """A workload.
+
+    Attributes:
+        found: the object, or one that it controls.
+        owner: the workload itself, if `found` is an object that it controls; else None.
+        uid: of the workload; empty in files.
+        running: whether the object is a pod that exists. Its node name is then not the user's.
+    """
+
+    found: Found
+    owner: Owner | None
+    uid: str
+    running: bool = False
+
+
+class _Reference(msgspec.Struct, frozen=True):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    apiVersion: str = ""  # noqa: N815 - the wire's spelling
+    controller: bool | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    ownerReferences: list[_Reference] | None = None  # noqa: N815
+    labels: dict[str, str | None] | None = None
+    annotations: dict[str, str | None] | None = None
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    phase: str = ""
+    conditions: list[_Condition] | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    nodeName: str | None = None  # noqa: N815
+    replicas: int | None = None
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+    status: _Status | None = None
+    spec: _Spec | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_Head).decode
+
+
+class Inventory:
+    """Takes objects, and yields workloads. Memory grows with the number of Neuron objects, not with their size.
+
+    Attributes:
+        finished: number of pods and Jobs that have ended.
+        unreadable: objects that could not be read.
+    """
+
+    def __init__(self) -> None:
+        self.finished = 0
+        self.unreadable: list[str] = []
+        self._owners: dict[str, Owner] = {}
+        self._roots: set[str] = set()
+        self._spare: dict[str, tuple[Owner, Found]] = {}
+        self._pods: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+        """uid of the direct owner, or of the pod -> pods of the plugin, converted pods, pods without a node."""
+        self._nodes: defaultdict[str, set[str]] = defaultdict(set)
+        """The same uid -> nodes with pods of the device plugin."""
+
+    def take(self, found: Found) -> Root | None:
+        """Take an object; returns it if it is a workload. Objects that do not name Neuron resources are ignored."""
+        if not pods.may_concern_us(found.raw):
+            return None
+        try:
+            head = _decode(found.raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            known = identity(found.raw)
+            self.unreadable.append(f"{found.kind} {known.namespace}/{known.name}")
+            return None
+        metadata, kind = head.metadata, (found.group, found.kind)
+        if self._is_finished(kind, head):
+            self.finished += 1
+            self._note_owner(metadata)
+            return None
+        owner = self._note_owner(metadata)
+        if owner is not None and head.spec is not None and head.spec.replicas == 0:
+            return None  # An old revision: it has no pods.
+        if kind == ("", "Pod"):
+            self._count(metadata, head, owner)
+        if owner is None:
+            if metadata.uid:
+                self._roots.add(metadata.uid)
+            return Root(found, None, metadata.uid, running=kind == ("", "Pod") and head.status is not None)
+        if owner.uid not in self._roots and owner.uid not in self._owners and owner.uid not in self._spare:
+            self._spare[owner.uid] = (owner, found)
+        return None
+
+    @property
+    def saw_pods(self) -> bool:
+        """Whether there was a pod with a status: one that exists."""
+        return bool(self._pods)
+
+    def rest(self) -> Iterator[Root]:
+        """Workloads that are not among the objects: controllers of kinds that are not known here. Call it last."""
+        seen: set[str] = set()
+        for owner, found in self._spare.values():
+            root = self._root_of(owner)
+            if root.uid in self._roots or root.uid in seen:
+                continue
+            seen.add(root.uid)
+            yield Root(found, root, root.uid, running=found.kind == "Pod")
+
+    def pods_of(self) -> Callable[[str], PodsNow]:
+        """A function from the uid of a workload to its pods. Call it after all objects were taken."""
+        sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+        for uid, counts in self._pods.items():
+            into = sums[self._root_uid(uid)]
+            for at, count in enumerate(counts):
+                into[at] += count
+        known: Mapping[str, PodsNow] = {uid: PodsNow(*counts) for uid, counts in sums.items()}
+        return lambda uid: known.get(uid, PodsNow())
+
+    def on_nodes(self) -> Mapping[str, frozenset[str]]:
+        """Node -> uids of workloads whose pods use the device plugin there. Call it after all objects were taken."""
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for uid, nodes in self._nodes.items():
+            for node in nodes:
+                found[node].add(self._root_uid(uid))
+        return {node: frozenset(uids) for node, uids in found.items()}
+
+    def _note_owner(self, metadata: _Metadata) -> Owner | None:
+        """The controller of an object; remembered for the objects that this object controls itself."""
+        for each in metadata.ownerReferences or ():
+            if each.controller and each.kind != _NODE and each.uid != metadata.uid:
+                group, _, version = each.apiVersion.rpartition("/")
+                owner = Owner(group, version, each.kind, each.name, each.uid)
+                if metadata.uid:
+                    self._owners[metadata.uid] = owner
+                return owner
+        return None
+
+    def _root_uid(self, uid: str) -> str:
+        owner = self._owners.get(uid)
+        return self._root_of(owner).uid if owner else uid
+
+    def _root_of(self, owner: Owner) -> Owner:
+        for _ in range(_LONGEST_CHAIN):
+            above = self._owners.get(owner.uid)
+            if above is None:
+                break
+            owner = above
+        return owner
+
+    def _is_finished(self, kind: tuple[str, str], head: _Head) -> bool:
+        status = head.status
+        if status is None:
+            return False
+        if kind == ("", "Pod"):
+            return status.phase in _FINISHED_PHASES
+        return kind == ("batch", "Job") and any(
+            each.type in _FINISHED_CONDITIONS and each.status == "True" for each in status.conditions or ()
+        )
+
+    def _count(self, metadata: _Metadata, head: _Head, owner: Owner | None) -> None:
+        if head.status is None:
+            return
+        converted = (metadata.labels or {}).get(names.LABEL_CONVERTED) == "true"
+        node = (head.spec and head.spec.nodeName) or ""
+        uid = owner.uid if owner else metadata.uid
+        counts = self._pods[uid]
+        counts[1 if converted else 0] += 1
+        counts[2] += not node
+        if node and not converted:
+            self._nodes[uid].add(node)

@@ -1,0 +1,102 @@
+"""Orders the migration by namespace, and computes what each step needs and frees. Pure.
+
+Namespaces without obstacles come first, and of those the ones with the fewest devices: the first step teaches the most
+for the least risk. A node becomes free when no workload that uses the device plugin on it is left.
+"""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from commands.report.model import Devices, Estate, Fate, Step, Workload, total
+
+Quotas = Callable[[str], Mapping[str, int] | None]
+"""Limits of a namespace's ResourceQuotas on devices, by the name in `spec.hard`; None: not known."""
+
+_QUOTA: Final = "{device_class}.deviceclass.resource.k8s.io/devices"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a plan needs beside the workloads.
+
+    Attributes:
+        estate: the cluster's nodes; None without a cluster.
+        on_nodes: node -> uids of the workloads that use the device plugin there.
+        quotas: limits of quotas.
+        device_class: of generated claims.
+    """
+
+    estate: Estate | None = None
+    on_nodes: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+    quotas: Quotas = lambda _: None
+    device_class: str = ""
+
+
+def steps(workloads: Iterable[Workload], around: Surroundings) -> tuple[Step, ...]:
+    """The order of migration. Namespaces in which nothing converts and nothing is blocked are left out."""
+    by_namespace: defaultdict[str, list[Workload]] = defaultdict(list)
+    for each in workloads:
+        by_namespace[each.ref.namespace].append(each)
+    drafts = [
+        draft
+        for namespace, members in by_namespace.items()
+        if (draft := _draft(namespace, members, around)).workloads or draft.blocked
+    ]
+    drafts.sort(key=lambda each: (not each.ready, each.before.devices + each.before.cores, each.namespace))
+    moving = {
+        draft.namespace: {each.ref.uid for each in by_namespace[draft.namespace] if _moves(each)} for draft in drafts
+    }
+    return tuple(_with_nodes(drafts, moving, around))
+
+
+def _moves(workload: Workload) -> bool:
+    return workload.fate is Fate.CONVERTS and not workload.blocked
+
+
+def _draft(namespace: str, members: Sequence[Workload], around: Surroundings) -> Step:
+    moving = [each for each in members if _moves(each)]
+    blocked = sum(each.blocked for each in members)
+    after = total(each.after for each in moving if each.after is not None)
+    return Step(
+        namespace=namespace,
+        ready=not blocked,
+        workloads=len(moving),
+        blocked=blocked,
+        staying=sum(each.fate in (Fate.STAYS, Fate.UNKNOWN) for each in members),
+        pods=sum(each.pods or 0 for each in moving),
+        before=total(each.before for each in moving),
+        after=after,
+        note=_quota_note(namespace, after, around),
+    )
+
+
+def _quota_note(namespace: str, after: Devices, around: Surroundings) -> str:
+    name = _QUOTA.format(device_class=around.device_class)
+    allowed = (around.quotas(namespace) or {}).get(name)
+    if allowed is None or allowed >= after.devices:
+        return ""
+    return f"a ResourceQuota allows {allowed} of {name}; the workloads need {after.devices}"
+
+
+def _with_nodes(drafts: Sequence[Step], moving: Mapping[str, set[str]], around: Surroundings) -> Iterable[Step]:
+    """The steps with the nodes that become free, and the devices that the driver has free before each."""
+    estate = around.estate
+    if estate is None:
+        yield from drafts
+        return
+    left = {node: set(uids) for node, uids in around.on_nodes.items() if node in estate.plugin}
+    free = estate.free
+    for draft in drafts:
+        nodes = []
+        for node in sorted(left):
+            before = len(left[node])
+            left[node] -= moving[draft.namespace]
+            if before and not left[node]:
+                nodes.append(node)
+        for node in nodes:
+            del left[node]
+        freed = sum(estate.plugin[node] for node in nodes)
+        yield dataclasses.replace(draft, nodes=tuple(nodes), freed=freed, free=free)
+        free = max(0, free - draft.after.devices) + freed

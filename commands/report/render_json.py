@@ -1,0 +1,148 @@
+"""A report as JSON for programs. Field names are stable."""
+
+from typing import Any
+
+import orjson
+
+from commands.report.model import Audit, Devices, Estate, Report, Step, Workload
+
+
+def as_json(report: Report) -> str:
+    fates = report.fates
+    document = {
+        "origin": report.origin,
+        "made": report.made,
+        "version": report.version,
+        "summary": {
+            "workloads": len(report.workloads),
+            "fates": {fate.value: count for fate, count in sorted(fates.items())},
+            "blocked": report.blocked,
+            "before": _devices(report.before),
+            "after": _devices(report.after),
+            "finished": report.finished,
+        },
+        "nodes": _estate(report.estate),
+        "steps": [_step(each) for each in report.steps],
+        "workloads": [_workload(each) for each in report.workloads],
+        "shadow": [
+            {
+                "namespace": each.namespace,
+                "pods": each.name,
+                "outcome": each.outcome,
+                "count": each.pods,
+                "codes": each.codes,
+                "source": each.source,
+                "quoted": each.note,
+            }
+            for each in report.shadowed
+        ],
+        "audit": _audit(report.audit),
+        "notes": report.notes,
+    }
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+
+
+def _devices(devices: Devices | None) -> dict[str, int] | None:
+    return None if devices is None else {"devices": devices.devices, "cores": devices.cores}
+
+
+def _estate(estate: Estate | None) -> dict[str, Any] | None:
+    if estate is None:
+        return None
+    return {
+        "plugin": dict(estate.plugin),
+        "driver": dict(estate.driver),
+        "freeDevices": estate.free,
+        "idle": estate.idle,
+        "mixed": estate.mixed,
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {
+        "namespace": step.namespace,
+        "ready": step.ready,
+        "workloads": step.workloads,
+        "pods": step.pods,
+        "blocked": step.blocked,
+        "staying": step.staying,
+        "before": _devices(step.before),
+        "after": _devices(step.after),
+        "freeBefore": step.free,
+        "short": step.short,
+        "freesNodes": step.nodes,
+        "freesDevices": step.freed,
+        "note": step.note,
+    }
+
+
+def _workload(workload: Workload) -> dict[str, Any]:
+    ref, now = workload.ref, workload.now
+    return {
+        "apiVersion": ref.api_version,
+        "kind": ref.kind,
+        "namespace": ref.namespace,
+        "name": ref.name,
+        "file": ref.source,
+        "line": ref.line,
+        "fate": workload.fate.value,
+        "why": workload.why,
+        "mode": workload.mode,
+        "blocked": workload.blocked,
+        "pods": workload.pods,
+        "podsNow": None
+        if now is None
+        else {"plugin": now.plugin, "converted": now.converted, "withoutNode": now.pending},
+        "before": _devices(workload.before),
+        "after": _devices(workload.after),
+        "podTemplates": [
+            {
+                "path": group.path,
+                "pods": group.pods,
+                "before": _devices(group.before),
+                "after": _devices(group.after),
+                "resourceClaimTemplates": group.templates,
+                "instanceTypes": group.types,
+            }
+            for group in workload.groups
+        ],
+        "obstacles": [
+            {
+                "cause": each.cause.value,
+                "blocks": each.blocks,
+                "code": each.finding.code,
+                "severity": each.finding.severity.value,
+                "path": each.finding.path,
+                "message": each.finding.message,
+                "fix": each.finding.fix,
+                "value": each.finding.value,
+            }
+            for each in workload.obstacles
+        ],
+    }
+
+
+def _audit(audit: Audit | None) -> dict[str, Any] | None:
+    if audit is None:
+        return None
+    return {
+        "policies": audit.policies,
+        "objects": audit.objects,
+        "summary": {result: audit.count(result) for result in ("pass", "fail", "warn", "error", "skip")},
+        "results": [
+            {
+                "apiVersion": each.ref.api_version,
+                "kind": each.ref.kind,
+                "namespace": each.ref.namespace,
+                "name": each.ref.name,
+                "path": each.path,
+                "policy": each.policy,
+                "result": each.result,
+                "severity": each.severity,
+                "action": each.action,
+                "message": each.message,
+            }
+            for each in audit.violations
+        ],
+        "notJudged": audit.unread,
+    }

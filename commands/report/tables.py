@@ -1,0 +1,168 @@
+"""The tables of a report, shared by text, Markdown and HTML: the same rows in every format."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from commands.report.model import Audit, Devices, Fate, Report, Shadowed, Step, Topic, Workload
+from commands.status.lines import counted, listed
+from neuron.findings import CODES
+from runtime.text import cited, named
+
+NOTHING: Final = "-"
+FATES: Final = {
+    Fate.CONVERTS: "converts",
+    Fate.REFUSED: "is refused",
+    Fate.STAYS: "stays on the device plugin",
+    Fate.CONVERTED: "is converted already",
+    Fate.UNKNOWN: "is of an unknown kind",
+}
+MANY: Final = {
+    Fate.CONVERTS: "convert",
+    Fate.REFUSED: "are refused",
+    Fate.STAYS: "stay on the device plugin",
+    Fate.CONVERTED: "are converted already",
+    Fate.UNKNOWN: "are of an unknown kind",
+}
+
+
+class Table(NamedTuple):
+    """A table with a caption. `numbers`: columns with numbers, which are aligned right."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: frozenset[int] = frozenset()
+
+
+def summary(report: Report) -> list[str]:
+    """The first sentences: workloads, devices, nodes."""
+    if not report.workloads:
+        return ["No workload requests resources of the Neuron device plugin."]
+    pods = sum(each.pods or 0 for each in report.workloads)
+    fates = report.fates
+    told = ", ".join(f"{fates[fate]} {(MANY if fates[fate] != 1 else FATES)[fate]}" for fate in Fate if fates[fate])
+    lines = [f"{counted(len(report.workloads), 'workload')} with {counted(pods, 'pod')}: {told}."]
+    lines.append(
+        f"They request {report.before} of the device plugin. Those that convert need {report.after} of the DRA driver."
+    )
+    if report.blocked:
+        lines.append(f"{counted(report.blocked, 'workload')} cannot run converted until something is changed.")
+    estate = report.estate
+    if estate is not None:
+        plugin, driver = sum(estate.plugin.values()), sum(estate.driver.values())
+        lines.append(
+            f"The device plugin offers {counted(plugin, 'device')} on {counted(len(estate.plugin), 'node')}; the DRA"
+            f" driver {counted(driver, 'device')} on {counted(len(estate.driver), 'node')}: {estate.free} of them free."
+        )
+        if estate.idle:
+            lines.append(
+                f"No pod uses the device plugin on {listed(estate.idle)}: these nodes can move to the driver now."
+            )
+        if estate.mixed:
+            lines.append(f"Both offer the devices of {listed(estate.mixed)}: claims get none of them.")
+    return lines
+
+
+def plan(steps: Sequence[Step]) -> Table:
+    """The order of migration."""
+    with_nodes = any(step.free is not None for step in steps)
+    head = ["step", "namespace", "workloads", "pods", "blocked", "leaves the plugin", "needs of the driver"]
+    head += ["free there before", "frees nodes (devices)"] if with_nodes else []
+    rows = []
+    for number, step in enumerate(steps, start=1):
+        row = [str(number), step.namespace or NOTHING, str(step.workloads), str(step.pods), str(step.blocked)]
+        row += [str(step.before), str(step.after)]
+        if with_nodes:
+            row += [_free(step), f"{listed(step.nodes, 3)} ({step.freed})" if step.nodes else NOTHING]
+        rows.append((*row, step.note or NOTHING))
+    return Table("Order of migration", (*head, "change first"), tuple(rows), frozenset({0, 2, 3, 4}))
+
+
+def _free(step: Step) -> str:
+    return f"{step.free} ({step.short} short)" if step.short else str(step.free)
+
+
+def workloads(found: Iterable[Workload]) -> Table:
+    """One row per workload."""
+    head = ("namespace", "workload", "pods", "before", "after", "becomes", "template", "mode", "obstacles")
+    return Table("Workloads", head, tuple(_row(each) for each in found), frozenset({2}))
+
+
+def _row(workload: Workload) -> tuple[str, ...]:
+    ref = workload.ref
+    codes = dict.fromkeys(each.finding.code for each in workload.obstacles)
+    becomes = FATES[workload.fate]
+    if workload.blocked and workload.fate is not Fate.REFUSED:
+        becomes += ", blocked"
+    return (
+        ref.namespace or NOTHING,
+        f"{named(ref.kind)} {named(ref.name)}",
+        pods_text(workload),
+        str(workload.before),
+        amount(workload.after),
+        f"{becomes}: {workload.why}" if workload.why else becomes,
+        ", ".join(workload.templates) or NOTHING,
+        workload.mode or NOTHING,
+        ", ".join(codes) or NOTHING,
+    )
+
+
+def pods_text(workload: Workload) -> str:
+    """Number of pods, and how many of those that exist have claims: `3`, `4 (1 converted)`, `1 per node`."""
+    now = workload.now
+    if workload.pods is None:
+        count = "per node" if workload.ref.kind == "DaemonSet" else "unknown"
+    else:
+        count = str(workload.pods)
+    return f"{count} ({now.converted} converted)" if now is not None and now.converted else count
+
+
+def amount(devices: Devices | None) -> str:
+    return NOTHING if devices is None else str(devices)
+
+
+def names(topic: Topic, most: int = 5) -> str:
+    """The workloads of a topic."""
+    return listed([str(each) for each in topic.workloads], most)
+
+
+def shadowed(found: Sequence[Shadowed]) -> Table:
+    """What the webhook reported."""
+    rows = tuple(
+        (
+            named(each.namespace),
+            each.name,
+            named(each.outcome),
+            str(each.pods),
+            "; ".join(f"{code}: {CODES[code]}" for code in each.codes) or NOTHING,
+            f"{each.source}: {cited(each.note)}" if each.note else each.source,
+        )
+        for each in found
+    )
+    head = ("namespace", "pods", "outcome", "number", "codes", "reported by")
+    return Table("Seen by the webhook", head, rows, frozenset({3}))
+
+
+def audit(found: Audit) -> Table:
+    """The results that are not `pass`."""
+    rows = tuple(
+        (
+            each.ref.namespace or NOTHING,
+            f"{named(each.ref.kind)} {named(each.ref.name)}",
+            each.policy,
+            each.result,
+            each.severity,
+            each.action or NOTHING,
+            each.message,
+        )
+        for each in found.violations
+    )
+    head = ("namespace", "object", "policy", "result", "severity", "action", "message")
+    return Table("Policy results", head, rows)
+
+
+def audit_line(found: Audit) -> str:
+    """The counts of an audit."""
+    counts = ", ".join(f"{found.count(result)} {result}" for result in ("pass", "fail", "warn", "error", "skip"))
+    policies = counted(len(found.policies), "policy", "policies")
+    return f"{counted(found.objects, 'object')} judged by {policies}: {counts}."

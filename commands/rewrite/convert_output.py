@@ -1,0 +1,209 @@
+"""Converted manifests as YAML, as JSON or as a diff, written while they are converted."""
+
+import dataclasses
+import itertools
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from commands.objects.manifests import manifests_of
+from commands.objects.notices import Source
+from commands.objects.text_edits import Splice, UnifiedDiff, apply
+from commands.rewrite.convert_files import Change
+from commands.rewrite.yaml_layout import Layout, json_text, line_start
+from runtime.yaml_nodes import Node, YamlError, compose
+
+Say: TypeAlias = Callable[[str], None]
+"""Receives a message for the user."""
+Changes: TypeAlias = Iterable[tuple[Source, Change]]
+"""The changes of all documents of all files, in order."""
+
+_DIRECTIVES: Final = re.compile(r"\A(?:(?:%[^\n]*|[ \t]*#[^\n]*|[ \t]*)\r?\n)*%[^\n]*\n")
+_START: Final = re.compile(r"^---", re.MULTILINE)
+_CONTENT_AFTER_DASHES: Final = re.compile(r"\A---[ \t]+(?=[^#\s])")
+# go-yaml refuses these escapes of JSON.
+_JSON_ESCAPES: Final = re.compile(r"\\/|\\u[dD][89a-fA-F]")
+
+
+def as_yaml(changes: Changes, say: Say) -> Iterator[str]:
+    """All documents as one stream for kubectl; unchanged documents keep their bytes."""
+    head = list(itertools.islice(iter_ := iter(changes), 2))
+    alone = len(head) == 1 and not head[0][1].templates
+    yield from _stream(_pieces(itertools.chain(head, iter_), say, alone=alone))
+
+
+def _pieces(changes: Changes, say: Say, *, alone: bool) -> Iterator[str]:
+    first = True
+    for source, change in changes:
+        mark = source.documents.mark if first else ""
+        first = False
+        starts = _START.search(change.document.text)
+        dashes = "---" + change.layout.newline if starts else ""
+        for text in (*(dashes + template for template in _templates(change)), _for_kubectl(source, change, say, alone)):
+            yield mark + text
+            mark = ""
+
+
+def as_json(changes: Changes) -> Iterator[str]:
+    """All objects and the templates that they need, as one List."""
+    yield '{\n  "apiVersion": "v1",\n  "kind": "List",\n  "items": ['
+    before = "\n"
+    for _, change in changes:
+        objects = (each.data for each in manifests_of(change.wanted) if each.kind and not each.wrapped)
+        for item in (*change.templates, *objects):
+            text = json.dumps(item, indent=2, ensure_ascii=False)
+            yield f"{before}    " + text.replace("\n", "\n    ")
+            before = ",\n"
+    yield "]\n}\n" if before == "\n" else "\n  ]\n}\n"
+
+
+def as_diff(changes: Changes, path_of: Callable[[str], str], say: Say) -> Iterator[str]:
+    """A unified diff of every changed file.
+
+    Args:
+        changes: the changes.
+        path_of: the path in the diff for a file's name.
+        say: receives messages.
+    """
+    for source, found in itertools.groupby(changes, key=lambda each: each[0]):
+        diff = UnifiedDiff(path_of(source.name))
+        for position, (_, change) in enumerate(found):
+            mark = source.documents.mark if position == 0 else ""
+            splices = _splices(source, change, say)
+            templates = list(_templates(change))
+            if templates:
+                splices = [_before(change, templates, first=position == 0), *splices]
+            moved = [Splice(len(mark) + each.start, len(mark) + each.end, each.text) for each in splices]
+            yield from diff.feed(mark + change.document.text, moved)
+        yield from diff.finish()
+
+
+def diff_directory(names: Iterable[str], here: str) -> str:
+    """The directory to which the paths of a diff are relative: `git apply` and `patch` refuse paths with `..`.
+
+    Args:
+        names: of the files.
+        here: the working directory; returned if all files are below it.
+    """
+    paths = [_real(name, here) for name in names if not name.startswith("<")]
+    inside = os.path.realpath(here)
+    if all(os.path.commonpath([inside, path]) == inside for path in paths):
+        return inside
+    common = os.path.commonpath([inside, *(str(Path(path).parent) for path in paths)])
+    above = (str(each) for each in (Path(common), *Path(common).parents))
+    return next((each for each in above if Path(each, ".git").exists()), common)
+
+
+def diff_path(name: str, here: str, directory: str) -> str:
+    """A file's path in a diff, with slashes.
+
+    Args:
+        name: of the file.
+        here: the working directory.
+        directory: to which the path is relative.
+    """
+    return Path(os.path.relpath(_real(name.strip("<>"), here), directory)).as_posix()
+
+
+def _real(name: str, directory: str) -> str:
+    """The absolute path of a file without symbolic links above it."""
+    parent, last = os.path.split(Path(directory, name))
+    return str(Path(os.path.realpath(parent), last))
+
+
+def _stream(pieces: Iterator[str]) -> Iterator[str]:
+    head = list(itertools.islice(pieces, 2))
+    several = len(head) > 1
+    ended = True
+    first = True
+    for piece in itertools.chain(head, pieces):
+        if not ended:
+            yield "\n"
+        # kubectl reads a stream that begins with a brace as JSON.
+        separated = not first or (several and piece.startswith("{"))
+        if separated and piece.strip() and not _START.match(piece):
+            yield "---" + Layout.of(piece, None).newline
+        yield piece
+        ended, first = piece.endswith("\n"), False
+
+
+def _for_kubectl(source: Source, change: Change, say: Say, alone: bool) -> str:
+    """The text of a document after its change, without YAML and JSON that kubectl cannot read.
+
+    Args:
+        source: its file.
+        change: its change.
+        say: receives messages.
+        alone: whether it is the only output, so that kubectl reads JSON as JSON.
+    """
+    document = change.document
+    text = apply(document.text, _splices(source, change, say))
+    if document.json and (document.root is None or _JSON_ESCAPES.search(text)):
+        return text if alone else json_text(change.wanted, text, for_yaml=True) + "\n"
+    bare = _CONTENT_AFTER_DASHES.sub("---\n", _without_directives(text))
+    if bare == text or _means(bare, change.wanted):
+        return bare
+    return f"---\n{change.layout.document(change.wanted)}"
+
+
+def _means(text: str, data: Any) -> bool:
+    try:
+        root = compose(text)
+    except YamlError:
+        return False
+    return root is not None and bool(root.value == data)
+
+
+def _without_directives(text: str) -> str:
+    """Remove directives: kubectl splits at `---` before it parses, which separates them from their document."""
+    head = _DIRECTIVES.match(text)
+    if not head:
+        return text
+    kept = [line for line in head[0].splitlines(keepends=True) if not line.startswith("%")]
+    return "".join(kept) + text[head.end() :]
+
+
+def _splices(source: Source, change: Change, say: Say) -> Sequence[Splice]:
+    """The changes in the text of a document, without the templates before it."""
+    document = change.document
+    if change.splices is not None:
+        return change.splices
+    if document.root is None:
+        return [Splice(0, len(document.text), json_text(change.wanted, document.text) + "\n")]
+    if change.fault:
+        place = f"{source.name}:{document.line}: [document {document.number}]"
+        say(f"{place} rewritten, without comments and layout: {change.fault}.")
+    return [_anew(change, document.root)]
+
+
+def _anew(change: Change, root: Node) -> Splice:
+    text = change.document.text
+    if change.document.json:
+        return Splice(root.start, root.end, json_text(change.wanted, text))
+    shares_line = bool(text[line_start(text, root.start) : root.start].strip())
+    return Splice(
+        root.start, len(text), (change.layout.newline if shares_line else "") + change.layout.document(change.wanted)
+    )
+
+
+def _templates(change: Change) -> Iterator[str]:
+    """The templates to insert before a document, in its layout."""
+    for template in change.templates:
+        if change.document.json:
+            yield json_text(template, change.document.text) + "\n"
+        else:
+            yield dataclasses.replace(change.layout, literals=True).document(template)
+
+
+def _before(change: Change, templates: Sequence[str], *, first: bool) -> Splice:
+    """The insertion of templates before a document, after its directives."""
+    if change.document.json:
+        return Splice(0, 0, "".join(templates))
+    dashes = "---" + change.layout.newline
+    start = _START.search(change.document.text)
+    if start:
+        return Splice(start.start(), start.start(), "".join(dashes + template for template in templates))
+    return Splice(0, 0, ("" if first else dashes) + "".join(template + dashes for template in templates))

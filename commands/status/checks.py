@@ -1,0 +1,100 @@
+"""All checks, in order of dependency. Pure: a snapshot and a time in, lines out."""
+
+import datetime as dt
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from commands.status import certificates, hooks, nodes, replicas, sent
+from commands.status.lines import Line, Verdict
+from commands.status.snapshot import Snapshot
+from neuron import known_faults
+from runtime.text import named
+from webhook.cluster.api import OLDEST_KUBERNETES, RESOURCE_GROUP, rule_text
+from webhook.cluster.listing import Unseen
+from webhook.cluster.rights import Rule
+
+API_SERVER: Final = "API server"
+PERMISSIONS: Final = "permissions"
+
+_VERSION: Final = re.compile(r"v?([0-9]+)\.([0-9]+)")
+
+
+def judge(snapshot: Snapshot, now: dt.datetime) -> tuple[Line, ...]:
+    """The lines of all checks; `now` is time zone aware."""
+    alive = replicas.living(snapshot, now)
+    lines = (
+        *_api_server(snapshot),
+        *hooks.check(snapshot),
+        *hooks.check_releases(snapshot),
+        *certificates.check(snapshot, alive, now),
+        *replicas.check(snapshot, now),
+        *replicas.check_service(snapshot),
+        *replicas.check_policies(alive),
+        *sent.check(snapshot, alive),
+        *_permissions(snapshot),
+        *nodes.check_classes(snapshot),
+        *nodes.check_nodes(snapshot),
+        *nodes.check_conversion(snapshot),
+    )
+    # Several checks may lack the same data; only the first reports it.
+    first = {line.text: line for line in reversed(lines)}
+    return tuple(line for line in lines if line.verdict is not Verdict.UNKNOWN or first[line.text] is line)
+
+
+def _api_server(snapshot: Snapshot) -> Iterator[Line]:
+    if isinstance(snapshot.version, Unseen):
+        yield Line(API_SERVER, Verdict.UNKNOWN, snapshot.version.why)
+    else:
+        version = str(snapshot.version.get("gitVersion") or "")
+        yield _kubernetes(version)
+        yield from _faults(version)
+    versions = snapshot.versions
+    if isinstance(versions, Unseen):
+        yield Line(API_SERVER, Verdict.UNKNOWN, versions.why)
+    elif "v1" in versions:
+        yield Line(API_SERVER, Verdict.WELL, f"{RESOURCE_GROUP}/v1 is served.")
+    else:
+        served = f"only as {', '.join(versions)}" if versions else "not at all"
+        text = f"{RESOURCE_GROUP}/v1 is not served ({RESOURCE_GROUP} is served {served})."
+        yield Line(API_SERVER, Verdict.WRONG, text, f"Kubernetes >= {OLDEST_KUBERNETES} serves it by default.")
+
+
+def _kubernetes(version: str) -> Line:
+    match = _VERSION.match(version)
+    if match is None:
+        return Line(API_SERVER, Verdict.UNKNOWN, f"the version {version[:40]!r} cannot be parsed.")
+    oldest = tuple(map(int, OLDEST_KUBERNETES.split(".")))
+    if (int(match[1]), int(match[2])) >= oldest:
+        return Line(API_SERVER, Verdict.WELL, f"Kubernetes {named(version)}.")
+    fix = f"Upgrade the control plane to Kubernetes {OLDEST_KUBERNETES} or later."
+    return Line(API_SERVER, Verdict.WRONG, f"Kubernetes {named(version)} is older than {OLDEST_KUBERNETES}.", fix)
+
+
+def _faults(version: str) -> Iterator[Line]:
+    """What the driver withholds because of the control plane, and faults that a patch release repairs."""
+    number = known_faults.parse(version)
+    for fault in known_faults.of_control_plane(version):
+        if fault.told and number is not None:
+            fix = f"{fault.remedy} Upgrade the control plane to {fault.fixed_after(number)} or later."
+            yield Line(API_SERVER, Verdict.NOTE, known_faults.sentence(fault, version), fix)
+
+
+def _permissions(snapshot: Snapshot) -> Iterator[Line]:
+    rights = snapshot.rights
+    if isinstance(rights, Unseen):
+        yield Line(PERMISSIONS, Verdict.UNKNOWN, rights.why, rights.fix)
+        return
+    missing: defaultdict[tuple[Rule, str], list[str]] = defaultdict(list)
+    for (rule, resource, verb), allowed in rights.items():
+        if not allowed:
+            missing[rule, resource].append(verb)
+    for (rule, resource), verbs in missing.items():
+        verdict = Verdict.WRONG if rule.needed else Verdict.NOTE
+        text = f"{snapshot.account} may not {', '.join(verbs)} {resource}: {rule.purpose} does not work."
+        role = f"Role in namespace {snapshot.namespace}" if rule.own else "ClusterRole"
+        fix = f"Add this rule to its {role}: {rule_text(rule.group, (resource,), verbs, rule.names)}"
+        yield Line(PERMISSIONS, verdict, text, fix)
+    if rights and not missing:
+        yield Line(PERMISSIONS, Verdict.WELL, f"{snapshot.account} has all permissions that it needs.")

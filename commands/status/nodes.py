@@ -1,0 +1,127 @@
+"""Checks of DeviceClass, nodes and devices, and of the namespaces' conversion modes."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from commands.devices.pools import advertised, incomplete, instance_type, newest, reported_fault, text_attribute
+from commands.status import kubelets
+from commands.status.lines import Line, Verdict, counted, listed
+from commands.status.offers import NODES, Offers, check_held, check_owners, check_ultraservers
+from commands.status.snapshot import Snapshot
+from neuron import names
+from neuron.api import cordons
+from neuron.hardware.instances import Catalogue
+from runtime.text import cited, named
+from webhook.cluster.listing import Object, Unseen
+from webhook.decisions.modes import MODE_WORDS, Mode
+
+CLASSES: Final = "device class"
+CONVERSION: Final = "conversion"
+
+
+def check_classes(snapshot: Snapshot) -> Iterator[Line]:
+    """Check the DeviceClass that generated claims request."""
+    classes = snapshot.device_classes
+    if isinstance(classes, Unseen):
+        yield Line(CLASSES, Verdict.UNKNOWN, classes.why, classes.fix)
+    elif any(item["metadata"]["name"] == names.DEVICE_CLASS for item in classes):
+        yield Line(CLASSES, Verdict.WELL, f"DeviceClass {names.DEVICE_CLASS} exists.")
+    else:
+        text = f"DeviceClass {names.DEVICE_CLASS} does not exist: converted pods stay Pending."
+        fix = "Install the driver's chart, or create the class that --device-class names."
+        yield Line(CLASSES, Verdict.WRONG, text, fix)
+
+
+def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
+    """Check which nodes publish devices, advertise legacy resources, or do neither."""
+    slices, nodes = snapshot.resource_slices, snapshot.nodes
+    for seen in (slices, nodes):
+        if isinstance(seen, Unseen):
+            yield Line(NODES, Verdict.UNKNOWN, seen.why, seen.fix)
+    if isinstance(slices, Unseen):
+        return
+    offers = Offers(slices)
+    yield _driver(offers)
+    pools = incomplete(newest(slices))
+    if partial := [f"{pool} ({found} of {wanted})" for pool, (found, wanted) in pools.items()]:
+        text = f"incomplete pools, from which the scheduler does not allocate: {listed(partial)}."
+        yield Line(NODES, Verdict.NOTE, text, "If it lasts, check the kubelet plugin's pods there.")
+    yield from check_held(offers, pools)
+    yield from check_ultraservers(offers)
+    if isinstance(nodes, Unseen):
+        return
+    plugin = {item["metadata"]["name"] for item in nodes if advertised(item)}
+    yield from _health(nodes)
+    yield from _cordoned(nodes)
+    yield from check_owners(offers, plugin)
+    catalogue = Catalogue()
+    neuron = {item["metadata"]["name"] for item in nodes if instance_type(item) in catalogue}
+    yield from kubelets.check(nodes, offers.nodes, neuron)
+    idle = neuron - plugin - offers.nodes
+    if idle:
+        text = f"Neuron nodes with neither driver nor device plugin: {listed(idle)}."
+        yield Line(NODES, Verdict.NOTE, text, "Check the kubelet plugin's pods there.")
+
+
+def _health(nodes: Iterable[Object]) -> Iterator[Line]:
+    """Nodes whose Neuron devices an agent of AWS reports as faulty."""
+    sick = [f"{node['metadata']['name']} ({fault})" for node in nodes if (fault := reported_fault(node))]
+    if sick:
+        text = f"nodes whose Neuron devices an agent of AWS reports as faulty: {listed(sick)}."
+        yield Line(NODES, Verdict.NOTE, text, "Drain the devices (`neuron-dra drain NODE`), then replace the node.")
+
+
+def _cordoned(nodes: Iterable[Object]) -> Iterator[Line]:
+    """Nodes whose annotation tells the driver to keep new claims off devices (`neuron-dra cordon`)."""
+    found = []
+    for node in nodes:
+        cordon = cordons.read((node["metadata"].get("annotations") or {}).get(names.ANNOTATION_CORDONED))
+        if cordon:
+            devices = "all devices" if cordon.node else listed(map(named, cordon.devices))
+            found.append(f"{node['metadata']['name']} ({devices})")
+    if found:
+        text = f"cordoned devices, which new claims do not get: {listed(found)}."
+        yield Line(NODES, Verdict.NOTE, text, "`neuron-dra uncordon` undoes it, for NODE or NODE/DEVICE.")
+
+
+def _driver(offers: Offers) -> Line:
+    if not offers.nodes:
+        text = "no node publishes Neuron devices: converted pods stay Pending until one does."
+        return Line(NODES, Verdict.NOTE, text, "Check the kubelet plugin's DaemonSet.")
+    samples = [offers.devices[node][0] if node in offers.devices else offers.whole[node] for node in offers.nodes]
+    types = Counter(named(text_attribute(each, names.ATTRIBUTE_INSTANCE_TYPE) or "unknown") for each in samples)
+    versions = {text_attribute(each, "draDriverVersion") for each in samples} - {""}
+    shown = ", ".join(f"{count} {name}" for name, count in sorted(types.items()))
+    total = counted(sum(map(len, offers.devices.values())), "device")
+    drivers = f", driver {listed(map(named, versions))}" if versions else ""
+    return Line(NODES, Verdict.WELL, f"{total} on {counted(len(offers.nodes), 'node')} ({shown}{drivers}).")
+
+
+def check_conversion(snapshot: Snapshot) -> Iterator[Line]:
+    """Check the annotations of namespaces, and count generated templates."""
+    namespaces = snapshot.namespaces
+    if isinstance(namespaces, Unseen):
+        yield Line(CONVERSION, Verdict.UNKNOWN, namespaces.why, namespaces.fix)
+    else:
+        annotated = {
+            item["metadata"]["name"]: value
+            for item in namespaces
+            if (value := (item["metadata"].get("annotations") or {}).get(names.ANNOTATION_CONVERT)) is not None
+        }
+        modes = Counter(str(MODE_WORDS[value].value) for value in annotated.values() if value in MODE_WORDS)
+        words = ", ".join(f"{modes[mode.value]} {mode.value}" for mode in Mode if modes[mode.value])
+        rest = counted(len(namespaces) - sum(modes.values()), "namespace")
+        text = f"namespaces by annotation: {words}; {rest} by default." if words else f"{rest}, all by default."
+        yield Line(CONVERSION, Verdict.WELL, text)
+        misspelt = [f"{name} ({cited(value, 40)})" for name, value in annotated.items() if value not in MODE_WORDS]
+        if misspelt:
+            text = f"namespaces with an invalid annotation {names.ANNOTATION_CONVERT}: {listed(misspelt)}."
+            yield Line(CONVERSION, Verdict.NOTE, text, f"Allowed: {', '.join(MODE_WORDS)}.")
+    templates = snapshot.templates
+    if isinstance(templates, Unseen):
+        yield Line(CONVERSION, Verdict.UNKNOWN, templates.why, templates.fix)
+    else:
+        places = {item["metadata"]["namespace"] for item in templates}
+        text = f"{counted(len(templates), 'generated template')} in {counted(len(places), 'namespace')}."
+        yield Line(CONVERSION, Verdict.WELL, text)

@@ -1,0 +1,59 @@
+"""Prints lines as text for a terminal, or as JSON."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import orjson
+
+from commands.status.lines import Line, Verdict, overall
+from runtime.terminal import encodable, painted, printable, wrapped
+
+MARKS: Final = {Verdict.WELL: "✓", Verdict.NOTE: "!", Verdict.WRONG: "✗", Verdict.UNKNOWN: "?"}
+ASCII_MARKS: Final = {**MARKS, Verdict.WELL: "+", Verdict.WRONG: "x"}
+_COLOURS: Final = {Verdict.WELL: 32, Verdict.NOTE: 33, Verdict.WRONG: 31, Verdict.UNKNOWN: 36}
+
+
+def as_text(headline: str, lines: Sequence[Line], *, encoding: str, colour: bool, width: int | None) -> str:
+    """Text for people.
+
+    Args:
+        headline: the first line.
+        lines: the results.
+        encoding: of the terminal; marks that it lacks become ASCII.
+        colour: whether marks are coloured.
+        width: columns at which lines are wrapped; None: no wrapping.
+    """
+    marks = MARKS if encodable("".join(MARKS.values()), encoding) else ASCII_MARKS
+    room = max((len(line.check) for line in lines), default=0)
+    out = [printable(headline, encoding)]
+    title = ""
+    for line in lines:
+        shown = line.check if line.check != title else ""
+        title = line.check
+        mark = marks[line.verdict]
+        shown_mark = painted(mark, _COLOURS[line.verdict]) if colour else mark
+        indent = " " * (room + 4)
+        words = wrapped(printable(line.text, encoding), len(indent), width)
+        out.append(f"{shown_mark} {shown:<{room}}  {words}")
+        if line.fix:
+            out.append(f"{indent}{wrapped('-> ' + printable(line.fix, encoding), len(indent), width)}")
+    out.append(_summary(lines))
+    return "".join(f"{each}\n" for each in out)
+
+
+def _summary(lines: Iterable[Line]) -> str:
+    every = tuple(lines)
+    counts = {verdict: sum(line.verdict is verdict for line in every) for verdict in Verdict}
+    rest = {"to note": counts[Verdict.NOTE], "unknown": counts[Verdict.UNKNOWN]}
+    told = ", ".join(f"{count} {word}" for word, count in rest.items() if count)
+    wrong = counts[Verdict.WRONG]
+    start = f"{wrong} wrong" if wrong else "Nothing wrong was seen" if counts[Verdict.UNKNOWN] else "All is well"
+    return f"{start}{', ' if told else ''}{told}."
+
+
+def as_json(address: str, namespace: str, lines: Sequence[Line]) -> str:
+    checks = [
+        {"check": line.check, "verdict": line.verdict.value, "text": line.text, "fix": line.fix} for line in lines
+    ]
+    document = {"cluster": address, "namespace": namespace, "verdict": overall(lines).value, "checks": checks}
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()

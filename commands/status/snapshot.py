@@ -1,0 +1,217 @@
+"""Reads everything that `neuron-dra status` checks."""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from neuron import names
+from neuron.api.objects import Page, read_page
+from runtime import paging
+from runtime.api_errors import (
+    NOT_FOUND,
+    UNAUTHORIZED,
+    ApiAnswerError,
+    ApiServerError,
+    StatusError,
+    TooLongError,
+    UnreachableError,
+)
+from webhook.cluster.api import ApiServer, Resource, decoded, loaded, loaded_object
+from webhook.cluster.caches import DEVICE_CLASSES, NAMESPACES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES
+from webhook.cluster.listing import Object, Seen, Unseen, unseen
+from webhook.cluster.replicas import LABELS, LEASES
+from webhook.cluster.rights import RULES, SECRET, Rule
+from webhook.cluster.served_versions import GROUP_PATH, served_versions
+
+NAME: Final = "neuron-dra"
+"""Name of the webhook configurations and the Service, and value of the label `app.kubernetes.io/name`."""
+
+MUTATING: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
+VALIDATING: Final = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations")
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
+DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets")
+SERVICES: Final = Resource("", "v1", "services")
+SECRETS: Final = Resource("", "v1", "secrets")
+NODES: Final = Resource("", "v1", "nodes")
+ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices")
+_ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews")
+
+_TIMEOUT: Final = 15.0
+_PAGE: Final = 500
+_AT_A_TIME: Final = 8
+
+
+Asked: TypeAlias = tuple[Rule, str, str]
+"""A rule, one of its resources and one of its verbs."""
+
+
+class NoAnswerError(Exception):
+    """The cluster does not answer, or refuses the credentials."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Objects of the cluster, as JSON. Single objects are a tuple of one, or an empty tuple if they do not exist.
+
+    Attributes:
+        address: URL of the API server.
+        namespace: where the webhook runs.
+        version: `/version`.
+        versions: served versions of `resource.k8s.io`, e.g. `("v1", "v1beta2")`.
+        account: user name of the webhook's ServiceAccount.
+        rights: whether that account is allowed each rule.
+    """
+
+    address: str
+    namespace: str
+    version: Object | Unseen
+    versions: tuple[str, ...] | Unseen
+    mutating: Seen = ()
+    validating: Seen = ()
+    deployments: Seen = ()
+    daemon_sets: Seen = ()
+    service: Seen = ()
+    endpoint_slices: Seen = ()
+    secret: Seen = ()
+    leases: Seen = ()
+    device_classes: Seen = ()
+    resource_slices: Seen = ()
+    nodes: Seen = ()
+    templates: Seen = ()
+    namespaces: Seen = ()
+    account: str = ""
+    rights: Mapping[Asked, bool] | Unseen = dataclasses.field(default_factory=dict)
+
+
+async def fetch(server: ApiServer, address: str, namespace: str) -> Snapshot:
+    """Read everything.
+
+    Raises:
+        NoAnswerError: the cluster does not answer, or refuses the credentials.
+    """
+    return await _Fetcher(server, namespace).snapshot(address)
+
+
+class _Fetcher:
+    def __init__(self, server: ApiServer, namespace: str) -> None:
+        self._server = server
+        self._namespace = namespace
+        self._turns = asyncio.Semaphore(_AT_A_TIME)
+
+    async def snapshot(self, address: str) -> Snapshot:
+        version = await self._first()
+        label = f"app.kubernetes.io/name={NAME}"
+        replicas = ",".join(f"{key}={value}" for key, value in LABELS.items())
+        here = self._namespace
+        wanted = {
+            "mutating": self._list(MUTATING),
+            "validating": self._list(VALIDATING),
+            "deployments": self._list(DEPLOYMENTS, labelSelector=label),
+            "daemon_sets": self._list(DAEMON_SETS, labelSelector=label),
+            "service": self._get(SERVICES, NAME),
+            "endpoint_slices": self._list(ENDPOINT_SLICES, here, labelSelector=f"kubernetes.io/service-name={NAME}"),
+            "secret": self._get(SECRETS, SECRET),
+            "leases": self._list(LEASES, here, labelSelector=replicas),
+            "device_classes": self._list(DEVICE_CLASSES),
+            "resource_slices": self._list(RESOURCE_SLICES, fieldSelector=f"spec.driver={names.DRIVER}"),
+            "nodes": self._list(NODES),
+            "templates": self._list(
+                RESOURCE_CLAIM_TEMPLATES, labelSelector=f"{names.LABEL_MANAGED_BY}={names.MANAGER}"
+            ),
+            "namespaces": self._list(NAMESPACES),
+        }
+        fetched = dict(zip(wanted, await asyncio.gather(*wanted.values()), strict=True))
+        account = f"system:serviceaccount:{here}:{_account(fetched['deployments'], here)}"
+        versions, rights = await asyncio.gather(self._versions(), self._rights(account))
+        return Snapshot(address, here, version, versions, **fetched, account=account, rights=rights)
+
+    async def _first(self) -> Object | Unseen:
+        try:
+            return await self._read("GET", "/version")
+        except (UnreachableError, ApiAnswerError) as error:
+            raise NoAnswerError(f"{error}.") from error
+        except StatusError as error:
+            if error.code == UNAUTHORIZED:
+                raise NoAnswerError("the API server does not accept these credentials.") from error
+            return Unseen(f"/version cannot be read: {error}.")
+
+    async def _versions(self) -> tuple[str, ...] | Unseen:
+        try:
+            async with self._turns:
+                return await served_versions(self._server, _TIMEOUT)
+        except ApiServerError as error:
+            return Unseen(f"{GROUP_PATH} cannot be read: {error}.")
+
+    async def _list(self, resource: Resource, namespace: str = "", **query: str) -> Seen:
+        async def fetch(asked: Mapping[str, str]) -> Page:
+            return decoded(read_page, await self._content("GET", resource.path(namespace), query=asked))
+
+        found: list[Object] = []
+        try:
+            async with contextlib.aclosing(paging.pages(fetch, query, _PAGE, TooLongError)) as listed:
+                async for page in listed:
+                    # Tenants choose what is in their objects: one that no parser accepts is left out.
+                    found += filter(None, map(_object, page.items or ()))
+        except ApiServerError as error:
+            return unseen(error, resource, "list", namespace)
+        return tuple(found)
+
+    async def _get(self, resource: Resource, name: str) -> Seen:
+        try:
+            return (await self._read("GET", resource.path(self._namespace, name)),)
+        except ApiServerError as error:
+            if isinstance(error, StatusError) and error.code == NOT_FOUND:
+                return ()
+            return unseen(error, resource, "get", self._namespace)
+
+    async def _rights(self, account: str) -> Mapping[Asked, bool] | Unseen:
+        asked = [(rule, resource, verb) for rule in RULES for resource in rule.resources for verb in rule.verbs]
+        try:
+            answers = await asyncio.gather(*(self._may(account, each) for each in asked))
+        except ApiServerError as error:
+            return unseen(error, _ACCESS_REVIEWS, "create", "")
+        return dict(zip(asked, answers, strict=True))
+
+    async def _may(self, account: str, asked: Asked) -> bool:
+        rule, resource, verb = asked
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{self._namespace}", "system:authenticated"]
+        wanted = {"group": rule.group, "resource": resource, "verb": verb}
+        if rule.own:
+            wanted["namespace"] = self._namespace
+        if rule.names:
+            wanted["name"] = rule.names[0]
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": account, "groups": groups, "resourceAttributes": wanted},
+        }
+        answer = await self._read("POST", _ACCESS_REVIEWS.path(), body=body)
+        return bool((answer.get("status") or {}).get("allowed"))
+
+    async def _read(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        return loaded_object(await self._content(method, path, **options), path)
+
+    async def _content(self, method: str, path: str, **options: Any) -> bytes:
+        async with self._turns:
+            return await self._server.request(method, path, timeout=_TIMEOUT, **options)
+
+
+def _object(raw: msgspec.Raw) -> Object | None:
+    try:
+        item = loaded(memoryview(raw))
+    except ApiAnswerError:
+        return None
+    return item if isinstance(item, dict) and "metadata" in item else None
+
+
+def _account(deployments: Seen, namespace: str) -> str:
+    """The webhook's ServiceAccount: of its Deployment, else the shipped name."""
+    for each in () if isinstance(deployments, Unseen) else deployments:
+        labels = each["metadata"].get("labels") or {}
+        if each["metadata"]["namespace"] == namespace and LABELS.items() <= labels.items():
+            return str(each["spec"]["template"]["spec"].get("serviceAccountName") or "default")
+    return NAME

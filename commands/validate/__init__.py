@@ -1,0 +1,1 @@
+"""`neuron-dra validate`: checks the objects of manifests, and shows findings (text, JSON, SARIF)."""

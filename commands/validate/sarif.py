@@ -1,0 +1,97 @@
+"""Findings as SARIF 2.1.0 (OASIS Static Analysis Results Interchange Format), which code hosts show at the line."""
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any, Final
+from urllib.parse import quote
+
+from commands.objects.manifest_files import Fault
+from commands.validate.check_files import Located
+from neuron.findings import CODES
+
+VERSION: Final = "2.1.0"
+SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_HELP: Final = "docs/errors.md"
+
+
+def sarif_log(
+    located: Sequence[Located], faults: Sequence[Fault], version: str, documentation: str = ""
+) -> dict[str, Any]:
+    """A SARIF log with one run.
+
+    Args:
+        located: the findings.
+        faults: files that cannot be read.
+        version: of this program.
+        documentation: URL of the documentation, for absolute links; or "".
+    """
+    codes = sorted({each.finding.code for each in located})
+    return {
+        "$schema": SCHEMA,
+        "version": VERSION,
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "neuron-dra",
+                        "version": version,
+                        "rules": [_rule(code, documentation) for code in codes],
+                    }
+                },
+                "invocations": [
+                    {
+                        "executionSuccessful": not faults,
+                        "toolExecutionNotifications": [_notification(fault) for fault in faults],
+                    }
+                ],
+                "columnKind": "unicodeCodePoints",
+                "results": [_result(each, codes.index(each.finding.code)) for each in located],
+            }
+        ],
+    }
+
+
+def _rule(code: str, documentation: str) -> dict[str, Any]:
+    rule: dict[str, Any] = {
+        "id": code,
+        "shortDescription": {"text": f"{CODES[code]}."},
+        "help": {"text": f"{CODES[code]}: see {code} in {_HELP} of neuron-dra."},
+    }
+    if documentation:
+        # A relative link would point into the repository in which the code host shows the finding.
+        rule["helpUri"] = f"{documentation.rstrip('/')}/{_HELP}#{code.lower()}"
+    return rule
+
+
+def _notification(fault: Fault) -> dict[str, Any]:
+    physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(fault.source)}}
+    if fault.line:
+        physical["region"] = {"startLine": fault.line, "startColumn": max(1, fault.column)}
+    return {"level": "error", "message": {"text": _plain(str(fault))}, "locations": [{"physicalLocation": physical}]}
+
+
+def _result(located: Located, rule: int) -> dict[str, Any]:
+    finding = located.finding
+    physical = {
+        "artifactLocation": {"uri": _uri(located.source)},
+        "region": {"startLine": max(1, located.line)},
+    }
+    logical = {"fullyQualifiedName": f"{located.subject}: {finding.path}".rstrip(": "), "kind": "element"}
+    return {
+        "ruleId": finding.code,
+        "ruleIndex": rule,
+        "level": finding.severity.value,
+        "message": {"text": _plain(f"{finding.message} {finding.fix}".rstrip())},
+        "locations": [{"physicalLocation": physical, "logicalLocations": [logical]}],
+    }
+
+
+def _plain(text: str) -> str:
+    """Text in which viewers find no link: `[text](target)` is one in plain text, too (SARIF 2.1.0, 3.11.6)."""
+    return text.replace("](", "] (")
+
+
+def _uri(source: str) -> str:
+    """A relative reference, or a file URI (RFC 3986)."""
+    path = PurePath(source)
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix())

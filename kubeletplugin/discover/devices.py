@@ -1,0 +1,39 @@
+"""Names and taints of the node's devices in ResourceSlices."""
+
+import dataclasses
+import re
+from typing import Final
+
+from neuron import names
+
+NODE_DEVICE: Final = names.NODE_DEVICE
+"""Name of the device that stands for a whole UltraServer node."""
+
+_DEVICE_NAME: Final = re.compile(r"neuron-?device-?([0-9]{1,3})", re.ASCII)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Taint:
+    """A device taint (KEP-5055), without `timeAdded`, which the API server sets."""
+
+    key: str
+    value: str
+    effect: str
+
+
+HELD_TAINT: Final = Taint(names.TAINT_HELD, "kept", "NoSchedule")
+"""Of a device that is or may be in use, although no claim has it."""
+
+CORDONED_TAINT: Final = Taint(names.TAINT_CORDONED, "admin", "NoSchedule")
+"""Of a device that an administrator has cordoned."""
+
+
+def device_name(index: int) -> str:
+    """A device's name in the pool."""
+    return f"neuron-device-{index}"
+
+
+def device_index(name: str) -> int | None:
+    """The index in a device's name, in both spellings of AWS; None for other names."""
+    match = _DEVICE_NAME.fullmatch(name)
+    return int(match[1]) if match else None

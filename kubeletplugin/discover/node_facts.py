@@ -1,0 +1,69 @@
+"""What the Node object and the hardware say of the node."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kubeletplugin.discover.sysfs import NodeHardware
+from neuron import names
+from neuron.hardware.instances import Catalogue, InstanceType, Topology
+
+LABEL_NETWORK_NODE: Final = "topology.k8s.aws/network-node-layer-{}"
+
+LABEL_CAPACITY_BLOCK: Final = "topology.k8s.aws/capacity-block-id"
+
+NETWORK_LAYERS: Final = (1, 2, 3)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """The facts from the Node object.
+
+    Attributes:
+        name: of the node, and so of the pool.
+        uid: of the Node object, which owns the slices.
+        instance_type: from the well-known label, for nodes whose DMI does not have it; None without the label.
+        network_nodes: EC2 network node by layer, from labels.
+        capacity_block: EC2 capacity block, from a label.
+        kubelet: version of the kubelet; empty if the Node does not say.
+    """
+
+    name: str
+    uid: str
+    instance_type: str | None = None
+    network_nodes: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    capacity_block: str | None = None
+    kubelet: str = ""
+
+
+def node_facts(node: Mapping[str, Any]) -> NodeFacts:
+    """Read a Node object."""
+    metadata = node["metadata"]
+    labels = metadata.get("labels") or {}
+    layers = {layer: labels.get(LABEL_NETWORK_NODE.format(layer)) for layer in NETWORK_LAYERS}
+    labelled = labels.get(names.LABEL_INSTANCE_TYPE) or labels.get(names.LABEL_INSTANCE_TYPE_BETA)
+    return NodeFacts(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        # SageMaker HyperPod writes ml.trn2.48xlarge.
+        instance_type=labelled.removeprefix("ml.") if labelled else None,
+        network_nodes={layer: value for layer, value in layers.items() if value},
+        capacity_block=labels.get(LABEL_CAPACITY_BLOCK),
+        kubelet=str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion") or ""),
+    )
+
+
+def instance_type(hardware: NodeHardware, facts: NodeFacts | None, catalogue: Catalogue) -> InstanceType | None:
+    """The node's instance type. For a type that the catalogue does not have, only discovered facts are set.
+
+    Returns:
+        None if neither DMI nor the node's label names a type.
+    """
+    name = hardware.instance_type or (facts.instance_type if facts else None)
+    if name is None:
+        return None
+    known = catalogue.get(name)
+    if known is not None:
+        return known
+    topology = Topology.SINGLE if len(hardware.devices) == 1 else Topology.SWITCH
+    return InstanceType(name, name.partition(".")[0], None, None, (), 1, None, topology)

@@ -1,0 +1,130 @@
+"""Follows the driver's own Node object: labels, UID, and the legacy resources that a device plugin offers on it."""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kubeletplugin.changes import Changing
+from kubeletplugin.discover.node_facts import NodeFacts, node_facts
+from kubeletplugin.metrics import Metrics
+from kubeletplugin.objects import version_of
+from kubeletplugin.ports import Clock, JsonObject, KubeError, OwnNodeStore
+from neuron import names
+from neuron.api.cordons import Cordon, read
+from neuron.quantities import NotACountError, parse_count
+
+_FIRST_RETRY: Final = 1.0
+_LAST_RETRY: Final = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeState:
+    """What the driver reads in its Node.
+
+    Attributes:
+        facts: for the slices.
+        legacy: legacy resources that are allocatable, with their amounts: a device plugin offers the devices.
+        ultraserver_publish: value of the label that overrides the setting; None without the label.
+        ultraserver_labels: its labels about UltraServers.
+        cordon: the devices that an administrator has cordoned.
+        present: value of the label by which AWS's agents find Neuron nodes; None without the label.
+    """
+
+    facts: NodeFacts
+    legacy: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    ultraserver_publish: str | None = None
+    ultraserver_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    present: str | None = None
+    cordon: Cordon = dataclasses.field(default_factory=Cordon)
+
+
+def node_state(node: Mapping[str, Any]) -> NodeState:
+    """Read a Node object."""
+    labels = node["metadata"].get("labels") or {}
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    amounts = {resource: _count(allocatable.get(resource, "0")) for resource in names.LEGACY_RESOURCES}
+    return NodeState(
+        node_facts(node),
+        {resource: amount for resource, amount in amounts.items() if amount > 0},
+        labels.get(names.LABEL_ULTRASERVER_PUBLISH),
+        {key: value for key, value in labels.items() if key.startswith(names.ULTRASERVER_LABELS)},
+        labels.get(names.LABEL_PRESENT),
+        read((node["metadata"].get("annotations") or {}).get(names.ANNOTATION_CORDONED)),
+    )
+
+
+def _count(value: Any) -> int:
+    try:
+        return parse_count(str(value))
+    except NotACountError:
+        return 0
+
+
+class OwnNode(Changing):
+    """The Node as last seen, and waiting for changes of its `state`."""
+
+    def __init__(
+        self,
+        store: OwnNodeStore,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        use_facts: Callable[[NodeFacts], None] | None = None,
+    ) -> None:
+        """`use_facts` gets the facts whenever the state changes."""
+        super().__init__()
+        self.store: Final = store
+        self._use_facts = use_facts
+        self.state: NodeState | None = None
+        self._clock = clock
+        self._metrics = metrics
+        self._version = 0
+
+    async def read(self) -> NodeState:
+        """Read the Node now. Raises KubeError."""
+        return self._take(await self.store.node())
+
+    async def label(self, labels: Mapping[str, str | None]) -> None:
+        """Change labels. Raises KubeError."""
+        self._take(await self.store.label(labels))
+
+    async def run(self) -> None:
+        """Follow the Node until cancelled."""
+        delay = _FIRST_RETRY
+        while True:
+            start = self._clock.monotonic()
+            try:
+                async for body in self.store.follow():
+                    self._take(body)
+            except KubeError as error:
+                self._metrics.background_errors.labels("node").inc()
+                _log.warning("the node cannot be watched", extra={"error": str(error)})
+                # A role of an older version lets the driver get its Node and not watch it.
+                await self._poll()
+            if self._clock.monotonic() - start > _LAST_RETRY:
+                delay = _FIRST_RETRY
+                continue
+            await self._clock.sleep(delay)
+            delay = min(delay * 2, _LAST_RETRY)
+
+    async def _poll(self) -> None:
+        try:
+            await self.read()
+        except KubeError as error:
+            _log.warning("the node cannot be read", extra={"error": str(error)})
+
+    def _take(self, node: JsonObject) -> NodeState:
+        version = version_of(node)
+        if self.state is not None and version < self._version:
+            return self.state  # a watch may be behind a read
+        self._version = version
+        state = node_state(node)
+        if state != self.state:
+            self.state = state
+            if self._use_facts is not None:
+                self._use_facts(state.facts)
+            self._count_change()
+        return state

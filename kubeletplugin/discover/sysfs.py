@@ -1,0 +1,266 @@
+"""Discovery: reads a node's Neuron devices from sysfs, DMI and /dev.
+
+Sources: the Neuron sysfs user guide and release notes of the kernel driver. Files may end with or without a newline, be
+readable by root only (before driver 2.28), be missing (older drivers, inf1), or contain "busy" while UltraServers elect
+their nodes. Driver 2.31 moved files inside a device's directory, so they are found by name at any depth.
+"""
+
+import dataclasses
+import errno
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from kubeletplugin.discover import pci
+
+DEVICES: Final = Path("devices/virtual/neuron_device")
+CLASS: Final = Path("class/neuron_device")
+DRIVER_VERSION: Final = Path("module/neuron/version")
+PRODUCT_NAME: Final = Path("devices/virtual/dmi/id/product_name")
+
+ECC_COUNTERS: Final = ("mem_ecc_uncorrected", "mem_ecc_repairable_uncorrected", "sram_ecc_uncorrected")
+
+_DEVICE: Final = re.compile(r"neuron([0-9]{1,3})", re.ASCII)
+_EC2_TYPE: Final = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+", re.ASCII)
+_OTHER_DIRECTORIES: Final = re.compile(r"neuron_core[0-9]+|power", re.ASCII)
+_MAX_DEPTH: Final = 5
+_MAX_LENGTH: Final = 4096
+_GONE: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR})
+_NO_NODE: Final = -1
+_NO_SERVER: Final = frozenset({"", "0" * 16})
+_BUSY: Final = "busy"
+_NONE_WORDS: Final = frozenset({"", "none", "0"})
+
+
+class SysfsError(OSError):
+    """A file exists but cannot be read; the message has the path and the reason."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NeuronDevice:
+    """One device of the node.
+
+    Attributes:
+        index: N of `/dev/neuronN`.
+        cores: physical NeuronCores, independent of the LNC; None if only root may read it.
+        connected: indices of its neighbours; None if only root may read it.
+        serial: serial number; None if the device has none.
+        has_node: whether its device node is in /dev.
+        counters: ECC events since the driver was loaded, by the name of existing files.
+        unhealthy: subsystems that the firmware reports as unhealthy (driver 2.30.2 and later).
+        unreadable: files that could not be read, with the reasons.
+    """
+
+    index: int
+    cores: int | None = None
+    connected: frozenset[int] | None = None
+    serial: str | None = None
+    has_node: bool = True
+    counters: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    unhealthy: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Membership:
+    """The node's place in a set of UltraServer nodes: the set's id, the node's number in it."""
+
+    server_id: str
+    node_id: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UltraServer:
+    """The kernel driver's facts about the node's UltraServer.
+
+    Attributes:
+        modes: values of the driver's mode enum that the node can take (1 = 4 nodes, 2 = 2 nodes side by side,
+            3 = 2 nodes on top of each other, 4 = 1 node). Not counts of nodes.
+        members: its place in the set of 2 and of 4 nodes, if it has one.
+        busy: whether the nodes are still electing; then the other fields are not reliable.
+    """
+
+    modes: frozenset[int] = frozenset()
+    members: Mapping[int, Membership] = dataclasses.field(default_factory=dict)
+    busy: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeHardware:
+    """A node's Neuron hardware at one moment.
+
+    Attributes:
+        instance_type: EC2 instance type by DMI; None if DMI does not name one.
+        driver_version: version of the kernel driver, four numbers; None if the module is not loaded.
+        devices: in order of their index.
+        ultraserver: None if the driver has no such files.
+        places: PCIe root complex and NUMA node by the device's index, where they are known; also of a missing device.
+    """
+
+    instance_type: str | None
+    driver_version: str | None
+    devices: tuple[NeuronDevice, ...] = ()
+    ultraserver: UltraServer | None = None
+    places: Mapping[int, pci.Place] = dataclasses.field(default_factory=dict)
+
+    @property
+    def links(self) -> frozenset[tuple[int, int]] | None:
+        """Pairs of connected devices; None if the node does not tell.
+
+        It does not tell if a device's file cannot be read, or if no device names a neighbour.
+        """
+        found = set()
+        for device in self.devices:
+            if device.connected is None:
+                return None
+            found |= {(device.index, other) for other in device.connected}
+        return frozenset(found) or None
+
+    def device(self, index: int) -> NeuronDevice | None:
+        """The device of that index, or None."""
+        return next((device for device in self.devices if device.index == index), None)
+
+
+def discover(sysfs_root: Path, dev_root: Path) -> NodeHardware:
+    """Read the node's hardware.
+
+    Args:
+        sysfs_root: usually `/sys`.
+        dev_root: usually `/dev`.
+
+    Returns:
+        The hardware as far as it could be read. A device that vanishes meanwhile is left out; files that cannot be
+        read are in the device's `unreadable`.
+    """
+    product = _text(sysfs_root / PRODUCT_NAME)
+    instance_type = product if product and _EC2_TYPE.fullmatch(product) else None
+    found = []
+    for index in _indices(sysfs_root / DEVICES):
+        device = _device(sysfs_root / DEVICES / f"neuron{index}", dev_root, index)
+        if device is not None:
+            found.append(device)
+    return NodeHardware(
+        instance_type=instance_type,
+        driver_version=_text(sysfs_root / DRIVER_VERSION) or None,
+        devices=tuple(found),
+        ultraserver=read_ultraserver(sysfs_root),
+        places=pci.places(sysfs_root, instance_type, [device.index for device in found]),
+    )
+
+
+def read_ultraserver(sysfs_root: Path) -> UltraServer | None:
+    """Read only the UltraServer files, which change while nodes elect."""
+    directory = sysfs_root / CLASS
+    modes = _text(directory / "ultraserver_mode")
+    if modes is None:
+        return None
+    texts = {}
+    for nodes in (2, 4):
+        # The later generation has only one set, and no number in the names of its files.
+        server = _text(directory / f"server_id_{nodes}") or _text(directory / "reservation_id")
+        node = _text(directory / f"node_id_{nodes}") or _text(directory / "node_id")
+        texts[nodes] = (server or "", node or str(_NO_NODE))
+    members = {}
+    for nodes, (server, node) in texts.items():
+        number = _number(node)
+        if server not in _NO_SERVER and number is not None and number > _NO_NODE:
+            members[nodes] = Membership(server, number)
+    return UltraServer(
+        modes=frozenset(_numbers(modes)),
+        members=members,
+        busy=_BUSY in modes or any(_BUSY in text for pair in texts.values() for text in pair),
+    )
+
+
+def _indices(directory: Path) -> list[int]:
+    try:
+        names = [entry.name for entry in directory.iterdir()]
+    except OSError:
+        return []
+    matches = (_DEVICE.fullmatch(name) for name in names)
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def _device(directory: Path, dev_root: Path, index: int) -> NeuronDevice | None:
+    files = _files_by_name(directory)
+    unreadable: list[str] = []
+
+    def read(name: str) -> str | None:
+        try:
+            return _read(files[name]) if name in files else None
+        except SysfsError as error:
+            unreadable.append(str(error))
+            return None
+
+    cores, connected = read("core_count"), read("connected_devices")
+    counters = {name: _number(read(name) or "") for name in ECC_COUNTERS}
+    device = NeuronDevice(
+        index=index,
+        cores=_number(cores or ""),
+        connected=None if connected is None else frozenset(_numbers(connected)),
+        serial=read("serial_number") or None,
+        has_node=(dev_root / f"neuron{index}").exists(),
+        counters={name: count for name, count in counters.items() if count is not None},
+        unhealthy=_words(read("unhealthy_components") or ""),
+        unreadable=tuple(unreadable),
+    )
+    return device if directory.is_dir() else None
+
+
+def _files_by_name(directory: Path) -> dict[str, str]:
+    """The path of each file of a device. A counter may be a directory with the file `total`."""
+    found: dict[str, str] = {}
+    root = str(directory)
+    for parent, directories, files in os.walk(root):
+        depth = parent.count(os.sep, len(root))
+        if depth >= _MAX_DEPTH:
+            directories.clear()
+        directories[:] = sorted(name for name in directories if not _OTHER_DIRECTORIES.fullmatch(name))
+        if "total" in files:
+            found.setdefault(parent.rpartition(os.sep)[2], f"{parent}{os.sep}total")
+        for name in files:
+            found.setdefault(name, f"{parent}{os.sep}{name}")
+    return found
+
+
+def _read(path: Path | str) -> str | None:
+    """A sysfs file without surrounding blanks; None if it does not exist or only root may read it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.read(descriptor, _MAX_LENGTH)
+        finally:
+            os.close(descriptor)
+    except PermissionError:
+        return None
+    except OSError as error:
+        if error.errno in _GONE:
+            return None
+        raise SysfsError(f"{path}: {error.strerror}") from error
+    return data.decode("ascii", "replace").strip(" \t\r\n\0")
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return _read(path)
+    except SysfsError:
+        return None
+
+
+def _number(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def _numbers(text: str) -> list[int]:
+    found = (_number(word) for word in re.split(r"[,\s]+", text))
+    return [number for number in found if number is not None]
+
+
+def _words(text: str) -> tuple[str, ...]:
+    words = re.split(r"[,\s]+", text)
+    return tuple(sorted({word for word in words if word.lower() not in _NONE_WORDS}))

@@ -1,0 +1,1 @@
+"""The kubelet's gRPC protocols: registration, DRA plugin, health, PodResources."""

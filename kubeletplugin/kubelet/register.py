@@ -1,0 +1,176 @@
+"""Registration with the kubelet: paths of the sockets, the registration service, removal of stale sockets.
+
+With a pod UID the socket names contain it, so that two instances can serve during an upgrade (kubelet 1.33 and later).
+Without one the names are fixed, for every kubelet.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import logging
+import os
+import re
+import socket
+import stat
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+
+from kubeletplugin.kubelet.service import SERVICES, unary
+from kubeletplugin.pb import registration_v1_pb2
+from neuron import names
+
+_SERVICE: Final = "pluginregistration.Registration"
+_PLUGIN_TYPE: Final = "DRAPlugin"
+_MAX_SOCKET_PATH: Final = 107
+"""Bytes of a unix socket's path, without the final zero (`unix(7)`)."""
+_CONNECT_SECONDS: Final = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class SocketError(Exception):
+    """A socket cannot be used; the message has the path, the reason and the fix."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SocketPaths:
+    """Where an instance of the driver serves.
+
+    Attributes:
+        plugin: the DRA services.
+        registration: the registration service.
+    """
+
+    plugin: Path
+    registration: Path
+
+
+def socket_paths(plugin_dir: Path, registry_dir: Path, pod_uid: str = "") -> SocketPaths:
+    """The paths of an instance.
+
+    Args:
+        plugin_dir: the driver's own directory below the kubelet's plugin directory.
+        registry_dir: the directory of registration sockets, which the kubelet watches.
+        pod_uid: of the driver's pod; empty for the fixed names.
+
+    Raises:
+        SocketError: a path is longer than the kernel allows.
+    """
+    infix = f"-{pod_uid}" if pod_uid else ""
+    paths = SocketPaths(plugin_dir / f"dra{infix}.sock", registry_dir / f"{names.DRIVER}{infix}-reg.sock")
+    for path in (paths.plugin, paths.registration):
+        if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
+            raise SocketError(
+                f"The socket path {path} is longer than the {_MAX_SOCKET_PATH} bytes that the kernel allows: "
+                "use shorter directories."
+            )
+    return paths
+
+
+def remove_stale_sockets(plugin_dir: Path, registry_dir: Path) -> tuple[Path, ...]:
+    """Remove sockets of the driver that no process serves, because the kubelet would call them; returns their paths."""
+    ours = re.escape(names.DRIVER)
+    candidates = [
+        *_matching(plugin_dir, re.compile(r"dra(-[A-Za-z0-9-]+)?\.sock|\.[0-9]+\.dra", re.ASCII)),
+        *_matching(registry_dir, re.compile(rf"{ours}(-[A-Za-z0-9-]+)?-reg\.sock|\.[0-9]+\.neu", re.ASCII)),
+    ]
+    stale = tuple(path for path in candidates if not _is_served(path))
+    for path in stale:
+        path.unlink(missing_ok=True)
+    return stale
+
+
+def other_instance_serves(registry_dir: Path, own: Path) -> bool:
+    """Whether another instance of the driver serves a registration socket in the directory."""
+    pattern = re.compile(rf"{re.escape(names.DRIVER)}(-[A-Za-z0-9-]+)?-reg\.sock", re.ASCII)
+    return any(path != own and _is_served(path) for path in _matching(registry_dir, pattern))
+
+
+def _matching(directory: Path, pattern: re.Pattern[str]) -> Iterable[Path]:
+    with contextlib.suppress(FileNotFoundError):
+        for path in sorted(directory.iterdir()):
+            if pattern.fullmatch(path.name) and stat.S_ISSOCK(path.lstat().st_mode):
+                yield path
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(_CONNECT_SECONDS)
+        try:
+            client.connect(str(path))
+        except OSError as error:
+            return error.errno not in (errno.ECONNREFUSED, errno.ENOENT)
+    return True
+
+
+class UnixServer:
+    """A gRPC server on one unix socket.
+
+    It listens on a temporary name and then renames the socket. So the kubelet does not call a socket that does not
+    answer yet. gRPC removes the name on which it listened when it stops; that is not the name of a newer instance.
+    """
+
+    def __init__(self, path: Path, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
+        self.path: Final = path
+        self._handlers = tuple(handlers)
+        self._server: grpc.aio.Server | None = None
+        self._inode = 0
+
+    async def start(self) -> None:
+        """Serve. Raises SocketError."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            first = self.path.with_name(f".{os.getpid()}.{self.path.name[:3]}")
+            first.unlink(missing_ok=True)
+            self._server = grpc.aio.server()
+            self._server.add_generic_rpc_handlers(self._handlers)
+            self._server.add_insecure_port(f"unix:{first}")
+            await self._server.start()
+            self._inode = first.stat().st_ino
+            first.replace(self.path)
+        except (OSError, RuntimeError) as error:
+            await self.stop(0)
+            raise SocketError(f"The driver cannot serve on {self.path}: {error}. Check the directory.") from error
+
+    async def stop(self, grace: float) -> None:
+        """Remove the socket, so that the kubelet stops calling it, and let calls finish for `grace` seconds."""
+        with contextlib.suppress(OSError):
+            # A newer instance may have replaced it by its own.
+            if self.path.stat().st_ino == self._inode:
+                self.path.unlink()
+        if self._server is not None:
+            await self._server.stop(grace)
+
+
+class Registration:
+    """The registration service."""
+
+    def __init__(self, endpoint: Path, answered: Callable[[bool], None]) -> None:
+        """`answered` gets the kubelet's answer: whether it accepts the plugin."""
+        self._endpoint = endpoint
+        self._answered = answered
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """The gRPC service."""
+        pb = registration_v1_pb2
+
+        async def get_info(_request: Any, _context: Any) -> Any:
+            return pb.PluginInfo(
+                type=_PLUGIN_TYPE, name=names.DRIVER, endpoint=str(self._endpoint), supported_versions=SERVICES
+            )
+
+        async def notify(request: Any, _context: Any) -> Any:
+            if request.plugin_registered:
+                _log.info("registered with the kubelet", extra={"endpoint": str(self._endpoint)})
+            else:
+                _log.error("the kubelet refused the registration", extra={"error": request.error})
+            self._answered(request.plugin_registered)
+            return pb.RegistrationStatusResponse()
+
+        return unary(
+            _SERVICE,
+            {"GetInfo": (get_info, pb.InfoRequest), "NotifyRegistrationStatus": (notify, pb.RegistrationStatus)},
+        )

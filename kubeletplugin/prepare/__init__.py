@@ -1,0 +1,1 @@
+"""What a pod gets: claim -> checkpoint -> CDI spec, and the way back."""

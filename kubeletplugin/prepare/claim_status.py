@@ -1,0 +1,278 @@
+"""Writes `status.devices` of prepared claims (KEP-4817): conditions, device ids and health, where people look.
+
+The task runs beside preparation, and its errors change nothing for pods. It compares the checkpoint and the hardware's
+health with what each claim has, and writes the differences by server-side apply, so entries of other drivers stay.
+A prepared claim is written once, from its object as preparation read it. After a restart a claim is read once, and
+written only if it differs. The API server removes entries with the allocation, so those of a pod's own claim are left.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from kubeletplugin.changes import waking
+from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, Snapshot, Status
+from kubeletplugin.metrics import Metrics
+from kubeletplugin.objects import timestamp
+from kubeletplugin.ports import ClaimStatusStore, Clock, JsonObject, KubeError
+from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
+from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
+from neuron import names
+from runtime.once import Once
+
+READY: Final = "Ready"
+HEALTHY: Final = "Healthy"
+
+_FIRST_RETRY: Final = 2.0
+_LAST_RETRY: Final = 60.0
+_REFUSED_SECONDS: Final = 600.0
+"""Seconds until a claim is tried again whose status the API server refused: only an admin can change that."""
+
+_log = logging.getLogger(__name__)
+
+_Key = tuple[str, str]
+"""Device name, and share id or "": identifies an entry among those of this driver and pool."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Known:
+    """What a claim is known to have.
+
+    Attributes:
+        allocation: digest of the allocation; another one is another set of devices.
+        keys: of each prepared device, in their order.
+        stored: this driver's entries for this node, sorted.
+    """
+
+    allocation: str
+    keys: tuple[_Key, ...]
+    stored: tuple[JsonObject, ...]
+
+
+class ClaimStatusWriter:
+    """Writes until cancelled."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        node: NodeClaims,
+        store: ClaimStatusStore,
+        monitor: HealthMonitor,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        retry: float = _FIRST_RETRY,
+    ) -> None:
+        """`retry` is the shortest time in seconds until a failed write is repeated."""
+        self._driver = driver
+        self._node = node
+        self._store = store
+        self._monitor = monitor
+        self._clock = clock
+        self._metrics = metrics
+        self._retry = retry
+        self._known: dict[str, _Known] = {}
+        self._not_before: dict[str, float] = {}
+        self._objects: dict[str, JsonObject] = {}
+        self._of_pods: set[str] = set()
+        self._leaving: set[str] = set()
+        self._released: dict[str, ClaimReference] = {}
+        self._unserved_until = 0.0
+        self._wake = asyncio.Event()
+        self._told: Once[str] = Once()
+
+    # --- called by the driver -------------------------------------------------------------------------------
+
+    def prepared(self, claims: Sequence[JsonObject]) -> None:
+        """Claims were prepared. Does not block."""
+        self._objects |= {body["metadata"]["uid"]: body for body in claims}
+        self._wake.set()
+
+    def unprepared(self, claim: ClaimReference) -> None:
+        """A claim was unprepared. Does not block."""
+        if claim.uid in self._of_pods:
+            return  # it is deallocated or deleted with its pod
+        self._released[claim.uid] = claim
+        self._wake.set()
+
+    # --- the task -------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Write at each change until cancelled."""
+        delay = self._retry
+        async with waking(self._wake, _REFUSED_SECONDS, self._monitor):
+            while True:
+                self._wake.clear()
+                complete = await self.sync()
+                delay = self._retry if complete else min(delay * 2, _LAST_RETRY)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_REFUSED_SECONDS if complete else delay):
+                        await self._wake.wait()
+
+    async def sync(self) -> bool:
+        """Write every difference once; returns whether nothing has to be repeated soon."""
+        if self._clock.monotonic() < self._unserved_until:
+            self._released.clear()
+            self._objects.clear()
+            return True
+        written = set(self._objects)  # before the checkpoint is read: these are in it, or unprepared
+        try:
+            checkpoint = await self._driver.in_state(self._node.preparer.checkpoint)
+        except (OSError, TimeoutError) as error:
+            self._failed(f"prepared claims cannot be read: {error}")
+            return False
+        claims = checkpoint.claims
+        for uid in self._known.keys() - claims.keys():
+            del self._known[uid]
+        for uid in written - claims.keys():
+            self._objects.pop(uid, None)
+        # Not at once: the kubelet's call may be between the checkpoint and `unprepared`.
+        self._of_pods -= self._leaving - claims.keys()
+        self._leaving = self._of_pods - claims.keys()
+        self._not_before = {uid: until for uid, until in self._not_before.items() if uid in claims}
+        complete = True
+        for claim in claims.values():
+            self._released.pop(claim.uid, None)
+            if self._clock.monotonic() >= self._not_before.get(claim.uid, 0.0):
+                complete &= await self._attempt(claim, self._write(claim))
+        for released in tuple(self._released.values()):
+            complete &= await self._attempt(released, self._clear(released))
+        return complete
+
+    async def _attempt(self, claim: PreparedClaim | ClaimReference, write: Awaitable[None]) -> bool:
+        try:
+            await write
+        except KubeError as error:
+            self._failed(f"the status of ResourceClaim {claim.namespace}/{claim.name} cannot be written: {error}")
+            if error.retryable:
+                return False
+            self._not_before[claim.uid] = self._clock.monotonic() + _REFUSED_SECONDS
+            self._released.pop(claim.uid, None)
+        return True
+
+    async def _write(self, claim: PreparedClaim) -> None:
+        known = self._known.get(claim.uid)
+        if known is None or known.allocation != claim.allocation:
+            known = await self._read(claim)
+            if known is None:
+                return
+            self._known[claim.uid] = known
+        wanted = self._entries(claim, known)
+        if wanted == known.stored:
+            return
+        answer = await self._store.apply_devices(claim.namespace, claim.name, claim.uid, wanted)
+        if answer is None:
+            self._known.pop(claim.uid, None)
+            return
+        if not (answer.get("status") or {}).get("devices"):
+            self._unserved_until = self._clock.monotonic() + _REFUSED_SECONDS
+            self._tell(
+                "the API server does not keep status.devices of ResourceClaims: the feature gate "
+                "DRAResourceClaimDeviceStatus is off"
+            )
+            return
+        self._known[claim.uid] = dataclasses.replace(known, stored=wanted)
+
+    async def _clear(self, released: ClaimReference) -> None:
+        """Remove this driver's entries of a claim; that it is gone, or other by now, is no error."""
+        await self._store.apply_devices(released.namespace, released.name, released.uid, ())
+        self._released.pop(released.uid, None)
+
+    async def _read(self, claim: PreparedClaim) -> _Known | None:
+        """What a claim has; None if it is gone, or allocated to other devices by now."""
+        body = self._objects.pop(claim.uid, None) or await self._store.claim(claim.namespace, claim.name)
+        if body is None or body["metadata"].get("uid") != claim.uid:
+            return None
+        owners = body["metadata"].get("ownerReferences") or ()
+        if any(owner.get("kind") == "Pod" and owner.get("controller") for owner in owners):
+            self._of_pods.add(claim.uid)
+        status = body.get("status") or {}
+        results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
+        ours = [each for each in results if self._is_ours(each)]
+        if [(each["request"], each["device"]) for each in ours] != [
+            (device.request, device.device) for device in claim.devices
+        ]:
+            return None
+        stored = [each for each in status.get("devices") or () if self._is_ours(each)]
+        return _Known(claim.allocation, tuple(map(_key, ours)), tuple(sorted(stored, key=_key)))
+
+    def _is_ours(self, entry: Mapping[str, Any]) -> bool:
+        return entry.get("driver") == names.DRIVER and entry.get("pool") == self._node.pool
+
+    def _entries(self, claim: PreparedClaim, known: _Known) -> tuple[JsonObject, ...]:
+        before = {_key(entry): entry for entry in known.stored}
+        now = timestamp(self._clock.now())
+        made: dict[_Key, JsonObject] = {}
+        # With admin access, two requests of a claim can have the same device; entries are unique.
+        for key, device in zip(known.keys, claim.devices, strict=True):
+            entry: JsonObject = {"driver": names.DRIVER, "pool": self._node.pool, "device": key[0]}
+            if key[1]:
+                entry["shareID"] = key[1]
+            wanted = conditions(device.device, self._node.pool, self._monitor.snapshot)
+            entry["conditions"] = with_times(wanted, (before.get(key) or {}).get("conditions") or (), now)
+            entry["data"] = data(device, claim.environment.get(device.parent_request, {}), self._monitor.snapshot)
+            made.setdefault(key, entry)
+        return tuple(made[key] for key in sorted(made))
+
+    def _failed(self, message: str) -> None:
+        self._metrics.background_errors.labels("claim-status").inc()
+        _log.warning("claim status not written", extra={"error": message})
+
+    def _tell(self, message: str) -> None:
+        if self._told.first(message):
+            _log.warning("claim status is limited", extra={"reason": message})
+
+
+def _key(entry: Mapping[str, Any]) -> _Key:
+    return str(entry["device"]), str(entry.get("shareID") or "")
+
+
+def conditions(device: str, node: str, snapshot: Snapshot) -> list[JsonObject]:
+    """The conditions of one device, without times.
+
+    Args:
+        device: its name in the pool.
+        node: name of the node.
+        snapshot: health of the node's devices.
+    """
+    health = next((each for each in snapshot.health if each.device == device), None)
+    return [
+        {"type": READY, "status": "True", "reason": "Prepared", "message": f"Prepared on node {node}."},
+        {"type": HEALTHY, **_health(health)},
+    ]
+
+
+def _health(health: DeviceHealth | None) -> JsonObject:
+    if health is None:
+        return {"status": "Unknown", "reason": "NotMonitored", "message": "The device is not known on the node."}
+    if health.status is Status.HEALTHY:
+        return {"status": "True", "reason": "Healthy", "message": health.message}
+    if health.status is Status.UNKNOWN:
+        return {"status": "Unknown", "reason": "NotReadable", "message": health.message}
+    # The taint's value, such as hbm-ecc, as the reason of a condition: HbmEcc.
+    reason = "".join(part.capitalize() for part in health.reason.split("-"))
+    return {"status": "False", "reason": reason or "Unhealthy", "message": health.message}
+
+
+def with_times(wanted: Iterable[JsonObject], before: Iterable[Mapping[str, Any]], now: str) -> list[JsonObject]:
+    """Conditions with `lastTransitionTime`: the old one while the status stays."""
+    times = {(each.get("type"), each.get("status")): each.get("lastTransitionTime") for each in before}
+    return [each | {"lastTransitionTime": times.get((each["type"], each["status"])) or now} for each in wanted]
+
+
+def data(device: PreparedDevice, environment: Mapping[str, str], snapshot: Snapshot) -> JsonObject:
+    """The driver's data about one entry: device ids, paths, serial numbers, and variables of the containers."""
+    found = [snapshot.hardware.device(index) for index in device.indices]
+    serials = [each.serial for each in found if each is not None and each.serial]
+    content: JsonObject = {
+        "deviceIds": list(device.indices),
+        "devicePaths": [f"/dev/neuron{index}" for index in device.indices],
+    }
+    if len(serials) == len(device.indices):
+        content["serialNumbers"] = serials
+    if environment:
+        content["environment"] = dict(sorted(environment.items()))
+    return content

@@ -1,0 +1,369 @@
+"""Decides how to prepare an allocated claim: its devices, the cores of its shares, its variables. Changes nothing.
+
+The scheduler decides which devices, and how many cores of a shared device. A claim is refused if the node cannot serve
+it or if another prepared claim holds what it needs.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from kubeletplugin.discover import cores
+from kubeletplugin.discover.devices import NODE_DEVICE, device_index
+from kubeletplugin.discover.sharing import physical_cores
+from kubeletplugin.discover.sysfs import NodeHardware, UltraServer
+from kubeletplugin.ports import JsonObject
+from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
+from kubeletplugin.prepare.device_metadata import documents
+from kubeletplugin.prepare.environment import UltraServerError, environment, visible_cores
+from neuron import names
+from neuron.api.allocation import AllocatedClaim, AllocatedDevice, check_hardware
+from neuron.hardware.instances import InstanceType, Topology
+
+
+class PrepareError(Exception):
+    """The claim cannot be prepared; the message has the reason and the fix."""
+
+
+class DeviceHeldError(PrepareError):
+    """Another claim still holds a device or its cores. Retryable.
+
+    Attributes:
+        holder: UID of one such claim; empty if there is none.
+    """
+
+    def __init__(self, message: str, holder: str = "") -> None:
+        super().__init__(message)
+        self.holder = holder
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeView:
+    """The hardware, for preparation.
+
+    Attributes:
+        hardware: as last discovered.
+        instance: the node's type; None if it is not known.
+        read_ultraserver: reads the UltraServer files again: they change while nodes elect.
+        admin_namespaces: namespaces whose claims may have adminAccess; None: all.
+        attributes: returns the published attributes of a device; empty while the Node is not known.
+    """
+
+    hardware: NodeHardware
+    instance: InstanceType | None
+    read_ultraserver: Callable[[], UltraServer | None]
+    admin_namespaces: frozenset[str] | None = None
+    attributes: Callable[[str], JsonObject] = lambda _: {}
+
+    @property
+    def wraps(self) -> bool:
+        """Whether the last device is connected with the first."""
+        links = self.hardware.links
+        if links is None:
+            return self.instance is not None and self.instance.topology is Topology.RING
+        return (0, self.devices - 1) in links or (self.devices - 1, 0) in links
+
+    @property
+    def devices(self) -> int:
+        """Number of devices that the node should have."""
+        return (self.instance and self.instance.devices) or len(self.hardware.devices)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Others:
+    """The prepared claims of the node.
+
+    Attributes:
+        claims: all of them; an older state of the claim itself is among them, if it was prepared before.
+        known: False while claims may be missing, because a damaged state is not restored yet.
+        restoring: whether the claim is restored from the API server: its containers may run already.
+    """
+
+    claims: Collection[PreparedClaim] = ()
+    known: bool = True
+    restoring: bool = False
+
+    def on(self, claim: AllocatedClaim, index: int) -> Iterator[tuple[PreparedDevice, PreparedClaim]]:
+        """What other claims than this one hold of a device."""
+        for other in self.claims:
+            if other.uid == claim.uid:
+                continue
+            for device in other.devices:
+                if not device.admin_access and index in device.indices:
+                    yield device, other
+
+    def generation(self, uid: str) -> int:
+        """The generation of the metadata of a claim that was prepared before; 0 for another claim."""
+        documents = (each for other in self.claims if other.uid == uid for each in other.metadata.values())
+        return max((int(each["metadata"]["generation"]) for each in documents), default=0)
+
+    def before(self, claim: AllocatedClaim, share_id: str) -> tuple[int, ...] | None:
+        """The cores that the claim itself had in the same share."""
+        mine = (device for other in self.claims if other.uid == claim.uid for device in other.devices)
+        return next((each.cores for each in mine if each.share is not None and each.share.id == share_id), None)
+
+
+_SHARED_DEVICE: Final = tuple(field.name for field in dataclasses.fields(AllocatedDevice))
+_WHOLE_DEVICE: Final = tuple(name for name in _SHARED_DEVICE if name not in ("share_id", "cores"))
+
+
+def allocation_digest(claim: AllocatedClaim) -> str:
+    """A digest of the allocated devices and their configs; for claims without shares, that of older versions."""
+    devices = [_content(device) for device in claim.devices]
+    content = msgspec.json.encode((devices, [dataclasses.asdict(entry) for entry in claim.configs]))
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _content(device: AllocatedDevice) -> dict[str, object]:
+    fields = _WHOLE_DEVICE if device.share_id is None else _SHARED_DEVICE
+    return {name: getattr(device, name) for name in fields}
+
+
+def decide(claim: AllocatedClaim, view: NodeView, others: Others) -> PreparedClaim:
+    """Decide how to prepare a claim.
+
+    Args:
+        claim: the claim as allocated.
+        view: the node.
+        others: the prepared claims.
+
+    Raises:
+        PrepareError: a device is not on the node or is held by another claim, the hardware does not support the
+            settings, or the claim may not have adminAccess.
+    """
+    _refuse_admin_access(claim, view.admin_namespaces)
+    whole = [_device(result, view) for result in claim.devices]
+    amounts = [share_amount(result, view) for result in claim.devices]
+    _refuse_overlaps(claim, whole, amounts, others)
+    variables = _variables(claim, whole, view)
+    devices = _with_shares(claim, tuple(zip(whole, amounts, strict=True)), view, others)
+    for request, numbers in _visible_cores(claim, devices, view).items():
+        variables[request] = variables.get(request, {}) | {names.ENV_VISIBLE_CORES: visible_cores(numbers)}
+    used = {request: values for request, values in variables.items() if values}
+    before = others.generation(claim.uid)
+    told = documents(claim, devices, used, view.attributes, view.hardware, view.instance, before + 1)
+    return PreparedClaim(claim.uid, claim.namespace, claim.name, allocation_digest(claim), tuple(devices), used, told)
+
+
+def _refuse_admin_access(claim: AllocatedClaim, allowed: frozenset[str] | None) -> None:
+    """The API server admits adminAccess in every namespace with a label, so it depends on who may set labels."""
+    if allowed is None or claim.namespace in allowed:
+        return
+    if any(device.admin_access for device in claim.devices):
+        raise PrepareError(
+            f"ResourceClaim {claim.namespace}/{claim.name} has adminAccess, which the driver refuses in namespace "
+            f"{claim.namespace}. Request devices without adminAccess, or add the namespace to adminAccess.namespaces "
+            "of the chart (--admin-access-namespace of the driver)."
+        )
+
+
+def _device(result: AllocatedDevice, view: NodeView) -> PreparedDevice:
+    """The device on this node. A share of it has no cores yet, so it is a whole device."""
+    found = {device.index: device for device in view.hardware.devices}
+    if result.device == NODE_DEVICE:
+        expected = view.instance.devices if view.instance else None
+        indices = tuple(found) if found and len(found) == (expected or len(found)) else ()
+    else:
+        index = device_index(result.device)
+        indices = () if index is None or index not in found else (index,)
+    if not indices:
+        here = ", ".join(map(str, found)) or "none"
+        raise PrepareError(
+            f"The node does not have the device {result.device}: its Neuron devices are {here}. It has vanished since "
+            "the claim was allocated; delete the pod to have it allocated again."
+        )
+    missing = [f"/dev/neuron{index}" for index in indices if not found[index].has_node]
+    if missing:
+        raise PrepareError(
+            f"Device {result.device} has no device node {', '.join(missing)}: check the Neuron kernel driver."
+        )
+    share = None if result.share_id is None else Share(result.share_id)
+    return PreparedDevice(result.request, result.pool, result.device, indices, result.admin_access, share)
+
+
+def _refuse_overlaps(
+    claim: AllocatedClaim, devices: Iterable[PreparedDevice], amounts: Iterable[int | None], others: Others
+) -> None:
+    """KEP-4381: a force-deleted pod may still run; its devices are free only after unpreparation."""
+    for device, amount in zip(devices, amounts, strict=True):
+        if device.admin_access:
+            continue
+        for index in device.indices:
+            for held, other in others.on(claim, index):
+                if held.cores is None or amount is None:
+                    if held.share is not None and not held.share.certain:
+                        raise _lost_cores(device, other)
+                    raise DeviceHeldError(
+                        f"Device {device.device} is still prepared for ResourceClaim {other} as {held.device}. It "
+                        "becomes free when the kubelet has stopped the pod that used it; the kubelet tries again by "
+                        "itself.",
+                        other.uid,
+                    )
+
+
+def _lost_cores(device: PreparedDevice, other: PreparedClaim) -> DeviceHeldError:
+    return DeviceHeldError(
+        f"Device {device.device} is shared with ResourceClaim {other}, and the driver lost which of its cores that "
+        "claim uses. No other claim gets cores of this device until the pods of that claim have ended.",
+        other.uid,
+    )
+
+
+def _variables(claim: AllocatedClaim, devices: Iterable[PreparedDevice], view: NodeView) -> dict[str, dict[str, str]]:
+    """The variables of the claim's configs, by request."""
+    variables: dict[str, dict[str, str]] = {}
+    ultraserver = None
+    for device in devices:
+        in_force = claim.in_force(device.request)
+        if device.parent_request in variables or device.admin_access:
+            continue
+        if view.instance is not None:
+            whole_node = device.device == NODE_DEVICE
+            resource_type = names.RESOURCE_TYPE_NODE if whole_node else names.RESOURCE_TYPE_DEVICE
+            findings = check_hardware(in_force, view.instance, resource_type)
+            if findings:
+                raise PrepareError(" ".join(str(finding) for finding in findings))
+        if in_force.ultraserver_mode is not None:
+            ultraserver = ultraserver or view.read_ultraserver()
+        try:
+            variables[device.parent_request] = environment(in_force, ultraserver)
+        except UltraServerError as error:
+            raise PrepareError(str(error)) from error
+    return variables
+
+
+# --- shares -------------------------------------------------------------------------------------------------
+
+
+def _with_shares(
+    claim: AllocatedClaim, wanted: Collection[tuple[PreparedDevice, int | None]], view: NodeView, others: Others
+) -> list[PreparedDevice]:
+    """The devices, with cores for those of which the claim has a part."""
+    whole = [device for device, amount in wanted if amount is None and not device.admin_access]
+    found: list[PreparedDevice] = []
+    for device, amount in wanted:
+        if amount is None:
+            found.append(device)
+            continue
+        together = claim.together(device.parent_request)
+        run = {each.indices[0] for each in whole if each.parent_request in together}
+        side = cores.side_of(device.indices[0], run, view.devices, view.wraps)
+        mine = [each for each in (*whole, *found) if each.indices == device.indices and not each.admin_access]
+        share = _share(claim, _Wanted(device, amount, side, mine), view, others)
+        found.append(dataclasses.replace(device, share=share))
+    return found
+
+
+def share_amount(result: AllocatedDevice, view: NodeView) -> int | None:
+    """Cores of a part of a device; None for a whole device and for admin access, which holds nothing."""
+    index = device_index(result.device)
+    if result.admin_access or result.cores is None or index is None:
+        return None
+    all_cores = physical_cores(view.hardware, view.instance, index)
+    if all_cores is None:
+        raise PrepareError(
+            f"Device {result.device} is allocated with {result.cores} cores, but neither sysfs nor the catalogue says "
+            "how many it has: check that the driver can read core_count."
+        )
+    if result.cores == 0:
+        raise PrepareError(
+            f"Device {result.device} is allocated with no cores: {names.CAPACITY_CORES} 0 is for requests with "
+            f"adminAccess. Request at least 1, or leave out {names.CAPACITY_CORES} for the whole device."
+        )
+    return result.cores if result.cores < all_cores else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A share to assign: the device, how many cores, at which side, and the claim's own shares of the device."""
+
+    device: PreparedDevice
+    amount: int
+    side: cores.Side | None
+    mine: Collection[PreparedDevice]
+
+
+def _share(claim: AllocatedClaim, wanted: _Wanted, view: NodeView, others: Others) -> Share:
+    device, [index] = wanted.device, wanted.device.indices
+    share_id = device.share.id if device.share is not None else ""
+    lnc = core_size(claim, device.request, view)
+    if wanted.amount % lnc:
+        raise PrepareError(
+            f"Device {device.device} is allocated with {wanted.amount} physical cores, which is no multiple of "
+            f"logicalNeuronCore {lnc}. Request a multiple of {lnc}, or set logicalNeuronCore to 1."
+        )
+    held = [*others.on(claim, index), *((each, None) for each in wanted.mine)]
+    _refuse_another_size(device, lnc, held)
+    if not others.known:
+        raise DeviceHeldError(
+            f"Device {device.device} is shared, and the driver still restores which cores are in use, because its "
+            "state was damaged. The kubelet tries again by itself."
+        )
+    doubtful = next((other for each, other in held if each.share is not None and not each.share.certain), None)
+    if doubtful is not None and not others.restoring:
+        raise _lost_cores(device, doubtful)
+    all_cores = physical_cores(view.hardware, view.instance, index) or 0
+    taken = {core for each, _ in held for core in each.cores or range(all_cores)}
+    before = others.before(claim, share_id)
+    if before is not None and len(before) == wanted.amount and not taken.intersection(before):
+        return Share(share_id, before, lnc)
+    chosen = cores.assign(all_cores, wanted.amount, lnc, taken, wanted.side)
+    if chosen is None:
+        holders = ", ".join(sorted({str(other) for _, other in held if other is not None})) or "this claim"
+        raise DeviceHeldError(
+            f"Device {device.device} has {all_cores - len(taken)} of {all_cores} cores free, and the claim needs "
+            f"{wanted.amount}: the others are still prepared for {holders}. They become free when the kubelet has "
+            "stopped the pods that used them; the kubelet tries again by itself.",
+            next((other.uid for _, other in held if other is not None), ""),
+        )
+    certain = not others.restoring or (doubtful is None and wanted.amount == all_cores - len(taken))
+    return Share(share_id, chosen, lnc, certain)
+
+
+def core_size(claim: AllocatedClaim, request: str, view: NodeView) -> int:
+    """Physical cores of one logical core of a request."""
+    lnc = claim.in_force(request).logical_neuron_core
+    return lnc or (view.instance.default_logical_neuron_core if view.instance is not None else 1)
+
+
+def _refuse_another_size(
+    device: PreparedDevice, lnc: int, held: Iterable[tuple[PreparedDevice, PreparedClaim | None]]
+) -> None:
+    for each, other in held:
+        if each.share is not None and each.share.logical_neuron_core != lnc:
+            holder = f"ResourceClaim {other}" if other is not None else f"request {each.parent_request} of this claim"
+            raise PrepareError(
+                f"Device {device.device} is shared with {holder}, which uses it with logicalNeuronCore "
+                f"{each.share.logical_neuron_core}; this claim uses {lnc}. Claims on one device need the same size: "
+                "set it to the same value, or request whole devices."
+            )
+
+
+def _visible_cores(claim: AllocatedClaim, devices: Iterable[PreparedDevice], view: NodeView) -> Mapping[str, list[int]]:
+    """Logical cores by request, for requests with a share and for those that constraints connect with one."""
+    held = [device for device in devices if not device.admin_access]
+    found: dict[str, list[int]] = {}
+    for request in {device.parent_request for device in held if device.cores is not None}:
+        together = claim.together(request)
+        members = [device for device in held if device.parent_request in together]
+        sizes = {core_size(claim, device.request, view) for device in members}
+        if len(sizes) > 1:
+            raise PrepareError(
+                f"The requests {', '.join(sorted(together))} are used together, but their logicalNeuronCore differs "
+                f"({', '.join(map(str, sorted(sizes)))}): set one value for all of them."
+            )
+        [size] = sizes
+        numbers = {core for device in members for core in _logical_cores(device, size, view)}
+        found |= {device.parent_request: sorted(numbers) for device in members}
+    return found
+
+
+def _logical_cores(device: PreparedDevice, size: int, view: NodeView) -> Iterator[int]:
+    """A device's logical cores, with the numbers of the host."""
+    for index in device.indices:
+        all_cores = physical_cores(view.hardware, view.instance, index) or 0
+        held = range(all_cores) if device.cores is None else device.cores
+        yield from {(index * all_cores + core) // size for core in held}

@@ -1,0 +1,256 @@
+"""Handles the kubelet's calls without gRPC: reads each claim, prepares or unprepares it, returns a result per claim.
+
+An error of one claim does not affect the others.
+"""
+
+import asyncio
+import dataclasses
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol, TypeVar
+
+from kubeletplugin.metrics import Metrics
+from kubeletplugin.ports import ClaimReader, Clock, JsonObject, KubeError
+from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
+from kubeletplugin.prepare.holds import Holds
+from kubeletplugin.prepare.preparer import Answer, Preparer, devices_held
+from neuron import names
+from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
+
+CALL_BUDGET: Final = 40.0
+"""Seconds for retries within one call: the kubelet's time-out is 45 s (KEP-4381), and an answer has the reason."""
+
+HELD_SECONDS: Final = 15.0
+"""Seconds to wait for devices of another claim; the pod's event, which names that claim, comes after them."""
+
+_FIRST_LOOK: Final = 0.05
+_LAST_LOOK: Final = 1.0
+_FIRST_RETRY: Final = 0.1
+_LAST_RETRY: Final = 5.0
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClaimReference:
+    """A claim in a call of the kubelet."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PrepareResult:
+    """The result for one claim: its devices, or an error for the pod's event."""
+
+    devices: tuple[Answer, ...] = ()
+    error: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeClaims:
+    """The claims of one node: their prepared state, their objects, and the node's hardware.
+
+    Attributes:
+        preparer: keeps the prepared claims.
+        objects: reads ResourceClaims from the API server.
+        view: returns the hardware as last discovered.
+        pool: name of the node's pool.
+    """
+
+    preparer: Preparer
+    objects: ClaimReader
+    view: Callable[[], NodeView]
+    pool: str
+
+
+class ClaimObserver(Protocol):
+    """Is told of changes of prepared claims. No method blocks."""
+
+    def prepared(self, claims: Sequence[JsonObject]) -> None:
+        """Claims were prepared; these are their objects as read for it."""
+
+    def unprepared(self, claim: ClaimReference) -> None:
+        """A claim was unprepared."""
+
+
+class Driver:
+    """Prepares and unprepares the claims of the kubelet's requests.
+
+    Attributes:
+        observer: is told of changes of prepared claims.
+        holds: claims that are prepared and no longer exist.
+        refusals: how often a claim was refused because another one holds its devices.
+    """
+
+    def __init__(self, node: NodeClaims, *, clock: Clock, metrics: Metrics) -> None:
+        self._node = node
+        self._preparer = node.preparer
+        self._clock = clock
+        self._metrics = metrics
+        self.observer: ClaimObserver | None = None
+        self.holds: Final = Holds()
+        self.refusals = 0
+        # One thread: the state has one lock, and a queue is cheaper than to poll for the lock.
+        self._state_thread = ThreadPoolExecutor(1, "state")
+
+    def close(self) -> None:
+        """Wait for running operations."""
+        self._state_thread.shutdown()
+
+    async def prepare(self, claims: Iterable[ClaimReference], budget: float = CALL_BUDGET) -> dict[str, PrepareResult]:
+        """Prepare claims.
+
+        Args:
+            claims: of the call.
+            budget: seconds for retries if the API server cannot be reached.
+
+        Returns:
+            A result for every UID.
+        """
+        deadline = self._clock.monotonic() + budget
+        objects: list[JsonObject] = []
+        results = await self._each(claims, "prepare", lambda claim: self._prepare(claim, deadline, objects))
+        if objects and self.observer is not None:
+            self.observer.prepared(objects)
+        return results
+
+    async def unprepare(self, claims: Iterable[ClaimReference]) -> dict[str, PrepareResult]:
+        """Unprepare claims. A claim need not be prepared, nor exist."""
+        return await self._each(claims, "unprepare", self._unprepare)
+
+    async def in_state(self, call: Callable[[], _T]) -> _T:
+        """Run an operation on the state in the state's thread."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._state_thread, call)
+        finally:
+            for problem in self._preparer.take_problems():
+                self._metrics.background_errors.labels("state").inc()
+                _log.error("state damaged", extra={"problem": problem})
+
+    async def count(self) -> None:
+        """Update the metrics of prepared claims."""
+        try:
+            checkpoint = await self.in_state(self._preparer.checkpoint)
+        except (OSError, TimeoutError) as error:
+            _log.warning("prepared claims cannot be counted", extra={"error": str(error)})
+            return
+        self._metrics.prepared_claims.set(len(checkpoint.claims))
+        self._metrics.prepared_devices.set(devices_held(checkpoint.claims))
+
+    async def _each(
+        self,
+        claims: Iterable[ClaimReference],
+        operation: str,
+        handle: Callable[[ClaimReference], Awaitable[PrepareResult]],
+    ) -> dict[str, PrepareResult]:
+        unique = {claim.uid: claim for claim in claims}
+        calls = (self._one(claim, operation, handle) for claim in unique.values())
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        if unique:
+            await self.count()
+        return {
+            uid: _unexpected(uid, operation, result) if isinstance(result, BaseException) else result
+            for uid, result in zip(unique, results, strict=True)
+        }
+
+    async def _one(
+        self, claim: ClaimReference, operation: str, handle: Callable[[ClaimReference], Awaitable[PrepareResult]]
+    ) -> PrepareResult:
+        start = self._clock.monotonic()
+        fields: JsonObject = {"claim": str(claim), "uid": claim.uid, "operation": operation}
+        try:
+            with self._metrics.measured(operation):
+                result = await handle(claim)
+        except (AllocationError, PrepareError, KubeError, TimeoutError) as error:
+            result = PrepareResult(error=str(error))
+        except OSError as error:
+            result = PrepareResult(error=f"The driver's state on the node cannot be written: {error}. {_fix(error)}")
+        fields["ms"] = round((self._clock.monotonic() - start) * 1000, 1)
+        if result.error:
+            _log.error("claim failed", extra=fields | {"error": result.error})
+        else:
+            _log.info("claim done", extra=fields | {"devices": [answer.device for answer in result.devices]})
+        return result
+
+    async def _prepare(self, claim: ClaimReference, deadline: float, objects: list[JsonObject]) -> PrepareResult:
+        """Prepare a claim, and add its object to `objects`."""
+        body = await self._fetch(claim, deadline)
+        if body is None:
+            raise PrepareError(f"ResourceClaim {claim} does not exist (any more); the kubelet asked for it.")
+        allocated = read_allocation(body, names.DRIVER, self._node.pool, claim.uid)
+        for finding in allocated.warnings:
+            extra = {"claim": str(claim), "finding": str(finding)}
+            _log.warning("claim has an odd config", extra=extra)
+        answers = await self._prepare_when_free(allocated, deadline)
+        objects.append(body)
+        return PrepareResult(answers)
+
+    async def _prepare_when_free(self, claim: AllocatedClaim, deadline: float) -> tuple[Answer, ...]:
+        """Prepare a claim; wait up to `HELD_SECONDS` for devices that another claim holds.
+
+        After a deletion without a grace period the scheduler allocates the devices to the next pod before the kubelet
+        has unprepared them, which takes about a second. The kubelet itself retries only after a minute.
+        """
+        until = min(deadline, self._clock.monotonic() + HELD_SECONDS)
+        delay = _FIRST_LOOK
+        while True:
+            view = self._node.view()
+            try:
+                return await self.in_state(functools.partial(self._preparer.prepare, claim, view))
+            except DeviceHeldError as error:
+                if self._clock.monotonic() + delay > until:
+                    self.refusals += 1
+                    raise DeviceHeldError(f"{error}{self._why_held(error)}", error.holder) from error
+            await self._clock.sleep(delay)
+            delay = min(delay * 2, _LAST_LOOK)
+
+    def _why_held(self, error: DeviceHeldError) -> str:
+        hold = self.holds.claims.get(error.holder)
+        return f" That ResourceClaim no longer exists: {hold.why}." if hold is not None else ""
+
+    async def _unprepare(self, claim: ClaimReference) -> PrepareResult:
+        await self.in_state(lambda: self._preparer.unprepare(claim.uid))
+        self.holds.forget(claim.uid)
+        if self.observer is not None:
+            self.observer.unprepared(claim)
+        return PrepareResult()
+
+    async def _fetch(self, claim: ClaimReference, deadline: float) -> JsonObject | None:
+        """The claim. Retryable errors are retried until the deadline, which also ends the last attempt."""
+        delay = _FIRST_RETRY
+        while True:
+            try:
+                async with asyncio.timeout(deadline - self._clock.monotonic()):
+                    return await self._node.objects.claim(claim.namespace, claim.name)
+            except TimeoutError as error:
+                raise PrepareError(
+                    f"ResourceClaim {claim} cannot be read: the API server did not answer in "
+                    "the time that a call of the kubelet has. The kubelet tries again by itself."
+                ) from error
+            except KubeError as error:
+                left = deadline - self._clock.monotonic()
+                if not error.retryable or left <= delay:
+                    raise PrepareError(
+                        f"ResourceClaim {claim} cannot be read: {error}. The kubelet tries again by itself."
+                    ) from error
+            await self._clock.sleep(delay)
+            delay = min(delay * 2, _LAST_RETRY)
+
+
+def _unexpected(uid: str, operation: str, error: BaseException) -> PrepareResult:
+    """The result for an error of the program; the other claims keep their results."""
+    _log.error("unexpected error", extra={"uid": uid, "operation": operation}, exc_info=error)
+    return PrepareResult(error=f"The driver failed unexpectedly ({type(error).__name__}); its log has the details.")
+
+
+def _fix(error: OSError) -> str:
+    where = error.filename or "the state and CDI directories"
+    return f"Check free space and write permission of {where}; the kubelet tries again by itself."

@@ -1,0 +1,293 @@
+"""Prepares claims: decide, write the checkpoint, write the CDI spec. Unpreparing uses the reverse order.
+
+The order makes a crash harmless: a claim is in the checkpoint as long as its CDI spec exists. So every spec on the
+disk belongs to a known claim, and no device is prepared twice. `recover` makes both consistent after a crash.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from kubeletplugin.files import is_leftover, locked
+from kubeletplugin.ports import Files
+from kubeletplugin.prepare import cdi
+from kubeletplugin.prepare.checkpoint import Checkpoint, CheckpointStore, DamagedCheckpointError, PreparedClaim
+from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, Others, PrepareError, allocation_digest, decide
+from kubeletplugin.prepare.lost_shares import lacks_shares, with_shares
+from neuron.api.allocation import AllocatedClaim
+
+LOCK_NAME: Final = "serialize.lock"
+_LOCK_TIMEOUT: Final = 10.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to the kubelet for one device."""
+
+    request: str
+    pool: str
+    device: str
+    cdi_device_ids: tuple[str, ...]
+    share_id: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recovery:
+    """Repairs of the state on the disk; one sentence each, for the log.
+
+    Attributes:
+        errors: for operators.
+        notes: for information.
+    """
+
+    errors: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Preparer:
+    """Prepares and unprepares claims. Every method takes the state's lock, which other processes share."""
+
+    def __init__(
+        self,
+        files: Files,
+        *,
+        state_dir: Path,
+        specs: cdi.SpecFiles,
+        boot_id: str,
+        lock_timeout: float = _LOCK_TIMEOUT,
+    ) -> None:
+        self._files = files
+        self._state_dir = state_dir
+        self._store = CheckpointStore(files, state_dir)
+        self._specs = specs
+        self._boot_id = boot_id
+        self._lock_timeout = lock_timeout
+        self._problems: list[str] = []
+
+    def recover(self) -> Recovery:
+        """Make checkpoint and CDI specs consistent after a start.
+
+        Raises:
+            OSError: the checkpoint can neither be read nor written, so no claim could be prepared.
+            TimeoutError: another instance holds the lock.
+        """
+        notes: list[str] = []
+        with self._locked():
+            for name in self._files.names(self._state_dir):
+                if is_leftover(name):
+                    self._files.remove(self._state_dir / name)
+            checkpoint = self._load(notes)
+            try:
+                notes += self._align(checkpoint)
+            except OSError as error:
+                self._problems.append(f"The CDI specs cannot be brought up to date: {error}.")
+        return Recovery(self.take_problems(), tuple(notes))
+
+    def prepare(self, claim: AllocatedClaim, view: NodeView) -> tuple[Answer, ...]:
+        """Prepare a claim, or repeat the answer if it is prepared.
+
+        Raises:
+            PrepareError: it cannot be prepared.
+            OSError: the state cannot be written; nothing has changed, or the next call completes the change.
+            TimeoutError: another instance holds the lock.
+        """
+        with self._locked():
+            checkpoint = self._load()
+            prepared = checkpoint.claims.get(claim.uid)
+            if prepared is not None and lacks_shares(prepared, claim):
+                prepared = with_shares(prepared, claim, view)
+                self._store.save(checkpoint.with_claim(prepared))
+            if prepared is None or prepared.allocation != allocation_digest(claim):
+                others = Others(tuple(checkpoint.claims.values()), known=not checkpoint.incomplete)
+                prepared = decide(claim, view, others)
+                if checkpoint.incomplete:
+                    _refuse_unknown(prepared)
+                self._store.save(checkpoint.with_claim(prepared))
+            self._specs.ensure(prepared)
+        return answers(prepared)
+
+    def unprepare(self, uid: str) -> PreparedClaim | None:
+        """Unprepare a claim; returns it, None if it was not prepared.
+
+        Raises:
+            OSError: the state cannot be written; the next call completes the change.
+            TimeoutError: another instance holds the lock.
+        """
+        with self._locked():
+            checkpoint = self._load()
+            with contextlib.suppress(ValueError):  # such a UID has no spec
+                self._specs.remove(uid)
+            prepared = checkpoint.claims.get(uid)
+            if prepared is not None:
+                self._store.save(checkpoint.without_claim(uid))
+            return prepared
+
+    def checkpoint(self) -> Checkpoint:
+        """The present state. Raises OSError, TimeoutError."""
+        with self._locked():
+            return self._load()
+
+    def mend(self) -> Recovery:
+        """Write CDI specs again that were lost or changed while the driver runs. Raises OSError, TimeoutError."""
+        with self._locked():
+            checkpoint = self._load()
+            written = [claim for claim in checkpoint.claims.values() if self._specs.ensure(claim)]
+        notes = (f"The CDI spec of claim {claim} was lost or changed, and was written again." for claim in written)
+        return Recovery(self.take_problems(), tuple(notes))
+
+    def restore_shares(self, allocated: Iterable[AllocatedClaim], view: NodeView) -> Recovery:
+        """Give claims the shares back that an older version of the driver dropped. Raises OSError, TimeoutError."""
+        notes = []
+        with self._locked():
+            checkpoint = self._load()
+            for claim in allocated:
+                prepared = checkpoint.claims.get(claim.uid)
+                if prepared is None or not lacks_shares(prepared, claim):
+                    continue
+                restored = with_shares(prepared, claim, view)
+                checkpoint = checkpoint.with_claim(restored)
+                notes.append(f"Claim {claim.namespace}/{claim.name} has its shares again.")
+                notes += _doubts(restored)
+            if notes:
+                self._store.save(checkpoint)
+            for each in checkpoint.claims.values():
+                self._specs.ensure(each)
+        return Recovery(self.take_problems(), tuple(notes))
+
+    def complete(
+        self, allocated: Iterable[AllocatedClaim], view: NodeView, running: Iterable[PreparedClaim] = ()
+    ) -> Recovery:
+        """Add the claims that a lost or damaged checkpoint may have had.
+
+        Args:
+            allocated: all claims that have devices of this node and are reserved for pods.
+            view: the node.
+            running: claims that pods use, as the kubelet tells them: their objects may not exist any more.
+
+        Raises:
+            OSError: the state cannot be written.
+            TimeoutError: another instance holds the lock.
+        """
+        notes, errors = [], []
+        with self._locked():
+            checkpoint = self._load()
+            for claim in allocated:
+                if claim.uid in checkpoint.claims:
+                    continue
+                others = Others(tuple(checkpoint.claims.values()), restoring=True)
+                try:
+                    restored = decide(claim, view, others)
+                    checkpoint = checkpoint.with_claim(restored)
+                    notes.append(f"Claim {claim.namespace}/{claim.name} was restored from the API server.")
+                    notes += _doubts(restored)
+                except PrepareError as error:
+                    errors.append(f"Claim {claim.namespace}/{claim.name} cannot be restored: {error}")
+            for prepared in running:
+                if prepared.uid not in checkpoint.claims:
+                    checkpoint = checkpoint.with_claim(prepared)
+                    notes.append(f"Claim {prepared} was restored from the kubelet, whose pods use it.")
+            checkpoint = dataclasses.replace(checkpoint, incomplete=False)
+            self._store.save(checkpoint)
+            notes += self._align(checkpoint)
+        return Recovery((*self.take_problems(), *errors), tuple(notes))
+
+    def take_problems(self) -> tuple[str, ...]:
+        """Problems of the state since the last call, for log and metrics."""
+        problems, self._problems = tuple(self._problems), []
+        return problems
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._files.make_directory(self._state_dir)
+        with locked(self._state_dir / LOCK_NAME, self._lock_timeout):
+            yield
+
+    def _load(self, notes: list[str] | None = None) -> Checkpoint:
+        try:
+            checkpoint = self._store.load()
+        except DamagedCheckpointError as error:
+            aside = self._store.set_aside()
+            self._problems.append(
+                f"The checkpoint {self._store.path} is damaged: {error}. It was copied to {aside}, and the state is "
+                "rebuilt from the CDI specs and the API server."
+            )
+            return self._rebuild()
+        if checkpoint is None:
+            return self._rebuild()
+        if checkpoint.boot_id != self._boot_id:
+            if notes is not None:
+                count = len(checkpoint.claims)
+                notes.append(f"The node was rebooted: {count} prepared claims are not prepared any more.")
+            checkpoint = Checkpoint(self._boot_id)
+            self._store.save(checkpoint)
+        return checkpoint
+
+    def _rebuild(self) -> Checkpoint:
+        """Build a state from the CDI specs of this boot, and save it. Claims without a spec may be missing in it."""
+        claims: dict[str, PreparedClaim] = {}
+        try:
+            uids = self._specs.uids()
+        except OSError as error:
+            self._problems.append(f"The CDI specs cannot be listed: {error}.")
+            uids = []
+        for uid in uids:
+            try:
+                claims[uid] = self._specs.read(uid)
+            except (cdi.DamagedSpecError, OSError) as error:
+                self._problems.append(f"{error}.")
+        checkpoint = Checkpoint(self._boot_id, claims, incomplete=True)
+        self._store.save(checkpoint)
+        return checkpoint
+
+    def _align(self, checkpoint: Checkpoint) -> list[str]:
+        """Write missing CDI specs and remove those without a claim."""
+        notes = []
+        for uid in self._specs.uids():
+            # While claims may be missing, a spec without a claim may belong to a claim that is not restored yet.
+            if uid not in checkpoint.claims and not checkpoint.incomplete:
+                self._specs.remove(uid)
+                notes.append(f"The CDI spec of claim {uid}, which is not prepared, was removed.")
+        for claim in checkpoint.claims.values():
+            self._specs.ensure(claim)
+        return notes
+
+
+def answers(claim: PreparedClaim) -> tuple[Answer, ...]:
+    """The answers to the kubelet for a prepared claim; always the same."""
+    return tuple(
+        Answer(
+            device.parent_request,
+            device.pool,
+            device.device,
+            cdi.device_ids(claim, position),
+            device.share.id if device.share is not None else None,
+        )
+        for position, device in enumerate(claim.devices)
+    )
+
+
+def _refuse_unknown(claim: PreparedClaim) -> None:
+    """While claims may be missing, any device may be in use."""
+    device = next((device.device for device in claim.devices if not device.admin_access), None)
+    if device is not None:
+        raise DeviceHeldError(
+            f"Device {device} may be in use: the driver still restores which claims are prepared, because its state "
+            "was lost. The kubelet tries again by itself."
+        )
+
+
+def _doubts(claim: PreparedClaim) -> list[str]:
+    return [
+        f"The cores that claim {claim.namespace}/{claim.name} uses of {device.device} are not known: no other claim "
+        "gets cores of this device until its pods have ended."
+        for device in claim.devices
+        if device.share is not None and not device.share.certain
+    ]
+
+
+def devices_held(claims: Mapping[str, PreparedClaim]) -> int:
+    """Number of devices that prepared claims hold; `adminAccess` does not hold a device."""
+    devices = (device for claim in claims.values() for device in claim.devices if not device.admin_access)
+    return len({index for device in devices for index in device.indices})

@@ -1,0 +1,245 @@
+"""Releases claims that no longer exist, and restores claims that a damaged checkpoint lost from the API server.
+
+The kubelet unprepares the claims of its pods. A claim without an object that it did not unprepare is released only if
+nothing uses its devices (`usage`); until then they are held (`holds`).
+"""
+
+import asyncio
+import dataclasses
+import functools
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from kubeletplugin.discover.devices import device_index
+from kubeletplugin.metrics import Metrics
+from kubeletplugin.ports import Clock, JsonObject, KubeError, UnreadableObjectError, UsageUnknownError
+from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, PreparedDevice, Share
+from kubeletplugin.prepare.decide import NodeView
+from kubeletplugin.prepare.driver import Driver, NodeClaims
+from kubeletplugin.prepare.holds import Hold
+from kubeletplugin.prepare.lost_shares import lacks_shares
+from kubeletplugin.prepare.pod_resources import NoKubeletError, UsedDevice
+from kubeletplugin.prepare.usage import Usage
+from neuron import names
+from neuron.api.allocation import AllocatedClaim, AllocatedDevice, AllocationError, read_allocation
+
+_RETRY: Final = 10.0
+_LOOK: Final = 10.0
+"""Seconds between two looks at the CDI specs, and at claims that were refused."""
+_ODD: Final = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
+"""Errors of a claim with another structure than the API's; the other claims are swept all the same."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Found:
+    """A prepared claim at the API server.
+
+    Attributes:
+        exists: whether it still has the same UID and the prepared devices of this node.
+        pods: UIDs of the pods that have reserved it.
+        allocated: its allocation; None if it cannot be read.
+    """
+
+    exists: bool
+    pods: frozenset[str] = frozenset()
+    allocated: AllocatedClaim | None = None
+
+
+class Sweeper:
+    """Sweeps until cancelled.
+
+    A claim is released after it was missing in two consecutive sweeps and nothing uses it: a pod that was deleted by
+    force may still be stopping. Between the sweeps it looks again if a pod was refused a device, which may be held.
+    """
+
+    def __init__(
+        self, driver: Driver, node: NodeClaims, usage: Usage, interval: float, *, clock: Clock, metrics: Metrics
+    ) -> None:
+        """`interval` is in seconds."""
+        self._driver = driver
+        self._node = node
+        self._preparer = node.preparer
+        self._usage = usage
+        self._interval = interval
+        self._clock = clock
+        self._metrics = metrics
+        self._missing: dict[str, PreparedClaim] = {}
+
+    async def run(self) -> None:
+        """Sweep at intervals; shorter ones while claims may be missing."""
+        while True:
+            complete = await self.sweep()
+            left = self._interval if complete else min(_RETRY, self._interval)
+            while left > 0:
+                refusals = self._driver.refusals
+                pause = min(left, _LOOK)
+                await self._clock.sleep(pause)
+                left -= pause
+                mended = await self.mend()
+                if left > 0 and (not mended or self._driver.refusals != refusals):
+                    await self.sweep(release=False)
+
+    async def mend(self) -> bool:
+        """Compare the CDI specs with the prepared claims; returns whether all prepared claims are known."""
+        try:
+            recovery = await self._driver.in_state(self._preparer.mend)
+            checkpoint = await self._driver.in_state(self._preparer.checkpoint)
+        except (OSError, TimeoutError) as error:
+            self._metrics.background_errors.labels("sweep").inc()
+            _log.warning("CDI specs cannot be compared", extra={"error": str(error)})
+            return True
+        for note in recovery.notes:
+            self._metrics.restored_specs.inc()
+            _log.warning("CDI spec restored", extra={"note": note})
+        self._driver.holds.restore(restoring=checkpoint.incomplete)
+        return not checkpoint.incomplete
+
+    async def sweep(self, *, release: bool = True) -> bool:
+        """Sweep once; returns whether all prepared claims are known. Without `release`, only holds devices."""
+        try:
+            checkpoint = await self._driver.in_state(self._preparer.checkpoint)
+            if checkpoint.incomplete:
+                self._driver.holds.restore(restoring=True)
+                checkpoint = await self._complete()
+                self._driver.holds.restore(restoring=checkpoint.incomplete)
+            await self._check(checkpoint, release=release)
+        except (KubeError, UsageUnknownError, OSError, TimeoutError) as error:
+            self._metrics.background_errors.labels("sweep").inc()
+            _log.warning("sweep failed", extra={"error": str(error)})
+            return False
+        await self._driver.count()
+        return True
+
+    async def _complete(self) -> Checkpoint:
+        """Restore prepared claims; returns the state with them.
+
+        The API server knows the claims that pods have reserved, and the kubelet those that its pods use.
+        """
+        allocated = [claim for body in await self._node.objects.claims() if (claim := self._allocated_here(body))]
+        view = self._node.view()
+        running = _running(await self._listed(), self._node.pool, {claim.uid for claim in allocated}, view)
+        recovery = await self._driver.in_state(lambda: self._preparer.complete(allocated, view, running))
+        for error in recovery.errors:
+            self._metrics.background_errors.labels("sweep").inc()
+            _log.error("claim not restored", extra={"error": error})
+        _log.info("prepared claims restored", extra={"notes": list(recovery.notes)})
+        return await self._driver.in_state(self._preparer.checkpoint)
+
+    async def _listed(self) -> tuple[UsedDevice, ...]:
+        """The devices in use as the kubelet tells them. Raises UsageUnknownError if it does not answer."""
+        try:
+            return await self._usage.listed()
+        except NoKubeletError as error:
+            _log.warning("prepared claims are restored from the API server only", extra={"error": str(error)})
+            return ()
+
+    def _allocated_here(self, body: JsonObject) -> AllocatedClaim | None:
+        """The claim, if it is reserved for pods and has devices of this node; else None."""
+        if not (body.get("status") or {}).get("reservedFor"):
+            return None
+        try:
+            return read_allocation(body, names.DRIVER, self._node.pool, body["metadata"]["uid"])
+        except (AllocationError, *_ODD):
+            return None
+
+    async def _check(self, checkpoint: Checkpoint, *, release: bool) -> None:
+        """Hold the devices of claims that no longer exist, and release those that are not in use."""
+        prepared = list(checkpoint.claims.values())
+        found = list(zip(prepared, await asyncio.gather(*map(self._find, prepared)), strict=True))
+        await self._restore_shares([(claim, each.allocated) for claim, each in found if each.exists])
+        missing = {claim.uid: claim for claim, each in found if not each.exists}
+        uses = await self._usage.of(missing.values(), _pods_by_device(found)) if missing else {}
+        holds = {uid: Hold(claim, uses.get(uid)) for uid, claim in missing.items()}
+        if release:
+            for uid in sorted(uid for uid, claim in missing.items() if self._missing.get(uid) == claim):
+                if holds[uid].use is None:
+                    claim = missing.pop(uid)
+                    del holds[uid]
+                    if await self._driver.in_state(functools.partial(self._release, claim)):
+                        _log.warning("claim that no longer exists was released", extra={"claim": str(claim)})
+            self._missing = missing
+        self._driver.holds.take(holds)
+
+    async def _restore_shares(self, found: Iterable[tuple[PreparedClaim, AllocatedClaim | None]]) -> None:
+        """Repair what an older version of the driver wrote, which was installed meanwhile."""
+        lost = [allocated for claim, allocated in found if allocated is not None and lacks_shares(claim, allocated)]
+        if not lost:
+            return
+        view = self._node.view()
+        recovery = await self._driver.in_state(lambda: self._preparer.restore_shares(lost, view))
+        _log.warning("shares of claims restored", extra={"notes": list(recovery.notes)})
+
+    def _release(self, claim: PreparedClaim) -> bool:
+        """Release a claim, unless it was prepared again while the API server was called."""
+        if self._preparer.checkpoint().claims.get(claim.uid) != claim:
+            return False
+        self._preparer.unprepare(claim.uid)
+        return True
+
+    async def _find(self, claim: PreparedClaim) -> _Found:
+        try:
+            body = await self._node.objects.claim(claim.namespace, claim.name)
+        except UnreadableObjectError:
+            return _Found(exists=True)  # a claim of that name exists
+        if body is None:
+            return _Found(exists=False)
+        pods = _reserving_pods(body)
+        try:
+            allocated = read_allocation(body, names.DRIVER, self._node.pool, claim.uid)
+        except AllocationError as error:
+            # With findings, only the config cannot be read, e.g. that of a newer driver: the devices are still in use.
+            return _Found(bool(error.findings), pods)
+        except _ODD:
+            return _Found(exists=True)
+        same = all(any(_is_same(device, result) for result in allocated.devices) for device in claim.devices)
+        return _Found(same, pods, allocated)
+
+
+def _running(
+    used: Iterable[UsedDevice], pool: str, known: Collection[str], view: NodeView
+) -> tuple[PreparedClaim, ...]:
+    """The claims that pods use, as they were prepared, without those in `known`. Their variables are not known."""
+    found: dict[str, dict[str, PreparedDevice]] = defaultdict(dict)
+    names_of: dict[str, UsedDevice] = {}
+    for each in used:
+        index = device_index(each.device)
+        indices = (index,) if index is not None else tuple(device.index for device in view.hardware.devices)
+        if each.uid and each.uid not in known and each.pool == pool:
+            share = None if each.share_id is None else Share(each.share_id, certain=False)
+            device = PreparedDevice(each.request, pool, each.device, indices, share=share)
+            found[each.uid].setdefault(f"{each.request}/{each.device}", device)
+            names_of[each.uid] = each
+    return tuple(
+        PreparedClaim(uid, names_of[uid].namespace, names_of[uid].claim, "", tuple(devices.values()))
+        for uid, devices in found.items()
+    )
+
+
+def _reserving_pods(body: JsonObject) -> frozenset[str]:
+    try:
+        reserved = (body.get("status") or {}).get("reservedFor") or ()
+        return frozenset(each["uid"] for each in reserved if each["resource"] == "pods")
+    except _ODD:
+        return frozenset()
+
+
+def _pods_by_device(found: Iterable[tuple[PreparedClaim, _Found]]) -> Mapping[int, frozenset[str]]:
+    """By index of a device, the pods that may use it for a claim that exists; also with `adminAccess`."""
+    pods: defaultdict[int, frozenset[str]] = defaultdict(frozenset)
+    for claim, each in found:
+        if each.exists:
+            for device in claim.devices:
+                for index in device.indices:
+                    pods[index] |= each.pods
+    return pods
+
+
+def _is_same(prepared: PreparedDevice, allocated: AllocatedDevice) -> bool:
+    if (prepared.request, prepared.device) != (allocated.request, allocated.device):
+        return False
+    # An older version of the driver does not keep the share.
+    return prepared.share is None or prepared.share.id == allocated.share_id

@@ -1,0 +1,371 @@
+"""Reconciles the node's ResourceSlices: watches them and writes every difference from the desired ones.
+
+The kubelet deletes all slices of the node when it starts, and when the driver was away for 30 s.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final
+
+from kubeletplugin.changes import QUIET, WritePause, waking
+from kubeletplugin.discover import sharing
+from kubeletplugin.discover.devices import NODE_DEVICE
+from kubeletplugin.discover.health import HealthMonitor, Snapshot, Status
+from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.own_node import NodeState, OwnNode
+from kubeletplugin.files import try_lock
+from kubeletplugin.gate import KubeletGate
+from kubeletplugin.metrics import Metrics
+from kubeletplugin.objects import version_of
+from kubeletplugin.ports import Clock, JsonObject, KubeError, SliceStore
+from kubeletplugin.prepare.holds import Holds
+from kubeletplugin.publish.offer import DEVICES, NODE, Guard, OfferSettings, UltraServerOffer, needs_taints, offer
+from kubeletplugin.publish.pools import dropped_fields, plan_writes, without_times
+from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices
+from kubeletplugin.publish.withholding import Withholding
+from neuron import names
+from neuron.known_faults import Component, Withheld, of, parse
+from runtime.once import Once
+
+LOCK_NAME: Final = "publish.lock"
+
+_COUNTER_FIELDS: Final = ("sharedCounters", "consumesCounters")
+_LOCK_POLL: Final = 1.0
+_FIRST_RETRY: Final = 1.0
+_LAST_RETRY: Final = 60.0
+_WITHDRAW_SECONDS: Final = 5.0
+_RESTORE_SECONDS: Final = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kept:
+    """A slice as it was sent, as the API server stored it, and the paths of the fields that it dropped."""
+
+    sent: JsonObject
+    stored: JsonObject
+    dropped: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Instance:
+    """This instance of the driver as it publishes.
+
+    Attributes:
+        driver_version: published as an attribute; a semantic version.
+        offer: settings about what is published.
+        lock_dir: shared by all instances on the node; only one of them publishes.
+        share_cores: whether claims can share devices.
+        withhold_from_faulty_kubelet: whether no device is published on a node whose kubelet has a known fault.
+    """
+
+    driver_version: str
+    offer: OfferSettings
+    lock_dir: Path
+    share_cores: sharing.Setting = "auto"
+    withhold_from_faulty_kubelet: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeSources:
+    """The sources of what is published.
+
+    Attributes:
+        monitor: the hardware and its health.
+        own: the Node object.
+        gate: the kubelet's registration.
+        holds: devices that new claims must not get.
+    """
+
+    monitor: HealthMonitor
+    own: OwnNode
+    gate: KubeletGate
+    holds: Holds = dataclasses.field(default_factory=Holds)
+
+
+class Publisher:
+    """Publishes the slices of one node until cancelled."""
+
+    def __init__(
+        self,
+        store: SliceStore,
+        node: NodeSources,
+        instance: Instance,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        jitter: Callable[[float, float], float],
+    ) -> None:
+        """`jitter(a, b)` returns a random number between both: the nodes' retries are spread over time."""
+        self._store = store
+        self._monitor = node.monitor
+        self._own = node.own
+        self._gate = node.gate
+        self._holds = node.holds
+        self._instance = instance
+        self._clock = clock
+        self._metrics = metrics
+        self._jitter = jitter
+        self._kept_features = ClusterFeatures()
+        self._withholding = Withholding()
+        self._keeps_taints: bool | None = None
+        self._known: dict[str, JsonObject] = {}
+        self._kept: dict[str, _Kept] = {}
+        self._generation = 0
+        self._wake = asyncio.Event()
+        self.offered: frozenset[str] = frozenset()
+        """What the slices offer: `devices`, the whole `node`, both or nothing."""
+        self._deleted = False
+        self._pause = WritePause(clock)
+        self._told: Once[str] = Once()
+
+    async def run(self) -> None:
+        """Publish until cancelled. Errors are logged and retried: prepared pods run without the API server."""
+        async with self._alone():
+            await self._gate.first()
+            await self._restored()
+            delay = _FIRST_RETRY
+            while True:
+                start = self._clock.monotonic()
+                try:
+                    await self._session()
+                except KubeError as error:
+                    self._metrics.background_errors.labels("publish").inc()
+                    _log.warning("publishing failed", extra={"error": str(error)})
+                if self._clock.monotonic() - start > QUIET:
+                    delay = _FIRST_RETRY  # the end of a long watch is normal
+                    continue
+                await self._clock.sleep(self._jitter(delay / 2, delay))
+                delay = min(delay * 2, _LAST_RETRY)
+
+    async def _restored(self) -> None:
+        """Wait a moment until the prepared claims are known: until then every device would be published as held."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_RESTORE_SECONDS):
+                while self._holds.restoring:
+                    await self._holds.wait(self._holds.generation, _RESTORE_SECONDS)
+
+    async def withdraw(self) -> None:
+        """Delete the slices when the last instance on the node ends: no driver could prepare new allocations.
+
+        `run` must have ended. Another instance that publishes keeps its slices.
+        """
+        descriptor = os.open(self._instance.lock_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if not try_lock(descriptor):
+                return
+            async with asyncio.timeout(_WITHDRAW_SECONDS):
+                found, _ = await self._store.slices()
+                for body in found:
+                    await self._store.delete(body["metadata"]["name"])
+            _log.info("slices withdrawn", extra={"slices": len(found)})
+        except (KubeError, TimeoutError) as error:
+            _log.warning("slices cannot be withdrawn; the kubelet deletes them", extra={"error": str(error)})
+        finally:
+            os.close(descriptor)
+
+    @contextlib.asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Wait until no other instance publishes: during an upgrade, two would overwrite each other's slices."""
+        descriptor = os.open(self._instance.lock_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            while not try_lock(descriptor):
+                self._tell("another instance publishes; waiting for its end")
+                await self._clock.sleep(_LOCK_POLL)
+            yield
+        finally:
+            os.close(descriptor)
+
+    async def _session(self) -> None:
+        """Publish until the watch ends."""
+        await self._own.read()
+        self._keeps_taints = None
+        self._withholding = Withholding(await self._store.kubernetes())
+        slices, resource_version = await self._store.slices()
+        self._known = {body["metadata"]["name"]: body for body in slices}
+        watcher = asyncio.create_task(self._watch(resource_version))
+        try:
+            async with waking(self._wake, QUIET, self._monitor, self._own, self._holds):
+                while not watcher.done():
+                    self._wake.clear()
+                    await self._reconcile()
+                    waiter = asyncio.create_task(self._wake.wait())
+                    await asyncio.wait({watcher, waiter}, return_when=asyncio.FIRST_COMPLETED)
+                    waiter.cancel()
+                await watcher
+        finally:
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
+
+    async def _watch(self, resource_version: str) -> None:
+        async for event in self._store.watch(resource_version):
+            name = event.slice["metadata"]["name"]
+            known = self._known.get(name)
+            if known is not None and version_of(event.slice) < version_of(known):
+                continue  # older than the last write of this process
+            if event.type == "DELETED":
+                self._known.pop(name, None)
+                self._deleted = self._deleted or known is not None
+            else:
+                self._known[name] = event.slice
+            self._wake.set()
+
+    async def _reconcile(self) -> None:
+        """Write differences."""
+        if self._deleted:
+            self._deleted = False
+            await self._gate.after_deletion()
+            # Slices are also deleted with their Node. If it registers again, it has another UID.
+            await self._own.read()
+        state = self._own.state or await self._own.read()
+        self._report(self._monitor.snapshot)
+        if await self._write(state):
+            await self._pause.sleep()
+
+    async def _offer(self, state: NodeState, features: ClusterFeatures) -> NodeDevices:
+        settings, held = self._instance.offer, self._holds.indices
+        if self._holds.restoring:
+            held = frozenset(device.index for device in self._monitor.snapshot.hardware.devices)
+        if needs_taints(state, settings, held) and self._keeps_taints is None:
+            # Before the first write: devices whose taint is dropped would be allocated at once.
+            self._keeps_taints = await self._store.keeps_taints()
+        if self._keeps_taints is False and state.legacy and settings.guard is Guard.TAINT:
+            self._tell(
+                "a device plugin offers the devices, and the API server does not keep device taints: no device is "
+                "published until the plugin has gone"
+            )
+        if self._keeps_taints is False and held:
+            self._tell(
+                "devices are or may be in use without a claim, and the API server does not keep device taints: these "
+                "devices are not published until they are free"
+            )
+        if self._keeps_taints is False and state.cordon:
+            self._tell(
+                "devices are cordoned, and the API server does not keep device taints: these devices are not published "
+                "until they are uncordoned"
+            )
+        keeps = bool(self._keeps_taints)
+        snapshot = self._monitor.snapshot
+        if self._withholds(state.facts):
+            snapshot = dataclasses.replace(snapshot, instance=None)
+        made = offer(snapshot, state, features, settings, keeps_taints=keeps, held=held)
+        if made.problem:
+            self._tell(made.problem)
+        if made.ultraserver is not None:
+            for each in UltraServerOffer:
+                self._metrics.ultraserver_publish.labels(each.value).set(each is made.ultraserver)
+        return made.found
+
+    async def _write(self, state: NodeState) -> bool:
+        facts, kept = state.facts, self._kept_features
+        features = self._withholding.features(kept)
+        found = await self._offer(state, features)
+        found = dataclasses.replace(found, shares_cores=sharing.shares(self._instance.share_cores, found.instance))
+        for reason in self._withholding.reasons(found, kept):
+            self._tell(reason)
+        found = dataclasses.replace(
+            found, shares_cores=found.shares_cores and self._withholding.shares(found, features)
+        )
+        if found.shares_cores and features.shares and self._told.first("shares"):
+            _log.info(
+                "claims share devices; allocationMode: All allocates those that are free, and never waits for all"
+            )
+        desired = desired_slices(facts, found, self._instance.driver_version, features)
+        writes = plan_writes(facts, desired, {n: self._as_sent(b) for n, b in self._known.items()}, self._generation)
+        for name in writes.delete:
+            self._known.pop(name, None)
+            await self._store.delete(name)
+            self._metrics.slice_writes.labels("delete").inc()
+        for operation, call, bodies in (
+            ("update", self._store.update, writes.update),
+            ("create", self._store.create, writes.create),
+        ):
+            for body in bodies:
+                self._remember(body, await call(body))
+                self._metrics.slice_writes.labels(operation).inc()
+                if self._kept_features is not kept:
+                    return True  # the other slices have to be computed for the new features
+        if writes:
+            extra = {"slices": len(desired), "generation": self._generation}
+            _log.info("slices published", extra=extra)
+        self._metrics.slices_published.set(len(self._known))
+        devices = (device["name"] for piece in desired for device in piece.content.get("devices", ()))
+        self.offered = frozenset(NODE if name == NODE_DEVICE else DEVICES for name in devices)
+        return bool(writes)
+
+    def _remember(self, sent: JsonObject, stored: JsonObject) -> None:
+        name = stored["metadata"]["name"]
+        self._known[name] = stored
+        dropped = dropped_fields(sent["spec"], stored["spec"])
+        self._kept[name] = _Kept(_content(sent), _content(stored), dropped)
+        self._generation = max(self._generation, stored["spec"]["pool"]["generation"])
+        self._metrics.dropped_fields.set(sum(len(kept.dropped) for kept in self._kept.values()))
+        if not dropped:
+            return
+        fields = sorted({path.rpartition(".")[2] for path in dropped})
+        self._tell(
+            f"the API server does not keep {', '.join(fields)} of ResourceSlices: a feature of the cluster is "
+            "disabled (DRAPartitionableDevices for counters, DRADeviceTaints for taints, DRAConsumableCapacity for "
+            "allowMultipleAllocations and requestPolicy)"
+        )
+        if self._kept_features.counters and any(path.endswith(_COUNTER_FIELDS) for path in dropped):
+            # Without counters the scheduler could allocate the whole node to one pod and its devices to others.
+            self._tell(
+                "an UltraServer node publishes its devices or the whole node, not both: nothing would keep them apart. "
+                f"The setting --ultraserver-publish and the Node's label {names.LABEL_ULTRASERVER_PUBLISH} choose"
+            )
+            self._kept_features = dataclasses.replace(self._kept_features, counters=False)
+            self._wake.set()
+        if self._kept_features.shares and any(path.endswith(sharing.FIELDS) for path in dropped):
+            self._tell("claims cannot share the cores of a device: every claim gets whole devices")
+            self._kept_features = dataclasses.replace(self._kept_features, shares=False)
+            self._wake.set()
+
+    def _as_sent(self, body: JsonObject) -> JsonObject:
+        """A slice as it was sent, if it is still stored as it was then: dropped fields are not a difference."""
+        kept = self._kept.get(body["metadata"]["name"])
+        if kept is None or kept.stored != _content(body):
+            return body
+        return body | {"spec": kept.sent | {"pool": body["spec"]["pool"]}}
+
+    def _report(self, snapshot: Snapshot) -> None:
+        for status in Status:
+            count = sum(device.status is status for device in snapshot.health)
+            self._metrics.devices.labels(status.name.lower()).set(count)
+        if not snapshot.hardware.devices:
+            self._tell("the node shows no Neuron device: check that the Neuron kernel driver is loaded")
+        elif snapshot.instance is None:
+            self._tell(
+                "the instance type is not known, so nothing is published: DMI names none, and the node has no label "
+                "node.kubernetes.io/instance-type"
+            )
+
+    def _withholds(self, facts: NodeFacts) -> bool:
+        """Whether the kubelet has a known fault because of which no device is published."""
+        faults = of(Component.KUBELET, facts.kubelet)
+        known = next((each for each in faults if each.withheld is Withheld.DEVICES), None)
+        self._metrics.faulty_kubelet.set(known is not None)
+        number = parse(facts.kubelet)
+        if known is None or number is None:
+            return False
+        message = f"kubelet {facts.kubelet} of node {facts.name} {known.effect} ({known.issue})"
+        effect = "no device is published" if self._instance.withhold_from_faulty_kubelet else "devices are published"
+        self._tell(f"{message}: {effect}; upgrade it to {known.fixed_after(number)} or later")
+        return self._instance.withhold_from_faulty_kubelet
+
+    def _tell(self, message: str) -> None:
+        """Log a lasting limitation once."""
+        if self._told.first(message):
+            self._metrics.background_errors.labels("publish").inc()
+            _log.warning("publishing is limited", extra={"reason": message})
+
+
+def _content(body: JsonObject) -> JsonObject:
+    content = {key: value for key, value in body["spec"].items() if key != "pool"}
+    return without_times(content)

@@ -1,0 +1,284 @@
+"""A node's devices as ResourceSlices (`resource.k8s.io/v1`). Pure: the same node gives the same bytes.
+
+Attributes: the Neuron DRA driver's documentation ("Attributes Reference"). Limits and pool rules: `types.go` and
+the validation of `resource.k8s.io/v1`.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from kubeletplugin.discover import sharing
+from kubeletplugin.discover.devices import CORDONED_TAINT, HELD_TAINT, NODE_DEVICE, Taint, device_index, device_name
+from kubeletplugin.discover.node_facts import NETWORK_LAYERS, NodeFacts
+from kubeletplugin.discover.pci import Place
+from kubeletplugin.discover.sysfs import NodeHardware
+from kubeletplugin.ports import JsonObject
+from neuron import names
+from neuron.hardware import capacities, connections
+from neuron.hardware.instances import InstanceType, Topology
+from neuron.hardware.links import TORUS_WIDTH
+
+MAX_DEVICES: Final = 128
+MAX_DEVICES_WITH_EXTRAS: Final = 64
+"""Devices of one slice, where any of them has taints or consumes counters."""
+MAX_COUNTERS: Final = 32
+MAX_STRING: Final = 64
+MAX_NAME: Final = 253
+
+
+_COUNTER_SET: Final = "neuron-devices"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClusterFeatures:
+    """Fields of slices that the cluster supports.
+
+    Attributes:
+        counters: shared counters (KEP-4815); a whole node and its devices exclude each other by them.
+        separate_counters: whether they need a separate slice (1.35 and later).
+        shares: capacity that several claims consume (KEP-5075).
+    """
+
+    counters: bool = True
+    separate_counters: bool = True
+    shares: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DesiredSlice:
+    """A slice to publish.
+
+    Attributes:
+        name: of the ResourceSlice; stable, and in the order of the slices.
+        content: the spec without `pool`.
+    """
+
+    name: str
+    content: JsonObject
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeDevices:
+    """The devices to publish.
+
+    Attributes:
+        hardware: as discovered.
+        instance: the node's type; None if it is not known, and then no device is published.
+        vanished: indices of devices that are gone but stay published, so that their taint is seen.
+        taints: by device name.
+        common_taints: of every device.
+        whole_node_alone: publish the whole node and no single device, if counters cannot keep them apart.
+        shares_cores: whether claims can share a device, if the cluster supports it.
+        held: devices that are or may be in use without a claim, by index: new claims must not get them.
+        cordoned: devices that an administrator has cordoned, by index.
+        whole_cordoned: whether the device that stands for the whole node is cordoned.
+        withhold: leave out what is held or cordoned, where the cluster keeps no taints; else it is tainted.
+    """
+
+    hardware: NodeHardware
+    instance: InstanceType | None
+    vanished: Collection[int] = ()
+    taints: Mapping[str, Taint] = dataclasses.field(default_factory=dict)
+    common_taints: tuple[Taint, ...] = ()
+    whole_node_alone: bool = False
+    shares_cores: bool = False
+    held: Collection[int] = ()
+    cordoned: Collection[int] = ()
+    whole_cordoned: bool = False
+    withhold: bool = False
+
+    @property
+    def indices(self) -> list[int]:
+        """Indices of the devices to publish, ascending."""
+        if self.instance is None:
+            return []
+        return sorted({device.index for device in self.hardware.devices} | set(self.vanished))
+
+    @property
+    def left_out(self) -> Collection[int]:
+        """Devices that are not published, by index."""
+        return {*self.held, *self.cordoned} if self.withhold else ()
+
+    def closing_taints(self, indices: Collection[int], *, whole: bool = False) -> tuple[Taint, ...]:
+        """The taints of a device that consists of these indices, if one of them is held or cordoned."""
+        if self.withhold:
+            return ()
+        held = not set(self.held).isdisjoint(indices)
+        cordoned = not set(self.cordoned).isdisjoint(indices) or (whole and self.whole_cordoned)
+        return (*[HELD_TAINT] * held, *[CORDONED_TAINT] * cordoned)
+
+    @property
+    def is_ultraserver(self) -> bool:
+        """Whether there are devices of an UltraServer node to publish."""
+        return self.instance is not None and bool(self.instance.ultraserver_nodes) and bool(self.indices)
+
+
+def slice_name(node: str, number: int) -> str:
+    """The name of a node's slice: stable, so that a deleted slice gets the same name again."""
+    ending = f"-{names.DRIVER}-{number:03d}"
+    if len(node) + len(ending) > MAX_NAME:
+        digest = hashlib.sha256(node.encode()).hexdigest()[:8]
+        node = f"{node[: MAX_NAME - len(ending) - len(digest) - 1].rstrip('-.')}-{digest}"
+    return node + ending
+
+
+def desired_slices(
+    facts: NodeFacts,
+    found: NodeDevices,
+    driver_version: str,
+    features: ClusterFeatures = ClusterFeatures(),
+) -> tuple[DesiredSlice, ...]:
+    """The slices of a node's pool.
+
+    Args:
+        facts: of the node.
+        found: the devices.
+        driver_version: of this driver, a semantic version.
+        features: of the cluster.
+
+    Returns:
+        At least one slice: an empty slice means "no devices", no slice would mean "no driver".
+    """
+    hardware, instance, taints = found.hardware, found.instance, found.taints
+    indices = found.indices
+    counters: list[JsonObject] = []
+    devices: list[JsonObject] = []
+    if instance is not None:
+        common = _common_attributes(facts, hardware, instance, driver_version)
+        whole_node = publishes_whole_node(found, features)
+        alone = whole_node and not features.counters
+        left_out = found.left_out
+        for index in () if alone else (each for each in indices if each not in left_out):
+            device: JsonObject = {
+                "name": device_name(index),
+                "attributes": common | _own_attributes(hardware, instance, index, len(indices)),
+            }
+            if found.shares_cores and features.shares:
+                sharing.share(device, sharing.physical_cores(hardware, instance, index))
+            capacities.add(device, instance)
+            if whole_node:
+                device["consumesCounters"] = [_consumption([index])]
+            devices.append(device)
+        if whole_node:
+            # Last: the scheduler takes the first match, and a request without selectors means a device, not the node.
+            # It has the capacities of all devices: a selector that reads one without a guard does not fail on it.
+            devices.append(_node_device(common, indices, counted=not alone))
+            capacities.add(devices[-1], instance, len(indices))
+            counters = [] if alone else [{"name": _COUNTER_SET, "counters": _counters(indices)}]
+    for entry in devices:
+        number = device_index(entry["name"])
+        own = (taints[entry["name"]],) if entry["name"] in taints else ()
+        closing = found.closing_taints(indices if number is None else (number,), whole=number is None)
+        if all_taints := (*own, *closing, *found.common_taints):
+            entry["taints"] = [dataclasses.asdict(taint) for taint in all_taints]
+    scope = {"driver": names.DRIVER, "nodeName": facts.name}
+    return tuple(
+        DesiredSlice(slice_name(facts.name, number), scope | content)
+        for number, content in enumerate(_contents(devices, counters, features))
+    )
+
+
+def published_attributes(
+    facts: NodeFacts, hardware: NodeHardware, instance: InstanceType, driver_version: str, name: str
+) -> JsonObject:
+    """The attributes of one device, as `desired_slices` publishes them."""
+    common = _common_attributes(facts, hardware, instance, driver_version)
+    indices = [device.index for device in hardware.devices]
+    index = device_index(name)
+    if index is None:
+        whole: JsonObject = _node_device(common, indices or [0], counted=False)["attributes"]
+        return whole
+    return common | _own_attributes(hardware, instance, index, len(indices))
+
+
+def _own_attributes(hardware: NodeHardware, instance: InstanceType, index: int, devices: int) -> JsonObject:
+    """The attributes in which the devices of a node differ."""
+    return (
+        _device_attributes(instance, index, devices)
+        | _place_attributes(hardware.places.get(index, Place()))
+        | _strings(connections.attributes(instance, index, devices, hardware.links))
+    )
+
+
+def publishes_whole_node(found: NodeDevices, features: ClusterFeatures) -> bool:
+    """Whether the device that stands for the whole node is published."""
+    apart = features.counters or found.whole_node_alone
+    if found.left_out or (found.withhold and found.whole_cordoned):
+        return False
+    return found.is_ultraserver and apart and len(found.indices) <= MAX_COUNTERS
+
+
+def _contents(devices: list[JsonObject], counters: list[JsonObject], features: ClusterFeatures) -> Iterator[JsonObject]:
+    extras = any("taints" in device or "consumesCounters" in device for device in devices)
+    size = MAX_DEVICES_WITH_EXTRAS if extras else MAX_DEVICES
+    chunks = [devices[start : start + size] for start in range(0, len(devices), size)] or [[]]
+    if counters and features.separate_counters:
+        yield {"sharedCounters": counters}
+        counters = []
+    for chunk in chunks:
+        yield ({"sharedCounters": counters} if counters else {}) | {"devices": chunk}
+
+
+def _common_attributes(
+    facts: NodeFacts, hardware: NodeHardware, instance: InstanceType, driver_version: str
+) -> JsonObject:
+    strings = {names.ATTRIBUTE_INSTANCE_TYPE: instance.name, "neuronDriverVersion": hardware.driver_version}
+    for layer in NETWORK_LAYERS:
+        strings[f"networkNodeLayer{layer}"] = facts.network_nodes.get(layer)
+    if instance.ultraserver_nodes:
+        strings["capacityBlockId"] = facts.capacity_block
+    # The API server denies a slice with longer strings.
+    attributes: JsonObject = {
+        name: {"string": value} for name, value in strings.items() if value and len(value) <= MAX_STRING
+    }
+    return attributes | {"draDriverVersion": {"version": driver_version}}
+
+
+def _device_attributes(instance: InstanceType, index: int, devices: int) -> JsonObject:
+    numbers = {"deviceId": index}
+    # UltraServer nodes are part of a larger torus, so the position on the node has no meaning.
+    if instance.topology is Topology.TORUS and not instance.ultraserver_nodes and devices > 1:
+        numbers["topology_x"], numbers["topology_y"] = divmod(index, TORUS_WIDTH)
+        numbers["topology4_id"] = index // 4
+        if devices >= 8:
+            numbers["topology8_id"] = index // 8
+    attributes: JsonObject = {name: {"int": value} for name, value in numbers.items()}
+    return attributes | _strings({names.ATTRIBUTE_RESOURCE_TYPE: names.RESOURCE_TYPE_DEVICE})
+
+
+def _strings(values: Mapping[str, str]) -> JsonObject:
+    return {name: {"string": value} for name, value in values.items()}
+
+
+def _place_attributes(place: Place) -> JsonObject:
+    """Kubernetes' standard attributes, with which a claim can ask for a device and a network interface side by side."""
+    attributes: JsonObject = {}
+    if place.root is not None:
+        attributes[names.ATTRIBUTE_PCIE_ROOT] = {"string": place.root}
+    if place.numa_node is not None:
+        attributes[names.ATTRIBUTE_NUMA_NODE] = {"int": place.numa_node}
+    return attributes
+
+
+def _node_device(common: JsonObject, indices: list[int], *, counted: bool) -> JsonObject:
+    """The whole node as one device; with counters, it and the single devices exclude each other.
+
+    Its `deviceId` is one above those of the devices: a selector that reads it without a guard does not fail, and a
+    selector for a device does not match. It has no group ids.
+    """
+    attributes = common | {
+        "deviceId": {"int": max(indices) + 1},
+        names.ATTRIBUTE_RESOURCE_TYPE: {"string": names.RESOURCE_TYPE_NODE},
+    }
+    consumption: JsonObject = {"consumesCounters": [_consumption(indices)]} if counted else {}
+    return {"name": NODE_DEVICE, "attributes": attributes} | consumption
+
+
+def _counters(indices: list[int]) -> JsonObject:
+    return {device_name(index): {"value": "1"} for index in indices}
+
+
+def _consumption(indices: list[int]) -> JsonObject:
+    return {"counterSet": _COUNTER_SET, "counters": _counters(indices)}

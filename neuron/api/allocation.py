@@ -1,0 +1,325 @@
+"""Reads an allocated ResourceClaim for one driver on one node: devices, requests and settings.
+
+Source: `status.allocation` of `resource.k8s.io/v1`; v1beta1 and v1beta2 are equal there.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from neuron import names
+from neuron.api.configs import ConfigEntry, ConfigsInForce, Source, configs_in_force, decode_object
+from neuron.findings import Finding, Severity
+from neuron.hardware.instances import InstanceType
+from neuron.quantities import NotACountError, parse_count
+
+_LONGEST: Final = 64
+POD_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
+"""kube-controller-manager sets it on claims that it makes from templates."""
+
+
+class AllocationError(Exception):
+    """The claim cannot be prepared on this node; the message has cause and fix.
+
+    Attributes:
+        findings: errors of the claim's configs, if they are the cause.
+    """
+
+    def __init__(self, message: str, findings: Sequence[Finding] = ()) -> None:
+        super().__init__(message)
+        self.findings = tuple(findings)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AllocatedDevice:
+    """One entry of `status.allocation.devices.results` for our driver.
+
+    Attributes:
+        request: `req`, or `req/sub` if the request has alternatives.
+        pool: the pool's name.
+        device: the device's name.
+        admin_access: whether it is admin access: the device may be allocated to another claim, too.
+        share_id: of a device that several claims can share; None for other devices.
+        cores: physical cores that the claim consumes of a shared device; None if the device has no such capacity.
+    """
+
+    request: str
+    pool: str
+    device: str
+    admin_access: bool = False
+    share_id: str | None = None
+    cores: int | None = None
+
+    @property
+    def parent_request(self) -> str:
+        """The name by which containers refer to the request, without the alternative."""
+        return self.request.partition("/")[0]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AllocatedClaim:
+    """The devices and configs of a claim, for one driver on one node.
+
+    Attributes:
+        namespace: of the claim.
+        name: of the claim.
+        uid: of the claim.
+        devices: the driver's results, in the order of the allocation.
+        configs: the driver's configs, in the order of the allocation.
+        warnings: findings that refuse nothing, e.g. an older apiVersion.
+        pod_claim: its entry in `spec.resourceClaims` of its pod, if it was made from a template; empty otherwise.
+        ties: sets of requests, without alternatives, whose devices a `matchAttribute` constraint connects.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    devices: tuple[AllocatedDevice, ...]
+    configs: tuple[ConfigEntry, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+    ties: tuple[frozenset[str], ...] = ()
+    pod_claim: str = ""
+
+    def in_force(self, request: str) -> ConfigsInForce:
+        """The settings in force for one of the claim's requests."""
+        return configs_in_force(self.configs, request)
+
+    def together(self, request: str) -> frozenset[str]:
+        """A request, without its alternative, and all requests that constraints connect with it."""
+        found = {request}
+        for _ in self.ties:
+            found.update(*(tie for tie in self.ties if tie & found))
+        return frozenset(found)
+
+
+def read_allocation(claim: Mapping[str, Any], driver: str, pool: str, uid: str) -> AllocatedClaim:
+    """Read a claim as the API server returned it.
+
+    Args:
+        claim: the ResourceClaim.
+        driver: its results and configs are read; those of other drivers are ignored.
+        pool: the node's pool. A result of another pool means that the claim is allocated to another node.
+        uid: the UID in the kubelet's request. A claim with another UID is a different claim.
+
+    Raises:
+        AllocationError: for a claim of unknown form, another UID, no allocation, an allocation to another node or
+            without a device of the driver, and configs that cannot be decoded.
+    """
+    read = _read(claim)
+    claim_text = f"ResourceClaim {read.metadata.namespace}/{read.metadata.name}"
+    if read.metadata.uid != uid:
+        raise AllocationError(
+            f"{claim_text} has UID {read.metadata.uid}, not {uid}: it was deleted and made again. "
+            "The kubelet asks again for the new one."
+        )
+    if read.status is None or read.status.allocation is None:
+        raise AllocationError(
+            f"{claim_text} is not allocated. The scheduler has to allocate it before a node can prepare it; a pod with "
+            "spec.nodeName set bypasses the scheduler."
+        )
+    section = read.status.allocation.devices or _Devices()
+    devices = tuple(_device(result) for result in section.results or () if result.driver == driver)
+    if not devices:
+        raise AllocationError(f"{claim_text} is allocated, but has no device of driver {driver}.")
+    elsewhere = next((device for device in devices if device.pool != pool), None)
+    if elsewhere is not None:
+        raise AllocationError(
+            f"{claim_text} is allocated elsewhere: device {elsewhere.device} is in pool {elsewhere.pool}, the pool of "
+            f"this node is {pool}."
+        )
+    entries, findings = _configs(section.config or (), driver)
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if errors:
+        listed = " ".join(f"{finding.path}: {finding}" for finding in errors)
+        message = f"{claim_text} has a config that cannot be used. {listed}{_as_decoders_say(errors)}"
+        raise AllocationError(message, errors)
+    ties = _ties(read.spec, devices)
+    noted = (read.metadata.annotations or {}).get(POD_CLAIM_ANNOTATION, "")
+    # Part of a path in containers; anybody can annotate a claim.
+    pod_claim = noted if names.DNS_LABEL.fullmatch(noted) else ""
+    return AllocatedClaim(
+        read.metadata.namespace, read.metadata.name, uid, devices, entries, tuple(findings), ties, pod_claim
+    )
+
+
+def _read(claim: Mapping[str, Any]) -> "_Claim":
+    try:
+        return msgspec.convert(claim, _Claim)
+    except msgspec.ValidationError as error:
+        raise AllocationError(
+            f"The API server returned a ResourceClaim that this driver cannot read: {error}. Update the driver."
+        ) from error
+
+
+def _as_decoders_say(errors: Sequence[Finding]) -> str:
+    """The words of Kubernetes' strict decoder for unknown fields: people search for them."""
+    unknown = [f'unknown field "{finding.value}"' for finding in errors if finding.code == "NEU407" and finding.value]
+    return f" (strict decoding error: {', '.join(unknown)})" if unknown else ""
+
+
+def _device(result: "_Result") -> AllocatedDevice:
+    return AllocatedDevice(
+        request=result.request,
+        pool=result.pool,
+        device=result.device,
+        admin_access=bool(result.admin_access),
+        share_id=result.share_id,
+        cores=None if result.share_id is None else _cores(result),
+    )
+
+
+def _cores(result: "_Result") -> int | None:
+    consumed = result.consumed_capacity or {}
+    amount = next((consumed[name] for name in names.CORES_SPELLINGS if name in consumed), None)
+    if amount is None:
+        return None
+    try:
+        return parse_count(amount)
+    except NotACountError as error:
+        raise AllocationError(
+            f"Device {result.device} is allocated with {names.CAPACITY_CORES} {str(amount)[:_LONGEST]!r}, which "
+            f"{error}. The scheduler allocates whole cores; delete the claim to have it allocated again."
+        ) from error
+
+
+def _ties(spec: "_Spec | None", devices: Sequence[AllocatedDevice]) -> tuple[frozenset[str], ...]:
+    found = []
+    section = spec.devices if spec is not None else None
+    for constraint in (section.constraints if section is not None else None) or ():
+        if not constraint.match_attribute:
+            continue
+        named = set(constraint.requests or ())
+        # Constraints on an alternative that was not chosen have no result.
+        tied = {
+            device.parent_request
+            for device in devices
+            if not named or device.request in named or device.parent_request in named
+        }
+        if len(tied) > 1:
+            found.append(frozenset(tied))
+    return tuple(found)
+
+
+def _configs(section: Sequence["_Config"], driver: str) -> tuple[tuple[ConfigEntry, ...], list[Finding]]:
+    entries, findings = [], []
+    for index, config in enumerate(section):
+        if config.opaque is None or config.opaque.driver != driver:
+            continue
+        decoded = decode_object(config.opaque.parameters)
+        prefix = f"status.allocation.devices.config[{index}].opaque.parameters"
+        findings += [_under(prefix, finding) for finding in decoded.findings]
+        if decoded.config is not None:
+            entries.append(ConfigEntry(config.source, tuple(config.requests or ()), decoded.config))
+    return tuple(entries), findings
+
+
+def _under(prefix: str, finding: Finding) -> Finding:
+    path = f"{prefix}.{finding.path}" if finding.path else prefix
+    return dataclasses.replace(finding, path=path)
+
+
+def check_hardware(in_force: ConfigsInForce, instance: InstanceType, resource_type: str) -> tuple[Finding, ...]:
+    """Check settings against an instance type and kind of device.
+
+    Args:
+        in_force: the settings.
+        instance: the node's type. LNC is not checked if the type lists no settings, because they are unknown.
+        resource_type: `resourceType` of the devices, `neuron_device` or `neuron_node`.
+
+    Returns:
+        NEU412 to NEU414; the path is the name of the field in `parameters`.
+    """
+    findings = []
+    lnc, mode = in_force.logical_neuron_core, in_force.ultraserver_mode
+    if lnc is not None and instance.logical_neuron_cores:
+        findings += _check_lnc(lnc, instance)
+    if mode is None:
+        return tuple(findings)
+    if resource_type != names.RESOURCE_TYPE_NODE:
+        message = f"ultraserverMode {mode} needs a {names.RESOURCE_TYPE_NODE} device, not a {resource_type}."
+        fix = f'Request one device whose {names.ATTRIBUTE_RESOURCE_TYPE} is "{names.RESOURCE_TYPE_NODE}".'
+        findings.append(Finding("NEU414", "ultraserverMode", message, fix, str(mode)))
+    elif mode not in instance.ultraserver_nodes:
+        message = f"ultraserverMode {mode} does not exist on {instance.name}."
+        has = " or ".join(map(str, instance.ultraserver_nodes))
+        fix = f"Set it to {has}." if has else "Use an UltraServer instance type, such as trn2u.48xlarge."
+        findings.append(Finding("NEU413", "ultraserverMode", message, fix, str(mode)))
+    return tuple(findings)
+
+
+def _check_lnc(lnc: int, instance: InstanceType) -> list[Finding]:
+    sizes = instance.logical_neuron_cores
+    if not instance.configures_logical_neuron_core:
+        message = f"logicalNeuronCore cannot be set on {instance.name}, whose size is always {sizes[0]}."
+        return [Finding("NEU412", "logicalNeuronCore", message, "Remove the NeuronConfig.", str(lnc))]
+    if lnc not in sizes:
+        message = f"logicalNeuronCore {lnc} does not exist on {instance.name}."
+        fix = f"Set it to {' or '.join(map(str, sizes))}."
+        return [Finding("NEU412", "logicalNeuronCore", message, fix, str(lnc))]
+    return []
+
+
+class _Struct(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields that are read here. Other fields are ignored."""
+
+
+class _Metadata(_Struct, frozen=True):
+    uid: str = ""
+    namespace: str = ""
+    name: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Result(_Struct, frozen=True):
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+    consumed_capacity: dict[str, str | int] | None = None
+
+
+class _Opaque(_Struct, frozen=True):
+    driver: str
+    parameters: Any = None
+
+
+class _Config(_Struct, frozen=True):
+    source: Source = Source.FROM_CLAIM
+    requests: list[str] | None = None
+    opaque: _Opaque | None = None
+
+
+class _Devices(_Struct, frozen=True):
+    results: list[_Result] | None = None
+    config: list[_Config] | None = None
+
+
+class _Allocation(_Struct, frozen=True):
+    devices: _Devices | None = None
+
+
+class _Status(_Struct, frozen=True):
+    allocation: _Allocation | None = None
+
+
+class _Constraint(_Struct, frozen=True):
+    match_attribute: str | None = None
+    requests: list[str] | None = None
+
+
+class _Requested(_Struct, frozen=True):
+    constraints: list[_Constraint] | None = None
+
+
+class _Spec(_Struct, frozen=True):
+    devices: _Requested | None = None
+
+
+class _Claim(_Struct, frozen=True):
+    metadata: _Metadata
+    spec: _Spec | None = None
+    status: _Status | None = None

@@ -1,0 +1,142 @@
+"""Specs of ResourceClaims, ResourceClaimTemplates and DeviceClasses, equal for all API versions.
+
+`neuron.api.claim_reader` reads them from any API version; `neuron.api.resource_versions` converts objects.
+"""
+
+from typing import Final
+
+from msgspec import Struct
+
+GROUP: Final = "resource.k8s.io"
+KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
+
+EXACT_COUNT: Final = "ExactCount"
+ALL: Final = "All"
+
+
+class Selector(Struct, frozen=True, gc=False):
+    """One CEL expression and its field path."""
+
+    path: str
+    expression: str
+
+
+class DeviceRequest(Struct, frozen=True, gc=False):
+    """An `ExactDeviceRequest` or a `DeviceSubRequest`.
+
+    Attributes:
+        path: field path of its fields.
+        reference: its name in constraints and configs: `req`, or `req/sub`.
+        device_class: its DeviceClass.
+        selectors: all must match.
+        everything: whether it requests all matching devices of a node (`allocationMode: All`).
+        count: number of devices; 0 with `everything`, or if the count is not valid.
+        admin_access: `adminAccess`: it does not allocate devices exclusively.
+        capacity: `capacity.requests`: amounts to consume of every device, by name as written.
+    """
+
+    path: str
+    reference: str
+    device_class: str
+    selectors: tuple[Selector, ...] = ()
+    everything: bool = False
+    count: int = 1
+    admin_access: bool = False
+    capacity: tuple[tuple[str, str], ...] = ()
+
+
+class Leaf(Struct, frozen=True, gc=False):
+    """One request for Neuron devices, or one of its alternatives.
+
+    Attributes:
+        devices: the request or alternative.
+        request: name of the request.
+        mask: shapes that it can match, of a `neuron.check.device_index.DeviceIndex`.
+    """
+
+    devices: DeviceRequest
+    request: str
+    mask: int
+
+    @property
+    def path(self) -> str:
+        """Field path of its count."""
+        return f"{self.devices.path}.{'allocationMode' if self.devices.everything else 'count'}"
+
+
+class Request(Struct, frozen=True, gc=False):
+    """A `DeviceRequest`.
+
+    Attributes:
+        path: its field path.
+        name: its name in containers, constraints and configs.
+        alternatives: one, or those of `firstAvailable` in order of preference.
+    """
+
+    path: str
+    name: str
+    alternatives: tuple[DeviceRequest, ...]
+
+    @property
+    def prioritised(self) -> bool:
+        """Whether it has `firstAvailable`."""
+        return any(["/" in alternative.reference for alternative in self.alternatives])
+
+
+class Constraint(Struct, frozen=True, gc=False):
+    """A `DeviceConstraint`; empty `requests` means all requests."""
+
+    path: str
+    requests: tuple[str, ...]
+    match_attribute: str = ""
+    distinct_attribute: str = ""
+
+
+class Config(Struct, frozen=True, gc=False):
+    """A `DeviceClaimConfiguration` or `DeviceClassConfiguration`.
+
+    Attributes:
+        path: its field path.
+        requests: names of requests or alternatives; empty: all.
+        driver: `opaque.driver`.
+        parameters: `opaque.parameters`: raw JSON as bytes if available, else parsed.
+    """
+
+    path: str
+    requests: tuple[str, ...]
+    driver: str
+    parameters: object
+
+
+class ClaimSpec(Struct, frozen=True, gc=False):
+    """The spec of a claim, or of the claims that a template makes.
+
+    Attributes:
+        path: field path of `devices`.
+        requests: in order.
+        constraints: in order.
+        configs: in order.
+    """
+
+    path: str
+    requests: tuple[Request, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    configs: tuple[Config, ...] = ()
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """All names that a constraint or config may use."""
+        return tuple(
+            [
+                reference
+                for request in self.requests
+                for reference in dict.fromkeys([request.name, *[each.reference for each in request.alternatives]])
+            ]
+        )
+
+
+class ClassSpec(Struct, frozen=True, gc=False):
+    """The spec of a DeviceClass."""
+
+    selectors: tuple[Selector, ...] = ()
+    configs: tuple[Config, ...] = ()

@@ -1,0 +1,1 @@
+"""Checks of claims, templates and device classes; `claims` calls the others."""

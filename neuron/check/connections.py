@@ -1,0 +1,187 @@
+"""Finds requests whose devices nothing keeps connected, and says which constraint or selector connects them.
+
+Devices are connected if they are a whole node, one published group, or consecutive on a ring or chain (Inf1, Inf2).
+"""
+
+import functools
+import operator
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from neuron import names
+from neuron.api.claim_specs import ClaimSpec, Constraint, Leaf
+from neuron.api.configs import covers
+from neuron.check.device_index import DeviceIndex
+from neuron.demand.instance_fit import nearest
+from neuron.findings import Finding, warning
+from neuron.hardware.device_shapes import DEVICE_ID
+from neuron.hardware.instances import Catalogue, InstanceType
+
+_GROUP: Final = re.compile(
+    rf"resource\.aws\.com/devicegroup([0-9]{{1,4}})_id|{re.escape(names.DRIVER)}/window([0-9]{{1,3}})_[0-9]{{1,3}}",
+    re.ASCII,
+)
+_WINDOW: Final = f"{names.DRIVER}/window"
+_UNKNOWN_WHOLE: Final = (4, 16)
+"""Devices of the Trn3 servers (AWS's hardware pages), for types whose number is not published."""
+_LONGEST_YAML: Final = 100
+
+
+@functools.lru_cache(maxsize=256)
+def group_size(attribute: str) -> int:
+    """How many devices of a node have an equal value of an attribute; 0 unless it is one of a group or window."""
+    found = _GROUP.fullmatch(attribute)
+    return int(found[1] or found[2]) if found else 0
+
+
+def connecting(count: int, mask: int, index: DeviceIndex) -> str:
+    """The attribute that connects `count` devices of one of the types in a mask; empty if there is none.
+
+    The smallest group with that many devices, and for types whose devices have an order a window of exactly that size.
+    """
+    ordered = functools.reduce(
+        operator.or_, [index.with_attribute(name) for name in index.attributes() if _WINDOW in name], 0
+    )
+    found = []
+    for name in index.attributes():
+        size, shapes = group_size(name), mask & index.with_attribute(name)
+        if shapes if size == count else size > count and shapes & ~ordered:
+            found.append((size, _WINDOW in name, name))
+    return min(found, default=(0, False, ""))[2]
+
+
+def first_devices(count: int) -> str:
+    """CEL that selects the first devices of a node."""
+    return f"device.attributes['{names.DRIVER}'].deviceId < {count}"
+
+
+def fewest_devices(leaves: Iterable[Leaf]) -> dict[str, int]:
+    """The smallest count of each request, by name: one of its alternatives is allocated."""
+    fewest: dict[str, int] = {}
+    for leaf in leaves:
+        fewest[leaf.request] = min(leaf.devices.count, fewest.get(leaf.request, leaf.devices.count))
+    return fewest
+
+
+class Connections:
+    """Checks the requests of one claim."""
+
+    def __init__(self, claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue) -> None:
+        """Args: `leaves` have the shapes that they can match, constraints included."""
+        self._index = index
+        self._catalogue = catalogue
+        groups = [each for each in claim.constraints if group_size(each.match_attribute)]
+        self._groups = [(frozenset(each.requests), _is_filled(each, leaves)) for each in groups]
+        # A claim has at most a thousand alternatives, and few combinations of devices and counts.
+        self._known: dict[tuple[int, int, bool, bool], list[InstanceType]] = {}
+        self._attributes: dict[tuple[str, int], str] = {}
+
+    def check(self, leaf: Leaf, sums: Iterable[int]) -> list[Finding]:
+        """NEU524 and NEU525 about one request.
+
+        Args:
+            leaf: the request.
+            sums: numbers of devices that a container can use of it and of other requests.
+        """
+        count = leaf.devices.count
+        if count == 1:
+            return []
+        loose = self._loose(leaf)
+        if not loose:
+            return []
+        grouped = [entry for entry in loose if count in entry.groups]
+        lines = [entry for entry in loose if entry.line is not None]
+        if grouped or len(lines) == len(loose):
+            return [self._unconstrained(leaf, (grouped or lines)[0], loose)]
+        if any(each in entry.counts for entry in loose for each in sums):
+            return []
+        entry = next(entry for entry in loose if entry not in lines)
+        message = f"{count} devices of {entry.name} are not sure to be connected with each other."
+        listed = ", ".join(map(str, entry.counts)) + (" and all devices of the node" if entry.devices is None else "")
+        fix = f"Connected counts: {listed}; nearest: {nearest(count, entry.counts)}."
+        if lines:
+            fix += f" For {lines[0].name}: {self._advice(leaf, lines[0])}"
+        return [warning("NEU525", leaf.path, message, fix, str(count))]
+
+    def _likely(self, mask: int) -> list[InstanceType]:
+        """Types to which the request will probably be allocated: published ones, or else all released ones."""
+        admitted = self._index.types(mask)
+        published = self._index.types(mask & self._index.published)
+        entries = [entry for name in published or admitted if (entry := self._catalogue.get(name)) is not None]
+        return [entry for entry in entries if entry.released] or entries
+
+    def _loose(self, leaf: Leaf) -> list[InstanceType]:
+        """The types on which nothing connects the devices of a request."""
+        mask, count = leaf.mask, leaf.devices.count
+        covering = [filled for requests, filled in self._groups if covers(requests, leaf.devices.reference)]
+        key = (mask, count, bool(covering), any(covering))
+        if key not in self._known:
+            self._known[key] = [
+                entry
+                for entry in self._likely(mask)
+                if self._index.devices(mask, entry.name) >= count
+                # Any devices of a group can work together. Of a window, only all of them are sure to be consecutive.
+                and not (any(covering) if entry.consecutive else covering)
+                and not self._is_whole(entry, count)
+                and not self._are_selected(mask, entry, count)
+            ]
+        return self._known[key]
+
+    def _is_whole(self, entry: InstanceType, count: int) -> bool:
+        return count == entry.devices or (entry.devices is None and count in _UNKNOWN_WHOLE)
+
+    def _are_selected(self, mask: int, entry: InstanceType, count: int) -> bool:
+        """Whether the selectors leave exactly the devices of one group, or of one consecutive run."""
+        index = self._index
+        if index.devices(mask, entry.name) > count:
+            return False
+        if entry.line is None:
+            return any(
+                index.groups(mask, names.device_group_attribute(size), entry.name) >= count for size in entry.groups
+            )
+        ids = {shape.fixed.get(DEVICE_ID) for shape in index.members(mask & index.of_type(entry.name))}
+        return any(ids == set(entry.line.window(count, start)) for start in entry.line.starts(count))
+
+    def _unconstrained(self, leaf: Leaf, entry: InstanceType, loose: Sequence[InstanceType]) -> Finding:
+        """NEU524 with the YAML to add."""
+        count = leaf.devices.count
+        message = f"nothing keeps the {count} devices of request {leaf.request[:30]} connected."
+        fix = self._advice(leaf, entry)
+        attribute = self._attribute(entry, count)
+        lacking = [each.name for each in loose if attribute and self._attribute(each, count) != attribute]
+        if lacking:
+            fix += f" This excludes {lacking[0]}, which needs an alternative of its own."
+        return warning("NEU524", leaf.path, message, fix, str(count))
+
+    def _advice(self, leaf: Leaf, entry: InstanceType) -> str:
+        count = leaf.devices.count
+        attribute = self._attribute(entry, count)
+        if not attribute:
+            # AWS's own driver, and sizes without a window attribute.
+            return f"Select neighbours, such as: {first_devices(count)}."
+        yaml = f"constraints: [{{requests: [{leaf.devices.reference}], matchAttribute: {attribute}}}]"
+        if len(yaml) > _LONGEST_YAML:
+            yaml = f"constraints: [{{matchAttribute: {attribute}}}]"
+        return f"Add {yaml}"
+
+    def _attribute(self, entry: InstanceType, count: int) -> str:
+        """The attribute of groups of that size on a type, as the cluster publishes it; empty if it has none."""
+        known = self._attributes.get((entry.name, count))
+        if known is None:
+            index = self._index
+            shapes = index.of_type(entry.name)
+            shapes = shapes & index.published or shapes
+            found = [
+                name for name in index.attributes() if group_size(name) == count and shapes & index.with_attribute(name)
+            ]
+            known = min(found, key=lambda name: (_WINDOW in name, name), default="")
+            self._attributes[entry.name, count] = known
+        return known
+
+
+def _is_filled(constraint: Constraint, leaves: Iterable[Leaf]) -> bool:
+    """Whether the requests under a constraint take all devices of its group; `CountRules` reports more."""
+    requests = frozenset(constraint.requests)
+    fewest = fewest_devices(leaf for leaf in leaves if covers(requests, leaf.devices.reference))
+    return sum(fewest.values()) >= group_size(constraint.match_attribute)

@@ -1,0 +1,413 @@
+"""Makes the one claim (`resource.k8s.io/v1`) that a pod gets for its asks."""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from neuron import names
+from neuron.demand import efa_groups
+from neuron.demand.alternatives import Merged, TooMany
+from neuron.demand.claim_bodies import Body
+from neuron.demand.containers import Ask, Role
+from neuron.demand.instance_fit import DeviceConfig, Serving, TypeRefusal, counts_of, nearest, serve
+from neuron.demand.planning import Plan, plan, plan_in_one_place
+from neuron.demand.templates import Template
+from neuron.findings import Finding, warning
+from neuron.hardware.instances import InstanceType
+
+_MOST_NAMED: Final = 3
+"""Instance types that a message names."""
+_MOST_REMEMBERED: Final = 16
+"""Containers of a pod that request devices, for which its claim is remembered."""
+
+
+class Claim(Struct, frozen=True):
+    """The claim of one pod.
+
+    Attributes:
+        template: its ResourceClaimTemplate.
+        uses: for each ask, the request names that its container refers to. None: the container requests no devices.
+            Empty tuple: the whole claim, by an entry without `request`.
+        types: names of the instance types that can serve it, in catalogue order.
+        connected: whether the claim requires more than an arbitrary set of devices.
+        exact: for each ask, whether its container gets a share of a device with exactly the cores that it requests.
+        warnings: NEU202, NEU213 and NEU215.
+    """
+
+    template: Template
+    uses: tuple[tuple[str, ...] | None, ...]
+    types: tuple[str, ...]
+    connected: bool
+    exact: tuple[bool, ...]
+    warnings: tuple[Finding, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why no candidate instance type serves the pod.
+
+    Attributes:
+        findings: at least one error.
+    """
+
+    findings: tuple[Finding, ...]
+
+
+def make_claim(
+    asks: Sequence[Ask],
+    candidates: Sequence[InstanceType],
+    config: DeviceConfig,
+    device_class: str,
+    *,
+    pin_types: bool,
+    unconnected: bool = False,
+    others: Iterable[InstanceType] = (),
+) -> Claim | Refusal:
+    """Make the claim of a pod.
+
+    Args:
+        asks: one per container, init containers first.
+        candidates: instance types to choose from, in order; not empty.
+        config: device settings that annotations request.
+        device_class: DeviceClass to request from.
+        pin_types: whether selectors must restrict the claim to the candidates, because node selection does not.
+        unconnected: whether counts that cannot be connected are allowed.
+        others: instance types that a refusal may name, if they serve what the candidates do not.
+    """
+    types = _Types(candidates)
+    few = sum(1 for ask in asks if ask.amount) <= _MOST_REMEMBERED
+    if few and config.efa is None:
+        # Only findings name containers, so pods that differ by such names share a claim without findings.
+        nameless = tuple(_nameless(ask.role, ask.resource, ask.amount) for ask in asks)
+        made = _remembered(nameless, types, config, device_class, pin_types, unconnected)
+        if isinstance(made, Claim) and not made.warnings:
+            return made
+    make = _remembered if few else _make
+    made = make(tuple(asks), types, config, device_class, pin_types, unconnected)
+    return made if isinstance(made, Claim | Refusal) else _refusal(made, asks, candidates, config, others)
+
+
+@functools.lru_cache(maxsize=1024)
+def _nameless(role: Role, resource: str, amount: int) -> Ask:
+    return Ask("", role, "", resource, amount)
+
+
+class _Types:
+    """Candidates as a key. The catalogue lives long, so identity is enough: hashing all fields costs more."""
+
+    __slots__ = ("_hash", "entries")
+
+    def __init__(self, entries: Sequence[InstanceType]) -> None:
+        self.entries = tuple(entries)
+        self._hash = hash(tuple(map(id, self.entries)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Types) and list(map(id, self.entries)) == list(map(id, other.entries))
+
+
+def _make(
+    asks: tuple[Ask, ...],
+    types: _Types,
+    config: DeviceConfig,
+    device_class: str,
+    pin_types: bool,
+    unconnected: bool,
+) -> "Claim | Refusal | Sequence[tuple[InstanceType, TypeRefusal]]":
+    """As `make_claim`; the refusals of all types, if none of them serves the pod."""
+    if config.efa is not None:
+        # A constraint ties the interfaces, so the devices need it too, instead of an alternative for each group.
+        types = _Types([dataclasses.replace(entry, counters=False) for entry in types.entries])
+    candidates = types.entries
+    long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT)
+    if long_lived > names.MAX_REQUESTS_PER_CLAIM:
+        return Refusal((_too_many_requests(long_lived),))
+    answers = _answers(types, asks, config, unconnected=unconnected)
+    if config.efa is not None:
+        answers = [efa_groups.tied(each, asks, config) if isinstance(each, Serving) else each for each in answers]
+    servings = [answer for answer in answers if isinstance(answer, Serving)]
+    refusals = [
+        (entry, answer) for entry, answer in zip(candidates, answers, strict=True) if isinstance(answer, TypeRefusal)
+    ]
+    # A type of unknown size serves any single request. It does not count if every type of known size refuses the pod.
+    only_unknown = all(serving.entry.devices is None and not serving.entry.groups for serving in servings)
+    if not servings or (only_unknown and refusals and not pin_types):
+        return refusals
+    # A pod that sets the logical NeuronCore gets a type where it can be set, if a candidate is of such a type.
+    if any(serving.sets_lnc for serving in servings):
+        servings = [serving for serving in servings if serving.sets_lnc]
+    servings, left_out = _same_requests(servings, asks, config, unconnected=unconnected)
+    servings = sorted(servings, key=lambda serving: _unused(serving, asks, config))
+    if config.efa is not None:
+        # The constraint names one size of group.
+        size = efa_groups.group_of(servings[0])
+        left_out += tuple(each.entry.name for each in servings if efa_groups.group_of(each) != size)
+        servings = [each for each in servings if efa_groups.group_of(each) == size]
+    planned = plan(servings, config)
+    if isinstance(planned, Plan) and not planned.division.affordable:
+        # Whole devices are found sooner than devices with cores beside them.
+        whole = _whole_devices(servings, asks, config, unconnected=unconnected)
+        again = plan(whole, config) if whole else planned
+        if isinstance(again, Plan) and again.division.affordable:
+            planned, servings = again, whole
+        else:
+            placed = plan_in_one_place(servings, config)
+            planned = placed if isinstance(placed, Plan) and placed.division.affordable else planned
+    if isinstance(planned, TooMany):
+        return Refusal((_too_many_alternatives(planned),))
+    merged = planned.merged
+    served = {serving.entry.name for serving in merged.servings}
+    left_out += tuple(serving.entry.name for serving in servings if serving.entry.name not in served)
+    servings = list(merged.servings)
+    by_type = pin_types or _needs_types(merged, servings[0], asks)
+    body = Body(servings, merged, planned.division, config, device_class, by_type=by_type)
+    return Claim(
+        template=Template.make(body.summary(), body.spec()),
+        uses=tuple(body.use(use) if use else None for use in servings[0].layout.uses),
+        types=tuple(entry.name for entry in candidates if entry.name in served),
+        connected=config.efa is not None or _is_connected(merged, servings),
+        exact=tuple(
+            any(identity in servings[0].layout.shares for identity in use)
+            and all(serving.cores(index, config.lnc) == ask.amount for serving in servings)
+            for index, (ask, use) in enumerate(zip(asks, servings[0].layout.uses, strict=True))
+        ),
+        warnings=(*_waste(asks, servings, config), *_unconnected(asks, servings), *_left_out(left_out)),
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _alike(types: _Types) -> tuple[int, ...]:
+    """For each candidate, the position of the first one that differs from it only in what does not matter here."""
+    first: dict[InstanceType, int] = {}
+    kinds = (
+        dataclasses.replace(entry, name="", family="", memory_gib=None, accelerator=None, released=True)
+        for entry in types.entries
+    )
+    return tuple(first.setdefault(kind, place) for place, kind in enumerate(kinds))
+
+
+def _answers(
+    types: _Types, asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool
+) -> list[Serving | TypeRefusal]:
+    """How each candidate serves the pod. Types of one kind serve it alike; a refusal names its type."""
+    answers: list[Serving | TypeRefusal] = []
+    for entry, place in zip(types.entries, _alike(types), strict=True):
+        known = answers[place] if place < len(answers) else None
+        if isinstance(known, Serving):
+            answers.append(dataclasses.replace(known, entry=entry))
+        else:
+            answers.append(serve(entry, asks, config, unconnected=unconnected))
+    return answers
+
+
+# Controllers create the same pod many times.
+_remembered = functools.lru_cache(maxsize=128)(_make)
+
+
+def _same_requests(
+    servings: Sequence[Serving], asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool
+) -> tuple[list[Serving], tuple[str, ...]]:
+    """The servings with equal requests, and the names of the types that are left out.
+
+    Containers refer to requests, not to alternatives. Types on which whole devices and cores beside them are two
+    requests give whole devices only, if another type needs one request.
+    """
+    if any(serving.splits for serving in servings) and len({serving.layout.uses for serving in servings}) > 1:
+        whole = [
+            serve(serving.entry, asks, config, unconnected=unconnected, splits=False) if serving.splits else serving
+            for serving in servings
+        ]
+        servings = [
+            again if isinstance(again, Serving) else serving for serving, again in zip(servings, whole, strict=True)
+        ]
+    wanted = servings[0].layout.uses
+    return (
+        [serving for serving in servings if serving.layout.uses == wanted],
+        tuple(serving.entry.name for serving in servings if serving.layout.uses != wanted),
+    )
+
+
+def _whole_devices(
+    servings: Sequence[Serving], asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool
+) -> list[Serving]:
+    """The servings with whole devices for containers that get devices and cores beside them; empty if one has none."""
+    if not any(serving.splits for serving in servings):
+        return []
+    answers = [serve(each.entry, asks, config, unconnected=unconnected, splits=False) for each in servings]
+    found = [each for each in answers if isinstance(each, Serving)]
+    return found if len({each.layout.uses for each in found}) == 1 and len(found) == len(servings) else []
+
+
+def _unused(serving: Serving, asks: Sequence[Ask], config: DeviceConfig) -> int:
+    """Cores that containers get and did not request."""
+    return sum(
+        serving.cores(index, config.lnc) - ask.amount for index, ask in enumerate(asks) if ask.in_cores and ask.amount
+    )
+
+
+def _needs_types(merged: Merged, first: Serving, asks: Sequence[Ask]) -> bool:
+    """Whether all requests must select instance types, because a device of another type would be wrong.
+
+    A device group or window exists only on types that publish it, and a single device is right on any type. Cores, LNC
+    and a whole node without groups are right only on the types for which they were computed. So are requests with
+    alternatives that one container uses together: on a type where they fill the node no constraint connects them.
+    """
+    if first.sets_lnc or any(ask.in_cores and ask.amount for ask in asks):
+        return True
+    together = any(use and len(use) > 1 for use in first.layout.uses)
+    several = any(len(alternatives) > 1 for alternatives in merged.alternatives.values())
+    if together and several and len(merged.servings) > 1:
+        return True
+    tied = {identity for tie in merged.ties for identity, _ in tie.members}
+    return any(count > 1 and identity not in tied for identity, count in first.layout.counts.items())
+
+
+def _is_connected(merged: Merged, servings: Sequence[Serving]) -> bool:
+    several = any(len(alternatives) > 1 for alternatives in merged.alternatives.values())
+    return several or any(serving.connected_sets or serving.layout.shares for serving in servings)
+
+
+def _waste(asks: Sequence[Ask], servings: Sequence[Serving], config: DeviceConfig) -> list[Finding]:
+    """NEU202 for each container whose cores were rounded up, with the first type where they were."""
+    findings = []
+    for index, ask in enumerate(asks):
+        if not (ask.in_cores and ask.amount):
+            continue
+        for serving in servings:
+            cores = serving.cores(index, config.lnc)
+            if cores > ask.amount:
+                message = (
+                    f"{ask.container} asked for {_counted(ask.amount, 'core')} and gets {_gets(serving, index, cores)}:"
+                    f" {cores - ask.amount} unused."
+                )
+                findings.append(warning("NEU202", ask.resource_path, message, value=str(ask.amount)))
+                break
+    return findings
+
+
+def _gets(serving: Serving, index: int, cores: int) -> str:
+    """The devices of a container, such as `2 devices on inf2.48xlarge (4 cores)`."""
+    use, layout = serving.layout.uses[index], serving.layout
+    if not any(identity in layout.shares for identity in use):
+        return f"{_counted(layout.size(use), 'device')} on {serving.entry.name} ({_counted(cores, 'core')})"
+    return f"{_counted(cores, 'core')} on {serving.entry.name}, which gives 1, 2, 4 or more cores of one device"
+
+
+def _unconnected(asks: Sequence[Ask], servings: Sequence[Serving]) -> list[Finding]:
+    """NEU215 for each container whose devices may be unconnected, with the first type where they may."""
+    findings = []
+    for index, ask in enumerate(asks):
+        loose = next((each for each in servings if each.devices[index] not in (0, *counts_of(each.entry))), None)
+        if loose is not None:
+            devices, connected = loose.devices[index], ", ".join(map(str, loose.entry.counts))
+            message = (
+                f"{ask.container} gets {devices} devices that need not be connected with each other on"
+                f" {loose.entry.name}: policy allows it."
+            )
+            fix = f"Connected counts: {connected}."
+            findings.append(warning("NEU215", ask.resource_path, message, fix, str(devices)))
+    return findings
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def listed(types: Sequence[str]) -> str:
+    """The first of these types, for a message."""
+    return ", ".join(types[:_MOST_NAMED]) + (", …" if len(types) > _MOST_NAMED else "")
+
+
+def _left_out(types: Sequence[str]) -> list[Finding]:
+    """NEU213 for types that can serve the pod, but with other uses for the init containers."""
+    if not types:
+        return []
+    return [
+        warning(
+            "NEU213",
+            "spec.initContainers",
+            f"{listed(types)} would distribute the devices differently and cannot share a claim with the other types.",
+            f"To run there, set the annotation {names.ANNOTATION_INSTANCE_TYPE}.",
+        )
+    ]
+
+
+def _refusal(
+    refusals: Sequence[tuple[InstanceType, TypeRefusal]],
+    asks: Sequence[Ask],
+    candidates: Sequence[InstanceType],
+    config: DeviceConfig,
+    others: Iterable[InstanceType],
+) -> Refusal:
+    """The first candidate's refusal, with the counts that the other candidates allow.
+
+    A type that lacks a requested setting is named only if all candidates lack it: a message about trn1 does not help a
+    pod that requests an UltraServer.
+    """
+    suitable = [pair for pair in refusals if not pair[1].unsuitable]
+    if suitable:
+        refusals, candidates = suitable, [entry for entry, _ in suitable]
+    if config.efa is not None:
+        refusals = sorted(refusals, key=lambda pair: -efa_groups.most_interfaces(pair[0]))
+    by_path = {ask.resource_path: ask for ask in asks}
+    _, first = refusals[0]
+    return Refusal(
+        tuple(
+            _with_choice(finding, by_path[finding.path], candidates, config, others)
+            if finding.code == "NEU105"
+            else finding
+            for finding in first.findings
+        )
+    )
+
+
+def _with_choice(
+    finding: Finding,
+    ask: Ask,
+    candidates: Sequence[InstanceType],
+    config: DeviceConfig,
+    others: Iterable[InstanceType],
+) -> Finding:
+    """Add to NEU105 the nearest valid counts, and the types outside the candidates that serve the count."""
+    units = {
+        count * ((entry.cores(None) or 1) if ask.in_cores else 1) for entry in candidates for count in counts_of(entry)
+    }
+    choice = nearest(ask.amount, units)
+    fix = [f"Nearest valid counts: {choice}."] if choice else []
+    known = {entry.name for entry in candidates}
+    serving = [
+        entry.name
+        for entry in others
+        if entry.name not in known and entry.devices is not None and isinstance(serve(entry, [ask], config), Serving)
+    ]
+    if serving:
+        fix.append(f"Instance types that serve {ask.amount}: {listed(serving)}.")
+    return dataclasses.replace(finding, fix=" ".join(fix))
+
+
+def _too_many_requests(count: int) -> Finding:
+    return Finding(
+        "NEU108",
+        "spec.containers",
+        f"{count} containers ask for Neuron devices, and a ResourceClaim holds at most"
+        f" {names.MAX_REQUESTS_PER_CLAIM} requests.",
+        "Spread the containers over several pods.",
+        str(count),
+    )
+
+
+def _too_many_alternatives(needed: TooMany) -> Finding:
+    limit = "alternatives" if needed.what == "different requests" else needed.what
+    return Finding(
+        "NEU108",
+        "spec.containers",
+        f"the candidate instance types need {needed.count} {needed.what}, and a ResourceClaim holds at most"
+        f" {needed.most} {limit}.",
+        f"Select an instance type with the annotation {names.ANNOTATION_INSTANCE_TYPE}.",
+        str(needed.count),
+    )

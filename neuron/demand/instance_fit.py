@@ -1,0 +1,395 @@
+"""Whether and how one instance type can serve the asks of a pod.
+
+Connected counts are those of the Neuron scheduler extension and of the device groups that the DRA driver publishes.
+Unconnected devices are used only if a policy allows it.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from neuron import names
+from neuron.demand.containers import Ask, Role
+from neuron.demand.fitting import fits
+from neuron.demand.interfaces import Interfaces
+from neuron.demand.layout import Grant, Layout, lay_out, lay_out_shares, share_of
+from neuron.demand.placement_options import LEAST_COVERED, Arrangement, ConnectedSet, arrange, may_be_beside
+from neuron.findings import Finding
+from neuron.hardware.instances import InstanceType
+
+
+class DeviceConfig(Struct, frozen=True):
+    """Settings for all devices of a pod, by annotations and policies.
+
+    Attributes:
+        lnc: logical NeuronCore setting, 1 or 2; None for the node's default.
+        ultraserver_mode: nodes of the UltraServer set, 1, 2 or 4; None for single devices.
+        efa: EFA interfaces that the claim includes, for the one container that requests devices.
+    """
+
+    lnc: int | None = None
+    ultraserver_mode: int | None = None
+    efa: Interfaces | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Serving:
+    """How one instance type serves a pod.
+
+    Attributes:
+        entry: the instance type.
+        layout: the requests of the claim.
+        connected_sets: the connected sets.
+        arrangement: the alternatives of each request.
+        sets_lnc: whether a NeuronConfig has to set the logical NeuronCore.
+        devices: number of whole devices for each ask; 0 for none.
+    """
+
+    entry: InstanceType
+    layout: Layout
+    connected_sets: tuple[ConnectedSet, ...]
+    arrangement: Arrangement
+    sets_lnc: bool
+    devices: tuple[int, ...]
+
+    def cores(self, index: int, lnc: int | None) -> int:
+        """Logical cores that the container of an ask can use, at the LNC in force (None: the default)."""
+        per_device = self.entry.cores_per_device or 0
+        return self.layout.cores(self.layout.uses[index], per_device) // (lnc or self.entry.default_logical_neuron_core)
+
+    @property
+    def splits(self) -> bool:
+        """Whether a container gets whole devices and a share beside them, in two requests."""
+        return any(share_of(identity) in self.layout.shares for identity in self.layout.counts)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TypeRefusal:
+    """Why one instance type cannot serve a pod.
+
+    Attributes:
+        findings: the errors, if the refusal names this type; not empty.
+        unsuitable: whether the type lacks a requested setting, for any number of devices.
+    """
+
+    findings: tuple[Finding, ...]
+    unsuitable: bool = False
+
+
+def counts_of(entry: InstanceType) -> Sequence[int]:
+    """Device counts that one container can get connected, ascending: on a ring or chain, every count."""
+    return entry.counts if entry.line is None else range(1, entry.line.devices + 1)
+
+
+def serve(
+    entry: InstanceType, asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool = False, splits: bool = True
+) -> Serving | TypeRefusal:
+    """Serve the whole pod from one node of this type.
+
+    Args:
+        entry: the instance type.
+        asks: one per container; init containers first.
+        config: device settings that annotations request.
+        unconnected: whether unconnected devices may serve a count that cannot be connected. Not on rings and chains,
+            where a count means consecutive devices.
+        splits: whether a container may get whole devices and cores of another one, in two requests.
+    """
+    refusal = _refuse_config(entry, config)
+    if refusal is not None:
+        return refusal
+    sets_lnc = config.lnc is not None and entry.configures_logical_neuron_core
+    # Claims that share a device must agree on LNC, so a pod that sets it gets whole devices.
+    if entry.shares_cores and not sets_lnc and config.ultraserver_mode is None:
+        shared = _serve_shared(entry, asks, config, unconnected=unconnected, splits=splits)
+        if shared is not None:
+            return shared
+    answers = [_devices_for(entry, ask, config, unconnected=unconnected) for ask in asks]
+    if refusals := [answer for answer in answers if isinstance(answer, TypeRefusal)]:
+        findings = tuple(finding for each in refusals for finding in each.findings)
+        return TypeRefusal(findings)
+    devices = [answer for answer in answers if isinstance(answer, int)]
+    # Checked before `lay_out`, whose cost grows with the number of devices.
+    held = sum(count for ask, count in zip(asks, devices, strict=True) if ask.role is not Role.INIT)
+    rounded = any(
+        ask.in_cores and count * (entry.cores(config.lnc) or 0) > ask.amount
+        for ask, count in zip(asks, devices, strict=True)
+    )
+    if (refusal := _too_many(entry, held, asks, rounded=rounded)) is not None:
+        return refusal
+    layout = lay_out(asks, devices, counts_of(entry), alone=entry.line is not None)
+    if (refusal := _too_many(entry, layout.total, asks, rounded=rounded)) is not None:
+        return refusal
+    if config.ultraserver_mode is not None and list(layout.counts.values()) != [entry.devices]:
+        return TypeRefusal((_whole_node_only(entry, layout, config.ultraserver_mode, asks),))
+    connected_sets = _connected_sets(entry, layout, devices)
+    if connected_sets is None:
+        return TypeRefusal((_unconnectable(entry, layout, asks),))
+    arrangement = arrange(entry, layout, connected_sets)
+    return Serving(entry, layout, connected_sets, arrangement, sets_lnc, tuple(devices))
+
+
+def _serve_shared(
+    entry: InstanceType, asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool, splits: bool
+) -> Serving | None:
+    """Serve cores as cores; None if no container gets a share of a device, or if whole devices have to do."""
+    per_device = entry.cores_per_device
+    if per_device is None or entry.devices is None or not any(ask.in_cores and ask.amount for ask in asks):
+        return None
+    grants: list[Grant] = []
+    for ask in asks:
+        found = _grant(entry, ask, config, splits=splits, unconnected=unconnected)
+        if found is None:
+            return None
+        grants.append(found)
+    layout = lay_out_shares(asks, grants, per_device)
+    if layout is None or not layout.shares:
+        return None
+    if len(layout.counts) + len(layout.shares) > names.MAX_REQUESTS_PER_CLAIM:
+        return None
+    whole, shares = sum(layout.counts.values()), tuple(layout.shares.values())
+    if layout.total > names.MAX_DEVICES_PER_CLAIM or not fits(entry.devices, per_device, (), whole, shares):
+        return None
+    connected_sets = _own_sets(entry, layout)
+    arrangement = arrange(entry, layout, connected_sets)
+    if arrangement.fixed:
+        return None
+    return Serving(entry, layout, connected_sets, arrangement, False, tuple(grant.devices for grant in grants))
+
+
+def _grant(entry: InstanceType, ask: Ask, config: DeviceConfig, *, splits: bool, unconnected: bool) -> Grant | None:
+    """What a container gets where cores are shared; None if the type cannot serve it."""
+    per_device = entry.cores_per_device or 1
+    whole, rest = divmod(ask.amount * entry.default_logical_neuron_core, per_device)
+    share = 1 << (rest - 1).bit_length() if rest else 0
+    if ask.in_cores and 0 < share < per_device:
+        beside = whole > 0 and splits and may_be_beside(entry, whole, 1) >= LEAST_COVERED
+        if whole == 0 or beside:
+            return Grant(whole, share)
+    devices = _devices_for(entry, ask, config, unconnected=unconnected)
+    return Grant(devices) if isinstance(devices, int) else None
+
+
+def _own_sets(entry: InstanceType, layout: Layout) -> tuple[ConnectedSet, ...]:
+    """The connected sets where every container uses requests of its own, or of one other container."""
+    found: dict[tuple[int, ...], ConnectedSet] = {}
+    for use in layout.uses:
+        size = layout.size(use)
+        if entry.line is None:
+            if size > 1 and size in entry.counts:
+                found[use] = ConnectedSet(use, next((each for each in entry.groups if each >= size), None))
+        elif len(use) > 1 and size != entry.devices:
+            found[use] = ConnectedSet(use, None)
+    return tuple(found.values())
+
+
+def _refuse_config(entry: InstanceType, config: DeviceConfig) -> TypeRefusal | None:
+    if config.lnc is not None and config.lnc not in entry.logical_neuron_cores:
+        allowed = ", ".join(map(str, entry.logical_neuron_cores)) or "unknown"
+        finding = Finding(
+            "NEU111",
+            f"metadata.annotations[{names.ANNOTATION_LNC}]",
+            f"Instance type {entry.name} does not support logical NeuronCore {config.lnc} (allowed: {allowed}).",
+            "Change the annotation, or select a trn2 or trn3 instance type.",
+            str(config.lnc),
+        )
+        return TypeRefusal((finding,), unsuitable=True)
+    mode = config.ultraserver_mode
+    if mode in entry.ultraserver_nodes and not entry.whole_node:
+        return TypeRefusal((_no_whole_node(entry, mode),))
+    if mode is None and not entry.single_devices:
+        return TypeRefusal((_no_single_devices(entry),))
+    if mode is not None and mode not in entry.ultraserver_nodes:
+        finding = Finding(
+            "NEU112",
+            f"metadata.annotations[{names.ANNOTATION_ULTRASERVER_MODE}]",
+            f"Instance type {entry.name} is in no UltraServer of {mode} nodes.",
+            "Select trn2u.48xlarge, or drop the annotation.",
+            str(mode),
+        )
+        return TypeRefusal((finding,), unsuitable=True)
+    return None
+
+
+def _no_whole_node(entry: InstanceType, mode: int | None) -> Finding:
+    return Finding(
+        "NEU118",
+        f"metadata.annotations[{names.ANNOTATION_ULTRASERVER_MODE}]",
+        f"No node of type {entry.name} publishes the whole node, which ultraserver-mode {mode} needs: they publish"
+        " their devices one by one.",
+        f"Set the label {names.LABEL_ULTRASERVER_PUBLISH}=node on the nodes, or enable the feature gate "
+        "DRAPartitionableDevices.",
+        str(mode),
+    )
+
+
+def _no_single_devices(entry: InstanceType) -> Finding:
+    return Finding(
+        "NEU118",
+        "spec.containers",
+        f"The nodes of type {entry.name} publish only the whole node, not their devices one by one.",
+        f"Set the annotation {names.ANNOTATION_ULTRASERVER_MODE}, or set the label "
+        f"{names.LABEL_ULTRASERVER_PUBLISH}=devices on nodes for such pods.",
+    )
+
+
+def _devices_for(entry: InstanceType, ask: Ask, config: DeviceConfig, *, unconnected: bool) -> int | TypeRefusal:
+    """Number of devices for one ask; cores are rounded up to a count that can be connected.
+
+    If unconnected devices are allowed, cores are rounded up to whole devices only.
+    """
+    if not ask.amount:
+        return 0
+    loose = unconnected and not entry.consecutive
+    counts = counts_of(entry)
+    if not ask.in_cores:
+        if ask.amount in counts or (loose and ask.amount <= max(counts)):
+            return ask.amount
+        return TypeRefusal((_unsupported_count(entry, ask),))
+    per_device = entry.cores(config.lnc)
+    if per_device is None:
+        return TypeRefusal((_unknown_cores(entry, ask),))
+    exact = -(-ask.amount // per_device)
+    rounded = next((count for count in counts if count >= exact), None)
+    if rounded is None:
+        return TypeRefusal((_too_many_cores(entry, ask, config.lnc),))
+    return exact if loose else rounded
+
+
+def _connected_sets(entry: InstanceType, layout: Layout, devices: Sequence[int]) -> tuple[ConnectedSet, ...] | None:
+    """The connected sets of a layout; None if one of them cannot be requested.
+
+    A container whose count may be unconnected needs no set.
+    """
+    if entry.line is not None:
+        return _consecutive_sets(entry, layout)
+    connected_sets: dict[tuple[int, ...], ConnectedSet] = {}
+    for use in {
+        tuple(sorted(use)) for use, count in zip(layout.uses, devices, strict=True) if use and count in entry.counts
+    }:
+        size = layout.size(use)
+        if size == 1:
+            continue
+        group = next((group for group in entry.groups if group >= size), None)
+        if group is None and size != entry.devices:
+            return None
+        connected_sets[use] = ConnectedSet(use, group)
+    return (
+        tuple(connected_sets[use] for use in sorted(connected_sets))
+        if _satisfiable(layout, connected_sets.values())
+        else None
+    )
+
+
+def _consecutive_sets(entry: InstanceType, layout: Layout) -> tuple[ConnectedSet, ...] | None:
+    """The connected sets on a ring or chain; None if one cannot be requested.
+
+    A whole node is connected, and so is one request. Otherwise requests are beside each other, if none is in two sets.
+    """
+    found = sorted({tuple(sorted(use)) for use in layout.uses if len(use) > 1 and layout.size(use) != entry.devices})
+    members = [identity for use in found for identity in use]
+    return tuple(ConnectedSet(use, None) for use in found) if len(set(members)) == len(members) else None
+
+
+def _satisfiable(layout: Layout, connected_sets: Iterable[ConnectedSet]) -> bool:
+    """Whether sets that share requests fit into one group together.
+
+    Groups are nested: sets that overlap must all be in the largest group among them.
+    """
+    islands: list[tuple[set[int], int | None]] = []
+    for each_set in connected_sets:
+        island, group = set(each_set.requests), each_set.group
+        apart = []
+        for other, other_group in islands:
+            if island & other:
+                island |= other
+                group = None if group is None or other_group is None else max(group, other_group)
+            else:
+                apart.append((other, other_group))
+        islands = [*apart, (island, group)]
+    return all(group is None or layout.size(tuple(island)) <= group for island, group in islands)
+
+
+def nearest(count: int, valid: Iterable[int]) -> str:
+    """The closest valid counts below and above, such as `4 or 8`."""
+    counts = sorted(set(valid))
+    below = [str(each) for each in counts if each < count][-1:]
+    above = [str(each) for each in counts if each > count][:1]
+    return " or ".join(below + above)
+
+
+def _unsupported_count(entry: InstanceType, ask: Ask) -> Finding:
+    unit = "core" if ask.in_cores else "device"
+    return Finding(
+        "NEU105",
+        ask.resource_path,
+        # The exact text of the Neuron scheduler extension, so that users find its documentation.
+        f"Instance type {entry.name} does not support requests for {unit}: {ask.amount}."
+        " Please request a different number of devices.",
+        value=str(ask.amount),
+    )
+
+
+def _unknown_cores(entry: InstanceType, ask: Ask) -> Finding:
+    return Finding(
+        "NEU106",
+        ask.resource_path,
+        f"Instance type {entry.name} has an unknown number of cores per device, so {ask.resource}: {ask.amount}"
+        " cannot become devices.",
+        "Request devices (aws.amazon.com/neuron) instead.",
+        str(ask.amount),
+    )
+
+
+def _too_many_cores(entry: InstanceType, ask: Ask, lnc: int | None) -> Finding:
+    most = max(counts_of(entry)) * (entry.cores(lnc) or 0)
+    return Finding(
+        "NEU106",
+        ask.resource_path,
+        f"Instance type {entry.name} gives one container at most {most} NeuronCores at logical NeuronCore"
+        f" {lnc or entry.default_logical_neuron_core}, and {ask.amount} are requested.",
+        f"Request {most} or fewer.",
+        str(ask.amount),
+    )
+
+
+def _too_many(entry: InstanceType, total: int, asks: Sequence[Ask], *, rounded: bool) -> TypeRefusal | None:
+    """Refuse more devices than a node has or a claim can contain. `rounded`: whether cores were rounded up."""
+    fix = "Spread the containers over several pods, or request fewer devices."
+    why = ", because the cores of each container are rounded up to whole devices" if rounded else ""
+    message = f"the pod's containers need {total} Neuron devices in all{why}, and"
+    # If the number of devices is unknown and groups are published, the largest group is the whole node.
+    most = entry.devices or max(entry.groups, default=names.MAX_DEVICES_PER_CLAIM)
+    if total > most:
+        return TypeRefusal((Finding("NEU106", _where(asks), f"{message} {entry.name} has {most}.", fix, str(total)),))
+    if total > names.MAX_DEVICES_PER_CLAIM:
+        limit = f"{message} a ResourceClaim holds at most {names.MAX_DEVICES_PER_CLAIM}."
+        return TypeRefusal((Finding("NEU108", _where(asks), limit, fix, str(total)),))
+    return None
+
+
+def _whole_node_only(entry: InstanceType, layout: Layout, mode: int, asks: Sequence[Ask]) -> Finding:
+    asked = " + ".join(str(count) for count in layout.counts.values())
+    return Finding(
+        "NEU112",
+        _where(asks),
+        f"ultraserver-mode {mode} needs the whole node: one container with {entry.devices} devices, not {asked}.",
+        f"Request aws.amazon.com/neuron: {entry.devices} in one container, or drop the annotation.",
+        asked,
+    )
+
+
+def _unconnectable(entry: InstanceType, layout: Layout, asks: Sequence[Ask]) -> Finding:
+    return Finding(
+        "NEU106",
+        _where(asks),
+        f"the containers' shares ({', '.join(map(str, layout.counts.values()))} devices) do not add up to connected"
+        f" sets on {entry.name}.",
+        "Give init containers no more devices than one of the later containers has.",
+    )
+
+
+def _where(asks: Sequence[Ask]) -> str:
+    """Field path of the limit if one container requests devices, else of all containers."""
+    asking = [ask for ask in asks if ask.amount]
+    return asking[0].resource_path if len(asking) == 1 else "spec.containers"

@@ -1,0 +1,315 @@
+"""Arranges the requests of a claim on one instance type: the alternatives of each request, and what ties them together.
+
+On rings and chains devices are consecutive (`neuron.hardware.windows`); elsewhere device groups connect them.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from neuron import names
+from neuron.demand.fitting import Place, fits, mask
+from neuron.demand.layout import Layout
+from neuron.hardware import neighbours, windows
+from neuron.hardware.instances import InstanceType
+from neuron.hardware.windows import Line, Placement
+
+LEAST_COVERED: Final = 0.5
+"""Share of the placements that a claim for whole devices and cores beside them has to allow. With fewer, whole devices
+are the better choice: they find a place."""
+
+
+MOST_SEARCHED: Final = 7
+"""Devices of the largest request of which the allocator can try the devices in every order for eight windows."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConnectedSet:
+    """Requests whose devices must be connected with each other, because one container uses them together.
+
+    Attributes:
+        requests: request ids, ascending.
+        group: size of the device group that must contain them all; None if they are the whole node, or consecutive.
+    """
+
+    requests: tuple[int, ...]
+    group: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Option:
+    """One alternative of a request.
+
+    Attributes:
+        count: devices.
+        cores: physical cores of each device; 0 for whole devices.
+        ids: device ids to choose from; empty for any.
+        places: the sets of consecutive devices that it allows; empty where no others are consecutive with them.
+    """
+
+    count: int
+    cores: int = 0
+    ids: tuple[int, ...] = ()
+    places: tuple[Place, ...] = dataclasses.field(default=(), compare=False)
+
+
+Member: TypeAlias = tuple[int, int]
+"""Id of a request, and the position of one of its alternatives."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tie:
+    """An attribute that all devices of these alternatives must have with the same value."""
+
+    attribute: str
+    members: tuple[Member, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Arrangement:
+    """The requests of a claim on one instance type.
+
+    Attributes:
+        options: alternatives by request id, in order; at most 8.
+        ties: the constraints.
+        fixed: whether the claim fits in one place of a node only.
+    """
+
+    options: Mapping[int, tuple[Option, ...]]
+    ties: tuple[Tie, ...]
+    fixed: bool = False
+
+
+def arrange(entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet]) -> Arrangement:
+    """Arrange a layout."""
+    if entry.line is not None:
+        beside = all(
+            len(each.requests) == 2
+            and may_be_beside(entry, *(layout.size((identity,)) for identity in each.requests)) > 0
+            for each in connected_sets
+        )
+        found = _consecutive(entry, entry.line, layout, connected_sets) if beside else None
+        if found is not None and fits_empty_node(entry, layout, connected_sets, found.options):
+            return found
+        return in_one_place(layout, connected_sets)
+    return _grouped(entry, layout, connected_sets)
+
+
+def _grouped(entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet]) -> Arrangement:
+    """Sets in device groups: by the attribute of the group, or one alternative for each group by its device ids.
+
+    The latter is for nodes whose devices consume counters. There, up to Kubernetes 1.36.2, a constraint fails if one
+    device of the node is in use (kubernetes/kubernetes#140436). Requests that several containers use together keep the
+    attribute: each request chooses its alternative alone.
+    """
+    options, ties = _untied(layout), []
+    spanned = [identity for each in connected_sets for identity in each.requests if len(each.requests) > 1]
+    for each in connected_sets:
+        if each.group is None:
+            continue
+        (first, *_) = each.requests
+        groups = [tuple(range(start, start + each.group)) for start in range(0, entry.devices or 0, each.group)]
+        if entry.counters and first not in spanned and 1 < len(groups) <= names.MAX_FIRST_AVAILABLE:
+            count = layout.counts[first]
+            options[first] = tuple(Option(count, ids=ids, places=((mask(ids), 0),)) for ids in groups)
+        else:
+            attribute = names.device_group_attribute(each.group)
+            ties.append(Tie(attribute, tuple((identity, 0) for identity in each.requests)))
+    return Arrangement(options, tuple(ties))
+
+
+def fits_empty_node(
+    entry: InstanceType,
+    layout: Layout,
+    connected_sets: Sequence[ConnectedSet],
+    options: Mapping[int, Sequence[Option]],
+) -> bool:
+    """Whether these alternatives have place on an empty node of a ring or chain, all requests together."""
+    pairs = dict(_ordered(layout, each.requests) for each in connected_sets)
+    seconds = set(pairs.values())
+    runs = []
+    for identity in sorted(layout.counts.keys() - seconds, key=lambda each: (-layout.counts[each], each)):
+        places = tuple(place for option in options[identity] for place in option.places)
+        if places:
+            runs.append((places, layout.shares.get(pairs.get(identity, identity), 0)))
+    singles = len(layout.counts.keys() - seconds) - len(runs)
+    shares = tuple(sorted(cores for identity, cores in layout.shares.items() if identity not in seconds))
+    return fits(entry.devices or 0, entry.cores_per_device or 1, tuple(runs), singles, shares)
+
+
+def in_one_place(layout: Layout, connected_sets: Sequence[ConnectedSet]) -> Arrangement:
+    """One request after the other from device 0, the requests of a set beside each other: it fits an empty node.
+
+    The layout has no shares.
+    """
+    together = [identity for each in connected_sets for identity in each.requests]
+    others = sorted(layout.counts.keys() - set(together), key=lambda identity: (-layout.counts[identity], identity))
+    options = _untied(layout)
+    start = 0
+    for identity in (*together, *others):
+        count = layout.size((identity,))
+        if count > 1 or identity in together:
+            options[identity] = (Option(count, ids=tuple(range(start, start + count))),)
+        start += count
+    return Arrangement(options, (), fixed=True)
+
+
+def shares_in_one_place(
+    entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet]
+) -> Arrangement | None:
+    """As `in_one_place`, with shares: each is beside the devices of its set, and two are on one device if they fit.
+
+    None elsewhere than on rings and chains, and where the line is too short.
+    """
+    line, per_device = entry.line, entry.cores_per_device or 1
+    if line is None or any(len(each.requests) != 2 for each in connected_sets):
+        return None
+    options = _untied(layout)
+    # The next free device, and the cores that are free on the one before it.
+    start = left = 0
+
+    def run(identity: int) -> None:
+        nonlocal start, left
+        count = layout.counts[identity]
+        options[identity] = (Option(count, ids=tuple(range(start, start + count))),)
+        start, left = start + count, 0
+
+    def share(identity: int) -> None:
+        nonlocal start, left
+        cores = layout.shares[identity]
+        if left < cores:
+            start, left = start + 1, per_device
+        options[identity] = (Option(1, cores, ids=(start - 1,)),)
+        left -= cores
+
+    pairs = [_ordered(layout, each.requests) for each in connected_sets]
+    for first, second in pairs:
+        # The share of every other pair is before its devices, on the device of the share before.
+        steps = [(run, first), (share if second in layout.shares else run, second)]
+        if layout.shares.get(second, per_device + 1) <= left:
+            steps.reverse()
+        for place, identity in steps:
+            place(identity)
+    paired = {identity for pair in pairs for identity in pair}
+    for identity in sorted(layout.shares.keys() - paired, key=lambda each: (-layout.shares[each], each)):
+        share(identity)
+    for identity in sorted(layout.counts.keys() - paired, key=lambda each: (-layout.counts[each], each)):
+        run(identity)
+    return Arrangement(options, (), fixed=True) if start <= line.devices else None
+
+
+def one_after_the_other(
+    entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet]
+) -> Arrangement | None:
+    """Runs in their order on a ring or chain, each at every start that leaves place for those before and after it.
+
+    The starts of a run are consecutive, so that its windows have devices in common, which one request can name.
+    None where requests have to be beside each other, and elsewhere than on rings and chains.
+    """
+    if entry.line is None or connected_sets or layout.shares:
+        return None
+    options = _untied(layout)
+    slack = entry.line.devices - layout.total
+    start = 0
+    for identity in sorted(layout.counts, key=lambda each: (-layout.counts[each], each)):
+        count = layout.counts[identity]
+        if count > 1:
+            windows_ = [entry.line.window(count, start + shift) for shift in range(slack + 1)]
+            options[identity] = tuple(
+                Option(count, ids=tuple(sorted(ids)), places=((mask(ids), 0),))
+                for ids in windows_[: names.MAX_FIRST_AVAILABLE]
+            )
+        start += count
+    return Arrangement(options, ())
+
+
+def _untied(layout: Layout) -> dict[int, tuple[Option, ...]]:
+    whole: dict[int, tuple[Option, ...]] = {identity: (Option(count),) for identity, count in layout.counts.items()}
+    return whole | {identity: (Option(1, cores),) for identity, cores in layout.shares.items()}
+
+
+def _consecutive(
+    entry: InstanceType, line: Line, layout: Layout, connected_sets: Sequence[ConnectedSet]
+) -> Arrangement:
+    """Every window of every request, as far as 8 alternatives go."""
+    options, ties = _untied(layout), []
+    paired: set[int] = set()
+    for each in connected_sets:
+        first, second = _ordered(layout, each.requests)
+        paired.update(each.requests)
+        found = neighbours.beside(line, layout.size((first,)), layout.size((second,))).alternatives
+        options[first] = _beside(line, layout.counts[first], layout.size((first,)), layout.size((second,)))
+        for position, alternative in enumerate(found):
+            ties.append(Tie(alternative.union, ((first, position), (second, 0))))
+            ties += _own_tie(alternative.own, (first, position))
+    for identity, count in layout.counts.items():
+        if identity in paired or count == 1:
+            continue
+        if count == line.devices:
+            options[identity] = (Option(count, places=(((1 << count) - 1, 0),)),)
+            continue
+        places = _places(entry, line, count)
+        options[identity] = _runs(line, count, places)
+        for position, place in enumerate(places):
+            ties += _own_tie(place, (identity, position))
+    return Arrangement(options, tuple(ties))
+
+
+def _places(entry: InstanceType, line: Line, count: int) -> tuple[Placement, ...]:
+    """Where a run can be.
+
+    Up to Kubernetes 1.35 the allocator tries the devices of a request in every order, so large runs are listed in a
+    form that can be divided. Nodes that share cores are of a later version.
+    """
+    if count > MOST_SEARCHED and 2 * count > line.devices and not entry.shares_cores:
+        return windows.adjacent(line, count)
+    return windows.placements(line, count, entry.windows)
+
+
+@functools.lru_cache(maxsize=256)
+def _runs(line: Line, count: int, places: tuple[Placement, ...]) -> tuple[Option, ...]:
+    """The alternatives of a request for consecutive devices."""
+    return tuple(
+        Option(count, ids=_sorted(place), places=tuple((mask(ids), 0) for ids in windows.allowed(line, count, place)))
+        for place in places
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _beside(line: Line, count: int, first: int, second: int) -> tuple[Option, ...]:
+    """The alternatives of the larger of two requests beside each other, of the sizes `first` and `second`."""
+    return tuple(
+        Option(count, ids=_sorted(alternative.own), places=_masks(alternative.places))
+        for alternative in neighbours.beside(line, first, second).alternatives
+    )
+
+
+def _masks(places: Iterable[tuple[frozenset[int], frozenset[int]]]) -> tuple[Place, ...]:
+    return tuple(sorted((mask(first), mask(second)) for first, second in places))
+
+
+def may_be_beside(entry: InstanceType, first: int, second: int) -> float:
+    """Share of the placements of two runs beside each other that alternatives can allow; 0 if none."""
+    line = entry.line
+    if line is None or first + second > line.devices:
+        return 0
+    if first + second == line.devices:
+        return 1
+    if not entry.windows:
+        return 0
+    return neighbours.beside(line, max(first, second), min(first, second)).covered
+
+
+def _ordered(layout: Layout, pair: Sequence[int]) -> tuple[int, int]:
+    """The larger request first. A share is one device, and never the first."""
+    one, other = sorted(pair, key=lambda identity: (identity in layout.shares, -layout.size((identity,)), identity))
+    return one, other
+
+
+def _sorted(place: Placement) -> tuple[int, ...]:
+    return tuple(sorted(place.ids))
+
+
+def _own_tie(place: Placement, member: Member) -> list[Tie]:
+    return [Tie(place.attribute, (member,))] if place.attribute else []

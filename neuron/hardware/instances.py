@@ -1,0 +1,299 @@
+"""The instance catalogue: devices, cores and topology of each EC2 instance type.
+
+Sources: the AWS Neuron documentation (neuron-hardware pages) and AWS's device-group maps. A figure that no source
+states is None until ResourceSlices show it (`Catalogue.observed`).
+"""
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from neuron.hardware.windows import Line
+
+
+class Topology(enum.StrEnum):
+    """How the devices of one node are connected."""
+
+    SINGLE = "single"
+    RING = "ring"
+    """Device i is connected with i - 1 and i + 1, the last one with the first."""
+    CHAIN = "chain"
+    """A ring without the connection of the last device with the first."""
+    TORUS = "torus"
+    SWITCH = "switch"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InstanceType:
+    """One EC2 instance type.
+
+    Attributes:
+        name: e.g. `trn2.48xlarge`.
+        family: e.g. `trn2`.
+        devices: Neuron devices of a node; None if not documented.
+        cores_per_device: physical NeuronCores of a device.
+        logical_neuron_cores: allowed LNC settings (physical cores that form a logical one).
+        default_logical_neuron_core: LNC in force if it is not set.
+        memory_gib: device memory in GiB.
+        topology: how the devices are connected.
+        groups: sizes for which the driver publishes `devicegroup<size>_id`, ascending.
+        ultraserver_nodes: sizes of the UltraServer sets that a node can be part of; empty if none.
+        accelerator: value of Karpenter's `instance-accelerator-name` label, if known.
+        released: whether the name is in AWS's product documentation or Helm chart. Others (development names, samples)
+            are candidates only if the cluster has them or the pod names them.
+        shares_cores: whether its nodes let several claims share the cores of one device; only ResourceSlices tell.
+        windows: whether its nodes publish window attributes, if it is consecutive. False if ResourceSlices show nodes
+            without them.
+        single_devices: whether nodes publish their devices one by one.
+        whole_node: whether UltraServer nodes publish the whole node. Without shared counters (Kubernetes 1.34 and 1.35)
+            a node publishes one of both.
+        counters: whether single devices consume shared counters; only ResourceSlices tell.
+        tries_orders: whether the scheduler tries the devices of a request in every order
+            (`neuron.demand.search_cost`); None if the version of the control plane is not known.
+    """
+
+    name: str
+    family: str
+    devices: int | None
+    cores_per_device: int | None
+    logical_neuron_cores: tuple[int, ...]
+    default_logical_neuron_core: int
+    memory_gib: int | None
+    topology: Topology
+    groups: tuple[int, ...] = ()
+    ultraserver_nodes: tuple[int, ...] = ()
+    accelerator: str | None = None
+    released: bool = True
+    shares_cores: bool = False
+    windows: bool = True
+    single_devices: bool = True
+    whole_node: bool = True
+    counters: bool = False
+    tries_orders: bool | None = None
+
+    @property
+    def may_try_orders(self) -> bool:
+        """Whether the scheduler may be one that tries the devices of a request in every order.
+
+        If the version is not known: nodes that share cores or have counters are in clusters of 1.36 or later.
+        """
+        return not (self.shares_cores or self.counters) if self.tries_orders is None else self.tries_orders
+
+    @property
+    def consecutive(self) -> bool:
+        """Whether a number of devices means consecutive ones, and any number is possible."""
+        return self.topology in (Topology.RING, Topology.CHAIN)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether device groups connect the devices of a node, rather than windows or nothing."""
+        return not self.consecutive and self.topology is not Topology.SINGLE
+
+    @property
+    def line(self) -> Line | None:
+        """The devices of a node in their order; None if they form no ring or chain of a known length."""
+        if not self.consecutive or self.devices is None or self.devices < 2:
+            return None
+        return Line(self.devices, wraps=self.topology is Topology.RING)
+
+    @property
+    def configures_logical_neuron_core(self) -> bool:
+        """Whether the driver accepts a NeuronConfig: it refuses one if there is only one LNC setting."""
+        return len(self.logical_neuron_cores) > 1
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Device counts of one request that are connected without more, or by a group attribute, ascending.
+
+        One device, the published groups, and the whole node (Neuron scheduler extension). The windows of `line` are not
+        counted.
+        """
+        whole = () if self.devices is None else (self.devices,)
+        return tuple(sorted({1, *self.groups, *whole}))
+
+    def cores(self, lnc: int | None) -> int | None:
+        """Cores of one device as the runtime counts them, at the LNC in force (None: the default)."""
+        if self.cores_per_device is None:
+            return None
+        return self.cores_per_device // (lnc or self.default_logical_neuron_core)
+
+
+def _inf1(name: str, devices: int) -> InstanceType:
+    topology = Topology.SINGLE if devices == 1 else Topology.CHAIN
+    return InstanceType(name, "inf1", devices, 4, (1,), 1, 8, topology, accelerator="inferentia")
+
+
+def _inf2(name: str, devices: int, topology: Topology = Topology.SINGLE) -> InstanceType:
+    return InstanceType(name, "inf2", devices, 2, (1,), 1, 32, topology, accelerator="inferentia2")
+
+
+_GROUPS: Final = (4, 8, 16)
+
+
+def _trn1(name: str, family: str, devices: int) -> InstanceType:
+    topology, groups = (Topology.SINGLE, ()) if devices == 1 else (Topology.TORUS, _GROUPS)
+    return InstanceType(name, family, devices, 2, (1,), 1, 32, topology, groups, accelerator="trainium")
+
+
+def _trn2(name: str, family: str, devices: int, ultraserver_nodes: tuple[int, ...] = ()) -> InstanceType:
+    topology, groups = (Topology.SINGLE, ()) if devices == 1 else (Topology.TORUS, _GROUPS)
+    return InstanceType(
+        name, family, devices, 8, (1, 2), 2, 96, topology, groups, ultraserver_nodes, accelerator="trainium2"
+    )
+
+
+def _trn3(name: str, groups: tuple[int, ...] = (), *, released: bool = True) -> InstanceType:
+    # AWS has not published which names have 16 devices and which have 4.
+    return InstanceType(name, "trn3", None, 8, (1, 2), 2, 144, Topology.SWITCH, groups, released=released)
+
+
+TYPES: Final = (
+    # Families in order of preference; in each family the largest first: refusals name the first candidate, and
+    # "trn1.2xlarge does not support 7 devices" would not help.
+    _trn1("trn1.32xlarge", "trn1", 16),
+    _trn1("trn1.2xlarge", "trn1", 1),
+    _trn1("trn1n.32xlarge", "trn1n", 16),
+    _trn2("trn2.48xlarge", "trn2", 16),
+    _trn2("trn2.3xlarge", "trn2", 1),
+    _trn2("trn2u.48xlarge", "trn2u", 16, ultraserver_nodes=(1, 2, 4)),
+    _trn3("trn3.48xlarge", _GROUPS),
+    _trn3("trn3p.48xlarge", _GROUPS, released=False),
+    _trn3("trn3pd98.48xlarge", _GROUPS, released=False),
+    _trn3("trn3s.48xlarge", _GROUPS, released=False),
+    _trn3("trn3-dev0.48xlarge", _GROUPS, released=False),
+    _trn3("trn3-dev1.48xlarge", _GROUPS, released=False),
+    _trn3("trn3n.48xlarge"),
+    _trn3("trn3s-es.48xlarge", released=False),
+    _trn3("trn3e.24xlarge"),
+    _trn3("trn3en.24xlarge"),
+    _inf2("inf2.48xlarge", 12, Topology.RING),
+    _inf2("inf2.24xlarge", 6, Topology.CHAIN),
+    _inf2("inf2.8xlarge", 1),
+    _inf2("inf2.xlarge", 1),
+    _inf1("inf1.24xlarge", 16),
+    _inf1("inf1.6xlarge", 4),
+    _inf1("inf1.2xlarge", 1),
+    _inf1("inf1.xlarge", 1),
+)
+
+DEFAULT_FAMILIES: Final = ("trn1", "trn1n", "trn2", "trn2u", "trn3")
+"""Families that a standalone server is told to have. One request serves all of them, because all publish the same
+device-group attributes."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Observation:
+    """One instance type that the cluster has or had.
+
+    Attributes:
+        devices: of a node, by its ResourceSlices; 0 if these never had single devices, or only Nodes were seen.
+        groups: published group sizes.
+        shares_cores: whether claims can share the cores of its devices.
+        windows: whether its devices have window attributes; for other types than rings and chains, no matter.
+        labels: values of the Nodes' instance-type labels; SageMaker HyperPod writes `ml.<type>`.
+        single_devices: whether a node published single devices when slices of the type were seen last.
+        whole_node: whether a node published the whole node then.
+        counters: whether its single devices consumed shared counters then.
+    """
+
+    devices: int
+    groups: tuple[int, ...] = ()
+    shares_cores: bool = False
+    windows: bool = True
+    labels: tuple[str, ...] = ()
+    single_devices: bool = True
+    whole_node: bool = False
+    counters: bool = False
+
+
+class Catalogue:
+    """Instance types by name, in the order of preference. Immutable."""
+
+    def __init__(self, types: Iterable[InstanceType] = TYPES) -> None:
+        self._types = {entry.name: entry for entry in types}
+        self._families = tuple(dict.fromkeys(entry.family for entry in self._types.values()))
+
+    def __iter__(self) -> Iterator[InstanceType]:
+        return iter(self._types.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._types
+
+    def get(self, name: str) -> InstanceType | None:
+        """The type of that name, or None."""
+        return self._types.get(name)
+
+    def names(self) -> tuple[str, ...]:
+        """All names, in order."""
+        return tuple(self._types)
+
+    def families(self) -> tuple[str, ...]:
+        """All families, in order."""
+        return self._families
+
+    def extended(self, types: Iterable[InstanceType]) -> "Catalogue":
+        """A catalogue with `types`, which replace types of the same name or follow at the end."""
+        return Catalogue((self._types | {entry.name: entry for entry in types}).values())
+
+    def scheduled(self, *, tries_orders: bool | None) -> "Catalogue":
+        """A catalogue for a scheduler that tries the devices of a request in every order, or not; None: unknown."""
+        changed = [
+            dataclasses.replace(entry, tries_orders=tries_orders)
+            for entry in self
+            if entry.tries_orders is not tries_orders
+        ]
+        return self.extended(changed) if changed else self
+
+    def observed(self, observations: Mapping[str, Observation]) -> "Catalogue":
+        """A catalogue with unknown figures filled from ResourceSlices; types that were seen count as released.
+
+        Known figures stay: a node with a broken device publishes fewer devices. A type that is not in the catalogue is
+        added, unless its nodes publish only themselves as a whole; its cores stay unknown. A type that was not seen
+        shares cores and has windows as all those that were: one driver publishes them. Types with several devices that
+        are no ring or chain are a kind of their own.
+        """
+        published = {name: seen for name, seen in observations.items() if seen.devices}
+        kinds: dict[bool, list[Observation]] = {True: [], False: []}
+        for name, seen in published.items():
+            known = self._types.get(name)
+            kinds[seen.devices > 1 if known is None else known.grouped].append(seen)
+        additions: list[InstanceType] = []
+        for entry in self:
+            alike = kinds[entry.grouped]
+            found = entry
+            if entry.name in observations and not entry.released:
+                found = dataclasses.replace(found, released=True)
+            if entry.name in published:
+                alike = [published[entry.name]]
+                if entry.devices is None:
+                    (seen,) = alike
+                    found = dataclasses.replace(found, devices=seen.devices, groups=entry.groups or seen.groups)
+            shares = bool(alike) and all(each.shares_cores for each in alike)
+            windows = all(each.windows for each in alike)
+            counters = entry.name in published and published[entry.name].counters
+            if (shares, windows, counters) != (found.shares_cores, found.windows, found.counters):
+                found = dataclasses.replace(found, shares_cores=shares, windows=windows, counters=counters)
+            found = _with_offers(found, observations.get(entry.name))
+            if found is not entry:
+                additions.append(found)
+        for name, seen in sorted(observations.items()):
+            if name not in self._types and (seen.devices or not seen.whole_node):
+                topology = Topology.SINGLE if seen.devices == 1 else Topology.SWITCH
+                family = name.partition(".")[0]
+                found = InstanceType(name, family, seen.devices or None, None, (), 1, None, topology, seen.groups)
+                additions.append(
+                    dataclasses.replace(
+                        found, shares_cores=seen.shares_cores, windows=seen.windows, counters=seen.counters
+                    )
+                )
+        return self.extended(additions) if additions else self
+
+
+def _with_offers(entry: InstanceType, seen: Observation | None) -> InstanceType:
+    """The type with what its UltraServer nodes publish; as it is, if no ResourceSlices were seen."""
+    if seen is None or not entry.ultraserver_nodes or not (seen.devices or seen.whole_node):
+        return entry
+    if (seen.single_devices, seen.whole_node) == (entry.single_devices, entry.whole_node):
+        return entry
+    return dataclasses.replace(entry, single_devices=seen.single_devices, whole_node=seen.whole_node)

@@ -1,0 +1,94 @@
+"""What every command does with an interrupt, and with standard output that cannot be written."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import forked
+
+ROOT = Path(__file__).parents[3]
+POD = ROOT / "deploy" / "examples" / "legacy-pod" / "pod.yaml"
+COMMANDS = {
+    "convert": ("convert", "-f", str(POD)),
+    "validate": ("validate", "-f", str(POD)),
+    "policy": ("policy", "check", "policies/packs"),
+    "explain": ("explain", "-f", str(POD)),
+    "help": ("--help",),
+    "help-of-a-command": ("convert", "--help"),
+    "version": ("--version",),
+}
+
+
+def run(*arguments: str, redirect: str = "", stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = ["sh", "-c", f'exec "$@" {redirect}', "sh", sys.executable, "-m", "commands", *arguments]
+    return subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, timeout=100, check=False)
+
+
+def run_forked(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return forked.run("commands", arguments, cwd=ROOT, environment=os.environ, stdin=stdin)
+
+
+@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
+def test_a_full_disk_is_one_line(arguments: tuple[str, ...]) -> None:
+    done = run(*arguments, redirect="> /dev/full")
+    assert done.stderr.decode().splitlines()[-1:] == [
+        "Error: Cannot write to standard output: No space left on device."
+    ]
+    assert b"Traceback" not in done.stderr
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("command", ["convert", "validate", "policy", "explain"])
+def test_closed_standard_output_is_one_line(command: str) -> None:
+    done = run(*COMMANDS[command], redirect=">&-")
+    assert (done.stderr, done.returncode) == (b"Error: Standard output is closed.\n", 2)
+
+
+def test_a_reader_that_stops_is_no_error() -> None:
+    done = run("convert", "-f", str(POD), "--families", "trn1", redirect="| head -c 1")
+    assert (done.stdout, done.stderr) == (b"a", b"")
+
+
+@pytest.mark.parametrize("command", ["convert", "validate"])
+def test_an_interrupt_ends_with_130_and_no_word(command: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "commands", command, "-f", "-"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        # A background job of a shell without job control ignores SIGINT, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads in this process
+    ) as process:
+        assert process.stdin is not None
+        # More than a pipe holds: this returns when the command reads.
+        process.stdin.write(b"# a comment\n" * 20_000)
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, b"", b"")
+
+
+def test_no_objects_on_standard_input_is_said() -> None:
+    for command in ("convert", "validate"):
+        done = run_forked(command, "-f", "-", stdin=b"# nothing\n")
+        assert b"<stdin>: it contains no objects." in done.stderr
+        assert done.returncode == 0
+
+
+@pytest.mark.parametrize("command", ["convert", "validate"])
+def test_files_are_also_arguments(command: str) -> None:
+    assert run_forked(command, str(POD)).stdout == run_forked(command, "-f", str(POD)).stdout
+
+
+@pytest.mark.parametrize("command", ["convert", "validate"])
+def test_nothing_to_read_is_wrong_use(command: str) -> None:
+    done = run_forked(command)
+    assert done.returncode == 2
+    said = f"Error: No manifests to {command}: name files or directories, or - for standard input.\n"
+    assert done.stderr.decode().endswith(said)

@@ -1,0 +1,370 @@
+"""`neuron-dra policy` as a command."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+import policies
+from commands.cli.main import main
+from kubecel.budget import Clock
+from policies.files.cases import AnyRule, CaseResult, run_cases
+
+POLICY = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ValidatingPolicy
+metadata: {name: few-devices}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  validations:
+  - expression: neuron.devices <= 4
+    message: at most four devices
+  tests:
+  - name: none
+    object: {apiVersion: v1, kind: Pod}
+    expect: Allow
+"""
+FAILING = """  - name: wrong
+    object: {apiVersion: v1, kind: Pod}
+    expect: Deny
+"""
+CATALOG = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: InstanceTypeCatalog
+metadata: {name: new}
+spec: {instanceTypes: [{name: trn9.big, devices: 2}]}
+"""
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr."""
+    result = CliRunner().invoke(main, ["policy", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies/p.yaml").write_text(POLICY)
+    return tmp_path / "policies"
+
+
+def test_check_counts_the_policies(folder: Path) -> None:
+    code, out, _ = run("check", folder)
+    assert (code, out) == (0, "1 file: policies: 1 for validation. No problems.\n")
+
+
+def test_check_notes_requests_that_are_not_sent_and_succeeds(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [secrets]"))
+    code, out, notes = run("check", folder)
+    assert (code, out) == (0, "1 file: policies: 1 for validation. No problems.\n")
+    assert notes.startswith("note: policy 'few-devices' matches secrets, which the shipped")
+
+
+def test_check_of_catalogues_alone(folder: Path) -> None:
+    (folder / "p.yaml").write_text(CATALOG)
+    assert run("check", folder) == (0, "1 file: policies: none, only catalogues. No problems.\n", "")
+
+
+def test_check_names_every_problem_with_its_place(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY.replace("neuron.devices", "neuron.device") + "  severty: low\n")
+    (folder / "q.yaml").write_text(POLICY.replace("neuron.devices", "neuron.device").replace("few", "q"))
+    code, out, err = run("check", folder)
+    assert (code, out) == (1, "")
+    assert f"{folder}/p.yaml:16: spec.severty: unknown field. Did you mean 'severity'?\n" in err
+    assert f"{folder}/q.yaml:10: spec.validations[0].expression" in err
+    assert err.endswith("2 problems in 2 files.\n")
+
+
+def test_check_runs_no_case(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY + FAILING)
+    assert run("check", folder)[0] == 0
+
+
+@pytest.mark.parametrize("command", ["check", "test"])
+def test_a_folder_that_cannot_be_read_is_an_error(command: str, tmp_path: Path) -> None:
+    missing = tmp_path / "none"
+    message = f"{missing}: this is not a directory. Give the folder of the policy files.\n"
+    assert run(command, missing) == (2, "", message)
+
+
+@pytest.mark.parametrize("command", ["check", "test"])
+def test_a_folder_without_policies_is_an_error(command: str, tmp_path: Path) -> None:
+    message = f"{tmp_path}: no policy file (*.yaml, *.yml, *.json) is in it.\n"
+    assert run(command, tmp_path) == (2, "", message)
+
+
+def test_test_lists_what_passes(folder: Path) -> None:
+    assert run("test", folder) == (0, "pass  few-devices  none\n1 case, 0 failed.\n", "")
+
+
+def test_test_lists_what_fails_and_where(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY + FAILING)
+    code, out, _ = run("test", folder)
+    assert code == 1
+    assert out == (
+        "pass  few-devices  none\nFAIL  few-devices  wrong\n\n"
+        f"{folder}/p.yaml:18: test 'wrong' of few-devices: expected Deny, came Allow.\n2 cases, 1 failed.\n"
+    )
+
+
+def test_test_lists_policies_without_a_case(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY.partition("  tests:")[0])
+    assert run("test", folder) == (0, "0 cases, 0 failed.\n", "Policies without a case: few-devices.\n")
+
+
+def test_test_warns_of_cases_for_which_the_webhook_has_no_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policies.files.cases.run_cases", slowly)
+    (folder / "q.yaml").write_text(POLICY.replace("few-devices", "others"))
+    assert run("test", folder)[2] == "", "4.8 s are below the limit"
+    (folder / "q.yaml").write_text(POLICY.replace("few-devices", "others") + FAILING.replace("Deny", "Allow"))
+    assert run("test", folder) == (
+        0,
+        "pass  few-devices  none\npass  others       none\npass  others       wrong\n3 cases, 0 failed.\n",
+        "warning: all cases together took 7.2 s, of which others took 4.8 s. The webhook refuses files whose cases are "
+        "not finished after 5 s: write fewer cases, or smaller objects in them.\n",
+    )
+
+
+def slowly(rule: AnyRule, clock: Clock) -> Iterator[CaseResult]:
+    """The results of the cases, as on a machine on which each takes 2.4 s."""
+    return (dataclasses.replace(each, seconds=2.4) for each in run_cases(rule, clock))
+
+
+def test_what_does_not_compile_cannot_be_tested(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY + "  severty: low\n")
+    assert run("test", folder)[0] == 2
+
+
+def test_junit_has_a_suite_per_policy(folder: Path, tmp_path: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY + FAILING)
+    report = tmp_path / "report.xml"
+    assert run("test", folder, "--junit", report)[0] == 1
+    (suite,) = ET.parse(report).getroot()  # noqa: S314 - our own file
+    assert {name: suite.get(name) for name in ("name", "tests", "failures")} == {
+        "name": "few-devices",
+        "tests": "2",
+        "failures": "1",
+    }
+    passed, failed = suite
+    assert (passed.get("name"), len(passed)) == ("none", 0)
+    assert failed[0].get("message") == "test 'wrong' of few-devices: expected Deny, came Allow."
+
+
+def test_a_report_that_cannot_be_written_is_an_error(folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "none/report.xml"
+    code, _, err = run("test", folder, "--junit", target)
+    assert (code, err) == (2, f"{target}: cannot be written: No such file or directory.\n")
+
+
+# --- explain --------------------------------------------------------------------------------------------------
+
+OBJECTS = """
+apiVersion: v1
+kind: Pod
+metadata: {name: big}
+spec: {containers: [{name: a, resources: {limits: {aws.amazon.com/neuron: 16}}}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: s, namespace: other}
+"""
+
+
+def explain(folder: Path, content: str, *arguments: str) -> tuple[int, str, str]:
+    path = folder.parent / "objects.yaml"
+    path.write_text(content)
+    return run("explain", "--policies", folder, "-f", path, *arguments)
+
+
+def test_explain_prints_the_verdict_of_each_policy_on_each_object(folder: Path) -> None:
+    assert explain(folder, OBJECTS, "-n", "team") == (
+        1,
+        "Pod big in team:\n  few-devices: denies it\n      at most four devices\n"
+        "Service s in other:\n  few-devices: is not about CREATE of services\n",
+        "",
+    )
+
+
+def test_explain_ends_with_0_where_nothing_is_denied(folder: Path) -> None:
+    assert explain(folder, OBJECTS.replace("16", "4"))[0] == 0
+    assert explain(folder, OBJECTS, "--operation", "DELETE")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("a: [", "objects.yaml:1:"), ("- a", ":1:1: the document is a list, not a mapping with apiVersion and kind.")],
+    ids=["no-yaml", "no-object"],
+)
+def test_explain_reports_files_that_cannot_be_read(folder: Path, content: str, message: str) -> None:
+    code, _, err = explain(folder, content)
+    assert code == 2
+    assert message in err
+
+
+def test_explain_looks_into_lists_and_at_the_pods_of_workloads(folder: Path) -> None:
+    workload = """
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Namespace
+  metadata: {name: lab, labels: {most: "16"}}
+- apiVersion: apps/v1
+  kind: Deployment
+  metadata: {name: serve, namespace: lab}
+  spec:
+    template:
+      spec: {containers: [{name: a, resources: {limits: {aws.amazon.com/neuron: 16}}}]}
+"""
+    labelled = POLICY.replace("neuron.devices <= 4", "neuron.devices <= int(namespaceObject.metadata.labels.most)")
+    (folder / "p.yaml").write_text(labelled.partition("  tests:")[0])
+    about = "few-devices: is not about CREATE of"
+    expected = f"Namespace lab in the cluster:\n  {about} namespaces\nDeployment serve in lab:\n  {about} deployments\n"
+    made = "Pods of spec.template in Deployment serve in lab:\n  few-devices: "
+    assert explain(folder, workload) == (0, f"{expected}{made}allows it\n", "")
+    code, out, _ = explain(folder, workload.replace('"16"', '"8"'))
+    assert (code, out) == (1, f"{expected}{made}denies it\n      at most four devices\n")
+    assert "Pods of" not in explain(folder, workload, "--operation", "DELETE")[1]
+
+
+# --- export ---------------------------------------------------------------------------------------------------
+
+
+def test_export_prints_what_the_api_server_can_run_and_names_the_rest(folder: Path) -> None:
+    plain = POLICY.replace("few-devices", "plain").replace("neuron.devices <= 4", "1 < 2")
+    (folder / "plain.yaml").write_text(plain.replace("  tests:", "  validationActions: [Warn]\n  tests:"))
+    code, out, err = run("export", folder, "--to", "vap")
+    assert (code, err) == (
+        1,
+        "few-devices: not exported: it reads neuron.devices, which the API server does not have.\n",
+    )
+    policy, binding = yaml.safe_load_all(out)
+    assert (policy["kind"], policy["metadata"]) == ("ValidatingAdmissionPolicy", {"name": "plain"})
+    assert set(policy["spec"]) == {"matchConstraints", "validations"}
+    assert binding["spec"] == {"policyName": "plain", "validationActions": ["Warn"]}
+
+
+def test_a_match_condition_on_the_namespace_is_not_exported(folder: Path) -> None:
+    condition = "  matchConditions: [{name: ns, expression: namespaceObject.metadata.name == 'a'}]\n  validations:"
+    text = POLICY.replace("neuron.devices <= 4", "1 < 2").replace("  validations:", condition)
+    (folder / "p.yaml").write_text(text)
+    reason = "match condition 'ns' reads namespaceObject, which the API server leaves empty there"
+    assert run("export", folder, "--to", "vap") == (1, "", f"few-devices: not exported: {reason}.\n")
+
+
+def test_what_was_exported_can_be_read_again(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY.replace("neuron.devices <= 4", "1 < 2"))
+    code, out, _ = run("export", folder, "--to", "vap")
+    (folder / "p.yaml").write_text(out)
+    assert (code, run("check", folder)[0]) == (0, 0)
+    assert run("export", folder, "--to", "vap") == (0, out, "")
+
+
+def test_a_policy_with_exceptions_is_not_exported(folder: Path) -> None:
+    exception = "{name: a, owner: b, reason: c, expires: 2026-12-31, matchConditions: [{name: d, expression: 'true'}]}"
+    text = POLICY.replace("neuron.devices <= 4", "1 < 2").replace("  tests:", f"  exceptions: [{exception}]\n  tests:")
+    (folder / "p.yaml").write_text(text)
+    message = "few-devices: not exported: it has exceptions, which the API server does not support.\n"
+    assert run("export", folder, "--to", "vap") == (1, "", message)
+
+
+# --- scheduling hints -----------------------------------------------------------------------------------------
+
+HINTS = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: SchedulingHintPolicy
+metadata: {name: lease}
+spec:
+  order: 10
+  tolerations: {action: Add, items: [{key: lease, operator: Exists}]}
+  tests:
+  - name: any pod
+    object: {apiVersion: v1, kind: Pod, spec: {tolerations: [{key: aws.amazon.com/neuron, operator: Exists}]}}
+    expect: Match
+    gets: {tolerations: [{key: lease, operator: Exists}]}
+"""
+
+
+def test_a_policy_on_scheduling_hints_is_counted_tested_and_not_exported(folder: Path) -> None:
+    for path in folder.glob("*"):
+        path.unlink()
+    (folder / "hints.yaml").write_text(HINTS)
+    assert run("check", folder) == (0, "1 file: policies: 1 for scheduling hints. No problems.\n", "")
+    assert run("test", folder) == (0, "pass  lease  any pod\n1 case, 0 failed.\n", "")
+    assert run("export", folder, "--to", "vap") == (
+        1,
+        "",
+        "lease: not exported: the API server does not convert pods.\n",
+    )
+    (folder / "hints.yaml").write_text(
+        HINTS.replace("gets: {tolerations: [{key: lease,", "gets: {tolerations: [{key: a,")
+    )
+    code, out, _ = run("test", folder)
+    assert code == 1
+    assert 'hints.yaml:11: test \'any pod\' of lease: expected tolerations [{"key": "a", "operator": "Exists"}]' in out
+
+
+def test_a_file_is_taken_like_a_folder(folder: Path) -> None:
+    (folder / "other.yaml").write_text("this is no policy")
+    code, out, _ = run("check", folder / "p.yaml")
+    assert (code, out) == (0, "1 file: policies: 1 for validation. No problems.\n")
+    assert run("check", folder / "nothing.yaml")[0] == 2
+
+
+def test_rules_prints_what_the_shipped_configuration_lacks(folder: Path) -> None:
+    assert run("rules", folder) == (0, "[]\n", "")
+    (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [pods, secrets]"))
+    code, out, _ = run("rules", folder)
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"], "scope": "*"}
+    assert (code, yaml.safe_load(out)) == (0, [rule])
+
+
+def test_check_says_what_follow_policies_leaves_out(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [services, secrets]"))
+    code, _, notes = run("check", folder)
+    assert code == 0
+    said = (
+        "note: with validation.followPolicies: policy 'few-devices' matches CREATE of secrets: no rule is made for that"
+    )
+    assert said in notes
+    (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [services]"))
+    assert "followPolicies: policy" not in run("check", folder)[2]
+
+
+def test_rules_as_values_have_the_conditions_for_pods_without_claims() -> None:
+    packs = Path(policies.__file__).parent / "packs"
+    code, out, notes = run("rules", packs / "privileged.yaml", "-o", "values")
+    values = yaml.safe_load(out)["validation"]
+    assert (code, notes) == (0, "")
+    assert [each["resources"] for each in values["extraRules"]] == [["pods/ephemeralcontainers"]]
+    [condition] = values["podConditions"]
+    assert condition.startswith("object.spec.?hostPID.orValue(false) || ")
+    _, _, notes = run("rules", packs / "privileged.yaml")
+    assert notes == "note: policies that need pods without claims, which are not sent: 'privileged'. Use -o values.\n"
+
+
+def test_check_says_that_pods_without_claims_are_not_denied(folder: Path) -> None:
+    packs = Path(policies.__file__).parent / "packs"
+    text = (packs / "host-devices.yaml").read_text()
+    for action, told in (("Audit", "does not send. `neuron"), ("Deny", "does not send: such pods are not denied. ")):
+        (folder / "p.yaml").write_text(text.replace("validationActions: [Audit]", f"validationActions: [{action}]"))
+        code, _, notes = run("check", folder)
+        assert code == 0
+        assert f"matches pods without claims, which the shipped ValidatingWebhookConfiguration {told}" in notes
+
+
+def test_check_says_that_older_files_are_read_as_v1(folder: Path) -> None:
+    older = POLICY.replace("policy.neuron.aws.com/v1alpha1", "admissionregistration.k8s.io/v1beta1")
+    older = older.replace("kind: ValidatingPolicy", "kind: ValidatingAdmissionPolicy").partition("  tests:")[0]
+    (folder / "p.yaml").write_text(older.replace("  validationActions: [Deny]\n", ""))
+    code, _, notes = run("check", folder)
+    assert code == 0, notes
+    assert f"note: {folder}/p.yaml: read as admissionregistration.k8s.io/v1" in notes

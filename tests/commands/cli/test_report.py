@@ -1,0 +1,283 @@
+"""`neuron-dra report`: files and clusters in, exit codes, and what cannot be read."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from commands.cli import main as cli
+from tests.commands.report.test_shadow import line
+from tests.policies.policy_files import policy
+from tests.support.emulated import EmulatedCluster
+from tests.support.fake_api import FakeApi
+from tests.support.reports import deployment, owned, running
+from tests.support.trainium import ENVIRONMENT
+
+KINDS = [
+    ("apps", "v1", "Deployment", "deployments", True),
+    ("apps", "v1", "ReplicaSet", "replicasets", True),
+    ("batch", "v1", "Job", "jobs", True),
+    ("openreports.io", "v1alpha1", "Report", "reports", True),
+    ("openreports.io", "v1alpha1", "ClusterReport", "clusterreports", False),
+]
+DEPLOYMENT = """\
+apiVersion: v1
+kind: Namespace
+metadata: {name: team-a}
+---
+# A comment
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: train
+  namespace: team-a
+spec:
+  replicas: 2
+  template:
+    spec:
+      nodeSelector: {node.kubernetes.io/instance-type: trn1.32xlarge}
+      containers:
+      - name: main
+        resources:
+          limits:
+            aws.amazon.com/neuron: 7
+"""
+
+
+def run(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
+    argv = [str(each) for each in ("report", *arguments)]
+    result = CliRunner(env={**ENVIRONMENT, "KUBECONFIG": "/nowhere"}).invoke(cli.main, argv, input=stdin)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def read(result: Result) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+class TestFiles:
+    def test_text_and_exit_code(self, tmp_path: Path) -> None:
+        (tmp_path / "a.yaml").write_text(DEPLOYMENT)
+        result = run("-f", tmp_path)
+        assert result.exit_code == 1
+        assert "1 workload with 2 pods: 1 is refused." in result.stdout
+        assert run("-f", "-", stdin=DEPLOYMENT.replace("7", "8")).exit_code == 0
+
+    @pytest.mark.parametrize("output", ["html", "markdown", "json", "sarif"])
+    def test_formats(self, output: str) -> None:
+        result = run("-f", "-", "-o", output, stdin=DEPLOYMENT)
+        assert result.exit_code == 1
+        assert "NEU105" in result.stdout
+
+    def test_sarif_has_the_line_of_the_field(self, tmp_path: Path) -> None:
+        (tmp_path / "a.yaml").write_text(DEPLOYMENT)
+        [found] = read(run("-f", tmp_path, "-o", "sarif"))["runs"][0]["results"]
+        physical = found["locations"][0]["physicalLocation"]
+        assert physical["region"]["startLine"] == 1 + DEPLOYMENT.splitlines().index(
+            "            aws.amazon.com/neuron: 7"
+        )
+
+    def test_json_has_the_line_of_the_object(self, tmp_path: Path) -> None:
+        (tmp_path / "a.yaml").write_text(DEPLOYMENT)
+        [found] = read(run("-f", tmp_path, "-o", "json"))["workloads"]
+        assert (found["file"], found["line"]) == (str(tmp_path / "a.yaml"), 6)
+
+    @pytest.mark.parametrize("kind", ["List", "DeploymentList"])
+    def test_lists_as_kubectl_prints_them(self, kind: str) -> None:
+        items = [deployment("a"), deployment("b")]
+        version = "v1"
+        if kind != "List":
+            version = "apps/v1"
+            for item in items:
+                del item["kind"], item["apiVersion"]
+        text = json.dumps({"apiVersion": version, "kind": kind, "items": items, "metadata": {"resourceVersion": ""}})
+        found = read(run("-f", "-", "-o", "json", stdin=text))["workloads"]
+        assert [(each["kind"], each["name"]) for each in found] == [("Deployment", "a"), ("Deployment", "b")]
+
+    def test_json_is_read_like_yaml(self) -> None:
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [deployment("a"), running("b")]})
+        fast = read(run("-f", "-", "-o", "json", stdin=text))
+        slow = read(run("-f", "-", "-o", "json", stdin=f"# YAML\n{text}"))
+        for found in (fast, slow):
+            for each in found["workloads"]:
+                each.pop("line")
+            found.pop("made")
+        assert fast == slow
+
+    def test_several_json_objects_in_one_file(self) -> None:
+        text = json.dumps(deployment("a")) + "\n" + json.dumps(deployment("b"))
+        assert len(read(run("-f", "-", "-o", "json", stdin=text))["workloads"]) == 2
+
+    def test_facts_in_other_files_count(self, tmp_path: Path) -> None:
+        (tmp_path / "a.yaml").write_text(DEPLOYMENT.partition("---\n")[2])
+        namespace = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "team-a"}}
+        namespace["metadata"] |= {"annotations": {"neuron.aws.com/convert": "off"}}  # type: ignore[operator]
+        (tmp_path / "b.json").write_text(json.dumps(namespace))
+        [found] = read(run("-f", tmp_path, "-o", "json"))["workloads"]
+        assert found["fate"] == "stays"
+
+    def test_the_objects_in_an_app_wrapper_are_workloads_of_its_namespace(self) -> None:
+        inner = deployment("inner")
+        del inner["metadata"]["namespace"]
+        wrapper = {
+            "apiVersion": "workload.codeflare.dev/v1beta2",
+            "kind": "AppWrapper",
+            "metadata": {"name": "outer", "namespace": "team-b"},
+            "spec": {"components": [{"template": inner}]},
+        }
+        [found] = read(run("-f", "-", "-o", "json", stdin=json.dumps(wrapper)))["workloads"]
+        assert (found["kind"], found["namespace"], found["name"]) == ("Deployment", "team-b", "inner")
+
+    def test_what_cannot_be_read(self, tmp_path: Path) -> None:
+        (tmp_path / "good.yaml").write_text(DEPLOYMENT)
+        (tmp_path / "bad.yaml").write_text("a: [")
+        result = run("-f", tmp_path, "-f", tmp_path / "missing.yaml")
+        assert result.exit_code == 2
+        assert "bad.yaml:1:" in result.stderr
+        assert "missing.yaml: No such file or directory." in result.stderr
+        assert "1 workload" in result.stdout
+
+    def test_policies_are_audited(self, tmp_path: Path) -> None:
+        (tmp_path / "few.yaml").write_text(policy('validations: [{expression: "neuron.devices <= 2"}]'))
+        result = run("-f", "-", "-o", "json", "--policies", tmp_path, stdin=DEPLOYMENT.replace("7", "4"))
+        assert read(result)["audit"]["summary"]["fail"] == 1
+        assert result.exit_code == 1
+
+    def test_files_and_a_cluster_exclude_each_other(self) -> None:
+        for option in ("--kubeconfig=x", "--context=x", "--namespace=x", "--write-policy-reports"):
+            result = run("-f", "-", option, stdin="")
+            assert (result.exit_code, "-f reads files" in result.stderr) == (2, True)
+
+    def test_writing_needs_policies(self, tmp_path: Path) -> None:
+        assert "needs --policies" in run("--write-policy-reports", "--kubeconfig", tmp_path / "x").stderr
+
+
+@pytest.mark.anyio
+class TestCluster:
+    @pytest.fixture
+    async def api(self) -> AsyncIterator[FakeApi]:
+        async with FakeApi().serve() as api:
+            api.kinds = KINDS
+            yield api
+
+    async def run(self, api: FakeApi, tmp_path: Path, *arguments: str | Path) -> Result:
+        return await asyncio.to_thread(run, "--kubeconfig", api.kubeconfig(tmp_path), *arguments)
+
+    def fill(self, api: FakeApi) -> None:
+        """Two nodes of the device plugin, one of the driver; a Deployment with two pods, and one of another kind."""
+        cluster = EmulatedCluster()
+        allocatable = {"aws.amazon.com/neuron": "16"}
+        cluster.node("node-1", "trn1.32xlarge", driver=False, allocatable=allocatable)
+        cluster.node("node-2", "trn1.32xlarge", driver=False, allocatable=allocatable)
+        cluster.node("node-3", "trn1.32xlarge")
+        cluster.claim("held", "node-3", range(4))
+        cluster.put_into(api)
+        api.remove("pods", "held", "team-a")
+        top = deployment("train", replicas=2)
+        api.put("deployments", top)
+        middle = owned({**deployment("train-5d8f", uid="uid-rs"), "kind": "ReplicaSet"}, top)
+        api.put("replicasets", middle)
+        for at in range(2):
+            api.put("pods", owned(running(f"train-5d8f-{at}"), middle))
+        trainer = {"apiVersion": "acme.example/v1", "kind": "Trainer", "metadata": {"name": "big", "uid": "uid-big"}}
+        api.put("pods", owned(running("big-0", "node-2", namespace="team-b", count=7), trainer))
+
+    async def test_a_cluster(self, api: FakeApi, tmp_path: Path) -> None:
+        self.fill(api)
+        result = await self.run(api, tmp_path, "-o", "json")
+        assert result.exit_code == 1, result.stderr
+        found = read(result)
+        assert found["nodes"] == {
+            "plugin": {"node-1": 16, "node-2": 16},
+            "driver": {"node-3": 16},
+            "freeDevices": 12,
+            "idle": [],
+            "mixed": [],
+        }
+        assert [(each["kind"], each["name"], each["fate"], each["pods"]) for each in found["workloads"]] == [
+            ("Deployment", "train", "converts", 2),
+            ("Trainer", "big", "refused", 1),
+        ]
+        assert found["workloads"][0]["podTemplates"][0]["instanceTypes"] == ["trn1.32xlarge"]
+        assert [(each["namespace"], each["freesNodes"], each["freeBefore"]) for each in found["steps"]] == [
+            ("team-a", ["node-1"], 12),
+            ("team-b", [], 20),
+        ]
+
+    async def test_one_namespace(self, api: FakeApi, tmp_path: Path) -> None:
+        self.fill(api)
+        found = read(await self.run(api, tmp_path, "-n", "team-b", "-o", "json"))
+        assert [each["name"] for each in found["workloads"]] == ["big"]
+        assert found["origin"].endswith(" in namespace team-b")
+
+    async def test_pages(self, api: FakeApi, tmp_path: Path) -> None:
+        for at in range(1100):
+            api.put("deployments", deployment(f"train-{at:04}"))
+        assert len(read(await self.run(api, tmp_path, "-o", "json"))["workloads"]) == 1100
+        assert len(api.calls("continue", "deployments")) == 2
+
+    async def test_a_list_that_expires_begins_again_without_counting_twice(self, api: FakeApi, tmp_path: Path) -> None:
+        from tests.support.fake_api import answer
+
+        for at in range(600):
+            api.put("pods", running(f"train-{at:04}"))
+        api.fault("continue", "pods", answer(410, "Expired", "the continue parameter is too old"))
+        assert len(read(await self.run(api, tmp_path, "-o", "json"))["workloads"]) == 600
+
+    async def test_the_records_of_the_webhook(self, api: FakeApi, tmp_path: Path) -> None:
+        self.fill(api)
+        labels = {"app.kubernetes.io/name": "neuron-dra", "app.kubernetes.io/component": "webhook"}
+        api.put("pods", {"metadata": {"name": "neuron-dra-0", "namespace": "neuron-dra", "labels": labels}, "spec": {}})
+        api.logs["neuron-dra", "neuron-dra-0"] = (line() + b"\n" + line()).decode()
+        event = {"metadata": {"name": "e", "namespace": "team-a"}, "note": "NEU105: seven"}
+        api.put("events", {**event, "regarding": {"kind": "ReplicaSet", "name": "old"}})
+        found = read(await self.run(api, tmp_path, "-o", "json"))["shadow"]
+        assert [(each["pods"], each["outcome"], each["count"]) for each in found] == [
+            ("Deployment train", "would-be-converted", 2),
+            ("ReplicaSet old", "denied", 1),
+        ]
+        [seen] = api.calls("list", "events")
+        assert seen.query["fieldSelector"] == ("reason=ConversionRefused,reportingController=neuron.aws.com/webhook")
+        without = await self.run(api, tmp_path, "-o", "json", "--no-webhook-records")
+        assert read(without)["shadow"] == []
+
+    async def test_what_may_not_be_read_is_named_with_the_rule(self, api: FakeApi, tmp_path: Path) -> None:
+        self.fill(api)
+        api.forbid("list", "deployments", "apps")
+        api.forbid("list", "events", "events.k8s.io")
+        result = await self.run(api, tmp_path)
+        assert result.exit_code == 2
+        assert "you are not allowed to list deployments.apps." in result.stdout
+        assert "{apiGroups: [apps], resources: [deployments], verbs: [list]}" in result.stdout
+        assert "records of the webhook: you are not allowed to list events.events.k8s.io." in result.stdout
+
+    async def test_a_cluster_that_does_not_answer(self, tmp_path: Path) -> None:
+        async with FakeApi().serve() as gone:
+            path = gone.kubeconfig(tmp_path)
+        started = time.monotonic()
+        result = await asyncio.to_thread(run, "--kubeconfig", path)
+        assert result.exit_code == 2
+        assert "cannot be used: cannot connect to" in result.stderr
+        assert time.monotonic() - started < 15, "the caches of the webhook would retry for 30 s"
+
+    async def test_results_of_policies_are_written(self, api: FakeApi, tmp_path: Path) -> None:
+        self.fill(api)
+        folder = tmp_path / "policies"
+        folder.mkdir()
+        (folder / "few.yaml").write_text(policy('validations: [{expression: "neuron.devices <= 2", message: few}]'))
+        result = await self.run(api, tmp_path, "--policies", folder, "--write-policy-reports")
+        assert "Report objects of openreports.io/v1alpha1: 2 created" in result.stderr
+        stored = api.get("reports", "neuron-dra", "team-a")
+        assert [each["resources"][0]["name"] for each in stored["results"]] == ["train"]
+        api.forbid("update", "reports", "openreports.io")
+        (folder / "few.yaml").write_text(policy('validations: [{expression: "neuron.devices <= 2", message: fewer}]'))
+        result = await self.run(api, tmp_path, "--policies", folder, "--write-policy-reports")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "verbs: [update]" in result.stderr

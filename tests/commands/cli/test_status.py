@@ -1,0 +1,198 @@
+"""`neuron-dra status` with a fake API server: requests, missing permissions, exit codes."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from click.testing import CliRunner, Result
+
+from commands.cli.main import main
+from tests.support import installation
+from tests.support.fake_api import FakeApi, Handler, answer
+from webhook.cluster.replicas import LABELS
+
+VERSION = {"gitVersion": "v1.36.2"}
+GROUP = {"versions": [{"groupVersion": "resource.k8s.io/v1", "version": "v1"}]}
+OURS = frozenset({"services", "endpointslices"})
+"""Collections of the webhook's namespace."""
+
+EVERYWHERE = (
+    "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+    "deployments",
+    "daemonsets",
+    "deviceclasses",
+    "resourceslices",
+    "resourceclaimtemplates",
+    "nodes",
+    "namespaces",
+)
+
+
+def plain(body: Any) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return web.json_response(body)
+
+    return handle
+
+
+class Api(FakeApi):
+    """A server that also answers paths that are not collections."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.allowed = True
+        self.fixed: dict[str, Handler] = {"/version": plain(VERSION), "/apis/resource.k8s.io": plain(GROUP)}
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if request.path in self.fixed:
+            return await self.fixed[request.path](request)
+        if request.path.endswith("subjectaccessreviews"):
+            return web.json_response({"status": {"allowed": self.allowed}}, status=201)
+        return await super()._handle(request)
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with Api().serve_in_thread() as served:
+        yield served
+
+
+@pytest.fixture
+def installed(api: Api) -> Api:
+    """An installation without errors."""
+    found = installation.well()
+    for plural, items in (
+        ("mutatingwebhookconfigurations", found.mutating),
+        ("validatingwebhookconfigurations", found.validating),
+        ("deployments", found.deployments),
+        ("services", found.service),
+        ("endpointslices", found.endpoint_slices),
+        ("deviceclasses", found.device_classes),
+        ("resourceslices", found.resource_slices),
+        ("nodes", found.nodes),
+        ("namespaces", found.namespaces),
+    ):
+        assert isinstance(items, tuple)
+        for item in items:
+            metadata = {"namespace": "neuron-dra", **item["metadata"]} if plural in OURS else item["metadata"]
+            api.put(plural, {**item, "metadata": metadata})
+    return api
+
+
+def run(api: Api, tmp_path: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["status", f"--kubeconfig={api.kubeconfig(tmp_path)}", *arguments])
+
+
+def verdicts(result: Result) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in json.loads(result.stdout)["checks"]:
+        found.setdefault(line["verdict"], []).append(line["text"])
+    return found
+
+
+def test_an_installation_that_is_well_ends_with_0(installed: Api, tmp_path: Path) -> None:
+    installed.fault("get", "secrets", plain(installation.secret(installation.leaf(days=3000))))
+    result = run(installed, tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "✓ API server" in result.stdout
+    assert "32 devices on 2 nodes" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("All is well")
+    assert "\x1b" not in result.stdout
+
+
+def test_what_is_wrong_ends_with_1(installed: Api, tmp_path: Path) -> None:
+    installed.remove("deviceclasses", "neuron.aws.com")
+    result = run(installed, tmp_path)
+    assert result.exit_code == 1
+    assert "✗ device class" in result.stdout
+
+
+def test_permissions_of_the_webhook_are_asked_for_in_its_name(installed: Api, tmp_path: Path) -> None:
+    installed.allowed = False
+    result = run(installed, tmp_path, "-o", "json")
+    told = [text for text in verdicts(result)["wrong"] if "may not" in text]
+    assert "system:serviceaccount:neuron-dra:neuron-dra may not list, watch namespaces: " in told[0]
+
+
+def test_what_may_not_be_read_names_the_rule_and_the_rest_is_shown(installed: Api, tmp_path: Path) -> None:
+    for plural, group in (("nodes", ""), ("leases", "coordination.k8s.io"), ("endpointslices", "discovery.k8s.io")):
+        installed.forbid("list", plural, group)
+    result = run(installed, tmp_path, "-o", "json")
+    checks = json.loads(result.stdout)["checks"]
+    unknown = {line["text"]: line["fix"] for line in checks if line["verdict"] == "unknown"}
+    assert unknown["you are not allowed to list nodes."] == (
+        'Add this rule to your Role or ClusterRole: - {apiGroups: [""], resources: [nodes], verbs: [list]}'
+    )
+    assert "you are not allowed to list leases.coordination.k8s.io in namespace neuron-dra." in unknown
+    assert any("32 devices" in line["text"] for line in checks)
+
+
+def test_long_collections_are_read_to_their_end(installed: Api, tmp_path: Path) -> None:
+    for number in range(1203):
+        installed.put("namespaces", installation.named(f"n{number}"))
+    result = run(installed, tmp_path, "-o", "json")
+    assert any("1204 namespaces by default" in text for text in verdicts(result)["well"])
+
+
+def test_only_what_is_ours_is_asked_for(installed: Api, tmp_path: Path) -> None:
+    run(installed, tmp_path, "-n", "elsewhere")
+    (leases,) = installed.calls("list", "leases")
+    assert leases.namespace == "elsewhere"
+    assert leases.query["labelSelector"] == ",".join(f"{key}={value}" for key, value in LABELS.items())
+    (slices,) = installed.calls("list", "resourceslices")
+    assert slices.query["fieldSelector"] == "spec.driver=neuron.aws.com"
+    assert not [call for call in installed.seen if call.verb not in ("list", "get", "continue")]
+
+
+@pytest.mark.parametrize(
+    ("handler", "message"),
+    [
+        pytest.param(
+            answer(401, "Unauthorized", "Unauthorized"),
+            "the API server does not accept these credentials.",
+            id="credentials",
+        ),
+        pytest.param(plain([1]), "/version is not a JSON object.", id="no-object"),
+    ],
+)
+def test_where_nothing_can_be_seen_the_command_ends_with_2(
+    api: Api, tmp_path: Path, handler: Handler, message: str
+) -> None:
+    api.fixed["/version"] = handler
+    result = run(api, tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr == f"Error: {api.url} cannot be checked: {message}\n"
+
+
+def test_a_cluster_that_does_not_answer_ends_with_2(api: Api, tmp_path: Path) -> None:
+    api.url = "http://127.0.0.1:1"
+    result = run(api, tmp_path)
+    assert result.exit_code == 2
+    assert "http://127.0.0.1:1 cannot be checked: cannot connect to http://127.0.0.1:1: " in result.stderr
+
+
+def test_a_kubeconfig_that_is_not_there_ends_with_2(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["status", f"--kubeconfig={tmp_path / 'nowhere'}"])
+    assert result.exit_code == 2
+    assert result.stderr == f"Error: cannot read {tmp_path / 'nowhere'}: No such file or directory\n"
+
+
+def test_who_may_see_nothing_cannot_look(api: Api, tmp_path: Path) -> None:
+    for verb in ("list", "get", "create"):
+        for plural in ("services", "secrets", "endpointslices", "leases", *EVERYWHERE):
+            api.forbid(verb, plural)
+    api.fixed["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = answer(403, "Forbidden", "no")
+    result = run(api, tmp_path)
+    assert result.exit_code == 2
+    assert "Nothing wrong was seen, " in result.stdout.splitlines()[-1]
+
+
+def test_one_object_that_may_not_be_read_names_its_rule(installed: Api, tmp_path: Path) -> None:
+    said = 'secrets "neuron-dra-tls" is forbidden: User "me" cannot get resource "secrets" in API group "" in the …'
+    installed.fault("get", "secrets", answer(403, "Forbidden", said))
+    fixes = [line["fix"] for line in json.loads(run(installed, tmp_path, "-o", "json").stdout)["checks"]]
+    assert 'Add this rule to your Role or ClusterRole: - {apiGroups: [""], resources: [secrets], verbs: [get]}' in fixes

@@ -1,0 +1,39 @@
+"""`neuron-dra validate --kubeconfig` says what the version of the control plane does to claims."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from commands.cli.main import main
+from tests.commands.cli.test_status import Api, plain
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with Api().serve_in_thread() as served:
+        yield served
+
+
+@pytest.mark.parametrize(
+    ("version", "issues"),
+    [
+        ("v1.36.0-eks-1a2b3c4", ["kubernetes/kubernetes#138882", "kubernetes/kubernetes#139034"]),
+        ("v1.36.2", []),
+        ("none", []),
+    ],
+)
+def test_the_version_says_what_is_withheld(api: Api, tmp_path: Path, version: str, issues: list[str]) -> None:
+    api.fixed["/version"] = plain({"gitVersion": version})
+    file = tmp_path / "pod.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {}}))
+    result = CliRunner().invoke(main, ["validate", "-f", str(file), f"--kubeconfig={api.kubeconfig(tmp_path)}"])
+    assert result.exit_code == 0, result.output
+    lines = [line for line in result.stderr.splitlines() if line.startswith("kube-")]
+    assert len(lines) == len(issues)
+    for line, issue in zip(lines, issues, strict=True):
+        assert f"{version} " in line
+        assert issue in line
+        assert "The driver " in line

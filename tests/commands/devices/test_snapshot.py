@@ -1,0 +1,111 @@
+"""A snapshot of a fake cluster: pages, fields that are left out, pods that are skipped, missing permissions."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from commands.devices.device_map import build
+from commands.devices.snapshot import Snapshot, fetch
+from runtime.api_transport import Connection, load_configuration
+from tests.support.emulated import EmulatedCluster
+from tests.support.fake_api import FakeApi, raw
+from webhook.cluster.api import Resource
+from webhook.cluster.listing import Lister, Unseen
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi().serve() as served:
+        yield served
+
+
+@pytest.fixture
+async def connection(api: FakeApi, tmp_path: Path) -> AsyncIterator[Connection]:
+    path = api.kubeconfig(tmp_path)
+    connection = await Connection.open(lambda: load_configuration(path))
+    yield connection
+    await connection.close()
+
+
+async def read(connection: Connection, **options: object) -> Snapshot:
+    lister = Lister(connection, page_size=2, sleep=lambda _: asyncio.sleep(0))
+    return await fetch(connection, connection.address, lister=lister, **options)  # type: ignore[arg-type]
+
+
+async def test_the_map_of_a_cluster_is_that_of_its_objects(api: FakeApi, connection: Connection) -> None:
+    cluster = EmulatedCluster()
+    for name in "abc":
+        cluster.node(name)
+        cluster.claim(f"on-{name}", name, range(4))
+    cluster.legacy_pod("old", "a", "1")
+    cluster.put_into(api)
+    seen = await read(connection)
+    assert build(seen) == build(cluster.snapshot())
+    assert api.calls("continue", "resourceslices")
+    assert api.calls("list", "resourceslices")[0].query["fieldSelector"] == "spec.driver=neuron.aws.com"
+    assert (seen.address, len(seen.classes)) == (api.url, 1)  # type: ignore[arg-type]
+
+
+async def test_pods_without_devices_and_large_fields_are_left_out(api: FakeApi, connection: Connection) -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", allocatable={"aws.amazon.com/neuron": "16"})
+    cluster.nodes[0]["status"]["images"] = [{"names": ["big"]}]
+    cluster.legacy_pod("old", "a", "1")
+    cluster.pods[0]["spec"]["volumes"] = [{"name": "v"}]
+    cluster.pods[0]["metadata"]["managedFields"] = [{}]
+    cluster.pods[0]["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "a": "b"}
+    plain = {"metadata": {"name": "plain", "namespace": "team-a"}, "spec": {"containers": [{"name": "main"}]}}
+    tolerant = {**plain, "metadata": {"name": "tolerant", "namespace": "team-a"}}
+    tolerant["spec"] = {"containers": [{"name": "main"}], "tolerations": [{"key": "aws.amazon.com/neuron"}]}
+    cluster.pods += [plain, tolerant]
+    cluster.put_into(api)
+    seen = await read(connection)
+    assert isinstance(seen.pods, tuple)
+    assert isinstance(seen.nodes, tuple)
+    [pod] = seen.pods
+    assert pod == {
+        "metadata": {"name": "old", "namespace": "team-a", "uid": "old-uid", "annotations": {"a": "b"}},
+        "spec": {
+            "nodeName": "a",
+            "containers": [{"name": "main", "resources": {"limits": {"aws.amazon.com/neuron": "1"}}}],
+        },
+        "status": {"phase": "Running"},
+    }
+    assert "images" not in seen.nodes[0]["status"]
+
+
+async def test_one_object_that_cannot_be_read_does_not_hide_the_others(api: FakeApi, connection: Connection) -> None:
+    deep = b'{"metadata": {"name": "deep"}, "spec": ' + b"[" * 2000 + b"]" * 2000 + b"}"
+    good = b'{"metadata": {"name": "good", "namespace": "n"}, "spec": {}}'
+    body = b'{"metadata": {}, "items": [' + deep + b', {"spec": {}}, ' + good + b"]}"
+    api.fault("list", "resourceclaims", raw(200, body))
+    seen = await read(connection)
+    assert isinstance(seen.claims, tuple)
+    assert "good" in {claim["metadata"]["name"] for claim in seen.claims}
+
+
+async def test_a_missing_permission_names_its_rule(api: FakeApi, connection: Connection) -> None:
+    api.forbid("list", "resourceclaims", "resource.k8s.io")
+    seen = await read(connection)
+    assert seen.claims == Unseen(
+        "you are not allowed to list resourceclaims.resource.k8s.io.",
+        "- {apiGroups: [resource.k8s.io], resources: [resourceclaims], verbs: [list]}",
+    )
+
+
+async def test_progress_counts_objects(api: FakeApi, connection: Connection) -> None:
+    cluster = EmulatedCluster()
+    for name in "abc":
+        cluster.node(name)
+    cluster.put_into(api)
+    told: list[tuple[str, int]] = []
+
+    def tell(resource: Resource, count: int) -> None:
+        told.append((resource.plural, count))
+
+    await read(connection, progress=tell)
+    assert [count for plural, count in told if plural == "nodes"] == [2, 3]

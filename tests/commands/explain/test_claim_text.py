@@ -1,0 +1,58 @@
+"""Claims in words."""
+
+from typing import Any
+
+import pytest
+
+from commands.explain.claim_text import lines
+from neuron import names
+
+CLASS = {"deviceClassName": names.DEVICE_CLASS}
+
+
+def spec(*requests: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"devices": {"requests": [{"name": f"n{at}", **each} for at, each in enumerate(requests)], **more}}
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        ({"exactly": CLASS}, "n0: 1 device of neuron.aws.com"),
+        ({"exactly": {**CLASS, "count": 3}}, "n0: 3 devices of neuron.aws.com"),
+        ({"exactly": {**CLASS, "allocationMode": "All"}}, "n0: all devices of neuron.aws.com"),
+        (
+            {"exactly": {**CLASS, "allocationMode": "All", "adminAccess": True}},
+            "n0: all devices of neuron.aws.com, with adminAccess",
+        ),
+        (
+            {"exactly": {**CLASS, "capacity": {"requests": {"neuroncores": "2"}}}},
+            "n0: 1 device of neuron.aws.com, 2 neuroncores of each",
+        ),
+        (
+            {"firstAvailable": [{"name": "a", **CLASS}, {"name": "b", "deviceClassName": "other"}]},
+            "n0: 1 device of neuron.aws.com, or 1 device of other",
+        ),
+        (
+            {"firstAvailable": [{"name": each, **CLASS, "count": 2} for each in "abc"]},
+            "n0: 2 devices of neuron.aws.com, connected (by device id or by device id or 1 more ways)",
+        ),
+    ],
+)
+def test_requests(request_: dict[str, Any], text: str) -> None:
+    assert list(lines(spec(request_))) == [text]
+
+
+def test_constraints_are_told_at_the_requests_that_they_cover() -> None:
+    constraint = {"matchAttribute": names.device_group_attribute(4), "requests": ["n1"]}
+    exact = {"exactly": {**CLASS, "count": 4}}
+    assert list(lines(spec(exact, exact, constraints=[constraint]))) == [
+        "n0: 4 devices of neuron.aws.com",
+        "n1: 4 devices of neuron.aws.com, connected (devicegroup4_id)",
+    ]
+
+
+def test_configs_of_the_driver_are_told() -> None:
+    parameters = {"apiVersion": names.CONFIG_API_VERSION, "kind": "NeuronConfig", "logicalNeuronCore": 1}
+    ours = {"opaque": {"driver": names.DRIVER, "parameters": parameters}}
+    other = {"opaque": {"driver": "dra.net", "parameters": {"kind": "X"}}}
+    assert list(lines(spec(config=[ours, other]))) == ['config: NeuronConfig {"logicalNeuronCore":1}']

@@ -1,0 +1,148 @@
+"""ResourceSlices and claims of the API, read into the allocator's model."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commands.explain.model import (
+    PodClaim,
+    Selects,
+    UnknownClassError,
+    read_demand,
+    read_device,
+    read_result,
+    read_results,
+)
+from commands.explain.verdicts import Block
+from neuron import names
+from neuron.allocator.search import Device, Result
+from neuron.api.claim_specs import ClassSpec, Selector
+from neuron.api.device_taints import DeviceTaint
+from neuron.check.device_index import SelectorSyntaxError
+from neuron.hardware.device_shapes import Version
+from tests.support.emulated import SICK, EmulatedCluster
+from tests.support.explaining import explained, live, pod
+
+REQUEST = {"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS}}
+
+
+def test_a_device_is_read_with_all_that_allocation_looks_at() -> None:
+    policy = {"default": "4", "validValues": ["1", "2", "4"]}
+    entry = {
+        "name": "d0",
+        "attributes": {"deviceId": {"int": 0}, "x.y/ok": {"bool": True}, "v": {"version": "1.2.3"}, "l": {"list": []}},
+        "capacity": {"neuroncores": {"value": "4", "requestPolicy": policy}, "memory": {"value": "1Gi"}},
+        "allowMultipleAllocations": True,
+        "consumesCounters": [{"counterSet": "s", "counters": {"c": {"value": "1"}}}],
+        "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
+    }
+    device = read_device(entry)
+    assert device.attributes == {"neuron.aws.com/deviceId": 0, "x.y/ok": True, "neuron.aws.com/v": Version("1.2.3")}
+    assert (device.capacity["neuroncores"].default, device.capacity["neuroncores"].valid) == (4, (1, 2, 4))
+    assert device.capacity["memory"].value == 2**30
+    assert (device.shared, device.counters) == (True, {"s/c": 1})
+    assert device.taints == (DeviceTaint("k", "v", "NoExecute"),)
+
+
+def test_results_of_other_drivers_are_left_out() -> None:
+    results = [
+        {"driver": names.DRIVER, "request": "r", "device": "d0", "pool": "a", "consumedCapacity": {"neuroncores": "2"}},
+        {"driver": "dra.net", "request": "n", "device": "eth0", "pool": "a"},
+    ]
+    claim = {"status": {"allocation": {"devices": {"results": results}}}}
+    assert read_results(claim) == (Result("r", "d0", {"neuroncores": 2}),)
+    assert read_results({}) == ()
+    assert read_result({"request": "r", "device": "d", "adminAccess": True}).admin_access
+
+
+def test_selectors_of_the_class_count() -> None:
+    classes = {names.DEVICE_CLASS: ClassSpec((Selector("", 'device.attributes["neuron.aws.com"].deviceId == 1'),))}
+    demand = read_demand([PodClaim("neuron", {"devices": {"requests": [REQUEST]}})], classes, Selects())
+    [part] = demand.claim.requests[0].alternatives
+    found = [part.selects(Device(f"d{index}", {"neuron.aws.com/deviceId": index})) for index in range(3)]
+    assert found == [False, True, False]
+
+
+def test_answers_are_not_mixed_up_between_types() -> None:
+    demand = read_demand(
+        [
+            PodClaim(
+                "neuron",
+                {
+                    "devices": {
+                        "requests": [
+                            {
+                                "name": "r",
+                                "exactly": {
+                                    "deviceClassName": names.DEVICE_CLASS,
+                                    "selectors": [
+                                        {"cel": {"expression": 'device.attributes["neuron.aws.com"].x == dyn(true)'}}
+                                    ],
+                                },
+                            }
+                        ]
+                    }
+                },
+            )
+        ],
+        None,
+        Selects(),
+    )
+    [part] = demand.claim.requests[0].alternatives
+    assert part.selects(Device("a", {"neuron.aws.com/x": True}))
+    assert not part.selects(Device("b", {"neuron.aws.com/x": 1}))
+
+
+def test_a_constraint_without_requests_covers_its_own_claim_only() -> None:
+    spec = {"devices": {"requests": [REQUEST], "constraints": [{"matchAttribute": "x/y"}]}}
+    demand = read_demand([PodClaim("a", spec), PodClaim("b", {"devices": {"requests": [REQUEST]}})], None, Selects())
+    assert [request.name for request in demand.claim.requests] == ["a:r", "b:r"]
+    assert demand.claim.constraints[0].requests == frozenset({"a:r"})
+
+
+def test_configs_belong_to_the_claim_of_the_request() -> None:
+    config = [{"opaque": {"driver": names.DRIVER}}]
+    spec = {"devices": {"requests": [REQUEST], "config": config}}
+    plain = {"devices": {"requests": [REQUEST]}}
+    both = read_demand([PodClaim("a", spec), PodClaim("b", plain)], None, Selects())
+    assert both.configs_of("a:r") == (config, "r")
+    assert both.configs_of("b:r/s0") == ((), "r/s0")
+    assert read_demand([PodClaim("a", spec)], None, Selects()).configs_of("r") == (config, "r")
+
+
+def test_a_class_that_does_not_exist_and_a_selector_that_is_no_cel() -> None:
+    claim = PodClaim("neuron", {"devices": {"requests": [REQUEST]}})
+    with pytest.raises(UnknownClassError, match=r"neuron\.aws\.com"):
+        read_demand([claim], {}, Selects())
+    broken = {names.DEVICE_CLASS: ClassSpec((Selector("", "device."),))}
+    with pytest.raises(SelectorSyntaxError):
+        read_demand([claim], broken, Selects())
+
+
+@given(
+    held=st.sets(st.integers(0, 15)),
+    sick=st.sets(st.integers(0, 15), max_size=4),
+    count=st.sampled_from(["1", "4", "8", "16"]),
+)
+def test_a_verdict_is_true_of_any_use_of_a_node(held: set[int], sick: set[int], count: str) -> None:
+    """What fits gets free and healthy devices of one group; what does not fit is not for want of a free group."""
+    cluster = EmulatedCluster()
+    cluster.node("a", taints=dict.fromkeys(sick, SICK))
+    for index in held:
+        cluster.claim(f"c{index}", "a", [index])
+    [found] = explained(pod({names.RESOURCE_NEURON: count}), cluster=live(cluster))
+    assert found.nodes is not None
+    [verdict] = found.nodes
+    size = int(count)
+    free = set(range(16)) - held - sick
+    groups = [set(range(start, start + size)) for start in range(0, 16, size)]
+    devices = {int(each.device.rpartition("-")[2]) for each in verdict.devices}
+    if any(group <= free for group in groups):
+        assert verdict.fits
+        assert devices in groups
+        assert devices <= free
+        return
+    untainted = any(not group & held for group in groups)
+    expected = Block.TAINTED if untainted or all(group & sick for group in groups) else None
+    enough = Block.NOT_CONNECTED if len(free) >= size else Block.HELD
+    assert verdict.block is (expected or enough)

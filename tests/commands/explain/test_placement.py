@@ -1,0 +1,413 @@
+"""Which nodes could take a pod, and the one reason for each other node."""
+
+import time
+from typing import Any
+
+import pytest
+
+from commands.explain.verdicts import Block, NodeVerdict, grouped
+from commands.objects.manifests import Manifest
+from kubeletplugin.discover.devices import Taint
+from neuron import names
+from neuron.allocator.search import Result
+from neuron.demand.claims import Claim, make_claim
+from neuron.demand.containers import Ask, Role
+from neuron.demand.instance_fit import DeviceConfig
+from neuron.demand.interfaces import Interfaces
+from neuron.hardware.instances import Catalogue
+from tests.support.emulated import PLUGIN, SICK, EmulatedCluster
+from tests.support.explaining import Object, explained, live, pod, template
+from webhook.decisions.conversion_context import ConversionOptions
+
+ONE = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS}}]}}
+
+
+def verdicts(
+    cluster: EmulatedCluster, found: Object, *objects: Manifest, version: str = "v1.36.3"
+) -> dict[str, NodeVerdict]:
+    [explanation] = explained(found, cluster=live(cluster, objects, version=version))
+    assert explanation.nodes is not None, explanation.notes
+    return {each.node: each for each in explanation.nodes}
+
+
+def claiming(spec: Object, **fields: Any) -> tuple[Object, Manifest]:
+    """A pod with a claim of its own, and the claim's template."""
+    made = pod({}, resourceClaims=[{"name": "mine", "resourceClaimTemplateName": "own"}], **fields)
+    made["spec"]["containers"][0]["resources"] = {"claims": [{"name": "mine"}]}
+    return made, template("own", spec)
+
+
+def only(cluster: EmulatedCluster, found: Object, *objects: Manifest, version: str = "v1.36.3") -> NodeVerdict:
+    [verdict] = verdicts(cluster, found, *objects, version=version).values()
+    return verdict
+
+
+def test_a_free_node_takes_the_pod_with_connected_devices() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a")
+    cluster.claim("other", "a", [1])
+    verdict = only(cluster, pod())
+    assert verdict.fits
+    assert verdict.texts == tuple(f"neuron-device-{index}" for index in (4, 5, 6, 7))
+
+
+def test_free_devices_that_are_not_connected_are_told_with_their_holders() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a")
+    for index in (0, 5, 10, 15):
+        cluster.claim(f"pod-{index}", "a", [index])
+    verdict = only(cluster, pod())
+    assert (verdict.block, verdict.reason) == (Block.NOT_CONNECTED, "12 devices are free, no 4 of them are connected")
+    assert verdict.detail == (
+        "at most 1 of them connected; held by team-a/pod-0 (1), team-a/pod-5 (1), team-a/pod-10 (1) and 1 more"
+    )
+
+
+def test_held_devices_are_told_with_their_pods() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a")
+    cluster.claim("big", "a", range(13))
+    cluster.claim("left-over", "a", [13], pods=[])
+    verdict = only(cluster, pod())
+    assert (verdict.block, verdict.reason) == (Block.HELD, "2 of 16 devices free, the pod needs 4")
+    assert verdict.detail == "held by team-a/big (13), claim team-a/left-over (1)"
+
+
+def test_a_shared_claim_names_one_pod_and_counts_the_others() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a")
+    cluster.claim("big", "a", range(16), pods=["p-1", "p-2", "p-3"])
+    assert only(cluster, pod()).detail == "held by team-a/p-1 and 2 more (16)"
+
+
+def test_sick_devices_are_the_reason_if_the_pod_would_fit_without_their_taints() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", taints=dict.fromkeys((0, 4, 8, 12), SICK))
+    verdict = only(cluster, pod())
+    assert (verdict.block, verdict.reason) == (Block.TAINTED, "devices that the pod needs are tainted")
+    assert verdict.detail.startswith("neuron-device-0 hbm-ecc, neuron-device-4 hbm-ecc")
+
+
+def test_a_taint_of_another_kind_is_named() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", common_taints=[Taint("maintenance", "tonight", "NoExecute")])
+    assert "neuron-device-0 maintenance=tonight:NoExecute" in only(cluster, pod()).detail
+
+
+def test_a_toleration_of_the_claim_counts() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", common_taints=[SICK])
+    request = {"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS, "tolerations": [{"operator": "Exists"}]}}
+    found, own = claiming({"devices": {"requests": [request]}})
+    assert only(cluster, found, own).fits
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        pytest.param(
+            {"common_taints": [PLUGIN], "allocatable": {names.RESOURCE_NEURON: "16"}},
+            "the device plugin still owns its devices: the driver holds them back (taint)",
+            id="tainted",
+        ),
+        pytest.param(
+            {"driver": False, "allocatable": {names.RESOURCE_NEURON: "16"}},
+            "the device plugin still owns its devices, and the driver does not run",
+            id="no driver",
+        ),
+    ],
+)
+def test_devices_of_a_device_plugin_are_told(node: dict[str, Any], reason: str) -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", **node)
+    verdict = only(cluster, pod())
+    assert (verdict.block, verdict.reason) == (Block.PLUGIN, reason)
+
+
+def test_a_driver_that_withholds_its_devices_for_the_plugin_is_told() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", allocatable={names.RESOURCE_NEURON: "16"})
+    cluster.slices[0]["spec"]["devices"] = []
+    verdict = only(cluster, pod())
+    assert verdict.reason == "the device plugin still owns its devices, and the driver withholds them"
+
+
+@pytest.mark.parametrize(
+    ("empty", "reason"),
+    [
+        (False, "the driver publishes nothing: it does not run there, or has no devices"),
+        (True, "the driver runs and publishes no device"),
+    ],
+)
+def test_a_node_without_published_devices_is_told(empty: bool, reason: str) -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", driver=empty)
+    for each in cluster.slices:
+        each["spec"]["devices"] = []
+    verdict = only(cluster, pod())
+    assert (verdict.block, verdict.reason) == (Block.NO_DRIVER, reason)
+
+
+def test_an_incomplete_pool_is_told() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a")
+    cluster.slices[0]["spec"]["pool"]["resourceSliceCount"] = 3
+    verdict = only(cluster, pod())
+    assert (verdict.block, verdict.detail) == (Block.INCOMPLETE, "1 of 3 ResourceSlices")
+
+
+def test_only_the_newest_generation_of_a_pool_counts() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a")
+    old = {**cluster.slices[0], "metadata": {"name": "old"}}
+    cluster.slices[0] = {**cluster.slices[0], "spec": {**cluster.slices[0]["spec"], "devices": []}}
+    cluster.slices[0]["spec"]["pool"] = {**cluster.slices[0]["spec"]["pool"], "generation": 2}
+    cluster.slices.append(old)
+    assert only(cluster, pod()).block is Block.NO_DRIVER
+
+
+def test_nodes_that_are_closed_are_told() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("cordoned", unschedulable=True)
+    cluster.node("lost", ready=False)
+    cluster.node("team", labels={"team": "b"})
+    cluster.nodes[-1]["spec"]["taints"] = [{"key": "team", "value": "b", "effect": "NoSchedule"}]
+    found = {name: (each.block, each.reason) for name, each in verdicts(cluster, pod()).items()}
+    assert found == {
+        "cordoned": (Block.CORDONED, "cordoned"),
+        "lost": (Block.NOT_READY, "the node is not ready: its kubelet does not answer"),
+        "team": (Block.NODE_TAINT, "the pod does not tolerate the node's taint team=b:NoSchedule"),
+    }
+
+
+def test_the_pods_node_selection_is_told() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", labels={"disk": "hdd"})
+    verdict = only(cluster, pod(nodeSelector={"disk": "ssd"}))
+    assert (verdict.block, verdict.reason) == (Block.SELECTION, "the pod's node selection: disk in (ssd)")
+
+
+def test_a_node_of_another_type_is_told_with_the_types_that_the_pod_can_use() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", "inf2.48xlarge")
+    cluster.node("b")
+    found = pod(nodeSelector={names.LABEL_INSTANCE_TYPE: "trn2.48xlarge"})
+    verdict = verdicts(cluster, found)["a"]
+    assert (verdict.block, verdict.reason) == (
+        Block.WRONG_TYPE,
+        "wrong type: inf2.48xlarge; the pod needs trn2.48xlarge",
+    )
+
+
+def test_a_selector_that_admits_no_device_of_the_node_is_a_wrong_type() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a")
+    selector = 'device.attributes["neuron.aws.com"].?instanceType.orValue("") == "trn1.32xlarge"'
+    request = {
+        "name": "r",
+        "exactly": {"deviceClassName": names.DEVICE_CLASS, "selectors": [{"cel": {"expression": selector}}]},
+    }
+    found, own = claiming({"devices": {"requests": [request]}})
+    verdict = only(cluster, found, own)
+    assert (verdict.block, verdict.reason) == (Block.WRONG_TYPE, "wrong type: request r admits none of its devices")
+
+
+def test_more_devices_than_the_node_has() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", "inf2.24xlarge")
+    found, own = claiming(
+        {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS, "count": 8}}]}}
+    )
+    verdict = only(cluster, found, own)
+    assert (verdict.block, verdict.reason) == (Block.TOO_FEW, "it has 6 devices, the pod needs 8")
+
+
+def test_more_connected_devices_than_the_node_has() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a")
+    request = {"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS, "count": 5}}
+    constraint = {"matchAttribute": names.device_group_attribute(4)}
+    found, own = claiming({"devices": {"requests": [request], "constraints": [constraint]}})
+    verdict = only(cluster, found, own)
+    assert (verdict.block, verdict.reason) == (Block.TOO_FEW, "it has no 5 devices that are connected")
+
+
+def test_a_selector_that_fails_on_a_device_is_told() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a")
+    selector = 'device.attributes["neuron.aws.com"].nothing == "x"'
+    request = {
+        "name": "r",
+        "exactly": {"deviceClassName": names.DEVICE_CLASS, "selectors": [{"cel": {"expression": selector}}]},
+    }
+    found, own = claiming({"devices": {"requests": [request]}})
+    verdict = only(cluster, found, own)
+    assert verdict.block is Block.SELECTOR_FAILS
+    assert "no such key: 'nothing'" in verdict.reason
+
+
+def test_a_share_beside_a_pod_of_another_logical_core_is_a_conflict() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", "inf2.xlarge")
+    claim = cluster.claim("other", "a", [0], cores=1)
+    parameters = {"apiVersion": names.CONFIG_API_VERSION, "kind": "NeuronConfig", "logicalNeuronCore": 2}
+    entry = {"source": "FromClaim", "requests": [], "opaque": {"driver": names.DRIVER, "parameters": parameters}}
+    claim["status"]["allocation"]["devices"]["config"] = [entry]
+    verdict = only(cluster, pod({names.RESOURCE_NEURONCORE: "1"}))
+    assert verdict.block is Block.LNC
+    assert verdict.detail == "neuron-device-0: team-a/other uses it with logicalNeuronCore 2, the pod needs 1"
+
+
+def test_a_share_beside_a_pod_of_the_same_logical_core_fits() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", "inf2.xlarge")
+    cluster.claim("other", "a", [0], cores=1)
+    assert only(cluster, pod({names.RESOURCE_NEURONCORE: "1"})).texts == ("neuron-device-0 (1 of 2 neuroncores)",)
+
+
+def test_an_allocated_claim_keeps_the_pod_on_its_node() -> None:
+    cluster = EmulatedCluster()
+    for name in ("a", "b"):
+        cluster.node(name)
+    claim = cluster.claim("shared", "b", range(4))
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}]
+    claim["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": terms}
+    found = pod({}, resourceClaims=[{"name": "mine", "resourceClaimName": "shared"}])
+    found["spec"]["containers"][0]["resources"] = {"claims": [{"name": "mine"}]}
+    seen = verdicts(cluster, found)
+    assert (seen["a"].block, seen["b"].fits) == (Block.ELSEWHERE, True)
+
+
+def test_an_ultraserver_node_with_a_device_in_use_hides_its_groups_in_schedulers_that_lose_count() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", "trn2u.48xlarge")
+    cluster.claim("one", "a", [0])
+    request = {"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS, "count": 4}}
+    constraint = {"matchAttribute": names.device_group_attribute(4)}
+    found, own = claiming({"devices": {"requests": [request], "constraints": [constraint]}})
+    verdict = only(cluster, found, own, version="v1.36.2")
+    assert verdict.block is Block.COUNTERS
+    assert "kubernetes/kubernetes#140436" in verdict.reason
+    assert only(cluster, found, own, version="v1.36.3").fits
+
+
+def test_several_claims_of_a_pod_are_allocated_together() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", "inf2.xlarge")
+    entries = [{"name": each, "resourceClaimTemplateName": "own"} for each in ("first", "second")]
+    found = pod({}, resourceClaims=entries)
+    found["spec"]["containers"][0]["resources"] = {"claims": [{"name": "first"}, {"name": "second"}]}
+    verdict = only(cluster, found, template("own", ONE))
+    assert verdict.reason == "it has 1 devices, the pod needs 2"
+    cluster.node("b", "inf2.24xlarge")
+    assert verdicts(cluster, found, template("own", ONE))["b"].devices == (
+        Result("first:r", "neuron-device-0", {names.CAPACITY_CORES: 2, "memory": 0}),
+        Result("second:r", "neuron-device-1", {names.CAPACITY_CORES: 2, "memory": 0}),
+    )
+
+
+def test_requests_for_other_drivers_are_told_and_left_out() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a")
+    expression = 'device.driver == "dra.net"'
+    cluster.classes.append({"metadata": {"name": "efa"}, "spec": {"selectors": [{"cel": {"expression": expression}}]}})
+    requests = [*ONE["devices"]["requests"], {"name": "net", "exactly": {"deviceClassName": "efa"}}]
+    found, own = claiming({"devices": {"requests": requests}})
+    [explanation] = explained(found, cluster=live(cluster, [own]))
+    assert explanation.nodes is not None
+    assert explanation.nodes[0].fits
+    assert explanation.notes == ("Not judged: devices of other drivers (net).",)
+
+
+def test_the_devices_that_a_constraint_ties_to_other_drivers_are_judged() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", "trn2.3xlarge")
+    cluster.node("b")
+    cluster.classes.append(
+        {
+            "metadata": {"name": names.EFA_DEVICE_CLASS},
+            "spec": {"selectors": [{"cel": {"expression": 'device.driver == "dra.net"'}}]},
+        }
+    )
+    config = DeviceConfig(efa=Interfaces("main", 4, names.EFA_DEVICE_CLASS))
+    ask = Ask("main", Role.APP, "spec.containers[0]", names.RESOURCE_NEURON, 4)
+    types = [entry for entry in Catalogue() if entry.name == "trn2.48xlarge"]
+    claim = make_claim([ask], types, config, names.DEVICE_CLASS, pin_types=False)
+    assert isinstance(claim, Claim)
+    found, own = claiming(claim.template.spec["spec"])
+    [explanation] = explained(found, cluster=live(cluster, [own]))
+    assert explanation.nodes is not None
+    assert {each.node: each.fits for each in explanation.nodes} == {"a": False, "b": True}
+    assert explanation.notes == ("Not judged: devices of other drivers (efa).",)
+
+
+def test_a_device_class_that_does_not_exist_is_told() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a")
+    cluster.classes.clear()
+    [explanation] = explained(pod(), cluster=live(cluster))
+    assert explanation.nodes is None
+    assert explanation.notes == ("DeviceClass neuron.aws.com does not exist: no node can take the pod.",)
+
+
+def test_a_claim_that_is_not_known_is_told() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a")
+    found, _ = claiming(ONE)
+    [explanation] = explained(found, cluster=live(cluster))
+    assert explanation.notes == ("Nodes are not judged: ResourceClaimTemplate own of claim mine is not known.",)
+
+
+def test_a_pod_that_keeps_its_limits_runs_where_a_device_plugin_has_room() -> None:
+    cluster = EmulatedCluster()
+    for name in ("full", "room"):
+        cluster.node(name, driver=False, allocatable={names.RESOURCE_NEURON: "16"})
+    cluster.node("dra")
+    cluster.legacy_pod("holder", "full", "14")
+    [explanation] = explained(pod(), cluster=live(cluster), options=ConversionOptions(mode="shadow"))
+    assert explanation.nodes is not None
+    found = {each.node: each for each in explanation.nodes}
+    assert found["room"].fits
+    assert found["full"].reason == "2 of 16 aws.amazon.com/neuron free, the pod needs 4"
+    assert (found["dra"].block, found["dra"].reason) == (
+        Block.NO_PLUGIN,
+        "no device plugin offers aws.amazon.com/neuron there",
+    )
+    assert explanation.notes[0] == "--mode convert explains what conversion would make of it."
+
+
+def test_limits_that_a_device_class_serves_are_placed_as_the_claim_of_the_scheduler() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("dra")
+    cluster.claim("other", "dra", [0])
+    cluster.node("plugin", driver=False, allocatable={names.RESOURCE_NEURON: "16"})
+    cluster.node("full")
+    cluster.claim("big", "full", range(16))
+    cluster.classes[0]["spec"] = {"extendedResourceName": names.RESOURCE_NEURON}
+    [explanation] = explained(pod(), cluster=live(cluster), options=ConversionOptions(mode="off"))
+    assert explanation.nodes is not None
+    found = {each.node: each for each in explanation.nodes}
+    assert found["dra"].texts == tuple(f"neuron-device-{index}" for index in (1, 2, 3, 4))
+    assert found["plugin"].fits
+    assert found["full"].block is Block.HELD
+
+
+def test_a_thousand_nodes_are_grouped_by_reason_in_seconds() -> None:
+    cluster = EmulatedCluster()
+    for number in range(1000):
+        name = f"node-{number:04}"
+        cluster.node(name)
+        match number % 5:
+            case 0 | 1:
+                cluster.claim(f"c{number}", name, range(16))
+            case 2:
+                for index in (0, 5, 10, 15):
+                    cluster.claim(f"c{number}-{index}", name, [index])
+            case 3:
+                cluster.claim(f"c{number}", name, range(number % 13))
+    started = time.monotonic()
+    found = verdicts(cluster, pod())
+    assert time.monotonic() - started < 30
+    groups = grouped(found.values())
+    assert [(group.block, len(group.nodes)) for group in groups] == [(Block.NOT_CONNECTED, 200), (Block.HELD, 400)]
+    assert sum(each.fits for each in found.values()) == 400

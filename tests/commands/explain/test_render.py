@@ -1,0 +1,65 @@
+"""Text for terminals: colour, width, encodings, and what tenants put in names."""
+
+import dataclasses
+
+from commands.explain import render
+from commands.explain.explanation import Diagnosis, Quote, State
+from commands.explain.render import Style
+from runtime.terminal import displayed
+from tests.support.emulated import EmulatedCluster
+from tests.support.explaining import explained, live, pod
+
+
+def explanation(name: str = "train") -> render.Explanation:
+    cluster = EmulatedCluster()
+    cluster.node("a")
+    cluster.node("b")
+    cluster.claim("big", "b", range(16))
+    [found] = explained(pod(name=name), cluster=live(cluster))
+    return found
+
+
+def test_colour_marks_what_fits_and_what_does_not() -> None:
+    text = displayed(render.as_text([explanation()], Style(colour=True)))
+    assert "\x1b[32m+\x1b[0m a (trn2.48xlarge)" in text
+    assert "\x1b[31m-\x1b[0m b: 0 of 16 devices free" in text
+    assert "\x1b[32mconverted\x1b[0m" in text
+    assert "\x1b" not in render.as_text([explanation()], Style())
+
+
+def test_lines_are_at_most_as_wide_as_the_terminal() -> None:
+    text = render.as_text([explanation()], Style(width=70))
+    words = [line for line in text.splitlines() if "{" not in line and "/spec" not in line]
+    assert max(map(len, words)) <= 70
+
+
+def test_names_cannot_control_the_terminal() -> None:
+    found = explanation()
+    hostile = dataclasses.replace(found, diagnosis=Diagnosis("x", State.STUCK, "a\x1b[2Jb", "c\rd", Quote("s", "é")))
+    text = render.as_text([hostile], Style("ascii"))
+    assert "a [2Jb" in text
+    assert "c d" in text
+    assert "\\xe9" in text
+
+
+def test_a_long_list_of_nodes_is_cut() -> None:
+    cluster = EmulatedCluster()
+    for number in range(9):
+        cluster.node(f"free-{number}")
+        cluster.node(f"full-{number}")
+        cluster.claim(f"big-{number}", f"full-{number}", range(16))
+    [found] = explained(pod(), cluster=live(cluster))
+    lines = [line.strip() for line in render.as_text([found], Style()).splitlines()]
+    assert "+ and 3 more" in lines
+    told = next(line for line in lines if line.startswith("- 9 nodes"))
+    assert told == (
+        "- 9 nodes: 0 of 16 devices free, the pod needs 4: full-0, full-1, full-2, full-3, full-4, full-5 and 3 more "
+        "(for example full-0: held by team-a/big-0 (16))"
+    )
+
+
+def test_a_long_patch_is_cut() -> None:
+    found = explanation()
+    decision = dataclasses.replace(found.outlook.decision, patch=found.outlook.decision.patch * 2)
+    long = dataclasses.replace(found, outlook=dataclasses.replace(found.outlook, decision=decision))
+    assert "and 6 more operations (-o json shows all)" in render.as_text([long], Style())

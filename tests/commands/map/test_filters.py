@@ -1,0 +1,61 @@
+"""Which nodes are shown; label selectors as kubectl's."""
+
+import pytest
+
+from commands.devices.device_map import build
+from commands.map.filters import Filter, SelectorError, apply, selector
+from tests.commands.map.clusters import mixed
+
+
+@pytest.mark.parametrize(
+    ("chosen", "names"),
+    [
+        (Filter(), ["chain", "plugin", "ring", "torus", "us-0", "us-1"]),
+        (Filter(names=frozenset({"ring"})), ["ring"]),
+        (Filter(instance_type="trn2"), ["plugin", "torus"]),
+        (Filter(instance_type="trn2u.48xlarge"), ["us-0", "us-1"]),
+        (Filter(namespace="team-b"), ["torus"]),
+        (Filter(claim="train"), ["torus"]),
+        (Filter(claim="whole"), ["us-1"]),
+        (Filter(free=6), ["ring", "us-0"]),
+        (Filter(attention=True), ["chain", "plugin", "ring"]),
+        (Filter(labels=selector("node.kubernetes.io/instance-type=inf2.48xlarge")), ["ring"]),
+    ],
+)
+def test_a_filter_admits_nodes(chosen: Filter, names: list[str]) -> None:
+    assert [node.name for node in apply(chosen, build(mixed().snapshot())).nodes] == names
+
+
+LABELS = {"a": "b", "zone": "z1", "empty": ""}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=b", True),
+        ("a==b", True),
+        ("a=c", False),
+        ("a!=b", False),
+        ("missing!=b", True),
+        ("a", True),
+        ("!a", False),
+        ("missing", False),
+        ("! missing", True),
+        ("zone in (z1, z2)", True),
+        ("zone in (z2)", False),
+        ("zone notin (z2)", True),
+        ("missing notin (z2)", True),
+        ("missing in (z2)", False),
+        ("a=b,zone in (z1,z2),!missing", True),
+        ("a=b,zone=z2", False),
+        ("empty=", True),
+    ],
+)
+def test_a_selector_is_kubectls(text: str, expected: bool) -> None:
+    assert selector(text)(LABELS) is expected
+
+
+@pytest.mark.parametrize("text", ["", "a=b,", "a>1", "a in z1", "in (a)", "a=b c"])
+def test_a_selector_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(SelectorError, match=r"is not a part of a label selector\. Allowed: key=value"):
+        selector(text)

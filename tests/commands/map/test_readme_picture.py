@@ -1,0 +1,35 @@
+"""The picture in the README is what the documented command draws, of what the driver publishes."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from commands.cli.main import main
+from tests.support.emulated import SICK, EmulatedCluster
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCS = ROOT / "docs"
+
+
+def test_the_picture_is_what_the_command_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    [line] = re.findall(r"^neuron-dra (map .*) > (docs/.*)$", (DOCS / "how-to" / "map.md").read_text(), re.MULTILINE)
+    result = CliRunner().invoke(main, line[0].split())
+    assert result.stdout == (ROOT / line[1]).read_text(), "run the command of docs/how-to/map.md"
+    assert f"({line[1]})" in (ROOT / "README.md").read_text()
+
+
+def test_the_node_in_it_is_what_the_driver_publishes() -> None:
+    items = json.loads((DOCS / "map-cluster.json").read_text())["items"]
+    [published] = [item for item in items if item["kind"] == "ResourceSlice"]
+    cluster = EmulatedCluster()
+    cluster.node("trn2-a", taints={10: SICK})
+    assert published["spec"]["devices"] == cluster.slices[0]["spec"]["devices"], "the driver has changed: draw it again"
+
+
+def test_the_text_in_the_guide_is_what_the_command_prints() -> None:
+    result = CliRunner().invoke(main, ["map", "-f", str(DOCS / "map-cluster.json"), "trn2-a"])
+    assert result.stdout in (DOCS / "how-to" / "map.md").read_text()

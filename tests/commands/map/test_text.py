@@ -1,0 +1,121 @@
+"""The map in a terminal: drawings, lines, counts, colours, encodings, hostile names."""
+
+import re
+
+from commands.devices.device_map import build
+from commands.devices.devices import DeviceMap
+from commands.map.filters import Filter, apply
+from commands.map.text import Paper, as_text
+from runtime.terminal import displayed
+from tests.commands.map.clusters import HOSTILE, many, mixed
+from tests.support.emulated import EmulatedCluster
+
+TORUS = """\
+torus  trn2.48xlarge, torus: 11 of 16 devices free, largest connected set free: 4 (4-7)
+      ┊        ┊        ┊        ┊
+  ┈[ 0 A ]──[ 1 A ]──[ 2 A ]──[ 3 A ]┈
+      │        │        │        │
+  ┈[ 4 · ]──[ 5 · ]──[ 6 · ]──[ 7 · ]┈
+      │        │        │        │
+  ┈[ 8 · ]──[ 9 B ]──[10 · ]──[11 · ]┈
+      │        │        │        │
+  ┈[12 · ]──[13 · ]──[14 · ]──[15 · ]┈
+      ┊        ┊        ┊        ┊
+  A team-a/train: devices 0-3, pod train
+  B team-b/infer: device 9, pod infer
+  adminAccess, holds nothing: team-a/monitor
+  · free   a letter: held by a claim
+"""
+RING = """\
+ring  inf2.48xlarge, ring: 6 of 12 devices free, largest connected set free: 6 (6-11)
+  unhealthy: 5 hbm-ecc
+   [ 0 A ]──[ 1 A ]──[ 2 A ]──[ 3 B+]──[ 4 * ]──[ 5 E✗]
+      │                                            │
+   [11 · ]──[10 · ]──[ 9 · ]──[ 8 · ]──[ 7 · ]──[ 6 · ]
+  A team-a/window: devices 0-2, 6 cores, pod window
+  B team-a/share: device 3, 1 core, pod share
+  C team-a/other-share: device 4, 1 core, pod other-share
+  D team-a/third-share: device 4, 1 core, pod third-share
+  E team-a/on-sick: device 5, 2 cores, no pod
+  · free   a letter: held by a claim
+"""
+
+
+def drawn(found: DeviceMap, *names: str, paper: Paper = Paper()) -> str:
+    return as_text(apply(Filter(names=frozenset(names)), found), paper)
+
+
+def test_a_torus_is_drawn_with_its_links_and_claims() -> None:
+    assert TORUS in drawn(build(mixed().snapshot()), "torus")
+
+
+def test_a_ring_is_drawn_with_shares_and_faults() -> None:
+    assert RING in drawn(build(mixed().snapshot()), "ring")
+
+
+def test_the_summary_says_what_still_fits() -> None:
+    lines = as_text(build(mixed().snapshot()), Paper()).splitlines()
+    assert lines[2:4] == [
+        "inf2.48xlarge: 1 node, 12 devices: 6 free, 5 held, 1 partly held, 1 fault in all",
+        "  Largest connected set that still fits: 6 on ring. Places (count x connected devices): 6 x 1, 3 x 2, 1 x 4, "
+        "0 x 8, 0 x 12.",
+    ]
+    assert lines[0] == "inf1.24xlarge: 1 node, 16 devices: 16 free, 1 node closed to new pods"
+    assert lines[1] == "  No device is free on a node that takes new pods."
+
+
+def test_a_line_for_each_of_some_nodes() -> None:
+    text = as_text(build(mixed().snapshot()), Paper())
+    assert "torus   trn2.48xlarge   11/16  4          AAAA ···· ·B·· ····\n" in text
+    assert re.search(r"plugin +trn2.48xlarge +0/16 +0 +PPPP PPPP PPPP PPPP  device plugin only; plugin: 4 of 16 ", text)
+    assert re.search(r"us-1 .* AAAA AAAA AAAA AAAA  node 1 of UltraServer bog7 \(set of 4\)", text)
+    assert "! Claims for devices that no node publishes now: team-a/lost (gone/neuron-device-3)." in text
+
+
+def test_nodes_of_an_ultraserver_stay_together() -> None:
+    cluster = mixed()
+    cluster.node("us-0a")
+    order = [line.split()[0] for line in as_text(build(cluster.snapshot()), Paper()).splitlines() if line[:2] == "us"]
+    assert order == ["us-0a", "us-0", "us-1"]
+
+
+def test_many_nodes_are_counted() -> None:
+    text = as_text(build(many(64).snapshot()), Paper())
+    assert "trn2.48xlarge: nodes by their largest free connected set\n" in text
+    assert re.search(r"^ +16 █+ 16$", text, re.MULTILINE)
+    assert "n0003" not in text
+    assert "-o wide lists every node." in text
+    assert "n0063" in as_text(build(many(64).snapshot()), Paper(), wide=True)
+    assert as_text(build(many(5).snapshot()), Paper(), draw=True).count("┈[ 0") == 5
+
+
+def test_without_the_letters_of_utf_8_everything_is_ascii() -> None:
+    text = drawn(build(mixed().snapshot()), "ring", "torus", paper=Paper("ascii"))
+    assert text.isascii()
+    assert ".[ 0 A ]--[ 1 A ]--[ 2 A ]--[ 3 A ]." in text
+    assert "[ 5 Ex]" in text
+
+
+def test_colour_adds_only_colour() -> None:
+    found = build(mixed().snapshot())
+    plain = drawn(found, "torus")
+    coloured = displayed(drawn(found, "torus", paper=Paper(colour=True)))
+    assert "\x1b[36m[ 0 A ]\x1b[0m" in coloured
+    assert "\x1b[32;7m[ 4 · ]\x1b[0m" in coloured
+    stripped = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    assert stripped.replace("   inverted: largest connected set that is free", "") == plain
+
+
+def test_names_do_not_control_the_terminal() -> None:
+    cluster = EmulatedCluster()
+    cluster.node(HOSTILE, "inf2.xlarge")
+    cluster.claim(HOSTILE, HOSTILE, [0], namespace=HOSTILE)
+    text = as_text(build(cluster.snapshot()), Paper())
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "</script>" in text
+
+
+def test_an_empty_cluster_is_a_sentence() -> None:
+    text = as_text(DeviceMap((), problems=("You may not.",)), Paper())
+    assert text == "! You may not.\nNo node with Neuron devices.\n"

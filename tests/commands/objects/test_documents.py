@@ -1,0 +1,54 @@
+import io
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from commands.objects.documents import Budget, Documents, ManifestError
+from commands.objects.manifest_files import Given, read_sources
+from tests.commands.objects.test_shapes import replicas
+from tests.support.converting import source
+
+
+def test_a_small_file_is_read_and_parsed_once() -> None:
+    opened = []
+    documents = Documents(lambda: opened.append(1) or io.BytesIO(b"a: 1\n---\nb: 2\n"), Budget(100))
+    first = list(documents)
+    assert [id(each) for each in documents] == [id(each) for each in first]
+    assert opened == [1]
+
+
+def test_a_file_beyond_the_budget_is_read_again() -> None:
+    documents = Documents(lambda: io.BytesIO(b"a: 1\n---\nb: 2\n"), Budget(10))
+    assert [each.data for each in documents] == [each.data for each in documents] == [{"a": 1}, {"b": 2}]
+
+
+def test_memory_is_bounded_by_the_largest_document(tmp_path: Path) -> None:
+    path = tmp_path / "many.yaml"
+    path.write_text(replicas(5_000))
+    tracemalloc.start()
+    inputs = read_sources([str(path)], "default")
+    assert sum(1 for each in inputs.sources[0].documents if each.text) == 5_000
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert path.stat().st_size > 1_500_000
+    assert peak < 6_000_000
+
+
+def test_an_error_in_a_later_document_drops_the_whole_file_before_anything_is_taken() -> None:
+    space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n"
+    taken: list[object] = []
+    inputs = read_sources(
+        [Given("bad", f"{space}---\na: [\n".encode()), Given("good", space.encode())], "x", taken.append
+    )
+    assert [each.name for each in inputs.sources] == ["good"]
+    assert [str(each) for each in inputs.faults] == [
+        "bad:6:1: did not find expected node content while parsing a flow node."
+    ]
+    assert len(taken) == 1
+
+
+def test_an_error_has_its_place_in_the_file_also_in_json() -> None:
+    with pytest.raises(ManifestError) as caught:
+        [each.data for each in source("f", '{"a": 1}\n{"a": 1, "a": 2}').documents]
+    assert (caught.value.line, caught.value.column) == (2, 10)

@@ -1,0 +1,261 @@
+"""Policy files applied to manifests: the server's rules, without values that only a server knows."""
+
+import datetime as dt
+import time
+from typing import Any
+
+import pytest
+
+from commands.objects.file_policies import FilePolicies
+from commands.objects.notices import Source
+from commands.rewrite.convert_files import Settings
+from commands.validate.check_files import FileContext
+from policies.files.loader import load
+from tests.commands.rewrite.test_convert_files import deployment, named, text
+from tests.policies.policy_files import policy
+from tests.support.converting import Conversion, convert_sources, source
+from tests.support.manifests import container, pod
+from tests.support.trainium import trainium
+from tests.support.validating_files import Validated, validate_sources
+
+NOW = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
+FEW = """
+validations:
+- expression: neuron.devices <= 4
+  messageExpression: "'the pod asks for ' + string(neuron.devices)"
+"""
+FOUR, SIXTEEN = pod(container(neuron="4")), pod(container(neuron="16"))
+NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lab", "labels": {"team": "blue"}}}
+CLASS_QUOTA = "neuron.aws.com.deviceclass.resource.k8s.io/devices"
+
+
+def conversion(spec: str, name: str = "steers", order: int = 10) -> str:
+    head = f"apiVersion: policy.neuron.aws.com/v1alpha1\nkind: ConversionPolicy\nmetadata: {{name: {name}}}\n"
+    return f"{head}spec:\n  order: {order}\n" + "".join(f"  {line}\n" for line in spec.strip().splitlines())
+
+
+def file_policies(*texts: str, now: dt.datetime = NOW) -> FilePolicies:
+    return FilePolicies(load({f"{at}.yaml": each.encode() for at, each in enumerate(texts)}), now, time.monotonic)
+
+
+def sources(*objects: Any) -> list[Source]:
+    return [source("m.yaml", text(*objects))]
+
+
+def judged(policies: FilePolicies, *objects: Any, **options: Any) -> Validated:
+    return validate_sources(sources(*objects), FileContext(trainium(**options), policies))
+
+
+def said(policies: FilePolicies, *objects: Any, **options: Any) -> list[str]:
+    """Findings of policies, as `severity code path: message and fix`."""
+    found = [each.finding for each in judged(policies, *objects, **options).located]
+    ours = [each for each in found if each.code.startswith("NEU8")]
+    return [f"{each.severity} {each.code} {each.path}: {each.message} {each.fix}".rstrip() for each in ours]
+
+
+def converted(policies: FilePolicies, *objects: Any) -> Conversion:
+    return convert_sources(sources(*objects), Settings(trainium(), policies))
+
+
+def told(conversion_: Conversion) -> list[str]:
+    return [f"{each.line} {each.path}: {each.text}" for each in conversion_.notices]
+
+
+class TestValidate:
+    @pytest.mark.parametrize(
+        ("actions", "expected"),
+        [
+            ("[Deny]", "error NEU801"),
+            ("[Warn]", "warning NEU802"),
+            ("[Audit]", "note NEU805"),
+            ("[Warn, Audit]", "warning NEU802"),
+        ],
+    )
+    def test_an_action_is_a_severity(self, actions: str, expected: str) -> None:
+        policies = file_policies(policy(f"validationActions: {actions}{FEW}"))
+        assert said(policies, SIXTEEN) == [f"{expected} : policy 'limits': the pod asks for 16"]
+        assert said(policies, FOUR) == []
+
+    def test_notes_are_neither_errors_nor_warnings(self) -> None:
+        report = judged(file_policies(policy(f"validationActions: [Audit]{FEW}")), SIXTEEN)
+        tally = report.tally
+        assert (tally.errors, tally.warnings, tally.notes) == (0, 0, 1)
+
+    def test_pods_of_a_workload_are_judged_where_their_template_stands(self) -> None:
+        report = judged(file_policies(policy(FEW)), named("first", FOUR), deployment(SIXTEEN))
+        (found,) = report.located
+        assert (found.subject, found.finding.path) == ("Deployment web", "spec.template")
+        assert found.line == text(named("first", FOUR), deployment(SIXTEEN)).splitlines().index("  template:") + 1
+
+    def test_a_workload_is_judged_itself_as_well(self) -> None:
+        about = policy("validations: [{expression: 'object.spec.replicas > 1'}]\nfailurePolicy: Ignore", "replicas")
+        about = about.replace('apiGroups: [""]', "apiGroups: [apps]").replace("[pods]", "[deployments]")
+        one = deployment(FOUR)
+        one["spec"]["replicas"] = 1
+        message = "policy 'replicas': failed expression: object.spec.replicas > 1"
+        assert said(file_policies(about), one) == [f"error NEU801 : {message}"]
+
+    def test_policies_see_pods_as_conversion_leaves_them(self) -> None:
+        spec = "validations: [{expression: '!neuron.converted && !has(object.spec.resourceClaims)', message: claims}]"
+        assert said(file_policies(policy(spec)), FOUR) == ["error NEU801 : policy 'limits': claims"]
+        off = conversion("mode: off")
+        assert said(file_policies(policy(spec), off), FOUR) == []
+
+    def test_what_is_generated_has_stand_ins(self) -> None:
+        spec = """
+        validations:
+        - expression: "false"
+          messageExpression: >-
+            object.metadata.name + ' of ' + object.metadata.ownerReferences[0].kind + ' in ' +
+            object.metadata.namespace + ' and ' + request.namespace +
+            ', request.name ' + (has(request.name) ? request.name : 'empty')
+        """
+        expected = "policy 'limits': web-xxxxx of ReplicaSet in default and default, request.name empty"
+        assert said(file_policies(policy(spec)), deployment(FOUR)) == [f"error NEU801 spec.template: {expected}"]
+
+    @pytest.mark.parametrize(("with_namespace", "team"), [(True, "blue"), (False, "nobody")])
+    def test_the_namespace_is_the_one_in_the_files(self, with_namespace: bool, team: str) -> None:
+        spec = """
+        validations:
+        - {expression: "false", messageExpression: "namespaceObject.metadata.?labels[?'team'].orValue('nobody')"}
+        """
+        objects = [NAMESPACE] * with_namespace + [named("train", FOUR, "lab")]
+        assert said(file_policies(policy(spec)), *objects) == [f"error NEU801 : policy 'limits': {team}"]
+
+    def test_exceptions_hold_until_they_end(self) -> None:
+        spec = f"""{FEW}
+exceptions:
+- name: spring
+  owner: team-a
+  reason: moves
+  expires: 2026-06-10
+  matchConditions: [{{name: all, expression: 'true'}}]
+"""
+        warned = "warning NEU804 : policy 'limits': exception 'spring' of team-a ends on 2026-06-10."
+        assert said(file_policies(policy(spec)), SIXTEEN) == [warned]
+        assert said(file_policies(policy(spec), now=NOW - dt.timedelta(days=90)), SIXTEEN) == []
+        refused = "policy 'limits': the pod asks for 16. Exception 'spring' of team-a ended on 2026-06-10."
+        later = file_policies(policy(spec), now=NOW + dt.timedelta(days=30))
+        assert said(later, SIXTEEN) == [f"error NEU801 : {refused}"]
+
+    def test_excluded_namespaces_are_left_alone(self) -> None:
+        policies = file_policies(policy(FEW))
+        assert said(policies, named("x", SIXTEEN, "lab"), excluded_namespaces=frozenset({"lab"})) == []
+
+    def test_what_cannot_be_evaluated_says_so(self) -> None:
+        policies = file_policies(policy("validations: [{expression: object.none.x}]"))
+        (found,) = said(policies, FOUR)
+        assert found.startswith("error NEU803 : policy 'limits': expression 'object.none.x' resulted in error:")
+
+    def test_an_unreadable_pod_is_said_once(self) -> None:
+        broken = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": "none"}}
+        report = judged(file_policies(policy(FEW)), broken)
+        assert [each.finding.code for each in report.located] == ["NEU114"]
+
+    def test_catalogues_count(self) -> None:
+        catalogue = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: InstanceTypeCatalog
+metadata: {name: new}
+spec: {instanceTypes: [{name: trn9.48xlarge, devices: 16, coresPerDevice: 8, deviceGroups: [7]}]}
+"""
+        seven = pod(container(neuron="7"), annotations={"neuron.aws.com/instance-type": "trn9.48xlarge"})
+        assert judged(file_policies(catalogue), seven).tally.errors == 0
+        assert judged(file_policies(policy(FEW)), seven).tally.errors == 2
+
+    @pytest.mark.parametrize(
+        ("hard", "expected"),
+        [
+            pytest.param(None, "unknown", id="no-quota-among-the-files"),
+            pytest.param({"pods": "5"}, "none", id="of-something-else"),
+            pytest.param({CLASS_QUOTA: "16"}, "16", id="of-devices"),
+        ],
+    )
+    def test_quotas_are_known_where_the_files_hold_some(self, hard: dict[str, str] | None, expected: str) -> None:
+        spec = f"""
+        validations:
+        - expression: "false"
+          messageExpression: >-
+            !neuron.quotasKnown ? 'unknown' : neuron.quotas[?'{CLASS_QUOTA}'].optMap(n, string(n)).orValue('none')
+        """
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "lab"}}
+        objects = [{**quota, "spec": {"hard": hard}}] if hard else []
+        assert said(file_policies(policy(spec)), *objects, named("t", FOUR, "lab")) == [
+            f"error NEU801 : policy 'limits': {expected}"
+        ]
+
+    @pytest.mark.parametrize(
+        ("quotas", "expected"),
+        [
+            pytest.param({"default": "16"}, "16", id="that-name-it"),
+            pytest.param({"": "8"}, "8", id="that-name-none-either"),
+            pytest.param({"default": "16", "": "8"}, "8", id="the-smaller-of-both"),
+            pytest.param({"lab": "4"}, "unknown", id="of-another-namespace"),
+        ],
+    )
+    def test_an_object_without_a_namespace_is_bound_by_the_quotas_of_where_it_goes(
+        self, quotas: dict[str, str], expected: str
+    ) -> None:
+        objects = [
+            {
+                "apiVersion": "v1",
+                "kind": "ResourceQuota",
+                "metadata": {"name": f"q{at}", **({"namespace": namespace} if namespace else {})},
+                "spec": {"hard": {CLASS_QUOTA: amount}},
+            }
+            for at, (namespace, amount) in enumerate(quotas.items())
+        ]
+        text = f"""
+        validations:
+        - expression: "false"
+          messageExpression: >-
+            !neuron.quotasKnown ? 'unknown' : neuron.quotas[?'{CLASS_QUOTA}'].optMap(n, string(n)).orValue('none')
+        """
+        lost = {**FOUR, "metadata": {"name": "lost"}}
+        assert said(file_policies(policy(text)), *objects, lost) == [f"error NEU801 : policy 'limits': {expected}"]
+
+
+class TestConvert:
+    def test_a_policy_turns_conversion_off_and_it_is_said(self) -> None:
+        done = converted(
+            file_policies(conversion("match: {namespaces: [lab]}\nmode: off")), deployment(FOUR, "w", "lab")
+        )
+        assert not done.changes[0][1].rewrites
+        assert [line.partition(" ")[2] for line in told(done)] == [
+            "spec.template: not converted: policy 'steers' turns it off."
+        ]
+
+    def test_shadow_changes_nothing_and_says_what_would_be(self) -> None:
+        done = converted(file_policies(conversion("mode: shadow")), FOUR)
+        assert not done.changes[0][1].rewrites
+        assert "NEU208: shadow mode" in told(done)[0]
+
+    def test_an_annotation_comes_before_a_policy_that_is_not_locked(self) -> None:
+        on = pod(container(neuron="4"), annotations={"neuron.aws.com/convert": "convert"})
+        for locked, rewrites in ((False, True), (True, False)):
+            policies = file_policies(conversion(f"mode: off\nlocked: {str(locked).lower()}"))
+            assert converted(policies, on).changes[0][1].rewrites is rewrites
+
+    def test_device_class_and_families_are_those_of_the_first_policy_that_matches(self) -> None:
+        first = conversion("match: {namespaces: [other]}\ndeviceClass: not-mine", "a", 1)
+        second = conversion("deviceClass: mine\nfamilies: [trn2]", "b", 2)
+        (change,) = converted(file_policies(first, second), named("t", FOUR, "lab")).changes[0][1:]
+        (template,) = change.templates
+        assert template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == "mine"
+        assert "trn1.32xlarge" not in str(change.wanted)
+
+    def test_a_policy_that_fails_steers_nothing_and_it_is_said(self) -> None:
+        failing = conversion("match: {conditions: [{name: c, expression: object.metadata.none == 'x'}]}\nmode: off")
+        done = converted(file_policies(failing), FOUR)
+        assert done.changes[0][1].rewrites
+        assert told(done)[0].startswith("1 : NEU803: policy steers: match condition 'c' failed: no such key: 'none'")
+        assert done.refused == 0
+
+    def test_a_pod_has_no_generated_name_yet_as_on_the_server(self) -> None:
+        named_only = conversion("match: {conditions: [{name: c, expression: has(object.metadata.name)}]}\nmode: off")
+        assert converted(file_policies(named_only), deployment(FOUR)).changes[0][1].rewrites
+        assert not converted(file_policies(named_only), named("t", FOUR)).changes[0][1].rewrites
+
+    def test_what_does_not_concern_us_asks_no_policy(self) -> None:
+        failing = conversion("match: {conditions: [{name: c, expression: object.metadata.none == 'x'}]}\nmode: off")
+        assert told(converted(file_policies(failing), pod(container()))) == []

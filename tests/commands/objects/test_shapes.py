@@ -1,0 +1,135 @@
+"""A document that was recognised has the result that it would have alone."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commands.objects import shapes
+from commands.objects.manifests import manifests
+from commands.rewrite import convert_files
+from commands.rewrite.convert_files import Settings
+from commands.rewrite.convert_output import as_yaml
+from commands.validate.check_files import FileContext
+from tests.support.converting import convert_sources, source
+from tests.support.trainium import trainium
+from tests.support.validating_files import validate_sources
+
+POD = """\
+apiVersion: v1
+kind: {kind}
+metadata:
+  name: {name}
+  namespace: {namespace}
+  labels:
+    app: {label}   # {comment}
+    neuron.aws.com/converted: {converted}
+spec:
+  schedulerName: {scheduler}
+  containers:
+  - name: {container}
+    image: {image}
+    command: ["sh", {word}]
+    env:
+    - name: {variable}
+      value: {value}
+    resources:
+      limits:
+        aws.amazon.com/neuron: {count}
+"""
+PLAIN = st.sampled_from(["a", "train-1", "yes", "null", "x:y", "other", "Pod", "y"])
+QUOTED = st.sampled_from(['""', '"a"', '"# b"', '"{x"', '"a: b"', '"yes"', '"trn"'])
+FIELDS = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from(["Pod", "PodTemplate", "ConfigMap"]),
+        "name": PLAIN,
+        "namespace": st.sampled_from(["a", "b", "kube-system"]),
+        "label": PLAIN,
+        "comment": PLAIN,
+        "converted": st.sampled_from(['"true"', '"false"']),
+        "scheduler": st.sampled_from(["my-scheduler", "volcano", "default-scheduler"]),
+        "container": st.sampled_from(["main", "other"]),
+        "image": PLAIN,
+        "word": QUOTED,
+        "variable": st.sampled_from(["RANK", "NEURON_RT_NUM_CORES"]),
+        "value": QUOTED,
+        "count": st.sampled_from(["4", '"4"', "7", "1"]),
+    }
+)
+
+
+def converted(text: str, *, recognise: bool) -> tuple[str, list[str], int, int]:
+    with pytest.MonkeyPatch.context() as patch:
+        if not recognise:
+            patch.setattr(shapes.Look, "at", lambda _: None)
+        done = convert_sources([source("f.yaml", text, kept=0)], Settings(trainium()))
+        printed = "".join(as_yaml(done.changes, lambda _: None))
+    return printed, [str(each) for each in done.notices], done.refused, done.left
+
+
+def validated(text: str, *, recognise: bool) -> list[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        if not recognise:
+            patch.setattr(shapes.Look, "at", lambda _: None)
+        return list(validate_sources([source("f.yaml", text, kept=0)], FileContext(trainium())).located)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(FIELDS, min_size=2, max_size=6))
+def test_recognised_documents_become_what_they_would_alone(fields: list[dict[str, str]]) -> None:
+    text = "---\n".join(POD.format(**each) for each in fields)
+    assert converted(text, recognise=True) == converted(text, recognise=False)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(FIELDS, min_size=2, max_size=5))
+def test_recognised_documents_have_the_findings_that_they_would_have_alone(fields: list[dict[str, str]]) -> None:
+    text = "---\n".join(POD.format(**each) for each in fields)
+    assert validated(text, recognise=True) == validated(text, recognise=False)
+
+
+SAME = {
+    "kind": "Pod",
+    "namespace": "a",
+    "comment": "c",
+    "converted": '"false"',
+    "scheduler": "my-scheduler",
+    "container": "main",
+    "variable": "RANK",
+    "count": "4",
+}
+
+
+def replicas(count: int) -> str:
+    return "---\n".join(
+        POD.format(**SAME, name=f"p-{n}", label=f"l{n}", image=f"image:{n}", word=f'"w{n}"', value=f'"{n}"')
+        for n in range(count)
+    )
+
+
+def test_replicas_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    real = convert_files.convert
+    monkeypatch.setattr(convert_files, "convert", lambda *args: calls.append(args) or real(*args))
+    printed, *_ = converted(replicas(50), recognise=True)
+    # The first document has no line `---`.
+    assert len(calls) == 2
+    assert printed.count("resourceClaimTemplateName") == 50
+    assert all(f"name: p-{n}\n" in printed and f'"w{n}"' in printed for n in range(50))
+
+
+def test_what_was_recorded_is_bounded() -> None:
+    kept = shapes.Shapes[None]()
+    text = "".join(f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: a{n}b}}\n" for n in range(3000))
+    for document in source("f", text, kept=0).documents:
+        look = shapes.Look.at(document.text)
+        assert look is not None
+        assert document.root is not None
+        (manifest,) = manifests(document)
+        kept.record(look, document.root, manifest, (), None)
+    assert len(kept._results) <= 1025
+
+
+def test_a_long_document_is_not_compared() -> None:
+    assert shapes.Look.at("a: " + "b" * 20_000) is None

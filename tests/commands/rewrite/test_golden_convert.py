@@ -1,0 +1,70 @@
+"""Each folder of tests/golden/convert: a manifest, what it becomes, what is said of it, and the exit code."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from commands.cli.main import main
+from tests.support.trainium import ENVIRONMENT
+
+ROOT = Path(__file__).parents[2] / "golden" / "convert"
+CASES = sorted(folder.name for folder in ROOT.iterdir())
+
+
+def converted(case: str, *arguments: str, text: str | None = None) -> tuple[str, str]:
+    """What is printed, and what is said, with the exit code as its last line."""
+    given = (ROOT / case / "input.yaml").read_text() if text is None else text
+    options = ("convert", "--families", "trn2", "--strict", "-f", "-")
+    done = CliRunner().invoke(main, [*options, *arguments], input=given, env=ENVIRONMENT)
+    return done.stdout, f"{done.stderr.replace('<stdin>', 'input.yaml')}exit {done.exit_code}\n"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_manifest_becomes_what_lies_beside_it(case: str) -> None:
+    assert converted(case) == (
+        (ROOT / case / "expected.yaml").read_text(),
+        (ROOT / case / "expected.txt").read_text(),
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_it_became_stays_that(case: str) -> None:
+    expected = (ROOT / case / "expected.yaml").read_text()
+    assert converted(case, text=expected)[0] == expected
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_comment_is_lost(case: str) -> None:
+    comments = re.findall(r"#.*", (ROOT / case / "input.yaml").read_text())
+    assert sorted(re.findall(r"#.*", (ROOT / case / "expected.yaml").read_text())) == sorted(comments)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_claims_templates_and_classes_come_out_as_v1(case: str) -> None:
+    for found in yaml.safe_load_all((ROOT / case / "expected.yaml").read_text()):
+        text = yaml.safe_dump(found)
+        assert "resource.k8s.io/v1beta" not in text
+        assert "v1alphav1" not in text
+
+
+@pytest.mark.parametrize("case", [each for each in CASES if "left" in (ROOT / each / "expected.txt").read_text()])
+def test_what_was_left_fails_only_a_strict_run(case: str) -> None:
+    given = (ROOT / case / "input.yaml").read_text()
+    done = CliRunner().invoke(main, ["convert", "--families", "trn2", "-f", "-"], input=given, env=ENVIRONMENT)
+    assert done.exit_code == 0
+    assert "--strict" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("argo-workflow", "kserve-inference-service", "knative-service", "train-job", "unknown-kind"),
+        "argo-cron-workflow",
+    ],
+)
+def test_an_object_that_is_not_rewritten_is_named_with_what_happens_to_it(case: str) -> None:
+    _, told = converted(case)
+    assert re.search(r"NEU220: the \w+ is left as it is: .+\. The webhook converts its pods when they are", told)

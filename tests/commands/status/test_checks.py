@@ -1,0 +1,585 @@
+"""Checks of an installation: no error for a good one, exactly one error for each defect."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from commands.status.checks import judge
+from commands.status.lines import Line, Verdict, overall
+from commands.status.snapshot import Snapshot
+from neuron import names
+from policies.judging.followed_rules import followed
+from tests.policies.policy_files import loaded, policy
+from tests.support.installation import (
+    LEAF,
+    NOW,
+    STRANGER,
+    configuration,
+    deployment,
+    edited,
+    endpoints,
+    leaf,
+    lease,
+    mutating,
+    named,
+    node,
+    resource_slice,
+    said,
+    secret,
+    well,
+)
+from webhook.cluster.listing import Unseen
+from webhook.cluster.rights import RULES
+from webhook.server.replica_report import report
+
+US = "trn2u.48xlarge"
+VALIDATING = "ValidatingWebhookConfiguration"
+PODS_CREATE = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
+
+
+def test_the_entries_that_the_chart_makes_for_policies_are_well() -> None:
+    [made] = well().validating
+    claims, pods = made["webhooks"]
+    of_pods = {
+        **pods,
+        "failurePolicy": "Fail",
+        "rules": [rule for rule in pods["rules"] if "pods" in rule["resources"]],
+    }
+    others = [rule for rule in pods["rules"] if "pods" not in rule["resources"]]
+    workloads = {**pods, "name": "workloads.validate.neuron.aws.com", "rules": others}
+    assert said(well(validating=({**made, "webhooks": [claims, of_pods, workloads]},))) == []
+    assert len(said(well(validating=({**made, "webhooks": [claims, of_pods]},)))) == 2
+
+
+def test_the_shipped_manifests_are_well() -> None:
+    lines = judge(well(), NOW)
+    assert said(well()) == []
+    assert overall(lines) is Verdict.WELL
+    assert [line.text for line in lines] == [
+        "Kubernetes v1.36.2-eks-1a2b3c4.",
+        "resource.k8s.io/v1 is served.",
+        "MutatingWebhookConfiguration neuron-dra: mutate.neuron.aws.com.",
+        "ValidatingWebhookConfiguration neuron-dra: claims.validate.neuron.aws.com, pods.validate.neuron.aws.com.",
+        "one, in namespace neuron-dra.",
+        "valid until 2026-09-28 12:00 UTC.",
+        "Deployment neuron-dra: 2 of 2 available.",
+        "pod-1 is ready: version 0.1.0, mode convert.",
+        "pod-2 is ready: version 0.1.0, mode convert.",
+        "Service neuron-dra/neuron-dra: 2 ready endpoints.",
+        "none.",
+        "system:serviceaccount:neuron-dra:neuron-dra has all permissions that it needs.",
+        "DeviceClass neuron.aws.com exists.",
+        "32 devices on 2 nodes (2 trn1.32xlarge, driver 1.0.0).",
+        "namespaces by annotation: 1 shadow; 1 namespace by default.",
+        "1 generated template in 1 namespace.",
+    ]
+
+
+WRONG: list[Any] = [
+    pytest.param(
+        well(version={"gitVersion": "v1.33.4"}), "Kubernetes v1.33.4 is older than 1.34.", id="API server too old"
+    ),
+    pytest.param(
+        well(versions=("v1beta1",)),
+        "resource.k8s.io/v1 is not served (resource.k8s.io is served only as v1beta1).",
+        id="only a beta version is served",
+    ),
+    pytest.param(
+        well(versions=()),
+        "resource.k8s.io/v1 is not served (resource.k8s.io is served not at all).",
+        id="the group is not served",
+    ),
+    pytest.param(
+        well(mutating=()),
+        "MutatingWebhookConfiguration neuron-dra does not exist: nothing is converted.",
+        id="no mutating configuration",
+    ),
+    pytest.param(
+        well(validating=()),
+        "ValidatingWebhookConfiguration neuron-dra does not exist: nothing is validated.",
+        id="no validating configuration",
+    ),
+    pytest.param(
+        mutating(name="other.neuron.aws.com"),
+        "MutatingWebhookConfiguration neuron-dra has no entry mutate.neuron.aws.com.",
+        id="entry missing",
+    ),
+    pytest.param(
+        mutating(service={"name": "neurondra"}),
+        "mutate.neuron.aws.com calls Service neuron-dra/neurondra; the webhook's is neuron-dra/neuron-dra.",
+        id="wrong service name",
+    ),
+    pytest.param(
+        mutating(service={"path": "/"}),
+        "mutate.neuron.aws.com calls path '/', which is not served; it is '/mutate'.",
+        id="wrong path",
+    ),
+    pytest.param(
+        mutating(service={"port": 8443}),
+        "mutate.neuron.aws.com calls port 8443 of the Service, which has 443, 9090.",
+        id="wrong port",
+    ),
+    pytest.param(
+        mutating(clientConfig={"caBundle": ""}),
+        "mutate.neuron.aws.com has no caBundle: the API server does not trust the webhook, every call fails.",
+        id="no caBundle",
+    ),
+    pytest.param(
+        well(mutating=(configuration("MutatingWebhookConfiguration", b"x"),), validating=()),
+        "the caBundle of mutate.neuron.aws.com contains no PEM certificate: every call fails.",
+        id="caBundle is no PEM",
+    ),
+    pytest.param(
+        well(mutating=(configuration("MutatingWebhookConfiguration", STRANGER.certificate_pem),)),
+        "the caBundles of claims.validate.neuron.aws.com, groups.mutate.neuron.aws.com, "
+        "mutate.neuron.aws.com, pods.validate.neuron.aws.com differ: "
+        "some calls fail after the next change of the certificate.",
+        id="caBundles differ",
+    ),
+    pytest.param(
+        well(secret=(secret(leaf(authority=STRANGER)),), leases=()),
+        "no CA in the caBundles signed the certificate in Secret neuron-dra-tls: every call fails.",
+        id="caBundle of somebody else",
+    ),
+    pytest.param(
+        well(secret=(secret(leaf(days=0.5)),), leases=()),
+        "the serving certificate expired on 2026-07-01 00:00 UTC: every call fails.",
+        id="expired",
+    ),
+    pytest.param(
+        well(secret=(secret(leaf("neuron-dra.elsewhere.svc")),), leases=()),
+        "the certificate is not valid for neuron-dra.neuron-dra.svc, the name that the API server calls.",
+        id="certificate for another host",
+    ),
+    pytest.param(
+        well(secret=(secret(b"x"),), leases=()),
+        "tls.crt in Secret neuron-dra/neuron-dra-tls is not a PEM certificate.",
+        id="no certificate in the Secret",
+    ),
+    pytest.param(
+        well(secret=(), leases=(lease("p", serving=""),)),
+        "Secret neuron-dra/neuron-dra-tls does not exist.",
+        id="no Secret",
+    ),
+    pytest.param(
+        well(secret=Unseen("no."), leases=(lease("p", not_after="2026-06-30T00:00:00Z"),)),
+        "the serving certificate expired on 2026-06-30 00:00 UTC: every call fails.",
+        id="expired by a replica's word",
+    ),
+    pytest.param(
+        well(deployments=()),
+        "there is no Deployment with labels app.kubernetes.io/name=neuron-dra,app.kubernetes.io/component=webhook in "
+        "namespace neuron-dra.",
+        id="no Deployment",
+    ),
+    pytest.param(
+        well(deployments=(deployment(availableReplicas=1),)),
+        "Deployment neuron-dra: 1 of 2 available.",
+        id="a replica is missing",
+    ),
+    pytest.param(
+        well(leases=(lease("p", ready=False, problems=("tls: expired",)),)),
+        "p is not ready: 'tls: expired'.",
+        id="a replica is not ready",
+    ),
+    pytest.param(
+        well(leases=(lease("p", policies="ab", policies_problem="p.yaml:3: no."),)),
+        "p keeps its last valid policies: 'p.yaml:3: no.'",
+        id="unreadable policies",
+    ),
+    pytest.param(
+        well(leases=(lease("p", policies="ab", policies_problem="p.yaml:3: no.", policies_since="2026-06-01T12:00Z"),)),
+        "p keeps its last valid policies of 2026-06-01T12:00Z: 'p.yaml:3: no.'",
+        id="restored policies",
+    ),
+    pytest.param(
+        well(service=()), "Service neuron-dra/neuron-dra does not exist: no call can arrive.", id="no Service"
+    ),
+    pytest.param(
+        well(endpoint_slices=(endpoints(False),)),
+        "Service neuron-dra/neuron-dra has no ready endpoint: every call fails.",
+        id="no endpoint",
+    ),
+    pytest.param(
+        well(deployments=(deployment(), deployment("second"))),
+        "there is a second installation: Deployment second/neuron-dra.",
+        id="two releases by Deployment",
+    ),
+    pytest.param(
+        well(
+            mutating=(
+                configuration("MutatingWebhookConfiguration"),
+                named("old") | {"webhooks": [{"name": "m.neuron.aws.com"}]},
+            )
+        ),
+        "there is a second installation: MutatingWebhookConfiguration old.",
+        id="two releases by configuration",
+    ),
+    pytest.param(
+        well(deployments=(deployment("elsewhere"),), daemon_sets=()),
+        "none in namespace neuron-dra, but Deployment elsewhere/neuron-dra.",
+        id="another namespace",
+    ),
+    pytest.param(
+        well(device_classes=(named("gpu"),)),
+        "DeviceClass neuron.aws.com does not exist: converted pods stay Pending.",
+        id="no DeviceClass",
+    ),
+    pytest.param(
+        well(nodes=(node("n1", neuron="16"), node("n2", neuron="0"))),
+        "the same devices are offered by device plugin and DRA driver, on n1.",
+        id="device plugin and driver on one node",
+    ),
+    pytest.param(
+        well(
+            nodes=(node("n1", neuron="16"), node("n2")),
+            resource_slices=(resource_slice("n1", taint="neuron.aws.com/unhealthy"), resource_slice("n2")),
+        ),
+        "the same devices are offered by device plugin and DRA driver, on n1.",
+        id="device plugin and driver on one node, with another taint",
+    ),
+    pytest.param(
+        well(nodes=(node("n1", kubelet="v1.34.1-eks-113cf36"), node("n2"), node("cpu", "m7i.large", "v1.34.0"))),
+        "the kubelet can lose pods that use ResourceClaims (kubernetes/kubernetes#133920), on n1"
+        " (v1.34.1-eks-113cf36).",
+        id="a faulty kubelet that publishes devices",
+    ),
+]
+
+
+@pytest.mark.parametrize(("snapshot", "text"), WRONG)
+def test_what_is_wrong_is_said_once(snapshot: Snapshot, text: str) -> None:
+    wrong = [line.text for line in said(snapshot, Verdict.WRONG)]
+    assert wrong.count(text) == 1, wrong
+    assert overall(said(snapshot)) is Verdict.WRONG
+
+
+NOTED: list[Any] = [
+    pytest.param(
+        mutating(failurePolicy="Ignore"),
+        "mutate.neuron.aws.com: failurePolicy is Ignore, shipped is Fail: Neuron pods that are not converted stay "
+        "Pending.",
+        id="failurePolicy",
+    ),
+    pytest.param(
+        mutating(timeoutSeconds=2),
+        "mutate.neuron.aws.com: timeoutSeconds is 2, too short for the creation of a template (at least 3).",
+        id="timeout",
+    ),
+    pytest.param(
+        mutating(rules=PODS_CREATE),
+        "mutate.neuron.aws.com: its rules do not include UPDATE of pods: the webhook does not receive them.",
+        id="rules",
+    ),
+    pytest.param(
+        mutating(matchConditions=[]),
+        "mutate.neuron.aws.com: it has no matchConditions: every pod of the cluster waits for the webhook.",
+        id="matchConditions",
+    ),
+    pytest.param(
+        mutating(matchConditions=[{"name": "neuron", "expression": "true"}]),
+        "mutate.neuron.aws.com: it has no matchCondition changed: while the webhook does not answer, controllers "
+        "cannot remove finalizers of converted pods.",
+        id="updates of finalizers of pods",
+    ),
+    pytest.param(
+        well(validating=(edited(VALIDATING, "claims.validate.neuron.aws.com", matchConditions=[]),)),
+        "claims.validate.neuron.aws.com: it has no matchCondition changed: while the webhook does not answer, "
+        "kube-scheduler cannot allocate Neuron claims.",
+        id="updates of finalizers of claims",
+    ),
+    pytest.param(
+        mutating(reinvocationPolicy="Never"),
+        "mutate.neuron.aws.com: reinvocationPolicy is not IfNeeded: later webhooks' changes are not converted.",
+        id="reinvocationPolicy",
+    ),
+    pytest.param(
+        mutating(sideEffects="Some"),
+        "mutate.neuron.aws.com: sideEffects is Some, shipped is NoneOnDryRun.",
+        id="sideEffects",
+    ),
+    pytest.param(
+        mutating(namespaceSelector={}),
+        "mutate.neuron.aws.com: its namespaceSelector does not exclude kube-system, neuron-dra, whose pods wait "
+        "for the webhook.",
+        id="namespaceSelector",
+    ),
+    pytest.param(
+        mutating(objectSelector={"matchLabels": {"a": "b"}}),
+        "mutate.neuron.aws.com: it has an objectSelector: the webhook does not receive objects that do not match.",
+        id="objectSelector",
+    ),
+    pytest.param(
+        well(validating=(edited(VALIDATING, "pods.validate.neuron.aws.com", failurePolicy="Fail"),)),
+        "pods.validate.neuron.aws.com: failurePolicy is Fail, shipped is Ignore: workloads are refused while the "
+        "webhook does not answer, and they would miss only warnings.",
+        id="failurePolicy of workloads",
+    ),
+    pytest.param(
+        well(secret=(secret(leaf(days=4)),), leases=()),
+        "the serving certificate expires soon, on 2026-07-04 12:00 UTC.",
+        id="certificate near its end",
+    ),
+    pytest.param(
+        well(leases=(lease("p", bundle="ff"),)),
+        "replicas p use another CA bundle than the configurations, as during a rotation.",
+        id="another bundle",
+    ),
+    pytest.param(
+        well(leases=(lease("p", serving="ff"),)),
+        "replicas p serve another certificate than Secret neuron-dra-tls, as during a rotation.",
+        id="another certificate",
+    ),
+    pytest.param(
+        well(leases=(lease("p"), lease("q", mode="off"))),
+        "replicas differ in their modes: convert: p; off: q. Normal during a rollout.",
+        id="replicas differ",
+    ),
+    pytest.param(
+        well(leases=(lease("p"), lease("q", age=60))),
+        "1 replica stopped reporting, the last on 2026-07-01 11:59 UTC: q.",
+        id="a replica stopped reporting",
+    ),
+    pytest.param(
+        well(leases=(lease("p", problems=("cannot watch pods",)),)),
+        "p reports: 'cannot watch pods'.",
+        id="a replica is behind",
+    ),
+    pytest.param(well(leases=()), "no replica reports on itself by a Lease.", id="no Lease"),
+    pytest.param(
+        well(deployments=(deployment(updatedReplicas=1),)),
+        "Deployment neuron-dra: 2 of 2 available, a rollout is under way.",
+        id="rollout",
+    ),
+    pytest.param(
+        well(resource_slices=()),
+        "no node publishes Neuron devices: converted pods stay Pending until one does.",
+        id="no slices",
+    ),
+    pytest.param(
+        well(
+            nodes=(node("n1", neuron="16"), node("n2")),
+            resource_slices=(resource_slice("n1", taint="neuron.aws.com/device-plugin"), resource_slice("n2")),
+        ),
+        "the DRA driver gives no device to new claims, because a device plugin offers them, on n1.",
+        id="devices that are tainted for the device plugin",
+    ),
+    pytest.param(
+        well(
+            nodes=(node("n1", neuron="16"), node("n2")),
+            resource_slices=(resource_slice("n1", 0, whole_node=False), resource_slice("n2")),
+        ),
+        "the DRA driver gives no device to new claims, because a device plugin offers them, on n1.",
+        id="devices that are withheld for the device plugin",
+    ),
+    pytest.param(
+        well(
+            resource_slices=(
+                resource_slice("n1", 1, instance_type="trn1.2xlarge", taint="neuron.aws.com/held"),
+                resource_slice("n2"),
+            )
+        ),
+        "devices of claims that no longer exist, which new claims do not get: n1 (neuron-device-0).",
+        id="devices that are held",
+    ),
+    pytest.param(
+        well(resource_slices=(resource_slice("n1", 15), resource_slice("n2"))),
+        "nodes that publish fewer devices than their type has: n1 (15 of 16).",
+        id="devices that are not published",
+    ),
+    pytest.param(
+        well(resource_slices=(resource_slice("n1"), resource_slice("n2", instance_type=US, whole_node=False))),
+        "UltraServer nodes that publish only single devices, where no pod gets a whole node: n2.",
+        id="an UltraServer node that publishes devices",
+    ),
+    pytest.param(
+        well(resource_slices=(resource_slice("n1"), resource_slice("n2", 0, instance_type=US))),
+        "UltraServer nodes that publish only the whole node, where no pod gets single devices: n2.",
+        id="an UltraServer node that publishes the whole node",
+    ),
+    pytest.param(
+        well(nodes=(node("n1"), node("n2"), node("n3", neuroncore="32"))),
+        "nodes with the device plugin only, where converted pods cannot run: n3.",
+        id="a node on the device plugin",
+    ),
+    pytest.param(
+        well(nodes=(node("n1"), node("n9", "ml.trn2.48xlarge"))),
+        "Neuron nodes with neither driver nor device plugin: n9.",
+        id="a node with neither",
+    ),
+    pytest.param(
+        well(nodes=(node("n1"), node("n2"), node("n9", kubelet="v1.34.0", neuron="16"))),
+        "the kubelet can lose pods that use ResourceClaims (kubernetes/kubernetes#133920), on n9 (v1.34.0).",
+        id="a faulty kubelet that publishes nothing",
+    ),
+    pytest.param(
+        well(namespaces=(named("a", **{"neuron.aws.com/convert": "convrt"}),)),
+        "namespaces with an invalid annotation neuron.aws.com/convert: a ('convrt').",
+        id="annotation without a meaning",
+    ),
+]
+
+
+@pytest.mark.parametrize(("snapshot", "text"), NOTED)
+def test_what_is_worth_a_note_is_no_fault(snapshot: Snapshot, text: str) -> None:
+    lines = said(snapshot)
+    assert [line.text for line in lines].count(text) == 1, lines
+    assert overall(lines) is Verdict.WELL
+
+
+def test_what_ultraserver_nodes_publish_is_said() -> None:
+    slices = (resource_slice("n1", instance_type=US), resource_slice("n2", 0, instance_type=US))
+    texts = [line.text for line in said(well(resource_slices=slices), Verdict.WELL)]
+    assert "UltraServer nodes that publish their devices and the whole node: n1." in texts
+    assert "16 devices on 2 nodes (2 trn2u.48xlarge, driver 1.0.0)." in texts
+    assert not any("neither driver nor device plugin" in line.text for line in said(well(resource_slices=slices)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "reason", "faulty"),
+    [
+        ("NeuronHealth", "True", "NeuronHasError_HBM_UNCORRECTABLE_ERROR", True),
+        ("NeuronHealth", "False", "NeuronHasNoError", False),
+        ("AcceleratedHardwareReady", "False", "NeuronSRAMUncorrectableError", True),
+        ("AcceleratedHardwareReady", "True", "NeuronAcceleratedHardwareIsReady", False),
+        ("AcceleratedHardwareReady", "False", "NvidiaXID79Error", False),
+    ],
+)
+def test_what_agents_of_aws_report_is_said(kind: str, status: str, reason: str, *, faulty: bool) -> None:
+    condition = {"type": kind, "status": status, "reason": reason}
+    nodes = ({"metadata": {"name": "n1"}, "status": {"conditions": [condition]}},)
+    notes = [line for line in said(well(nodes=nodes)) if "an agent of AWS" in line.text]
+    assert [line.text for line in notes] == [
+        f"nodes whose Neuron devices an agent of AWS reports as faulty: n1 ({kind}: {reason})."
+    ] * faulty
+    assert all("neuron-dra drain NODE" in line.fix for line in notes)
+
+
+def test_cordoned_devices_are_said() -> None:
+    annotations = (
+        {},
+        {names.ANNOTATION_CORDONED: "*"},
+        {names.ANNOTATION_CORDONED: "neuron-device-3, neuron-device-1"},
+    )
+    nodes = tuple(node(f"n{at}") for at in range(3))
+    for each, own in zip(nodes, annotations, strict=True):
+        each["metadata"]["annotations"] = own
+    [line] = [line for line in said(well(nodes=nodes)) if "cordoned" in line.text]
+    assert line.text == (
+        "cordoned devices, which new claims do not get: n1 (all devices), n2 (neuron-device-1, neuron-device-3)."
+    )
+    assert (line.verdict, "neuron-dra uncordon" in line.fix) == (Verdict.NOTE, True)
+
+
+def test_only_the_newest_generation_of_a_pool_is_counted() -> None:
+    slices = (resource_slice("n1", 16, 1), resource_slice("n1", 4, 2))
+    texts = [line.text for line in said(well(resource_slices=slices), Verdict.WELL)]
+    assert "4 devices on 1 node (1 trn1.32xlarge, driver 1.0.0)." in texts
+
+
+def test_a_pool_that_lacks_slices_is_noted_and_an_older_generation_does_not_fill_it() -> None:
+    slices = tuple(resource_slice("n1", 4, generation) for generation in (1, 2))
+    for each in slices:
+        each["spec"]["pool"]["resourceSliceCount"] = 2
+    whole = resource_slice("n2")
+    whole["spec"]["pool"]["resourceSliceCount"] = 1
+    texts = [line.text for line in said(well(resource_slices=(*slices, whole)), Verdict.NOTE)]
+    assert texts == ["incomplete pools, from which the scheduler does not allocate: n1 (1 of 2)."]
+
+
+# --- permissions of the webhook ----------------------------------------------------------------------------------
+
+
+def lacking(*wanted: tuple[str, str]) -> Snapshot:
+    rights = {(r, resource, verb): (resource, verb) not in wanted for r, resource, verb in well().rights}  # type: ignore[union-attr,str-unpack]
+    return well(rights=rights)
+
+
+def test_a_missing_permission_names_the_rule_to_add() -> None:
+    lines = said(lacking(("resourceclaimtemplates", "create"), ("resourceclaimtemplates", "get")))
+    assert lines == [
+        Line(
+            "permissions",
+            Verdict.WRONG,
+            "system:serviceaccount:neuron-dra:neuron-dra may not get, create resourceclaimtemplates: creating the "
+            "templates of converted pods does not work.",
+            "Add this rule to its ClusterRole: "
+            "- {apiGroups: [resource.k8s.io], resources: [resourceclaimtemplates], verbs: [get, create]}",
+        )
+    ]
+
+
+def test_a_permission_that_only_helps_is_a_note() -> None:
+    (line,) = said(lacking(("events", "create")))
+    assert line.verdict is Verdict.NOTE
+    assert line.fix.endswith("- {apiGroups: [events.k8s.io], resources: [events], verbs: [create]}")
+
+
+def test_every_rule_says_what_it_is_for() -> None:
+    assert all(rule.purpose for rule in RULES)
+
+
+# --- what may not be read -----------------------------------------------------------------------------------------
+
+FIELDS = [
+    field.name
+    for field in dataclasses.fields(Snapshot)
+    if field.name not in ("address", "namespace", "account", "secret")
+]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_what_may_not_be_read_is_unknown_with_the_rule_that_would_allow_it(field: str) -> None:
+    unseen = Unseen(f"you are not allowed to list {field}.", "- {…}")
+    lines = said(well(**{field: unseen}), Verdict.UNKNOWN)
+    assert [line.text for line in lines] == [unseen.why]
+    if field not in ("version", "versions"):
+        assert lines[0].fix == "Add this rule to your Role or ClusterRole: - {…}"
+    assert overall(lines) is Verdict.UNKNOWN
+
+
+def test_a_secret_that_may_not_be_read_is_not_needed_where_replicas_report() -> None:
+    assert said(well(secret=Unseen("no."))) == []
+
+
+def test_a_secret_that_may_not_be_read_is_unknown_where_nobody_reports() -> None:
+    lines = said(well(secret=Unseen("you are not allowed to get secrets.", "- {…}"), leases=()), Verdict.UNKNOWN)
+    assert [line.text for line in lines] == [
+        "you are not allowed to get secrets. No replica reports its certificate either."
+    ]
+
+
+def test_nothing_can_make_judging_fail() -> None:
+    nothing = well(**dict.fromkeys(FIELDS, Unseen("no.")), secret=Unseen("no."))
+    assert overall(judge(nothing, NOW)) is Verdict.UNKNOWN
+    assert LEAF
+
+
+@pytest.mark.parametrize(
+    ("version", "issues"),
+    [("v1.34.9", ["139034", "every order"]), ("v1.36.1-eks-1", ["138882", "139034"]), ("v1.36.2", []), ("v1.37.0", [])],
+)
+def test_what_is_withheld_because_of_the_control_plane_is_noted(version: str, issues: list[str]) -> None:
+    lines = said(well(version={"gitVersion": version}))
+    assert {line.verdict for line in lines} <= {Verdict.NOTE}
+    assert len(lines) == len(issues)
+    for line, issue in zip(lines, issues, strict=True):
+        assert issue in line.text
+        assert version in line.text
+        assert "Upgrade the control plane to 1.36." in line.fix
+
+
+def test_a_kubelet_fault_that_converted_pods_do_not_meet_is_not_told() -> None:
+    assert said(well(nodes=(node("n1", kubelet="v1.35.0"), node("n2", kubelet="v1.36.2")))) == []
+
+
+def test_requests_that_are_not_followed_for_a_policy_have_a_row() -> None:
+    secrets = policy("validations: [{expression: 'true'}]").replace("[pods]", "[secrets]")
+    _, left_out = followed(loaded(secrets).validating)
+    assert left_out.startswith("policy 'limits' matches CREATE of secrets: no rule is made for that")
+    own = report("0.1.0", "convert", {"policy rules": lambda: (True, left_out)}, None)
+    assert own.ready
+    (line,) = said(well(leases=(lease("p", problems=own.problems),)))
+    assert line.text == f"p reports: {left_out!r}."
+    assert line.verdict is Verdict.NOTE

@@ -1,0 +1,108 @@
+from typing import Any
+
+import pytest
+
+from commands.validate.check_files import FileContext
+from tests.commands.rewrite.test_convert_files import named, text
+from tests.support.converting import source
+from tests.support.manifests import container, pod
+from tests.support.trainium import trainium
+from tests.support.validating_files import validate_sources
+
+OLD: dict[str, Any] = {
+    "apiVersion": "resource.k8s.io/v1beta1",
+    "kind": "ResourceClaim",
+    "metadata": {"name": "c"},
+    "spec": {"devices": {"requests": [{"name": "a", "deviceClassName": "gpu.example.com"}]}},
+}
+WORKFLOW: dict[str, Any] = {
+    "apiVersion": "argoproj.io/v1alpha1",
+    "kind": "Workflow",
+    "metadata": {"name": "w"},
+    "spec": {"templates": [{"name": "t", "container": {"resources": {"limits": {"aws.amazon.com/neuron": 7}}}}]},
+}
+
+
+def found(
+    *objects: Any, served: tuple[str, ...] | None = None, namespace: str = "default", **options: Any
+) -> list[str]:
+    """Findings as `severity code path: message`."""
+    sources = [source("m.yaml", text(*objects))]
+    context = FileContext(trainium(**options), namespace=namespace)
+    report = validate_sources(sources, context, served=served)
+    return [
+        f"{each.finding.severity} {each.finding.code} {each.finding.path}: {each.finding.message}"
+        for each in report.located
+    ]
+
+
+class TestVersions:
+    def test_an_older_version_is_a_warning_without_a_cluster(self) -> None:
+        assert found(OLD) == [
+            "warning NEU720 apiVersion: resource.k8s.io/v1beta1 is not served by default: a cluster that serves only"
+            " resource.k8s.io/v1 refuses this object."
+        ]
+
+    def test_it_is_an_error_if_the_cluster_does_not_serve_it(self) -> None:
+        assert found(OLD, served=("v1", "v1beta2")) == [
+            "error NEU720 apiVersion: the cluster does not serve resource.k8s.io/v1beta1, only resource.k8s.io/v1,"
+            " v1beta2."
+        ]
+
+    def test_it_is_nothing_if_the_cluster_serves_it(self) -> None:
+        assert found(OLD, served=("v1", "v1beta1")) == []
+
+    def test_the_current_version_is_nothing(self) -> None:
+        assert found({**OLD, "apiVersion": "resource.k8s.io/v1beta2"}) != []
+        request = {"name": "a", "exactly": {"deviceClassName": "gpu.example.com"}}
+        assert found({**OLD, "apiVersion": "resource.k8s.io/v1", "spec": {"devices": {"requests": [request]}}}) == []
+
+
+class TestOtherKinds:
+    def test_the_pods_of_a_known_kind_are_judged_where_they_stand(self) -> None:
+        assert [line.partition(": ")[0] for line in found(WORKFLOW)] == [
+            "note NEU220 spec.templates[0].container.resources",
+            "error NEU105 spec.templates[0].container.resources.limits[aws.amazon.com/neuron]",
+        ]
+
+    def test_an_unknown_kind_is_not_refused(self) -> None:
+        unknown = {**WORKFLOW, "apiVersion": "example.com/v1", "kind": "Sweep"}
+        assert [line.partition(": ")[0] for line in found(unknown)] == [
+            "note NEU220 spec.templates[0].container.resources",
+            "warning NEU701 spec.templates[0].container",
+            "warning NEU105 spec.templates[0].container.resources.limits[aws.amazon.com/neuron]",
+        ]
+
+    def test_an_excluded_namespace_is_left_alone(self) -> None:
+        assert found(WORKFLOW, excluded_namespaces=frozenset({"default"})) == []
+
+    def test_an_object_without_pods_is_nothing(self) -> None:
+        assert found({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}) == []
+
+    def test_the_objects_in_an_app_wrapper_are_judged_once(self) -> None:
+        wrapper = {
+            "apiVersion": "workload.codeflare.dev/v1beta2",
+            "kind": "AppWrapper",
+            "metadata": {"name": "w"},
+            "spec": {"components": [{"template": named("p", pod(container(neuron=7)))}]},
+        }
+        assert [line.partition(": ")[0] for line in found(wrapper)] == [
+            "error NEU105 spec.containers[0].resources.limits[aws.amazon.com/neuron]"
+        ]
+
+    def test_a_misspelt_resource_is_a_warning(self) -> None:
+        misspelt = {"name": "m", "resources": {"limits": {"aws.amazon.com/neurons": 4}}}
+        assert [line.partition(": ")[0] for line in found(named("p", pod(misspelt)))] == [
+            "warning NEU221 spec.containers[0].resources.limits[aws.amazon.com/neurons]"
+        ]
+
+
+class TestNamespaces:
+    @pytest.mark.parametrize(("namespace", "codes"), [("default", []), ("team-a", ["error NEU105"])])
+    def test_the_namespace_of_the_command_line_decides_which_annotations_apply(
+        self, namespace: str, codes: list[str]
+    ) -> None:
+        off = {"name": "default", "annotations": {"neuron.aws.com/convert": "off"}}
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": off}
+        lines = found(space, named("p", pod(container(neuron=7))), namespace=namespace)
+        assert [" ".join(line.split(" ")[:2]) for line in lines] == codes

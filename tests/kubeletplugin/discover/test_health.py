@@ -1,0 +1,182 @@
+"""Counters, components, device nodes and vanished devices become health and taints; recovery clears them."""
+
+import asyncio
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kubeletplugin.discover.devices import Taint
+from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, Status, assess, taints
+from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
+from neuron.hardware.instances import Catalogue, InstanceType
+from tests.kubeletplugin.fakes import NODE, FakeClock, Node
+
+CATALOGUE = Catalogue()
+
+
+def trn2() -> InstanceType:
+    found = CATALOGUE.get("trn2.3xlarge")
+    assert found is not None
+    return found
+
+
+def judged(device: NeuronDevice) -> DeviceHealth:
+    [health] = assess(NodeHardware("trn2.3xlarge", None, (device,)), trn2()).health
+    return health
+
+
+JUDGED: dict[str, tuple[NeuronDevice, Status, str, str]] = {
+    "sound": (NeuronDevice(0, counters={"mem_ecc_uncorrected": 0}), Status.HEALTHY, "", ""),
+    "repairable": (NeuronDevice(0, counters={"mem_ecc_repairable_uncorrected": 9}), Status.HEALTHY, "", ""),
+    "negative": (NeuronDevice(0, counters={"mem_ecc_uncorrected": -1}), Status.HEALTHY, "", ""),
+    "hbm": (
+        NeuronDevice(0, counters={"mem_ecc_uncorrected": 2}),
+        Status.UNHEALTHY,
+        "hbm-ecc",
+        "mem_ecc_uncorrected is 2",
+    ),
+    "sram": (
+        NeuronDevice(0, counters={"sram_ecc_uncorrected": 1}),
+        Status.UNHEALTHY,
+        "sram-ecc",
+        "sram_ecc_uncorrected is 1",
+    ),
+    "component": (
+        NeuronDevice(0, unhealthy=("hbm", "link_efa")),
+        Status.UNHEALTHY,
+        "component",
+        "hbm is unhealthy; link_efa is unhealthy",
+    ),
+    "no-device-node": (
+        NeuronDevice(0, has_node=False, counters={"mem_ecc_uncorrected": 2}),
+        Status.UNHEALTHY,
+        "no-device-node",
+        "/dev/neuron0 is missing; mem_ecc_uncorrected is 2",
+    ),
+    "unreadable": (NeuronDevice(0, unreadable=("x: I/O error",)), Status.UNKNOWN, "", "x: I/O error"),
+}
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_a_device_is_judged(name: str) -> None:
+    device, status, reason, message = JUDGED[name]
+    assert judged(device) == DeviceHealth("neuron-device-0", status, reason, message)
+
+
+def test_a_message_is_no_longer_than_the_kubelet_keeps() -> None:
+    assert len(judged(NeuronDevice(0, unhealthy=tuple(f"part-{n}" for n in range(200)))).message) == 1024
+
+
+def test_devices_that_the_type_has_and_the_node_lacks_have_vanished(node: Node) -> None:
+    shutil.rmtree(node.device_directory(3))
+    snapshot = assess(node.discover(), CATALOGUE.get("trn2.48xlarge"))
+    assert snapshot.vanished == {3}
+    assert snapshot.health[3] == DeviceHealth(
+        "neuron-device-3", Status.UNHEALTHY, "vanished", "neuron3 has vanished from sysfs"
+    )
+    assert len(snapshot.health) == 16
+
+
+def test_a_node_without_any_device_has_none_to_miss() -> None:
+    assert assess(NodeHardware(None, None), trn2()).health == ()
+
+
+def test_devices_that_were_seen_are_missed_also_on_unknown_types() -> None:
+    snapshot = assess(NodeHardware(None, None, (NeuronDevice(0),)), None, seen=[0, 1])
+    assert [device.reason for device in snapshot.health] == ["", "vanished"]
+
+
+def test_the_whole_node_is_as_healthy_as_its_worst_device(tmp_path: Path) -> None:
+    node = Node(tmp_path, "trn2u.48xlarge")
+    instance = CATALOGUE.get("trn2u.48xlarge")
+    assert assess(node.discover(), instance).health[16] == DeviceHealth("neuron-node")
+    (node.device_directory(2) / "stats/hardware/sram_ecc_uncorrected").write_text("4\n")
+    assert assess(node.discover(), instance).health[16] == DeviceHealth(
+        "neuron-node", Status.UNHEALTHY, "sram-ecc", "neuron-device-2: sram_ecc_uncorrected is 4"
+    )
+
+
+def test_only_unhealthy_devices_are_tainted() -> None:
+    health = [DeviceHealth("a"), DeviceHealth("b", Status.UNKNOWN), DeviceHealth("c", Status.UNHEALTHY, "hbm-ecc")]
+    assert taints(health, "NoExecute") == {"c": Taint("neuron.aws.com/unhealthy", "hbm-ecc", "NoExecute")}
+    assert taints(health, None) == {}
+
+
+# --- the monitor ----------------------------------------------------------------------------------------------
+
+
+def monitor_of(node: Node, clock: FakeClock, interval: float = 10.0) -> HealthMonitor:
+    return HealthMonitor(node.discover, CATALOGUE, clock, interval)
+
+
+def test_changes_are_noticed_told_and_logged(node: Node, clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
+    counter = node.device_directory(5) / "stats/hardware/mem_ecc_uncorrected"
+
+    async def scenario() -> None:
+        monitor = monitor_of(node, clock)
+        await monitor.refresh()
+        generation = monitor.generation
+        assert all(device.status is Status.HEALTHY for device in monitor.snapshot.health)
+        counter.write_text("1\n")
+        waiter = asyncio.create_task(monitor.wait(generation, 60))
+        await asyncio.sleep(0)
+        await monitor.refresh()
+        assert await waiter == monitor.generation > generation
+        assert monitor.snapshot.health[5].reason == "hbm-ecc"
+        counter.write_text("0\n")
+        await monitor.refresh()
+        assert not monitor.snapshot.health[5].reason
+
+    caplog.set_level(logging.INFO)
+    asyncio.run(scenario())
+    said = [(record.levelname, record.device, record.health) for record in caplog.records]  # type: ignore[attr-defined]
+    assert said == [("WARNING", "neuron-device-5", "UNHEALTHY"), ("INFO", "neuron-device-5", "HEALTHY")]
+
+
+def test_waiting_ends_with_its_time(node: Node, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        monitor = monitor_of(node, clock)
+        assert await monitor.wait(monitor.generation, 0.01) == 0
+        assert await monitor.wait(7, 60) == 0
+
+    asyncio.run(scenario())
+
+
+def test_an_unchanged_node_is_no_news(node: Node, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        monitor = monitor_of(node, clock)
+        await monitor.refresh()
+        await monitor.refresh()
+        assert monitor.generation == 1
+
+    asyncio.run(scenario())
+
+
+def test_it_looks_again_and_again(node: Node, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        monitor = monitor_of(node, clock, interval=7.0)
+        task = asyncio.create_task(monitor.run())
+        (node.dev / "neuron1").unlink()
+        await monitor.wait(monitor.generation, 10)
+        task.cancel()
+        assert clock.slept[0] == 7.0
+        assert monitor.interval == 7.0
+
+    asyncio.run(scenario())
+
+
+def test_the_label_names_the_type_where_dmi_does_not(node: Node, clock: FakeClock) -> None:
+    (node.sysfs / "devices/virtual/dmi/id/product_name").write_text("HVM domU\n")
+
+    async def scenario() -> None:
+        monitor = monitor_of(node, clock)
+        await monitor.refresh()
+        types = [monitor.snapshot.instance]
+        monitor.use_facts(NodeFacts(NODE, "u", "trn2.48xlarge"))
+        types.append(monitor.snapshot.instance)
+        assert types == [None, CATALOGUE.get("trn2.48xlarge")]
+
+    asyncio.run(scenario())

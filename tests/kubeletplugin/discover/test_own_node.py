@@ -1,0 +1,145 @@
+"""The driver sees its own Node change at once, also after errors and with the rights of an older role."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kubeletplugin.discover.own_node import OwnNode, node_state
+from kubeletplugin.metrics import Metrics
+from kubeletplugin.ports import KubeError
+from tests.kubeletplugin.fakes import FakeApi, FakeClock, node_object, until
+
+AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
+    "none": ({}, {}),
+    "zero": ({"neuron": "0"}, {}),
+    "devices": ({"neuron": "16"}, {"aws.amazon.com/neuron": 16}),
+    "cores": ({"neuron": "0", "neuroncore": "32"}, {"aws.amazon.com/neuroncore": 32}),
+    "old name": ({"neurondevice": "1"}, {"aws.amazon.com/neurondevice": 1}),
+    "unreadable": ({"neuron": "many"}, {}),
+}
+
+
+@pytest.mark.parametrize("name", AMOUNTS)
+def test_allocatable_legacy_resources_mean_a_device_plugin(name: str) -> None:
+    allocatable, legacy = AMOUNTS[name]
+    assert node_state(node_object(**allocatable)).legacy == legacy
+
+
+def test_a_node_without_status_and_labels_is_read() -> None:
+    state = node_state({"metadata": {"name": "n", "uid": "u"}})
+    assert (dict(state.legacy), state.ultraserver_publish, dict(state.ultraserver_labels)) == ({}, None, {})
+
+
+def test_labels_about_ultraservers_are_read() -> None:
+    server = "neuron.amazonaws.com/ultraserver-server-id-4"
+    state = node_state(node_object({"neuron.aws.com/ultraserver-publish": "node", server: "x", "other": "y"}))
+    assert (state.ultraserver_publish, dict(state.ultraserver_labels)) == ("node", {server: "x"})
+
+
+@contextlib.asynccontextmanager
+async def following(api: FakeApi, clock: FakeClock) -> AsyncIterator[OwnNode]:
+    own = OwnNode(api, clock=clock, metrics=Metrics())
+    task = asyncio.create_task(own.run())
+    try:
+        yield own
+        assert not task.done(), task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def test_changes_arrive_through_the_watch_and_only_real_ones_count(api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with following(api, clock) as own:
+            await until(lambda: own.state is not None)
+            first = own.generation
+            api.change_node(node_object() | {"spec": {"unschedulable": True}})
+            api.change_node(node_object(neuron="16"))
+            assert await own.wait(first, 60) == first + 1
+            assert own.state is not None
+            assert own.state.legacy == {"aws.amazon.com/neuron": 16}
+            assert api.calls == ["follow node"], "nothing is polled"
+            assert await own.wait(own.generation, 0.01) == first + 1
+
+    asyncio.run(scenario())
+
+
+def test_the_facts_are_passed_on_with_each_change(clock: FakeClock) -> None:
+    """The instance type is known to preparation although slices still wait for the kubelet."""
+    api = FakeApi(node_object({"node.kubernetes.io/instance-type": "trn2.48xlarge"}))
+    types: list[str | None] = []
+
+    async def scenario() -> None:
+        own = OwnNode(api, clock=clock, metrics=Metrics(), use_facts=lambda facts: types.append(facts.instance_type))
+        await own.read()
+        await own.read()
+        api.change_node(node_object({"node.kubernetes.io/instance-type": "trn2.3xlarge"}))
+        await own.read()
+
+    asyncio.run(scenario())
+    assert types == ["trn2.48xlarge", "trn2.3xlarge"]
+
+
+def test_news_from_before_the_last_read_is_ignored(api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with following(api, clock) as own:
+            await until(lambda: own.state is not None)
+            for version, amount in (("7", "16"), ("6", "0")):
+                body = node_object(neuron=amount)
+                body["metadata"]["resourceVersion"] = version
+                for queue in api._node_watches:
+                    queue.put_nowait(body)
+            await until(lambda: own.state is not None and own.state.legacy)
+            await asyncio.sleep(0.01)
+            assert own.state is not None
+            assert own.state.legacy == {"aws.amazon.com/neuron": 16}
+
+    asyncio.run(scenario())
+
+
+def test_the_end_of_a_watch_is_followed_by_the_next(api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with following(api, clock) as own:
+            await until(lambda: own.state is not None)
+            api.end_node_watches()
+            await until(lambda: api.calls.count("follow node") == 2)
+            api.change_node(node_object(neuron="1"))
+            await until(lambda: own.state is not None and own.state.legacy)
+            assert clock.slept == [1.0], "a server that ends every watch at once is not called in a loop"
+
+    asyncio.run(scenario())
+
+
+def test_a_driver_that_may_not_watch_reads_its_node(
+    api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.forbidden = {"follow node"}
+
+    async def scenario() -> None:
+        async with following(api, clock) as own:
+            await until(lambda: own.state is not None)
+            api.change_node(node_object(neuron="16"))
+            await until(lambda: own.state is not None and own.state.legacy)
+            assert clock.slept[:5] == [1, 2, 4, 8, 10]
+
+    asyncio.run(scenario())
+    assert "the node cannot be watched" in caplog.messages
+
+
+def test_an_api_server_that_is_away_is_tried_again(
+    api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.fail = KubeError("away")
+
+    async def scenario() -> None:
+        async with following(api, clock) as own:
+            await until(lambda: len(clock.slept) > 3)
+            assert own.state is None
+            api.fail = None
+            await until(lambda: own.state is not None)
+
+    asyncio.run(scenario())
+    assert "the node cannot be read" in caplog.messages

@@ -1,0 +1,384 @@
+"""Claims say which devices they have and how these are; whatever goes wrong with that, pods do not notice."""
+
+import asyncio
+import contextlib
+import copy
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeletplugin.discover.health import HealthMonitor, Snapshot
+from kubeletplugin.discover.sysfs import NodeHardware
+from kubeletplugin.metrics import Metrics
+from kubeletplugin.ports import KubeError
+from kubeletplugin.prepare.checkpoint import PreparedDevice
+from kubeletplugin.prepare.claim_status import ClaimStatusWriter, conditions, data, with_times
+from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
+from neuron.hardware.instances import Catalogue
+from tests.kubeletplugin.fakes import DRIVER, NODE, FakeApi, FakeClock, Node, claim_object, config, devices, result, uid
+from tests.kubeletplugin.fakes import until as eventually
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+class World:
+    """One node with its driver and the writer."""
+
+    def __init__(self, root: Path) -> None:
+        self.node = Node(root)
+        self.api, self.clock, self.metrics = FakeApi(), FakeClock(), Metrics()
+        self.monitor = HealthMonitor(self.node.discover, Catalogue(), self.clock, 1.0)
+        claims = NodeClaims(self.node.preparer(), self.api, self.node.view, NODE)
+        self.driver = Driver(claims, clock=self.clock, metrics=self.metrics)
+        self.writer = ClaimStatusWriter(
+            self.driver, claims, self.api, self.monitor, clock=self.clock, metrics=self.metrics, retry=0.01
+        )
+        self.driver.observer = self.writer
+
+    async def prepare(self, number: int, *results: Any, **fields: Any) -> None:
+        self.api.add_claim(claim_object(number, *results, **fields))
+        answers = await self.driver.prepare([ClaimReference("ns", f"claim-{number}", uid(number))])
+        assert answers[uid(number)].error == ""
+
+    async def unprepare(self, number: int) -> None:
+        answers = await self.driver.unprepare([ClaimReference("ns", f"claim-{number}", uid(number))])
+        assert answers[uid(number)].error == ""
+
+    def entries(self, number: int) -> list[Any]:
+        return copy.deepcopy(list(self.api.claim_objects[f"ns/claim-{number}"]["status"].get("devices", ())))
+
+    def applied(self) -> int:
+        return sum(call.startswith("apply") for call in self.api.calls)
+
+    def errors(self) -> float:
+        return self.metrics.background_errors.labels("claim-status")._value.get()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    asyncio.run(made.monitor.refresh())
+    yield made
+    made.driver.close()
+
+
+@contextlib.asynccontextmanager
+async def running(world: World) -> AsyncIterator[None]:
+    task = asyncio.create_task(world.writer.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def restarted(world: World) -> None:
+    """Another instance of the driver on the same node."""
+    claims = NodeClaims(world.node.preparer(), world.api, world.node.view, NODE)
+    world.writer = ClaimStatusWriter(
+        world.driver, claims, world.api, world.monitor, clock=world.clock, metrics=world.metrics
+    )
+
+
+@in_loop
+async def test_a_prepared_claim_has_ids_conditions_and_variables(world: World) -> None:
+    await world.prepare(1, *devices(3), config=[config("NeuronConfig", logicalNeuronCore=1)])
+    assert await world.writer.sync()
+    [entry] = world.entries(1)
+    serial = world.node.discover().devices[3].serial
+    assert entry == {
+        "driver": DRIVER,
+        "pool": NODE,
+        "device": "neuron-device-3",
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "Prepared",
+                "message": f"Prepared on node {NODE}.",
+                "lastTransitionTime": "1970-01-12T13:46:40Z",
+            },
+            {
+                "type": "Healthy",
+                "status": "True",
+                "reason": "Healthy",
+                "message": "",
+                "lastTransitionTime": "1970-01-12T13:46:40Z",
+            },
+        ],
+        "data": {
+            "deviceIds": [3],
+            "devicePaths": ["/dev/neuron3"],
+            "serialNumbers": [serial],
+            "environment": {"NEURON_LOGICAL_NC_CONFIG": "1"},
+        },
+    }
+
+
+@in_loop
+async def test_a_share_is_told_from_another_share_of_the_device(world: World) -> None:
+    share = "8d3ae8a4-5a3c-4a3a-9c4a-0d5a7b6c1e2f"
+    await world.prepare(1, result("neuron-device-0", shareID=share))
+    await world.writer.sync()
+    assert [entry["shareID"] for entry in world.entries(1)] == [share]
+
+
+@in_loop
+async def test_entries_of_other_drivers_stay(world: World) -> None:
+    other = {"driver": "efa.example.com", "pool": NODE, "device": "efa-0"}
+    await world.prepare(1, *devices(0), {**result("efa-0"), "driver": "efa.example.com"})
+    world.api.claim_objects["ns/claim-1"]["status"]["devices"] = [other]
+    await world.writer.sync()
+    assert [entry["device"] for entry in world.entries(1)] == ["efa-0", "neuron-device-0"]
+    await world.unprepare(1)
+    await world.writer.sync()
+    assert world.entries(1) == [other]
+
+
+@in_loop
+async def test_a_device_that_two_requests_look_at_has_one_entry(world: World) -> None:
+    looks = [result("neuron-device-0", request, adminAccess=True) for request in ("a", "b")]
+    await world.prepare(1, *looks)
+    await world.writer.sync()
+    assert [entry["device"] for entry in world.entries(1)] == ["neuron-device-0"]
+
+
+@in_loop
+async def test_nothing_is_written_while_nothing_changes(world: World) -> None:
+    await world.prepare(1, *devices(0, 1))
+    assert [await world.writer.sync() for _ in range(3)] == [True, True, True]
+    assert world.applied() == 1
+
+
+@in_loop
+async def test_a_new_instance_reads_the_claim_and_writes_only_differences(world: World) -> None:
+    await world.prepare(1, *devices(0))
+    await world.writer.sync()
+    before = world.entries(1)
+    restarted(world)
+    world.clock.time += 3600
+    await world.writer.sync()
+    assert (world.applied(), world.entries(1)) == (1, before)
+    world.api.claim_objects["ns/claim-1"]["status"]["devices"][0]["data"] = {}
+    restarted(world)
+    await world.writer.sync()
+    assert world.entries(1) == before, "also the times, because no status changed"
+
+
+@in_loop
+async def test_health_that_changes_is_written(world: World) -> None:
+    async with running(world):
+        await world.prepare(1, *devices(0, 1))
+        await eventually(lambda: world.entries(1))
+        counter = world.node.device_directory(1) / "stats/hardware/mem_ecc_uncorrected"
+        counter.write_text("2\n")
+        world.clock.time += 60
+        await world.monitor.refresh()
+        await eventually(lambda: world.entries(1)[1]["conditions"][1]["status"] == "False")
+        assert world.entries(1)[1]["conditions"][1] == {
+            "type": "Healthy",
+            "status": "False",
+            "reason": "HbmEcc",
+            "message": "mem_ecc_uncorrected is 2",
+            "lastTransitionTime": "1970-01-12T13:47:40Z",
+        }
+        assert world.entries(1)[0]["conditions"][1]["status"] == "True"
+        ready = world.entries(1)[1]["conditions"][0]
+        assert (ready["status"], ready["lastTransitionTime"]) == ("True", "1970-01-12T13:46:40Z")
+        counter.write_text("0\n")
+        await world.monitor.refresh()
+        await eventually(lambda: world.entries(1)[1]["conditions"][1]["status"] == "True")
+
+
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-uid", "controller": True}
+
+
+def requests(world: World, number: int) -> list[str]:
+    """Requests about a claim."""
+    return [call for call in world.api.calls if f"ns/claim-{number}" in call]
+
+
+@pytest.mark.parametrize("quick", [True, False], ids=["before it was written", "after it was written"])
+@in_loop
+async def test_a_pod_with_its_own_claim_costs_two_requests_at_most(world: World, quick: bool) -> None:
+    body = claim_object(1, *devices(0, 1))
+    body["metadata"]["ownerReferences"] = [OWNER]
+    world.api.add_claim(body)
+    async with running(world):
+        answers = await world.driver.prepare([ClaimReference("ns", "claim-1", uid(1))])
+        assert answers[uid(1)].error == ""
+        if not quick:
+            await eventually(lambda: world.entries(1))
+        await world.unprepare(1)
+        await world.prepare(2, *devices(2))
+        await eventually(lambda: world.entries(2))
+    if quick:
+        assert len(requests(world, 1)) <= 2
+    else:
+        assert requests(world, 1) == ["get ns/claim-1", "apply ns/claim-1 2"]
+    assert requests(world, 2) == ["get ns/claim-2", "apply ns/claim-2 1"]
+    await world.writer.sync()
+    assert (world.writer._objects, world.writer._of_pods) == ({}, set())
+
+
+@in_loop
+async def test_a_claim_of_a_pod_that_was_prepared_before_the_start_is_left_to_the_api_server(world: World) -> None:
+    body = claim_object(1, *devices(0))
+    body["metadata"]["ownerReferences"] = [OWNER]
+    world.api.add_claim(body)
+    await world.driver.prepare([ClaimReference("ns", "claim-1", uid(1))])
+    await world.writer.sync()
+    restarted(world)
+    world.driver.observer = world.writer
+    await world.writer.sync()
+    await world.unprepare(1)
+    await world.writer.sync()
+    assert world.applied() == 1
+
+
+@in_loop
+async def test_an_unprepared_claim_has_no_entries(world: World) -> None:
+    async with running(world):
+        await world.prepare(1, *devices(0))
+        await eventually(lambda: world.entries(1))
+        await world.unprepare(1)
+        await eventually(lambda: world.entries(1) == [])
+
+
+@in_loop
+async def test_a_claim_that_was_prepared_before_the_start_is_cleared_too(world: World) -> None:
+    await world.prepare(1, *devices(0))
+    await world.writer.sync()
+    restarted(world)
+    world.driver.observer = world.writer
+    await world.unprepare(1)
+    await world.writer.sync()
+    assert world.entries(1) == []
+
+
+@in_loop
+async def test_a_claim_that_is_prepared_again_keeps_its_entries(world: World) -> None:
+    await world.prepare(1, *devices(0))
+    await world.unprepare(1)
+    await world.prepare(1, *devices(0))
+    await world.writer.sync()
+    await world.writer.sync()
+    assert [entry["device"] for entry in world.entries(1)] == ["neuron-device-0"]
+
+
+@pytest.mark.parametrize("change", ["gone", "another UID", "other devices"])
+@in_loop
+async def test_a_claim_that_is_another_by_now_is_left_alone(world: World, change: str) -> None:
+    await world.prepare(1, *devices(0))
+    if change == "gone":
+        world.api.remove_claim(1)
+    elif change == "another UID":
+        world.api.claim_objects["ns/claim-1"]["metadata"]["uid"] = uid(9)
+    else:
+        world.api.add_claim(claim_object(1, *devices(5)))
+    restarted(world)
+    world.driver.observer = world.writer
+    assert await world.writer.sync()
+    assert world.applied() == 0
+    await world.unprepare(1)
+    assert await world.writer.sync()
+    assert world.errors() == 0
+
+
+@in_loop
+async def test_a_claim_that_vanishes_before_it_is_written_is_forgotten(world: World) -> None:
+    await world.prepare(1, *devices(0))
+    await world.writer.sync()
+    world.api.remove_claim(1)
+    (world.node.device_directory(0) / "stats/hardware/sram_ecc_uncorrected").write_text("1\n")
+    await world.monitor.refresh()
+    assert await world.writer.sync()
+    assert world.errors() == 0
+
+
+@in_loop
+async def test_an_api_server_that_is_away_is_asked_again(world: World) -> None:
+    async with running(world):
+        world.api.fail = None
+        await world.prepare(1, *devices(0))
+        await eventually(lambda: world.entries(1))
+        world.api.fail = KubeError("down", 503)
+        await world.unprepare(1)
+        await eventually(lambda: world.errors() >= 2)
+        world.api.fail = None
+        await eventually(lambda: world.entries(1) == [])
+
+
+@in_loop
+async def test_a_refusal_fails_no_prepare_and_is_tried_again_much_later(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.prepare(1, *devices(0))
+    world.api.fail = KubeError("resourceclaims/status is forbidden", 403, "Forbidden")
+    assert await world.writer.sync(), "nothing to repeat soon"
+    assert await world.writer.sync()
+    assert world.errors() == 1
+    said = caplog.records[-1].__dict__["error"]
+    assert said == "the status of ResourceClaim ns/claim-1 cannot be written: resourceclaims/status is forbidden"
+    world.api.fail = None
+    world.clock.time += 601
+    await world.writer.sync()
+    assert world.entries(1)
+
+
+@in_loop
+async def test_an_api_server_without_the_field_is_left_in_peace(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.api.keeps_device_status = False
+    for number in (1, 2):
+        await world.prepare(number, *devices(number))
+    for _ in range(3):
+        assert await world.writer.sync()
+    await world.unprepare(2)
+    assert await world.writer.sync()
+    assert world.applied() <= 2
+    [record] = [each for each in caplog.records if each.message == "claim status is limited"]
+    assert "DRAResourceClaimDeviceStatus is off" in record.__dict__["reason"]
+
+
+@in_loop
+async def test_a_checkpoint_that_cannot_be_read_is_an_error_of_this_part_only(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(_call: Any) -> Any:
+        raise OSError("disk")
+
+    monkeypatch.setattr(world.driver, "in_state", broken)
+    assert not await world.writer.sync()
+    assert caplog.records[-1].__dict__["error"] == "prepared claims cannot be read: disk"
+
+
+def test_a_device_that_nobody_watches_has_unknown_health() -> None:
+    assert conditions("neuron-device-0", NODE, Snapshot(NodeHardware(None, None), None))[1] == {
+        "type": "Healthy",
+        "status": "Unknown",
+        "reason": "NotMonitored",
+        "message": "The device is not known on the node.",
+    }
+
+
+def test_a_serial_number_that_is_missing_is_left_out() -> None:
+    device = PreparedDevice("n0", NODE, "neuron-node", (0, 1))
+    found = data(device, {}, Snapshot(NodeHardware(None, None), None))
+    assert found == {"deviceIds": [0, 1], "devicePaths": ["/dev/neuron0", "/dev/neuron1"]}
+
+
+def test_a_time_changes_with_the_status() -> None:
+    old = [{"type": "Ready", "status": "True", "lastTransitionTime": "then"}]
+    now = [{"type": "Ready", "status": "True"}, {"type": "Healthy", "status": "False"}]
+    assert [each["lastTransitionTime"] for each in with_times(now, old, "now")] == ["then", "now"]

@@ -1,0 +1,181 @@
+"""Devices of claims that no longer exist are kept from new claims, and reported, until they are free."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kubeletplugin.discover.devices import NODE_DEVICE
+from kubeletplugin.discover.health import assess
+from kubeletplugin.discover.own_node import OwnNode, node_state
+from kubeletplugin.metrics import Metrics
+from kubeletplugin.ports import JsonObject, KubeError
+from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
+from kubeletplugin.prepare.hold_events import HoldReporter
+from kubeletplugin.prepare.holds import Hold, Holds
+from kubeletplugin.prepare.usage import Use
+from kubeletplugin.publish import publisher
+from kubeletplugin.publish.offer import OfferSettings, offer
+from kubeletplugin.publish.slices import ClusterFeatures, desired_slices
+from neuron.hardware.instances import Catalogue
+from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, uid, until, working
+from tests.kubeletplugin.publish.test_publisher import publishing
+
+TAINT = {"key": "neuron.aws.com/held", "value": "kept", "effect": "NoSchedule"}
+
+
+def claim(number: int, *indices: int, admin: bool = False) -> PreparedClaim:
+    held = tuple(PreparedDevice("n0", NODE, f"neuron-device-{index}", (index,), admin) for index in indices)
+    return PreparedClaim(uid(number), "ns", f"claim-{number}", "digest", held)
+
+
+def hold(number: int, *indices: int, known: bool = True) -> dict[str, Hold]:
+    return {uid(number): Hold(claim(number, *indices), Use(known, "a pod uses it"))}
+
+
+def offered(root: Path, instance_type: str, *held: int, keeps_taints: bool = True) -> dict[str, JsonObject]:
+    node = Node(root, instance_type)
+    found = assess(node.discover(), Catalogue().get(instance_type))
+    state, features = node_state(node_object()), ClusterFeatures()
+    made = offer(found, state, features, OfferSettings(), keeps_taints=keeps_taints, held=held)
+    slices = desired_slices(state.facts, made.found, "1.0.0", features)
+    return {device["name"]: device for piece in slices for device in piece.content.get("devices", ())}
+
+
+@pytest.mark.parametrize("instance_type", ["trn2.48xlarge", "trn2u.48xlarge", "inf2.48xlarge"])
+def test_a_held_device_has_a_taint(tmp_path: Path, instance_type: str) -> None:
+    devices = offered(tmp_path, instance_type, 3, 5)
+    tainted = {name for name, device in devices.items() if TAINT in device.get("taints", ())}
+    assert tainted == {"neuron-device-3", "neuron-device-5"} | ({NODE_DEVICE} & devices.keys())
+
+
+@pytest.mark.parametrize("instance_type", ["trn2.48xlarge", "trn2u.48xlarge", "inf2.48xlarge"])
+def test_without_taints_a_held_device_is_not_published_and_the_others_stay_as_they_are(
+    tmp_path: Path, instance_type: str
+) -> None:
+    before = offered(tmp_path, instance_type)
+    devices = offered(tmp_path, instance_type, 3, keeps_taints=False)
+    assert devices.keys() == before.keys() - {"neuron-device-3", NODE_DEVICE}
+    assert {name: device["attributes"] for name, device in devices.items()} == {
+        name: before[name]["attributes"] for name in devices
+    }
+
+
+@pytest.mark.parametrize("taints", [True, False])
+def test_slices_follow_what_is_held(node: Node, api: FakeApi, clock: FakeClock, taints: bool) -> None:
+    api.taints = taints
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            at.holds.take(hold(1, 4))
+            await at.until(lambda: len(at.writes()) == 2)
+            [body] = api.stored.values()
+            names = [device["name"] for device in body["spec"]["devices"]]
+            assert ("neuron-device-4" in names) is taints
+            assert at.taints() == ({"neuron-device-4": [TAINT]} if taints else {})
+            at.holds.forget(uid(1))
+            await at.until(lambda: len(at.writes()) == 3)
+            assert (at.taints(), len(next(iter(api.stored.values()))["spec"]["devices"])) == ({}, 16)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("taints", [True, False])
+def test_while_claims_may_be_missing_every_device_is_held(
+    node: Node, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, taints: bool
+) -> None:
+    monkeypatch.setattr(publisher, "_RESTORE_SECONDS", 0.1)
+    api.taints = taints
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock, restoring=True) as at:
+            await at.until(lambda: bool(api.stored))
+            [body] = api.stored.values()
+            assert len(body["spec"]["devices"]) == len(at.taints()) == (16 if taints else 0)
+            at.holds.restore(restoring=False)
+            await at.until(lambda: len(at.writes()) == 2)
+            assert (at.taints(), len(next(iter(api.stored.values()))["spec"]["devices"])) == ({}, 16)
+
+    asyncio.run(scenario())
+
+
+def test_a_quick_restoration_is_awaited(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock, restoring=True) as at:
+            await asyncio.sleep(0.05)
+            assert at.writes() == []
+            at.holds.restore(restoring=False)
+            await at.until(lambda: bool(api.stored))
+            assert at.taints() == {}
+
+    asyncio.run(scenario())
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@contextlib.asynccontextmanager
+async def reporting(api: FakeApi, clock: FakeClock, metrics: Metrics) -> AsyncIterator[Holds]:
+    holds = Holds()
+    own = OwnNode(api, clock=FakeClock(), metrics=metrics)
+    async with working(own.run(), HoldReporter(holds, own, clock=clock, metrics=metrics).run()):
+        yield holds
+
+
+def test_a_kept_claim_is_reported_when_it_is_kept_and_when_it_is_free(
+    api: FakeApi, clock: FakeClock, metrics: Metrics
+) -> None:
+    def kept(reason: str) -> float | None:
+        return metrics.registry.get_sample_value("neuron_dra_plugin_kept_claims", {"reason": reason})
+
+    async def scenario() -> None:
+        async with reporting(api, clock, metrics) as holds:
+            holds.take({uid(1): Hold(claim(1, 4), None)})
+            await until(lambda: metrics.registry.get_sample_value("neuron_dra_plugin_held_devices") == 1)
+            assert api.reports == [], "it will be released at the next search"
+            holds.take(hold(1, 4, 5, known=False))
+            await until(lambda: len(api.reports) == 1)
+            assert (kept("unknown"), kept("in-use")) == (1, 0)
+            holds.take(hold(1, 4, 5) | hold(2, 6))
+            await until(lambda: len(api.reports) == 3)
+            assert (kept("unknown"), kept("in-use")) == (0, 2)
+            holds.take({})
+            await until(lambda: len(api.reports) == 5)
+            assert (kept("unknown"), kept("in-use")) == (0, 0)
+
+    asyncio.run(scenario())
+    first, *_, last = api.reports
+    assert (first["type"], first["reason"], last["type"], last["reason"]) == (
+        "Warning",
+        "DeviceKept",
+        "Normal",
+        "KeptDeviceFree",
+    )
+    assert first["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": "node-uid"}
+    assert first["message"] == (
+        f"ResourceClaim ns/claim-1 (UID {uid(1)}) no longer exists, and its devices stay with it (neuron-device-4, "
+        "neuron-device-5): a pod uses it. No other claim gets them until the kubelet has stopped the pod."
+    )
+
+
+def test_an_event_that_cannot_be_written_is_written_later(api: FakeApi, clock: FakeClock, metrics: Metrics) -> None:
+    async def scenario() -> None:
+        async with reporting(api, clock, metrics) as holds:
+            await until(lambda: "follow node" in api.calls)
+            api.fail = KubeError("down", 503)
+            holds.take(hold(1, 4))
+            await until(lambda: (metrics.background_errors.labels("events")._value.get() or 0) >= 2)
+            api.fail = None
+            await until(lambda: len(api.reports) == 1)
+
+    asyncio.run(scenario())
+
+
+def test_admin_access_holds_no_device() -> None:
+    assert Hold(claim(1, 3, admin=True), None).indices == frozenset()

@@ -1,0 +1,318 @@
+"""Claims are prepared once, never twice over the same device, and answered for always alike."""
+
+import dataclasses
+import errno
+import fcntl
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeletplugin.files import DiskFiles
+from kubeletplugin.prepare.decide import PrepareError
+from kubeletplugin.prepare.preparer import Answer, devices_held
+from tests.kubeletplugin.fakes import NODE, Node, allocated, config, devices, result, spec_name, uid
+
+
+def seen(node: Node, number: int) -> dict[str, list[Any]]:
+    """Device nodes and variables that a claim's spec adds."""
+    spec = json.loads((node.cdi_dir / spec_name(number)).read_text())
+    edits = [device["containerEdits"] for device in spec["devices"]]
+    return {
+        "nodes": [entry["path"] for edit in edits for entry in edit.get("deviceNodes", [])],
+        "env": [entry for edit in edits for entry in edit.get("env", [])],
+    }
+
+
+def test_a_claim_is_prepared(node: Node) -> None:
+    answers = node.preparer().prepare(allocated(1, *devices(4, 5)), node.view())
+    assert answers == tuple(
+        Answer("n0", NODE, f"neuron-device-{index}", (f"neuron.aws.com/claim={uid(1)}_n0_neuron-device-{index}",))
+        for index in (4, 5)
+    )
+    assert seen(node, 1) == {"nodes": ["/dev/neuron4", "/dev/neuron5"], "env": []}
+    assert node.spec_names() == [spec_name(1)]
+
+
+def test_admin_access_is_refused_outside_the_namespaces_that_may_have_it(node: Node) -> None:
+    looks, mine = result("neuron-device-0", "look", adminAccess=True), result("neuron-device-1", "mine")
+    for claim in (allocated(1, looks), allocated(1, mine, looks)):
+        for allowed in (frozenset[str](), frozenset({"neuron-monitoring"})):
+            view = dataclasses.replace(node.view(), admin_namespaces=allowed)
+            with pytest.raises(PrepareError, match="which the driver refuses in namespace ns"):
+                node.preparer().prepare(claim, view)
+    assert not node.spec_names()
+    view = dataclasses.replace(node.view(), admin_namespaces=frozenset({"ns"}))
+    assert node.preparer().prepare(allocated(1, looks), view)
+    closed = dataclasses.replace(node.view(), admin_namespaces=frozenset[str]())
+    assert node.preparer().prepare(allocated(2, mine), closed)
+
+
+def test_a_damaged_checkpoint_does_not_restore_refused_admin_access(node: Node) -> None:
+    view = dataclasses.replace(node.view(), admin_namespaces=frozenset[str]())
+    recovery = node.preparer().complete([allocated(1, result("neuron-device-0", "look", adminAccess=True))], view)
+    assert ["which the driver refuses" in problem for problem in recovery.errors] == [True]
+    assert not node.spec_names()
+
+
+def test_the_kubelet_hears_of_requests_without_their_alternatives(node: Node) -> None:
+    [answer] = node.preparer().prepare(allocated(1, result("neuron-device-0", "n0/big")), node.view())
+    assert answer.request == "n0"
+
+
+def test_both_spellings_of_a_device_are_understood(node: Node) -> None:
+    [answer] = node.preparer().prepare(allocated(1, result("neurondevice3")), node.view())
+    assert answer.device == "neurondevice3"
+    assert seen(node, 1)["nodes"] == ["/dev/neuron3"]
+
+
+def test_the_same_claim_gets_the_same_answer_also_after_a_restart(node: Node) -> None:
+    claim = allocated(1, *devices(0, 1), config=[config("NeuronConfig", logicalNeuronCore=1)])
+    preparer = node.preparer()
+    first = preparer.prepare(claim, node.view())
+    spec = (node.cdi_dir / spec_name(1)).read_bytes()
+    again = preparer.prepare(claim, node.view())
+    restarted = node.preparer()
+    restarted.recover()
+    assert first == again == restarted.prepare(claim, node.view())
+    assert (node.cdi_dir / spec_name(1)).read_bytes() == spec
+
+
+def test_a_prepared_claim_is_answered_for_while_its_device_is_sick(node: Node) -> None:
+    """A restarted kubelet asks again for running pods; an error would keep them from being tracked."""
+    claim = allocated(1, *devices(0))
+    first = node.preparer().prepare(claim, node.view())
+    shutil.rmtree(node.device_directory(0))
+    assert node.preparer().prepare(claim, node.view()) == first
+
+
+def test_a_claim_that_was_allocated_anew_is_prepared_anew(node: Node) -> None:
+    preparer = node.preparer()
+    preparer.prepare(allocated(1, *devices(0)), node.view())
+    [answer] = preparer.prepare(allocated(1, *devices(7)), node.view())
+    assert answer.device == "neuron-device-7"
+    assert seen(node, 1)["nodes"] == ["/dev/neuron7"]
+    preparer.prepare(allocated(2, *devices(0)), node.view())
+
+
+def test_settings_reach_the_requests_that_they_are_for(node: Node) -> None:
+    settings = [
+        config("NeuronConfig", "FromClass", logicalNeuronCore=2),
+        config("NeuronConfig", requests=("n1",), logicalNeuronCore=1),
+    ]
+    claim = allocated(1, result("neuron-device-0", "n0"), result("neuron-device-1", "n1/x"), config=settings)
+    first, second = node.preparer().prepare(claim, node.view())
+    kind = "neuron.aws.com/claim"
+    assert first.cdi_device_ids == (f"{kind}={uid(1)}_n0_neuron-device-0", f"{kind}={uid(1)}_n0")
+    assert second.cdi_device_ids == (f"{kind}={uid(1)}_n1_neuron-device-1", f"{kind}={uid(1)}_n1")
+    assert seen(node, 1)["env"] == ["NEURON_LOGICAL_NC_CONFIG=2", "NEURON_LOGICAL_NC_CONFIG=1"]
+
+
+def test_a_whole_ultraserver_node_gets_all_devices_and_its_place(tmp_path: Path) -> None:
+    node = Node(tmp_path, "trn2u.48xlarge")
+    settings = [config("UltraServerConfig", ultraserverMode=2), config("NeuronConfig", logicalNeuronCore=1)]
+    [answer] = node.preparer().prepare(allocated(1, result("neuron-node"), config=settings), node.view())
+    assert answer.device == "neuron-node"
+    found = seen(node, 1)
+    assert found["nodes"] == [f"/dev/neuron{index}" for index in range(16)]
+    ultraserver = node.read_ultraserver()
+    assert ultraserver is not None
+    assert found["env"] == [
+        "NEURON_LOGICAL_NC_CONFIG=1",
+        "NEURON_RT_ULTRASERVER_MODE=3",
+        "NEURON_RT_ULTRASERVER_NODE_ID=0",
+        f"NEURON_RT_ULTRASERVER_SERVER_ID={ultraserver.members[2].server_id}",
+    ]
+
+
+def test_an_election_is_read_anew_for_every_claim(tmp_path: Path) -> None:
+    node = Node(tmp_path, "trn2u.48xlarge")
+    claim = allocated(1, result("neuron-node"), config=[config("UltraServerConfig", ultraserverMode=4)])
+    view = node.view()
+    modes = node.sysfs / "class/neuron_device/ultraserver_mode"
+    settled = modes.read_text()
+    modes.write_text("busy\n")
+    with pytest.raises(PrepareError, match="still electing"):
+        node.preparer().prepare(claim, view)
+    modes.write_text(settled)
+    node.preparer().prepare(claim, view)
+
+
+# --- refusals -------------------------------------------------------------------------------------------------
+
+
+def test_a_device_of_another_claim_is_refused_and_the_claim_named(node: Node) -> None:
+    preparer = node.preparer()
+    preparer.prepare(allocated(1, *devices(0, 1)), node.view())
+    with pytest.raises(PrepareError) as caught:
+        preparer.prepare(allocated(2, *devices(1, 2)), node.view())
+    assert str(caught.value) == (
+        f"Device neuron-device-1 is still prepared for ResourceClaim ns/claim-1 (UID {uid(1)}) as neuron-device-1. It "
+        "becomes free when the kubelet has stopped the pod that used it; the kubelet tries again by itself."
+    )
+    assert node.spec_names() == [spec_name(1)]
+    preparer.unprepare(uid(1))
+    preparer.prepare(allocated(2, *devices(1, 2)), node.view())
+
+
+def test_a_whole_node_and_its_devices_exclude_each_other(tmp_path: Path) -> None:
+    node = Node(tmp_path, "trn2u.48xlarge")
+    preparer = node.preparer()
+    preparer.prepare(allocated(1, *devices(3)), node.view())
+    with pytest.raises(PrepareError, match=r"Device neuron-node is still prepared .* as neuron-device-3\."):
+        preparer.prepare(allocated(2, result("neuron-node")), node.view())
+    preparer.unprepare(uid(1))
+    preparer.prepare(allocated(2, result("neuron-node")), node.view())
+    with pytest.raises(PrepareError, match=r"Device neuron-device-3 is still prepared .* as neuron-node\."):
+        preparer.prepare(allocated(1, *devices(3)), node.view())
+
+
+def test_admin_access_looks_at_devices_of_others_and_holds_none(node: Node) -> None:
+    preparer = node.preparer()
+    preparer.prepare(allocated(1, *devices(0)), node.view())
+    watching = [result(f"neuron-device-{index}", "all", adminAccess=True) for index in range(16)]
+    settings = [config("NeuronConfig", logicalNeuronCore=1)]
+    answers = preparer.prepare(allocated(2, *watching, config=settings), node.view())
+    assert len(answers) == 16
+    assert seen(node, 2) == {"nodes": [f"/dev/neuron{index}" for index in range(16)], "env": []}
+    preparer.prepare(allocated(3, *devices(1)), node.view())
+
+
+REFUSED: dict[str, tuple[str, tuple[Any, ...], list[Any], str]] = {
+    "unknown-device": (
+        "trn2.3xlarge",
+        (result("neuron-device-3"),),
+        [],
+        "The node does not have the device neuron-device-3: its Neuron devices are 0. It has vanished since the claim "
+        "was allocated; delete the pod to have it allocated again.",
+    ),
+    "foreign-name": ("trn2.3xlarge", (result("gpu-0"),), [], "The node does not have the device gpu-0"),
+    "lnc-on-trn1": (
+        "trn1.2xlarge",
+        devices(0),
+        [config("NeuronConfig", logicalNeuronCore=1)],
+        "NEU412: logicalNeuronCore cannot be set on trn1.2xlarge, whose size is always 1. Remove the NeuronConfig.",
+    ),
+    "mode-on-device": (
+        "trn2u.48xlarge",
+        devices(0),
+        [config("UltraServerConfig", ultraserverMode=2)],
+        "NEU414: ultraserverMode 2 needs a neuron_node device, not a neuron_device.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_hardware_cannot_do_is_refused_and_leaves_nothing(tmp_path: Path, name: str) -> None:
+    instance_type, results, settings, said = REFUSED[name]
+    node = Node(tmp_path, instance_type)
+    preparer = node.preparer()
+    with pytest.raises(PrepareError) as caught:
+        preparer.prepare(allocated(1, *results, config=settings), node.view())
+    assert str(caught.value).startswith(said)
+    assert node.spec_names() == []
+    assert preparer.checkpoint().claims == {}
+
+
+def test_a_device_without_its_node_is_refused(node: Node) -> None:
+    (node.dev / "neuron2").unlink()
+    with pytest.raises(PrepareError) as caught:
+        node.preparer().prepare(allocated(1, *devices(2)), node.view())
+    assert str(caught.value) == (
+        "Device neuron-device-2 has no device node /dev/neuron2: check the Neuron kernel driver."
+    )
+
+
+def test_a_node_that_lost_a_device_is_not_whole(tmp_path: Path) -> None:
+    node = Node(tmp_path, "trn2u.48xlarge")
+    shutil.rmtree(node.device_directory(9))
+    with pytest.raises(PrepareError, match="The node does not have the device neuron-node"):
+        node.preparer().prepare(allocated(1, result("neuron-node")), node.view())
+
+
+def test_settings_are_not_judged_where_the_type_is_unknown(node: Node) -> None:
+    view = dataclasses.replace(node.view(), instance=None)
+    node.preparer().prepare(allocated(1, *devices(0), config=[config("NeuronConfig", logicalNeuronCore=1)]), view)
+
+
+# --- unprepare ------------------------------------------------------------------------------------------------
+
+
+def test_unprepare_removes_spec_and_state(node: Node) -> None:
+    preparer = node.preparer()
+    preparer.prepare(allocated(1, *devices(0)), node.view())
+    undone = preparer.unprepare(uid(1))
+    assert undone is not None
+    assert (undone.uid, node.spec_names(), preparer.checkpoint().claims) == (uid(1), [], {})
+
+
+@pytest.mark.parametrize("unknown", [uid(9), "", "../../etc/passwd"], ids=["uid", "empty", "path"])
+def test_unknown_claims_are_unprepared_without_complaint(node: Node, unknown: str) -> None:
+    assert node.preparer().unprepare(unknown) is None
+
+
+def test_held_devices_are_counted(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    preparer = node.preparer()
+    preparer.prepare(allocated(1, *devices(0, 1)), node.view())
+    preparer.prepare(allocated(2, result("neuron-device-0", adminAccess=True)), node.view())
+    preparer.prepare(allocated(3, result("neuron-device-5", adminAccess=True)), node.view())
+    assert devices_held(preparer.checkpoint().claims) == 2, "a claim with adminAccess holds nothing"
+
+
+# --- a disk that does not cooperate ------------------------------------------------------------------------------
+
+
+class FailingFiles(DiskFiles):
+    """Fails to write below one directory, like a full or read-only file system."""
+
+    def __init__(self, directory: Path, number: int) -> None:
+        self.directory: Path | None = directory
+        self._number = number
+
+    def write(self, path: Path, data: bytes) -> None:
+        if self.directory is not None and path.is_relative_to(self.directory):
+            super().write(path, data[: len(data) // 2])
+            raise OSError(self._number, "no", str(path))
+        super().write(path, data)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS], ids=["full", "read-only"])
+@pytest.mark.parametrize("where", ["cdi", "state"])
+def test_a_claim_is_prepared_as_soon_as_the_disk_takes_it(tmp_path: Path, where: str, number: int) -> None:
+    files = FailingFiles(tmp_path / where, number)
+    node = Node(tmp_path, files=files)
+    claim = allocated(1, *devices(0))
+    preparer = node.preparer()
+    with pytest.raises(OSError, match="no"):
+        preparer.prepare(claim, node.view())
+    assert node.spec_names() == []
+    assert not list(tmp_path.rglob("*.tmp"))
+    files.directory = None
+    preparer.prepare(claim, node.view())
+    assert node.spec_names() == [spec_name(1)]
+
+
+def test_a_claim_whose_spec_could_not_be_written_can_be_undone(tmp_path: Path) -> None:
+    files = FailingFiles(tmp_path / "cdi", errno.EROFS)
+    node = Node(tmp_path, files=files)
+    preparer = node.preparer()
+    with pytest.raises(OSError, match="no"):
+        preparer.prepare(allocated(1, *devices(0)), node.view())
+    preparer.unprepare(uid(1))
+    files.directory = None
+    preparer.prepare(allocated(2, *devices(0)), node.view())
+
+
+def test_another_instance_that_holds_the_lock_is_waited_for(tmp_path: Path) -> None:
+    node = Node(tmp_path, lock_timeout=0.05)
+    preparer = node.preparer()
+    with (node.state_dir / "serialize.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(TimeoutError) as caught:
+            preparer.prepare(allocated(1, *devices(0)), node.view())
+        lock_path = node.state_dir / "serialize.lock"
+        assert str(caught.value) == f"Another instance of the driver has held {lock_path} for 0.05 s."
+    preparer.prepare(allocated(1, *devices(0)), node.view())

@@ -1,0 +1,540 @@
+"""Claims that are gone are released after a while, and lost ones are asked for."""
+
+import asyncio
+import dataclasses
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kubeletplugin.discover.processes import ProcessScan, ProcessUse
+from kubeletplugin.files import DiskFiles
+from kubeletplugin.metrics import Metrics
+from kubeletplugin.ports import JsonObject, KubeError, UnreadableObjectError, UsageUnknownError
+from kubeletplugin.prepare.checkpoint import CheckpointStore, PreparedDevice, Share
+from kubeletplugin.prepare.decide import PrepareError
+from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
+from kubeletplugin.prepare.pod_resources import PodResources
+from kubeletplugin.prepare.preparer import Preparer
+from kubeletplugin.prepare.sweep import Sweeper
+from kubeletplugin.prepare.usage import NodeUsage
+from tests.kubeletplugin.fakes import (
+    NODE,
+    FakeApi,
+    FakeClock,
+    Node,
+    allocated,
+    claim_object,
+    config,
+    devices,
+    result,
+    share,
+    spec_name,
+    uid,
+    until,
+)
+from tests.kubeletplugin.kubelet_server import FakeProcesses, KubeletServer, pod
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def preparer(node: Node) -> Preparer:
+    """Two prepared claims."""
+    preparer = node.preparer()
+    for number in (1, 2):
+        preparer.prepare(allocated(number, *devices(number)), node.view())
+    return preparer
+
+
+@pytest.fixture
+def kubelet() -> Iterator[KubeletServer]:
+    """A kubelet that answers, with no pod."""
+    # Paths of sockets are short.
+    with tempfile.TemporaryDirectory() as directory, KubeletServer(Path(directory) / "k.sock") as server:
+        yield server
+
+
+@pytest.fixture
+def processes() -> FakeProcesses:
+    return FakeProcesses()
+
+
+@pytest.fixture
+def driver(preparer: Preparer, node: Node, api: FakeApi, clock: FakeClock, metrics: Metrics) -> Iterator[Driver]:
+    driver = Driver(NodeClaims(preparer, api, node.view, NODE), clock=clock, metrics=metrics)
+    yield driver
+    driver.close()
+
+
+@pytest.fixture
+def sweeper(
+    driver: Driver,
+    preparer: Preparer,
+    node: Node,
+    api: FakeApi,
+    clock: FakeClock,
+    metrics: Metrics,
+    kubelet: KubeletServer,
+    processes: FakeProcesses,
+) -> Sweeper:
+    for number in (1, 2):
+        api.add_claim(claim_object(number, *devices(number)))
+    claims = NodeClaims(preparer, api, node.view, NODE)
+    usage = NodeUsage(PodResources(kubelet.socket, 0.2), processes)
+    return Sweeper(driver, claims, usage, 300.0, clock=clock, metrics=metrics)
+
+
+def sweep(sweeper: Sweeper, times: int = 1) -> list[bool]:
+    return [asyncio.run(sweeper.sweep()) for _ in range(times)]
+
+
+def test_claims_that_exist_stay(sweeper: Sweeper, node: Node) -> None:
+    assert sweep(sweeper, 3) == [True] * 3
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+
+
+def test_a_claim_that_is_gone_twice_in_a_row_is_released(
+    sweeper: Sweeper, node: Node, api: FakeApi, metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.remove_claim(1)
+    sweep(sweeper)
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+    sweep(sweeper)
+    assert node.spec_names() == [spec_name(2)]
+    assert metrics.registry.get_sample_value("neuron_dra_plugin_prepared_claims") == 1
+    [record] = caplog.records
+    assert record.claim == f"ns/claim-1 (UID {uid(1)})"  # type: ignore[attr-defined]
+
+
+def test_a_claim_that_comes_back_is_not_released(sweeper: Sweeper, node: Node, api: FakeApi) -> None:
+    api.remove_claim(1)
+    sweep(sweeper)
+    api.add_claim(claim_object(1, *devices(1)))
+    sweep(sweeper)
+    api.remove_claim(1)
+    sweep(sweeper)
+    assert spec_name(1) in node.spec_names()
+
+
+@pytest.mark.parametrize("how", ["other-uid", "not-allocated"])
+def test_a_claim_that_is_another_one_now_counts_as_gone(sweeper: Sweeper, node: Node, api: FakeApi, how: str) -> None:
+    body = claim_object(1, *devices(1)) if how == "other-uid" else claim_object(1)
+    if how == "other-uid":
+        body["metadata"]["uid"] = uid(9)
+    api.add_claim(body)
+    sweep(sweeper, 2)
+    assert node.spec_names() == [spec_name(2)]
+
+
+@pytest.mark.parametrize(
+    "now",
+    [result("neuron-device-1", pool="node-2"), result("neuron-device-9"), result("gpu-0", driver="gpu.example.com")],
+    ids=["other-node", "other-device", "other-driver"],
+)
+def test_a_claim_that_was_allocated_anew_elsewhere_counts_as_gone(
+    sweeper: Sweeper, node: Node, api: FakeApi, now: JsonObject
+) -> None:
+    api.add_claim(claim_object(1, now))
+    sweep(sweeper)
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+    sweep(sweeper)
+    assert node.spec_names() == [spec_name(2)]
+
+
+def test_a_claim_with_another_share_of_the_same_device_counts_as_gone(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
+) -> None:
+    for number in (3, 4):
+        preparer.prepare(allocated(number, share(number, 2, share_id="first")), node.view())
+        api.add_claim(claim_object(number, share(number, 2, share_id="first" if number == 3 else "second")))
+    sweep(sweeper, 2)
+    assert set(preparer.checkpoint().claims) == {uid(1), uid(2), uid(3)}
+
+
+def test_a_share_that_an_older_driver_wrote_as_a_whole_device_stays(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
+) -> None:
+    preparer.prepare(allocated(3, *devices(3)), node.view())
+    api.add_claim(claim_object(3, share(3, 2)))
+    sweep(sweeper, 2)
+    assert uid(3) in preparer.checkpoint().claims
+
+
+def test_shares_that_an_older_driver_dropped_come_back(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
+) -> None:
+    for number in (3, 4):
+        body = share(5, 2, share_id=f"share-{number}")
+        preparer.prepare(allocated(number, body), node.view())
+        api.add_claim(claim_object(number, body))
+    before = preparer.checkpoint()
+    for number in (3, 4):
+        claim = before.claims[uid(number)]
+        whole = tuple(dataclasses.replace(device, share=None) for device in claim.devices)
+        older = dataclasses.replace(claim, devices=whole, allocation="older")
+        store = CheckpointStore(DiskFiles(), node.state_dir)
+        store.save(preparer.checkpoint().with_claim(older))
+    assert preparer.checkpoint() != before
+    sweep(sweeper)
+    assert preparer.checkpoint() == before
+
+
+def test_a_claim_whose_config_is_not_understood_stays(sweeper: Sweeper, node: Node, api: FakeApi) -> None:
+    """A newer driver may have prepared it; its devices are in use."""
+    api.add_claim(claim_object(1, *devices(1), config=[config("Partition")]))
+    sweep(sweeper, 3)
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+
+
+def test_a_claim_that_is_prepared_anew_meanwhile_is_not_released(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = api.claim
+
+    async def claim(namespace: str, name: str) -> JsonObject | None:
+        if name == "claim-1":
+            preparer.unprepare(uid(1))
+            preparer.prepare(allocated(1, *devices(9)), node.view())
+        return await really(namespace, name)
+
+    api.remove_claim(1)
+    sweep(sweeper)
+    monkeypatch.setattr(api, "claim", claim)
+    sweep(sweeper)
+    assert spec_name(1) in node.spec_names()
+
+
+def test_without_the_api_server_nothing_is_released(
+    sweeper: Sweeper, node: Node, api: FakeApi, metrics: Metrics
+) -> None:
+    api.fail = KubeError("down")
+    assert sweep(sweeper, 2) == [False, False]
+    assert len(node.spec_names()) == 2
+    assert metrics.registry.get_sample_value("neuron_dra_plugin_background_errors_total", {"component": "sweep"}) == 2
+
+
+def test_what_a_damaged_checkpoint_lost_is_restored(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
+) -> None:
+    (node.state_dir / "checkpoint.json").write_bytes(b"garbage")
+    (node.cdi_dir / spec_name(1)).write_text("{}")
+    (node.cdi_dir / spec_name(2)).unlink()
+    api.add_claim(claim_object(3, *devices(3), reserved=False))
+    api.add_claim(claim_object(4, *devices(4)) | {"status": {}})
+    elsewhere = claim_object(5, *devices(5))
+    elsewhere["status"]["allocation"]["devices"]["results"][0]["pool"] = "node-2"
+    api.add_claim(elsewhere)
+    preparer.recover()
+    assert sweep(sweeper) == [True]
+    checkpoint = preparer.checkpoint()
+    assert (set(checkpoint.claims), checkpoint.incomplete) == ({uid(1), uid(2)}, False)
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+
+
+def test_what_cannot_be_restored_is_said(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    (node.state_dir / "checkpoint.json").write_bytes(b"garbage")
+    api.add_claim(claim_object(3, *devices(1)))
+    preparer.recover()
+    sweep(sweeper)
+    errors = [getattr(record, "error", "") for record in caplog.records]
+    assert any(error.startswith("Claim ns/claim-3 cannot be restored: Device neuron-device-1") for error in errors)
+
+
+def test_without_any_state_claims_come_back_from_api_server_and_kubelet(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
+) -> None:
+    """The kubelet also knows the claims whose objects are gone: their devices are in use."""
+    kubelet.pods = [pod(f"p-{number}", preparer.checkpoint().claims[uid(number)]) for number in (1, 2)]
+    api.remove_claim(2)
+    (node.state_dir / "checkpoint.json").unlink()
+    for name in node.spec_names():
+        (node.cdi_dir / name).unlink()
+    preparer.recover()
+    assert preparer.checkpoint().incomplete
+    assert sweep(sweeper) == [True]
+    checkpoint = preparer.checkpoint()
+    assert not checkpoint.incomplete
+    restored = {key: (claim.name, claim.devices) for key, claim in checkpoint.claims.items()}
+    assert restored == {
+        uid(number): (f"claim-{number}", (PreparedDevice("n0", NODE, f"neuron-device-{number}", (number,)),))
+        for number in (1, 2)
+    }
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+    assert driver.holds.indices == {2}
+    assert driver.holds.restoring is False
+
+
+def test_a_share_that_only_the_kubelet_knows_holds_the_whole_device(
+    sweeper: Sweeper, preparer: Preparer, node: Node, kubelet: KubeletServer
+) -> None:
+    preparer.prepare(allocated(3, share(5, 2, share_id="s-1")), node.view())
+    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(3)])]
+    (node.state_dir / "checkpoint.json").unlink()
+    (node.cdi_dir / spec_name(3)).unlink()
+    preparer.recover()
+    sweep(sweeper)
+    [device] = preparer.checkpoint().claims[uid(3)].devices
+    assert device.share == Share("s-1", None, 1, certain=False)
+    with pytest.raises(PrepareError, match="shared with ResourceClaim ns/claim-3"):
+        preparer.prepare(allocated(4, share(5, 1)), node.view())
+
+
+def test_while_the_kubelet_hangs_after_a_lost_state_nothing_is_given(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
+) -> None:
+    (node.state_dir / "checkpoint.json").unlink()
+    preparer.recover()
+    kubelet.hangs = True
+    assert sweep(sweeper) == [False]
+    assert (driver.holds.restoring, preparer.checkpoint().incomplete) == (True, True)
+    api.add_claim(claim_object(3, *devices(7)))
+    answers = asyncio.run(driver.prepare([ClaimReference("ns", "claim-3", uid(3))]))
+    assert "Device neuron-device-7 may be in use" in answers[uid(3)].error
+    kubelet.hangs = False
+    assert sweep(sweeper) == [True]
+    answers = asyncio.run(driver.prepare([ClaimReference("ns", "claim-3", uid(3))]))
+    assert answers[uid(3)].error == ""
+
+
+def test_without_a_kubelet_claims_come_back_from_the_api_server(
+    sweeper: Sweeper, preparer: Preparer, node: Node, kubelet: KubeletServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    (node.state_dir / "checkpoint.json").unlink()
+    preparer.recover()
+    kubelet.socket.unlink()
+    assert sweep(sweeper) == [True]
+    assert not preparer.checkpoint().incomplete
+    assert "prepared claims are restored from the API server only" in caplog.messages
+
+
+def test_lost_specs_are_written_again_between_two_sweeps(
+    sweeper: Sweeper, node: Node, clock: FakeClock, metrics: Metrics
+) -> None:
+    before = (node.cdi_dir / spec_name(1)).read_bytes()
+
+    async def scenario() -> None:
+        task = asyncio.create_task(sweeper.run())
+        await until(lambda: len(clock.slept) >= 1)
+        (node.cdi_dir / spec_name(1)).unlink()
+        await until(lambda: metrics.registry.get_sample_value("neuron_dra_plugin_restored_specs_total") == 1)
+        task.cancel()
+
+    asyncio.run(scenario())
+    assert (node.cdi_dir / spec_name(1)).read_bytes() == before
+    assert set(clock.slept) == {10.0}
+
+
+def test_specs_that_cannot_be_compared_are_counted(
+    sweeper: Sweeper, node: Node, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_args: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(DiskFiles, "identity", broken)
+    assert asyncio.run(sweeper.mend())
+    assert metrics.registry.get_sample_value("neuron_dra_plugin_background_errors_total", {"component": "sweep"}) == 1
+
+
+def test_it_sweeps_often_until_everything_is_known(sweeper: Sweeper, api: FakeApi, clock: FakeClock) -> None:
+    api.fail = KubeError("down")
+
+    async def scenario() -> None:
+        task = asyncio.create_task(sweeper.run())
+        await until(lambda: len(clock.slept) >= 2)
+        api.fail = None
+        before = len([call for call in api.calls if call == "get ns/claim-1"])
+        await until(lambda: len([call for call in api.calls if call == "get ns/claim-1"]) > before + 1)
+        task.cancel()
+
+    start = clock.time
+    asyncio.run(scenario())
+    assert clock.slept[:2] == [10.0, 10.0]
+    assert clock.time >= start + 300
+
+
+class UnreadableFirst(FakeApi):
+    """The first claim cannot be read."""
+
+    async def claim(self, namespace: str, name: str) -> JsonObject | None:
+        if name == "claim-1":
+            raise UnreadableObjectError(f"{namespace}/{name} is stored and cannot be read")
+        return await super().claim(namespace, name)
+
+
+def test_a_claim_that_cannot_be_read_stays_and_keeps_no_other(
+    driver: Driver,
+    preparer: Preparer,
+    node: Node,
+    clock: FakeClock,
+    metrics: Metrics,
+    kubelet: KubeletServer,
+) -> None:
+    api = UnreadableFirst()
+    api.add_claim(claim_object(1, *devices(1)))
+    claims = NodeClaims(preparer, api, node.view, NODE)
+    usage = NodeUsage(PodResources(kubelet.socket), FakeProcesses())
+    sweeper = Sweeper(driver, claims, usage, 300.0, clock=clock, metrics=metrics)
+    assert sweep(sweeper, 2) == [True, True]
+    assert node.spec_names() == [spec_name(1)]
+
+
+# --- claims that are gone, and in use -------------------------------------------------------------------------
+
+
+def test_a_claim_that_a_pod_still_uses_is_kept_until_the_kubelet_unprepares_it(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
+) -> None:
+    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(1)])]
+    api.remove_claim(1)
+    sweep(sweeper, 5)
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+    [hold] = driver.holds.claims.values()
+    assert (hold.why, driver.holds.indices) == ("the kubelet reports that pod ns/p uses it", {1})
+    answer = asyncio.run(driver.unprepare([ClaimReference("ns", "claim-1", uid(1))]))
+    assert answer[uid(1)].error == ""
+    assert (driver.holds.claims, node.spec_names()) == ({}, [spec_name(2)])
+
+
+def test_a_claim_that_a_pod_no_longer_uses_is_released_by_the_next_sweep(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
+) -> None:
+    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(1)])]
+    api.remove_claim(1)
+    sweep(sweeper, 3)
+    kubelet.pods = []
+    sweep(sweeper)
+    assert (driver.holds.claims, node.spec_names()) == ({}, [spec_name(2)])
+
+
+def test_pods_of_other_claims_keep_none(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
+) -> None:
+    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(2)])]
+    api.remove_claim(1)
+    sweep(sweeper, 2)
+    assert node.spec_names() == [spec_name(2)]
+
+
+def test_a_kubelet_that_hangs_keeps_every_claim(
+    sweeper: Sweeper, driver: Driver, node: Node, api: FakeApi, kubelet: KubeletServer
+) -> None:
+    kubelet.hangs = True
+    api.remove_claim(1)
+    assert sweep(sweeper, 3) == [True] * 3
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+    [hold] = driver.holds.claims.values()
+    assert hold.use is not None
+    assert not hold.use.known
+    assert hold.why.startswith("it is not known whether a pod uses it: the kubelet does not answer at ")
+
+
+def use(pod_uid: str, index: int = 1) -> ProcessScan:
+    return ProcessScan((ProcessUse(41, "python", pod_uid, index, True),))
+
+
+KEPT = {
+    "a process of its pod": (use("pod-gone"), "process 41 (python) of pod pod-gone has /dev/neuron1 open"),
+    "a process of the host": (use(""), "process 41 (python) of the host has /dev/neuron1 open"),
+    "a doubt": (ProcessScan((), "no right"), "it is not known whether a pod uses it: no right"),
+    "use beside a doubt": (
+        ProcessScan(use("pod-gone").uses, "no right"),
+        "process 41 (python) of pod pod-gone has /dev/neuron1 open",
+    ),
+    "no answer": (UsageUnknownError("too slow"), "it is not known whether a pod uses it: too slow"),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_claim_whose_devices_a_process_uses_or_may_use_is_kept(
+    sweeper: Sweeper, driver: Driver, node: Node, api: FakeApi, processes: FakeProcesses, name: str
+) -> None:
+    """The kubelet does not list pods that it is stopping."""
+    processes.scan, why = KEPT[name]
+    api.remove_claim(1)
+    sweep(sweeper, 3)
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+    [hold] = driver.holds.claims.values()
+    assert hold.why == why
+
+
+@pytest.mark.parametrize("scan", [use("pod-uid", 1), use("elsewhere", 7)], ids=["looks at it", "another device"])
+def test_processes_that_use_devices_for_claims_that_exist_keep_no_other(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, processes: FakeProcesses, scan: ProcessScan
+) -> None:
+    """A monitoring pod with adminAccess has every device open."""
+    look = result("neuron-device-1", "all", adminAccess=True)
+    preparer.prepare(allocated(3, look), node.view())
+    api.add_claim(claim_object(3, look))
+    processes.scan = scan
+    api.remove_claim(1)
+    sweep(sweeper, 2)
+    assert node.spec_names() == [spec_name(2), spec_name(3)]
+
+
+def test_devices_are_held_from_the_first_sweep_on(sweeper: Sweeper, driver: Driver, api: FakeApi) -> None:
+    api.remove_claim(1)
+    sweep(sweeper)
+    [hold] = driver.holds.claims.values()
+    assert (hold.use, hold.why) == (None, "nothing is known to use it, and it is released at the next search")
+    api.add_claim(claim_object(1, *devices(1)))
+    sweep(sweeper)
+    assert driver.holds.claims == {}
+
+
+def test_a_refused_claim_names_what_keeps_the_device(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, api: FakeApi, kubelet: KubeletServer
+) -> None:
+    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(1)])]
+    api.add_claim(claim_object(3, *devices(1)))
+    api.remove_claim(1)
+    messages = []
+    for _ in range(2):
+        answers = asyncio.run(driver.prepare([ClaimReference("ns", "claim-3", uid(3))]))
+        messages.append(answers[uid(3)].error)
+        sweep(sweeper)
+    assert messages[0].startswith("Device neuron-device-1 is still prepared for ResourceClaim ns/claim-1")
+    why = " That ResourceClaim no longer exists: the kubelet reports that pod ns/p uses it."
+    assert messages[1] == messages[0] + why
+    assert driver.refusals == 2
+
+
+def test_it_looks_again_soon_after_a_claim_was_refused(
+    sweeper: Sweeper, driver: Driver, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[tuple[float, bool]] = []
+
+    async def sweep(*, release: bool = True) -> bool:
+        looks.append((clock.time - 1_000_000, release))
+        if looks[-1] == (0, True):
+            asyncio.get_running_loop().call_soon(refuse)
+        return True
+
+    def refuse() -> None:
+        driver.refusals += 1
+
+    monkeypatch.setattr(sweeper, "sweep", sweep)
+
+    async def scenario() -> None:
+        task = asyncio.create_task(sweeper.run())
+        await until(lambda: len(looks) >= 3)
+        task.cancel()
+
+    asyncio.run(scenario())
+    assert looks[:3] == [(0, True), (10, False), (300, True)]
+
+
+def test_a_look_between_two_sweeps_releases_nothing(sweeper: Sweeper, node: Node, api: FakeApi) -> None:
+    api.remove_claim(1)
+    assert asyncio.run(sweeper.sweep(release=False))
+    assert asyncio.run(sweeper.sweep(release=False))
+    sweep(sweeper)
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+    sweep(sweeper)
+    assert node.spec_names() == [spec_name(2)]

@@ -1,0 +1,625 @@
+"""Slices that another client deletes or changes are written again, and fields that the cluster drops are reported."""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeletplugin.discover.health import HealthMonitor
+from kubeletplugin.discover.own_node import OwnNode
+from kubeletplugin.gate import KubeletGate
+from kubeletplugin.metrics import Metrics
+from kubeletplugin.ports import JsonObject, KubeError
+from kubeletplugin.prepare.holds import Holds
+from kubeletplugin.publish.offer import OfferSettings
+from kubeletplugin.publish.publisher import Instance, NodeSources, Publisher
+from neuron.hardware.instances import Catalogue
+from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, until, working
+
+GATE_SECONDS = 10.0
+"""Of the gate: the longest wait for a kubelet that restarts."""
+
+FIRST, SECOND = (f"{NODE}-neuron.aws.com-{number:03d}" for number in range(2))
+
+
+class Publishing:
+    """A publisher at work."""
+
+    def __init__(
+        self, node: Node, api: FakeApi, clock: FakeClock, offers: OfferSettings, *, withhold: bool = False
+    ) -> None:
+        self.node, self.api, self.clock = node, api, clock
+        self.metrics = Metrics()
+        self.monitor = HealthMonitor(node.discover, Catalogue(), clock, 10.0)
+        self.own = OwnNode(api, clock=FakeClock(), metrics=self.metrics, use_facts=self.monitor.use_facts)
+        self.gate = KubeletGate(clock, 30.0)
+        self.holds = Holds()
+        self.publisher = Publisher(
+            api,
+            NodeSources(self.monitor, self.own, self.gate, self.holds),
+            Instance("1.0.0", offers, node.root, withhold_from_faulty_kubelet=withhold),
+            clock=clock,
+            metrics=self.metrics,
+            jitter=lambda _low, high: high,
+        )
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        """Let the publisher work until something holds."""
+        await until(done)
+
+    async def settled(self) -> None:
+        """Let it work until it has nothing left to do."""
+        writes = -1
+        while writes != len(self.api.calls):
+            writes = len(self.api.calls)
+            await asyncio.sleep(0.02)
+
+    def writes(self) -> list[str]:
+        return [call for call in self.api.calls if call.split()[0] in {"create", "update", "delete"}]
+
+    def generations(self) -> list[int]:
+        return [body["spec"]["pool"]["generation"] for _, body in sorted(self.api.stored.items())]
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"neuron_dra_plugin_{name}", labels) or 0.0
+
+    def taints(self) -> dict[str, Any]:
+        devices = [device for body in self.api.stored.values() for device in body["spec"].get("devices", ())]
+        return {device["name"]: device["taints"] for device in devices if "taints" in device}
+
+
+@contextlib.asynccontextmanager
+async def publishing(
+    node: Node,
+    api: FakeApi,
+    clock: FakeClock,
+    offers: OfferSettings = OfferSettings(),
+    *,
+    registered: bool = True,
+    withhold: bool = False,
+    restoring: bool = False,
+) -> AsyncIterator[Publishing]:
+    made = Publishing(node, api, clock, offers, withhold=withhold)
+    made.holds.restore(restoring=restoring)
+    if registered:
+        made.gate.answered(accepted=True)
+    await made.monitor.refresh()
+    async with working(made.publisher.run(), made.own.run()):
+        yield made
+
+
+def test_slices_are_published_once_and_then_left_alone(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            assert at.writes() == [f"create {FIRST}"]
+            assert at.metric("slices_published") == 1
+            assert at.metric("slice_writes_total", operation="create") == 1
+            assert at.metric("devices", health="healthy") == 16
+
+    asyncio.run(scenario())
+
+
+def test_labels_of_the_node_are_published(node: Node, clock: FakeClock) -> None:
+    api = FakeApi(node_object({"topology.k8s.aws/network-node-layer-1": "nn-7"}))
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            attributes = api.stored[FIRST]["spec"]["devices"][0]["attributes"]
+            assert attributes["networkNodeLayer1"] == {"string": "nn-7"}
+
+    asyncio.run(scenario())
+
+
+def test_a_restart_finds_its_slices_and_writes_nothing(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: any(call.startswith("watch") for call in api.calls[3:]))
+            await at.settled()
+            assert len(at.writes()) == 1
+
+    asyncio.run(scenario())
+
+
+def test_wiped_slices_come_back(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(ultra, api, clock) as at:
+            await at.until(lambda: len(api.stored) == 2)
+            await at.settled()
+            before = {name: body["spec"]["devices"] for name, body in api.stored.items() if "devices" in body["spec"]}
+            api.wipe()
+            await at.until(lambda: len(api.stored) == 2)
+            assert at.generations() == [2, 2]
+            after = {name: body["spec"]["devices"] for name, body in api.stored.items() if "devices" in body["spec"]}
+            assert after == before
+            api.wipe(SECOND)
+            await at.until(lambda: at.generations() == [3, 3])
+
+    asyncio.run(scenario())
+
+
+def test_slices_that_went_with_their_node_come_back_as_those_of_the_new_one(
+    node: Node, api: FakeApi, clock: FakeClock
+) -> None:
+    """A Node that registers again has another UID; slices of the old one would be collected as garbage."""
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            api.node_object = node_object() | {"metadata": {"name": NODE, "uid": "new-uid", "labels": {}}}
+            api.wipe()
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            assert [owner["uid"] for owner in api.stored[FIRST]["metadata"]["ownerReferences"]] == ["new-uid"]
+            assert at.writes() == [f"create {FIRST}"] * 2, "none was written for the old Node"
+
+    asyncio.run(scenario())
+
+
+def test_a_changed_label_of_the_node_is_published_at_once(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            reads = api.calls.count("get node")
+            api.change_node(node_object({"topology.k8s.aws/network-node-layer-1": "nn-7"}))
+            await at.until(lambda: "networkNodeLayer1" in api.stored[FIRST]["spec"]["devices"][0]["attributes"])
+            assert api.calls.count("get node") == reads, "a watch shows it"
+
+    asyncio.run(scenario())
+
+
+def test_a_change_by_somebody_else_is_undone(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    def change(spec: JsonObject) -> None:
+        del spec["devices"][3]
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            api.tamper(FIRST, change)
+            await at.until(lambda: len(api.stored[FIRST]["spec"]["devices"]) == 16)
+            assert at.writes()[-1] == f"update {FIRST}"
+
+    asyncio.run(scenario())
+
+
+def test_whoever_writes_against_us_is_answered_ever_more_slowly(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            for _ in range(9):
+                await at.until(lambda: bool(api.stored))
+                await at.settled()
+                api.wipe()
+            await at.until(lambda: bool(api.stored))
+            pauses = [slept for slept in clock.slept if slept != GATE_SECONDS]
+            assert pauses[:9] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0]
+
+    asyncio.run(scenario())
+
+
+def test_sick_devices_are_tainted_until_they_recover(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    counter = node.device_directory(6) / "stats/hardware/mem_ecc_uncorrected"
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            counter.write_text("2\n")
+            await at.monitor.refresh()
+            await at.until(lambda: bool(at.taints()))
+            taint = {"key": "neuron.aws.com/unhealthy", "value": "hbm-ecc", "effect": "NoSchedule"}
+            assert at.taints() == {"neuron-device-6": [taint]}
+            assert at.generations() == [1]
+            counter.write_text("0\n")
+            await at.monitor.refresh()
+            await at.until(lambda: not at.taints())
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("effect", "tainted"), [("NoExecute", True), (None, False)], ids=["evict", "off"])
+def test_the_effect_of_the_taint_is_a_setting(
+    node: Node, api: FakeApi, clock: FakeClock, effect: str | None, *, tainted: bool
+) -> None:
+    shutil.rmtree(node.device_directory(1))
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock, OfferSettings(effect)) as at:
+            await at.until(lambda: bool(api.stored))
+            found = at.taints()
+            assert bool(found) is tainted
+            assert not tainted or found["neuron-device-1"][0]["effect"] == effect
+            assert len(api.stored[FIRST]["spec"]["devices"]) == 16
+
+    asyncio.run(scenario())
+
+
+def test_the_end_of_a_watch_is_nothing_special(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            lists = api.calls.count("list slices")
+            api.end_watches()
+            await at.until(lambda: api.calls.count("list slices") > lists)
+            assert at.metric("background_errors_total", component="publish") == 0
+
+    asyncio.run(scenario())
+
+
+def test_an_api_server_that_is_away_is_tried_again(
+    node: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.fail = KubeError("The API server did not answer")
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: len(clock.slept) >= 8)
+            assert clock.slept[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
+            assert at.metric("background_errors_total", component="publish") >= 8
+            api.fail = None
+            await at.until(lambda: bool(api.stored))
+
+    asyncio.run(scenario())
+    assert "publishing failed" in caplog.messages
+
+
+def test_a_foreign_slice_under_our_name_is_an_error_and_no_end(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    hidden = {"metadata": {"name": FIRST, "resourceVersion": "1"}, "spec": {}}
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(clock.slept))
+            assert at.metric("background_errors_total", component="publish") >= 1
+
+    api.stored[FIRST] = hidden
+    api.slices = _nothing  # type: ignore[method-assign]
+    asyncio.run(scenario())
+
+
+async def _nothing() -> tuple[list[JsonObject], str]:
+    return [], "1"
+
+
+def test_fields_that_the_cluster_drops_are_said_and_not_written_for_ever(
+    node: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.rmtree(node.device_directory(1))
+
+    def drop(spec: JsonObject) -> None:
+        for device in spec["devices"]:
+            device.pop("taints", None)
+
+    api.drop = drop
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            assert len(at.writes()) == 1
+            assert at.metric("slice_dropped_fields") == 1
+            api.end_watches()
+            await at.settled()
+            assert len(at.writes()) == 1
+
+    asyncio.run(scenario())
+    said = [getattr(record, "reason", "") for record in caplog.records]
+    assert sum("does not keep taints of ResourceSlices" in reason for reason in said) == 1
+
+
+def test_without_shared_counters_the_whole_node_is_withdrawn(
+    ultra: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def drop(spec: JsonObject) -> None:
+        spec.pop("sharedCounters", None)
+        for device in spec.get("devices", ()):
+            device.pop("consumesCounters", None)
+
+    api.drop = drop
+
+    async def scenario() -> None:
+        async with publishing(ultra, api, clock) as at:
+            await at.until(lambda: len(api.stored) == 1 and at.generations() == [1])
+            await at.settled()
+            assert at.writes() == [f"create {FIRST}", f"update {FIRST}"], "the whole node was never published"
+            [body] = api.stored.values()
+            assert [device["name"] for device in body["spec"]["devices"]] == [f"neuron-device-{n}" for n in range(16)]
+
+    asyncio.run(scenario())
+    said = "an UltraServer node publishes its devices or the whole node, not both"
+    assert any(said in getattr(record, "reason", "") for record in caplog.records)
+
+
+def test_a_cluster_that_cannot_share_gets_whole_devices(
+    tmp_path: Path, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def drop(spec: JsonObject) -> None:
+        for device in spec["devices"]:
+            device.pop("allowMultipleAllocations", None)
+            for capacity in device.get("capacity", {}).values():
+                capacity.pop("requestPolicy", None)
+
+    api.drop = drop
+
+    async def scenario() -> None:
+        async with publishing(Node(tmp_path, "inf1.6xlarge"), api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            assert len(at.writes()) == 2, "once with shares, once without"
+            assert at.metric("slice_dropped_fields") == 0
+            device = api.stored[FIRST]["spec"]["devices"][0]
+            assert device["capacity"] == {"memory": {"value": "8Gi"}, "neuroncores": {"value": "4"}}
+            assert "allowMultipleAllocations" not in device
+            api.end_watches()
+            await at.settled()
+            assert len(at.writes()) == 2
+
+    asyncio.run(scenario())
+    said = [getattr(record, "reason", "") for record in caplog.records]
+    assert sum("DRAConsumableCapacity" in reason for reason in said) == 1
+    assert "claims cannot share the cores of a device: every claim gets whole devices" in said
+
+
+def test_shared_devices_are_tainted_like_others(tmp_path: Path, api: FakeApi, clock: FakeClock) -> None:
+    node = Node(tmp_path, "inf1.6xlarge")
+    shutil.rmtree(node.device_directory(1))
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            devices = api.stored[FIRST]["spec"]["devices"]
+            assert [device["allowMultipleAllocations"] for device in devices] == [True] * 4
+            assert [bool(device.get("taints")) for device in devices] == [False, True, False, False]
+            assert devices[1]["capacity"]["neuroncores"]["value"] == "4"
+
+    asyncio.run(scenario())
+
+
+def test_old_clusters_get_counters_and_devices_in_one_slice(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
+    api.version = "v1.34.9"
+
+    async def scenario() -> None:
+        async with publishing(ultra, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            [body] = api.stored.values()
+            assert len(body["spec"]["devices"]) == 17
+            assert len(body["spec"]["sharedCounters"]) == 1
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("empty", "said"),
+    [
+        (True, "the node shows no Neuron device: check that the Neuron kernel driver is loaded"),
+        (False, "the instance type is not known, so nothing is published"),
+    ],
+    ids=["no-devices", "no-type"],
+)
+def test_nothing_to_publish_is_an_empty_slice_and_said_once(
+    node: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture, said: str, *, empty: bool
+) -> None:
+    (node.sysfs / "devices/virtual/dmi/id/product_name").write_text("HVM domU\n")
+    if empty:
+        shutil.rmtree(node.sysfs / "devices/virtual/neuron_device")
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            api.end_watches()
+            await at.settled()
+            assert api.stored[FIRST]["spec"]["devices"] == []
+
+    asyncio.run(scenario())
+    assert sum(getattr(record, "reason", "").startswith(said) for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("withhold", [False, True])
+def test_a_faulty_kubelet_is_named_and_gets_devices_by_setting(
+    node: Node, clock: FakeClock, caplog: pytest.LogCaptureFixture, *, withhold: bool
+) -> None:
+    api = FakeApi(node_object() | {"status": {"nodeInfo": {"kubeletVersion": "v1.34.1"}}})
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock, withhold=withhold) as at:
+            await at.until(lambda: bool(api.stored))
+            assert len(api.stored[FIRST]["spec"]["devices"]) == (0 if withhold else 16)
+            assert at.metric("faulty_kubelet") == 1
+            api.node_object["status"]["nodeInfo"]["kubeletVersion"] = "v1.34.2"
+            api.wipe()  # as the upgraded kubelet does when it starts
+            await at.until(lambda: FIRST in api.stored and at.metric("faulty_kubelet") == 0)
+            assert len(api.stored[FIRST]["spec"]["devices"]) == 16
+
+    asyncio.run(scenario())
+    effect = "no device is published" if withhold else "devices are published"
+    said = (
+        f"kubelet v1.34.1 of node {NODE} can lose pods that use ResourceClaims (kubernetes/kubernetes#133920): {effect}"
+        "; upgrade it to 1.34.2 or later"
+    )
+    assert [getattr(record, "reason", "") for record in caplog.records].count(said) == 1
+
+
+def test_only_one_instance_publishes_and_the_next_takes_over(
+    node: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        with (node.root / "publish.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            async with publishing(node, api, clock) as at:
+                await at.until(lambda: len(clock.slept) > 3)
+                assert "list slices" not in api.calls
+                fcntl.flock(lock, fcntl.LOCK_UN)
+                await at.until(lambda: bool(api.stored))
+
+    asyncio.run(scenario())
+    said = [getattr(record, "reason", "") for record in caplog.records]
+    assert said.count("another instance publishes; waiting for its end") == 1
+
+
+def test_news_from_before_our_own_write_is_ignored(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            old = dict(api.stored[FIRST], metadata={"name": FIRST, "resourceVersion": "0"}, spec={"pool": {}})
+            api._notify("MODIFIED", old)
+            await at.settled()
+            assert len(at.writes()) == 1
+
+    asyncio.run(scenario())
+
+
+# --- registration, owner and kind of device ------------------------------------------------------------------------
+
+
+def test_nothing_is_written_before_the_kubelet_has_registered_the_plugin(
+    node: Node, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def forever(_seconds: float) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(clock, "sleep", forever)
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock, registered=False) as at:
+            await asyncio.sleep(0.05)
+            assert at.writes() == []
+            at.gate.answered(accepted=True)
+            await at.until(lambda: bool(api.stored))
+
+    asyncio.run(scenario())
+
+
+def test_a_device_plugin_that_comes_and_goes_taints_the_devices_meanwhile(
+    node: Node, api: FakeApi, clock: FakeClock
+) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            assert "dry run" not in api.calls
+            api.change_node(node_object(neuron="16"))
+            await at.until(lambda: len(at.taints()) == 16)
+            assert at.taints()["neuron-device-0"] == [
+                {"key": "neuron.aws.com/device-plugin", "value": "active", "effect": "NoSchedule"}
+            ]
+            api.change_node(node_object(neuron="0"))
+            await at.until(lambda: at.taints() == {})
+            assert len(api.stored[FIRST]["spec"]["devices"]) == 16
+
+    asyncio.run(scenario())
+
+
+def test_where_taints_are_dropped_no_device_is_ever_published_beside_a_device_plugin(
+    node: Node, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    api = FakeApi(node_object(neuron="16"))
+    api.taints = False
+    published: list[int] = []
+    api.drop = lambda spec: published.append(len(spec["devices"]))
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            await at.settled()
+            assert (api.stored[FIRST]["spec"]["devices"], at.publisher.offered) == ([], frozenset())
+            assert set(published) == {0}
+            api.change_node(node_object(neuron="0"))
+            await at.until(lambda: len(api.stored[FIRST]["spec"]["devices"]) == 16)
+            assert at.publisher.offered == {"devices"}
+
+    asyncio.run(scenario())
+    said = "a device plugin offers the devices, and the API server does not keep device taints"
+    assert sum(getattr(record, "reason", "").startswith(said) for record in caplog.records) == 1
+
+
+def without_counters(spec: JsonObject) -> None:
+    spec.pop("sharedCounters", None)
+    for device in spec.get("devices", ()):
+        device.pop("consumesCounters", None)
+
+
+def test_the_nodes_label_switches_between_devices_and_the_whole_node(
+    ultra: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.drop = without_counters
+
+    def names() -> list[str]:
+        return [device["name"] for body in api.stored.values() for device in body["spec"].get("devices", ())]
+
+    async def scenario() -> None:
+        async with publishing(ultra, api, clock) as at:
+            await at.until(lambda: len(names()) == 16)
+            await at.settled()
+            assert at.publisher.offered == {"devices"}
+            assert at.metric("ultraserver_publish", offer="devices") == 1
+            api.change_node(node_object({"neuron.aws.com/ultraserver-publish": "node"}))
+            await at.until(lambda: names() == ["neuron-node"])
+            await at.settled()
+            assert at.publisher.offered == {"node"}
+            assert at.metric("ultraserver_publish", offer="node") == 1
+            assert at.metric("ultraserver_publish", offer="devices") == 0
+            api.change_node(node_object({"neuron.aws.com/ultraserver-publish": "both"}))
+            await at.until(lambda: len(names()) == 16)
+
+    asyncio.run(scenario())
+    assert any("has the value 'both', which is not devices or node" in str(vars(r)) for r in caplog.records)
+
+
+def test_with_counters_an_ultraserver_node_offers_both(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(ultra, api, clock) as at:
+            await at.until(lambda: len(api.stored) == 2)
+            await at.settled()
+            assert at.publisher.offered == {"devices", "node"}
+            assert at.metric("ultraserver_publish", offer="both") == 1
+
+    asyncio.run(scenario())
+
+
+def test_the_last_instance_withdraws_its_slices(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(ultra, api, clock) as at:
+            await at.until(lambda: len(api.stored) == 2)
+        await at.publisher.withdraw()
+        assert api.stored == {}
+
+    asyncio.run(scenario())
+
+
+def test_slices_that_another_instance_publishes_stay(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+        with (node.root / "publish.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            await at.publisher.withdraw()
+        assert api.stored
+
+    asyncio.run(scenario())
+
+
+def test_an_instance_ends_also_while_the_api_server_is_away(
+    node: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+        api.fail = KubeError("away")
+        await at.publisher.withdraw()
+
+    asyncio.run(scenario())
+    assert "slices cannot be withdrawn; the kubelet deletes them" in caplog.messages

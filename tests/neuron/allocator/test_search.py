@@ -1,0 +1,195 @@
+"""The allocator's model, held against what a real 1.36 scheduler was seen to do."""
+
+import pytest
+
+from neuron.allocator.search import Alternative, Capacity, Claim, Constraint, Device, Node, Request, SearchTooLongError
+from neuron.api.device_taints import DeviceTaint, DeviceToleration
+from neuron.hardware import windows
+from neuron.hardware.windows import Line
+
+CORES = "neuroncores"
+
+
+def devices(count: int, *, cores: int = 0, wraps: bool = True) -> list[Device]:
+    line = Line(count, wraps)
+    policy = {CORES: Capacity(cores, (0, 1, 2, 4)[: cores.bit_length() + 1])} if cores else {}
+    return [Device(f"d{index}", windows.attributes(line, index), bool(cores), policy) for index in range(count)]
+
+
+def anything(_: Device) -> bool:
+    return True
+
+
+def exactly(count: int | None, name: str = "r", **fields: object) -> Request:
+    return Request(name, (Alternative("", anything, count, **fields),))  # type: ignore[arg-type]
+
+
+def window(size: int, line: Line) -> Claim:
+    """`size` consecutive devices, as conversion requests them."""
+    alternatives, constraints = [], []
+    for number, placement in enumerate(windows.placements(line, size)):
+        ids = {f"d{index}" for index in placement.ids}
+        select = (lambda device, ids=ids: device.name in ids) if ids else anything
+        alternatives.append(Alternative(f"s{number}", select, size))
+        if placement.attribute:
+            constraints.append(Constraint(placement.attribute, frozenset({f"r/s{number}"})))
+    return Claim((Request("r", tuple(alternatives)),), tuple(constraints))
+
+
+def names_of(results: object) -> list[str]:
+    return [result.device for result in results or ()]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [(3, 3, 3, 3), (5, 5), (9, 3), (7, 5), (11,), (2,) * 6],
+    ids=lambda sizes: "+".join(map(str, sizes)),
+)
+def test_twelve_devices_of_a_ring_serve(sizes: tuple[int, ...]) -> None:
+    line, node = Line(12, wraps=True), Node(devices(12))
+    held: set[str] = set()
+    for size in sizes:
+        results = node.allocate(window(size, line))
+        assert results is not None
+        ids = [int(name[1:]) for name in names_of(results)]
+        assert any(sorted(line.window(size, start)) == sorted(ids) for start in line.starts(size))
+        assert held.isdisjoint(names_of(results))
+        held.update(names_of(results))
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_nothing_consecutive_is_free(size: int) -> None:
+    node = Node(devices(12))
+    for index in range(0, 12, 2):
+        wanted = f"d{index}"
+        only = Alternative("", lambda device, wanted=wanted: device.name == wanted)  # type: ignore[misc]
+        assert node.allocate(Claim((Request("r", (only,)),)))
+    assert node.allocate(window(size, Line(12, wraps=True))) is None
+
+
+def test_four_shares_fill_a_device_and_the_fifth_takes_the_next() -> None:
+    node = Node(devices(4, cores=4))
+    share = Claim((exactly(1, capacity={CORES: 1}),))
+    assert [names_of(node.allocate(share)) for _ in range(5)] == [["d0"]] * 4 + [["d1"]]
+    assert names_of(node.allocate(Claim((exactly(1),)))) == ["d2"]
+
+
+def test_amounts_are_rounded_up_to_valid_values() -> None:
+    results = Node(devices(4, cores=4)).allocate(Claim((exactly(1, capacity={CORES: 3}),)))
+    assert results is not None
+    assert results[0].consumed == {CORES: 4}
+
+
+def test_one_request_for_two_shares_takes_two_devices_and_two_requests_take_one() -> None:
+    assert names_of(Node(devices(4, cores=4)).allocate(Claim((exactly(2, capacity={CORES: 1}),)))) == ["d0", "d1"]
+    two = Claim((exactly(1, "a", capacity={CORES: 1}), exactly(1, "b", capacity={CORES: 1})))
+    assert names_of(Node(devices(4, cores=4)).allocate(two)) == ["d0", "d0"]
+
+
+def test_all_fails_beside_an_allocated_device_but_leaves_out_a_shared_one() -> None:
+    for cores, expected in ((0, []), (4, ["d1", "d2", "d3"])):
+        node = Node(devices(4, cores=cores))
+        assert node.allocate(Claim((exactly(1),)))
+        assert names_of(node.allocate(Claim((exactly(None),)))) == expected
+
+
+def test_admin_access_takes_devices_in_use_and_of_shared_ones_nothing() -> None:
+    node = Node(devices(2))
+    assert node.allocate(Claim((exactly(2),)))
+    assert names_of(node.allocate(Claim((exactly(2, admin_access=True),)))) == ["d0", "d1"]
+    shared = Node(devices(2, cores=4))
+    assert shared.allocate(Claim((exactly(2),)))
+    assert shared.allocate(Claim((exactly(2, admin_access=True),))) is None
+    nothing = exactly(2, admin_access=True, capacity={CORES: 0})
+    assert names_of(shared.allocate(Claim((nothing,)))) == ["d0", "d1"]
+
+
+def test_counters_keep_the_whole_node_and_its_devices_apart() -> None:
+    parts = [Device(f"d{index}", {}, counters={f"c{index}": 1}) for index in range(4)]
+    whole = Device("node", {}, counters={f"c{index}": 1 for index in range(4)})
+    counters = {f"c{index}": 1 for index in range(4)}
+    for first, second in (("d2", "node"), ("node", "d2")):
+        node = Node([*parts, whole], counters)
+        one, other = (
+            Claim((Request("r", (Alternative("", lambda device, name=name: device.name == name),)),))  # type: ignore[misc]
+            for name in (first, second)
+        )
+        results = node.allocate(one)
+        assert results
+        assert node.allocate(other) is None
+        node.release(results)
+        assert node.allocate(other)
+
+
+def test_a_tainted_device_needs_a_toleration() -> None:
+    node = Node([Device("d0", {}, taints=(DeviceTaint("sick"),))])
+    assert node.allocate(Claim((exactly(1),))) is None
+    assert node.allocate(Claim((exactly(1, tolerations=(DeviceToleration(),)),)))
+
+
+def test_a_device_without_the_attribute_does_not_match() -> None:
+    node = Node([Device("d0", {"a": 1}), Device("d1", {}), Device("d2", {"a": 1})])
+    assert names_of(node.allocate(Claim((exactly(2),), (Constraint("a"),)))) == ["d0", "d2"]
+
+
+def test_the_search_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neuron.allocator.search.MOST_STEPS", 5_000)
+    node = Node(devices(22))
+    assert node.allocate(Claim((exactly(1),)))
+    with pytest.raises(SearchTooLongError, match="given up"):
+        node.allocate(Claim((exactly(22),)))
+
+
+def test_what_is_released_is_free_again() -> None:
+    node = Node(devices(4, cores=4))
+    results = node.allocate(Claim((exactly(4),)))
+    assert results
+    assert node.allocate(Claim((exactly(1, capacity={CORES: 1}),))) is None
+    node.release(results)
+    assert node.allocate(Claim((exactly(4),)))
+
+
+def test_a_capacity_with_a_default_is_not_used_up_by_requests_that_do_not_name_it() -> None:
+    policy = {CORES: Capacity(4, (0, 1, 2, 4), 4), "memory": Capacity(8, (), 0)}
+    node = Node([Device("d0", {}, shared=True, capacity=policy)])
+    share = Claim((exactly(1, capacity={CORES: 1}),))
+    assert [names_of(node.allocate(share)) for _ in range(5)] == [["d0"]] * 4 + [[]]
+
+
+def test_a_capacity_with_a_default_is_consumed_by_who_requests_it_only() -> None:
+    memory = Capacity(32, default=0)
+    shared = Device("d0", {}, shared=True, capacity={CORES: Capacity(2, (0, 1, 2)), "memory": memory})
+    node = Node([shared])
+    for _ in range(2):
+        assert node.allocate(Claim((exactly(1, capacity={CORES: 1}),))) is not None
+    node = Node([shared])
+    assert node.allocate(Claim((exactly(1, capacity={CORES: 1, "memory": 20}),))) is not None
+    assert node.allocate(Claim((exactly(1, capacity={CORES: 1, "memory": 20}),))) is None
+    assert node.allocate(Claim((exactly(1, capacity={CORES: 1}),))) is not None
+
+
+def test_hurry_does_not_change_what_a_scheduler_that_loses_count_finds() -> None:
+    """Six shared devices, the first tainted, and a request for all of them or else for the last five.
+
+    The first alternative cannot succeed. A scheduler that loses count keeps the counters of the shared devices that it
+    tried there, and has none left for the second alternative.
+    """
+    cores = {CORES: Capacity(2)}
+    line = [
+        Device(f"d{index}", {}, True, cores, counters={f"set/{index}": 1}, taints=_sick(index)) for index in range(6)
+    ]
+    counters = {f"set/{index}": 1 for index in range(6)}
+    parts = [("all", 6, range(6)), ("last", 5, range(1, 6))]
+    claim = Claim((Request("r", tuple(_of(name, count, set(ids)) for name, count, ids in parts)),))
+    for leak, found in ((True, []), (False, ["d1", "d2", "d3", "d4", "d5"])):
+        for hurry in (True, False):
+            node = Node(line, counters, counters_leak=leak, hurry=hurry)
+            assert names_of(node.allocate(claim)) == found, (leak, hurry)
+
+
+def _sick(index: int) -> tuple[DeviceTaint, ...]:
+    return (DeviceTaint("sick"),) if index == 0 else ()
+
+
+def _of(name: str, count: int, ids: set[int]) -> Alternative:
+    return Alternative(name, lambda device: int(device.name[1:]) in ids, count)

@@ -1,0 +1,298 @@
+"""Claims of all API versions in one shape, and everything that can be wrong with their form."""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neuron.api.claim_reader import read_claim, read_class
+from neuron.api.claim_specs import KINDS, ClaimSpec
+from tests.support.validation import (
+    TRN2,
+    V1,
+    claim,
+    devices,
+    first_available,
+    flattened,
+    group,
+    lnc,
+    match,
+    on,
+    opaque,
+    request,
+)
+
+V1BETA1, V1BETA2 = "resource.k8s.io/v1beta1", "resource.k8s.io/v1beta2"
+
+WHOLE = claim(
+    request("a", 4, on(TRN2), adminAccess=True),
+    first_available("b", big=devices(8, on(TRN2)), small=devices(None)),
+    request("c", None, mode="All"),
+    constraints=[match(group(4), "a"), {"distinctAttribute": "neuron.aws.com/deviceId"}],
+    config=[opaque(lnc(1), requests=["a", "b/big"]), opaque(lnc(2), requests=[])],
+)
+
+
+def form(spec: Any, version: str = V1) -> list[str]:
+    """Findings about the form of a claim, as `code path: message fix`."""
+    return [f"{each.path}: {each}" for each in read_claim("ResourceClaim", version, spec)[1]]
+
+
+def without_paths(value: Any) -> Any:
+    """A claim without its field paths, which differ between versions."""
+    if isinstance(value, tuple):
+        return tuple(without_paths(each) for each in value)
+    if hasattr(value, "path"):
+        return {name: without_paths(getattr(value, name)) for name in value.__slots__ if name != "path"}
+    return value
+
+
+class TestModel:
+    def test_reads_everything_that_a_claim_says(self) -> None:
+        read, findings = read_claim("ResourceClaim", V1, WHOLE)
+        assert findings == ()
+        first, second, third = read.requests
+        assert [each.reference for each in (*first.alternatives, *second.alternatives)] == ["a", "b/big", "b/small"]
+        assert (first.alternatives[0].count, first.alternatives[0].admin_access, first.prioritised) == (4, True, False)
+        assert [each.count for each in second.alternatives] == [8, 1]
+        assert second.prioritised
+        assert (third.alternatives[0].everything, third.alternatives[0].count) == (True, 0)
+        assert read.constraints[0].match_attribute == group(4)
+        assert read.constraints[1].distinct_attribute == "neuron.aws.com/deviceId"
+        assert [config.requests for config in read.configs] == [("a", "b/big"), ()]
+        assert read.references == ("a", "b", "b/big", "b/small", "c")
+
+    def test_paths_are_those_of_the_version_that_was_written(self) -> None:
+        path = "spec.devices.requests[0].exactly.selectors[0].cel.expression"
+        current, _ = read_claim("ResourceClaim", V1, WHOLE)
+        assert current.requests[0].alternatives[0].selectors[0].path == path
+        older, _ = read_claim("ResourceClaim", V1BETA1, flattened(WHOLE))
+        assert older.requests[0].alternatives[0].selectors[0].path == path.replace(".exactly", "")
+
+    def test_a_template_holds_a_claim(self) -> None:
+        read, findings = read_claim("ResourceClaimTemplate", V1, {"metadata": {"labels": {}}, "spec": WHOLE})
+        assert findings == ()
+        assert read.path == "spec.spec.devices"
+        assert without_paths(read.requests) == without_paths(read_claim("ResourceClaim", V1, WHOLE)[0].requests)
+
+    @pytest.mark.parametrize(
+        ("version", "spec"), [(V1BETA2, WHOLE), (V1BETA1, flattened(WHOLE))], ids=["v1beta2", "v1beta1"]
+    )
+    def test_older_versions_mean_the_same(self, version: str, spec: Any) -> None:
+        read, findings = read_claim("ResourceClaim", version, spec)
+        assert findings == ()
+        assert without_paths(read.requests) == without_paths(read_claim("ResourceClaim", V1, WHOLE)[0].requests)
+
+    def test_reads_a_class(self) -> None:
+        spec = {
+            "selectors": [{"cel": {"expression": "device.driver == 'neuron.aws.com'"}}],
+            "config": [{"opaque": {"driver": "neuron.aws.com", "parameters": lnc(1)}}],
+            "extendedResourceName": "aws.amazon.com/neuron",
+        }
+        read, findings = read_class(V1, spec)
+        assert findings == ()
+        assert [selector.path for selector in read.selectors] == ["spec.selectors[0].cel.expression"]
+        assert [config.path for config in read.configs] == ["spec.config[0]"]
+
+    def test_null_is_absent(self) -> None:
+        assert read_claim("ResourceClaim", V1, {"devices": None}) == (ClaimSpec("spec.devices"), ())
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    """A claim of one request with some of its fields changed; None takes one away."""
+    spec = claim(request("neurons", 4, on(TRN2)))
+    inner = spec["devices"]["requests"][0]["exactly"]
+    for name, value in fields.items():
+        inner[name] = value
+        if value is None:
+            del inner[name]
+    return spec
+
+
+REQUEST = "spec.devices.requests[0]"
+FORM_CASES = {
+    "unknown field": (
+        changed(selector=[]),
+        f"{REQUEST}.exactly.selector: NEU501: exactly has no field 'selector'. Did you mean 'selectors'? Its fields are"
+        " deviceClassName, selectors, allocationMode, count, tolerations, capacity, adminAccess.",
+    ),
+    "v1beta1 in v1": (
+        {"devices": {"requests": [{"name": "neurons", "count": 4, "exactly": {"deviceClassName": "neuron.aws.com"}}]}},
+        f"{REQUEST}.count: NEU501: requests[0] has no field 'count' of its own: it belongs under exactly. Move it"
+        " under exactly; only v1beta1 has it in the request itself.",
+    ),
+    "missing class": (
+        changed(deviceClassName=None),
+        f"{REQUEST}.exactly.deviceClassName: NEU502: deviceClassName is missing. Set deviceClassName.",
+    ),
+    "class of a wrong type": (
+        changed(deviceClassName=7),
+        f"{REQUEST}.exactly.deviceClassName: NEU502: deviceClassName is 7, an integer, not a string. Write a string.",
+    ),
+    "count as text": (
+        changed(count="4"),
+        f"{REQUEST}.exactly.count: NEU502: count is '4', a string, not an integer. Write an integer.",
+    ),
+    "selectors as an object": (
+        changed(selectors={"cel": {}}),
+        f"{REQUEST}.exactly.selectors: NEU502: selectors is an object, not a list. Write a list.",
+    ),
+    "request as text": (
+        {"devices": {"requests": ["neurons"]}},
+        f"{REQUEST}: NEU502: requests[0] is 'neurons', a string, not an object. Write an object.",
+    ),
+    "reference as a number": (
+        claim(request(), constraints=[{"requests": [1], "matchAttribute": group(4)}]),
+        "spec.devices.constraints[0].requests[0]: NEU502: requests[0] is 1, an integer, not a string. Write a string.",
+    ),
+    "empty selector": (
+        changed(selectors=[{"cel": {}}]),
+        f"{REQUEST}.exactly.selectors[0].cel.expression: NEU502: expression is missing. Set expression.",
+    ),
+    "constraint without attribute": (
+        claim(request(), constraints=[{"requests": ["neurons"]}]),
+        "spec.devices.constraints[0].matchAttribute: NEU502: the constraint has no matchAttribute. Write"
+        " matchAttribute: resource.aws.com/devicegroup4_id, or drop the constraint.",
+    ),
+    "config without opaque": (
+        claim(request(), config=[{"requests": ["neurons"]}]),
+        "spec.devices.config[0].opaque: NEU502: the config has no opaque section. Set opaque.driver and"
+        " opaque.parameters.",
+    ),
+    "config without driver": (
+        claim(request(), config=[{"opaque": {"parameters": lnc()}}]),
+        "spec.devices.config[0].opaque.driver: NEU502: driver is missing. Set driver.",
+    ),
+    "neither": (
+        {"devices": {"requests": [{"name": "neurons"}]}},
+        f"{REQUEST}: NEU504: request 'neurons' has neither a device class nor alternatives. Set exactly or"
+        " firstAvailable, and not both.",
+    ),
+    "both": (
+        {"devices": {"requests": [{**request(), "firstAvailable": [{"name": "x", **devices()}]}]}},
+        f"{REQUEST}: NEU504: request 'neurons' has both one request and firstAvailable. Set exactly or"
+        " firstAvailable, and not both.",
+    ),
+    "nameless": (
+        {"devices": {"requests": [{"exactly": devices()}]}},
+        f"{REQUEST}.name: NEU502: name is missing. Set name.",
+    ),
+    "malformed name": (
+        claim(request("Neurons_1")),
+        f"{REQUEST}.name: NEU505: name 'Neurons_1' is no DNS label. Use lower-case letters, digits and dashes.",
+    ),
+    "name twice": (
+        claim(request("a"), request("a")),
+        "spec.devices.requests[1].name: NEU505: the name 'a' is used twice. Rename one of the two.",
+    ),
+    "lower-case mode": (
+        claim(request("neurons", None, mode="all")),
+        f"{REQUEST}.exactly.allocationMode: NEU506: allocationMode 'all' is not known. Did you mean 'All'? Write"
+        " ExactCount or All.",
+    ),
+    "misspelt mode": (
+        claim(request("neurons", 1, mode="ExactCnt")),
+        f"{REQUEST}.exactly.allocationMode: NEU506: allocationMode 'ExactCnt' is not known. Did you mean"
+        " 'ExactCount'? Write ExactCount or All.",
+    ),
+    "All with a count": (
+        claim(request("neurons", 4, mode="All")),
+        f"{REQUEST}.exactly.count: NEU507: allocationMode All requests all devices, and count is 4. Drop count, or"
+        " write allocationMode: ExactCount.",
+    ),
+    "negative count": (
+        changed(count=-1),
+        f"{REQUEST}.exactly.count: NEU507: count is -1. Request 1 device or more.",
+    ),
+    "dangling reference": (
+        claim(request(), config=[opaque(lnc(), requests=["neuron"])]),
+        "spec.devices.config[0].requests[0]: NEU508: 'neuron' names no request of this claim. Did you mean 'neurons'?"
+        " Its requests are: neurons.",
+    ),
+    "dangling alternative": (
+        claim(first_available(big=devices(8)), constraints=[match(group(8), "neurons/bigger")]),
+        "spec.devices.constraints[0].requests[0]: NEU508: 'neurons/bigger' names no request of this claim. Did you"
+        " mean 'neurons/big'? Its requests are: neurons, neurons/big.",
+    ),
+    "alternative of a plain request": (
+        claim(request(), constraints=[match(group(4), "neurons/x")]),
+        "spec.devices.constraints[0].requests[0]: NEU508: 'neurons/x' names no request of this claim. Did you mean"
+        " 'neurons'? Its requests are: neurons.",
+    ),
+    "too many requests": (
+        claim(*[request(f"r{index}") for index in range(33)]),
+        "spec.devices.requests: NEU509: requests has 33 entries; Kubernetes allows 32. Keep 32 or fewer.",
+    ),
+    "too many alternatives": (
+        claim(first_available(**{f"a{index}": devices() for index in range(9)})),
+        f"{REQUEST}.firstAvailable: NEU509: firstAvailable has 9 entries; Kubernetes allows 8. Keep 8 or fewer.",
+    ),
+}
+
+
+class TestForm:
+    @pytest.mark.parametrize(("spec", "said"), FORM_CASES.values(), ids=FORM_CASES)
+    def test_says_what_is_wrong(self, spec: Any, said: str) -> None:
+        assert form(spec) == [said]
+
+    def test_names_an_unknown_version_and_reads_on(self) -> None:
+        assert form(changed(count=-1), "resource.k8s.io/v1alpha3") == [
+            "apiVersion: NEU503: apiVersion 'resource.k8s.io/v1alpha3' is not known. Did you mean"
+            " 'resource.k8s.io/v1'? Write apiVersion: resource.k8s.io/v1.",
+            f"{REQUEST}.exactly.count: NEU507: count is -1. Request 1 device or more.",
+        ]
+
+    def test_v1_in_v1beta1_is_told_where_the_fields_belong(self) -> None:
+        assert form(claim(request("neurons", 4)), V1BETA1)[0] == (
+            f"{REQUEST}.exactly: NEU501: requests[0] has no field 'exactly' in v1beta1. Write apiVersion:"
+            " resource.k8s.io/v1, or move its fields into the request."
+        )
+
+    def test_finds_everything_at_once(self) -> None:
+        spec = claim(request("A", -1, mode="all"), request("A"), constraints=[{}], config=[{}])
+        assert len(form(spec)) == 7
+
+    def test_subrequests_have_no_admin_access(self) -> None:
+        [said] = form(claim(first_available(big=devices(adminAccess=True))))
+        assert "NEU501: firstAvailable[0] has no field 'adminAccess'." in said
+
+    def test_long_words_are_cut_in_messages(self) -> None:
+        [said] = form(changed(allocationMode="x" * 5000))
+        assert len(said) < 300
+
+    def test_words_of_other_scripts_are_escaped(self) -> None:
+        [said] = form(changed(allocationMode="Alle\u0301"))
+        assert said.isascii()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every container in a value, with each of its keys."""
+    found: list[tuple[Any, Any]] = []
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        found += [(value, key), *places(item)]
+    return found
+
+
+class TestAnything:
+    @settings(deadline=None)
+    @given(JSON, st.sampled_from(KINDS))
+    def test_any_json_is_read_without_an_exception(self, spec: Any, kind: str) -> None:
+        read_class(V1, spec) if kind == "DeviceClass" else read_claim(kind, V1, spec)
+
+    @settings(deadline=None)
+    @given(st.data(), JSON)
+    def test_a_claim_with_one_part_replaced_is_read_without_an_exception(self, data: st.DataObject, junk: Any) -> None:
+        spec = copy.deepcopy(WHOLE)
+        container, key = data.draw(st.sampled_from(places(spec)))
+        container[key] = junk
+        read_claim("ResourceClaim", V1, spec)

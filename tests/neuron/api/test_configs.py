@@ -1,0 +1,340 @@
+"""Opaque configs are decoded strictly, every problem is named, and the platform's precedence holds."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neuron.api.configs import (
+    MAX_PARAMETERS_LENGTH,
+    ConfigEntry,
+    ConfigsInForce,
+    NeuronConfig,
+    Source,
+    UltraServerConfig,
+    configs_in_force,
+    covers,
+    decode_object,
+    decode_text,
+)
+from neuron.findings import CODES, Severity
+
+CURRENT = "neuron.aws.com/v1"
+ONE_OF = "Write an object of kind NeuronConfig or UltraServerConfig."
+FIELDS = "Its fields are apiVersion, kind and logicalNeuronCore; a newer field needs a newer version of this program."
+
+
+def config(kind: str = "NeuronConfig", version: str = CURRENT, **fields: Any) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, **fields}
+
+
+@pytest.mark.parametrize("lnc", [1, 2])
+def test_neuron_config_takes_every_size(lnc: int) -> None:
+    assert decode_object(config(logicalNeuronCore=lnc)).config == NeuronConfig(lnc)
+
+
+@pytest.mark.parametrize("mode", [1, 2, 4])
+def test_ultraserver_config_takes_every_number_of_nodes(mode: int) -> None:
+    assert decode_object(config("UltraServerConfig", ultraserverMode=mode)).config == UltraServerConfig(mode)
+
+
+@pytest.mark.parametrize("version", ["resource.neuron.aws.com/v1alphav1", "neuron.aws.com/v1alphav1"])
+def test_older_api_versions_work_with_a_warning_that_names_the_current_one(version: str) -> None:
+    decoded = decode_object(config(version=version, logicalNeuronCore=1))
+    assert decoded.config == NeuronConfig(1)
+    [finding] = decoded.findings
+    assert (finding.code, finding.severity, finding.path) == ("NEU411", Severity.WARNING, "apiVersion")
+    assert str(finding) == (
+        f'NEU411: The apiVersion "{version}" of the opaque config is an older spelling. Write apiVersion: {CURRENT}.'
+    )
+
+
+REFUSED: dict[str, tuple[dict[str, Any], list[tuple[str, str, str]]]] = {
+    "no-api-version": (
+        {"kind": "NeuronConfig", "logicalNeuronCore": 1},
+        [("NEU405", "apiVersion", f"The opaque config has no apiVersion. Add apiVersion: {CURRENT}.")],
+    ),
+    "other-api-version": (
+        config(version="neuron.aws.com/v2", logicalNeuronCore=1),
+        [
+            (
+                "NEU405",
+                "apiVersion",
+                'The apiVersion "neuron.aws.com/v2" of the opaque config is not known. '
+                f"Did you mean '{CURRENT}'? Write apiVersion: {CURRENT}.",
+            )
+        ],
+    ),
+    "api-version-null": (
+        config(logicalNeuronCore=1) | {"apiVersion": None},
+        [
+            (
+                "NEU409",
+                "apiVersion",
+                f"The apiVersion of the opaque config is null, not a string. Write apiVersion: {CURRENT}.",
+            )
+        ],
+    ),
+    "no-kind": (
+        {"apiVersion": CURRENT, "ultraserverMode": 2},
+        [("NEU406", "kind", f"The opaque config has no kind. Did you mean 'UltraServerConfig'? {ONE_OF}")],
+    ),
+    "no-kind-and-no-field": (
+        {"apiVersion": CURRENT},
+        [("NEU406", "kind", f"The opaque config has no kind. {ONE_OF}")],
+    ),
+    "misspelt-kind": (
+        config("NeuronCfg", logicalNeuronCore=1),
+        [
+            (
+                "NEU406",
+                "kind",
+                f"The opaque config kind \"NeuronCfg\" is not known. Did you mean 'NeuronConfig'? {ONE_OF}",
+            )
+        ],
+    ),
+    "kind-in-another-case": (
+        config("NEURONCONFIG", logicalNeuronCore=1),
+        [
+            (
+                "NEU406",
+                "kind",
+                f"The opaque config kind \"NEURONCONFIG\" is not known. Did you mean 'NeuronConfig'? {ONE_OF}",
+            )
+        ],
+    ),
+    "other-kind": (
+        config("Partition"),
+        [("NEU406", "kind", f'The opaque config kind "Partition" is not known. {ONE_OF}')],
+    ),
+    "kind-is-a-list": (
+        config(logicalNeuronCore=1) | {"kind": ["NeuronConfig"]},
+        [("NEU409", "kind", f'The kind of the opaque config is ["NeuronConfig"], a list, not a string. {ONE_OF}')],
+    ),
+    "misspelt-field": (
+        config(logicalNeuronCoreCount=1),
+        [
+            (
+                "NEU407",
+                "logicalNeuronCoreCount",
+                f"NeuronConfig has no field \"logicalNeuronCoreCount\". Did you mean 'logicalNeuronCore'? {FIELDS}",
+            )
+        ],
+    ),
+    "newer-field": (
+        config(logicalNeuronCore=1, profile="x"),
+        [("NEU407", "profile", f'NeuronConfig has no field "profile". {FIELDS}')],
+    ),
+    "field-of-the-other-kind": (
+        config(logicalNeuronCore=1, ultraserverMode=2),
+        [
+            (
+                "NEU407",
+                "ultraserverMode",
+                'NeuronConfig has no field "ultraserverMode": it belongs to UltraServerConfig. '
+                "Give the claim a second config entry of kind UltraServerConfig.",
+            )
+        ],
+    ),
+    "no-value": (
+        config(),
+        [
+            (
+                "NEU408",
+                "logicalNeuronCore",
+                "The NeuronConfig has no logicalNeuronCore. Set logicalNeuronCore to 1 or 2.",
+            )
+        ],
+    ),
+    "value-null": (
+        config(logicalNeuronCore=None),
+        [("NEU409", "logicalNeuronCore", "logicalNeuronCore is null, not an integer. Set it to 1 or 2.")],
+    ),
+    "value-true": (
+        config(logicalNeuronCore=True),
+        [("NEU409", "logicalNeuronCore", "logicalNeuronCore is true, a boolean, not an integer. Set it to 1 or 2.")],
+    ),
+    "value-quoted": (
+        config(logicalNeuronCore="1"),
+        [
+            (
+                "NEU409",
+                "logicalNeuronCore",
+                'logicalNeuronCore is "1", a string, not an integer. Set it to 1 or 2, without quotes.',
+            )
+        ],
+    ),
+    "value-float": (
+        config("UltraServerConfig", ultraserverMode=2.0),
+        [("NEU409", "ultraserverMode", "ultraserverMode is 2.0, a number, not an integer. Set it to 1, 2 or 4.")],
+    ),
+    "value-object": (
+        config(logicalNeuronCore={}),
+        [("NEU409", "logicalNeuronCore", "logicalNeuronCore is {}, an object, not an integer. Set it to 1 or 2.")],
+    ),
+    "value-out-of-range": (
+        config("UltraServerConfig", ultraserverMode=3),
+        [("NEU410", "ultraserverMode", "ultraserverMode is 3, which does not exist. Set it to 1, 2 or 4.")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("form", ["object", "text", "bytes"])
+def test_each_fault_is_refused_with_its_own_message(name: str, form: str) -> None:
+    value, expected = REFUSED[name]
+    text = json.dumps(value)
+    decoded = {"object": lambda: decode_object(value), "text": lambda: decode_text(text)}.get(
+        form, lambda: decode_text(text.encode())
+    )()
+    assert decoded.config is None
+    found = [(each.code, each.path, str(each)) for each in decoded.errors]
+    assert found == [(code, path, f"{code}: {message}") for code, path, message in expected]
+
+
+def test_all_problems_of_one_config_are_named_together() -> None:
+    text = '{"kind": "neuronConfig", "kind": "neuronconfig", "logicalNeuronCore": 7, "extra": 1}'
+    decoded = decode_text(text)
+    assert [(each.code, each.path) for each in decoded.findings] == [
+        ("NEU404", "kind"),
+        ("NEU405", "apiVersion"),
+        ("NEU406", "kind"),
+        ("NEU407", "extra"),
+        ("NEU410", "logicalNeuronCore"),
+    ]
+    assert str(decoded.findings[0]) == 'NEU404: The opaque config has the field "kind" twice. Keep one of them.'
+
+
+NOT_OBJECTS = {
+    "null": ("null", "null", ""),
+    "list": ("[1]", "a list", "[1]"),
+    "string": ('"x"', "a string", '"x"'),
+    "integer": ("1", "an integer", "1"),
+    "boolean": ("true", "a boolean", "true"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_OBJECTS)
+def test_what_is_no_object_is_refused(name: str) -> None:
+    text, what, shown = NOT_OBJECTS[name]
+    for decoded in (decode_text(text), decode_object(json.loads(text))):
+        [finding] = decoded.findings
+        assert (finding.code, finding.path, finding.value) == ("NEU402", "", shown)
+        assert finding.message == f"The opaque config is {what}, not a JSON object."
+
+
+UNREADABLE = {
+    "empty": (b"", "Expecting value"),
+    "cut-off": (b'{"kind": "Neuron', "Unterminated string"),
+    "not-utf-8": (b'{"kind": "\xff"}', "can't decode byte 0xff"),
+    "nan": (b'{"logicalNeuronCore": NaN}', "NaN is not JSON"),
+    "nested": (b"[" * 5000, "nested too deeply"),
+    "huge-number": (b'{"logicalNeuronCore": %s}' % (b"9" * 5000), "limit"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_unreadable_text_is_a_finding(name: str) -> None:
+    text, said = UNREADABLE[name]
+    [finding] = decode_text(text).findings
+    assert (finding.code, finding.path) == ("NEU401", "")
+    assert said in finding.message
+
+
+def test_a_parsed_object_that_refers_to_itself_is_a_finding() -> None:
+    loop: dict[str, Any] = {}
+    loop["loop"] = loop
+    [finding] = decode_object(loop).findings
+    assert (finding.code, finding.message) == (
+        "NEU401",
+        "The opaque config is not readable JSON: Circular reference detected.",
+    )
+
+
+def test_too_long_parameters_are_refused_at_the_limit_of_kubernetes() -> None:
+    empty = json.dumps(config(logicalNeuronCore=1, pad=""), separators=(",", ":"))
+    for extra, refused in ((0, False), (1, True)):
+        text = empty.replace('"pad":""', f'"pad":"{"x" * (MAX_PARAMETERS_LENGTH - len(empty) + extra)}"')
+        for decoded in (decode_text(text), decode_object(json.loads(text))):
+            assert (decoded.findings[0].code == "NEU403") is refused
+    assert decode_text(text).findings[0].message == "The opaque config has 10241 bytes; Kubernetes allows 10240."
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda children: st.lists(children) | st.dictionaries(st.text(), children),
+    max_leaves=8,
+)
+
+
+@given(JSON | st.fixed_dictionaries({"apiVersion": JSON, "kind": JSON, "logicalNeuronCore": JSON}))
+def test_any_json_decodes_or_says_why_not(value: Any) -> None:
+    decoded = decode_object(value)
+    assert (decoded.config is None) == bool(decoded.errors)
+    assert decoded == decode_text(json.dumps(value))
+    for finding in decoded.findings:
+        assert finding.code in CODES
+        assert (str(finding) + finding.path + finding.value).replace("…", "").isascii()
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_decode_or_say_why_not(data: bytes) -> None:
+    assert decode_text(data).errors or decode_text(data).config
+
+
+# --- precedence ---------------------------------------------------------------------------------------------
+
+
+def entry(source: str, lnc: int, *requests: str) -> ConfigEntry:
+    return ConfigEntry(Source(source), requests, NeuronConfig(lnc))
+
+
+@pytest.mark.parametrize(
+    ("requests", "request_name", "covered"),
+    [
+        ((), "a", True),
+        (("a",), "a", True),
+        (("b", "a"), "a", True),
+        (("b",), "a", False),
+        (("a",), "a/x", True),
+        (("a/x",), "a/x", True),
+        (("a/y",), "a/x", False),
+        (("a/x",), "a", False),
+    ],
+    ids=["all", "same", "one-of", "other", "parent-of-alternative", "alternative", "sibling", "alternative-of"],
+)
+def test_requests_cover(requests: tuple[str, ...], request_name: str, *, covered: bool) -> None:
+    assert covers(requests, request_name) is covered
+
+
+@pytest.mark.parametrize(
+    ("configs", "lnc"),
+    [
+        ([], None),
+        ([entry("FromClaim", 1)], 1),
+        ([entry("FromClaim", 1), entry("FromClaim", 2)], 2),
+        ([entry("FromClass", 1), entry("FromClass", 2)], 2),
+        ([entry("FromClass", 2), entry("FromClaim", 1)], 1),
+        ([entry("FromClaim", 1), entry("FromClass", 2)], 1),
+        ([entry("FromClaim", 1, "a"), entry("FromClaim", 2, "b")], 1),
+        ([entry("FromClaim", 2), entry("FromClaim", 1, "a/x")], None),
+    ],
+    ids=["none", "one", "later-wins", "later-class-wins", "claim-wins", "claim-wins-in-any-order", "by-request", "sub"],
+)
+def test_precedence(configs: list[ConfigEntry], lnc: int | None) -> None:
+    if lnc is None and configs:
+        assert configs_in_force(configs, "a").logical_neuron_core == 2
+        assert configs_in_force(configs, "a/x").logical_neuron_core == 1
+    else:
+        assert configs_in_force(configs, "a").logical_neuron_core == lnc
+
+
+def test_the_two_kinds_do_not_touch_each_other() -> None:
+    configs = [
+        ConfigEntry(Source.FROM_CLAIM, (), UltraServerConfig(2)),
+        entry("FromClaim", 1),
+        ConfigEntry(Source.FROM_CLASS, (), UltraServerConfig(4)),
+    ]
+    assert configs_in_force(configs, "a") == ConfigsInForce(logical_neuron_core=1, ultraserver_mode=2)

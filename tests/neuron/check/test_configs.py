@@ -1,0 +1,180 @@
+"""Opaque configs as parts of a claim: held against each other, and against what the requests can match."""
+
+from typing import Any
+
+import pytest
+
+from neuron.api.claim_reader import read_class
+from tests.support.validation import (
+    INF2,
+    TRN1,
+    TRN2,
+    TRN2U,
+    V1,
+    WHOLE_NODE,
+    claim,
+    codes,
+    devices,
+    first_available,
+    judge,
+    lnc,
+    on,
+    opaque,
+    published,
+    request,
+    ultraserver,
+    world,
+)
+
+CONFIG = "spec.devices.config[0].opaque"
+NODE = request("neurons", 1, WHOLE_NODE)
+
+ERRORS = {
+    "misspelt field": (
+        claim(request("neurons", 1, on(TRN2)), config=[opaque({**lnc(), "logicalNeuronCoreCount": 1})]),
+        f"{CONFIG}.parameters.logicalNeuronCoreCount",
+        "NEU407: NeuronConfig has no field \"logicalNeuronCoreCount\". Did you mean 'logicalNeuronCore'?",
+    ),
+    "misspelt driver": (
+        claim(request("neurons", 1, on(TRN2)), config=[opaque(lnc(), driver="neurn.aws.com")]),
+        f"{CONFIG}.driver",
+        "NEU512: no driver is called 'neurn.aws.com'. Did you mean 'neuron.aws.com'? Write driver: neuron.aws.com;"
+        " configs of other drivers are ignored without a message.",
+    ),
+    "two that disagree": (
+        claim(request("neurons", 1, on(TRN2)), config=[opaque(lnc(1)), opaque(lnc(2))]),
+        f"{CONFIG}.parameters.logicalNeuronCore",
+        "NEU510: two NeuronConfig entries disagree: logicalNeuronCore 1 here and 2 in config[1], which wins. Keep one"
+        " of them, or give each its own requests.",
+    ),
+    "an exception before the rule": (
+        claim(NODE, config=[opaque(ultraserver(2)), opaque(ultraserver(4), requests=[])]),
+        f"{CONFIG}.parameters.ultraserverMode",
+        "NEU510: two UltraServerConfig entries disagree: ultraserverMode 2 here and 4 in config[1], which wins.",
+    ),
+    "LNC on trn1": (
+        claim(request("neurons", 1, on(TRN1)), config=[opaque(lnc(2))]),
+        f"{CONFIG}.parameters.logicalNeuronCore",
+        "NEU412: logicalNeuronCore cannot be set on trn1.32xlarge, whose size is always 1. Remove the NeuronConfig.",
+    ),
+    "UltraServer without a node": (
+        claim(request("neurons", 1, on(TRN2U)), config=[opaque(ultraserver(4))]),
+        f"{CONFIG}.parameters.ultraserverMode",
+        "NEU414: ultraserverMode 4 needs a neuron_node device, not a neuron_device. Add the selector"
+        " device.attributes['neuron.aws.com'].resourceType == 'neuron_node' to request neurons.",
+    ),
+    "UltraServer of another type": (
+        claim(request("neurons", 1, on(TRN2)), config=[opaque(ultraserver(2))]),
+        f"{CONFIG}.parameters.ultraserverMode",
+        "NEU414: ultraserverMode 2 needs a neuron_node device, not a neuron_device.",
+    ),
+    "a node twice": (
+        claim(request("neurons", 2, WHOLE_NODE), config=[opaque(ultraserver(2))]),
+        "spec.devices.requests[0].exactly.count",
+        "NEU521: 2 devices are requested, and the selectors match 1 on a node of trn2u.48xlarge. Request 1 or fewer.",
+    ),
+}
+
+WARNINGS = {
+    "other driver": (
+        claim(request("neurons", 1, on(TRN2)), config=[opaque({"kind": "GpuConfig"}, driver="gpu.nvidia.com")]),
+        f"{CONFIG}.driver",
+        "NEU511: the config is for 'gpu.nvidia.com', and the claim asks for Neuron devices only. Drop it, or request"
+        " devices of that driver.",
+    ),
+    "requests of another driver": (
+        claim(
+            request("neurons", 1, on(TRN2)),
+            request("efa", 1, device_class="efa.networking.k8s.aws"),
+            config=[opaque(lnc(1), requests=["efa"])],
+        ),
+        f"{CONFIG}.driver",
+        "NEU511: the config is for neuron.aws.com, and efa asks for other devices. List a request for Neuron devices"
+        " under requests.",
+    ),
+    "some admitted types": (
+        claim(request("neurons", 1), config=[opaque(lnc(1))]),
+        f"{CONFIG}.parameters.logicalNeuronCore",
+        "NEU514: request neurons also admits trn1.32xlarge, which does not take logicalNeuronCore 1. Select an"
+        " instance type that does, such as trn2.48xlarge.",
+    ),
+    "older apiVersion": (
+        claim(request("neurons", 1, on(TRN2)), config=[opaque(lnc(1, apiVersion="neuron.aws.com/v1alphav1"))]),
+        f"{CONFIG}.parameters.apiVersion",
+        'NEU411: The apiVersion "neuron.aws.com/v1alphav1" of the opaque config is an older spelling. Write'
+        " apiVersion: neuron.aws.com/v1.",
+    ),
+    "oldest apiVersion": (
+        claim(request("neurons", 1, on(TRN2)), config=[opaque(lnc(1, apiVersion="resource.neuron.aws.com/v1alphav1"))]),
+        f"{CONFIG}.parameters.apiVersion",
+        'NEU411: The apiVersion "resource.neuron.aws.com/v1alphav1" of the opaque config is an older spelling.',
+    ),
+}
+
+FINE = {
+    "both kinds on a node": claim(NODE, config=[opaque(ultraserver(2)), opaque(lnc(1))]),
+    "a rule and its exception": claim(
+        request("a", 1, on(TRN2)),
+        request("b", 1, on(TRN2)),
+        config=[opaque(lnc(2), requests=[]), opaque(lnc(1), requests=["b"])],
+    ),
+    "different requests": claim(
+        request("a", 1, on(TRN2)),
+        request("b", 1, on(TRN2)),
+        config=[opaque(lnc(2), requests=["a"]), opaque(lnc(1), requests=["b"])],
+    ),
+    "twice the same": claim(request("neurons", 1, on(TRN2)), config=[opaque(lnc(1)), opaque(lnc(1))]),
+    "one alternative": claim(
+        first_available(big=devices(1, on(TRN2)), small=devices(1, on(INF2))),
+        config=[opaque(lnc(1), requests=["neurons/big"])],
+    ),
+    "a driver that is requested too": claim(
+        request("neurons", 1, on(TRN2)),
+        request("gpu", 1, device_class="gpu.nvidia.com"),
+        config=[opaque({"kind": "GpuConfig"}, driver="gpu.nvidia.com", requests=["gpu"])],
+    ),
+}
+
+
+class TestConfigs:
+    @pytest.mark.parametrize(("spec", "path", "said"), ERRORS.values(), ids=ERRORS)
+    def test_what_can_never_work_is_refused(self, spec: Any, path: str, said: str) -> None:
+        [finding] = [each for each in judge(spec) if each.severity == "error"]
+        assert finding.path == path
+        assert str(finding).startswith(said)
+
+    @pytest.mark.parametrize(("spec", "path", "said"), WARNINGS.values(), ids=WARNINGS)
+    def test_what_may_work_warns(self, spec: Any, path: str, said: str) -> None:
+        [finding] = judge(spec)
+        assert (finding.severity, finding.path) == ("warning", path)
+        assert str(finding).startswith(said)
+
+    @pytest.mark.parametrize("spec", FINE.values(), ids=FINE)
+    def test_what_works_is_not_spoken_of(self, spec: Any) -> None:
+        assert judge(spec) == ()
+
+    def test_an_error_where_all_that_is_published_refuses_it_comes_with_the_published_type(self) -> None:
+        unheard_of = published("trn9.48xlarge")
+        findings = judge(
+            claim(request("neurons", 1, on("trn9.48xlarge")), config=[opaque(ultraserver(2))]), world([unheard_of])
+        )
+        assert codes(findings) == ["NEU414"]
+
+    def test_configs_of_the_class_count(self) -> None:
+        device_class, _ = read_class(
+            V1,
+            {
+                "selectors": [{"cel": {"expression": "device.driver == 'neuron.aws.com'"}}],
+                "config": [{"opaque": {"driver": "neuron.aws.com", "parameters": lnc(1)}}],
+            },
+        )
+        where = world(classes={"lnc-1": device_class}, classes_known=True)
+        [finding] = judge(claim(request("neurons", 1, on(TRN1), device_class="lnc-1")), where)
+        assert (finding.code, finding.path) == ("NEU412", "spec.devices.requests[0].exactly")
+        # The claim's own setting comes after the class's.
+        assert judge(claim(request("neurons", 1, on(TRN2), device_class="lnc-1"), config=[opaque(lnc(2))]), where) == ()
+
+    def test_repeated_keys_are_seen_in_raw_json(self) -> None:
+        raw = b'{"apiVersion":"neuron.aws.com/v1","kind":"NeuronConfig","logicalNeuronCore":1,"logicalNeuronCore":2}'
+        [finding] = judge(claim(request("neurons", 1, on(TRN2)), config=[opaque(raw)]))
+        assert (finding.code, finding.path) == ("NEU404", f"{CONFIG}.parameters.logicalNeuronCore")

@@ -1,0 +1,474 @@
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from neuron.demand.claims import Claim, Refusal, make_claim
+from neuron.demand.containers import Ask, Role
+from neuron.demand.instance_fit import DeviceConfig
+from neuron.findings import Finding
+from neuron.hardware.instances import DEFAULT_FAMILIES, Catalogue, InstanceType, Observation, Topology
+
+DEVICE, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
+CATALOGUE = Catalogue()
+DEFAULT = [entry for entry in CATALOGUE if entry.family in DEFAULT_FAMILIES]
+
+
+def types(*names: str) -> list[InstanceType]:
+    return [entry for entry in CATALOGUE if entry.name in names]
+
+
+def ask(amount: int, resource: str = DEVICE, role: Role = Role.APP, index: int = 0) -> Ask:
+    return Ask(f"c{index}", role, f"spec.containers[{index}]", resource, amount)
+
+
+def cores(amount: int) -> Ask:
+    return ask(amount, CORE)
+
+
+def make(
+    asks: Sequence[Ask],
+    candidates: Sequence[InstanceType] = DEFAULT,
+    config: DeviceConfig = DeviceConfig(),
+    *,
+    only: bool = False,
+) -> Claim:
+    claim = make_claim(asks, candidates, config, "neuron.aws.com", pin_types=only)
+    assert isinstance(claim, Claim), claim
+    return claim
+
+
+def refuse(
+    asks: Sequence[Ask], candidates: Sequence[InstanceType] = DEFAULT, config: DeviceConfig = DeviceConfig()
+) -> Finding:
+    refusal = make_claim(asks, candidates, config, "neuron.aws.com", pin_types=False)
+    assert isinstance(refusal, Refusal), refusal
+    (finding,) = refusal.findings
+    return finding
+
+
+def counts(claim: Claim) -> list[int]:
+    """Devices of each request."""
+    return [request["exactly"]["count"] for request in devices(claim)["requests"]]
+
+
+def devices(claim: Claim) -> Any:
+    return claim.template.spec["spec"]["devices"]
+
+
+def expressions(request: dict[str, Any]) -> list[str]:
+    return [selector["cel"]["expression"] for selector in request["selectors"]]
+
+
+def test_one_device_needs_no_constraint_and_no_type() -> None:
+    claim = make([ask(1)])
+    (request,) = devices(claim)["requests"]
+    assert request["exactly"]["count"] == 1
+    assert "constraints" not in devices(claim)
+    assert len(expressions(request["exactly"])) == 1
+    assert not claim.connected
+
+
+@pytest.mark.parametrize("count", [4, 8])
+def test_connected_sets_match_on_their_device_group(count: int) -> None:
+    claim = make([ask(count)])
+    assert counts(claim) == [count]
+    assert devices(claim)["constraints"] == [
+        {"requests": ["n0"], "matchAttribute": f"resource.aws.com/devicegroup{count}_id"}
+    ]
+    assert claim.connected
+    assert claim.uses == ((),)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranges"),
+    [
+        ("trn1.32xlarge", ["0, 1, 2", "3, 4, 5", "6, 7, 8", "9, 10, 11", "12, 13, 14", "15"]),
+        ("inf2.48xlarge", ["0, 1, 2, 3", "4, 5, 6, 7", "8, 9, 10, 11"]),
+    ],
+)
+def test_a_whole_node_is_requested_in_ranges_of_device_ids(name: str, ranges: list[str]) -> None:
+    total = sum(len(each.split(",")) for each in ranges)
+    claim = make([ask(total)], types(name))
+    assert counts(claim) == [len(each.split(",")) for each in ranges]
+    for request, ids in zip(devices(claim)["requests"], ranges, strict=True):
+        (expression,) = expressions(request["exactly"])
+        assert expression.startswith(
+            '"deviceId" in device.attributes["neuron.aws.com"]'
+            f' && device.attributes["neuron.aws.com"].deviceId in [{ids}] && '
+        )
+    assert claim.uses == ((),)
+    assert claim.template.name.startswith(f"neuron-{total}-")
+
+
+def test_the_ranges_of_a_whole_node_are_one_group() -> None:
+    (constraint,) = devices(make([ask(16)]))["constraints"]
+    requests = [f"n{number}" for number in range(6)]
+    assert constraint == {"requests": requests, "matchAttribute": "resource.aws.com/devicegroup16_id"}
+
+
+def test_a_whole_node_among_alternatives_is_requested_in_ranges_too() -> None:
+    claim = make([ask(16)], types("trn1.32xlarge", "inf1.24xlarge"))
+    parts = [[each["count"] for each in request["firstAvailable"]] for request in devices(claim)["requests"]]
+    assert parts == [[3, 3]] * 5 + [[1, 1]]
+    (constraint,) = devices(claim)["constraints"]
+    assert constraint["requests"] == [f"n{number}/trn1" for number in range(6)]
+
+
+def test_init_containers_of_a_whole_node_use_the_whole_claim() -> None:
+    assert make([ask(4, role=Role.INIT), ask(16, index=1)]).uses == ((), ())
+
+
+def test_every_device_request_excludes_whole_nodes_with_a_guard() -> None:
+    claim = make([ask(4), ask(1, index=1)])
+    for request in devices(claim)["requests"]:
+        assert expressions(request["exactly"])[0] == (
+            '!("resourceType" in device.attributes["neuron.aws.com"])'
+            ' || device.attributes["neuron.aws.com"].resourceType == "neuron_device"'
+        )
+
+
+def test_requests_are_ordered_connected_first_then_largest() -> None:
+    claim = make([ask(1), ask(4, index=1), ask(1, index=2), ask(8, index=3)])
+    assert [request["exactly"]["count"] for request in devices(claim)["requests"]] == [2, 2, 2, 2, 2, 2, 1, 1]
+    assert claim.uses == (("n6",), ("n4", "n5"), ("n7",), ("n0", "n1", "n2", "n3"))
+    assert claim.template.name.startswith("neuron-8-4-1-1-")
+
+
+def test_a_container_that_uses_everything_refers_to_the_claim() -> None:
+    claim = make([ask(8, role=Role.INIT), ask(4, index=1)])
+    assert claim.uses == ((), ("n0",))
+    assert devices(claim)["constraints"] == [
+        {"requests": ["n0"], "matchAttribute": "resource.aws.com/devicegroup4_id"},
+        {"requests": ["n0", "n1"], "matchAttribute": "resource.aws.com/devicegroup8_id"},
+    ]
+
+
+def test_an_init_container_may_need_two_of_three_requests() -> None:
+    claim = make([ask(8, role=Role.INIT), ask(4, index=1), ask(4, index=2), ask(1, index=3)])
+    assert claim.uses == (("n0", "n1"), ("n0",), ("n1",), ("n2",))
+
+
+def test_a_whole_ring_node_is_connected_without_a_group_but_names_its_type() -> None:
+    claim = make([ask(12)], types("inf2.48xlarge"))
+    assert "constraints" not in devices(claim)
+    for request in devices(claim)["requests"]:
+        (expression,) = expressions(request["exactly"])
+        assert (
+            ' && "instanceType" in device.attributes["neuron.aws.com"]'
+            ' && device.attributes["neuron.aws.com"].instanceType == "inf2.48xlarge" && '
+        ) in expression
+
+
+def test_families_that_need_different_requests_become_alternatives() -> None:
+    claim = make([ask(4)], types("trn1.32xlarge", "inf1.6xlarge"))
+    (request,) = devices(claim)["requests"]
+    assert [alternative["name"] for alternative in request["firstAvailable"]] == ["trn1", "inf1"]
+    assert devices(claim)["constraints"] == [
+        {"requests": ["n0/trn1"], "matchAttribute": "resource.aws.com/devicegroup4_id"}
+    ]
+    assert claim.types == ("trn1.32xlarge", "inf1.6xlarge")
+
+
+def test_two_alternatives_of_one_family_have_different_names() -> None:
+    family = [
+        InstanceType("odd.small", "odd", 4, 2, (1,), 1, None, Topology.RING),
+        InstanceType("odd.large", "odd", 8, 2, (1,), 1, None, Topology.TORUS, (4, 8)),
+    ]
+    claim = make([ask(4)], family)
+    assert [each["name"] for each in devices(claim)["requests"][0]["firstAvailable"]] == ["odd", "odd-2"]
+
+
+@pytest.mark.parametrize(
+    ("amount", "name", "lnc", "count", "waste"),
+    [
+        (2, "trn1.32xlarge", None, 1, 0),
+        (3, "trn1.32xlarge", None, 4, 5),
+        (8, "trn1.32xlarge", None, 4, 0),
+        (9, "trn1.32xlarge", None, 8, 7),
+        (32, "trn1.32xlarge", None, 16, 0),
+        (4, "trn2.48xlarge", None, 1, 0),
+        (8, "trn2.48xlarge", None, 4, 8),
+        (8, "trn2.48xlarge", 1, 1, 0),
+        (64, "trn2.48xlarge", None, 16, 0),
+        (128, "trn2.48xlarge", 1, 16, 0),
+        (4, "trn2.3xlarge", None, 1, 0),
+        (16, "inf1.6xlarge", None, 4, 0),
+        (24, "inf2.48xlarge", None, 12, 0),
+        (1, "inf2.48xlarge", None, 1, 1),
+    ],
+)
+def test_cores_become_devices_rounded_up_and_the_waste_is_said(
+    amount: int, name: str, lnc: int | None, count: int, waste: int
+) -> None:
+    claim = make([cores(amount)], types(name), DeviceConfig(lnc))
+    assert sum(counts(claim)) == count
+    said = [finding.message for finding in claim.warnings if finding.code == "NEU202"]
+    assert said == ([] if not waste else [said[0]])
+    assert all(message.endswith(f": {waste} unused.") for message in said)
+
+
+def test_cores_on_different_families_become_alternatives_with_their_own_counts() -> None:
+    claim = make([cores(4)], types("trn1.32xlarge", "trn2.48xlarge"))
+    (request,) = devices(claim)["requests"]
+    # The least waste first: one device of trn2 has 4 cores, and 4 devices of trn1 have 8.
+    assert [(each["name"], each["count"]) for each in request["firstAvailable"]] == [("trn2", 1), ("trn1", 4)]
+    for each, name in zip(request["firstAvailable"], ("trn2.48xlarge", "trn1.32xlarge"), strict=True):
+        (expression,) = expressions(each)
+        assert f'.instanceType == "{name}" && ' in expression
+    assert claim.types == ("trn1.32xlarge", "trn2.48xlarge")
+    assert claim.template.name.startswith("neuron-1or4-")
+
+
+def test_lnc_becomes_a_config_on_hardware_that_has_a_choice() -> None:
+    claim = make([ask(4)], DEFAULT, DeviceConfig(lnc=1))
+    assert devices(claim)["config"] == [
+        {
+            "requests": ["n0"],
+            "opaque": {
+                "driver": "neuron.aws.com",
+                "parameters": {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": 1},
+            },
+        }
+    ]
+    assert all(name.startswith(("trn2", "trn3")) for name in claim.types)
+    assert claim.template.name.startswith("neuron-4-lnc1-")
+
+
+def test_lnc_1_needs_no_config_where_there_is_nothing_else() -> None:
+    claim = make([ask(4)], types("trn1.32xlarge"), DeviceConfig(lnc=1))
+    assert "config" not in devices(claim)
+
+
+def test_an_ultraserver_is_one_whole_node() -> None:
+    claim = make([ask(16)], DEFAULT, DeviceConfig(lnc=1, ultraserver_mode=4))
+    (request,) = devices(claim)["requests"]
+    assert request["exactly"]["count"] == 1
+    assert '.resourceType == "neuron_node"' in expressions(request["exactly"])[0]
+    assert "constraints" not in devices(claim)
+    assert [entry["opaque"]["parameters"]["kind"] for entry in devices(claim)["config"]] == [
+        "NeuronConfig",
+        "UltraServerConfig",
+    ]
+    assert devices(claim)["config"][1]["opaque"]["parameters"]["ultraserverMode"] == 4
+    assert claim.types == ("trn2u.48xlarge",)
+
+
+def test_an_init_container_may_share_the_ultraserver_node() -> None:
+    claim = make([ask(4, role=Role.INIT), ask(16, index=1)], DEFAULT, DeviceConfig(ultraserver_mode=2))
+    assert claim.uses == ((), ())
+
+
+def published(seen: Observation) -> tuple[InstanceType, ...]:
+    """The type trn2u.48xlarge as its nodes publish it."""
+    return tuple(entry for entry in CATALOGUE.observed({"trn2u.48xlarge": seen}) if entry.name == "trn2u.48xlarge")
+
+
+ONLY_DEVICES = published(Observation(16))
+ONLY_NODES = published(Observation(0, single_devices=False, whole_node=True))
+NO_WHOLE_NODE = (
+    "No node of type trn2u.48xlarge publishes the whole node, which ultraserver-mode 4 needs: they publish their"
+    " devices one by one. Set the label neuron.aws.com/ultraserver-publish=node on the nodes, or enable the feature"
+    " gate DRAPartitionableDevices."
+)
+
+
+@pytest.mark.parametrize(
+    ("asks", "candidates", "config", "code", "text"),
+    [
+        (
+            [ask(16)], ONLY_DEVICES, DeviceConfig(ultraserver_mode=4), "NEU118", NO_WHOLE_NODE
+        ),
+        (
+            [ask(16)], (*types("trn1.32xlarge"), *ONLY_DEVICES), DeviceConfig(ultraserver_mode=4), "NEU118",
+            NO_WHOLE_NODE
+        ),
+        (
+            [ask(4)], ONLY_NODES, DeviceConfig(), "NEU118",
+            "The nodes of type trn2u.48xlarge publish only the whole node, not their devices one by one. Set the"
+            " annotation neuron.aws.com/ultraserver-mode, or set the label neuron.aws.com/ultraserver-publish=devices"
+            " on nodes for such pods.",
+        ),
+        (
+            [ask(7)], DEFAULT, DeviceConfig(), "NEU105",
+            "Instance type trn1.32xlarge does not support requests for device: 7."
+            " Please request a different number of devices. Nearest valid counts: 4 or 8.",
+        ),
+        (
+            [ask(17)], types("trn2.48xlarge"), DeviceConfig(), "NEU105",
+            "Instance type trn2.48xlarge does not support requests for device: 17."
+            " Please request a different number of devices. Nearest valid counts: 16.",
+        ),
+        (
+            [ask(13)], types("trn1.32xlarge", "inf2.48xlarge"), DeviceConfig(), "NEU105",
+            "Instance type trn1.32xlarge does not support requests for device: 13."
+            " Please request a different number of devices. Nearest valid counts: 12 or 16.",
+        ),
+        (
+            [cores(1), cores(1)], types("trn1.2xlarge"), DeviceConfig(), "NEU106",
+            "the pod's containers need 2 Neuron devices in all, because the cores of each container are rounded up to"
+            " whole devices, and trn1.2xlarge has 1. Spread the containers over several pods, or request fewer"
+            " devices.",
+        ),
+        (
+            [cores(33)], types("trn1.32xlarge"), DeviceConfig(), "NEU106",
+            "Instance type trn1.32xlarge gives one container at most 32 NeuronCores at logical NeuronCore 1,"
+            " and 33 are requested. Request 32 or fewer.",
+        ),
+        (
+            [ask(16), ask(16, index=1)], DEFAULT, DeviceConfig(), "NEU106",
+            "the pod's containers need 32 Neuron devices in all, and trn1.32xlarge has 16."
+            " Spread the containers over several pods, or request fewer devices.",
+        ),
+        (
+            [ask(1, index=index) for index in range(33)], DEFAULT, DeviceConfig(), "NEU108",
+            "33 containers ask for Neuron devices, and a ResourceClaim holds at most 32 requests."
+            " Spread the containers over several pods.",
+        ),
+        (
+            [ask(4)], types("trn1.32xlarge"), DeviceConfig(lnc=2), "NEU111",
+            "Instance type trn1.32xlarge does not support logical NeuronCore 2 (allowed: 1)."
+            " Change the annotation, or select a trn2 or trn3 instance type.",
+        ),
+        (
+            [ask(16)], types("trn2.48xlarge"), DeviceConfig(ultraserver_mode=4), "NEU112",
+            "Instance type trn2.48xlarge is in no UltraServer of 4 nodes."
+            " Select trn2u.48xlarge, or drop the annotation.",
+        ),
+        (
+            [ask(8)], types("trn2u.48xlarge"), DeviceConfig(ultraserver_mode=4), "NEU112",
+            "ultraserver-mode 4 needs the whole node: one container with 16 devices, not 8."
+            " Request aws.amazon.com/neuron: 16 in one container, or drop the annotation.",
+        ),
+        (
+            [ask(4)], DEFAULT, DeviceConfig(ultraserver_mode=4), "NEU112",
+            "ultraserver-mode 4 needs the whole node: one container with 16 devices, not 4."
+            " Request aws.amazon.com/neuron: 16 in one container, or drop the annotation.",
+        ),
+        (
+            [ask(7)], DEFAULT, DeviceConfig(lnc=2), "NEU105",
+            "Instance type trn2.48xlarge does not support requests for device: 7."
+            " Please request a different number of devices. Nearest valid counts: 4 or 8.",
+        ),
+        (
+            [ask(8), ask(8, index=1)], types("trn2u.48xlarge"), DeviceConfig(ultraserver_mode=2), "NEU112",
+            "ultraserver-mode 2 needs the whole node: one container with 16 devices, not 8 + 8."
+            " Request aws.amazon.com/neuron: 16 in one container, or drop the annotation.",
+        ),
+    ],
+    ids=[
+        "devices-only", "devices-only-among-others", "whole-node-only",
+        "seven", "seventeen", "ring-among-others", "rounded-cores", "cores", "pod-total", "requests", "lnc",
+        "no-ultraserver", "part-of-a-node", "part-without-a-selector", "count-where-lnc-exists", "two-halves",
+    ],
+)  # fmt: skip
+def test_what_nobody_can_serve_is_refused_in_one_sentence(
+    asks: Sequence[Ask], candidates: Sequence[InstanceType], config: DeviceConfig, code: str, text: str
+) -> None:
+    finding = refuse(asks, candidates, config)
+    assert (finding.code, f"{finding.message} {finding.fix}") == (code, text)
+    assert finding.path
+
+
+@pytest.mark.parametrize(
+    ("amount", "resource", "fix"),
+    [
+        (2, DEVICE, "Nearest valid counts: 1 or 4. Instance types that serve 2: inf2.48xlarge, inf2.24xlarge,"
+            " inf1.24xlarge, …."),
+        (7, DEVICE, "Nearest valid counts: 4 or 8. Instance types that serve 7: inf2.48xlarge, inf1.24xlarge."),
+        (17, DEVICE, "Nearest valid counts: 16."),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_types_that_serve_the_count(amount: int, resource: str, fix: str) -> None:
+    found = make_claim(
+        [ask(amount, resource)], DEFAULT, DeviceConfig(), "neuron.aws.com", pin_types=False, others=CATALOGUE
+    )
+    assert isinstance(found, Refusal)
+    assert [finding.fix for finding in found.findings] == [fix]
+
+
+def test_an_unlisted_type_cannot_turn_cores_into_devices() -> None:
+    unknown = InstanceType("trn4.96xlarge", "trn4", 16, None, (), 1, None, Topology.SWITCH, (4,))
+    finding = refuse([cores(4)], [unknown])
+    assert finding.message == (
+        "Instance type trn4.96xlarge has an unknown number of cores per device, so aws.amazon.com/neuroncore: 4"
+        " cannot become devices."
+    )
+
+
+def test_a_type_of_unknown_size_is_bounded_by_its_largest_group() -> None:
+    finding = refuse([ask(16), ask(4, index=1)], types("trn3.48xlarge"))
+    assert (finding.code, finding.message) == (
+        "NEU106",
+        "the pod's containers need 20 Neuron devices in all, and trn3.48xlarge has 16.",
+    )
+
+
+def test_a_pod_cannot_hold_more_devices_than_a_claim_does() -> None:
+    huge = InstanceType("huge.large", "huge", 64, 2, (1,), 1, None, Topology.TORUS, (4, 16, 64))
+    finding = refuse([ask(16, index=index) for index in range(3)], [huge])
+    assert (finding.code, finding.message) == (
+        "NEU108",
+        "the pod's containers need 48 Neuron devices in all, and a ResourceClaim holds at most 32.",
+    )
+
+
+def test_shares_that_cannot_be_connected_are_refused() -> None:
+    entry = InstanceType("odd.large", "odd", 12, 2, (1,), 1, None, Topology.TORUS, (4,))
+    asks = [
+        ask(12, role=Role.INIT),
+        ask(1, role=Role.SIDECAR, index=1),
+        ask(4, role=Role.INIT, index=2),
+        ask(1, index=3),
+    ]
+    finding = refuse(asks, [entry])
+    assert finding.message == (
+        "the containers' shares (1, 1, 10 devices) do not add up to connected sets on odd.large."
+    )
+
+
+def test_types_that_would_share_devices_differently_are_left_out_and_said() -> None:
+    asks = [ask(4, role=Role.INIT), ask(3, CORE, index=1)]
+    claim = make(asks, types("trn1.32xlarge", "trn2.48xlarge"))
+    assert claim.types == ("trn1.32xlarge",)
+    assert [finding.code for finding in claim.warnings] == ["NEU202", "NEU213"]
+    assert claim.warnings[1].message.startswith("trn2.48xlarge would distribute")
+
+
+def test_a_type_of_unknown_size_is_no_reason_to_hope() -> None:
+    finding = refuse([ask(1, index=index) for index in range(17)])
+    assert finding.message == "the pod's containers need 17 Neuron devices in all, and trn1.32xlarge has 16."
+    only_unknown = make([ask(1, index=index) for index in range(17)], types("trn3e.24xlarge"))
+    assert only_unknown.types == ("trn3e.24xlarge",)
+
+
+def test_waste_is_said_for_types_that_share_an_alternative() -> None:
+    claim = make([cores(2)], types("trn1.32xlarge", "trn2.48xlarge"))
+    assert [finding.message for finding in claim.warnings] == [
+        "c0 asked for 2 cores and gets 1 device on trn2.48xlarge (4 cores): 2 unused."
+    ]
+
+
+def test_more_alternatives_than_the_api_takes_are_refused() -> None:
+    many = [
+        InstanceType(f"x{size}.large", f"x{size}", size, -(-16 // size), (1,), 1, None, Topology.TORUS, (size,))
+        for size in range(2, 11)
+    ]
+    finding = refuse([cores(16)], many)
+    assert finding.code == "NEU108"
+    assert finding.message == (
+        "the candidate instance types need 9 different requests, and a ResourceClaim holds at most 8 alternatives."
+    )
+
+
+def test_the_name_follows_the_content() -> None:
+    first, second = make([ask(4)]), make([ask(4, index=0)])
+    assert first.template.name == second.template.name
+    assert make([ask(4)], only=True).template.name != first.template.name
+    assert len(make([ask(1, index=index) for index in range(16)]).template.name) <= 63
+
+
+def test_a_pod_with_a_thousand_init_containers_is_laid_out_at_once() -> None:
+    inits = [ask(4, role=Role.INIT, index=index) for index in range(1000)]
+    claim = make([*inits, ask(4, index=1000)])
+    assert len(claim.uses) == 1001

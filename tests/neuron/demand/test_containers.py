@@ -1,0 +1,104 @@
+import pytest
+
+from neuron.demand.containers import Role, legacy_amounts, read
+
+DEVICE, ALIAS, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neurondevice", "aws.amazon.com/neuroncore"
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests", "resource", "amount"),
+    [
+        ({DEVICE: "4"}, {}, DEVICE, 4),
+        ({DEVICE: "4"}, {DEVICE: "4"}, DEVICE, 4),
+        ({DEVICE: "4"}, {DEVICE: 4}, DEVICE, 4),
+        ({ALIAS: "1"}, {ALIAS: "1"}, ALIAS, 1),
+        ({CORE: "9", "cpu": "4"}, {CORE: "9", "cpu": "1"}, CORE, 9),
+        ({DEVICE: "1e1"}, {DEVICE: "10"}, DEVICE, 10),
+        ({DEVICE: "0"}, {}, "", 0),
+        ({DEVICE: "0", CORE: "2"}, {}, CORE, 2),
+        ({"cpu": "4"}, {}, "", 0),
+        ({}, {}, "", 0),
+    ],
+    ids=str,
+)
+def test_a_valid_ask_is_read(
+    limits: dict[str, object], requests: dict[str, object], resource: str, amount: int
+) -> None:
+    ask, findings = read("main", Role.APP, "spec.containers[0]", limits, requests)
+    assert (ask.resource, ask.amount, findings) == (resource, amount, [])
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests", "code", "path", "message"),
+    [
+        (
+            {DEVICE: "half"}, {}, "NEU101", f"spec.containers[0].resources.limits[{DEVICE}]",
+            f"container main asks for {DEVICE}: 'half', which is not a quantity.",
+        ),
+        (
+            {DEVICE: "500m"}, {}, "NEU101", f"spec.containers[0].resources.limits[{DEVICE}]",
+            f"container main asks for {DEVICE}: '500m', which is not a whole number.",
+        ),
+        (
+            {DEVICE: "-1"}, {}, "NEU101", f"spec.containers[0].resources.limits[{DEVICE}]",
+            f"container main asks for {DEVICE}: '-1', which is negative.",
+        ),
+        (
+            {}, {DEVICE: "4"}, "NEU102", f"spec.containers[0].resources.requests[{DEVICE}]",
+            f"container main requests {DEVICE}: 4 without a limit.",
+        ),
+        (
+            {DEVICE: "4"}, {DEVICE: "2"}, "NEU103", f"spec.containers[0].resources.requests[{DEVICE}]",
+            f"container main requests {DEVICE}: 2 but its limit is 4.",
+        ),
+        (
+            {DEVICE: "4", CORE: "8"}, {}, "NEU104", "spec.containers[0].resources.limits",
+            f"container main asks for {DEVICE}: 4 and {CORE}: 8, which name the same hardware twice.",
+        ),
+        (
+            {DEVICE: "4", ALIAS: "4"}, {}, "NEU104", "spec.containers[0].resources.limits",
+            f"container main asks for {DEVICE}: 4 and {ALIAS}: 4, which name the same hardware twice.",
+        ),
+    ],
+    ids=["text", "fraction", "negative", "request-only", "unequal", "devices-and-cores", "both-aliases"],
+)  # fmt: skip
+def test_an_invalid_ask_says_what_where_and_how_to_mend_it(
+    limits: dict[str, object], requests: dict[str, object], code: str, path: str, message: str
+) -> None:
+    ask, (finding,) = read("main", Role.APP, "spec.containers[0]", limits, requests)
+    assert (finding.code, finding.path, finding.message) == (code, path, message)
+    assert finding.fix
+    assert finding.value
+    assert ask.amount == 0
+
+
+def test_all_findings_of_a_container_come_together() -> None:
+    _, findings = read("main", Role.APP, "spec.containers[0]", {DEVICE: "x"}, {CORE: "1"})
+    assert [finding.code for finding in findings] == ["NEU101", "NEU102"]
+
+
+def test_a_huge_value_is_cut_in_messages() -> None:
+    _, (finding,) = read("main", Role.APP, "spec.containers[0]", {DEVICE: "9" * 5000}, {})
+    assert len(finding.message) < 200
+    assert len(finding.value) == 64
+
+
+def test_a_long_name_is_cut_in_messages() -> None:
+    _, (finding,) = read("x" * 100_000, Role.APP, "spec.containers[0]", {DEVICE: "many"}, {})
+    assert len(finding.message) < 200
+
+
+@pytest.mark.parametrize("value", [None, [], {"a": "b" * 100_000}], ids=["null", "list", "object"])
+@pytest.mark.parametrize("field", ["limits", "requests"])
+def test_what_is_no_quantity_is_refused_wherever_it_stands(field: str, value: object) -> None:
+    asked = {"limits": {DEVICE: "4"}, "requests": {}}
+    asked[field] = asked[field] | {ALIAS: value}
+    _, (finding,) = read("main", Role.APP, "spec.containers[0]", **asked)
+    assert (finding.code, finding.path) == ("NEU101", f"spec.containers[0].resources.{field}[{ALIAS}]")
+    assert len(finding.message) < 200
+
+
+@pytest.mark.parametrize("value", ["4", 4, 4.0, "4.0", "4e0", "4000m", " 4".strip()])
+def test_amounts_are_recorded_as_one_number_however_they_are_written(value: object) -> None:
+    assert legacy_amounts({DEVICE: value}, {DEVICE: "16"}) == {DEVICE: "4"}
+    assert legacy_amounts({}, {DEVICE: value}) == {DEVICE: "4"}

@@ -1,0 +1,205 @@
+from collections.abc import Iterator
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from neuron.demand.containers import Ask, Role
+from neuron.demand.instance_fit import DeviceConfig, Serving, serve
+from neuron.demand.layout import EXTRA, Layout, lay_out
+from neuron.hardware.instances import Catalogue
+
+COUNTS = (1, 4, 8, 16)
+DEVICE = "aws.amazon.com/neuron"
+
+
+def asks(*roles: str) -> list[Ask]:
+    return [Ask(f"c{index}", Role(role), f"spec[{index}]", DEVICE, 1) for index, role in enumerate(roles)]
+
+
+def test_long_lived_containers_have_requests_of_their_own() -> None:
+    layout = lay_out(asks("sidecar", "app", "app"), [1, 4, 0], COUNTS)
+    assert layout.counts == {0: 1, 1: 4}
+    assert layout.uses == ((0,), (1,), ())
+
+
+def test_an_init_container_uses_what_a_later_container_has() -> None:
+    layout = lay_out(asks("init", "app", "app"), [4, 1, 4], COUNTS)
+    assert layout.counts == {1: 1, 2: 4}
+    assert layout.uses[0] == (2,)
+
+
+def test_a_smaller_init_container_uses_the_smallest_request_that_is_enough() -> None:
+    layout = lay_out(asks("init", "app", "app"), [1, 16, 4], COUNTS)
+    assert layout.uses[0] == (2,)
+    assert layout.total == 20
+
+
+def test_only_the_difference_becomes_an_extra_request() -> None:
+    layout = lay_out(asks("init", "app"), [8, 4], COUNTS)
+    assert layout.counts == {1: 4, EXTRA: 4}
+    assert set(layout.uses[0]) == {1, EXTRA}
+
+
+def test_init_containers_share_the_extra_request() -> None:
+    layout = lay_out(asks("init", "init", "app"), [4, 8, 1], COUNTS)
+    assert layout.counts == {2: 1, EXTRA: 7}
+    # Of {1}, {7} and {1, 7}, only the last is a connectable set: the first container gets more, not less.
+    assert set(layout.uses[0]) == {2, EXTRA}
+
+
+def test_a_sidecar_that_started_before_keeps_its_devices() -> None:
+    layout = lay_out(asks("sidecar", "init", "app"), [4, 4, 1], COUNTS)
+    assert layout.counts == {0: 4, 2: 1, EXTRA: 3}
+    assert 0 not in layout.uses[1]
+
+
+def test_a_sidecar_that_starts_later_lends_its_devices() -> None:
+    layout = lay_out(asks("init", "sidecar", "app"), [4, 4, 1], COUNTS)
+    assert layout.counts == {1: 4, 2: 1}
+    assert layout.uses[0] == (1,)
+
+
+POD = st.lists(st.tuples(st.sampled_from(["init", "sidecar", "app"]), st.sampled_from([0, 1, 4, 8, 16])), max_size=8)
+
+
+def legacy_total(roles: list[str], devices: list[int]) -> int:
+    """The pod resource formula of k8s.io/component-helpers/resource, written from its documentation."""
+    running = sum(count for role, count in zip(roles, devices, strict=True) if role == "app")
+    sidecars, peak = 0, 0
+    for role, count in zip(roles, devices, strict=True):
+        if role == "sidecar":
+            sidecars += count
+        if role == "init":
+            peak = max(peak, count + sidecars)
+    return max(peak, running + sidecars)
+
+
+@given(POD)
+def test_the_pod_never_holds_more_devices_than_before(containers: list[tuple[str, int]]) -> None:
+    containers = sorted(containers, key=lambda each: each[0] == "app")
+    roles, devices = [role for role, _ in containers], [count for _, count in containers]
+    layout = lay_out(asks(*roles), devices, COUNTS)
+    assert layout.total == legacy_total(roles, devices)
+
+
+@given(POD)
+def test_every_container_gets_at_least_what_it_asked_for(containers: list[tuple[str, int]]) -> None:
+    containers = sorted(containers, key=lambda each: each[0] == "app")
+    roles, devices = [role for role, _ in containers], [count for _, count in containers]
+    layout = lay_out(asks(*roles), devices, COUNTS)
+    for count, use in zip(devices, layout.uses, strict=True):
+        assert layout.size(use) >= count
+        assert len(set(use)) == len(use)
+
+
+@given(POD)
+def test_containers_that_run_together_share_nothing(containers: list[tuple[str, int]]) -> None:
+    containers = sorted(containers, key=lambda each: each[0] == "app")
+    roles, devices = [role for role, _ in containers], [count for _, count in containers]
+    layout = lay_out(asks(*roles), devices, COUNTS)
+    for index, role in enumerate(roles):
+        together = [other for other in range(len(roles)) if other != index and _overlap(roles, index, other)]
+        held = {identity for other in together for identity in layout.uses[other]}
+        assert not held & set(layout.uses[index]), role
+
+
+def _overlap(roles: list[str], one: int, other: int) -> bool:
+    first, second = sorted((one, other))
+    if "init" not in (roles[first], roles[second]):
+        return True
+    return roles[first] == "sidecar"
+
+
+# --- satisfiability on a node of 16 devices in nested groups of 4, 8 and 16 -----------------------------------
+
+
+def spread(count: int, free: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """All ways to take `count` devices out of the quarters of a node."""
+    if not free:
+        if not count:
+            yield ()
+        return
+    for here in range(min(count, free[0]) + 1):
+        for rest in spread(count - here, free[1:]):
+            yield (here, *rest)
+
+
+def placeable(layout: Layout, groups: dict[tuple[int, ...], int]) -> bool:
+    """Search for devices that keep every set of requests in one group. A node is four groups of 4; two make 8."""
+    requests = sorted(layout.counts, key=lambda identity: -layout.counts[identity])
+
+    def fits(placed: dict[int, tuple[int, ...]]) -> bool:
+        for use, group in groups.items():
+            quarters = {q for identity in use for q, n in enumerate(placed.get(identity, ())) if n}
+            if len({q * 4 // group for q in quarters}) > 1:
+                return False
+        return True
+
+    def search(index: int, free: tuple[int, ...], placed: dict[int, tuple[int, ...]]) -> bool:
+        if index == len(requests):
+            return True
+        for taken in spread(layout.counts[requests[index]], free):
+            now = {**placed, requests[index]: taken}
+            left = tuple(have - used for have, used in zip(free, taken, strict=True))
+            if fits(now) and search(index + 1, left, now):
+                return True
+        return False
+
+    return search(0, (4, 4, 4, 4), {})
+
+
+ROLES = st.sampled_from(["init", "init", "sidecar", "app"])
+SMALL = st.lists(st.tuples(ROLES, st.sampled_from([0, 1, 4, 8])), min_size=2, max_size=6)
+
+
+@given(SMALL)
+@example([("init", 8), ("sidecar", 4), ("init", 8), ("app", 4)])
+@example([("init", 4), ("sidecar", 1), ("init", 4), ("init", 1), ("app", 1)])
+def test_what_is_served_can_be_placed(containers: list[tuple[str, int]]) -> None:
+    containers = sorted(containers, key=lambda each: each[0] == "app")
+    entry = Catalogue().get("trn1.32xlarge")
+    assert entry is not None
+    wanted = [
+        structs.replace(ask, amount=count, resource=DEVICE if count else "")
+        for ask, (_, count) in zip(asks(*[role for role, _ in containers]), containers, strict=True)
+    ]
+    serving = serve(entry, wanted, DeviceConfig())
+    if isinstance(serving, Serving):
+        groups = {each_set.requests: each_set.group for each_set in serving.connected_sets if each_set.group}
+        assert placeable(serving.layout, groups)
+
+
+MIXED = st.lists(st.tuples(ROLES, st.sampled_from([0, 1, 2, 3, 4, 5, 7, 8, 12])), min_size=1, max_size=5)
+
+
+@given(MIXED, st.booleans())
+@example([("init", 4), ("sidecar", 5), ("app", 7)], False)
+@example([("init", 8), ("sidecar", 3), ("app", 5)], False)
+def test_what_is_served_unconnected_can_be_placed(containers: list[tuple[str, int]], in_cores: bool) -> None:
+    containers = sorted(containers, key=lambda each: each[0] == "app")
+    entry = Catalogue().get("trn1.32xlarge")
+    assert entry is not None
+    resource, per_device = ("aws.amazon.com/neuroncore", 2) if in_cores else (DEVICE, 1)
+    wanted = [
+        structs.replace(ask, amount=count * per_device, resource=resource if count else "")
+        for ask, (_, count) in zip(asks(*[role for role, _ in containers]), containers, strict=True)
+    ]
+    serving = serve(entry, wanted, DeviceConfig(), unconnected=True)
+    roles, devices = [role for role, _ in containers], [count for _, count in containers]
+    if not isinstance(serving, Serving):
+        # A pod of one container is refused for nothing but the size of the node.
+        assert len(containers) > 1
+        return
+    groups = {each_set.requests: each_set.group for each_set in serving.connected_sets if each_set.group}
+    assert placeable(serving.layout, groups)
+    assert serving.layout.total == legacy_total(roles, devices) <= entry.devices
+    for count, use in zip(devices, serving.layout.uses, strict=True):
+        assert serving.layout.size(use) >= count
+        # What can be connected still is.
+        assert count not in (4, 8) or tuple(sorted(use)) in groups
+
+
+def test_init_containers_around_a_sidecar_share_one_set() -> None:
+    layout = lay_out(asks("init", "sidecar", "init", "app"), [8, 4, 8, 4], COUNTS)
+    assert set(layout.uses[0]) == set(layout.uses[2]) == {3, EXTRA}

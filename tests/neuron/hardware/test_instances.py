@@ -1,0 +1,157 @@
+import dataclasses
+
+import pytest
+
+from neuron.hardware.instances import DEFAULT_FAMILIES, Catalogue, InstanceType, Observation, Topology
+from neuron.hardware.windows import Line
+
+CATALOGUE = Catalogue()
+
+
+def entry(name: str) -> InstanceType:
+    found = CATALOGUE.get(name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "cores_lnc1", "cores_default", "memory", "topology", "counts"),
+    [
+        ("inf1.xlarge", 1, 4, 4, 8, "single", (1,)),
+        ("inf1.2xlarge", 1, 4, 4, 8, "single", (1,)),
+        ("inf1.6xlarge", 4, 4, 4, 8, "chain", (1, 4)),
+        ("inf1.24xlarge", 16, 4, 4, 8, "chain", (1, 16)),
+        ("inf2.xlarge", 1, 2, 2, 32, "single", (1,)),
+        ("inf2.8xlarge", 1, 2, 2, 32, "single", (1,)),
+        ("inf2.24xlarge", 6, 2, 2, 32, "chain", (1, 6)),
+        ("inf2.48xlarge", 12, 2, 2, 32, "ring", (1, 12)),
+        ("trn1.2xlarge", 1, 2, 2, 32, "single", (1,)),
+        ("trn1.32xlarge", 16, 2, 2, 32, "torus", (1, 4, 8, 16)),
+        ("trn1n.32xlarge", 16, 2, 2, 32, "torus", (1, 4, 8, 16)),
+        ("trn2.3xlarge", 1, 8, 4, 96, "single", (1,)),
+        ("trn2.48xlarge", 16, 8, 4, 96, "torus", (1, 4, 8, 16)),
+        ("trn2u.48xlarge", 16, 8, 4, 96, "torus", (1, 4, 8, 16)),
+        ("trn3.48xlarge", None, 8, 4, 144, "switch", (1, 4, 8, 16)),
+        ("trn3e.24xlarge", None, 8, 4, 144, "switch", (1,)),
+    ],
+)
+def test_the_catalogue_states_what_aws_documents(
+    name: str,
+    devices: int | None,
+    cores_lnc1: int,
+    cores_default: int,
+    memory: int,
+    topology: str,
+    counts: tuple[int, ...],
+) -> None:
+    known = entry(name)
+    assert (known.devices, known.memory_gib, known.topology, known.counts) == (devices, memory, topology, counts)
+    assert (known.cores(1), known.cores(None)) == (cores_lnc1, cores_default)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("inf2.48xlarge", Line(12, wraps=True)),
+        ("inf2.24xlarge", Line(6, wraps=False)),
+        ("inf1.24xlarge", Line(16, wraps=False)),
+        ("inf1.6xlarge", Line(4, wraps=False)),
+        ("inf2.xlarge", None),
+        ("trn1.32xlarge", None),
+    ],
+)
+def test_rings_and_chains_are_lines_of_devices(name: str, line: Line | None) -> None:
+    assert (entry(name).line, entry(name).consecutive) == (line, line is not None)
+
+
+def test_a_ring_of_unknown_length_or_of_one_device_is_no_line() -> None:
+    for devices in (None, 1):
+        ring = InstanceType("odd.large", "odd", devices, 2, (1,), 1, None, Topology.RING)
+        assert (ring.line, ring.consecutive) == (None, True)
+
+
+def test_only_trn2_and_trn3_have_a_choice_of_logical_neuron_core() -> None:
+    choosing = {known.family for known in CATALOGUE if known.configures_logical_neuron_core}
+    assert choosing == {"trn2", "trn2u", "trn3"}
+
+
+def test_the_default_families_are_in_catalogue_order() -> None:
+    assert CATALOGUE.families()[: len(DEFAULT_FAMILIES)] == DEFAULT_FAMILIES
+
+
+def test_a_family_starts_with_its_largest_known_type() -> None:
+    for family in ("trn1", "trn2", "inf1", "inf2"):
+        sizes = [known.devices or 0 for known in CATALOGUE if known.family == family]
+        assert sizes == sorted(sizes, reverse=True)
+
+
+def test_observation_fills_in_what_the_catalogue_does_not_know() -> None:
+    seen = CATALOGUE.observed({"trn3e.24xlarge": Observation(4, (4,)), "trn3.48xlarge": Observation(16, ())})
+    small, large = seen.get("trn3e.24xlarge"), seen.get("trn3.48xlarge")
+    assert small is not None
+    assert large is not None
+    assert (small.devices, small.counts) == (4, (1, 4))
+    assert (large.devices, large.groups) == (16, (4, 8, 16))
+
+
+def test_observation_does_not_change_what_is_documented() -> None:
+    seen = CATALOGUE.observed({"trn1.32xlarge": Observation(15, ())})
+    assert seen.get("trn1.32xlarge") == entry("trn1.32xlarge")
+
+
+def test_observation_says_whether_cores_are_shared_and_windows_published() -> None:
+    assert all(known.windows and not known.shares_cores for known in CATALOGUE)
+    seen = CATALOGUE.observed({"inf2.48xlarge": Observation(12, shares_cores=True, windows=False)}).get("inf2.48xlarge")
+    assert seen == dataclasses.replace(entry("inf2.48xlarge"), shares_cores=True, windows=False)
+
+
+@pytest.mark.parametrize(
+    ("seen", "offered"),
+    [
+        pytest.param(Observation(0, labels=("trn2u.48xlarge",)), (True, True), id="only Nodes"),
+        pytest.param(Observation(16), (True, False), id="devices"),
+        pytest.param(Observation(0, single_devices=False, whole_node=True), (False, True), id="whole nodes"),
+        pytest.param(Observation(16, whole_node=True), (True, True), id="both"),
+    ],
+)
+def test_what_ultraserver_nodes_publish_is_known_from_their_slices_only(
+    seen: Observation, offered: tuple[bool, bool]
+) -> None:
+    found = CATALOGUE.observed({"trn2u.48xlarge": seen}).get("trn2u.48xlarge")
+    assert found is not None
+    assert (found.single_devices, found.whole_node) == offered
+
+
+def test_shared_counters_are_known_from_the_slices_of_the_type_only() -> None:
+    known = CATALOGUE.observed({"trn2u.48xlarge": Observation(16, counters=True), "trn4.large": Observation(4)})
+    assert [each.name for each in known if each.counters] == ["trn2u.48xlarge"]
+    known = CATALOGUE.observed({"trn4u.large": Observation(16, (4, 8), counters=True)})
+    assert [each.name for each in known if each.counters] == ["trn4u.large"]
+
+
+def test_types_that_were_not_seen_are_as_those_of_their_kind() -> None:
+    seen = CATALOGUE.observed({"inf1.6xlarge": Observation(4, shares_cores=True), "trn1.32xlarge": Observation(16)})
+    assert {known.name for known in seen if known.shares_cores} == {
+        known.name for known in CATALOGUE if known.consecutive or known.devices == 1
+    }
+    mixed = {"inf1.6xlarge": Observation(4, shares_cores=True), "inf2.xlarge": Observation(1, windows=False)}
+    known = {known.name: known for known in CATALOGUE.observed(mixed)}
+    assert [known[name].shares_cores for name in ("inf1.6xlarge", "inf2.xlarge", "inf1.24xlarge")] == [
+        True, False, False,
+    ]  # fmt: skip
+    assert [known[name].windows for name in ("inf1.6xlarge", "inf1.24xlarge", "trn1.32xlarge")] == [True, False, True]
+
+
+def test_an_unlisted_type_is_known_as_far_as_it_was_seen() -> None:
+    new = CATALOGUE.observed({"trn4.96xlarge": Observation(32, (4, 8))}).get("trn4.96xlarge")
+    assert new is not None
+    assert (new.family, new.devices, new.counts, new.cores(None)) == ("trn4", 32, (1, 4, 8, 32), None)
+    assert "trn4.96xlarge" not in CATALOGUE
+
+
+def test_extending_replaces_in_place_and_appends_the_rest() -> None:
+    changed = InstanceType("trn1.32xlarge", "trn1", 8, 2, (1,), 1, 32, Topology.TORUS)
+    added = InstanceType("inf9.large", "inf9", 1, 2, (1,), 1, 32, Topology.SINGLE)
+    names = CATALOGUE.extended([changed, added]).names()
+    assert names == (*CATALOGUE.names(), "inf9.large")
+    assert CATALOGUE.extended([changed]).get("trn1.32xlarge") == changed

@@ -1,0 +1,146 @@
+"""Windows: which consecutive devices an attribute or an alternative stands for."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neuron import names
+from neuron.hardware import windows
+from neuron.hardware.windows import Line, Placement
+
+LINES = st.builds(Line, st.integers(2, 20), st.booleans())
+INF = [
+    pytest.param(Line(12, wraps=True), id="inf2.48xlarge"),
+    pytest.param(Line(6, wraps=False), id="inf2.24xlarge"),
+    pytest.param(Line(4, wraps=False), id="inf1.6xlarge"),
+    pytest.param(Line(16, wraps=False), id="inf1.24xlarge"),
+]
+
+
+def sets(line: Line, attribute: str, links: set[tuple[int, int]] | None = None) -> dict[str, list[int]]:
+    """Devices by the value of one attribute."""
+    found: dict[str, list[int]] = {}
+    for device_id in range(line.devices):
+        found.setdefault(windows.attributes(line, device_id, links)[attribute], []).append(device_id)
+    return found
+
+
+def is_run(line: Line, ids: list[int]) -> bool:
+    return any(sorted(line.window(len(ids), start)) == sorted(ids) for start in line.starts(len(ids)))
+
+
+@given(LINES)
+def test_devices_of_one_value_are_one_window_or_one_device(line: Line) -> None:
+    for size, shifts in windows.published_shifts(line).items():
+        for shift in shifts:
+            for members in sets(line, windows.attribute(size, shift, line.devices)).values():
+                assert len(members) in (1, size)
+                assert is_run(line, members)
+
+
+@given(LINES)
+def test_every_device_has_every_window_attribute(line: Line) -> None:
+    published = {
+        windows.attribute(size, shift, line.devices)
+        for size, shifts in windows.published_shifts(line).items()
+        for shift in shifts
+    }
+    assert len(published) <= windows.MOST_ATTRIBUTES
+    for device_id in range(line.devices):
+        assert set(windows.attributes(line, device_id)) == published
+
+
+@given(LINES)
+def test_names_are_identifiers_that_the_api_takes(line: Line) -> None:
+    for name in windows.attributes(line, 0):
+        _, _, identifier = name.partition("/")
+        assert identifier.isidentifier()
+        assert len(identifier) <= 32
+
+
+@given(LINES, st.data())
+def test_alternatives_are_distinct_windows_within_the_limit(line: Line, data: st.DataObject) -> None:
+    if line.devices < 3:
+        return
+    size = data.draw(st.integers(2, line.devices - 1))
+    for published in (True, False):
+        found = windows.placements(line, size, published)
+        assert 1 <= len(found) <= names.MAX_FIRST_AVAILABLE
+        assert len(set(found)) == len(found)
+        for placement in found:
+            assert bool(placement.attribute) != bool(placement.ids)
+            if placement.ids:
+                assert len(placement.ids) == size
+                assert is_run(line, list(placement.ids))
+            else:
+                assert published
+                assert any(len(members) == size for members in sets(line, placement.attribute).values())
+
+
+@pytest.mark.parametrize("line", INF)
+def test_sizes_up_to_four_have_every_window(line: Line) -> None:
+    for size in range(2, min(4, line.devices - 1) + 1):
+        reachable = set()
+        for placement in windows.placements(line, size):
+            if placement.ids:
+                reachable.add(frozenset(placement.ids))
+            else:
+                members = sets(line, placement.attribute).values()
+                reachable.update(frozenset(each) for each in members if len(each) == size)
+        assert reachable == {frozenset(line.window(size, start)) for start in line.starts(size)}
+
+
+def test_a_chain_has_no_window_over_its_end_and_a_ring_has() -> None:
+    def joins_ends(line: Line) -> bool:
+        return any(
+            {0, line.devices - 1} <= set(members)
+            for name in windows.attributes(line, 0)
+            for members in sets(line, name).values()
+        )
+
+    assert not joins_ends(Line(6, wraps=False))
+    assert joins_ends(Line(12, wraps=True))
+
+
+def test_sizes_that_divide_the_node_have_the_names_of_groups() -> None:
+    assert windows.attribute(4, 0, 12) == "resource.aws.com/devicegroup4_id"
+    assert windows.attribute(4, 1, 12) == "neuron.aws.com/window4_1"
+    assert windows.attribute(5, 0, 12) == "neuron.aws.com/window5_0"
+
+
+def test_a_window_over_a_missing_link_is_no_window() -> None:
+    line = Line(6, wraps=False)
+    links = {(a, b) for a, b in itertools.pairwise(range(6))} - {(2, 3)}
+    assert sorted(sets(line, windows.attribute(2, 0, 6), links).values()) == [[0, 1], [2], [3], [4, 5]]
+
+
+def test_alternatives_by_id_begin_at_the_ends() -> None:
+    by_id = [each for each in windows.placements(Line(12, wraps=True), 7) if each.ids]
+    assert by_id[:2] == [Placement(ids=tuple(range(7))), Placement(ids=tuple(range(5, 12)))]
+
+
+@pytest.mark.parametrize(("size", "alternatives"), [(3, 3), (5, 5), (8, 5), (9, 5), (10, 4), (11, 2)])
+def test_large_sizes_have_few_alternatives_because_each_is_costly(size: int, alternatives: int) -> None:
+    line = Line(12, wraps=True)
+    assert len(windows.placements(line, size)) == alternatives
+    # Without attributes each alternative is one window, so as many as possible are listed.
+    assert len(windows.placements(line, size, published=False)) == max(alternatives, min(8, 4096 >> size))
+
+
+@pytest.mark.parametrize(
+    ("line", "size", "alternatives"),
+    [
+        (Line(12, wraps=True), 8, 8),
+        (Line(12, wraps=True), 11, 8),
+        (Line(16, wraps=False), 9, 8),
+        (Line(16, wraps=False), 11, 6),
+        (Line(16, wraps=False), 15, 2),
+    ],
+)
+def test_adjacent_windows_have_devices_in_common(line: Line, size: int, alternatives: int) -> None:
+    found = [each.ids for each in windows.adjacent(line, size)]
+    assert found == [line.window(size, start) for start in range(alternatives)]
+    common = frozenset.intersection(*map(frozenset, found))
+    assert len(common) == size - alternatives + 1
