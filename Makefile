@@ -106,7 +106,7 @@ man: $(STAMP) ## write man pages of all commands into build/man
 	@echo "man -l build/man/neuron-dra.1"
 
 manifests: $(STAMP) ## render deploy/manifests from the chart, and copy the policy packs into the chart
-	$(BIN)/python deploy/render.py
+	$(BIN)/python -m deploy.render
 
 images: ## build both images with docker (BUILDER=podman for another; PYTHON_IMAGE=name@sha256:... for another base)
 	$(BUILDER) build -f deploy/Dockerfile $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) --target webhook -t neuron-dra:$(VERSION) .

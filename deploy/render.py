@@ -3,6 +3,7 @@
 - `deploy/manifests/*.yaml`: the rendered chart, with its optional parts, for use without Helm.
 - `deploy/chart/files/packs/`: copies of the shipped policy files, because a chart cannot read outside its folder.
 - `deploy/chart/files/followed.json`: what `followPolicies` may follow.
+- `deploy/chart/templates/_kinds.tpl`: rules for the kinds with pods.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 import helm_python as helm
 
+from deploy import kinds
 from policies.schema.followable import FOLLOWED, SUBRESOURCES
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -112,6 +114,7 @@ def followed() -> str:
 def main() -> None:
     """Write the manifests and the files of the chart."""
     (CHART / "files" / "followed.json").write_text(followed())
+    kinds.PATH.write_text(kinds.text())
     packs = CHART / "files" / "packs"
     for stale in packs.glob("*.yaml"):
         stale.unlink()

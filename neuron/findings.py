@@ -351,7 +351,6 @@ CODES: Final = {
     "NEU805": "A policy notes the object",
     # 9xx: reports
     "NEU901": "A container pins its cores",
-    "NEU902": "A queue counts the resource of the device plugin",
     "NEU903": "Karpenter makes the nodes of the pods",
     "NEU904": "No node can serve the claim of a workload",
 }

@@ -161,7 +161,7 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
     from policies.judging.evaluate import evaluate
     from policies.judging.explain import explain as explained
     from policies.judging.verdicts import PolicyOutcome
-    from webhook.decisions.pod_templates import path_text
+    from webhook.decisions.pod_places import path_text
 
     found = _load(context, folder, UNREADABLE)
     now = dt.datetime.now(dt.UTC)

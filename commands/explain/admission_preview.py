@@ -9,27 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 from commands.explain.claim_objects import ClaimObjects
 from commands.explain.quotas import QuotaEffect, effects
+from commands.objects.decider import Decider
 from commands.objects.file_policies import converted
 from commands.objects.manifests import Manifest
 from neuron import names
-from neuron.check.claims import ClaimContext
-from neuron.findings import Finding
-from neuron.hardware.instances import Catalogue
+from neuron.findings import Finding, Severity
 from policies.judging.explain import OUTCOME_WORDS
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from runtime.text import named
 from webhook.decisions import modes, pods
-from webhook.decisions.claim_context import claim_context
-from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from webhook.decisions.convert_pods import convert
-from webhook.decisions.decision import Decision, denied, unchanged
+from webhook.decisions.conversion_context import ConversionContext, ConversionOptions
+from webhook.decisions.decide import Part
+from webhook.decisions.decision import Decision
+from webhook.decisions.kinds import KINDS
 from webhook.decisions.modes import Mode, ModeSettings
-from webhook.decisions.own_claims import find_claims
 from webhook.decisions.pod_demand import PodDemand
-from webhook.decisions.pod_templates import Path, path_text
+from webhook.decisions.pod_places import path_text
 from webhook.decisions.ports import WorldView
-from webhook.decisions.steering import NO_STEERING, Steering, combined
+from webhook.decisions.steering import Steering, combined
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
@@ -93,12 +91,14 @@ class Outlook:
         mode: of conversion.
         decided_by: what sets the mode.
         decision: of the webhook.
-        pod: the pod after conversion; for a workload, its pod template.
+        before: the pod, or the pod template, before conversion.
+        after: the same after conversion.
+        findings: about the pod, and about the object as a whole.
         claims: of the converted pod.
         hits: the policies that match.
         quotas: effects on ResourceQuotas.
-        stored: whether it is a pod of the cluster. Then `decision` says what admission would do now, and `pod` and
-            `claims` are those that it has.
+        stored: whether it is a pod of the cluster. Then `decision` says what admission would do now, and `after`
+            and `claims` are those that it has.
     """
 
     subject: str
@@ -108,7 +108,9 @@ class Outlook:
     mode: Mode
     decided_by: str
     decision: Decision
-    pod: Object
+    before: Object
+    after: Object
+    findings: tuple[Finding, ...] = ()
     claims: tuple[ClaimUse, ...] = ()
     hits: tuple[Hit, ...] = ()
     quotas: tuple[QuotaEffect, ...] = ()
@@ -117,12 +119,12 @@ class Outlook:
     @property
     def converted_before(self) -> bool:
         """Whether the label says that it was converted when it was created."""
-        return names.LABEL_CONVERTED in ((self.pod.get("metadata") or {}).get("labels") or {})
+        return names.LABEL_CONVERTED in ((self.before.get("metadata") or {}).get("labels") or {})
 
     @property
     def refused(self) -> bool:
         """Whether conversion or a policy refuses the pod."""
-        return bool(self.decision.errors) or any(hit.denies for hit in self.hits)
+        return any(each.severity is Severity.ERROR for each in self.findings) or any(hit.denies for hit in self.hits)
 
     @property
     def concerns_us(self) -> bool:
@@ -149,6 +151,7 @@ class Surroundings:
     default: str
     claims: ClaimObjects
     quotas: Mapping[str, Sequence[Object]]
+    decider: Decider
 
     @classmethod
     def of(
@@ -166,60 +169,61 @@ class Surroundings:
             if each.kind == "ResourceQuota" and not each.group:
                 quotas.setdefault(each.namespace, {}).setdefault(each.name, each.data)
         by_namespace = {namespace: tuple(named.values()) for namespace, named in quotas.items()}
-        conversion = conversion_context(options, policies.catalogue if policies else Catalogue(), view)
-
-        def context() -> ClaimContext:
-            return claim_context(options, conversion.catalogue, view, policies)
-
-        return cls(view, conversion, policies, default, ClaimObjects(found, context), by_namespace)
+        decider = Decider(options, view, policies)
+        claims = ClaimObjects(found, lambda: decider.claims)
+        return cls(view, decider.conversion, policies, default, claims, by_namespace, decider)
 
 
 def outlooks(manifest: Manifest, place: str, around: Surroundings) -> Iterator[Outlook]:
-    """The outlook of a Pod, or of the pods of each template of a workload; nothing for other objects."""
-    for path, template in manifest.pod_templates():
-        yield _outlook(manifest, path, template, place, around)
+    """The outlook of a Pod, or of each pod of a workload; nothing for other objects."""
+    if (manifest.group, manifest.kind) not in KINDS:
+        return
+    decided = around.decider.decide(manifest)
+    for number, part in enumerate(decided.parts):
+        own = decided.own if number == len(decided.parts) - 1 else ()
+        yield _outlook(manifest, part, own, place, around)
 
 
 def stored_outlook(manifest: Manifest, around: Surroundings) -> Outlook:
     """The outlook of a pod of the cluster."""
-    found = _outlook(manifest, (), manifest.data, "", around)
+    decided = around.decider.decide(manifest)
+    found = _outlook(manifest, decided.parts[0], decided.own, "", around)
     claims = tuple(_claims(manifest.data, manifest.namespace, None, around))
-    return dataclasses.replace(found, pod=manifest.data, claims=claims, quotas=(), stored=True)
+    return dataclasses.replace(found, after=manifest.data, claims=claims, quotas=(), stored=True)
 
 
-def _outlook(manifest: Manifest, path: Path, template: dict[str, Any], place: str, around: Surroundings) -> Outlook:
+def _outlook(manifest: Manifest, part: Part, own: Sequence[Finding], place: str, around: Surroundings) -> Outlook:
+    path, template, decision, settings = part.place.path, part.place.template, part.decision, part.answer.settings
     subject = f"pods of {path_text(path)} in {_subject(manifest)}" if path else _subject(manifest)
-    try:
-        pod = _read(template)
-        asks = tuple(_asks(pod))
-        annotated = modes.resolve(
-            pod.annotations, around.view.namespace(manifest.namespace), Mode(_options(around).mode)
-        )
-        steering, faults = _steering(manifest, template, around)
-        decision = _decide(pod, manifest.namespace, around, steering)
-    except pods.UnreadableError as error:
-        where, message = pods.place(error)
-        finding = Finding("NEU114", where, f"the object contains no readable pod: {message}.")
+    findings = (*(() if part.left is None else (part.left,)), *part.findings, *own)
+    view = part.facts.pod
+    if view is None or decision.reason == "unreadable":
         off = Mode(_options(around).mode)
         return Outlook(
-            subject, place, manifest.namespace, (), off, around.default, denied("unreadable", finding), template
+            subject, place, manifest.namespace, (), off, around.default, decision, template, template, findings
         )
-    settings = combined(annotated, steering)
-    if faults:
-        decision = dataclasses.replace(decision, warnings=(*decision.warnings, *faults))
+    if settings is None:
+        # An excluded namespace.
+        annotated = modes.resolve(
+            view.annotations, around.view.namespace(manifest.namespace), Mode(_options(around).mode)
+        )
+        settings = combined(annotated, part.facts.steering)
     after = converted(template, decision)
     claims = tuple(_claims(after, manifest.namespace, decision, around))
     created = [claim.spec for claim in claims if claim.spec is not None and claim.kind == "ResourceClaimTemplate"]
     quotas = around.quotas.get(manifest.namespace, ())
+    steering = part.facts.steering
     return Outlook(
         subject,
         place,
         manifest.namespace,
-        asks,
+        tuple(_asks(view)),
         settings.mode,
         _decided_by(settings, manifest.namespace, steering, around),
         decision,
+        template,
         after,
+        findings,
         claims,
         tuple(_hits(manifest, after, decision, steering, around)),
         tuple(effects(quotas, created, around.context.extended_resources)),
@@ -231,18 +235,6 @@ def _subject(manifest: Manifest) -> str:
     return f"{named(kind)} {named(name)}" if found else named(kind)
 
 
-def _read(template: dict[str, Any]) -> pods.Pod:
-    """The view of a pod, of which all parts that are read later have the right types.
-
-    Raises:
-        webhook.decisions.pods.UnreadableError: a field has the wrong type.
-    """
-    pod = pods.view(template)
-    for part in (pod.decode_claims, pod.decode_node_selector, pod.decode_affinity, pod.decode_tolerations):
-        part()
-    return pod
-
-
 def _options(around: Surroundings) -> ConversionOptions:
     return around.context.options
 
@@ -252,23 +244,6 @@ def _asks(pod: pods.Pod) -> Iterator[str]:
         for resource, amount in each.amounts.items():
             role = "" if each.section == "containers" else " (init container)"
             yield f"{named(each.container.name)}{role}: {resource}: {named(amount)}"
-
-
-def _steering(manifest: Manifest, template: dict[str, Any], around: Surroundings) -> tuple[Steering, Sequence[Finding]]:
-    if around.policies is None:
-        return NO_STEERING, ()
-    return around.policies.steer(manifest, template, around.view)
-
-
-def _decide(pod: pods.Pod, namespace: str, around: Surroundings, steering: Steering) -> Decision:
-    if not pod.concerns_us:
-        return unchanged("not-neuron")
-    options = _options(around)
-    if namespace in options.excluded_namespaces:
-        return unchanged("excluded-namespace")
-    claiming = find_claims(pod, namespace, around.view, options.device_class)
-    decision = convert(pod, around.view.namespace(namespace), around.context, claiming, steering)
-    return decision if around.policies is None else around.policies.checked(decision, namespace, options, around.view)
 
 
 def _decided_by(settings: ModeSettings, namespace: str, steering: Steering, around: Surroundings) -> str:

@@ -123,7 +123,7 @@ class Explainer:
         notes = self._live.notes if self._live else ()
         if outlook.refused or not outlook.concerns_us:
             return Explanation(outlook, None, notes)
-        nodes, more, unknown_class = self._nodes(outlook, outlook.pod, {})
+        nodes, more, unknown_class = self._nodes(outlook, outlook.after, {})
         if unknown_class:
             more = (*more, f"DeviceClass {named(unknown_class)} does not exist: no node can take the pod.")
         if outlook.decision.outcome is Outcome.SHADOWED:
@@ -137,8 +137,8 @@ class Explainer:
         estate = self._estate
         if estate is None:
             return None, (), ""
-        implicit = self._in_tree(outlook.pod)
-        if +requested(outlook.pod) and not outlook.claims and implicit is None:
+        implicit = self._in_tree(outlook.after)
+        if +requested(outlook.after) and not outlook.claims and implicit is None:
             return place_legacy(pod, estate), (), ""
         waiting = [implicit] if implicit else []
         allocated: list[Object] = []
@@ -165,10 +165,10 @@ class Explainer:
         except SelectorError as error:
             return None, (f"Nodes are not judged: a selector of the claim cannot be evaluated: {cited(error)}.",), ""
         others = (_OTHERS.format(", ".join(map(named, demand.elsewhere))),) if demand.elsewhere else ()
-        found = place(outlook.pod, demand, allocated, estate)
+        found = place(outlook.after, demand, allocated, estate)
         if implicit:
             # On a node with a device plugin, its resources count first.
-            plugin = {each.node: each for each in place_legacy(outlook.pod, estate)}
+            plugin = {each.node: each for each in place_legacy(outlook.after, estate)}
             offers = {node["metadata"]["name"] for node in estate.nodes if pools.advertised(node)}
             found = tuple(plugin[each.node] if each.node in offers else each for each in found)
         return found, others, ""

@@ -114,9 +114,8 @@ def _rows(explanation: Explanation) -> Iterator[_Row]:
         yield from _patch(outlook.decision)
     for effect in outlook.quotas:
         yield _Row("quota", str(effect), *_mark(denies=effect.exceeded))
-    if not outlook.converted_before:
-        findings = (*outlook.decision.errors, *outlook.decision.warnings)
-        yield from (_finding(finding) for finding in findings if finding.code != "NEU208")
+    if not (outlook.stored and outlook.converted_before):
+        yield from (_finding(finding) for finding in outlook.findings if finding.code != "NEU208")
     if explanation.nodes is not None:
         yield from _nodes(explanation.nodes)
     yield from (_Row("note", note) for note in explanation.notes)
@@ -226,7 +225,7 @@ def _json(explanation: Explanation) -> dict[str, Any]:
         "mode": {"value": str(outlook.mode), "decidedBy": outlook.decided_by},
         "result": {"outcome": str(decision.outcome), "reason": decision.reason, "refused": outlook.refused},
         "policies": [dataclasses.asdict(hit) for hit in outlook.hits],
-        "findings": [_finding_json(each) for each in (*decision.errors, *decision.warnings)],
+        "findings": [_finding_json(each) for each in outlook.findings],
         "stored": outlook.stored,
         "patch": () if outlook.stored else decision.patch,
         "templates": [] if outlook.stored else [each.manifest(outlook.namespace) for each in decision.templates],

@@ -11,7 +11,7 @@ import dataclasses
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path as FilePath
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import jsonpatch
 import orjson
@@ -20,11 +20,9 @@ from commands.objects.manifests import Manifest
 from kubecel.budget import Clock
 from neuron import names
 from neuron.api.claim_reader import read_claim
-from neuron.api.claim_specs import ClaimSpec
-from neuron.check.claims import ClaimContext
 from neuron.demand.templates import API_VERSION as TEMPLATE_VERSION
 from neuron.demand.templates import KIND as TEMPLATE
-from neuron.findings import Finding, Severity, as_warning, warning
+from neuron.findings import Finding, warning
 from neuron.hardware.instances import Catalogue
 from policies.files.loader import PolicyError, load_folder
 from policies.judging.evaluate import evaluate
@@ -33,14 +31,11 @@ from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, Subject, of_object
 from policies.judging.verdicts import Verdict
 from policies.schema.documents import Problem
-from webhook.decisions.claim_context import claim_context
-from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.decision import Decision, denied
-from webhook.decisions.pod_templates import Path
-from webhook.decisions.ports import DeviceView
+from webhook.decisions.decision import Decision
+from webhook.decisions.kinds import controller_of_pods
+from webhook.decisions.pod_places import Path
 from webhook.decisions.queues import copied_labels
 from webhook.decisions.steering import NO_STEERING, Steering
-from webhook.decisions.template_findings import KnownTemplates
 from webhook.decisions.verification import Sources
 from webhook.reviews.policy_knowledge import (
     DeviceKnower,
@@ -57,19 +52,6 @@ from webhook.reviews.policy_verdicts import findings
 
 _SUFFIX: Final = "xxxxx"
 """Placeholder for the letters that the API server adds to `generateName`."""
-_OWNERS: Final = {
-    "Deployment": ("apps/v1", "ReplicaSet"),
-    "CronJob": ("batch/v1", "Job"),
-    "JobSet": ("batch/v1", "Job"),
-}
-"""The owner of the pods, if it is another object than the one in the file."""
-
-
-class _Templates(DeviceView, Protocol):
-    """Devices, DeviceClasses and templates, of files or of a cluster."""
-
-    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
-        """The claim spec of a ResourceClaimTemplate; None if it is unknown."""
 
 
 class FilePolicies:
@@ -91,7 +73,6 @@ class FilePolicies:
         self._now = now
         self._clock = clock
         self._known: tuple[PolicyView, DeviceKnower] | None = None
-        self._context: ClaimContext | None = None
 
     @classmethod
     def load(
@@ -117,24 +98,6 @@ class FilePolicies:
         """Templates of operators that policies name."""
         found = (each for rule in self._policies.conversions for each in rule.templates)
         return frozenset(each.name for each in found if each.inline is None)
-
-    def checked(
-        self, decision: Decision, namespace: str, options: ConversionOptions, cluster: "_Templates"
-    ) -> Decision:
-        """A conversion, after the templates that policies name were compared with those that are known."""
-        if not decision.needs:
-            return decision
-        if self._context is None:
-            catalogue = self.catalogue.scheduled(tries_orders=options.tries_orders(""))
-            self._context = claim_context(options, catalogue, cluster)
-        specs = {name: cluster.claim_template(namespace, name) for name in self.named}
-        templates = KnownTemplates(namespace, specs)
-        for found in (templates.find(need, self._context) for need in decision.needs):
-            if found is not None and found.severity is Severity.ERROR and decision.shadowed is None:
-                return denied("mapped-template", found)
-            extra = () if found is None else (as_warning(found),)
-            decision = dataclasses.replace(decision, warnings=(*decision.warnings, *extra))
-        return decision
 
     @property
     def rules(self) -> tuple[ValidatingRule | PodRule | HintRule, ...]:
@@ -273,7 +236,8 @@ def _pod(manifest: Manifest, template: dict[str, Any]) -> dict[str, Any]:
     """The pod that a template creates, as the API server receives it; a Pod is returned unchanged."""
     if (manifest.group, manifest.kind) == ("", "Pod"):
         return template
-    api_version, kind = _OWNERS.get(manifest.kind, (manifest.data.get("apiVersion"), manifest.kind))
+    version = str(manifest.data.get("apiVersion") or "")
+    api_version, kind = controller_of_pods(manifest.group, manifest.kind, version)
     owner = {"apiVersion": api_version, "kind": kind, "name": manifest.name, "uid": "", "controller": True}
     written = _mapping(template.get("metadata"))
     copied = copied_labels(manifest.group, manifest.kind, manifest.data)

@@ -101,6 +101,10 @@ class FileView:
         found = self._files.template_ultraserver_mode(namespace, name)
         return self._live.template_ultraserver_mode(namespace, name) if found is None and self._live else found
 
+    def template_digest(self, namespace: str, name: str) -> str | None:
+        """The hash of the spec of a template in the files."""
+        return self._files.template_digest(namespace, name)
+
     def device_shapes(self) -> Sequence[Any]:
         """Only a cluster has slices."""
         return self._live.device_shapes() if self._live else ()

@@ -1,17 +1,11 @@
 """Messages about kinds for which converting the pod templates is not enough."""
 
-import functools
-import operator
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from commands.objects.manifests import Manifest
-from commands.objects.notices import PartDecision
 from neuron import names
-from neuron.findings import Finding
-from webhook.decisions import queues
-from webhook.decisions.check_workloads import QueueCheck
-from webhook.decisions.pod_templates import Path, path_text
+from webhook.decisions.pod_places import Path
 
 _RAY: Final = "ray.io"
 _RAY_CORES: Final = "neuron_cores"
@@ -33,23 +27,6 @@ def advice(manifest: Manifest, converted: Collection[Path]) -> Iterator[tuple[Pa
             (),
             "its pods run in the namespaces of TrainJobs: apply the ResourceClaimTemplates before it in each of them.",
         )
-
-
-def uncounted(manifest: Manifest, patches: Iterable[PartDecision], device_class: str) -> Iterator[Finding]:
-    """NEU232 about an object that counts a legacy resource, or whose converted pods a queue does not count.
-
-    Args:
-        manifest: the object before conversion.
-        patches: the decisions about its pod templates.
-        device_class: of the claims, for objects without pods.
-    """
-    yield from queues.declared(manifest.group, manifest.kind, manifest.data, device_class)
-    queued = QueueCheck(manifest.group, manifest.kind, manifest.data, rewritten=True)
-    data: Any = manifest.data
-    for patch in patches:
-        template = functools.reduce(operator.getitem, patch.path, data)
-        queued.add(path_text(patch.path), template, patch.decision.claimed_class)
-    yield from queued.findings()
 
 
 def _ray(manifest: Manifest, converted: Collection[Path]) -> Iterator[tuple[Path, str]]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from commands.objects.documents import Document
-from webhook.decisions.pod_templates import Path, pod_templates
+from webhook.decisions.kinds import pod_templates
+from webhook.decisions.pod_places import Path
 
 DEFAULT_NAMESPACE: Final = "default"
 """Namespace of objects that set none, as in kubectl."""

@@ -10,10 +10,7 @@ from commands.objects.manifests import Manifest, path_steps
 from neuron import names
 from neuron.findings import Finding, warning
 from webhook.decisions.decision import Decision
-from webhook.decisions.pod_templates import Path, path_text
-
-TURNED_OFF: Final = ("mode-off-by-pod", "mode-off-by-namespace", "mode-off-by-policy", "excluded-namespace")
-"""Reasons of decisions: conversion is turned off."""
+from webhook.decisions.pod_places import Path, path_text
 
 _NAMESPACE: Final = ("metadata", "namespace")
 """Path of findings about the object as a whole, even if a pod template caused them."""
@@ -55,11 +52,10 @@ class Notice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartDecision:
-    """The decision about a part of an object, and the policy that steered it, or ""."""
+    """The decision about a part of an object."""
 
     path: Path
     decision: Decision
-    policy: str = ""
 
 
 class Reporter:
@@ -87,19 +83,22 @@ class Reporter:
         steps = path_steps(finding.path)
         self.line(steps if steps == _NAMESPACE else (*path, *steps), str(finding))
 
-    def decision(self, patch: PartDecision) -> None:
-        """Add the findings of a decision, and the reason if a part is not converted."""
-        for finding in (*patch.decision.errors, *patch.decision.warnings, *_repeated(patch.decision)):
-            self.finding(patch.path, finding)
-        match patch.decision.reason:
+    def repeated(self, path: Path, decision: Decision) -> None:
+        """Add what server-side apply of the converted manifest would refuse. `path`: of the pod."""
+        for finding in _repeated(decision):
+            self.finding(path, finding)
+
+    def reason(self, path: Path, decision: Decision, policy: str) -> None:
+        """Add the reason if a pod is not converted. `policy`: that steered it, or ""."""
+        match decision.reason:
             case "mode-off-by-pod":
-                path = (*patch.path, "metadata", "annotations", names.ANNOTATION_CONVERT)
-                self.line(path, "not converted: the annotation turns conversion off.")
+                where = (*path, "metadata", "annotations", names.ANNOTATION_CONVERT)
+                self.line(where, "not converted: the annotation turns conversion off.")
             case "mode-off-by-namespace":
                 text = f"{names.ANNOTATION_CONVERT} of Namespace {self._manifest.namespace} turns it off."
                 self.line(_NAMESPACE, f"not converted: {text}")
             case "mode-off-by-policy":
-                self.line(patch.path, f"not converted: policy '{patch.policy}' turns it off.")
+                self.line(path, f"not converted: policy '{policy}' turns it off.")
             case "excluded-namespace":
                 text = f"namespace {self._manifest.namespace} is excluded (--exclude-namespace)."
                 self.line(_NAMESPACE, f"not converted: {text}")

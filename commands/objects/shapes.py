@@ -16,7 +16,8 @@ from commands.objects.text_edits import Splice
 from neuron import names
 from runtime.yaml_nodes import Mapping_, Node, Scalar, Sequence_
 from runtime.yaml_scalars import is_word
-from webhook.decisions.pod_templates import POD_TEMPLATES, Path, matches
+from webhook.decisions.kinds import KINDS, holds_claims
+from webhook.decisions.pod_places import Path, matches
 from webhook.decisions.queues import ALL_KEYS
 
 Span: TypeAlias = tuple[int, int]
@@ -103,7 +104,7 @@ class Shapes(Generic[_T]):
 
     def record(self, look: Look, root: Node, manifest: Manifest, splices: tuple[Splice, ...], result: _T) -> None:
         """Keep the result of a document with one object, unless other documents cannot be compared with it."""
-        if manifest.path or (manifest.group, manifest.kind) not in POD_TEMPLATES or manifest.kind == "LeaderWorkerSet":
+        if manifest.path or not holds_claims(manifest.group, manifest.kind) or manifest.kind == "LeaderWorkerSet":
             return
         paths = {span: path for span, path in _scalars(root) if _is_free(manifest, path)}
         kept = [span in paths and not any(_touches(each, span) for each in splices) for span in look.spans]
@@ -148,7 +149,7 @@ def _is_free(manifest: Manifest, path: Path) -> bool:
     """Whether nothing that conversion decides or says depends on the value at a path."""
     if path == _NAME or _is_label(path):
         return True
-    for pattern in POD_TEMPLATES[manifest.group, manifest.kind]:
+    for pattern in KINDS[manifest.group, manifest.kind].templates:
         inner = path[len(pattern) :]
         if matches(path[: len(pattern)], pattern) and (_is_label(inner) or _is_free_in_pod(inner)):
             return True

@@ -8,68 +8,43 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import orjson
-from msgspec import structs
 
+from commands.objects.decider import Decider
 from commands.objects.manifests import Manifest, manifests_of
 from commands.report import obstacles, replicas
 from commands.report.inventory import Root
 from commands.report.model import Cause, Devices, Estate, Fate, Group, Obstacle, PodsNow, Reference, Workload
 from neuron import names
-from neuron.check.claims import ClaimContext
 from neuron.demand.templates import Template
 from neuron.findings import Finding, Severity
-from neuron.hardware.instances import Catalogue
 from policies.judging.fields import mapping
 from policies.judging.holdings import of_claim
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.tally import Concurrent
-from runtime.remembered import Remembered
-from webhook.decisions import check_workloads, leader_worker_sets, modes, pods
-from webhook.decisions.claim_context import claim_context
-from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from webhook.decisions.convert_pods import convert
+from webhook.decisions.conversion_context import ConversionOptions
+from webhook.decisions.decide import Part, located
 from webhook.decisions.decision import Decision, Outcome
+from webhook.decisions.kinds import KINDS
 from webhook.decisions.modes import Mode
-from webhook.decisions.own_claims import find_claims
 from webhook.decisions.pod_demand import PodDemand
-from webhook.decisions.pod_places import find_pods
-from webhook.decisions.pod_templates import POD_TEMPLATES, Path, path_text
-from webhook.decisions.ports import NamespaceFacts, WorldView
-from webhook.decisions.steering import NO_STEERING, Steering, combined
+from webhook.decisions.ports import WorldView
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
 
-_REFUSING_WARNINGS: Final = frozenset({"NEU205"})
-"""Warnings of conversion that say that another component denies the converted pod."""
-_LEGACY: Final = frozenset(names.LEGACY_RESOURCES)
-_MOST_REMEMBERED: Final = 16 * 1024 * 1024
+_BLOCKING_WARNINGS: Final = frozenset({"NEU205", "NEU903"})
+"""Warnings that say that another component denies the converted pod, or that no node is made for it."""
 _STAYS: Final = {
     "mode-off-by-pod": f"annotation {names.ANNOTATION_CONVERT} of the pod turns conversion off",
     "mode-off-by-namespace": f"annotation {names.ANNOTATION_CONVERT} of the namespace turns conversion off",
     "mode-off-by-policy": "a policy turns conversion off",
     "excluded-namespace": "the namespace is excluded",
+    "not-neuron": "its pods request no resource that conversion knows",
     "mirror-pod": "a kubelet runs it from a file on its node",
     "node-name": "nodeName is set, so no scheduler would allocate a claim",
     "served-by-extended-resource-name": "the scheduler serves the resource by a DeviceClass with extendedResourceName",
 }
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Judged:
-    """A pod template and the decision about its pods, for the audit.
-
-    Attributes:
-        path: of the template in the object.
-        template: as in the object.
-        decision: of conversion.
-    """
-
-    path: Path
-    template: dict[str, Any]
-    decision: Decision
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,7 +53,7 @@ class Assessment:
 
     workload: Workload
     manifest: Manifest
-    judged: tuple[Judged, ...]
+    judged: tuple[Part, ...]
 
 
 class NotReadableError(Exception):
@@ -105,12 +80,8 @@ class Assessor:
         """
         self._options = dataclasses.replace(options, mode=Mode.CONVERT)
         self._view = view
-        self._policies = policies
         self._estate = estate
-        catalogue = policies.catalogue if policies else Catalogue()
-        self._context: ConversionContext = conversion_context(self._options, catalogue, view)
-        self._decisions: Remembered[Any, Decision] = Remembered(_MOST_REMEMBERED)
-        self._claims: ClaimContext | None = None
+        self._decider = Decider(self._options, view, policies, past_shadow=True)
         self._amounts: dict[str, Devices] = {}
         self._types_of: dict[int, tuple[Decision, tuple[str, ...]]] = {}
 
@@ -122,92 +93,45 @@ class Assessor:
         """
         manifest = _manifest(root)
         ref = _reference(root, manifest)
-        known = (manifest.group, manifest.kind) in POD_TEMPLATES
-        judged: list[Judged] = []
+        decided = self._decider.decide(manifest)
+        judged: list[Part] = []
         groups: list[Group] = []
         found: list[Obstacle] = []
         mode = ""
-        for path, template in manifest.pod_templates():
-            try:
-                pod = pods.view(template)
-                claiming = find_claims(pod, manifest.namespace, self._view, self._options.device_class)
-                demand = PodDemand.of(pod, claiming)
-                if demand.is_empty:
-                    continue
-                facts = self._view.namespace(manifest.namespace)
-                steering, faults = self._steering(manifest, template)
-                # Policies judge the patched pod. Without them other resources do not matter, and many pods are equal.
-                view = pod if self._policies else _only_neuron(demand)
-                decision = self._decide(view, manifest.namespace, facts, claiming, steering)
-                mode = mode or _mode(pod, facts, steering, self._options)
-            except pods.UnreadableError as error:
-                found.append(_unreadable(path, manifest.kind, error))
+        for part in decided.parts:
+            if part.decision.reason == "unreadable":
+                found += (Obstacle(Cause.POD, each, blocks=True) for each in part.findings)
                 continue
-            judged.append(Judged(path, template, decision))
-            found += (
-                _under(path, each) for each in self._obstacles(manifest, path, template, demand, decision, faults)
-            )
-            groups.append(self._group(root, manifest, path, demand, decision, now))
+            demand = None if part.facts.pod is None else PodDemand.of(part.facts.pod, ())
+            if demand is None or (demand.is_empty and not part.answer.findings):
+                continue
+            mode = mode or _mode(part)
+            judged.append(part)
+            found += self._obstacles(part)
+            groups.append(self._group(root, manifest, part, demand, now))
         if not groups and not found:
-            return None if known else self._unknown(ref, manifest, now)
-        found += self._of_group_set(manifest)
+            return None
+        found += (_obstacle(each) for each in decided.own if each.severity is not Severity.NOTE)
         fate, why = _fate(judged)
+        if fate is Fate.CONVERTS and (manifest.group, manifest.kind) not in KINDS:
+            where = judged[0].place.field_path("")
+            fate, why = Fate.UNKNOWN, f"{where}: its pods are converted when they are created"
         workload = Workload(ref, fate, why, mode, tuple(groups), now, tuple(dict.fromkeys(found)))
         return Assessment(workload, manifest, tuple(judged))
 
-    def _unknown(self, ref: Reference, manifest: Manifest, now: PodsNow | None) -> Assessment | None:
-        """An object of a kind whose pod templates are not known."""
-        place = next(find_pods(manifest.data), None)
-        if place is None:
-            return None
-        why = f"{place.field_path('')}: its pods are converted when they are created"
-        return Assessment(Workload(ref, Fate.UNKNOWN, why, "", (), now, ()), manifest, ())
+    def _obstacles(self, part: Part) -> Iterator[Obstacle]:
+        """The obstacles of one pod, with paths in the object."""
+        yield from map(_obstacle, part.findings)
+        if part.decision.outcome is not Outcome.UNCHANGED:
+            types = self._types(part.decision)
+            on_nodes = [*obstacles.nodes(types, self._estate)]
+            if all(each.code != "NEU903" for each in part.answer.findings):
+                on_nodes += obstacles.karpenter(types, self._estate)
+            for each in on_nodes:
+                yield dataclasses.replace(each, finding=located(part.place, each.finding))
 
-    def _decide(
-        self, pod: pods.Pod, namespace: str, facts: NamespaceFacts, claiming: tuple[str, ...], steering: Steering
-    ) -> Decision:
-        if namespace in self._options.excluded_namespaces:
-            return Decision(Outcome.UNCHANGED, "excluded-namespace")
-        key = (pod.key(), namespace if steering.templates else "", facts, claiming, steering)
-        decision = self._decisions.get(key)
-        if decision is None:
-            decision = convert(pod, facts, self._context, claiming, steering)
-            if decision.outcome is Outcome.SHADOWED:
-                decision = convert(_forced(pod), facts, self._context, claiming, _unlocked(steering))
-            if self._policies is not None:
-                decision = self._policies.checked(decision, namespace, self._options, self._view)
-            self._decisions.put(key, decision, 4096)
-        return decision
-
-    def _steering(self, manifest: Manifest, template: dict[str, Any]) -> tuple[Steering, list[Finding]]:
-        if self._policies is None:
-            return NO_STEERING, []
-        return self._policies.steer(manifest, template, self._view)
-
-    def _obstacles(
-        self,
-        manifest: Manifest,
-        path: Path,
-        template: Mapping[str, Any],
-        demand: PodDemand,
-        decision: Decision,
-        faults: list[Finding],
-    ) -> Iterator[Obstacle]:
-        """The obstacles of one pod template, with paths in the pod."""
-        for finding in (*decision.errors, *decision.warnings, *faults):
-            blocks = finding.severity is Severity.ERROR or finding.code in _REFUSING_WARNINGS
-            yield Obstacle(obstacles.cause_of(finding), finding, blocks=blocks)
-        if decision.outcome is Outcome.UNCHANGED:
-            return
-        types = self._types(decision)
-        yield from obstacles.pinned_cores(demand)
-        yield from obstacles.queues(manifest.group, manifest.kind, manifest.data, path_text(path), template)
-        yield from obstacles.karpenter(template, types, self._estate)
-        yield from obstacles.nodes(types, self._estate)
-
-    def _group(
-        self, root: Root, manifest: Manifest, path: Path, demand: PodDemand, decision: Decision, now: PodsNow | None
-    ) -> Group:
+    def _group(self, root: Root, manifest: Manifest, part: Part, demand: PodDemand, now: PodsNow | None) -> Group:
+        path, decision = part.place.path, part.decision
         count: int | None
         if root.owner is not None:
             count = None if now is None else now.plugin + now.converted
@@ -218,7 +142,7 @@ class Assessor:
         after = None
         if decision.templates:
             after = sum((self._held(each) for each in decision.templates), Devices())
-        return Group(path_text(path), count, _before(demand), after, templates, self._types(decision))
+        return Group(part.place.field_path(""), count, _before(demand), after, templates, self._types(decision))
 
     def _types(self, decision: Decision) -> tuple[str, ...]:
         """`_types_in` of the decision's patch, for equal patches once."""
@@ -235,30 +159,9 @@ class Assessor:
         if template.name not in self._amounts:
             spec = mapping(template.spec.get("spec"))
             classes = dict.fromkeys(_classes(spec), True)
-            holding = of_claim(spec, DeviceKnowledge(self._context.catalogue, classes))
+            holding = of_claim(spec, DeviceKnowledge(self._decider.conversion.catalogue, classes))
             self._amounts[template.name] = Devices(holding.devices, 0)
         return self._amounts[template.name]
-
-    def _of_group_set(self, manifest: Manifest) -> Iterator[Obstacle]:
-        """What is wrong with a LeaderWorkerSet as a whole: NEU212 and NEU710."""
-        if manifest.kind != "LeaderWorkerSet" or manifest.namespace in self._options.excluded_namespaces:
-            return
-        facts = self._view.namespace(manifest.namespace)
-        if self._claims is None:
-            self._claims = claim_context(self._options, self._context.catalogue, self._view)
-        context = check_workloads.TemplateContext(facts, self._context, self._claims)
-        try:
-            workload = leader_worker_sets.decode(orjson.dumps(manifest.data))
-            named = leader_worker_sets.named_templates(workload)
-            modes_of = leader_worker_sets.ultraserver_modes(named, manifest.namespace, self._view)
-            placed = leader_worker_sets.place(workload, modes_of, facts, Mode.CONVERT)
-            sizes = {
-                mode for each in workload.templates for mode in check_workloads.ultraserver_modes(each, {}, context)
-            }
-        except pods.UnreadableError:
-            return  # Reported for the pod template.
-        for finding in (*placed.warnings, *check_workloads.check_size(manifest.kind, manifest.data, sizes)):
-            yield Obstacle(Cause.SETTINGS, finding, blocks=False)
 
 
 def _manifest(root: Root) -> Manifest:
@@ -323,42 +226,20 @@ def _types_in(decision: Decision) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _only_neuron(demand: PodDemand) -> pods.Pod:
-    """The pod without CPU, memory and other resources of its containers, on which no finding depends."""
-    sections: dict[str, list[pods.Container]] = {"initContainers": [], "containers": []}
-    for each in demand.containers:
-        resources = each.resources or {}
-        kept = {
-            field: {name: amount for name, amount in (resources.get(field) or {}).items() if name in _LEGACY}
-            for field in ("limits", "requests")
-        }
-        reduced = orjson.dumps({**kept, "claims": resources.get("claims")})
-        sections[each.section].append(structs.replace(each.container, resources=msgspec.Raw(reduced)))
-    pod = demand.pod
-    return structs.replace(pod, spec=structs.replace(pod.spec, **sections))
+def _obstacle(finding: Finding) -> Obstacle:
+    blocks = finding.severity is Severity.ERROR or finding.code in _BLOCKING_WARNINGS
+    return Obstacle(obstacles.cause_of(finding), finding, blocks=blocks)
 
 
-def _forced(pod: pods.Pod) -> pods.Pod:
-    """The pod with an annotation that asks for conversion: what shadow mode prevents."""
-    metadata = pod.metadata or pods.Metadata()
-    annotations = structs.replace(pod.annotations, convert=Mode.CONVERT.value)
-    return structs.replace(pod, metadata=structs.replace(metadata, annotations=annotations))
-
-
-def _unlocked(steering: Steering) -> Steering:
-    """The steering without shadow mode."""
-    return structs.replace(steering, mode=None if steering.mode is None else Mode.CONVERT)
-
-
-def _mode(pod: pods.Pod, facts: NamespaceFacts, steering: Steering, options: ConversionOptions) -> str:
-    settings = combined(modes.resolve(pod.annotations, facts, Mode(options.mode)), steering)
-    if settings.source == "flag":
+def _mode(part: Part) -> str:
+    settings = part.answer.settings
+    if settings is None or settings.source == "flag":
         return ""
-    source = f"policy {steering.policy}" if settings.source == "policy" else settings.source
+    source = f"policy {part.facts.steering.policy}" if settings.source == "policy" else settings.source
     return f"{settings.mode} ({source})"
 
 
-def _fate(judged: list[Judged]) -> tuple[Fate, str]:
+def _fate(judged: list[Part]) -> tuple[Fate, str]:
     """What becomes of the workload: of its pod templates, the one with the most trouble decides."""
     outcomes = {each.decision.outcome: each.decision for each in judged}
     if Outcome.DENIED in outcomes or not judged:
@@ -369,15 +250,3 @@ def _fate(judged: list[Judged]) -> tuple[Fate, str]:
         return Fate.CONVERTED, ""
     reason = outcomes[Outcome.UNCHANGED].reason if Outcome.UNCHANGED in outcomes else ""
     return Fate.STAYS, _STAYS.get(reason, reason)
-
-
-def _unreadable(path: Path, kind: str, error: Exception) -> Obstacle:
-    where, message = pods.place(error)
-    text = f"the pod template is not readable: {message}."
-    finding = Finding("NEU114", where, text, f"Compare it with the API reference of {kind}.")
-    return _under(path, Obstacle(Cause.POD, finding, blocks=True))
-
-
-def _under(path: Path, obstacle: Obstacle) -> Obstacle:
-    """The obstacle with its path in the workload."""
-    return dataclasses.replace(obstacle, finding=check_workloads.under(path_text(path), obstacle.finding))

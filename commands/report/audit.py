@@ -14,9 +14,7 @@ from commands.objects.manifests import Manifest
 from commands.report.assess import Assessment
 from commands.report.model import Audit, Cause, Obstacle, Reference, Violation
 from policies.judging.verdicts import PolicyOutcome, Verdict
-from webhook.decisions import pods
-from webhook.decisions.check_workloads import under
-from webhook.decisions.pod_templates import path_text
+from webhook.decisions.decide import under
 from webhook.reviews.policy_knowledge import PolicyView
 from webhook.reviews.policy_verdicts import objections
 
@@ -40,12 +38,9 @@ class Auditor:
         denied: list[Obstacle] = []
         matched = False
         for each in assessment.judged:
-            try:
-                pod = converted(each.template, each.decision)
-                verdicts = self._policies.pod_verdicts(manifest, pod, each.decision, self._view)
-            except pods.UnreadableError:
-                continue  # Reported already; no pod is created from it.
-            path = path_text(each.path)
+            pod = converted(each.place.template, each.decision)
+            verdicts = self._policies.pod_verdicts(manifest, pod, each.decision, self._view)
+            path = each.place.field_path("")
             matched = self._note(ref, path, verdicts) or matched
             denied += (_obstacle(path, verdict) for verdict in verdicts if verdict.outcome is PolicyOutcome.DENY)
         if (manifest.group, manifest.kind) != ("", "Pod"):

@@ -20,7 +20,7 @@ from webhook.cluster.api import ApiServer, Resource, TimedApiServer, loaded_obje
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES
 from webhook.cluster.discovery import Kind, Served, served_kinds
 from webhook.cluster.listing import Lister, unseen
-from webhook.decisions.pod_templates import POD_TEMPLATES
+from webhook.decisions.kinds import KINDS, holds_claims
 
 _CORE: Final = {
     ("", "Pod"): PODS,
@@ -149,7 +149,7 @@ def _uid(raw: bytes) -> str:
 
 def _ordered(kinds: Mapping[Kind, Served]) -> Iterable[tuple[Kind, Served]]:
     """The known kinds; those that others often own last, and pods after all others."""
-    known = [(kind, served) for kind, served in kinds.items() if kind in POD_TEMPLATES and kind[0] != "extensions"]
+    known = [(kind, served) for kind, served in kinds.items() if holds_claims(*kind) and KINDS[kind].served]
     return sorted(known, key=lambda each: (each[0] == ("", "Pod"), each[0] in CONTROLLED, each[0]))
 
 

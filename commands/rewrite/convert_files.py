@@ -14,29 +14,22 @@ import jsonpatch
 import orjson
 
 from commands.objects import current_versions
+from commands.objects.decider import Decider
 from commands.objects.documents import Document
-from commands.objects.manifest_advice import advice, uncounted
-from commands.objects.manifest_cluster import ManifestCluster
+from commands.objects.file_view import FileView
+from commands.objects.manifest_advice import advice
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests
-from commands.objects.notices import TURNED_OFF, Notice, PartDecision, Reporter
+from commands.objects.notices import Notice, PartDecision, Reporter
 from commands.objects.shapes import Look, Recorded, Shapes
 from commands.objects.text_edits import Splice
 from commands.rewrite.yaml_edits import EditError, edit
 from commands.rewrite.yaml_layout import Layout
-from neuron.demand.families import Families
 from neuron.demand.templates import Template
-from neuron.findings import Finding, warning
-from neuron.hardware.instances import Catalogue
-from webhook.decisions import leader_worker_sets, pods
-from webhook.decisions.check_resources import misspelt_resources
-from webhook.decisions.conversion_context import ConversionContext, ConversionOptions
-from webhook.decisions.convert_pods import convert
-from webhook.decisions.decision import Decision, denied, unchanged
-from webhook.decisions.modes import Mode
-from webhook.decisions.own_claims import find_claims
-from webhook.decisions.pod_places import NOT_REWRITTEN, find_pods
-from webhook.decisions.pod_templates import POD_TEMPLATES, WITHOUT_METADATA, Path
-from webhook.decisions.steering import NO_STEERING, Steering
+from neuron.findings import Finding
+from webhook.decisions.conversion_context import ConversionOptions
+from webhook.decisions.decide import ObjectDecision
+from webhook.decisions.kinds import KINDS
+from webhook.decisions.pod_places import Path, find_pods
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
@@ -114,7 +107,8 @@ class Converter:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._policies = settings.policies
-        self._cluster = ManifestCluster()
+        self._cluster = FileView()
+        self._decider = Decider(settings.options, self._cluster, settings.policies, rewrites=True)
         self._printed: set[tuple[str, str]] = set()
         # Policies may read every field, and JSON output needs the data.
         self._shapes = Shapes[tuple[Change, _Outcome]]() if settings.texts and settings.policies is None else None
@@ -125,16 +119,6 @@ class Converter:
     def take(self, manifest: Manifest) -> None:
         """Read what an object means for others."""
         self._cluster.take(manifest)
-
-    @functools.cached_property
-    def _world(self) -> ConversionContext:
-        catalogue = self._policies.catalogue if self._policies else Catalogue()
-        return ConversionContext(
-            catalogue.scheduled(tries_orders=self._settings.options.tries_orders("")),
-            Families(declared=self._settings.options.families),
-            dict(self._cluster.extended_resources()),
-            self._settings.options,
-        )
 
     def convert(self, source: str, document: Document) -> Change:
         """Convert every object of a document. `source`: name of its file."""
@@ -162,19 +146,20 @@ class Converter:
         refused = left = 0
         for manifest in manifests(document, self._settings.namespace):
             say = Reporter(source, document, manifest, notices)
-            patches = list(self._decide(manifest))
-            for patch in patches:
-                say.decision(patch)
+            decided = self._decider.decide(manifest)
+            patches = _patches(manifest, decided)
+            for part in decided.parts:
+                say.reason(part.place.path, part.decision, part.facts.steering.policy)
+                say.repeated(part.place.path, part.decision)
+            for finding in decided.findings:
+                say.finding((), finding)
             clashes = list(self._clashes(manifest, patches))
             for path, clash in clashes:
                 say.finding(path, clash)
-            would_be_refused = self._name_pods(manifest, say)
-            if would_be_refused or clashes or any(patch.decision.errors for patch in patches):
+            if clashes or decided.refused:
                 # A workload of which only a part is converted does not run: leave it unchanged.
                 refused += 1
                 continue
-            for finding in uncounted(manifest, patches, self._world.options.device_class):
-                say.finding((), finding)
             for path, text in advice(manifest, {patch.path for patch in patches if patch.decision.patch}):
                 say.line(path, text)
             current = current_versions.current(manifest)
@@ -204,81 +189,6 @@ class Converter:
             return Change(document, (), rewrites, wanted, splices=None, layout=layout, fault=str(error))
         return Change(document, (), rewrites, wanted, splices, layout)
 
-    def _name_pods(self, manifest: Manifest, say: Reporter) -> bool:
-        """Name the pods of an object that cannot be rewritten. Returns whether the webhook would refuse one of them."""
-        key = manifest.group, manifest.kind
-        if key in POD_TEMPLATES or manifest.wraps or not manifest.kind or "apiVersion" not in manifest.data:
-            return False
-        refused = False
-        for place in find_pods(manifest.data):
-            try:
-                decision = self._decide_template(manifest, (), place.template).decision
-            except pods.UnreadableError:
-                continue
-            findings = [*misspelt_resources(pods.view(place.template), self._world.extended_resources)]
-            if key in NOT_REWRITTEN and decision.errors:
-                findings += decision.errors
-                refused = True
-            elif decision.reason in TURNED_OFF:
-                say.decision(PartDecision(place.path, dataclasses.replace(decision, warnings=())))
-            elif decision.resource:
-                say.finding(place.path, left_as_it_is(manifest))
-            for finding in findings:
-                say.finding((), dataclasses.replace(finding, path=place.field_path(finding.path)))
-        return refused
-
-    def _decide(self, manifest: Manifest) -> Iterator[PartDecision]:
-        if (manifest.group, manifest.kind) not in POD_TEMPLATES:
-            return
-        for path, template in manifest.pod_templates():
-            try:
-                yield self._decide_template(manifest, path, template)
-            except pods.UnreadableError as error:
-                yield PartDecision(path, denied("unreadable", _unreadable(manifest, error)))
-        if manifest.kind == "LeaderWorkerSet" and manifest.namespace not in self._settings.options.excluded_namespaces:
-            try:
-                placed = self._place(manifest)
-            except pods.UnreadableError as error:
-                placed = denied("unreadable", _unreadable(manifest, error))
-            yield PartDecision((), placed)
-
-    def _place(self, manifest: Manifest) -> Decision:
-        workload = leader_worker_sets.decode(orjson.dumps(manifest.data))
-        named = leader_worker_sets.named_templates(workload)
-        modes_of = leader_worker_sets.ultraserver_modes(named, manifest.namespace, self._cluster)
-        facts, default = self._cluster.namespace(manifest.namespace), Mode(self._world.options.mode)
-        return leader_worker_sets.place(workload, modes_of, facts, default, self._steerings(manifest))
-
-    def _steerings(self, manifest: Manifest) -> list[Steering]:
-        """Steering of the pods of a LeaderWorkerSet. Errors are reported for its pod templates."""
-        if self._policies is None:
-            return []
-        templates = leader_worker_sets.pod_templates(manifest.data)
-        return [self._policies.steer(manifest, dict(template), self._cluster)[0] for template in templates]
-
-    def _decide_template(self, manifest: Manifest, path: Path, template: dict[str, Any]) -> PartDecision:
-        pod = pods.view(template)
-        if not pod.concerns_us:
-            return PartDecision(path, unchanged("not-neuron", *misspelt_resources(pod, self._world.extended_resources)))
-        if manifest.namespace in self._settings.options.excluded_namespaces:
-            return PartDecision(path, unchanged("excluded-namespace"))
-        facts = self._cluster.namespace(manifest.namespace)
-        device_class = self._world.options.device_class
-        claiming = find_claims(pod, manifest.namespace, self._cluster, device_class)
-        steering, faults = NO_STEERING, list[Finding]()
-        if self._policies is not None:
-            steering, faults = self._policies.steer(manifest, template, self._cluster)
-        decision = convert(pod, facts, self._world, claiming, steering)
-        if self._policies is not None:
-            decision = self._policies.checked(decision, manifest.namespace, self._world.options, self._cluster)
-        misspelt = tuple(misspelt_resources(pod, self._world.extended_resources))
-        if faults or misspelt:
-            decision = dataclasses.replace(decision, warnings=(*decision.warnings, *faults, *misspelt))
-        if (manifest.group, manifest.kind) in WITHOUT_METADATA:
-            patch = tuple(each for each in decision.patch if not each["path"].startswith("/metadata"))
-            decision = dataclasses.replace(decision, patch=patch)
-        return PartDecision(path, decision, steering.policy)
-
     def _clashes(self, manifest: Manifest, patches: Sequence[PartDecision]) -> Iterator[tuple[Path, Finding]]:
         """Templates in the manifests that have the name of a generated template and another spec."""
         for patch in patches:
@@ -294,6 +204,23 @@ class Converter:
             if key not in self._printed and self._cluster.template_digest(*key) is None:
                 self._printed.add(key)
                 yield template.manifest(written)
+
+
+def _patches(manifest: Manifest, decided: ObjectDecision) -> list[PartDecision]:
+    """The decisions whose patches change the object itself."""
+    kind = KINDS.get((manifest.group, manifest.kind))
+    if kind is None or kind.no_claims:
+        return []
+    patches = []
+    for part in decided.parts:
+        decision = part.decision
+        if not kind.metadata:
+            kept = tuple(each for each in decision.patch if not each["path"].startswith("/metadata"))
+            decision = dataclasses.replace(decision, patch=kept)
+        patches.append(PartDecision(part.place.path, decision))
+    if decided.placement is not None:
+        patches.append(PartDecision((), decided.placement))
+    return patches
 
 
 def _moved(
@@ -316,17 +243,6 @@ def _moved(
     return (
         dataclasses.replace(change, document=document, splices=splices, wanted=None),
         dataclasses.replace(outcome, notices=notices),
-    )
-
-
-def left_as_it_is(manifest: Manifest) -> Finding:
-    why = NOT_REWRITTEN.get((manifest.group, manifest.kind), "neuron-dra does not know this kind")
-    return warning(
-        "NEU220",
-        "",
-        f"the {manifest.kind} is left as it is: {why}.",
-        "The webhook converts its pods when they are created.",
-        manifest.kind,
     )
 
 
@@ -362,18 +278,6 @@ def _apply(wanted: Any, manifest: Manifest, patches: Sequence[PartDecision]) -> 
             rest = dict(part)
             part.clear()
             part.update({"metadata": metadata, **rest})
-
-
-def _unreadable(manifest: Manifest, error: Exception) -> Finding:
-    """The error of `/mutate`; the path is the place that the decoder reports."""
-    path, message = pods.place(error)
-    what = "Pod" if POD_TEMPLATES[manifest.group, manifest.kind] == ((),) else "pod template"
-    return Finding(
-        "NEU114",
-        path,
-        f"the object contains no readable {what}: {message}.",
-        "Compare it with the API reference of its kind.",
-    )
 
 
 def _foreign(template: Template) -> Finding:

@@ -4,38 +4,27 @@ All files are one set: a pod is checked with the template that it names, in whic
 """
 
 import dataclasses
-import functools
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any
-
-from msgspec import structs
+from typing import TYPE_CHECKING
 
 from commands.objects.current_versions import CURRENT, is_older
+from commands.objects.decider import Decider, is_checked, named_claims
 from commands.objects.documents import Document
 from commands.objects.file_view import FileView
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, path_steps
 from commands.objects.shapes import Look, Recorded, Shapes
-from commands.rewrite.convert_files import left_as_it_is
 from neuron.api import taint_rules
 from neuron.api.claim_reader import VERSIONS, shown
-from neuron.api.claim_specs import GROUP, KINDS, ClaimSpec
-from neuron.check.claims import ClaimContext, ClaimJudgement, judge_claim, validate
+from neuron.api.claim_specs import GROUP
+from neuron.api.claim_specs import KINDS as CLAIM_KINDS
+from neuron.check.claims import validate
 from neuron.check.taint_rules import check_taint_rule
 from neuron.findings import Finding, Severity, did_you_mean
-from neuron.hardware.instances import Catalogue
-from policies.selectors.engine import DeviceSelectors
-from webhook.decisions import check_workloads, pods, queues
-from webhook.decisions.check_pods import KnownClaim, claim_names
-from webhook.decisions.claim_context import claim_context
-from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from webhook.decisions.convert_pods import convert
-from webhook.decisions.decision import Decision
-from webhook.decisions.own_claims import find_claims
-from webhook.decisions.pod_places import NOT_REWRITTEN, find_pods
-from webhook.decisions.pod_templates import POD_TEMPLATES, Path, path_text
+from webhook.decisions.conversion_context import ConversionOptions
+from webhook.decisions.decide import ObjectDecision, located
+from webhook.decisions.kinds import KINDS
+from webhook.decisions.pod_places import PodPlace
 from webhook.decisions.ports import WorldView
-from webhook.decisions.steering import NO_STEERING, Steering
-from webhook.decisions.template_findings import KnownTemplates
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
@@ -136,6 +125,7 @@ class FileValidator:
         self._policies = context.policies
         self._served: Collection[str] | None = None
         self._view = FileView()
+        self._decider = Decider(context.options, self._view, context.policies)
         self._shapes = Shapes[_Judged]() if context.policies is None else None
         self.tally = Tally()
 
@@ -147,16 +137,6 @@ class FileValidator:
         """Compare the files with a cluster. `served`: versions of `resource.k8s.io` that it serves; None: not known."""
         self._view.join(live)
         self._served = served
-
-    @functools.cached_property
-    def _conversion(self) -> ConversionContext:
-        catalogue = self._policies.catalogue if self._policies else Catalogue()
-        return conversion_context(self._options, catalogue, self._view)
-
-    @functools.cached_property
-    def _world(self) -> ClaimContext:
-        world = claim_context(self._options, self._conversion.catalogue, self._view, self._policies)
-        return structs.replace(world, classes={**world.classes, **self._view.file_classes()})
 
     def recall(self, source: str, document: Document) -> list[Located] | None:
         """The findings about a document that differs from an earlier one in values that do not matter; else None.
@@ -202,53 +182,33 @@ class FileValidator:
             located += [_locate(source, document, manifest, finding) for finding in findings or ()]
         return _Judged(document.line, tuple(located), objects)
 
-    def _for_one_object(self) -> ClaimContext:
-        return structs.replace(self._world, engine=DeviceSelectors())
-
     async def judge(self, manifest: Manifest) -> list[Finding] | None:
         """All findings about one object; None for an object that is not validated."""
-        own, by_policies = await self._judge(manifest), self._by_policies(manifest)
+        if manifest.kind in CLAIM_KINDS:
+            own: list[Finding] | None = self._judge_claim(manifest)
+        elif (manifest.group, manifest.kind) == (GROUP, taint_rules.KIND):
+            own = list(check_taint_rule(manifest.data))
+        else:
+            own = None
+        decided = ObjectDecision()
+        if own is None and is_checked(manifest):
+            decided = self._decider.decide(manifest, await self._missing(manifest))
+            found = [] if decided.excluded else list(decided.findings)
+            checked = (manifest.group, manifest.kind) in KINDS or bool(decided.parts)
+            own = found if found or checked else None
+        by_policies = self._by_policies(manifest, decided)
         return None if own is None and by_policies is None else [*(own or ()), *(by_policies or ())]
 
-    async def _judge(self, manifest: Manifest) -> list[Finding] | None:
-        if manifest.kind in KINDS:
-            return self._judge_claim(manifest)
-        if (manifest.group, manifest.kind) == (GROUP, taint_rules.KIND):
-            return list(check_taint_rule(manifest.data))
-        if (manifest.group, manifest.kind) in POD_TEMPLATES:
-            try:
-                return await self._judge_workload(manifest)
-            except pods.UnreadableError as error:
-                message = f"the object is not a readable {manifest.kind}: {error}."
-                return [Finding("NEU114", "spec", message, "Compare it with the API reference of its kind.")]
-        if manifest.wraps or not manifest.kind or "apiVersion" not in manifest.data:
-            return None
-        declared = list(queues.declared(manifest.group, manifest.kind, manifest.data, self._options.device_class))
-        return declared or self._judge_places(manifest)
-
-    def _judge_places(self, manifest: Manifest) -> list[Finding] | None:
-        """Findings about the pods of an object that conversion cannot rewrite; None if it has no Neuron pods."""
-        places = list(find_pods(manifest.data))
-        if not places or manifest.namespace in self._options.excluded_namespaces:
-            return [] if places else None
-        context = check_workloads.TemplateContext(
-            self._view.namespace(manifest.namespace), self._conversion, self._world
-        )
-        known = (manifest.group, manifest.kind) in NOT_REWRITTEN
-        queued = check_workloads.QueueCheck(manifest.group, manifest.kind, manifest.data)
-        findings: list[Finding] = []
-        for place in places:
-            try:
-                checked = check_workloads.check_template("", pods.view(place.template), {}, context)
-            except pods.UnreadableError:
-                continue
-            queued.add(place.field_path(""), place.template, checked.claimed_class)
-            found = [dataclasses.replace(each, path=place.field_path(each.path)) for each in checked.findings]
-            # The structure of an unknown kind may mean something else: it is not refused.
-            found = found if known else check_workloads.as_warnings(manifest.kind, found)
-            note = dataclasses.replace(left_as_it_is(manifest), severity=Severity.NOTE, path=path_text(place.path))
-            findings += [note, *found]
-        return findings + queued.findings()
+    async def _missing(self, manifest: Manifest) -> set[tuple[str, str]]:
+        """Kind and name of the claims and templates that pods of an object name, and that do not exist."""
+        wanted: dict[str, dict[str, None]] = {}
+        for kind, name in named_claims(manifest):
+            wanted.setdefault(kind, {})[name] = None
+        missing = set()
+        for kind, names in wanted.items():
+            exist = await self._view.exist(kind, manifest.namespace, names)
+            missing |= {(kind, name) for name, exists in exist.items() if exists is False}
+        return missing
 
     def _judge_claim(self, manifest: Manifest) -> list[Finding]:
         version = manifest.data.get("apiVersion")
@@ -257,7 +217,7 @@ class FileValidator:
             message = f"apiVersion {shown(str(version))} has no {manifest.kind}.{hint}"
             return [Finding("NEU503", "apiVersion", message, f"Write apiVersion: {VERSIONS[0]}.", str(version))]
         spec = manifest.data.get("spec")
-        found = validate(manifest.kind, str(version), spec, self._for_one_object(), accepted=False)
+        found = validate(manifest.kind, str(version), spec, self._decider.for_one_object(), accepted=False)
         return [*self._check_served(manifest), *found]
 
     def _check_served(self, manifest: Manifest) -> Iterator[Finding]:
@@ -275,72 +235,23 @@ class FileValidator:
         severity = Severity.WARNING if self._served is None else Severity.ERROR
         yield Finding("NEU720", "apiVersion", message, fix, version, severity)
 
-    async def _judge_workload(self, manifest: Manifest) -> list[Finding]:
-        if manifest.namespace in self._options.excluded_namespaces:
-            return []
-        facts = self._view.namespace(manifest.namespace)
-        templates = KnownTemplates(manifest.namespace)
-        if self._policies is not None:
-            specs = {name: self._view.claim_template(manifest.namespace, name) for name in self._policies.named}
-            templates = KnownTemplates(manifest.namespace, specs, complete=self._view.is_live)
-        context = check_workloads.TemplateContext(facts, self._conversion, self._world, templates)
-        queued = check_workloads.QueueCheck(manifest.group, manifest.kind, manifest.data)
-        findings: list[Finding] = []
-        modes: set[int] = set()
-        for steps, template in manifest.pod_templates():
-            pod = pods.view(template)
-            known = {name: await self._claim(manifest, kind, each) for name, kind, each in claim_names(pod)}
-            path = path_text(steps)
-            steering, faults = self._steering(manifest, template)
-            findings += [check_workloads.under(path, fault) for fault in faults if pod.concerns_us]
-            checked = check_workloads.check_template(path, pod, known, context, steering)
-            findings += checked.findings
-            queued.add(path, template, checked.claimed_class)
-            modes |= check_workloads.ultraserver_modes(pod, known, context, steering)
-        findings += queued.findings()
-        return findings + check_workloads.check_size(manifest.kind, manifest.data, modes)
-
-    def _steering(self, manifest: Manifest, template: dict[str, Any]) -> tuple[Steering, list[Finding]]:
-        if self._policies is None:
-            return NO_STEERING, []
-        return self._policies.steer(manifest, template, self._view)
-
-    def _by_policies(self, manifest: Manifest) -> list[Finding] | None:
+    def _by_policies(self, manifest: Manifest, decided: ObjectDecision) -> list[Finding] | None:
         """Findings of policies about an object and its pods; None if no policy matches."""
         if self._policies is None or manifest.namespace in self._options.excluded_namespaces:
             return None
         is_pod = (manifest.group, manifest.kind) == ("", "Pod")
-        found_by_policies: list[tuple[Path, list[Finding] | None]] = []
+        found_by_policies: list[tuple[PodPlace | None, list[Finding] | None]] = []
         if not is_pod:
-            found_by_policies.append(((), self._policies.judge_object(manifest, self._view)))
-        for steps, template in manifest.pod_templates():
-            try:
-                decision = self._converted(manifest, template)
-            except pods.UnreadableError:
-                continue  # reported already; it creates no pod
-            found_by_policies.append((steps, self._policies.judge_pod(manifest, template, decision, self._view)))
+            found_by_policies.append((None, self._policies.judge_object(manifest, self._view)))
+        for part in decided.parts if (manifest.group, manifest.kind) in KINDS else ():
+            if part.answer.settings is None:
+                continue  # It cannot be read, which is reported: no pod is created from it.
+            found = self._policies.judge_pod(manifest, part.place.template, part.decision, self._view)
+            found_by_policies.append((part.place, found))
         if all(found is None for _, found in found_by_policies):
             return None
         return [
-            check_workloads.under(path_text(steps), each) for steps, found in found_by_policies for each in found or ()
+            each if place is None else located(place, each)
+            for place, found in found_by_policies
+            for each in found or ()
         ]
-
-    def _converted(self, manifest: Manifest, template: dict[str, Any]) -> Decision:
-        """The conversion of a template's pods, which policies see converted."""
-        pod = pods.view(template)
-        claiming = find_claims(pod, manifest.namespace, self._view, self._options.device_class)
-        steering, _ = self._steering(manifest, template)
-        return convert(pod, self._view.namespace(manifest.namespace), self._conversion, claiming, steering)
-
-    async def _claim(self, manifest: Manifest, kind: str, name: str) -> KnownClaim:
-        """The claim that a pod names, as far as it is known."""
-        spec = self._view.claim(kind, manifest.namespace, name)
-        if spec is None and kind == "ResourceClaimTemplate":
-            spec = self._view.claim_template(manifest.namespace, name)
-        if spec is not None:
-            return KnownClaim(self._judged(spec))
-        exist = await self._view.exist(kind, manifest.namespace, [name])
-        return KnownClaim(missing=exist[name] is False)
-
-    def _judged(self, spec: ClaimSpec) -> ClaimJudgement:
-        return judge_claim(spec, self._for_one_object())

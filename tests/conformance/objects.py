@@ -24,7 +24,7 @@ from tests.kubeletplugin.fakes import NODE
 from tests.support.emulated import SICK, EmulatedCluster, hardware
 from webhook.cluster.events import Refusal, event_body
 from webhook.cluster.replicas import ReplicaStatus, lease_body
-from webhook.decisions.pod_templates import pod_templates
+from webhook.decisions.kinds import pod_templates
 
 TIME: Final = dt.datetime(2026, 11, 22, 9, 0, tzinfo=dt.UTC)
 MUTATED: Final = sorted(path.parent for path in (ROOT / "tests/golden/mutate").glob("*/object.json"))

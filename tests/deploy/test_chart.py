@@ -7,6 +7,7 @@ import helm_python as helm
 import pytest
 import yaml
 
+from deploy import kinds as kinds_of_pods
 from deploy import render as rendering
 from neuron.hardware.instances import TYPES
 from tests.deploy.charts import (
@@ -65,6 +66,10 @@ def test_versions_match_the_distribution_and_the_required_api() -> None:
 def test_the_plain_manifests_match_the_chart() -> None:
     written = {path.name: path.read_text() for path in (ROOT / "deploy" / "manifests").iterdir()}
     assert written == rendering.manifests(), "run `make manifests`"
+
+
+def test_the_rules_for_workloads_match_the_table_of_kinds() -> None:
+    assert kinds_of_pods.PATH.read_text() == kinds_of_pods.text(), "run `make manifests`"
 
 
 def test_the_plain_manifests_leave_no_object_of_the_chart_out() -> None:

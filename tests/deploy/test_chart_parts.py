@@ -18,11 +18,10 @@ from kubeletplugin.owner import APPEARED, LEFT
 from kubeletplugin.prepare.hold_events import FREED, KEPT
 from kubeletplugin.publish.node_labels import KEYS
 from neuron import names
-from policies.judging.subjects import plural
 from tests.deploy.charts import AUDIT, CHART, EVERYTHING, Object, find, flags, pod_specs, render
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_SLICES
 from webhook.cluster.node_types import NODES
-from webhook.decisions.pod_templates import POD_TEMPLATES
+from webhook.decisions.kinds import KINDS as KINDS_WITH_PODS
 
 DRIVER = "neuron-dra-kubelet-plugin"
 NEEDED: list[Object] = [
@@ -423,7 +422,7 @@ def test_the_audit_needs_policies() -> None:
 def test_the_audit_may_list_every_kind_whose_pods_are_known() -> None:
     rules = find(render(AUDIT), "ClusterRole", "neuron-dra-audit")["rules"]
     allowed = {(group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]}
-    wanted = {(group, plural(kind)) for group, kind in POD_TEMPLATES if group != "extensions"}
+    wanted = {(each.group, each.plural) for each in KINDS_WITH_PODS.values() if each.served and not each.no_claims}
     assert wanted - allowed == set()
 
 

@@ -89,7 +89,7 @@ def converted_pod(families: tuple[str, ...] = (), **spec: Any) -> tuple[Object, 
     options = ConversionOptions(families=families)
     [explanation] = explained(pod(namespace="team-a", **spec), options=options)
     made = explanation.outlook.decision.templates[0]
-    found = copy.deepcopy(dict(explanation.outlook.pod))
+    found = copy.deepcopy(dict(explanation.outlook.after))
     found["metadata"] |= {"uid": "uid"}
     found["status"] = {"phase": "Pending"}
     return found, template(made.name, made.spec["spec"])

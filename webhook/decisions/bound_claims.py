@@ -12,8 +12,8 @@ from neuron.demand.claims import listed
 from neuron.demand.templates import KIND as TEMPLATE
 from neuron.findings import Finding
 from webhook.decisions import hints, pods
-from webhook.decisions.check_pods import Claiming, KnownClaim
 from webhook.decisions.conversion_context import ConversionContext
+from webhook.decisions.pod_claims import Claiming, KnownClaim
 from webhook.decisions.steering import Steering
 
 

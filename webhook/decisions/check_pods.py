@@ -6,34 +6,19 @@ Such a pod starts without devices, or stays in ContainerCreating without a messa
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from neuron.api.claim_specs import Leaf
-from neuron.check.claims import ClaimContext, ClaimJudgement
+from neuron.check.claims import ClaimContext
 from neuron.check.counts import check_together
 from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, warning
 from webhook.decisions import pods
 from webhook.decisions.check_damage import check_damage
+from webhook.decisions.pod_claims import UNKNOWN, KnownClaim
 from webhook.decisions.pod_demand import legacy_now
 
 _SHOWN: Final = 40
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class KnownClaim:
-    """What is known of one entry of `spec.resourceClaims`.
-
-    Attributes:
-        judgement: the checked claim; None if it is not known.
-        missing: whether it refers to an object that does not exist.
-    """
-
-    judgement: ClaimJudgement | None = None
-    missing: bool = False
-
-
-UNKNOWN: Final = KnownClaim()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,36 +70,6 @@ def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], context: ClaimCont
     findings.add(_check_together(references, known, context))
     findings.add(_check_both_ways(pod, entries, known))
     return list(findings)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Claiming:
-    """A pod and the claims that it declares. Read once: a tenant can make the list long.
-
-    Attributes:
-        pod: the pod.
-        names: name, kind and object name of each declared claim.
-    """
-
-    pod: pods.Pod
-    names: tuple[tuple[str, str, str], ...]
-
-    @classmethod
-    def of(cls, pod: pods.Pod) -> "Claiming":
-        """Read the claims of a pod."""
-        return cls(pod, tuple(claim_names(pod)))
-
-
-def claim_names(pod: pods.Pod) -> Iterator[tuple[str, str, str]]:
-    """Name, kind and object name of every claim that a pod declares."""
-    for entry in pod.decode_claims() or ():
-        name = str(entry.get("name") or "")
-        for field, kind in (
-            ("resourceClaimTemplateName", "ResourceClaimTemplate"),
-            ("resourceClaimName", "ResourceClaim"),
-        ):
-            if entry.get(field):
-                yield name, kind, str(entry[field])
 
 
 def _references(container: pods.Container, path: str) -> list[_Reference]:

@@ -18,7 +18,7 @@ from neuron.demand.instance_fit import DeviceConfig
 from neuron.demand.scheduling import with_required
 from neuron.demand.templates import Template
 from neuron.findings import as_warning, warning
-from webhook.decisions import efa_limits, hints, modes, patches, pod_findings, pods, queues, records
+from webhook.decisions import efa_limits, hints, modes, obstacles, patches, pod_findings, pods, queues, records
 from webhook.decisions.added_hints import NOTHING_ADDED
 from webhook.decisions.claim_patches import claim_patch, encode_record, free_name, mark
 from webhook.decisions.conversion_context import ConversionContext
@@ -222,6 +222,8 @@ def _decide(
         *claim.warnings,
         *hint.warnings,
         *pod_findings.side_effects(facts, context, own_claims),
+        *obstacles.pinned_cores(demand),
+        *obstacles.autoscaled(selection),
     )
     outcome, reason = (Outcome.RESTORED, "converted-before") if earlier else (Outcome.CONVERTED, "legacy-resources")
     return Decision(

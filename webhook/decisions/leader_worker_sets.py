@@ -5,6 +5,7 @@ before there are pods.
 """
 
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -63,6 +64,15 @@ def decode(raw: bytes | msgspec.Raw) -> LeaderWorkerSet:
     return _DECODER.decode(raw)
 
 
+def view(data: Mapping[str, Any]) -> LeaderWorkerSet:
+    """The view of a LeaderWorkerSet that is Python data.
+
+    Raises:
+        webhook.decisions.pods.UnreadableError: a field has the wrong type.
+    """
+    return decode(json.dumps(data, default=str).encode())
+
+
 def pod_templates(workload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The pod templates of a decoded LeaderWorkerSet, in the order of `LeaderWorkerSet.templates`."""
     both = (workload.get("spec") or {}).get("leaderWorkerTemplate") or {}
@@ -106,6 +116,18 @@ def place(
         if isinstance(template, pods.Pod)
         and (mode := _ultraserver_mode(template, modes_of, facts, default, steering)) is not None
     }
+    return placed(workload, nodes, steerings)
+
+
+def placed(workload: LeaderWorkerSet, modes_of_pods: Iterable[int], steerings: Sequence[Steering] = ()) -> Decision:
+    """Add the exclusive-topology annotation that fits the UltraServer modes of the pods.
+
+    Args:
+        workload: its view.
+        modes_of_pods: nodes of the UltraServers that its pods ask for.
+        steerings: as for `place`.
+    """
+    nodes = set(modes_of_pods)
     # A set of one node needs no topology.
     nodes.discard(1)
     if not nodes:

@@ -1,36 +1,26 @@
-"""Finds the pods that an object of any kind describes, by their structure. Pure.
+"""Pods that an object describes, and where their fields are in the object. Pure.
 
-Kinds whose pod templates can be rewritten are in `pod_templates`. Other objects also hold pods: a mapping with
-`containers`, or a single container's `resources` (an Argo template, a KServe model, a TrainJob's `resourcesPerNode`).
+`find_pods` finds them by structure, for kinds that `kinds` does not list: a mapping with `containers`, or the
+`resources` of a single container.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from neuron import names
 from neuron.check.misspelt import meant
-from webhook.decisions.pod_templates import Path, path_text
 
+Path: TypeAlias = tuple[str | int, ...]
+"""Steps into a document: names of members and indices of items."""
+
+ANY: Final = "*"
+"""A step of a pattern: each item or member."""
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SECTIONS: Final = ("containers", "initContainers")
 _AMOUNTS: Final = ("limits", "requests")
-
-_ARGO: Final = "its templates have no field for claims"
-_KNATIVE: Final = "Knative accepts no claims in it"
-_KSERVE: Final = "KServe merges it with the containers of a ServingRuntime"
-
-NOT_REWRITTEN: Final[Mapping[tuple[str, str], str]] = {
-    **{
-        ("argoproj.io", kind): _ARGO
-        for kind in ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
-    },
-    **{("serving.knative.dev", kind): _KNATIVE for kind in ("Service", "Configuration", "Revision")},
-    **{
-        ("serving.kserve.io", kind): _KSERVE for kind in ("InferenceService", "ServingRuntime", "ClusterServingRuntime")
-    },
-    ("trainer.kubeflow.org", "TrainJob"): "its pod templates are those of a TrainingRuntime",
-}
-"""Kinds that hold pods and cannot hold claims, and why: by API group and kind, for all versions."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,26 +28,71 @@ class PodPlace:
     """A pod that an object describes.
 
     Attributes:
-        path: of the pod template, of the pod spec, or of `resources`, in the object.
-        template: a pod template with the same containers.
-        inner: field path in `template` of what is at `path`.
+        path: in the object: of the pod template, or of what takes its place.
+        template: the pod template. In kinds without pod templates, one that is made of the fields of the object.
+        fields: for a made template: field paths in it, and where the object has them. Empty: the template is at `path`.
     """
 
     path: Path
     template: dict[str, Any]
-    inner: str = ""
+    fields: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_template(self) -> bool:
+        """Whether the object has a pod template at `path`."""
+        return not self.fields
 
     def field_path(self, path: str) -> str:
         """Field path in the object for a field path in the template."""
         outer = path_text(self.path)
-        if not self.inner:
-            return f"{outer}.{path}" if path else outer
-        return outer + path.removeprefix(self.inner) if path.startswith(self.inner) else outer
+        if not self.fields:
+            return f"{outer}.{path}" if outer and path else outer or path
+        known = [each for each in self.fields if _is_below(path, each[0])]
+        if not known:
+            return outer
+        inner, found = max(known, key=lambda each: len(each[0]))
+        return (found + path.removeprefix(inner)).removeprefix(".")
 
 
 def find_pods(data: Any) -> Iterator[PodPlace]:
-    """The pods of an object that name a legacy resource, or one that looks like it."""
+    """The pods of an object of any kind that name a legacy resource, or one that looks like it."""
     return _search((), data, None)
+
+
+def values_at(value: Any, pattern: Path) -> Iterator[tuple[Path, Any]]:
+    """All values that match a pattern, with their paths."""
+    found: list[tuple[Path, Any]] = [((), value)]
+    for step in pattern:
+        found = [((*path, name), child) for path, parent in found for name, child in _children(parent, step)]
+    return iter(found)
+
+
+def matches(path: Path, pattern: Path) -> bool:
+    """Whether a path is one of a pattern."""
+    return len(path) == len(pattern) and all(step in (ANY, at) for at, step in zip(path, pattern, strict=True))
+
+
+def path_text(path: Sequence[str | int]) -> str:
+    """A path as Kubernetes writes field paths: `spec.containers[0].resources`."""
+    steps = (f".{step}" if _NAME.fullmatch(str(step)) else f"[{step}]" for step in path)
+    return "".join(steps).removeprefix(".")
+
+
+def _children(parent: Any, step: str | int) -> list[tuple[str | int, Any]]:
+    match parent:
+        case dict() if step == ANY:
+            return list(parent.items())
+        case dict() if step in parent:
+            return [(step, parent[step])]
+        case list() if step == ANY:
+            return list(enumerate(parent))
+        case _:
+            return []
+
+
+def _is_below(path: str, outer: str) -> bool:
+    """Whether a field path is that of a field or of a part of it."""
+    return path == outer or (path.startswith(outer) and path[len(outer)] in ".[")
 
 
 def _search(path: Path, value: Any, parent: Mapping[str, Any] | None) -> Iterator[PodPlace]:
@@ -73,17 +108,22 @@ def _search(path: Path, value: Any, parent: Mapping[str, Any] | None) -> Iterato
         if is_spec and name in _SECTIONS:
             continue
         if name.startswith("resources") and _asks(item):
-            container = {"name": str(value.get("name") or (path[-1] if path else "main")), "resources": item}
-            yield PodPlace((*path, name), {"spec": {"containers": [container]}}, "spec.containers[0].resources")
+            yield resources_place((*path, name), str(value.get("name") or (path[-1] if path else "main")), item)
         else:
             yield from _search((*path, name), item, value)
+
+
+def resources_place(path: Path, container: str, resources: Any) -> PodPlace:
+    """A pod with one container, of which the object has the `resources` only. `path`: their path."""
+    fields = (("spec.containers[0].resources", path_text(path)),)
+    return PodPlace(path, {"spec": {"containers": [{"name": container, "resources": resources}]}}, fields)
 
 
 def _spec_place(path: Path, spec: dict[str, Any], parent: Mapping[str, Any] | None) -> PodPlace:
     if path and path[-1] == "spec" and parent is not None and len(path) > 1:
         metadata = parent.get("metadata")
         return PodPlace(path[:-1], {**({"metadata": metadata} if isinstance(metadata, dict) else {}), "spec": spec})
-    return PodPlace(path, {"spec": spec}, "spec")
+    return PodPlace(path, {"spec": spec}, (("spec", path_text(path)),))
 
 
 def _is_container(value: Any) -> bool:

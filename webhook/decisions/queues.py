@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from neuron import names
 from neuron.findings import Finding, quoted, short, warning
+from webhook.decisions.kinds import copies_queue, is_counted_by_template
 from webhook.decisions.patches import pointer
 
 KUEUE: Final = "Kueue"
@@ -34,23 +35,6 @@ POINTERS: Final = {SCHEDULER: SCHEDULER, **{f"/metadata/labels{pointer(key)}": k
 name with its pointer."""
 
 _VOLCANO_JOB: Final = ("batch.volcano.sh", "Job")
-_COPIED_TO_PODS: Final = (
-    ("apps", "Deployment"),
-    ("apps", "StatefulSet"),
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
-)
-"""Kinds whose queue label Kueue copies to their pod template."""
-_JOB_GROUPS: Final = (
-    "batch",
-    "jobset.x-k8s.io",
-    "kubeflow.org",
-    "trainer.kubeflow.org",
-    "ray.io",
-    "sparkoperator.k8s.io",
-    "workload.codeflare.dev",
-)
-"""API groups of the kinds that Kueue counts by their pod template."""
-_NO_JOBS: Final = (("kubeflow.org", "Notebook"),)
 _COUNTED_KINDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("scheduling.volcano.sh", "Queue"): ("capability", "deserved", "guarantee"),
     ("karpenter.sh", "NodePool"): ("limits",),
@@ -81,19 +65,20 @@ def queues_of_pod(pod: Mapping[str, Any]) -> tuple[Queue, ...]:
 
 
 def queues_of_workload(
-    group: str, kind: str, data: Mapping[str, Any], templates: Iterable[tuple[str, Mapping[str, Any]]]
+    group: str, kind: str, data: object, templates: Iterable[tuple[str, Mapping[str, Any]]]
 ) -> tuple[Queue, ...]:
     """The queues of a workload and of its pods, one for each system.
 
     Args:
         group: API group.
         kind: kind.
-        data: the workload.
+        data: the workload, of any content.
         templates: its pod templates, with their field paths.
     """
+    data = _mapping(data)
     spec = _mapping(data.get("spec"))
     found = list(_queues("", data, None))
-    if not (is_counted_by_template(group, kind) or (group, kind) in _COPIED_TO_PODS or kind == "Pod"):
+    if not (is_counted_by_template(group, kind) or copies_queue(group, kind) or kind == "Pod"):
         found = [each for each in found if each.system != KUEUE]
     if (group, kind) == _VOLCANO_JOB:
         # The controller gives the pods the scheduler and the queue of the Job; its default scheduler is Volcano.
@@ -110,15 +95,10 @@ def queues_of_workload(
 
 def copied_labels(group: str, kind: str, data: Mapping[str, Any]) -> dict[str, str]:
     """The queue label that Kueue copies from a workload to its pods."""
-    if (group, kind) not in _COPIED_TO_PODS:
+    if not copies_queue(group, kind):
         return {}
     value = _mapping(_mapping(data.get("metadata")).get("labels")).get(KUEUE_LABEL)
     return {KUEUE_LABEL: value} if isinstance(value, str) else {}
-
-
-def is_counted_by_template(group: str, kind: str) -> bool:
-    """Whether Kueue counts the pod template of a kind, which admission does not change."""
-    return group in _JOB_GROUPS and (group, kind) not in _NO_JOBS
 
 
 def owned_by_job(owners: object) -> bool:
@@ -169,7 +149,7 @@ def _fix(system: str, device_class: str, resource: str = names.RESOURCE_NEURON) 
     )
 
 
-def declared(group: str, kind: str, data: Mapping[str, Any], device_class: str) -> Iterator[Finding]:
+def declared(group: str, kind: str, data: object, device_class: str) -> Iterator[Finding]:
     """NEU232 for each place where a ClusterQueue, a Volcano Queue or a Karpenter NodePool names a legacy resource.
 
     Args:
@@ -178,6 +158,7 @@ def declared(group: str, kind: str, data: Mapping[str, Any], device_class: str) 
         data: the object, of any content.
         device_class: DeviceClass of the claims of converted pods.
     """
+    data = _mapping(data)
     spec = _mapping(data.get("spec"))
     name = quoted(_mapping(data.get("metadata")).get("name"), _MOST_NAME)
     if (group, kind) == ("kueue.x-k8s.io", "ClusterQueue"):

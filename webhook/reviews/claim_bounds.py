@@ -7,9 +7,9 @@ from neuron.api.claim_specs import ClaimSpec
 from neuron.check.claims import ClaimContext, ReadSpec, judge_claim
 from neuron.findings import Finding
 from webhook.decisions.bound_claims import check_bound
-from webhook.decisions.check_pods import Claiming, KnownClaim
 from webhook.decisions.claim_context import for_one_object
 from webhook.decisions.conversion_context import ConversionContext
+from webhook.decisions.pod_claims import Claiming, KnownClaim
 from webhook.decisions.verification import Sources
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews import effort

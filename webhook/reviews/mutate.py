@@ -9,16 +9,16 @@ from typing import Final, NamedTuple
 import msgspec
 
 from neuron.demand.templates import Template
-from neuron.findings import Finding, Severity, as_warning, warning
+from neuron.findings import Finding, warning
 from neuron.hardware.instances import Catalogue
 from runtime.remembered import Remembered
 from webhook.decisions import leader_worker_sets, nesting, pods, restore_pods
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from webhook.decisions.convert_pods import computed_templates, convert
+from webhook.decisions.decide import decide_pod, templates_of_record, with_needs
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
-from webhook.decisions.own_claims import claims_from_templates, requesting
 from webhook.decisions.patches import size_of
+from webhook.decisions.pod_claims import claims_from_templates, requesting
 from webhook.decisions.ports import ClusterView, NamespaceFacts, TemplateStore, TemplateUnavailableError
 from webhook.decisions.renaming import is_renamable, may_be_renamed, renamed
 from webhook.decisions.steering import NO_STEERING, Steer, Steering
@@ -195,7 +195,7 @@ class Mutator:
                 return NO_STEERING if steer is None else steer.of_template(nesting.decode(request.oldObject), namespace)
 
             def computed() -> frozenset[str]:
-                return frozenset(each.name for each in computed_templates(old, facts, world, steering()))
+                return frozenset(each.name for each in templates_of_record(old, facts, world, steering()))
 
             known = restore_pods.Facts(
                 labels, lambda: verify(old, template, self._sources, computed), lambda: steering().hints
@@ -255,11 +255,9 @@ class Mutator:
                 if decision.shadowed is None:
                     return self._without_template(error, decision.resource)
                 found = error.finding
-            if found is None:
-                continue
-            if found.severity is Severity.ERROR and decision.shadowed is None:
-                return dataclasses.replace(denied("mapped-template", found), resource=decision.resource)
-            decision = dataclasses.replace(decision, warnings=(*decision.warnings, as_warning(found)))
+            decision = with_needs(decision, [found])
+            if decision.errors and decision.shadowed is None:
+                break
         return decision
 
     async def _with_templates(self, decision: Decision, request: AdmissionRequest) -> Decision:
@@ -363,7 +361,7 @@ class _ReadPod(NamedTuple):
 
     def converted(self, shape: _Shape, world: ConversionContext) -> Decision:
         """The decision, with the cluster's facts."""
-        return convert(self.pod, shape.facts, world, shape.claiming, self.steering, by_kubelet=self.by_kubelet)
+        return decide_pod(self.pod, shape.facts, world, shape.claiming, self.steering, by_kubelet=self.by_kubelet)
 
 
 def _read_pod(request: AdmissionRequest, steer: Steer | None) -> _ReadPod:

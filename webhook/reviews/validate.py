@@ -1,7 +1,7 @@
 """`/validate`: dispatches reviews, caches decisions, and queries the API server for objects that no cache has.
 
-`neuron.check.claims` checks claims, templates and DeviceClasses; `check_pods` and `check_workloads` in
-`webhook.decisions` check pods and workloads. Objects without Neuron devices are allowed.
+`neuron.check.claims` checks claims, templates and DeviceClasses; `webhook.decisions.decide` checks pods and workloads.
+Objects without Neuron devices are allowed.
 """
 
 import functools
@@ -18,14 +18,12 @@ from neuron.findings import Finding, Severity, for_answer, short
 from neuron.hardware.instances import Catalogue
 from runtime.remembered import Remembered, fingerprint
 from webhook.decisions import nesting, pods
-from webhook.decisions.check_pods import Claiming, KnownClaim, check_pod
-from webhook.decisions.check_resources import misspelt_resources
-from webhook.decisions.check_workloads import TemplateContext
 from webhook.decisions.claim_context import ClaimPolicies, claim_context, for_one_object
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from webhook.decisions.convert_pods import computed_templates
+from webhook.decisions.decide import DecisionInputs, PodFacts, check_created, check_names, templates_of_record
 from webhook.decisions.decision import Decision, Outcome, unchanged
-from webhook.decisions.pod_templates import POD_TEMPLATES
+from webhook.decisions.kinds import KINDS
+from webhook.decisions.pod_claims import Claiming, KnownClaim
 from webhook.decisions.ports import ValidationView
 from webhook.decisions.steering import NO_STEERING, SteerTemplate
 from webhook.decisions.template_findings import KnownTemplates
@@ -33,10 +31,11 @@ from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from webhook.reviews import effort
 from webhook.reviews.claim_shapes import shape_of
 from webhook.reviews.slices import working_time
-from webhook.reviews.spec_reading import KINDS, NOTHING, decode, read_specs
+from webhook.reviews.spec_reading import KINDS as CLAIM_KINDS
+from webhook.reviews.spec_reading import decode, read_specs
 from webhook.reviews.warning_lines import fitting
 from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane
-from webhook.reviews.workloads import TemplateFacts, check_workload, read_workload
+from webhook.reviews.workloads import check_workload, read_workload
 
 if TYPE_CHECKING:
     from webhook.reviews.claim_bounds import ClaimBounds
@@ -47,6 +46,7 @@ _DECISIONS: Final = 1024 * 1024
 _JUDGEMENTS: Final = 4 * 1024 * 1024
 """Bytes of judged templates of the cluster."""
 _NOTHING_MADE: Final[Mapping[str, ClaimSpec]] = {}
+_NOTHING_KNOWN: Final[Mapping[str, KnownClaim]] = {}
 _FEW_TEMPLATES: Final = 4
 """Pod templates of a workload that are checked on the event loop, a few milliseconds each."""
 _SMALL_SPEC: Final = 4 * 1024
@@ -101,7 +101,7 @@ class Validator:
             return decision
         if request.kind.group == "" and request.kind.kind == "Pod":
             return self._pod_at_once(request)
-        if request.kind.group != GROUP or request.kind.kind not in KINDS:
+        if request.kind.group != GROUP or request.kind.kind not in CLAIM_KINDS:
             return None
         claim = _read_claim(request)
         return claim if isinstance(claim, Decision) else self._remembered(claim) or self._judged(claim)
@@ -116,7 +116,7 @@ class Validator:
             return decision
         kind = request.kind
         try:
-            if kind.group == GROUP and kind.kind in KINDS:
+            if kind.group == GROUP and kind.kind in CLAIM_KINDS:
                 return await self._review_claim(request)
             if kind.group == "" and kind.kind == "Pod":
                 return await self._review_pod(request)
@@ -231,9 +231,9 @@ class Validator:
         raw = bytes(request.object)
         if len(raw) > LARGE_OBJECT:
             return None
-        claiming, misspelt = self._read_pod(raw)
-        if _claims_nothing(claiming):
-            return _decision(misspelt, "valid") if misspelt else _NOT_NEURON
+        claiming = Claiming.of(pods.decode(raw))
+        if claiming.is_empty:
+            return self._created(claiming, _NOTHING_KNOWN)
         if self._bounds is not None:
             return None
         known: dict[str, KnownClaim] = {}
@@ -244,7 +244,7 @@ class Validator:
             if spec is None or not self._is_cheap(request.namespace, object_name, spec):
                 return None
             known[name] = KnownClaim(self._known(request.namespace, object_name, spec))
-        return _decision((*check_pod(claiming.pod, known, self._world), *misspelt), "valid")
+        return self._created(claiming, known)
 
     async def _review_pod(self, request: AdmissionRequest) -> Decision:
         if request.operation != "CREATE":
@@ -254,31 +254,33 @@ class Validator:
             if not any(needle in raw for needle in _POD_NEEDLES):
                 return _NOT_NEURON
             reading = effort.of_reading(len(raw))
-            claiming, misspelt = await self._lane.run(request.namespace, lambda: self._read_pod(raw), reading)
+            claiming = await self._lane.run(request.namespace, lambda: Claiming.of(pods.decode(raw)), reading)
         else:
-            claiming, misspelt = self._read_pod(raw)
-        if _claims_nothing(claiming):
-            return _decision(misspelt, "valid") if misspelt else _NOT_NEURON
-        await self._judge_templates(claiming, request.namespace)
-        made = await self._computed(claiming, raw, request.namespace)
-        known = await self._claims(claiming, request.namespace, made)
-        check = functools.partial(check_pod, claiming.pod, known, self._world)
+            claiming = Claiming.of(pods.decode(raw))
+        known: Mapping[str, KnownClaim] = _NOTHING_KNOWN
+        bound: list[Finding] = []
+        if not claiming.is_empty:
+            await self._judge_templates(claiming, request.namespace)
+            made = await self._computed(claiming, raw, request.namespace)
+            known = await self._claims(claiming, request.namespace, made)
+            if self._bounds is not None:
+                bound = await self._bounds.check(request, claiming, known, self._world, self._conversion)
+        check = functools.partial(self._created, claiming, known, bound)
         if len(raw) <= LARGE_OBJECT:
-            findings = check()
-        else:
-            findings = await self._lane.run(request.namespace, check, effort.of_deciding(len(raw)))
-        if self._bounds is not None:
-            bound = await self._bounds.check(request, claiming, known, self._world, self._conversion)
-            findings = [*findings, *bound]
-        return _decision((*findings, *misspelt), "valid")
+            return check()
+        return await self._lane.run(request.namespace, check, effort.of_deciding(len(raw)))
 
-    def _read_pod(self, raw: bytes) -> tuple[Claiming, tuple[Finding, ...]]:
-        claiming = Claiming.of(pods.decode(raw))
-        return claiming, tuple(misspelt_resources(claiming.pod, self._conversion.extended_resources))
+    def _created(self, claiming: Claiming, known: Mapping[str, KnownClaim], bound: Iterable[Finding] = ()) -> Decision:
+        """The decision about a pod. `bound`: findings about its claims by policies that bind them."""
+        extended = self._conversion.extended_resources
+        if claiming.is_empty:
+            findings = tuple(check_names(claiming.pod, extended))
+            return _decision(findings, "valid") if findings else _NOT_NEURON
+        return _decision((*check_created(claiming, known, self._world, extended), *bound), "valid")
 
     async def _review_workload(self, request: AdmissionRequest) -> Decision:
         kind = request.kind
-        if (kind.group, kind.kind) not in POD_TEMPLATES:
+        if (kind.group, kind.kind) not in KINDS:
             return _UNKNOWN_KIND
         raw = bytes(request.object)
         if not any(needle in raw for needle in _NEEDLES):
@@ -293,28 +295,28 @@ class Validator:
             workload = read_it()
         else:
             workload = await self._lane.run(request.namespace, read_it, effort.of_reading(len(raw)))
-        small = small and len(workload.templates) <= _FEW_TEMPLATES
-        templates: list[TemplateFacts] = []
-        for template in workload.templates:
-            await self._judge_templates(template.claiming, request.namespace)
-            known = await self._claims(template.claiming, request.namespace)
+        small = small and len(workload.pods) <= _FEW_TEMPLATES
+        found: list[PodFacts] = []
+        for place, claiming in workload.pods:
+            await self._judge_templates(claiming, request.namespace)
+            known = await self._claims(claiming, request.namespace)
             steering = NO_STEERING
-            binds = self._bounds is not None and bool(template.claiming.names)
-            if self._steer is not None and (binds or template.claiming.pod.concerns_us):
-                steering = self._steer(template.data, request.namespace)
-            templates.append(TemplateFacts(template, known, steering))
-        context = TemplateContext(
+            binds = self._bounds is not None and bool(claiming.names)
+            if self._steer is not None and (binds or claiming.pod.concerns_us):
+                steering = self._steer(place.template, request.namespace)
+            found.append(PodFacts(place, claiming.pod, known, steering))
+        world = DecisionInputs(
             self._cluster.namespace(request.namespace),
             self._conversion,
             self._world,
-            self._named(templates, request.namespace),
+            self._named(found, request.namespace),
         )
-        check = functools.partial(check_workload, workload, templates, context)
+        check = functools.partial(check_workload, workload, request.namespace, found, world)
         seconds = effort.of_deciding(len(raw))
         findings = check() if small else await self._lane.run(request.namespace, check, seconds)
         return _decision(findings, "valid")
 
-    def _named(self, templates: Iterable[TemplateFacts], namespace: str) -> KnownTemplates:
+    def _named(self, templates: Iterable[PodFacts], namespace: str) -> KnownTemplates:
         """The templates that policies name for the pods of a workload, as the caches have them."""
         wanted = {each.name for found in templates for each in found.steering.templates if each.inline is None}
         specs = {name: self._cluster.claim_template(namespace, name) for name in wanted}
@@ -335,7 +337,7 @@ class Validator:
             read = functools.partial(nesting.decode, raw)
             data = read() if small else await self._lane.run(namespace, read, effort.of_reading(len(raw)))
             steering = self._steer(data, namespace)
-        compute = functools.partial(computed_templates, pod, facts, context, steering)
+        compute = functools.partial(templates_of_record, pod, facts, context, steering)
         found = compute() if small else await self._lane.run(namespace, compute, effort.of_deciding(len(raw)))
         return {each.name: read_claim(KIND, API_VERSION, each.spec)[0] for each in found if each.spec}
 
@@ -360,11 +362,6 @@ class Validator:
             exist = await self._cluster.exist(kind, namespace, dict.fromkeys(wanted.values()))
             known |= {name: KnownClaim(missing=exist[object_name] is False) for name, object_name in wanted.items()}
         return known
-
-
-def _claims_nothing(claiming: Claiming) -> bool:
-    """Whether a pod has no claim, and was not converted."""
-    return bytes(claiming.pod.spec.resourceClaims) in NOTHING and not claiming.pod.labelled
 
 
 class _Claim:

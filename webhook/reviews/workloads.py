@@ -5,35 +5,21 @@ The result is warnings only. Templates that are not checked are reported and do 
 
 import dataclasses
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from neuron.findings import Finding, Findings, warning
-from webhook.decisions import check_workloads, nesting, pods
-from webhook.decisions.check_pods import Claiming, KnownClaim
-from webhook.decisions.pod_templates import path_text, pod_templates
-from webhook.decisions.steering import Steering
+from neuron.findings import Finding, Findings, Severity, warning
+from webhook.decisions import nesting, pods
+from webhook.decisions.decide import DecisionInputs, PodFacts, Subject, as_warnings, decide
+from webhook.decisions.kinds import pods_of
+from webhook.decisions.pod_claims import Claiming
+from webhook.decisions.pod_places import PodPlace
 from webhook.decisions.wire import AdmissionRequest
 
 MOST_TEMPLATES: Final = 64
 """Pod templates of one workload that are checked."""
 SECONDS: Final = 1.0
 """Time for all pod templates of one workload."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Template:
-    """One pod template.
-
-    Attributes:
-        path: field path in the workload.
-        data: the template as sent.
-        claiming: the view of the pod, and its claims.
-    """
-
-    path: str
-    data: dict[str, Any]
-    claiming: Claiming
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,30 +30,15 @@ class Workload:
         group: API group of its kind.
         kind: its kind.
         data: the object.
-        templates: the first `MOST_TEMPLATES` pod templates.
-        left_out: number of further templates.
+        pods: the first `MOST_TEMPLATES` of its pods, with their claims.
+        left_out: number of further pods.
     """
 
     group: str
     kind: str
     data: Any
-    templates: tuple[Template, ...]
+    pods: tuple[tuple[PodPlace, Claiming], ...]
     left_out: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TemplateFacts:
-    """A pod template with the cluster's facts about it.
-
-    Attributes:
-        template: the template.
-        known: its claims, by name of the entry in `resourceClaims`.
-        steering: what policies set for its pods.
-    """
-
-    template: Template
-    known: Mapping[str, KnownClaim]
-    steering: Steering
 
 
 def read_workload(request: AdmissionRequest, raw: bytes) -> Workload:
@@ -78,54 +49,39 @@ def read_workload(request: AdmissionRequest, raw: bytes) -> Workload:
     """
     kind = request.kind
     data = nesting.decode(raw)
-    found = list(pod_templates(data, kind.group, kind.kind))
-    templates = tuple(
-        Template(path_text(steps), each, Claiming.of(pods.view(each))) for steps, each in found[:MOST_TEMPLATES]
-    )
-    return Workload(kind.group, kind.kind, data, templates, max(0, len(found) - MOST_TEMPLATES))
+    found = list(pods_of(data, kind.group, kind.kind))
+    read = tuple((place, Claiming.of(pods.view(place.template))) for place in found[:MOST_TEMPLATES])
+    return Workload(kind.group, kind.kind, data, read, max(0, len(found) - MOST_TEMPLATES))
 
 
 def check_workload(
     workload: Workload,
-    templates: Sequence[TemplateFacts],
-    context: check_workloads.TemplateContext,
+    namespace: str,
+    found: Sequence[PodFacts],
+    inputs: DecisionInputs,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Finding, ...]:
     """The findings that the pods of a workload would get, as warnings. Pure.
 
     Args:
         workload: the workload.
-        templates: its pod templates.
-        context: settings and facts.
+        namespace: of the workload.
+        found: its pods.
+        inputs: settings and facts.
         clock: returns seconds; the check stops after `SECONDS`.
 
     Returns:
         Findings with paths in the workload; NEU711 if pod templates were not checked.
     """
     deadline = clock() + SECONDS
-    findings = Findings()
-    modes: set[int] = set()
-    # Equal templates have equal findings: the templates of a JobSet often differ only in their names.
-    answered: dict[Hashable, tuple[Steering, check_workloads.TemplateCheck]] = {}
-    queues = check_workloads.QueueCheck(workload.group, workload.kind, workload.data)
-    left_out = workload.left_out
-    for number, each in enumerate(templates):
-        if clock() > deadline:
-            left_out += len(templates) - number
-            break
-        pod, key = each.template.claiming.pod, each.template.claiming.pod.key()
-        answer = answered.get(key)
-        if answer is None or answer[0] != each.steering:
-            found = check_workloads.check_template("", pod, each.known, context, each.steering)
-            answer = answered[key] = (each.steering, found)
-            modes |= check_workloads.ultraserver_modes(pod, each.known, context, each.steering)
-        findings.add(check_workloads.under(each.template.path, finding) for finding in answer[1].findings)
-        queues.add(each.template.path, each.template.data, answer[1].claimed_class)
-    findings.add(queues.findings())
-    findings.add(check_workloads.check_size(workload.kind, workload.data, modes))
-    if left_out:
-        findings.add([_left_out(workload.kind, left_out)])
-    return tuple(check_workloads.as_warnings(workload.kind, findings))
+    subject = Subject(workload.group, workload.kind, namespace, workload.data, found, workload.left_out)
+    decided = decide(subject, dataclasses.replace(inputs, goes_on=lambda: clock() <= deadline))
+    # `/mutate` has said what it found about the placement of a LeaderWorkerSet.
+    said = () if decided.placement is None else (*decided.placement.errors, *decided.placement.warnings)
+    findings = Findings(each for each in decided.findings if each.severity is not Severity.NOTE and each not in said)
+    if decided.left_out:
+        findings.add([_left_out(workload.kind, decided.left_out)])
+    return tuple(as_warnings(workload.kind, findings))
 
 
 def _left_out(kind: str, count: int) -> Finding:

@@ -166,7 +166,7 @@ true
     {{- include "neuron-dra.celPodConditions" . | nindent 4 }}
 {{- else }}
 # Pods with claims that name Neuron, pods that request an extended resource of Neuron, converted pods, and workloads with such
-# pods. Objects of other groups (JobSet, Kubeflow, Ray, Volcano and others) are all sent.
+# pods. Objects of other groups (JobSet, Kubeflow, Argo, Knative and others) are all sent.
 - name: claims
   expression: >-
     !(request.kind.group in ['', 'apps', 'batch', 'leaderworkerset.x-k8s.io'])

@@ -205,7 +205,7 @@ def test_files_without_pods_are_told() -> None:
 def test_a_pod_that_is_not_readable_is_an_error() -> None:
     result = explain("-f", "-", stdin="{apiVersion: v1, kind: Pod, metadata: {name: x}, spec: {containers: 7}}")
     assert result.exit_code == 1
-    assert "NEU114 the object contains no readable pod: Expected `array" in result.stdout
+    assert "NEU114 the object contains no readable Pod: Expected `array" in result.stdout
 
 
 def test_a_file_that_cannot_be_read_ends_with_2(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ class TestWhatTheApiServerWouldRefuse:
                 pod({"name": "main", "resources": {"claims": [{"name": "neurons"}]}}),
                 ["NEU703 error spec.containers[0].resources.claims[0].name"],
             ),
-            ({**pod(container()), "spec": {"containers": "main"}}, ["NEU114 error spec"]),
+            ({**pod(container()), "spec": {"containers": "main"}}, ["NEU114 error spec.containers"]),
         ],
     )
     def test_is_told_before_it_does(self, manifest: Any, found: list[str]) -> None:

@@ -9,7 +9,8 @@ from commands.objects.documents import Document, ManifestError
 from commands.objects.manifests import manifests, path_steps
 from tests.support import converting
 from tests.support.yaml_styles import DOCUMENTS, written
-from webhook.decisions.pod_templates import POD_TEMPLATES, path_text
+from webhook.decisions.kinds import KINDS as KINDS_WITH_PODS
+from webhook.decisions.pod_places import path_text
 
 POD: dict[str, Any] = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main"}]}}
 
@@ -120,9 +121,12 @@ def nested(path: tuple[str | int, ...], template: Any) -> Any:
     return [inner] if path[0] == "*" else {path[0]: inner}
 
 
-@pytest.mark.parametrize(("group", "kind"), POD_TEMPLATES, ids=[f"{kind}-{group}" for group, kind in POD_TEMPLATES])
+HOLDING = [key for key, each in KINDS_WITH_PODS.items() if each.templates]
+
+
+@pytest.mark.parametrize(("group", "kind"), HOLDING, ids=[f"{kind}-{group}" for group, kind in HOLDING])
 def test_every_kind_shows_its_pod_templates(group: str, kind: str) -> None:
-    for path in POD_TEMPLATES[group, kind]:
+    for path in KINDS_WITH_PODS[group, kind].templates:
         version = f"{group}/v9" if group else "v1"
         text = json.dumps({"apiVersion": version, "kind": kind, **nested(path, POD)})
         (manifest,) = manifests(documents(text)[0])

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from commands.objects import shapes
 from commands.objects.manifests import manifests
-from commands.rewrite import convert_files
 from commands.rewrite.convert_files import Settings
 from commands.rewrite.convert_output import as_yaml
 from commands.validate.check_files import FileContext
 from tests.support.converting import convert_sources, source
 from tests.support.trainium import trainium
 from tests.support.validating_files import validate_sources
+from webhook.decisions import decide
 
 POD = """\
 apiVersion: v1
@@ -110,11 +110,10 @@ def replicas(count: int) -> str:
 
 def test_replicas_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
-    real = convert_files.convert
-    monkeypatch.setattr(convert_files, "convert", lambda *args: calls.append(args) or real(*args))
+    real = decide.decide_pod
+    monkeypatch.setattr(decide, "decide_pod", lambda *args: calls.append(args) or real(*args))
     printed, *_ = converted(replicas(50), recognise=True)
-    # The first document has no line `---`.
-    assert len(calls) == 2
+    assert len(calls) == 1
     assert printed.count("resourceClaimTemplateName") == 50
     assert all(f"name: p-{n}\n" in printed and f'"w{n}"' in printed for n in range(50))
 

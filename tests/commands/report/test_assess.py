@@ -101,16 +101,27 @@ class TestFate:
         assert (only.fate, only.now and only.now.converted) == (Fate.CONVERTED, 1)
         assert report(item, pod).steps == ()
 
-    def test_a_kind_whose_pod_templates_are_unknown_is_named(self) -> None:
+    def test_a_kind_that_cannot_hold_claims_converts_by_its_pods(self) -> None:
+        trainer = {"resourcesPerNode": {"limits": {"aws.amazon.com/neuron": "16"}}}
         job = {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
             "kind": "TrainJob",
             "metadata": {"name": "tune", "namespace": "team-a"},
-            "spec": {"trainer": {"resourcesPerNode": {"limits": {"aws.amazon.com/neuron": "16"}}}},
+            "spec": {"trainer": trainer},
         }
         only = workload(job)
-        assert (str(only.ref), only.fate) == ("TrainJob team-a/tune", Fate.UNKNOWN)
-        assert only.why.startswith("spec.trainer.resourcesPerNode: ")
+        assert (str(only.ref), only.fate) == ("TrainJob team-a/tune", Fate.CONVERTS)
+
+    def test_an_unknown_kind_is_named(self) -> None:
+        sweep = {
+            "apiVersion": "example.com/v1",
+            "kind": "Sweep",
+            "metadata": {"name": "tune", "namespace": "team-a"},
+            "spec": {"worker": {"resourcesPerNode": {"limits": {"aws.amazon.com/neuron": "16"}}}},
+        }
+        only = workload(sweep)
+        assert (str(only.ref), only.fate) == ("Sweep team-a/tune", Fate.UNKNOWN)
+        assert only.why.startswith("spec.worker.resourcesPerNode: ")
 
     def test_an_unreadable_pod_template_blocks(self) -> None:
         item = deployment()
@@ -149,15 +160,15 @@ class TestObstacles:
     )
     def test_queues(self, change: dict[str, Any], system: str, queue: str) -> None:
         found = workload(deployment(**TRN1, **change)).obstacles
-        [message] = [each.finding.message for each in found if each.finding.code == "NEU902"]
-        assert message == (f"{system} counts the Neuron resource of each pod{queue}, and does not count its claim.")
+        [message] = [each.finding.message for each in found if each.finding.code == "NEU232"]
+        assert message.startswith(f"{system} counts aws.amazon.com/neuron{queue}, and does not count the claims")
 
     def test_a_queue_may_be_named_by_the_workload_itself(self) -> None:
         item = deployment(**TRN1)
         item["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "training"}
-        assert obstacles(item) == [("queue", "NEU902", False)]
+        assert obstacles(item) == [("queue", "NEU232", False)]
 
-    @pytest.mark.parametrize(("label", "codes"), [("labels", []), ("annotations", ["NEU902"])])
+    @pytest.mark.parametrize(("label", "codes"), [("labels", []), ("annotations", ["NEU232"])])
     def test_kueue_goes_on_counting_jobs_by_their_template(self, label: str, codes: list[str]) -> None:
         key = "kueue.x-k8s.io/queue-name" if label == "labels" else "scheduling.volcano.sh/queue-name"
         metadata = {"name": "train", "namespace": "team-a", label: {key: "training"}}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commands.report.replicas import pods_of
-from webhook.decisions.pod_templates import POD_TEMPLATES
+from webhook.decisions.kinds import KINDS as KINDS_WITH_PODS
 
 TEMPLATE = {"spec": {"containers": []}}
 REPLICATED = [{"replicas": 3, "template": {"spec": {"parallelism": 2, "completions": 8, "template": TEMPLATE}}}]
@@ -95,7 +95,7 @@ json_values = st.recursive(
 COUNTED = ("replicas", "parallelism", "completions", "size", "suspend")
 
 
-@given(st.sampled_from(sorted(POD_TEMPLATES)), st.dictionaries(st.sampled_from(COUNTED), json_values), json_values)
+@given(st.sampled_from(sorted(KINDS_WITH_PODS)), st.dictionaries(st.sampled_from(COUNTED), json_values), json_values)
 def test_any_value_in_a_number_of_pods_is_survived(kind: tuple[str, str], counts: dict[str, Any], other: Any) -> None:
     template = {**counts, "template": TEMPLATE}
     spec = {**template, "leaderWorkerTemplate": template, "jobTemplate": {"spec": template}, "more": other}

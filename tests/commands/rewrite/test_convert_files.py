@@ -5,7 +5,7 @@ from typing import Any
 import jsonpatch
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from neuron.demand.families import Families
@@ -19,7 +19,7 @@ from tests.support.yaml_styles import written
 from webhook.decisions import pods
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.convert_pods import convert
-from webhook.decisions.pod_templates import POD_TEMPLATES
+from webhook.decisions.kinds import KINDS as KINDS_WITH_PODS
 from webhook.decisions.ports import NO_FACTS
 
 CONVERT = "neuron.aws.com/convert"
@@ -90,6 +90,9 @@ def pod_manifests(draw: st.DrawFn) -> dict[str, Any]:
 @given(pod_manifests().flatmap(lambda manifest: st.tuples(st.just(manifest), written(manifest))))
 def test_pods_become_what_the_webhook_makes_of_them(case: tuple[dict[str, Any], str]) -> None:
     manifest, written_text = case
+    # A template of that name, so that a container may refer to the claim; an undeclared claim is an error of its own.
+    declares = "resourceClaims" in manifest["spec"]
+    assume(declares or '"claims"' not in json.dumps(manifest))
     done = convert_texts(written_text)
     decision = convert(
         pods.view(manifest),
@@ -135,7 +138,7 @@ def test_the_diff_of_a_file_makes_it_what_is_printed(written_text: str) -> None:
 
 def test_every_kind_with_pod_templates_is_converted() -> None:
     template = {"spec": pod(container(neuron=4))["spec"]}
-    for (group, kind), paths in POD_TEMPLATES.items():
+    for (group, kind), paths in ((key, each.templates) for key, each in KINDS_WITH_PODS.items() if each.templates):
         if kind == "Pod":
             continue
         spec: Any = {"apiVersion": f"{group}/v1" if group else "v1", "kind": kind, "metadata": {"name": "x"}}
@@ -313,7 +316,9 @@ def test_annotations_of_namespaces_among_the_files_are_defaults() -> None:
             ],
             [
                 "spec.resourceClaims: NEU206: claim own already requests neuron.aws.com devices; the limits add more"
-                " of them."
+                " of them.",
+                "spec.resourceClaims[0]: NEU702: no container refers to claim 'own': its devices are allocated and no"
+                " container sees them. Add {name: own} to resources.claims of the container that needs them.",
             ],
         ),
         (

@@ -22,7 +22,8 @@ from tests.support.validation import (
     world,
 )
 from webhook.decisions import pods
-from webhook.decisions.check_pods import KnownClaim, check_pod
+from webhook.decisions.check_pods import check_pod
+from webhook.decisions.pod_claims import KnownClaim
 
 WORLD = world()
 MISSING = KnownClaim(missing=True)

@@ -20,13 +20,15 @@ from tests.support.validation import (
     ultraserver,
 )
 from webhook.decisions import pods
-from webhook.decisions.check_workloads import TemplateContext, ultraserver_modes
 from webhook.decisions.claim_context import claim_context
 from webhook.decisions.conversion_context import conversion_context
+from webhook.decisions.decide import DecisionInputs, PodFacts, Subject
+from webhook.decisions.decide import decide as compose
+from webhook.decisions.kinds import KINDS as KINDS_WITH_PODS
 from webhook.decisions.modes import Mode
-from webhook.decisions.pod_templates import POD_TEMPLATES
+from webhook.decisions.pod_places import PodPlace
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts
-from webhook.decisions.steering import Steering
+from webhook.decisions.steering import NO_STEERING, Steering
 
 SEVEN = pod(container(neuron="7"))
 
@@ -48,8 +50,8 @@ def workload(group: str, kind: str, steps: tuple[Any, ...], template: dict[str, 
 
 KINDS = [
     pytest.param(group, kind, steps, id=f"{group}/{kind} {'.'.join(map(str, steps))}")
-    for (group, kind), patterns in POD_TEMPLATES.items()
-    for steps in patterns
+    for (group, kind), entry in KINDS_WITH_PODS.items()
+    for steps in entry.templates
     if kind != "Pod"
 ]
 
@@ -203,7 +205,12 @@ class TestUltraServers:
     def test_pods_that_a_policy_does_not_convert_need_no_ultraserver(self) -> None:
         cluster, options = FakeClaims(), trainium()
         conversion = conversion_context(options, Catalogue(), cluster)
-        context = TemplateContext(NO_FACTS, conversion, claim_context(options, Catalogue(), cluster))
-        view = pods.view(NODE_ANNOTATION)
-        assert ultraserver_modes(view, {}, context) == {4}
-        assert ultraserver_modes(view, {}, context, Steering(policy="off", mode=Mode.OFF, locked=True)) == set()
+        inputs = DecisionInputs(NO_FACTS, conversion, claim_context(options, Catalogue(), cluster))
+
+        def modes_with(steering: Steering) -> set[int]:
+            facts = PodFacts(PodPlace(("spec", "template"), NODE_ANNOTATION), pods.view(NODE_ANNOTATION), {}, steering)
+            decided = compose(Subject("apps", "Deployment", "team", {}, [facts]), inputs)
+            return {mode for part in decided.parts for mode in part.answer.ultraserver_modes}
+
+        assert modes_with(NO_STEERING) == {4}
+        assert modes_with(Steering(policy="off", mode=Mode.OFF, locked=True)) == set()

@@ -2,8 +2,7 @@ from typing import Any
 
 import pytest
 
-from webhook.decisions.pod_places import NOT_REWRITTEN, find_pods
-from webhook.decisions.pod_templates import POD_TEMPLATES
+from webhook.decisions.pod_places import find_pods
 
 MAIN = {"name": "main", "resources": {"limits": {"aws.amazon.com/neuron": 1}}}
 OTHER = {"name": "other", "resources": {"limits": {"cpu": 1}}}
@@ -57,7 +56,3 @@ def test_metadata_beside_the_spec_belongs_to_the_pod() -> None:
 def test_a_finding_about_the_whole_pod_is_at_its_place() -> None:
     (place,) = find_pods({"spec": {"predictor": {"containers": [MAIN]}}})
     assert place.field_path("metadata.annotations") == "spec.predictor"
-
-
-def test_a_kind_is_either_rewritten_or_not() -> None:
-    assert not POD_TEMPLATES.keys() & NOT_REWRITTEN.keys()

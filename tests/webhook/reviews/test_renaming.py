@@ -51,7 +51,7 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(pod.container_names[0])
         return convert_pods.convert(pod, *args, **fields)
 
-    monkeypatch.setattr(mutate, "convert", convert)
+    monkeypatch.setattr(mutate, "decide_pod", convert)
     return seen
 
 

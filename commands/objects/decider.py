@@ -1,0 +1,169 @@
+"""Decides about the objects of manifests or of a cluster as the webhook would: all commands ask here."""
+
+import functools
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import structs
+
+from commands.objects.file_view import FileView
+from commands.objects.manifests import Manifest
+from neuron.api.claim_specs import ClassSpec
+from neuron.check.claims import ClaimContext, ClaimJudgement, judge_claim
+from neuron.findings import Finding
+from neuron.hardware.instances import Catalogue
+from policies.selectors.engine import DeviceSelectors
+from webhook.decisions import pods
+from webhook.decisions.claim_context import claim_context
+from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
+from webhook.decisions.decide import (
+    Answer,
+    DecisionInputs,
+    ObjectDecision,
+    PodFacts,
+    Subject,
+    decide,
+    places_of,
+    read_pod,
+)
+from webhook.decisions.kinds import KINDS
+from webhook.decisions.pod_claims import KnownClaim, claim_names
+from webhook.decisions.pod_places import PodPlace
+from webhook.decisions.ports import WorldView
+from webhook.decisions.steering import NO_STEERING, Steering
+from webhook.decisions.template_findings import KnownTemplates
+
+if TYPE_CHECKING:
+    from commands.objects.file_policies import FilePolicies
+
+_MOST_REMEMBERED: Final = 4096
+"""Answers about pods."""
+_NONE_MISSING: Final[Collection[tuple[str, str]]] = ()
+
+
+class Decider:
+    """Decides about objects with one set of options, policies and facts. The facts do not change between objects."""
+
+    def __init__(
+        self,
+        options: ConversionOptions,
+        view: WorldView,
+        policies: "FilePolicies | None" = None,
+        *,
+        rewrites: bool = False,
+        past_shadow: bool = False,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            options: as for the webhook.
+            view: of the files, or of the cluster.
+            policies: to apply, or None.
+            rewrites: as for `DecisionInputs`.
+            past_shadow: as for `DecisionInputs`.
+        """
+        self._options = options
+        self._view = view
+        self._policies = policies
+        self._rewrites = rewrites
+        self._past_shadow = past_shadow
+        self._answers: dict[Any, Answer] = {}
+        self._judged: dict[tuple[str, str, str], ClaimJudgement] = {}
+
+    @functools.cached_property
+    def conversion(self) -> ConversionContext:
+        """The context of conversion."""
+        catalogue = self._policies.catalogue if self._policies else Catalogue()
+        return conversion_context(self._options, catalogue, self._view)
+
+    @functools.cached_property
+    def claims(self) -> ClaimContext:
+        """The context for checks of claims."""
+        context = claim_context(self._options, self.conversion.catalogue, self._view, self._policies)
+        return structs.replace(context, classes={**context.classes, **self._file_classes()})
+
+    def for_one_object(self) -> ClaimContext:
+        """The context for checks of claims of one object: selectors have a time limit for each object."""
+        return structs.replace(self.claims, engine=DeviceSelectors())
+
+    def decide(self, manifest: Manifest, missing: Collection[tuple[str, str]] = _NONE_MISSING) -> ObjectDecision:
+        """The decision about an object, and about its pods.
+
+        Args:
+            manifest: the object.
+            missing: kind and name of claims and templates that are known not to exist.
+        """
+        if not is_checked(manifest):
+            return ObjectDecision()
+        places = places_of(manifest.group, manifest.kind, manifest.data)
+        read = (read_pod(each, manifest.kind) for each in places)
+        found = [each if each.pod is None else self._facts(manifest, each.place, each.pod, missing) for each in read]
+        subject = Subject(manifest.group, manifest.kind, manifest.namespace, manifest.data, found)
+        if len(self._answers) > _MOST_REMEMBERED:
+            self._answers.clear()
+        return decide(subject, self._world(manifest.namespace), self._options.excluded_namespaces)
+
+    def _world(self, namespace: str) -> DecisionInputs:
+        templates = KnownTemplates(namespace)
+        if self._policies is not None:
+            specs = {name: self._view.claim_template(namespace, name) for name in self._policies.named}
+            complete = self._view.is_live if isinstance(self._view, FileView) else True
+            templates = KnownTemplates(namespace, specs, complete=complete)
+        return DecisionInputs(
+            self._view.namespace(namespace),
+            self.conversion,
+            self.claims,
+            templates,
+            rewrites=self._rewrites,
+            past_shadow=self._past_shadow,
+            remembered=self._answers,
+        )
+
+    def _facts(
+        self, manifest: Manifest, place: PodPlace, pod: pods.Pod, missing: Collection[tuple[str, str]]
+    ) -> PodFacts:
+        try:
+            named = () if pod.excess() is not None else tuple(claim_names(pod))
+            known = {name: self._claim(manifest.namespace, kind, each, missing) for name, kind, each in named}
+        except pods.UnreadableError:
+            known = {}  # Conversion reports it.
+        steering, faults = self._steering(manifest, place)
+        return PodFacts(place, pod, known, steering, faults)
+
+    def _steering(self, manifest: Manifest, place: PodPlace) -> tuple[Steering, Sequence[Finding]]:
+        if self._policies is None:
+            return NO_STEERING, ()
+        return self._policies.steer(manifest, place.template, self._view)
+
+    def _claim(self, namespace: str, kind: str, name: str, missing: Collection[tuple[str, str]]) -> KnownClaim:
+        """The claim that a pod names, as far as it is known."""
+        key = (kind, namespace, name)
+        judged = self._judged.get(key)
+        if judged is None:
+            spec = self._view.claim(kind, namespace, name) if isinstance(self._view, FileView) else None
+            if spec is None and kind == "ResourceClaimTemplate":
+                spec = self._view.claim_template(namespace, name)
+            if spec is None:
+                return KnownClaim(missing=(kind, name) in missing)
+            judged = self._judged[key] = judge_claim(spec, self.for_one_object())
+        return KnownClaim(judged)
+
+    def _file_classes(self) -> dict[str, ClassSpec]:
+        return dict(self._view.file_classes()) if isinstance(self._view, FileView) else {}
+
+
+def is_checked(manifest: Manifest) -> bool:
+    """Whether an object may have pods: it has apiVersion and kind, and does not only hold other objects."""
+    return not manifest.wraps and bool(manifest.kind) and "apiVersion" in manifest.data
+
+
+def named_claims(manifest: Manifest) -> Iterable[tuple[str, str]]:
+    """Kind and name of the claims and templates that the pods of an object name."""
+    if (manifest.group, manifest.kind) not in KINDS:
+        return
+    for place in places_of(manifest.group, manifest.kind, manifest.data):
+        try:
+            pod = pods.view(place.template)
+            yield from ((kind, name) for _, kind, name in claim_names(pod))
+        except pods.UnreadableError:
+            continue

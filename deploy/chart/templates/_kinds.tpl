@@ -1,0 +1,69 @@
+{{/*
+Written by deploy/kinds.py from webhook/decisions/kinds.py. Do not edit.
+*/}}
+
+{{/* Rules of the workloads whose pods are checked when the workload is applied. */}}
+{{- define "neuron-dra.workloadRules" -}}
+- apiGroups: [""]
+  apiVersions: [v1]
+  operations: [CREATE, UPDATE]
+  resources: [podtemplates, replicationcontrollers]
+  scope: Namespaced
+- apiGroups: ["apps"]
+  apiVersions: [v1]
+  operations: [CREATE, UPDATE]
+  resources: [deployments, statefulsets, daemonsets, replicasets]
+  scope: Namespaced
+- apiGroups: ["batch"]
+  apiVersions: [v1]
+  operations: [CREATE, UPDATE]
+  resources: [jobs, cronjobs]
+  scope: Namespaced
+- apiGroups: ["jobset.x-k8s.io"]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [jobsets]
+  scope: Namespaced
+- apiGroups: ["leaderworkerset.x-k8s.io"]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [leaderworkersets]
+  scope: Namespaced
+- apiGroups: ["kubeflow.org"]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [mpijobs, pytorchjobs, tfjobs, xgboostjobs, paddlejobs, jaxjobs, notebooks]
+  scope: Namespaced
+- apiGroups: ["trainer.kubeflow.org"]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [trainingruntimes, clustertrainingruntimes, trainjobs]
+- apiGroups: ["ray.io"]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [rayclusters, rayjobs, rayservices]
+  scope: Namespaced
+- apiGroups: ["batch.volcano.sh"]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [jobs]
+  scope: Namespaced
+- apiGroups: ["argoproj.io"]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [rollouts, workflows, workflowtemplates, clusterworkflowtemplates, cronworkflows]
+- apiGroups: ["sagemaker.amazonaws.com"]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [hyperpodpytorchjobs]
+  scope: Namespaced
+- apiGroups: ["serving.knative.dev"]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [services, configurations, revisions]
+  scope: Namespaced
+- apiGroups: ["serving.kserve.io"]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [inferenceservices, servingruntimes, clusterservingruntimes]
+{{- end }}

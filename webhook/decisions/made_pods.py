@@ -1,0 +1,187 @@
+"""Makes the pods of kinds that have no pod template: Argo, Knative, KServe, Kubeflow's TrainJob. Pure.
+
+Only fields that a decision about the pod reads are set: metadata, containers, and how nodes are selected. Values of
+wrong types are left out: the API server has the schema of the kind.
+
+Sources: workflow/controller/workflowpod.go of Argo Workflows; docs/serving/spec of Knative; `PredictorSpec` and
+`ComponentExtensionSpec` of KServe; `TrainJobSpec` of Kubeflow Trainer.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from webhook.decisions.pod_places import Path, PodPlace, path_text, resources_place, values_at
+
+_SCHEDULING: Final = ("nodeSelector", "affinity", "tolerations", "schedulerName")
+"""Fields of a pod that say where it runs."""
+_METADATA: Final = ("labels", "annotations")
+
+_ARGO_MAIN: Final = "main"
+_KNATIVE_CONTAINER: Final = "user-container"
+"""Default of `container-name-template` in Knative's ConfigMap config-defaults."""
+_KSERVE_CONTAINER: Final = "kserve-container"
+_KSERVE_COMPONENTS: Final = ("predictor", "transformer", "explainer")
+_TRAINER: Final = "node"
+"""Name of the Job of the trainer, and of its container."""
+
+
+class _Maker:
+    """Collects the fields of one pod, with their places in the object.
+
+    Attributes:
+        path: of the pod in the object.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._metadata: dict[str, dict[str, Any]] = {}
+        self._spec: dict[str, Any] = {}
+        self._fields: list[tuple[str, str]] = [("", path_text(path))]
+
+    def labelled(self, path: Path, metadata: object) -> None:
+        """Add labels and annotations; those that are set already stay. `path`: of `metadata` in the object."""
+        for field in _METADATA:
+            found = _mapping(_mapping(metadata).get(field))
+            added = {key: value for key, value in found.items() if key not in self._metadata.get(field, {})}
+            if added:
+                self._metadata.setdefault(field, {}).update(added)
+                where = path_text((*path, field))
+                self._fields += [(path_text(("metadata", field, key)), f"{where}[{key}]") for key in added]
+
+    def scheduled(self, path: Path, owner: object) -> None:
+        """Set the fields for scheduling that are not set yet. `path`: of `owner` in the object."""
+        for field in _SCHEDULING:
+            value = _mapping(owner).get(field)
+            if value and field not in self._spec:
+                self._spec[field] = value
+                self._fields.append((f"spec.{field}", path_text((*path, field))))
+
+    def container(self, path: Path, value: object, default: str, section: str = "containers") -> None:
+        """Add a container. `default`: its name if it has none."""
+        if not isinstance(value, dict):
+            return
+        containers = self._spec.setdefault(section, [])
+        self._fields.append((f"spec.{section}[{len(containers)}]", path_text(path)))
+        containers.append({**value, "name": value.get("name") or default})
+
+    def containers(self, path: Path, value: object, default: str, section: str = "containers") -> None:
+        """Add the containers of a list. `path`: of the list in the object."""
+        for index, each in enumerate(value if isinstance(value, list) else ()):
+            name = default if index == 0 else f"{default}-{index}"
+            self.container((*path, index), each, name, section)
+
+    def made(self) -> Iterator[PodPlace]:
+        """The pod; none without containers."""
+        if "containers" in self._spec:
+            metadata = {"metadata": self._metadata} if self._metadata else {}
+            yield PodPlace(self.path, {**metadata, "spec": self._spec}, tuple(self._fields))
+
+
+def pods_of_workflow(data: Any, spec_at: Path) -> Iterator[PodPlace]:
+    """The pods of an Argo Workflow: one for each template with containers.
+
+    Args:
+        data: the object.
+        spec_at: path of the WorkflowSpec.
+    """
+    spec = next((_mapping(found) for _, found in values_at(data, spec_at)), {})
+    defaults = _mapping(spec.get("templateDefaults"))
+    for path, template in values_at(spec, ("templates", "*")):
+        if not isinstance(template, dict):
+            continue
+        at = (*spec_at, *path)
+        pod = _Maker(at)
+        for where, owner in ((at, template), ((*spec_at, "templateDefaults"), defaults)):
+            pod.labelled((*where, "metadata"), owner.get("metadata"))
+            pod.scheduled(where, owner)
+        pod.labelled((*spec_at, "podMetadata"), spec.get("podMetadata"))
+        pod.scheduled(spec_at, spec)
+        for field in ("container", "script"):
+            pod.container((*at, field), template.get(field), _ARGO_MAIN)
+        inner = _mapping(template.get("containerSet")).get("containers")
+        pod.containers((*at, "containerSet", "containers"), inner, _ARGO_MAIN)
+        pod.containers((*at, "sidecars"), template.get("sidecars"), "sidecar")
+        pod.containers((*at, "initContainers"), template.get("initContainers"), "init", "initContainers")
+        yield from pod.made()
+
+
+def pods_of_knative(data: Any, template_at: Path) -> Iterator[PodPlace]:
+    """The pod of a Knative Service, Configuration or Revision.
+
+    Args:
+        data: the object.
+        template_at: path of metadata and spec of the pod; () for a Revision.
+    """
+    for path, template in values_at(data, template_at):
+        pod = _Maker(path)
+        owner = _mapping(template)
+        spec = _mapping(owner.get("spec"))
+        pod.labelled((*path, "metadata"), owner.get("metadata"))
+        pod.scheduled((*path, "spec"), spec)
+        for section in ("containers", "initContainers"):
+            pod.containers((*path, "spec", section), spec.get(section), _KNATIVE_CONTAINER, section)
+        yield from pod.made()
+
+
+def pods_of_inference_service(data: Any) -> Iterator[PodPlace]:
+    """The pods of a KServe InferenceService: one for each component, and one for the workers of the predictor."""
+    for component in _KSERVE_COMPONENTS:
+        path = ("spec", component)
+        for _, owner in values_at(data, path):
+            yield from _kserve(path, owner, data)
+
+
+def pods_of_serving_runtime(data: Any) -> Iterator[PodPlace]:
+    """The pods of a KServe ServingRuntime."""
+    for path, owner in values_at(data, ("spec",)):
+        yield from _kserve(path, owner, None)
+
+
+def _kserve(path: Path, owner: object, service: Any) -> Iterator[PodPlace]:
+    """The pods of one component. `service`: the InferenceService, whose labels and annotations its pods get."""
+    component = _mapping(owner)
+    pod = _Maker(path)
+    pod.labelled(path, component)
+    pod.labelled(("metadata",), _mapping(service).get("metadata"))
+    pod.scheduled(path, component)
+    # `model`, or a field with the name of a framework: a container with further fields.
+    for name, value in component.items():
+        if isinstance(value, dict) and isinstance(value.get("resources"), dict):
+            pod.container((*path, name), value, _KSERVE_CONTAINER)
+    for section in ("containers", "initContainers"):
+        pod.containers((*path, section), component.get(section), _KSERVE_CONTAINER, section)
+    yield from pod.made()
+    worker = component.get("workerSpec")
+    if isinstance(worker, dict):
+        workers = _Maker((*path, "workerSpec"))
+        workers.labelled(path, component)
+        workers.scheduled(workers.path, worker)
+        for section in ("containers", "initContainers"):
+            workers.containers((*workers.path, section), worker.get(section), "worker-container", section)
+        yield from workers.made()
+
+
+def pods_of_train_job(data: Any) -> Iterator[PodPlace]:
+    """The trainer's pods of a TrainJob, as far as it overrides its TrainingRuntime."""
+    at = ("spec", "trainer", "resourcesPerNode")
+    for path, resources in values_at(data, at):
+        if not isinstance(resources, dict):
+            continue
+        pod = _Maker(path)
+        # Later overrides win.
+        for field in ("podTemplateOverrides", "podSpecOverrides"):
+            for where, override in reversed(list(values_at(data, ("spec", field, "*")))):
+                targets = [_mapping(each).get("name") for _, each in values_at(override, ("targetJobs", "*"))]
+                if _TRAINER in targets:
+                    inner = ("spec",) if field == "podTemplateOverrides" else ()
+                    pod.labelled((*where, "metadata"), _mapping(override).get("metadata"))
+                    pod.scheduled((*where, *inner), _mapping(override).get("spec") if inner else override)
+        pod.container(path, {"resources": resources}, _TRAINER)
+        for place in pod.made():
+            found = dict(resources_place(path, _TRAINER, resources).fields)
+            others = [each for each in place.fields if each[0] != "spec.containers[0]"]
+            yield PodPlace(path, place.template, (*others, *found.items()))
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
