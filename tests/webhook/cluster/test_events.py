@@ -33,7 +33,7 @@ from webhook.cluster.events import (
 )
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.wire import AdmissionRequest
-from webhook.reviews.refusals import ReportingReviewer
+from webhook.reviews.refusals import RefusalReporter
 
 pytestmark = pytest.mark.anyio
 
@@ -298,7 +298,7 @@ class Listener:
 )
 async def test_refusals_are_told_but_for_dry_runs(decision: Decision, dry_run: bool, heard: list[str]) -> None:
     listener = Listener()
-    answered = await ReportingReviewer(Answering(decision), listener).review(request(pod(), dryRun=dry_run))
+    answered = await RefusalReporter(Answering(decision), listener).review(request(pod(), dryRun=dry_run))
     assert answered is decision
     assert listener.heard == heard
 

@@ -19,12 +19,12 @@ from tests.support.serving import Reply, Running, serving
 from tests.support.trainium import trainium
 from webhook.decisions import nesting
 from webhook.reviews.mutate import Mutator
-from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_knowledge import ClusterLookups
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
+from webhook.reviews.steered import SteeredMutator
 from webhook.reviews.validate import Validator
-from webhook.server.policies import PolicedMutator
 from webhook.server.standalone import StandaloneBackend
 
 POLICIES = """
@@ -120,8 +120,8 @@ def policed(tls_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     metrics = PolicyMetrics(store)
     CollectorRegistry().register(metrics)
     reviewers: dict[str, Reviewer] = {
-        "/mutate": PolicedMutator(options, store, world.view, world.templates),
-        "/validate": PolicedReviewer(
+        "/mutate": SteeredMutator(options, store, world.view, world.templates),
+        "/validate": PolicedValidator(
             lambda policies: Validator(options, policies.catalogue, world.view),
             store,
             ClusterLookups(world.view),

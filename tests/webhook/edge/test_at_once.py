@@ -15,7 +15,7 @@ from webhook.decisions import wire
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.edge.bodies import BodyReader
 from webhook.edge.connections import MOST_PIPELINED, Connection
-from webhook.reviews.refusals import ReportingReviewer
+from webhook.reviews.refusals import RefusalReporter
 from webhook.reviews.worker_threads import LaneFullError
 
 HEAD = "POST /mutate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
@@ -178,7 +178,7 @@ class Told:
 def test_denials_are_reported_once(tls_directory: Path) -> None:
     told, quick = Told(), Quick(decide=lambda: DENIED)
     quick.answer = DENIED
-    reviewer = ReportingReviewer(quick, told)  # type: ignore[arg-type]
+    reviewer = RefusalReporter(quick, told)  # type: ignore[arg-type]
     with serving(tls_directory, {"/mutate": reviewer}) as running, running.client() as client:
         assert not client.review(review(uid="a")).response["allowed"]
         assert not client.review(review(uid="b", dryRun=True)).response["allowed"]

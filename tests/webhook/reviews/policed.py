@@ -20,13 +20,13 @@ from tests.webhook.reviews.test_policed import NOW
 from webhook.decisions import wire
 from webhook.decisions.decision import Decision
 from webhook.edge import reviews
-from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_allowance import Allowance, Execution
 from webhook.reviews.policy_knowledge import ClusterLookups, FindClaims, find_nothing
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
+from webhook.reviews.steered import SteeredMutator
 from webhook.reviews.worker_threads import Inline, Lane, Result
-from webhook.server.policies import PolicedMutator
 from webhook.server.standalone import MemoryTemplates, StandaloneCluster
 
 PACKS = {path.name: path.read_text() for path in (Path(policies.__file__).parent / "packs").glob("*.yaml")}
@@ -87,13 +87,13 @@ def reviewer(
     cluster: StandaloneCluster | None = None,
     find: FindClaims = find_nothing,
     allowance: Allowance | None = None,
-) -> PolicedReviewer:
+) -> PolicedValidator:
     store = PolicyStore(Path("policies"), lambda: NOW, Loaded(found, {}), ())
     make: Callable[[PolicySet], Reviewer] = lambda _: inner or Answering(None)  # noqa: E731
     view = cluster or Cluster()
     metrics = PolicyMetrics(store)
     execution = Execution(lane=lane or Inline(), allowance=allowance or Allowance())
-    return PolicedReviewer(make, store, ClusterLookups(view, find), frozenset(), metrics, lambda: NOW, execution)
+    return PolicedValidator(make, store, ClusterLookups(view, find), frozenset(), metrics, lambda: NOW, execution)
 
 
 def sent(data: Any, **members: Any) -> wire.AdmissionRequest:
@@ -120,7 +120,7 @@ def many_names(count: int) -> dict[str, Any]:
 
 def mutated(text: str, data: Mapping[str, Any], lane: Lane | None = None) -> Decision:
     store = PolicyStore(Path("policies"), lambda: NOW, Loaded(written(text), {}), ())
-    mutator = PolicedMutator(trainium(), store, StandaloneCluster(), MemoryTemplates(), lane)
+    mutator = SteeredMutator(trainium(), store, StandaloneCluster(), MemoryTemplates(), lane)
     return asyncio.run(mutator.review(sent({**data, "apiVersion": "v1", "kind": "Pod"})))
 
 

@@ -27,8 +27,8 @@ from tests.webhook.reviews.policed import (
     written,
 )
 from tests.webhook.reviews.test_policed import NOW, policy, told
+from webhook.reviews.steered import SteeredMutator
 from webhook.reviews.worker_threads import ThreadLane
-from webhook.server.policies import PolicedMutator
 from webhook.server.standalone import MemoryTemplates, StandaloneCluster
 
 # --- escapes ------------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_a_forged_record_hides_nothing(record: str) -> None:
 def test_a_genuine_record_counts() -> None:
     templates = MemoryTemplates()
     store = PolicyStore(Path("policies"), lambda: NOW, Loaded(PolicySet(), {}), ())
-    mutator = PolicedMutator(trainium(), store, StandaloneCluster(), templates)
+    mutator = SteeredMutator(trainium(), store, StandaloneCluster(), templates)
     data = {**pod(container(neuron="4")), "apiVersion": "v1", "kind": "Pod"}
     decision = asyncio.run(mutator.review(sent(data)))
     import jsonpatch
@@ -104,7 +104,7 @@ def test_a_genuine_record_counts() -> None:
 
 
 def test_a_dry_run_counts_the_template_that_it_does_not_make() -> None:
-    mutator = PolicedMutator(
+    mutator = SteeredMutator(
         trainium(),
         PolicyStore(Path("policies"), lambda: NOW, Loaded(PolicySet(), {}), ()),
         StandaloneCluster(),

@@ -182,7 +182,7 @@ def test_large_pods_do_not_fill_the_memory() -> None:
     subject = mutator()
     for index in range(40):
         review(subject, pod(container(f"c{index}", neuron="4"), note="x" * 400_000))
-    assert 0 < subject._decisions.size <= 4 * 1024 * 1024
+    assert 0 < subject._decisions.entries.size <= 4 * 1024 * 1024
 
 
 def test_an_update_without_its_old_object_is_left_alone() -> None:
@@ -201,8 +201,8 @@ def test_remembered_decisions_are_bounded() -> None:
     for index in range(400):
         padding = [{"key": "x" * 6_000, "operator": "Exists"}]
         review(subject, pod(container(f"c{index}", neuron="4"), tolerations=padding))
-    assert 2**20 * 0.9 < subject._decisions.size <= 2**20
-    assert len(subject._decisions) < 75
+    assert len(subject._decisions.entries) == 1
+    assert 6_000 < subject._decisions.entries.size <= 2**16 + 2**13
 
 
 def test_remembered_shapes_are_bounded() -> None:
@@ -210,7 +210,7 @@ def test_remembered_shapes_are_bounded() -> None:
     for index in range(200):
         padding = [{"key": f"{index}" + "x" * 6_000, "operator": "Exists"}]
         review(subject, pod(container(neuron="4"), tolerations=padding))
-    assert 2**19 * 0.9 < subject._shapes.size <= 2**19
+    assert 2**20 * 0.9 < subject._decisions.entries.size <= 2**20
 
 
 def test_annotations_of_namespaces_count_in_the_cache_size() -> None:
@@ -220,8 +220,8 @@ def test_annotations_of_namespaces_count_in_the_cache_size() -> None:
         note = ("neuron.aws.com/note", f"{index}" * 100_000)
         cluster.namespaces["team-a"] = NamespaceFacts((note,))
         review(subject, LEGACY)
-    assert subject._decisions.size <= 8 * 2**20
-    assert len(subject._decisions) < 20
+    assert subject._decisions.entries.size <= 8 * 2**20
+    assert len(subject._decisions.entries) < 20
 
 
 class CountingLane:

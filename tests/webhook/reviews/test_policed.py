@@ -20,7 +20,7 @@ from tests.support.serving import Answering, review
 from webhook.decisions import wire
 from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.edge import reviews
-from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_knowledge import ClusterLookups
 from webhook.reviews.policy_metrics import PolicyMetrics
@@ -63,7 +63,7 @@ class Bench:
         self.metrics = PolicyMetrics(self.store)
         self.catalogues: list[Catalogue] = []
         self.inner = Answering(answer)
-        self.reviewer = PolicedReviewer(
+        self.reviewer = PolicedValidator(
             self._make,
             self.store,
             ClusterLookups(Labelled()),

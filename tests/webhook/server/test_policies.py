@@ -20,8 +20,8 @@ from tests.support.serving import Client, Process, eventually, review
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision
 from webhook.edge import reviews
+from webhook.reviews.steered import SteeredMutator
 from webhook.server import app
-from webhook.server.policies import PolicedMutator
 from webhook.server.settings import WebhookSettings
 from webhook.server.standalone import MemoryTemplates, StandaloneCluster
 
@@ -67,7 +67,7 @@ class Bench:
         now = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
         self.templates = MemoryTemplates()
         self.store = PolicyStore(Path("policies"), lambda: now, Loaded(load(files), {}), ())
-        self.mutator = PolicedMutator(ConversionOptions(), self.store, StandaloneCluster(), self.templates)
+        self.mutator = SteeredMutator(ConversionOptions(), self.store, StandaloneCluster(), self.templates)
 
     def mutate(self, body: dict[str, Any], namespace: str = "default") -> Decision:
         sent = json.dumps(review(object=body, namespace=namespace)).encode()
