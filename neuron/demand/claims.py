@@ -10,6 +10,7 @@ from msgspec import Struct
 from neuron import names
 from neuron.demand import efa_groups
 from neuron.demand.alternatives import Merged, TooMany
+from neuron.demand.candidates import in_catalogue
 from neuron.demand.claim_bodies import Body
 from neuron.demand.containers import Ask, Role
 from neuron.demand.instance_fit import DeviceConfig, Serving, TypeRefusal, counts_of, nearest, serve
@@ -51,9 +52,11 @@ class Refusal:
 
     Attributes:
         findings: at least one error.
+        unknown: whether they say only that a candidate is not known well enough: the pod may be right.
     """
 
     findings: tuple[Finding, ...]
+    unknown: bool = False
 
 
 def make_claim(
@@ -352,6 +355,10 @@ def _refusal(
     suitable = [pair for pair in refusals if not pair[1].unsuitable]
     if suitable:
         refusals, candidates = suitable, [entry for entry, _ in suitable]
+    unlisted = [entry for entry, refusal in refusals if refusal.unknown and entry.cores_per_device is None]
+    if unlisted or all(refusal.unknown for _, refusal in refusals):
+        entry = unlisted[0] if unlisted else refusals[0][0]
+        return Refusal((_unknown_size(entry, next(ask for ask in asks if ask.amount)),), unknown=True)
     if config.efa is not None:
         refusals = sorted(refusals, key=lambda pair: -efa_groups.most_interfaces(pair[0]))
     by_path = {ask.resource_path: ask for ask in asks}
@@ -364,6 +371,13 @@ def _refusal(
             for finding in first.findings
         )
     )
+
+
+def _unknown_size(entry: InstanceType, ask: Ask) -> Finding:
+    unit = "core" if ask.in_cores else "device"
+    what = f"how many {unit}s {entry.name} has, and whether it serves {_counted(ask.amount, unit)}"
+    message = f"it is not known {what}: the pod is left as it is."
+    return Finding("NEU218", ask.resource_path, message, in_catalogue(entry.name), entry.name)
 
 
 def _with_choice(

@@ -1,4 +1,4 @@
-"""Records in which order a piece of work enters the files of this repository, and how often it goes from one to another.
+"""Records in which order work enters the files of this repository, and how often it goes from one to another.
 
 `python -m tests.architecture.walks` prints the walks as docs/architecture.md has them.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+import click
 from click.testing import CliRunner
 
 from commands.cli.main import main
@@ -188,14 +189,12 @@ WALKS: Final[dict[str, Callable[[], Walk]]] = {
 def rows(walk: Walk) -> list[tuple[str, tuple[str, ...]]]:
     """Folder and names of modules, for each run of files of one folder."""
     runs = itertools.groupby(walk.files, lambda each: each.rpartition("/")[0])
-    return [
-        (folder, tuple(each.rpartition("/")[2].removesuffix(".py") for each in files)) for folder, files in runs
-    ]
+    return [(folder, tuple(each.rpartition("/")[2].removesuffix(".py") for each in files)) for folder, files in runs]
 
 
 if __name__ == "__main__":
     for name, record in WALKS.items():
         found = record()
-        print(f"{name}: {len(found.files)} files, {found.switches} switches")
+        click.echo(f"{name}: {len(found.files)} files, {found.switches} switches")
         for folder, modules in rows(found):
-            print(f"| `{folder}/` | {', '.join(f'`{module}`' for module in modules)} | |")
+            click.echo(f"| `{folder}/` | {', '.join(f'`{module}`' for module in modules)} | |")

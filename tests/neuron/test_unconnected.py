@@ -77,11 +77,6 @@ def test_counts_that_can_be_connected_still_are(count: int) -> None:
             " devices. Nearest valid counts: 1.", id="one-device",
         ),
         pytest.param(
-            [ask(2)], types("trn3e.24xlarge"), "NEU105",
-            "Instance type trn3e.24xlarge does not support requests for device: 2. Please request a different number of"
-            " devices. Nearest valid counts: 1.", id="unknown-size",
-        ),
-        pytest.param(
             [cores(33)], types("trn1.32xlarge"), "NEU106",
             "Instance type trn1.32xlarge gives one container at most 32 NeuronCores at logical NeuronCore 1, and 33 are"
             " requested. Request 32 or fewer.", id="cores",

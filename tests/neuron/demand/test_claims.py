@@ -390,10 +390,37 @@ def test_a_refusal_names_types_that_serve_the_count(amount: int, resource: str, 
 def test_an_unlisted_type_cannot_turn_cores_into_devices() -> None:
     unknown = InstanceType("trn4.96xlarge", "trn4", 16, None, (), 1, None, Topology.SWITCH, (4,))
     finding = refuse([cores(4)], [unknown])
-    assert finding.message == (
-        "Instance type trn4.96xlarge has an unknown number of cores per device, so aws.amazon.com/neuroncore: 4"
-        " cannot become devices."
+    assert (finding.code, finding.message) == (
+        "NEU218",
+        "it is not known how many cores trn4.96xlarge has, and whether it serves 4 cores: the pod is left as it is.",
     )
+
+
+@pytest.mark.parametrize(
+    ("amount", "candidates"),
+    [
+        pytest.param(4, ("trn3n.48xlarge",), id="the-only-candidate"),
+        pytest.param(32, ("trn3.48xlarge",), id="above-the-largest-group"),
+    ],
+)
+def test_a_count_that_a_type_of_unknown_size_may_have_is_not_refused(amount: int, candidates: tuple[str, ...]) -> None:
+    claim = make_claim([ask(amount)], types(*candidates), DeviceConfig(), "neuron.aws.com", pin_types=True)
+    assert isinstance(claim, Refusal)
+    assert (claim.unknown, [each.code for each in claim.findings]) == (True, ["NEU218"])
+
+
+def test_a_count_is_refused_where_a_type_of_known_size_refuses_it() -> None:
+    candidates = types("trn2.48xlarge", "trn3n.48xlarge")
+    claim = make_claim([ask(7)], candidates, DeviceConfig(), "neuron.aws.com", pin_types=False)
+    assert isinstance(claim, Refusal)
+    assert (claim.unknown, [each.code for each in claim.findings]) == (False, ["NEU105"])
+
+
+def test_a_count_is_not_refused_where_the_cluster_has_a_type_that_is_not_in_the_catalogue() -> None:
+    seen = InstanceType("trn9.big", "trn9", None, None, (), 1, None, Topology.SWITCH)
+    claim = make_claim([ask(7)], [*types("trn2.48xlarge"), seen], DeviceConfig(), "neuron.aws.com", pin_types=False)
+    assert isinstance(claim, Refusal)
+    assert claim.unknown
 
 
 def test_a_type_of_unknown_size_is_bounded_by_its_largest_group() -> None:

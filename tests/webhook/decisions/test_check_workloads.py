@@ -97,7 +97,7 @@ class TestRefusedPods:
         [
             (pod({"name": "main", "resources": {"claims": [{"name": "neurons"}]}}), "NEU703"),
             (pod(container(neuron="1"), annotations={names.ANNOTATION_LNC: "3"}), "NEU109"),
-            (pod(container(neuron="1"), nodeSelector={names.LABEL_INSTANCE_TYPE: "trn2.48xlarg"}), "NEU110"),
+            (pod(container(neuron="1"), nodeSelector={names.LABEL_INSTANCE_TYPE: "m5.large"}), "NEU110"),
         ],
     )
     def test_so_is_everything_else_for_which_a_pod_is_refused(self, template: dict[str, Any], code: str) -> None:
