@@ -11,7 +11,7 @@ from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from policies.judging.policy_set import PolicySet
 from tests.support.manifests import container, pod
-from tests.webhook.reviews.policed import FOUR, V1, Watching, judged, many_names, reviewer, sent, written
+from tests.webhook.reviews.policed import FOUR, V1, Ticking, Watching, judged, many_names, reviewer, sent, written
 from tests.webhook.reviews.test_policed import policy, told
 from webhook.decisions import wire
 from webhook.decisions.decision import Decision
@@ -162,18 +162,24 @@ def test_a_namespace_that_used_up_its_time_goes_to_the_lane_at_once() -> None:
 def test_many_small_objects_that_are_slow_to_judge_use_up_the_time_of_their_namespace() -> None:
     quadratic = 'object.spec.containers.all(c, object.spec.containers.all(d, d.name != "x"))'
     found = written(policy(f"validations: [{{expression: '{quadratic}'}}]\nfailurePolicy: Ignore"))
-    data = {"spec": {"containers": [{"name": str(at)} for at in range(300)]}, "kind": "Pod", "apiVersion": "v1"}
-    allowance = Allowance(window=1000)
 
-    async def run() -> None:
-        judge = reviewer(found, lane=Watching(), allowance=allowance)
-        assert allowance.lasts("default")
-        for _ in range(15):
-            await judge.review(sent(data))
+    def used_up(containers: int) -> bool:
+        clock = Ticking()
+        allowance = Allowance(clock, window=1000)
+        data = {"spec": {"containers": [{"name": str(at)} for at in range(containers)]}, "kind": "Pod"}
+        judge = reviewer(found, lane=Watching(), allowance=allowance, clock=clock)
 
-    asyncio.run(run())
-    assert not allowance.lasts("default")
-    assert allowance.lasts("another")
+        async def run() -> None:
+            assert allowance.lasts("default")
+            for _ in range(15):
+                await judge.review(sent({**data, "apiVersion": "v1"}))
+
+        asyncio.run(run())
+        assert allowance.lasts("another")
+        return not allowance.lasts("default")
+
+    assert used_up(300)
+    assert not used_up(3)
 
 
 def test_small_objects_stay_on_the_event_loop_and_large_ones_leave_it() -> None:
@@ -189,7 +195,7 @@ def test_a_small_object_on_which_a_policy_is_slow_starts_again_in_the_lane() -> 
     found = written(policy(f"validations: [{{expression: '{quadratic}'}}]\nfailurePolicy: Ignore"))
     lane = Watching()
     data = {"spec": {"containers": [{"name": str(at)} for at in range(300)]}, "kind": "Pod", "apiVersion": "v1"}
-    assert judged(found, sent(data), lane=lane).allowed
+    assert judged(found, sent(data), lane=lane, clock=Ticking()).allowed
     assert lane.threads == ["default"]
 
 

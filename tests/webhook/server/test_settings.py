@@ -107,6 +107,11 @@ def test_the_nearest_place_counts(
     assert load({**flags, "config": written(tmp_path, in_file)}, environment).port == port
 
 
+def test_words_that_yaml_1_1_takes_for_booleans_are_texts_in_the_config_file(tmp_path: Path) -> None:
+    chosen = load({"config": written(tmp_path, "excludeNamespace: [on, &no n, *no]\n")}, {})
+    assert chosen.exclude_namespace == ("on", "n", "n")
+
+
 def test_the_config_file_may_be_named_by_a_variable(tmp_path: Path) -> None:
     assert load({}, {"NEURON_DRA_CONFIG": written(tmp_path, "drainTimeout: 9")}).drain_timeout == 9
 
@@ -232,6 +237,8 @@ def test_all_faults_are_said_at_once() -> None:
         pytest.param(
             "port: 1\nport: 2\n", "The config file {path} is not YAML: line 2: found duplicate key", id="twice"
         ),
+        pytest.param("port: 1\n---\nport: 2\n", "{path} has 2 YAML documents, and must have one.", id="documents"),
+        pytest.param("port: off\n", "'port' in {path} is 'off', and must be a whole number", id="off-is-a-text"),
         pytest.param("host: \x07\n", "The config file {path} is not YAML:", id="control-character"),
     ],
 )
