@@ -35,7 +35,7 @@ def test_without_any_knowledge_all_released_types_are_candidates() -> None:
     assert (candidates.known, candidates.all_known_types) == (False, True)
 
 
-def test_a_hint_narrows_the_candidates_and_is_said() -> None:
+def test_a_hint_narrows_the_candidates_and_is_reported() -> None:
     candidates = find(CATALOGUE, NodeSelection(node_selector={"instanceType": "inferentia-inf2"}), UNKNOWN)
     assert {entry.family for entry in candidates.types} == {"inf2"}
     assert (candidates.known, candidates.all_known_types) == (False, False)
@@ -65,7 +65,7 @@ DEVELOPMENT = "trn3-dev0.48xlarge"
         (NodeSelection(terms=[term(expression(TYPE, "In", "trn1.32xlarge", DEVELOPMENT))]), True),
     ],
 )
-def test_a_type_that_is_not_released_must_be_named_or_seen(selection: NodeSelection, named: bool) -> None:
+def test_an_unreleased_type_is_a_candidate_only_if_named_or_observed(selection: NodeSelection, named: bool) -> None:
     assert (DEVELOPMENT in found(selection)) is named
     seen = CATALOGUE.observed({DEVELOPMENT: Observation(16)})
     narrowed = find(seen, selection, Families(seen=("trn3",))).types
@@ -107,7 +107,7 @@ def test_categories_and_generations(label: str, operator: str, value: str, famil
     assert [each.code for each in candidates.errors] == ([] if families else ["NEU110"])
 
 
-def test_families_that_were_seen_are_candidates() -> None:
+def test_observed_families_are_candidates() -> None:
     assert found(NodeSelection(), Families(seen=("inf2",))) == [
         "inf2.48xlarge",
         "inf2.24xlarge",
@@ -158,7 +158,7 @@ def test_the_pod_narrows_the_candidates(selection: NodeSelection, expected: list
     assert found(selection) == (found(NodeSelection()) if expected is None else expected)
 
 
-def test_excluding_a_type_does_not_invite_other_families() -> None:
+def test_excluding_a_type_does_not_add_other_families() -> None:
     types = found(NodeSelection(terms=[term(expression(TYPE, "NotIn", "trn1.32xlarge"))]))
     assert "trn1.32xlarge" not in types
     assert not any(name.startswith("inf") for name in types)
@@ -197,7 +197,7 @@ def test_excluding_a_type_does_not_invite_other_families() -> None:
     ],
     ids=["annotation-of-another-type", "other-type", "affinity", "empty-term", "contradiction", "not"],
 )  # fmt: skip
-def test_a_selection_that_leaves_nothing_says_which_part_does(
+def test_a_node_selection_without_candidates_reports_the_part_that_excludes_them(
     selection: NodeSelection, code: str, path: str, words: list[str]
 ) -> None:
     candidates = find(CATALOGUE, selection, SEEN)
@@ -247,7 +247,7 @@ def test_an_unknown_type_beside_a_known_one_is_left_out() -> None:
     ]
 
 
-def test_pinned_means_that_every_way_goes_through_a_named_type() -> None:
+def test_a_selection_pins_types_only_if_every_term_names_a_type() -> None:
     pinned = term(expression(TYPE, "In", "trn1.32xlarge"))
     assert pins_types(NodeSelection(terms=[pinned]))
     assert pins_types(NodeSelection(node_selector={TYPE: "trn1.32xlarge"}))
@@ -290,7 +290,7 @@ def test_each_value_is_read_once_however_many_types_there_are(fits: bool) -> Non
     assert Counted.reads <= len(values) + (0 if fits else 64)
 
 
-def test_labels_that_no_type_determines_cost_nothing_per_type() -> None:
+def test_labels_that_no_type_determines_are_not_evaluated_per_type() -> None:
     class Values(list[str]):
         def __iter__(self) -> Any:
             raise AssertionError("values of a foreign label are read")

@@ -110,7 +110,7 @@ def test_sizes_that_divide_the_node_have_the_names_of_groups() -> None:
     assert windows.attribute(5, 0, 12) == "neuron.aws.com/window5_0"
 
 
-def test_a_window_over_a_missing_link_is_no_window() -> None:
+def test_a_missing_link_excludes_a_window() -> None:
     line = Line(6, wraps=False)
     links = {(a, b) for a, b in itertools.pairwise(range(6))} - {(2, 3)}
     assert sorted(sets(line, windows.attribute(2, 0, 6), links).values()) == [[0, 1], [2], [3], [4, 5]]

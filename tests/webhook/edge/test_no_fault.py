@@ -203,7 +203,7 @@ def check(client: Client, path: str, body: bytes) -> None:
 @example(name="pod", operation="CREATE", junk={("request", "userInfo"): "1"})
 @example(name="claim", operation="CREATE", junk={("request", "resource"): '{"\\u001f": null}'})
 @example(name="claim", operation="UPDATE", junk={("request", "options"): '"a"'})
-def test_anything_at_any_field_is_answered(
+def test_any_value_at_any_field_is_answered(
     client: Client, path: str, name: str, operation: str, junk: dict[tuple[str, ...], str]
 ) -> None:
     check(client, path, written(envelope(name, operation), junk))

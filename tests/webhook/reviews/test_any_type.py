@@ -221,7 +221,7 @@ RECORDS = changed(json.loads(CREATED["metadata"]["annotations"][RECORD]) | {"cla
 @BOTH
 @RELAXED
 @given(said=RECORDS, manifest=st.just(CREATED) | changed(CREATED))
-def test_records_that_users_write(policies: PolicySet, said: Any, manifest: Any) -> None:
+def test_forged_records_of_any_type_are_answered(policies: PolicySet, said: Any, manifest: Any) -> None:
     forged = copy.deepcopy(manifest)
     try:
         forged["metadata"]["annotations"][RECORD] = json.dumps(said)
@@ -233,7 +233,7 @@ def test_records_that_users_write(policies: PolicySet, said: Any, manifest: Any)
 
 @pytest.mark.parametrize("value", [0, 1.5, True, "x", [], [{}], None])
 @pytest.mark.parametrize("kind", ["Pod", "LeaderWorkerSet"])
-def test_an_object_that_is_not_an_object(kind: str, value: Any) -> None:
+def test_an_object_of_another_json_type_is_answered(kind: str, value: Any) -> None:
     fields = LWS if kind == "LeaderWorkerSet" else {}
     for operation in ("CREATE", "UPDATE"):
         decision = review(POLICIES, value, operation, CREATED, **fields)

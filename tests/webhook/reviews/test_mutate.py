@@ -26,7 +26,7 @@ def review(subject: Mutator, manifest: Any, *args: Any, **fields: Any) -> Decisi
     return asyncio.run(subject.review(request(manifest, *args, **fields)))
 
 
-def test_the_template_exists_before_the_answer_leaves() -> None:
+def test_the_template_is_created_before_the_answer() -> None:
     templates = FakeTemplates()
     decision = review(mutator(templates=templates), LEGACY)
     assert set(templates.made) == {("team-a", decision.templates[0].name)}
@@ -40,7 +40,7 @@ def test_an_unchanged_converted_pod_gets_its_template_too() -> None:
     assert [namespace for namespace, _ in templates.made] == ["team-b"]
 
 
-def test_a_dry_run_creates_nothing_and_says_so() -> None:
+def test_a_dry_run_creates_no_template_and_warns() -> None:
     templates = FakeTemplates()
     decision = review(mutator(templates=templates), LEGACY, dryRun=True)
     assert templates.made == {}
@@ -50,7 +50,7 @@ def test_a_dry_run_creates_nothing_and_says_so() -> None:
     ]
 
 
-def test_a_dry_run_says_nothing_where_the_template_exists() -> None:
+def test_a_dry_run_does_not_warn_if_the_template_exists() -> None:
     templates = FakeTemplates()
     subject = mutator(templates=templates)
     review(subject, LEGACY)
@@ -127,7 +127,7 @@ def test_an_object_of_the_wrong_shape_is_refused_with_the_place(spec: Any, where
     assert where in error.message
 
 
-def test_deep_nesting_is_refused_rather_than_followed() -> None:
+def test_deep_nesting_is_denied() -> None:
     nested = b'{"x": "aws.amazon.com/neuron", "spec": {"containers": [' + b"[" * 100_000 + b"]" * 100_000 + b"]}}"
     raw = AdmissionRequest("u", GroupVersionKind("Pod", "", "v1"), "CREATE", "team-a", object=Raw(nested))
     (error,) = asyncio.run(mutator().review(raw)).errors
@@ -162,7 +162,7 @@ def test_replicas_share_a_decision() -> None:
     assert review(subject, twin).patch != ()
 
 
-def test_a_decision_is_forgotten_when_the_cluster_changes() -> None:
+def test_a_change_of_the_cluster_clears_the_cached_decision() -> None:
     cluster = FakeCluster()
     subject = mutator(cluster)
     ring = pod(container(neuron="6"))
