@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -13,6 +13,7 @@ from neuron.demand.alternatives import Merged, TooMany
 from neuron.demand.candidates import in_catalogue
 from neuron.demand.claim_bodies import Body
 from neuron.demand.containers import Ask, Role
+from neuron.demand.fitting import mask
 from neuron.demand.instance_fit import DeviceConfig, Serving, TypeRefusal, counts_of, nearest, serve
 from neuron.demand.planning import Plan, plan, plan_in_one_place
 from neuron.demand.templates import Template
@@ -179,7 +180,12 @@ def _make(
             and all(serving.cores(index, config.lnc) == ask.amount for serving in servings)
             for index, (ask, use) in enumerate(zip(asks, servings[0].layout.uses, strict=True))
         ),
-        warnings=(*_waste(asks, servings, config), *_unconnected(asks, servings), *_left_out(left_out)),
+        warnings=(
+            *_waste(asks, servings, config),
+            *_unconnected(asks, servings),
+            *_untried(asks, merged),
+            *_left_out(left_out),
+        ),
     )
 
 
@@ -315,6 +321,38 @@ def _unconnected(asks: Sequence[Ask], servings: Sequence[Serving]) -> list[Findi
             fix = f"Connected counts: {connected}."
             findings.append(warning("NEU215", ask.resource_path, message, fix, str(devices)))
     return findings
+
+
+def _untried(asks: Sequence[Ask], merged: Merged) -> Iterator[Finding]:
+    """NEU219 for each container whose consecutive devices cannot begin everywhere: 8 alternatives are the most.
+
+    If types without rings and chains are candidates, too, the pod may not need any of the runs.
+    """
+    if any(serving.entry.line is None for serving in merged.servings):
+        return
+    for serving in merged.servings:
+        line = serving.entry.line
+        for identity, count in serving.layout.counts.items() if line is not None else ():
+            index = next((index for index, use in enumerate(serving.layout.uses) if identity in use), None)
+            if line is None or index is None or not 1 < count < line.devices:
+                continue
+            alternatives = [each for each in merged.alternatives[identity] if serving.entry.name in each.types]
+            tried = {run for each in alternatives for run, _ in each.option.places}
+            starts = line.starts(count)
+            untried = [start for start in starts if mask(line.window(count, start)) not in tried]
+            if untried and tried:
+                yield _not_everywhere(asks[index], serving.entry.name, count, untried, len(starts))
+
+
+def _not_everywhere(ask: Ask, name: str, count: int, untried: Sequence[int], runs: int) -> Finding:
+    *first, last = map(str, untried)
+    starts = f"{', '.join(first)} or {last}" if first else last
+    verb = "is" if len(untried) == 1 else "are"
+    message = (
+        f"{len(untried)} of the {runs} runs of {count} devices on {name} {verb} not tried, from device {starts}:"
+        " the pod waits if no other run is free."
+    )
+    return warning("NEU219", ask.resource_path, message, "`neuron-dra explain` shows which devices are free.", name)
 
 
 def _counted(number: int, thing: str) -> str:
