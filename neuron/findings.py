@@ -255,6 +255,7 @@ CODES: Final = {
     "NEU219": "Some runs of consecutive devices are not tried",
     "NEU220": "An object with Neuron limits was left as it is",
     "NEU221": "The name of a resource looks like a Neuron resource and is none",
+    "NEU222": "A key looks like one that is read, and is none",
     "NEU230": "A ResourceClaimTemplate that a policy names was not checked",
     "NEU231": "EFA interfaces stay a limit because their DeviceClass does not exist",
     "NEU232": "A queue or a limit does not count converted pods",

@@ -20,6 +20,7 @@ from neuron.api.claim_specs import KINDS as CLAIM_KINDS
 from neuron.check.claims import validate
 from neuron.check.taint_rules import check_taint_rule
 from neuron.findings import Finding, Severity, did_you_mean
+from webhook.decisions.check_keys import misspelt_keys
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decide import ObjectDecision, located
 from webhook.decisions.kinds import KINDS
@@ -188,6 +189,8 @@ class FileValidator:
             own: list[Finding] | None = self._judge_claim(manifest)
         elif (manifest.group, manifest.kind) == (GROUP, taint_rules.KIND):
             own = list(check_taint_rule(manifest.data))
+        elif (manifest.group, manifest.kind) == ("", "Namespace"):
+            own = list(misspelt_keys(manifest.data.get("metadata"))) or None
         else:
             own = None
         decided = ObjectDecision()

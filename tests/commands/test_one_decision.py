@@ -51,6 +51,10 @@ KARPENTER = template(
     {"resources": PODS["fits"], "env": [{"name": "NEURON_RT_VISIBLE_CORES", "value": "0-3"}]},
     nodeSelector={"karpenter.sh/nodepool": "accelerated"},
 )
+MISSPELT_KEY = {
+    "metadata": {"annotations": {"neuron.aws.com/logical-neuroncore": "1"}},
+    **template({"resources": PODS["fits"]}),
+}
 QUEUED = {
     "metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "q"}},
     **template({"resources": PODS["fits"]}),
@@ -81,7 +85,7 @@ def scheduled(pod: dict[str, Any]) -> dict[str, Any]:
 def of_kinds() -> Iterator[Any]:
     """An object of each kind of the table, with each pod."""
     pods = {name: template({"resources": resources}) for name, resources in PODS.items()}
-    pods |= {"karpenter": KARPENTER, "queued": QUEUED}
+    pods |= {"karpenter": KARPENTER, "queued": QUEUED, "key": MISSPELT_KEY}
     for (group, kind), entry in KINDS.items():
         for name, pod in pods.items():
             version = f"{group}/v1" if group else "v1"

@@ -21,6 +21,7 @@ from neuron.check.configs import decode_parameters
 from neuron.findings import Finding, Severity, as_warning, quoted, warning
 from webhook.decisions import leader_worker_sets, modes, pods, queues
 from webhook.decisions.bound_claims import check_bound
+from webhook.decisions.check_keys import misspelt_keys
 from webhook.decisions.check_pods import check_pod
 from webhook.decisions.check_resources import misspelt_resources
 from webhook.decisions.conversion_context import ConversionContext
@@ -148,6 +149,7 @@ class Part:
         facts: the pod.
         answer: the decision and the findings.
         left: NEU220, if it has Neuron devices and conversion cannot rewrite the object.
+        keys: findings about its labels and annotations.
         unknown_kind: kind of the object, if its structure is not known: it may mean something else, so that errors
             are only warnings.
     """
@@ -155,6 +157,7 @@ class Part:
     facts: PodFacts
     answer: Answer
     left: Finding | None = None
+    keys: tuple[Finding, ...] = ()
     unknown_kind: str = ""
 
     @property
@@ -170,7 +173,7 @@ class Part:
     @property
     def findings(self) -> Iterator[Finding]:
         """All findings about the pod, with field paths in the object."""
-        found = (located(self.place, each) for each in self.answer.findings)
+        found = (located(self.place, each) for each in (*self.answer.findings, *self.keys))
         return iter(as_warnings(self.unknown_kind, found)) if self.unknown_kind else found
 
 
@@ -252,7 +255,8 @@ def decide(
             break
         answer = _answer(each, subject, inputs)
         unknown_kind = subject.kind if subject.entry is None else ""
-        parts.append(Part(each, answer, _left_as_it_is(each.place, answer, subject), unknown_kind))
+        keys = tuple(misspelt_keys(each.place.template.get("metadata"))) if _is_ours(each) else ()
+        parts.append(Part(each, answer, _left_as_it_is(each.place, answer, subject), keys, unknown_kind))
     left_out = subject.left_out + len(subject.pods) - len(parts)
     placement = _place(subject, parts)
     device_class = inputs.conversion.options.device_class
@@ -337,6 +341,11 @@ def check_size(kind: str, manifest: object, sizes: Iterable[int]) -> list[Findin
 
 
 # --- one pod ----------------------------------------------------------------------------------------------------
+
+
+def _is_ours(each: PodFacts) -> bool:
+    """Whether a pod requests Neuron devices, or has claims."""
+    return each.pod is not None and (each.pod.concerns_us or bool(each.known))
 
 
 def _answer(each: PodFacts, subject: Subject, inputs: DecisionInputs) -> Answer:
