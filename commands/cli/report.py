@@ -127,6 +127,7 @@ def _from_files(
         builder.judge(manifest)
     counter.clear()
     names = [Path(name).name or name for name in filenames]
+    builder.problems += inputs.faults
     return builder.build(_heading(", ".join(names))), not inputs.faults, inputs.line_of
 
 

@@ -9,6 +9,7 @@ import msgspec
 from commands.devices import device_map
 from commands.devices.devices import DeviceMap, NodeMap
 from commands.devices.snapshot import PODS, RESOURCE_CLAIMS, Progress, fetch
+from commands.objects.manifest_files import Fault
 from commands.objects.manifests import manifests_of
 from commands.report.build import ReportBuilder
 from commands.report.inventory import CONTROLLED, Found
@@ -67,7 +68,7 @@ class ClusterInputs:
             return {**await served_kinds(self.server), **known}
         except ApiServerError as error:
             self.complete = False
-            builder.notes.append(f"only pods are read, because /apis cannot be read: {error}.")
+            builder.problems.append(Fault("/apis", 0, 0, f"only pods are read: {error}"))
             return known
 
     async def _read(self, kind: Kind, served: Served, builder: ReportBuilder) -> None:
@@ -77,7 +78,10 @@ class ClusterInputs:
         def take(raw: bytes) -> None:
             builder.take(Found(kind[0], served.resource.version, kind[1], raw))
 
-        await self._list(served.resource, take, builder.notes)
+        def tell(problem: str) -> None:
+            builder.problems.append(Fault(served.resource.plural, 0, 0, problem.rstrip(".")))
+
+        await self._list(served.resource, take, tell)
 
     async def _judge(self, kind: str, resource: Resource, builder: ReportBuilder) -> None:
         if self.namespace and kind == "DeviceClass":
@@ -95,9 +99,9 @@ class ClusterInputs:
             for manifest in manifests_of(data):
                 builder.judge(manifest)
 
-        await self._list(resource, take, builder.unaudited)
+        await self._list(resource, take, builder.unaudited.append)
 
-    async def _list(self, resource: Resource, take: Callable[[bytes], None], notes: list[str]) -> None:
+    async def _list(self, resource: Resource, take: Callable[[bytes], None], tell: Callable[[str], None]) -> None:
         """Each object of a list once, also if the list begins again."""
         taken: set[str] = set()
         count = 0
@@ -118,7 +122,7 @@ class ClusterInputs:
             await Lister(self.server).read(path, {}, read_page, page, lambda: None)
         except ApiServerError as error:
             seen = unseen(error, resource, "list", self.namespace)
-            notes.append(f"{seen.why} {seen.fix}".rstrip())
+            tell(f"{seen.why} {seen.fix}".rstrip())
             self.complete = False
 
 

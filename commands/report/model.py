@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from commands.objects.manifest_files import Fault
 from commands.status.lines import counted
 from neuron.findings import Finding, Severity
 from runtime.text import named
@@ -332,7 +333,8 @@ class Report:
         estate: the cluster's nodes; None without a cluster.
         audit: of existing objects; None without policies.
         shadowed: what the webhook saw.
-        notes: what could not be read, and other facts about the whole report.
+        notes: facts about the whole report.
+        problems: what could not be read: the report is not complete.
         finished: Jobs and pods that have ended, which are left out.
     """
 
@@ -345,6 +347,7 @@ class Report:
     audit: Audit | None = None
     shadowed: tuple[Shadowed, ...] = ()
     notes: tuple[str, ...] = ()
+    problems: tuple[Fault, ...] = ()
     finished: int = 0
 
     @property

@@ -109,7 +109,7 @@ def test_objects_without_neuron_are_ignored() -> None:
 def test_an_object_that_cannot_be_read_is_noted_by_name() -> None:
     item = deployment()
     item["metadata"]["labels"] = ["no", "mapping"]
-    assert report(item).notes == ("not readable, and left out: Deployment team-a/train.",)
+    assert [str(each) for each in report(item).problems] == ["Deployment team-a/train: not readable, and left out."]
     nested = b'{"metadata":{"name":"deep"},"spec":{"aws.amazon.com/neuron":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
     inventory = Inventory()
     assert inventory.take(Found("apps", "v1", "Deployment", nested)) is None

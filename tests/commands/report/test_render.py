@@ -1,5 +1,7 @@
 """The formats of a report: the same content, and no name of a tenant that could act."""
 
+import dataclasses
+import functools
 import html.parser
 import json
 import re
@@ -12,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from commands.objects.manifest_files import Fault
 from commands.report.model import Estate, Report, Shadowed
 from commands.report.render_html import as_html
 from commands.report.render_json import as_json
@@ -237,3 +240,29 @@ class TestSarif:
         few = policy(f'validations: [{{expression: "false"}}]\nvalidationActions: [{action}]')
         log = json.loads(as_sarif(report(deployment(**TRN1), policies=[few]), lambda *_: 1))
         assert [each["level"] for each in log["runs"][0]["results"]] == [level]
+
+
+FORMATS = {
+    "text": functools.partial(as_text, encoding="utf-8", width=None),
+    "markdown": as_markdown,
+    "html": as_html,
+    "json": as_json,
+}
+
+
+@pytest.mark.parametrize("render", FORMATS.values(), ids=FORMATS)
+def test_a_report_names_what_could_not_be_read_first(render: Any) -> None:
+    fault = Fault("broken.yaml", 1, 5, "mapping values are not allowed in this context")
+    text = render(dataclasses.replace(report(), problems=(fault,)))
+    assert "broken.yaml" in text
+    assert "No workload requests" not in text
+    if render is not as_json:
+        assert text.index("Not complete") < text.index("No workload of the objects that could be read")
+
+
+def test_sarif_has_a_notification_for_each_file_that_could_not_be_read() -> None:
+    fault = Fault("broken.yaml", 1, 5, "mapping values are not allowed in this context")
+    log = json.loads(as_sarif(dataclasses.replace(report(), problems=(fault,)), lambda _source, line, _path: line))
+    (invocation,) = log["runs"][0]["invocations"]
+    assert invocation["executionSuccessful"] is False
+    assert "broken.yaml" in json.dumps(invocation)
