@@ -74,7 +74,7 @@ def test_a_device_can_be_held_and_cordoned(tmp_path: Path) -> None:
     assert devices["neuron-device-3"]["taints"] == [HELD, TAINT]
 
 
-def test_names_that_the_node_does_not_have_are_told_and_the_others_count(tmp_path: Path) -> None:
+def test_unknown_names_in_a_cordon_are_reported_and_the_others_apply(tmp_path: Path) -> None:
     devices, problem = offered(tmp_path, "trn2.48xlarge", "neuron-device-16,neuron-device-3,neron-device-1")
     assert tainted(devices) == {"neuron-device-3"}
     assert problem == (

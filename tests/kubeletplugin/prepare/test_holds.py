@@ -85,7 +85,7 @@ def test_slices_follow_what_is_held(node: Node, api: FakeApi, clock: FakeClock, 
 
 
 @pytest.mark.parametrize("taints", [True, False])
-def test_while_claims_may_be_missing_every_device_is_held(
+def test_every_device_is_held_while_claims_may_be_missing(
     node: Node, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, taints: bool
 ) -> None:
     monkeypatch.setattr(publisher, "_RESTORE_SECONDS", 0.1)
@@ -103,7 +103,7 @@ def test_while_claims_may_be_missing_every_device_is_held(
     asyncio.run(scenario())
 
 
-def test_a_quick_restoration_is_awaited(node: Node, api: FakeApi, clock: FakeClock) -> None:
+def test_publishing_waits_for_a_quick_restoration(node: Node, api: FakeApi, clock: FakeClock) -> None:
     async def scenario() -> None:
         async with publishing(node, api, clock, restoring=True) as at:
             await asyncio.sleep(0.05)

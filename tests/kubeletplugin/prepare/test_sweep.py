@@ -218,7 +218,7 @@ def test_without_the_api_server_nothing_is_released(
     assert metrics.registry.get_sample_value("neuron_dra_plugin_background_errors_total", {"component": "sweep"}) == 2
 
 
-def test_what_a_damaged_checkpoint_lost_is_restored(
+def test_claims_that_a_damaged_checkpoint_lost_are_restored(
     sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
 ) -> None:
     (node.state_dir / "checkpoint.json").write_bytes(b"garbage")
@@ -236,7 +236,7 @@ def test_what_a_damaged_checkpoint_lost_is_restored(
     assert node.spec_names() == [spec_name(1), spec_name(2)]
 
 
-def test_what_cannot_be_restored_is_said(
+def test_claims_that_cannot_be_restored_are_logged(
     sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     (node.state_dir / "checkpoint.json").write_bytes(b"garbage")
@@ -286,7 +286,7 @@ def test_a_share_that_only_the_kubelet_knows_holds_the_whole_device(
         preparer.prepare(allocated(4, share(5, 1)), node.view())
 
 
-def test_while_the_kubelet_hangs_after_a_lost_state_nothing_is_given(
+def test_no_claim_is_prepared_while_the_kubelet_hangs_after_a_lost_state(
     sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
 ) -> None:
     (node.state_dir / "checkpoint.json").unlink()
@@ -342,7 +342,7 @@ def test_specs_that_cannot_be_compared_are_counted(
     assert metrics.registry.get_sample_value("neuron_dra_plugin_background_errors_total", {"component": "sweep"}) == 1
 
 
-def test_it_sweeps_often_until_everything_is_known(sweeper: Sweeper, api: FakeApi, clock: FakeClock) -> None:
+def test_sweeps_are_frequent_until_every_claim_is_known(sweeper: Sweeper, api: FakeApi, clock: FakeClock) -> None:
     api.fail = KubeError("down")
 
     async def scenario() -> None:
@@ -368,7 +368,7 @@ class UnreadableFirst(FakeApi):
         return await super().claim(namespace, name)
 
 
-def test_a_claim_that_cannot_be_read_stays_and_keeps_no_other(
+def test_an_unreadable_claim_stays_and_does_not_keep_others(
     driver: Driver,
     preparer: Preparer,
     node: Node,
@@ -505,7 +505,7 @@ def test_a_refused_claim_names_what_keeps_the_device(
     assert driver.refusals == 2
 
 
-def test_it_looks_again_soon_after_a_claim_was_refused(
+def test_a_refused_claim_causes_an_early_sweep(
     sweeper: Sweeper, driver: Driver, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[tuple[float, bool]] = []
@@ -530,7 +530,7 @@ def test_it_looks_again_soon_after_a_claim_was_refused(
     assert looks[:3] == [(0, True), (10, False), (300, True)]
 
 
-def test_a_look_between_two_sweeps_releases_nothing(sweeper: Sweeper, node: Node, api: FakeApi) -> None:
+def test_a_sweep_without_release_releases_no_claim(sweeper: Sweeper, node: Node, api: FakeApi) -> None:
     api.remove_claim(1)
     assert asyncio.run(sweeper.sweep(release=False))
     assert asyncio.run(sweeper.sweep(release=False))

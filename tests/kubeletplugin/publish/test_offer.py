@@ -101,7 +101,7 @@ def test_without_counters_an_ultraserver_node_offers_one_kind(tmp_path: Path, na
 
 
 @pytest.mark.parametrize("label", ["devices", "node"])
-def test_other_nodes_offer_devices_whatever_the_setting(tmp_path: Path, label: str) -> None:
+def test_nodes_without_ultraserver_offer_devices_with_any_setting(tmp_path: Path, label: str) -> None:
     state, settings = node_state(node_object({LABEL: label})), OfferSettings(ultraserver="node")
     found = snapshot(tmp_path, "trn2.48xlarge")
     assert offer(found, state, WITHOUT, settings, keeps_taints=True).ultraserver is None
