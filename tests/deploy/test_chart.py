@@ -72,7 +72,7 @@ def test_the_rules_for_workloads_match_the_table_of_kinds() -> None:
     assert kinds_of_pods.PATH.read_text() == kinds_of_pods.text(), "run `make manifests`"
 
 
-def test_the_plain_manifests_leave_no_object_of_the_chart_out() -> None:
+def test_the_plain_manifests_have_every_object_of_the_chart() -> None:
     texts = rendering.manifests().values()
     written = [each for text in texts for each in yaml.safe_load_all(text)]
     with_extras = render({**EXTRAS, **AUDIT})
@@ -260,7 +260,7 @@ def test_the_server_knows_every_flag_it_is_given(values: Object) -> None:
     assert given <= known
 
 
-def test_a_replica_ends_without_losing_a_review(default: list[Object]) -> None:
+def test_the_deployment_settings_let_a_replica_end_without_losing_a_review(default: list[Object]) -> None:
     deployment = find(default, "Deployment")["spec"]
     assert deployment["replicas"] == 2
     assert deployment["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
