@@ -174,7 +174,7 @@ ABSORBING = ("&&", "||", ".all(", ".exists(")
 
 @settings(derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.one_of(INTEGERS, BOOLS, LISTS, joined(TEXTS, ["+"], TEXTS)))
-def test_generated_expressions_mean_the_same_to_both(expression: str) -> None:
+def test_generated_expressions_have_equal_results_in_both_engines(expression: str) -> None:
     expected, actual = theirs(expression, DATA), ours(expression, DATA)
     if expected == FAILED and isinstance(actual, bool) and any(word in expression for word in ABSORBING):
         return  # errors inside macros escape cel-python's && and ||
