@@ -176,7 +176,7 @@ def counts_template(item: Any) -> bool:
 
 
 @pytest.mark.parametrize("item", [*of_kinds(), *of_files()])
-def test_everybody_says_the_same(item: dict[str, Any]) -> None:
+def test_server_and_all_commands_give_the_same_findings(item: dict[str, Any]) -> None:
     told = of_validate(item)
     codes = {code for code, _ in told}
     assert of_explain(item) == told

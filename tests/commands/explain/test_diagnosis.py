@@ -119,7 +119,7 @@ def test_a_pod_that_was_not_converted(mode: str, installation: Installation, tex
     assert found.fix.startswith(fix)
 
 
-def test_a_pod_that_conversion_would_refuse_is_told_the_error() -> None:
+def test_a_pod_that_conversion_would_deny_gets_the_error() -> None:
     found = diagnosed(legacy() | {"spec": pod({names.RESOURCE_NEURON: "7"})["spec"]}, live(one_node()))
     assert "Conversion would refuse it now: NEU105" in found.text
     assert "neuron-dra explain -f" in found.fix
@@ -247,7 +247,7 @@ def test_a_pod_that_waits_for_connected_devices() -> None:
     )
 
 
-def test_the_closest_of_many_nodes_is_told() -> None:
+def test_the_closest_of_many_nodes_is_shown() -> None:
     cluster = EmulatedCluster()
     for name in ("a", "b", "c"):
         cluster.node(name)
@@ -526,7 +526,7 @@ def test_a_pod_that_starts() -> None:
     assert diagnosed(found, around).case == "starting"
 
 
-def test_a_pod_that_runs_is_told_its_devices() -> None:
+def test_a_running_pod_gets_its_devices_listed() -> None:
     found, around = claimed(one_node(), range(2), containerStatuses=[{"name": "main", "state": {"running": {}}}])
     answer = diagnosed(found, around)
     assert (answer.case, answer.state, answer.text) == (

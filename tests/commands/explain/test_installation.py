@@ -107,7 +107,7 @@ def test_a_selector_of_an_unknown_form_selects_everything() -> None:
 
 
 @pytest.mark.parametrize("configurations", [CALLS_OPS, None], ids=["known", "not readable"])
-def test_a_deployment_that_a_tenant_labelled_is_not_believed(configurations: list[Any] | None) -> None:
+def test_a_deployment_with_our_label_in_a_tenants_namespace_is_ignored(configurations: list[Any] | None) -> None:
     forged = deployment("--mode=off", volumes=[{"name": "policies", "configMap": {"name": "forged"}}])
     forged["metadata"]["namespace"] = "tenant"
     found = read_installation([forged, deployment("--mode=shadow")], configurations)

@@ -150,7 +150,7 @@ class Elements(HTMLParser):
             self._inside = ""
 
 
-def test_the_page_needs_nothing_from_elsewhere() -> None:
+def test_the_page_loads_no_other_resource() -> None:
     seen = mixed().snapshot()
     elements = Elements(page.as_page(build(seen), seen))
     links = {

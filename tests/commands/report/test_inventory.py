@@ -116,7 +116,7 @@ def test_an_object_that_cannot_be_read_is_noted_by_name() -> None:
     assert inventory.unreadable == ["Deployment /deep"]
 
 
-def test_an_owner_that_owns_itself_does_not_hang() -> None:
+def test_an_owner_that_owns_itself_ends_the_search() -> None:
     pod = running("loop")
     looped = owned(pod, pod)
     assert refs(looped) == ["Pod team-a/loop"]

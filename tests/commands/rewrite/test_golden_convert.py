@@ -23,7 +23,7 @@ def converted(case: str, *arguments: str, text: str | None = None) -> tuple[str,
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_manifest_becomes_what_lies_beside_it(case: str) -> None:
+def test_converting_a_manifest_gives_its_golden_files(case: str) -> None:
     assert converted(case) == (
         (ROOT / case / "expected.yaml").read_text(),
         (ROOT / case / "expected.txt").read_text(),
@@ -31,7 +31,7 @@ def test_a_manifest_becomes_what_lies_beside_it(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_it_became_stays_that(case: str) -> None:
+def test_converting_a_golden_file_changes_nothing(case: str) -> None:
     expected = (ROOT / case / "expected.yaml").read_text()
     assert converted(case, text=expected)[0] == expected
 
@@ -51,7 +51,7 @@ def test_claims_templates_and_classes_come_out_as_v1(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", [each for each in CASES if "left" in (ROOT / each / "expected.txt").read_text()])
-def test_what_was_left_fails_only_a_strict_run(case: str) -> None:
+def test_unconverted_objects_fail_only_a_strict_run(case: str) -> None:
     given = (ROOT / case / "input.yaml").read_text()
     done = CliRunner().invoke(main, ["convert", "--families", "trn2", "-f", "-"], input=given, env=ENVIRONMENT)
     assert done.exit_code == 0
