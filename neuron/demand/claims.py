@@ -28,7 +28,6 @@ class Claim(Struct, frozen=True):
     """The claim of one pod.
 
     Attributes:
-        template: its ResourceClaimTemplate.
         uses: for each ask, the request names that its container refers to. None: the container requests no devices.
             Empty tuple: the whole claim, by an entry without `request`.
         types: names of the instance types that can serve it, in catalogue order.
@@ -71,8 +70,6 @@ def make_claim(
     Args:
         asks: one per container, init containers first.
         candidates: instance types to choose from, in order; not empty.
-        config: device settings that annotations request.
-        device_class: DeviceClass to request from.
         pin_types: whether selectors must restrict the claim to the candidates, because node selection does not.
         unconnected: whether counts that cannot be connected are allowed.
         others: instance types that a refusal may name, if they serve what the candidates do not.

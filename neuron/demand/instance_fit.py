@@ -38,10 +38,6 @@ class Serving:
     """How one instance type serves a pod.
 
     Attributes:
-        entry: the instance type.
-        layout: the requests of the claim.
-        connected_sets: the connected sets.
-        arrangement: the alternatives of each request.
         sets_lnc: whether a NeuronConfig has to set the logical NeuronCore.
         devices: number of whole devices for each ask; 0 for none.
     """
@@ -88,9 +84,7 @@ def serve(
     """Serve the whole pod from one node of this type.
 
     Args:
-        entry: the instance type.
         asks: one per container; init containers first.
-        config: device settings that annotations request.
         unconnected: whether unconnected devices may serve a count that cannot be connected. Not on rings and chains,
             where a count means consecutive devices.
         splits: whether a container may get whole devices and cores of another one, in two requests.

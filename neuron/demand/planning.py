@@ -36,7 +36,6 @@ def plan(servings: Sequence[Serving], config: DeviceConfig) -> Plan | TooMany:
 
     Args:
         servings: at least one, all with the same requests; the first are preferred.
-        config: device settings of the pod.
 
     Returns:
         The first plan that costs the scheduler little, of those with fewer and fewer placements; or why there is no
