@@ -337,7 +337,6 @@ class NamespaceRecord:
 
     Attributes:
         annotations: those under `neuron.aws.com/`, sorted.
-        labels: its labels.
         whole: all that policies can read, as JSON; None: too large.
     """
 

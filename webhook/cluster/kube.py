@@ -26,11 +26,7 @@ class KubeWorld:
     """A cluster, while the context of `connect` is open.
 
     Attributes:
-        connection: to its API server.
-        view: of the cluster.
-        templates: the store of ResourceClaimTemplates.
         caches: of `view`; metrics read their counters and problems.
-        template_counters: for metrics.
         refusals: writes Events about refused conversions; None if Events are off.
     """
 

@@ -28,7 +28,6 @@ class LeaseIdentity:
     """Which Lease is this replica's.
 
     Attributes:
-        namespace: of the Lease.
         name: of the Lease, and of the pod.
         owner: `metav1.OwnerReference` of the pod; None outside of a pod.
     """

@@ -51,10 +51,8 @@ class PodFacts:
     """A pod of an object, and what is known about it.
 
     Attributes:
-        place: where it is in the object.
         pod: its view; None: it cannot be read.
         known: its claims, by name of the entry in `resourceClaims`.
-        steering: settings of the policies that match it.
         faults: findings about policies that could not be evaluated.
         unreadable: NEU114, if it cannot be read.
     """
@@ -72,11 +70,7 @@ class Subject:
     """An object.
 
     Attributes:
-        group: API group.
-        kind: kind.
         namespace: in which its pods run.
-        data: the object.
-        pods: its pods.
         left_out: number of pods that the caller left out.
     """
 
@@ -103,10 +97,6 @@ class DecisionInputs:
     """What all pods of an object share.
 
     Attributes:
-        facts: settings of the namespace.
-        conversion: context of conversion.
-        claims: context for checks of claims.
-        templates: those that policies may name.
         rewrites: whether the caller converts the object itself, so that Kueue finds claims in its pod templates.
         past_shadow: whether to decide as if shadow mode were `convert`.
         remembered: answers about pods, by everything on which they depend; empty at first.
@@ -128,7 +118,6 @@ class Answer:
     """What is decided about a pod, wherever it is.
 
     Attributes:
-        decision: of conversion.
         settings: mode and device settings of the pod; None if it cannot be read.
         findings: all findings, with field paths in the pod template.
         ultraserver_modes: those that the pod gets by annotation or by its claims.
@@ -145,7 +134,6 @@ class Part:
     """What is decided about one pod of an object.
 
     Attributes:
-        facts: the pod.
         answer: the decision and the findings.
         left: NEU220, if it has Neuron devices and conversion cannot rewrite the object.
         unknown_kind: kind of the object, if its structure is not known: it may mean something else, so that errors
@@ -179,7 +167,6 @@ class ObjectDecision:
     """What is decided about an object.
 
     Attributes:
-        parts: its pods.
         placement: of a LeaderWorkerSet whose pods ask for UltraServers; None for other objects.
         own: findings about the object as a whole.
         left_out: number of pods that were not checked.
@@ -238,7 +225,6 @@ def decide(
 
     Args:
         subject: the object, its pods and what is known about them.
-        inputs: settings and facts.
         excluded_namespaces: those where no pod is changed or checked.
     """
     if subject.namespace in excluded_namespaces:
@@ -270,10 +256,7 @@ def check_created(
     """The findings about a pod as it is created: after conversion.
 
     Args:
-        claiming: the pod.
         known: as for `PodFacts`.
-        claims: context for checks of claims.
-        extended_resources: those of DeviceClasses.
     """
     return [*check_pod(claiming.pod, known, claims), *misspelt_resources(claiming.pod, extended_resources)]
 
@@ -282,7 +265,6 @@ def with_needs(decision: Decision, found: Iterable[Finding | None]) -> Decision:
     """A conversion, after the templates that policies name were checked. In shadow mode they are only reported.
 
     Args:
-        decision: the conversion.
         found: of each template: what is wrong with it, or None.
     """
     for each in found:

@@ -29,8 +29,6 @@ class Kind:
     """A kind of object that holds pods, in all its versions.
 
     Attributes:
-        group: API group.
-        kind: kind.
         templates: patterns of the paths of its pod templates; `*` is each item or member.
         made: for a kind without pod templates: object -> its pods.
         no_claims: why it cannot hold claims; empty if it can.

@@ -33,7 +33,6 @@ class ModeSettings(Struct, frozen=True):
     """Mode and settings of one pod's conversion.
 
     Attributes:
-        mode: of conversion.
         source: where the mode is set: `pod`, `namespace`, `policy` or `flag`.
         device_config: logical NeuronCore and UltraServer mode.
         instance_types: the only types allowed; empty for any.

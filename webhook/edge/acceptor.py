@@ -37,7 +37,6 @@ class Acceptor:
         tls: the context of the next handshake.
         open: number of open connections, including those in their handshake.
         refused: connections closed because there were too many.
-        failed: failed handshakes.
     """
 
     def __init__(

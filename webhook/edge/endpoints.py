@@ -71,9 +71,7 @@ class HTTPError(Exception):
     """A request that gets an HTTP error instead of an AdmissionReview.
 
     Attributes:
-        status: HTTP status.
         message: for the client, sent as JSON.
-        headers: further headers.
         unread: the request may have a body that was not read: close the connection.
         discard: the request may have a body that was not read: read and discard it, and keep the connection.
         instead: the review and its denial, sent instead of the error; None: send the error.

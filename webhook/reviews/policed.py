@@ -90,7 +90,6 @@ class PolicedReviewer:
 
         Args:
             make: makes the other reviewer, again for every set of policies.
-            store: the policies in force.
             lookups: where facts of the cluster are read.
             excluded_namespaces: namespaces whose objects no policy is evaluated on.
             metrics: counts verdicts.

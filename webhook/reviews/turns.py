@@ -17,7 +17,6 @@ class Waiting(Protocol):
 
     Attributes:
         client: address of the peer that sent the review; empty if there is none.
-        namespace: of the object.
         estimate: CPU seconds.
     """
 

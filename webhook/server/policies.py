@@ -114,7 +114,6 @@ class Policing:
     """The parts of a server with policies.
 
     Attributes:
-        store: the policies.
         reviewers: by path.
     """
 
