@@ -40,7 +40,7 @@ def existing_links(
     """Pairs of connected devices.
 
     On rings and chains the driver publishes windows only across links that exist, and across the link that closes a
-    chain; without windows, as on nodes of AWS's driver, the catalogue is taken at its word.
+    chain; without windows, as on nodes of AWS's driver, the links of the catalogue are used.
 
     Args:
         entry: the node's type; None if unknown.

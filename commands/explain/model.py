@@ -224,7 +224,6 @@ def read_demand(claims: Sequence[PodClaim], classes: Mapping[str, ClassSpec] | N
     Args:
         claims: in the order of the pod.
         classes: all DeviceClasses; None: not known, their selectors are left out.
-        selects: evaluates selectors.
 
     Raises:
         UnknownClassError: a DeviceClass does not exist.

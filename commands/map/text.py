@@ -54,7 +54,6 @@ def as_text(found: DeviceMap, paper: Paper, *, wide: bool = False, draw: bool = 
     """The map as text.
 
     Args:
-        found: the map.
         paper: what the output can show.
         wide: a line for each node, however many there are.
         draw: a drawing of each node, however many there are.

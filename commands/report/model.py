@@ -48,7 +48,6 @@ class Obstacle:
     """Something that blocks a workload, or that changes for it.
 
     Attributes:
-        cause: its kind.
         finding: the text; the path is that in the object.
         blocks: whether the workload cannot run converted until it is settled.
     """
@@ -139,8 +138,6 @@ class Workload:
     """The assessment of one workload.
 
     Attributes:
-        ref: the object.
-        fate: what becomes of its pods.
         why: reason for the fate, as a clause; empty where the obstacles have it.
         mode: the mode of conversion that applies, and what sets it, such as `shadow (namespace)`.
         groups: its pod templates with plugin resources.
@@ -188,12 +185,8 @@ class Violation:
     """A policy's result about an existing object that is not `pass`.
 
     Attributes:
-        ref: the object.
         path: pod template that was judged; empty for the object itself.
-        policy: name of the policy.
-        severity: of the policy.
         result: fail, warn, error or skip (an exception admits the object), as in a PolicyReport.
-        message: of the policy.
         action: Deny, Warn or Audit; empty for skip.
     """
 
@@ -211,7 +204,6 @@ class Audit:
     """The results of policies about existing objects.
 
     Attributes:
-        policies: names of the policies.
         objects: number of objects that at least one policy matches.
         counts: results by namespace (empty: cluster-scoped) and result.
         violations: all results but pass.
@@ -301,11 +293,8 @@ class Shadowed:
     """What the webhook reported of pods that were really created.
 
     Attributes:
-        namespace: of the pods.
         name: the beginning of their names.
         outcome: would-be-converted, would-be-denied, or denied.
-        codes: codes of the findings.
-        pods: number of pods.
         source: the log, or the Event, which anybody who may create Events in the namespace could have written.
         note: text of the Event; empty for log lines, which have codes only.
     """
@@ -376,12 +365,7 @@ class Topic:
     """Workloads that share one obstacle: code and message.
 
     Attributes:
-        cause: its kind.
-        code: of the finding.
-        message: of the finding.
-        fix: of the finding.
         blocks: whether it blocks.
-        severity: of the finding.
         workloads: that have it, in order.
     """
 

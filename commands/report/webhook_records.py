@@ -27,7 +27,6 @@ async def read_records(
     """What the webhook reported about pods.
 
     Args:
-        server: the API server.
         webhook_namespace: where the webhook runs.
         namespace: only pods of this one; empty: all.
         notes: receives what cannot be read.
