@@ -19,7 +19,6 @@ class Loaded:
     """What is in force after a change of the folder.
 
     Attributes:
-        policies: the set.
         files: content by name of the files that it was loaded from.
         problems: of the files that were not loaded.
     """

@@ -22,7 +22,6 @@ def inlined(spec: Mapping[str, Any], params: Mapping[str, Any], programs: Iterab
     """A copy of a policy's spec whose expressions do not read `params`.
 
     Args:
-        spec: of the policy.
         params: its constants.
         programs: its compiled expressions.
     """

@@ -86,8 +86,6 @@ class Subject:
     Attributes:
         operation: CREATE, UPDATE, DELETE or CONNECT.
         group: API group of the object, empty for core.
-        version: its version.
-        kind: its kind.
         resource: plural name, e.g. `pods`.
         resource_api: group and version of the resource; None: those of the object.
         subresource: e.g. `scale`; empty for the object itself.
@@ -266,7 +264,6 @@ def of_object(
     """The request that would send an object to the API server.
 
     Args:
-        data: the object, as in a manifest.
         context: what the request has beside its objects.
         operation: CREATE, UPDATE, DELETE or CONNECT.
         resource: plural name, with a subresource such as `pods/ephemeralcontainers` if the request is about one, and
