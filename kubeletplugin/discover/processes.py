@@ -35,9 +35,7 @@ class ProcessUse:
 
     Attributes:
         pid: in the PID namespace of the procfs.
-        command: its name.
         pod: UID of its pod; empty if it is in no pod.
-        index: of the device.
         open: whether it has the device open; else only its container has the device node.
     """
 
@@ -59,8 +57,7 @@ class ProcessScan:
     """The result of a scan.
 
     Attributes:
-        uses: processes that use the devices.
-        doubt: why there may be more of them; empty if all processes of pods could be read.
+        doubt: why there may be more uses; empty if all processes of pods could be read.
     """
 
     uses: tuple[ProcessUse, ...] = ()

@@ -234,8 +234,6 @@ def conditions(device: str, node: str, snapshot: Snapshot) -> list[JsonObject]:
     """The conditions of one device, without times.
 
     Args:
-        device: its name in the pool.
-        node: name of the node.
         snapshot: health of the node's devices.
     """
     health = next((each for each in snapshot.health if each.device == device), None)

@@ -59,10 +59,8 @@ class NodeClaims:
     """The claims of one node: their prepared state, their objects, and the node's hardware.
 
     Attributes:
-        preparer: keeps the prepared claims.
         objects: reads ResourceClaims from the API server.
         view: returns the hardware as last discovered.
-        pool: name of the node's pool.
     """
 
     preparer: Preparer
