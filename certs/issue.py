@@ -27,7 +27,6 @@ class Authority:
 
     Attributes:
         certificate: its self-signed certificate.
-        key: its private key.
     """
 
     certificate: x509.Certificate

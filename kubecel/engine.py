@@ -62,7 +62,6 @@ class CelEngine(Protocol):
         """Parse, check and compile.
 
         Args:
-            source: the expression.
             variables: types of the variables by name; with `types.record`, an unknown field is an error here.
             result: the required type of the value, e.g. BOOL.
             limit: the highest accepted estimate of the cost; None for no limit.

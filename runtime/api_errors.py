@@ -52,9 +52,7 @@ class StatusError(ApiServerError):
     """The answer is not a success.
 
     Attributes:
-        code: HTTP status.
         reason: `metav1.StatusReason`; empty if the answer is not a `metav1.Status`.
-        message: of the server.
         details: `metav1.StatusDetails` as sent.
         retry_after: seconds to wait before a retry; 0 if the server does not name any.
     """
