@@ -65,7 +65,7 @@ def _pod_use(namespace: str, name: str, uid: str, holds: Collection[tuple[str, s
 
 
 def _tolerates(result: Object, taint: DeviceTaint) -> bool:
-    """Whether an allocated device keeps its pod for ever; a toleration of some seconds does not."""
+    """Whether the claim tolerates the taint without a time limit, so that its pod is not evicted."""
     return any(
         each.get("effect") == NO_EXECUTE
         and each.get("tolerationSeconds") is None

@@ -17,7 +17,7 @@ from webhook.cluster.listing import Object
 NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
 VALUE: Final = "admin"
-"""Of the taint; the driver gives it the same value."""
+"""Value of the taint; the driver sets the same value."""
 
 _MAX_NAME: Final = 253
 _NUMBER: Final = re.compile(r"[0-9]{1,3}", re.ASCII)

@@ -118,7 +118,7 @@ def _longest_run(available: set[int], pairs: Sequence[tuple[int, int]]) -> tuple
 
 
 def _runs(available: set[int], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
-    """On a line or a ring, each component of connected devices is a run."""
+    """The runs of a line or ring: each component of connected devices is one."""
     around: defaultdict[int, list[int]] = defaultdict(list)
     for a, b in pairs:
         if a in available and b in available:

@@ -113,7 +113,7 @@ async def fetch(
 
 
 def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> Snapshot:
-    """A snapshot of objects from a file; kinds that are not needed are ignored, and so is what cannot be read.
+    """A snapshot of objects from a file; kinds that are not needed and objects that cannot be read are ignored.
 
     Args:
         address: what to show as the cluster.

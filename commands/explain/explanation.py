@@ -55,7 +55,7 @@ class Diagnosis:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Explanation:
-    """What is said of one pod.
+    """The explanation of one pod.
 
     Attributes:
         outlook: what admission makes of it.

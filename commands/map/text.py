@@ -296,7 +296,7 @@ def _marks(nodes: Sequence[NodeMap], paper: Paper) -> str:
 
 
 def in_order(nodes: Iterable[NodeMap]) -> list[NodeMap]:
-    """By name; nodes of one UltraServer stay together, in their positions."""
+    """The nodes by name; nodes of one UltraServer stay together, in their positions."""
 
     def place(node: NodeMap) -> tuple[str, int, str]:
         if node.ultraserver is None:

@@ -23,7 +23,7 @@ class Fate(enum.StrEnum):
     CONVERTED = "converted"
     """Its pods have claims already."""
     UNKNOWN = "unknown"
-    """Where its pod templates are is not known. Its pods are converted at admission."""
+    """The place of its pod templates is not known. Its pods are converted at admission."""
 
 
 class Cause(enum.StrEnum):
@@ -165,7 +165,7 @@ class Workload:
 
     @property
     def before(self) -> Devices:
-        """Of all pods. A template with an unknown number of pods counts once."""
+        """Devices of all pods. A template with an unknown number of pods counts once."""
         return total(group.before * _known(group.pods) for group in self.groups)
 
     @property
@@ -346,12 +346,12 @@ class Report:
 
     @property
     def before(self) -> Devices:
-        """Of the workloads that are not converted already."""
+        """Devices of the workloads that are not converted yet."""
         return total(each.before for each in self.workloads if each.fate is not Fate.CONVERTED)
 
     @property
     def after(self) -> Devices:
-        """Of the workloads that convert."""
+        """Devices of the workloads that convert."""
         return total(each.after for each in self.workloads if each.fate is Fate.CONVERTS and each.after is not None)
 
     @property

@@ -22,7 +22,7 @@ SOURCE: Final = names.MANAGER
 NAME: Final = "neuron-dra"
 LABELS: Final = {names.LABEL_MANAGED_BY: names.MANAGER, "app.kubernetes.io/name": NAME}
 MOST_RESULTS: Final = 500
-"""Of one object: with the longest messages about 1 MB, below the 1.5 MiB of etcd."""
+"""Results of one object: with the longest messages about 1 MB, below the 1.5 MiB of etcd."""
 _LONGEST_MESSAGE: Final = 800
 _RESULTS: Final = ("pass", "fail", "warn", "error", "skip")
 _SHOWN: Final = ("fail", "warn", "error", "skip")

@@ -1,7 +1,7 @@
 """Converts manifests with the webhook's own conversion: changed documents, needed templates, messages.
 
-Pure: one document in, one change out. A Pod is converted as on CREATE, and so is each pod template of a workload,
-which the webhook itself does not change.
+Pure: one document in, one change out. A Pod is converted as on CREATE. Pod templates of workloads are converted,
+too; the webhook itself does not change them.
 """
 
 import dataclasses

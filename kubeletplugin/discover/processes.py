@@ -95,7 +95,7 @@ class Processes:
         return ProcessScan(found, doubt)
 
     def _numbers(self, indices: Collection[int]) -> Mapping[int, tuple[int, int] | None]:
-        """By index, what identifies the host's device node; None if there is none."""
+        """The device numbers of the host's device node, by index; None if there is no node."""
         return {index: self._identity(self._dev / f"neuron{index}") for index in indices}
 
     @staticmethod
@@ -177,7 +177,7 @@ class _Scan:
                     yield index
 
     def _opened(self, path: Path, target: Path) -> int | None:
-        """The device of an open file; None if it is none of them. Other files are not touched: they may hang."""
+        """The device of an open file; None for another file. Other files are not touched: they may hang."""
         match = _DEVICE.search(str(target))
         if match is None or not target.is_absolute():
             return None

@@ -14,7 +14,7 @@ from kubeletplugin.ports import Files, JsonObject
 FILE_NAME: Final = "checkpoint.json"
 API_VERSION: Final = "checkpoint.neuron.aws.com/v1"
 API_VERSION_SHARES: Final = "checkpoint.neuron.aws.com/v2"
-"""Of a checkpoint with shares: a driver that does not know shares would read it as one of whole devices."""
+"""Version of a checkpoint with shares: a driver that does not know shares would read it as one of whole devices."""
 KIND: Final = "NeuronCheckpoint"
 
 

@@ -70,7 +70,7 @@ class NodeClaims:
 
 
 class ClaimObserver(Protocol):
-    """Is told of changes of prepared claims. No method blocks."""
+    """Receives changes of prepared claims. No method blocks."""
 
     def prepared(self, claims: Sequence[JsonObject]) -> None:
         """Claims were prepared; these are their objects as read for it."""

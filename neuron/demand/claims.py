@@ -251,8 +251,8 @@ def _needs_types(merged: Merged, first: Serving, asks: Sequence[Ask]) -> bool:
     """Whether all requests must select instance types, because a device of another type would be wrong.
 
     A device group or window exists only on types that publish it, and a single device is right on any type. Cores, LNC
-    and a whole node without groups are right only on the types for which they were computed. So are requests with
-    alternatives that one container uses together: on a type where they fill the node no constraint connects them.
+    and a whole node without groups are right only on the types for which they were computed. The same holds for
+    requests with alternatives that one container uses together: if they fill the node, no constraint connects them.
     """
     if first.sets_lnc or any(ask.in_cores and ask.amount for ask in asks):
         return True

@@ -278,7 +278,7 @@ def _connected_sets(entry: InstanceType, layout: Layout, devices: Sequence[int])
 def _consecutive_sets(entry: InstanceType, layout: Layout) -> tuple[ConnectedSet, ...] | None:
     """The connected sets on a ring or chain; None if one cannot be requested.
 
-    A whole node is connected, and so is one request. Otherwise requests are beside each other, if none is in two sets.
+    A whole node and a single request are connected. Otherwise requests are beside each other, if none is in two sets.
     """
     found = sorted({tuple(sorted(use)) for use in layout.uses if len(use) > 1 and layout.size(use) != entry.devices})
     members = [identity for use in found for identity in use]

@@ -98,7 +98,7 @@ async def connect(
             tasks.append(asyncio.create_task(recorder.run(), name="events"))
         stack.push_async_callback(_cancel, tasks)
         await _first_sync(cluster.caches, connection.address, sync_timeout)
-        # Without it claims are divided, which is right with every version.
+        # If the version is not known, claims are divided, which works with every version.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(version.asked.wait(), _ANSWER_TIMEOUT)
         yield KubeWorld(connection, cluster, templates, cluster.caches, templates.counters, recorder)

@@ -19,7 +19,7 @@ LABELS: Final = {"app.kubernetes.io/name": "neuron-dra", "app.kubernetes.io/comp
 """Labels of the Leases of replicas, also used as label selector."""
 
 ANNOTATION_REPLICA: Final = "neuron.aws.com/replica"
-"""On a Lease: the replica's `ReplicaStatus`, as JSON."""
+"""Annotation of a Lease: the replica's `ReplicaStatus` as JSON."""
 
 RENEW_EVERY: Final = 10.0
 """Seconds."""

@@ -152,7 +152,7 @@ class Part:
 
     @property
     def decision(self) -> Decision:
-        """Of conversion."""
+        """The decision of conversion."""
         return self.answer.decision
 
     @property
@@ -352,7 +352,7 @@ def _decided(pod: pods.Pod, each: PodFacts, inputs: DecisionInputs, *, is_pod: b
     decision = dataclasses.replace(decision, warnings=(*decision.warnings, *faults)) if faults else decision
     findings = [*decision.errors, *decision.warnings]
     if decision.outcome is Outcome.SHADOWED and decision.shadowed is not Outcome.DENIED and not is_pod:
-        # That conversion would work is said for each pod.
+        # Each pod already reports that its conversion would work.
         findings = [finding for finding in findings if finding.code != "NEU208"]
     if steering.binds_claims:
         findings += check_bound(Claiming.of(pod), each.known, steering, inputs.claims, conversion, known_only=True)

@@ -27,7 +27,7 @@ class Outcome(enum.StrEnum):
     SHADOWED = "shadowed"
     """Shadow mode: it would have been converted or refused, and is not changed."""
     UNCHANGED = "unchanged"
-    """Nothing is done."""
+    """The object is admitted unchanged."""
     DENIED = "denied"
 
 

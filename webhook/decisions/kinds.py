@@ -188,7 +188,7 @@ _ALL: Final = (
 )
 
 KINDS: Final[Mapping[GroupKind, Kind]] = {(each.group, each.kind): each for each in _ALL}
-"""By API group and kind."""
+"""All kinds by API group and kind."""
 
 _COUNTED_GROUPS: Final = frozenset({"sparkoperator.k8s.io", "workload.codeflare.dev"})
 """Groups without a kind in the table, whose kinds Kueue counts by their pod template."""

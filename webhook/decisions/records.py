@@ -27,7 +27,7 @@ from webhook.decisions.added_hints import NOTHING_ADDED, AddedHints
 Amounts: TypeAlias = Mapping[str, str]
 
 MOST_BYTES: Final = 128 * 1024
-"""Of a record. The API server takes 256 KiB for all annotations of an object together."""
+"""Largest size of a record. The API server accepts 256 KiB for all annotations of an object together."""
 
 _MEMBERS: Final = frozenset({"containers", "initContainers", "hints", "claim", "template", "efa"})
 _LONGEST_NAME: Final = 253
