@@ -1,4 +1,4 @@
-"""The pages of docs/reference that are made from the code are what the code says."""
+"""The pages of docs/reference that are generated from the code are up to date."""
 
 import importlib.util
 import re

@@ -1,4 +1,4 @@
-"""Together with what else looks at a pod on its way in: LimitRanges, ResourceQuotas, other people's webhooks."""
+"""Conversion together with other admission steps: LimitRanges, ResourceQuotas, other webhooks."""
 
 from collections.abc import Callable, Iterator
 
@@ -82,7 +82,7 @@ class TestLimitRanges:
 
 
 class TestQuotas:
-    """A legacy quota stops counting, and a warning says so."""
+    """A legacy quota stops counting, and a warning reports it."""
 
     def test_a_legacy_quota_gets_a_warning_with_the_key_to_use(
         self, api: Api, webhook: Webhook, namespace: str

@@ -202,7 +202,7 @@ def asking(*selectors: str, count: int = 1, name: str = "r") -> Object:
 
 
 def answer(api: Api, manifest: Object, namespace: str) -> str:
-    """What the API server says of a dry run; empty where it takes the object."""
+    """The API server's message for a dry run; empty if it accepts the object."""
     try:
         api.create(manifest, namespace, dry_run=True)
     except ApiError as error:

@@ -471,7 +471,7 @@ def bound_to(admin: Api, node: str) -> str:
 
 
 def refusal(plane: ControlPlane, token: str, verb: str, obj: Object, *flags: str) -> str:
-    """What kubectl says when the driver's token writes an object; empty: it was let."""
+    """kubectl's error when the driver's token writes an object; empty: the write was allowed."""
     kubectl = plane.kubectl(plane.token_kubeconfig("driver", token))
     result = kubectl.feed(verb, obj, flags=flags)
     return "" if result.ok else result.stderr

@@ -341,7 +341,7 @@ def test_a_converted_legacy_pod_sees_exactly_its_devices(node: Node, team: str, 
 
 
 def described(devices: list[str]) -> list[list[Any]]:
-    """What the metadata says of device nodes."""
+    """The device nodes in the metadata."""
     numbers = [int(path.removeprefix("/dev/neuron")) for path in devices]
     return [[DRIVER, "node-1", f"neuron-device-{number}", number, 8, "neuron_device"] for number in numbers]
 

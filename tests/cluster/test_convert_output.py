@@ -41,7 +41,7 @@ STREAMS = {
 
 
 def converted(text: bytes, output: str) -> tuple[str, str]:
-    """What `convert` prints, and what it says about it."""
+    """The output of `convert`, and its messages."""
     command = [sys.executable, "-m", "commands", "convert", "-f", "-", "-o", output]
     done = subprocess.run(command, input=text, cwd=ROOT, capture_output=True, check=True)
     return done.stdout.decode(), done.stderr.decode()

@@ -1,4 +1,4 @@
-"""What claims select on, what their status says, and monitoring that looks on; the driver has its shipped rights."""
+"""Selection by attributes, the status of claims, and monitoring with adminAccess; the driver has its shipped rights."""
 
 import ssl
 import time
@@ -184,7 +184,7 @@ def foreign_claim(api: Api, namespace: str, kubelet: Kubelet) -> Iterator[str]:
 
 
 def refusal(address: str, credentials: Path, *patch: Object) -> str:
-    """What the API server says of a JSON patch in a dry run; empty: it would be applied."""
+    """The API server's message for a JSON patch in a dry run; empty: it would be applied."""
     config = yaml.safe_load(credentials.read_text())
     server, token = config["clusters"][0]["cluster"], config["users"][0]["user"]["token"]
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json-patch+json"}

@@ -34,7 +34,7 @@ def driver(control_plane: ControlPlane, kubelet: Kubelet) -> Iterator[Driver]:
 
 
 def server_id(nodes: int) -> str:
-    """What the emulated node says of its set."""
+    """The UltraServer set of the emulated node."""
     return hashlib.sha256(f"us-0/{nodes}/0".encode()).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""Pods that a SchedulingHintPolicy gave hints: applying their manifests again is no change, whatever it says now."""
+"""Pods with hints of a SchedulingHintPolicy: applying them again changes nothing, also after policy changes."""
 
 import copy
 from collections.abc import Iterator

@@ -174,7 +174,7 @@ def namespace_of(manifest: Object, namespace: str) -> str:
 
 
 def create(api: Api, manifest: Object, namespace: str) -> float:
-    """Dry run; seconds that it took. In the version that the manifest says."""
+    """Create it in a dry run, in the version of the manifest; returns the duration in seconds."""
     version = manifest["apiVersion"]
     plural = {"DeviceClass": "deviceclasses"}.get(manifest["kind"], manifest["kind"].lower() + "s")
     middle = f"namespaces/{namespace}/" if manifest["kind"] != "DeviceClass" else ""

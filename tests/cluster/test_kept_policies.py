@@ -57,7 +57,7 @@ def start(installation: Installation, folder: Path) -> Replica:
 
 
 def reported(installation: Installation, replica: Replica) -> dict[str, str]:
-    """What a replica says in its Lease once it says which policies it has."""
+    """The report in a replica's Lease, once it has the policies."""
 
     def attempt() -> dict[str, str]:
         report: dict[str, str] = installation.reports().get(replica.name, {})

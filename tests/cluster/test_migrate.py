@@ -163,7 +163,7 @@ def refusal(journey: Journey, manifest: Object, namespace: str) -> str:
 
 
 def shadowed(journey: Journey, name: str) -> list[Object]:
-    """What the webhook's log says of a pod in shadow mode."""
+    """The webhook's log lines about a pod in shadow mode."""
     lines = journey.run("Step 1", "See", 1).stdout.splitlines()
     return [line for line in map(json.loads, lines) if line.get("name") == name]
 

@@ -86,7 +86,7 @@ def test_an_unknown_mode_is_refused(kubectl: Kubectl) -> None:
 
 
 class TestLabels:
-    """Our label says nothing that the pod itself does not bear out."""
+    """The label and record of a conversion count only if the pod matches them."""
 
     def copied(self, stored: Object) -> Object:
         metadata = {key: stored["metadata"][key] for key in ("name", "labels", "annotations")}

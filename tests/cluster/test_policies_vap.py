@@ -223,7 +223,7 @@ def installed(api: Api) -> Iterator[None]:
 
 
 def theirs(api: Api, case: str, namespace: str) -> tuple[bool, int, list[str]]:
-    """Whether the API server allows the pod, the code if not, and what it says."""
+    """Whether the API server allows the pod, the code if not, and its messages."""
     try:
         answer = api.create(pod(case, namespace), namespace, dry_run=True)
     except ApiError as error:
@@ -232,7 +232,7 @@ def theirs(api: Api, case: str, namespace: str) -> tuple[bool, int, list[str]]:
 
 
 def ours(case: str, namespace: str) -> tuple[bool, int, list[str]]:
-    """The same of ours."""
+    """The same for the webhook's own evaluation."""
     rules = load({"policy.yaml": policy_text(case).encode()}).validating
     now = dt.datetime.now(dt.UTC)
     verdicts = evaluate(rules, of_object(pod(case, namespace)), now, time.monotonic)

@@ -1,4 +1,4 @@
-"""The stand-in runtime makes of CDI ids what a real one would, and says no where a real one would."""
+"""The stand-in runtime applies CDI ids and refuses calls as a real runtime does."""
 
 import json
 from collections.abc import Iterator

@@ -60,7 +60,7 @@ def no_more_templates(api: Api, namespace: str) -> None:
 
 
 def refused(kubectl: Kubectl, *fragments: str) -> None:
-    """Create a legacy pod until it is refused with these words: what was just set up takes a moment."""
+    """Create a legacy pod until it is denied with this message: a new setup takes a moment to apply."""
 
     def attempt() -> bool:
         result = kubectl.feed("create", pod("legacy"))
@@ -139,7 +139,7 @@ class TestRefusals:
 
 
 class TestDryRun:
-    """A dry run leaves nothing behind, and says so."""
+    """A dry run creates no template and warns about it."""
 
     @pytest.mark.parametrize("verb", ["create", "apply", "apply --server-side"])
     def test_a_dry_run_creates_no_template_and_warns(

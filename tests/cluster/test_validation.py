@@ -1,4 +1,4 @@
-"""What can never work is refused when it is applied, and told as kubectl and events show it."""
+"""Objects that can never work are denied when they are applied, with the messages in kubectl and Events."""
 
 import base64
 import copy

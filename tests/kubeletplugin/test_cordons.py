@@ -29,7 +29,7 @@ def cordoned(value: str) -> JsonObject:
 def offered(
     root: Path, instance_type: str, value: str, *held: int, keeps_taints: bool = True
 ) -> tuple[dict[str, JsonObject], str]:
-    """The published devices by name, and what an administrator is told."""
+    """The published devices by name, and the problem that is reported to the administrator."""
     found = assess(Node(root, instance_type).discover(), Catalogue().get(instance_type))
     state, features = node_state(cordoned(value)), ClusterFeatures()
     made = offer(found, state, features, OfferSettings(), keeps_taints=keeps_taints, held=held)

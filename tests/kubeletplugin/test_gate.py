@@ -1,4 +1,4 @@
-"""Slices wait for a kubelet that can prepare, and not for ever."""
+"""Slices wait a bounded time for a kubelet that can prepare claims."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A device plugin on the driver's node is reported when it comes and when it goes."""
+"""A device plugin on the driver's node is reported when it appears and when it leaves."""
 
 import asyncio
 import contextlib

@@ -28,7 +28,7 @@ def specs_of(node: Node) -> dict[str, bytes]:
 
 
 def test_a_first_start_finds_nothing_and_claims_may_be_missing(node: Node) -> None:
-    """It cannot be told from a start after the state was lost."""
+    """The driver cannot distinguish it from a start after the state was lost."""
     node.state_dir.mkdir()
     preparer = node.preparer()
     recovery = preparer.recover()

@@ -1,4 +1,4 @@
-"""Every setting has a flag, a variable and a config-file field, and what is wrong with one is said."""
+"""Every setting has a flag, a variable and a config-file field, and an invalid value is reported."""
 
 import json
 from pathlib import Path

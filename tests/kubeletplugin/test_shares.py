@@ -141,7 +141,7 @@ def test_admin_access_sees_shares_and_holds_none(inf1: Node) -> None:
 
 
 def refusal(node: Node, claim: Any, preparer: Preparer | None = None) -> tuple[str, bool]:
-    """What is said, and whether the driver waits for another claim."""
+    """The message, and whether the driver waits for another claim."""
     with pytest.raises(PrepareError) as caught:
         (preparer or node.preparer()).prepare(claim, node.view())
     return str(caught.value), isinstance(caught.value, DeviceHeldError)

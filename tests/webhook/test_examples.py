@@ -1,4 +1,4 @@
-"""Every folder of deploy/examples does what it says."""
+"""Every folder of deploy/examples has the documented result."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""The commands against a fake API server: what is written, what is refused, and what is said."""
+"""The commands against a fake API server: writes, refusals and messages."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What can be cordoned, by which rules, and whom a drain evicts."""
+"""Targets of a cordon, its rules, and the pods that a drain evicts."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The map's server: routes, headers, hosts, one read for many readers, what happens when the cluster goes."""
+"""The map's server: routes, headers, hosts, one read for many readers, and an unavailable cluster."""
 
 import asyncio
 import dataclasses

@@ -1,4 +1,4 @@
-"""A document that was recognised has the result that it would have alone."""
+"""A recognised document has the same result as a document that is read completely."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What becomes of a workload, and what stands in its way: the webhook's own decisions, and what it does not look at."""
+"""The fate of a workload and its obstacles: the webhook's own decisions, and facts that it does not check."""
 
 from typing import Any
 

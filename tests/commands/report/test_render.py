@@ -1,4 +1,4 @@
-"""The formats of a report: the same content, and no name of a tenant that could act."""
+"""The formats of a report: the same content, and names of tenants are escaped."""
 
 import html.parser
 import json

@@ -1,4 +1,4 @@
-"""Each folder of tests/golden/convert: a manifest, what it becomes, what is said of it, and the exit code."""
+"""Each folder of tests/golden/convert: a manifest, its converted form, the messages, and the exit code."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ CASES = sorted(folder.name for folder in ROOT.iterdir())
 
 
 def converted(case: str, *arguments: str, text: str | None = None) -> tuple[str, str]:
-    """What is printed, and what is said, with the exit code as its last line."""
+    """Standard output, and the messages with the exit code as their last line."""
     given = (ROOT / case / "input.yaml").read_text() if text is None else text
     options = ("convert", "--families", "trn2", "--strict", "-f", "-")
     done = CliRunner().invoke(main, [*options, *arguments], input=given, env=ENVIRONMENT)

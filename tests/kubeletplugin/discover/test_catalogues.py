@@ -1,4 +1,4 @@
-"""A new instance type needs a policy file, and no new driver: it is published as the file says."""
+"""A policy file adds an instance type to the driver: its devices are published with the values of the file."""
 
 import asyncio
 import logging

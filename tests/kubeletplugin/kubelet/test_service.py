@@ -232,7 +232,7 @@ def test_health_is_sent_again_before_it_expires_in_the_kubelet(
 
 @contextlib.asynccontextmanager
 async def registered(paths: SocketPaths) -> AsyncIterator[tuple[list[bool], grpc.aio.Channel]]:
-    """The kubelet's answers as the driver hears them, and a channel for its calls."""
+    """The kubelet's answers as the driver receives them, and a channel for its calls."""
     answers: list[bool] = []
     registration = Registration(paths.plugin, answers.append)
     server = UnixServer(paths.registration, [registration.handler()])

@@ -1,4 +1,4 @@
-"""The checkpoint keeps what it was given, and says so when it cannot."""
+"""The checkpoint keeps the prepared claims and reports damage."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Claims say which devices they have and how these are; whatever goes wrong with that, pods do not notice."""
+"""The status of claims has their devices and health; failed status writes do not affect pods."""
 
 import asyncio
 import contextlib

@@ -187,7 +187,7 @@ def test_an_api_server_that_stays_away_is_an_error_within_the_budget(
 def test_a_hanging_request_is_cancelled_at_the_end_of_the_budget(
     driver: Driver, api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kubelet hears why within its 45 s, however long a request could take."""
+    """The kubelet gets the cause within its 45 s, however long a request could take."""
 
     async def hang(*_args: str) -> None:
         await asyncio.sleep(5)

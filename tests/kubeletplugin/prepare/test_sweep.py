@@ -1,4 +1,4 @@
-"""Claims that are gone are released after a while, and lost ones are asked for."""
+"""Deleted claims are released after a while, and lost claims are restored."""
 
 import asyncio
 import dataclasses

@@ -1,4 +1,4 @@
-"""The UltraServer labels of a Node say what sysfs says, while it says it, and no other label is touched."""
+"""The UltraServer labels of a Node follow sysfs; other labels are not changed."""
 
 import asyncio
 import contextlib

@@ -103,7 +103,7 @@ async def test_an_object_that_cannot_be_parsed_does_not_stop_a_list(
         assert known.template_device_classes("tenant", "first") == {names.DEVICE_CLASS}
         assert known.template_device_classes("tenant", "last") == {names.DEVICE_CLASS}
         assert known.claim_template("tenant", "last") is not None
-        # It is there, and what it asks for is not known: neither absent nor harmless.
+        # The template exists, and its requests are unknown: it must not count as absent or as empty.
         assert known.claim_template("tenant", "odd") is None
         assert known.templates.get("tenant", "odd") == UNREADABLE_TEMPLATE
         assert (await known.exist("ResourceClaimTemplate", "tenant", ["odd"])) == {"odd": True}

@@ -1,4 +1,4 @@
-"""Whether a record is ours: what a pod has to show, and what the template has to say."""
+"""Which records are verified: the required fields of the pod and the required content of its template."""
 
 import copy
 import json
@@ -31,7 +31,7 @@ def asks_for(template: Template) -> ClaimSpec:
 
 
 def forged(record: Any, *containers: Any, claims: Any = None, **fields: Any) -> Any:
-    """A pod that says of itself that it was converted."""
+    """A pod whose author wrote the label and record of a conversion."""
     text = record if isinstance(record, str) else json.dumps(record)
     manifest = pod(*containers, labels={CONVERTED: "true"}, annotations={RECORD: text}, **fields)
     manifest["spec"]["resourceClaims"] = claims or [{"name": "neuron", "resourceClaimTemplateName": SIXTEEN}]

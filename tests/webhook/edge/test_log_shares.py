@@ -1,4 +1,4 @@
-"""The decision log has shares: one client neither fills it nor hides the lines of others."""
+"""Shares of the decision log: one client cannot fill it or hide the lines of others."""
 
 import asyncio
 import io

@@ -20,7 +20,7 @@ ORIGINAL = pod(container("large", neuron="16"))
 
 
 class Upgraded:
-    """A cluster whose control plane changes its version; the webhook has no template of before in its cache."""
+    """A cluster whose control plane changes its version; the webhook's cache has no older template."""
 
     def __init__(self, before: str) -> None:
         self.cluster = FakeCluster(kubernetes=before)

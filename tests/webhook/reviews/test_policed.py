@@ -55,7 +55,7 @@ class Labelled(StandaloneCluster):
 
 
 class Bench:
-    """A reviewer with policies, and what goes around it."""
+    """A reviewer with policies, with its store, metrics and cluster."""
 
     def __init__(self, *texts: str, answer: Decision | None = None, excluded: frozenset[str] = frozenset()) -> None:
         files = {f"{at}.yaml": text.encode() for at, text in enumerate(texts)}

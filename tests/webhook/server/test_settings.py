@@ -1,4 +1,4 @@
-"""Settings: four places they may come from, and what is said of those that cannot be."""
+"""Settings come from four places; invalid ones are reported."""
 
 import re
 from collections.abc import Mapping
