@@ -35,7 +35,6 @@ class Program(Protocol):
         Args:
             variables: a value for every variable that the expression uses: data as `json` decodes it, or values of
                 `kubecel.values`. They are not copied and not changed.
-            budget: charged during the evaluation.
 
         Returns:
             None, bool, int, float, str, bytes, list, dict, or a value of `kubecel.values`,

@@ -55,7 +55,6 @@ class Scene:
         served: DeviceTaintRules, in the version that the API server prefers; None if it serves none.
         why_not: why none is written although they are served; empty if there is no reason.
         rules: all DeviceTaintRules.
-        cordon: what the Node's annotation says.
         users: pods that use the devices.
     """
 

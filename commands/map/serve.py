@@ -207,9 +207,6 @@ async def run(
 ) -> None:
     """Serve until a signal.
 
-    Args:
-        say: prints a line for the user.
-
     Raises:
         StartupError: it cannot listen there.
         ApiServerError: the cluster cannot be read.

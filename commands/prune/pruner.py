@@ -106,7 +106,6 @@ class Pruner:
             reader: reads the same namespace; None: a new one.
             now: wall clock, aware.
             sleep: waits a number of seconds.
-            say: receives progress messages.
         """
         self._server = server
         self._namespace = namespace

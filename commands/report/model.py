@@ -317,10 +317,8 @@ class Report:
         made: the time, RFC 3339.
         version: of this program.
         workloads: in the order of the plan: by namespace, kind and name.
-        steps: an order of migration.
         estate: the cluster's nodes; None without a cluster.
         audit: of existing objects; None without policies.
-        shadowed: what the webhook saw.
         notes: what could not be read, and other facts about the whole report.
         finished: Jobs and pods that have ended, which are left out.
     """

@@ -65,7 +65,6 @@ def as_diff(changes: Changes, path_of: Callable[[str], str], say: Say) -> Iterat
 
     Args:
         path_of: the path in the diff for a file's name.
-        say: receives messages.
     """
     for source, found in itertools.groupby(changes, key=lambda each: each[0]):
         diff = UnifiedDiff(path_of(source.name))
@@ -131,7 +130,6 @@ def _for_kubectl(source: Source, change: Change, say: Say, alone: bool) -> str:
     """The text of a document after its change, without YAML and JSON that kubectl cannot read.
 
     Args:
-        say: receives messages.
         alone: whether it is the only output, so that kubectl reads JSON as JSON.
     """
     document = change.document

@@ -27,7 +27,6 @@ class NodeState:
     Attributes:
         legacy: legacy resources that are allocatable, with their amounts: a device plugin offers the devices.
         ultraserver_publish: value of the label that overrides the setting; None without the label.
-        cordon: the devices that an administrator has cordoned.
         present: value of the label by which AWS's agents find Neuron nodes; None without the label.
     """
 

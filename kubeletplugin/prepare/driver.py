@@ -59,7 +59,6 @@ class NodeClaims:
     """The claims of one node: their prepared state, their objects, and the node's hardware.
 
     Attributes:
-        objects: reads ResourceClaims from the API server.
         view: returns the hardware as last discovered.
     """
 

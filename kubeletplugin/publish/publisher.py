@@ -77,7 +77,6 @@ class NodeSources:
     """The sources of what is published.
 
     Attributes:
-        gate: the kubelet's registration.
         holds: devices that new claims must not get.
     """
 

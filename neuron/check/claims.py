@@ -79,18 +79,13 @@ def validate(
 
     Args:
         spec: its `spec`, JSON-like; `opaque.parameters` may be raw JSON as bytes.
-        context: facts by which it is checked.
         accepted: whether an API server has accepted its form.
     """
     return judge_read(read(kind, api_version, spec), context, accepted=accepted)
 
 
 class ReadSpec(Struct, frozen=True):
-    """A spec that was read.
-
-    Attributes:
-        form: findings about its form.
-    """
+    """A spec that was read."""
 
     spec: ClaimSpec | ClassSpec
     form: tuple[Finding, ...]

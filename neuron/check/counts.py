@@ -293,7 +293,6 @@ def check_together(
     Args:
         leaves: the requests for Neuron devices to which the container refers.
         path: field path of the container's references.
-        catalogue: instance types.
         unconnected: whether a policy allows devices that are not connected.
     """
     mine = [leaf for leaf in leaves if leaf.mask and not leaf.devices.admin_access]

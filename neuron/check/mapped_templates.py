@@ -67,7 +67,6 @@ class Need:
     """What a mapped template must serve for one pod.
 
     Attributes:
-        types: instance types that can serve the pod.
         device_class: DeviceClass to request from; empty: any.
         unconnected: whether a policy allows devices that are not connected.
     """

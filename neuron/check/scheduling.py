@@ -22,7 +22,6 @@ def check_scheduling(
 
     Args:
         leaves: its requests, with the shapes that they can match.
-        catalogue: instance types.
     """
     found = [finding for leaf in leaves for finding in _admin(leaf, index)]
     return [*found, *check_search(claim, leaves, index, catalogue), *_constraints(claim, leaves, index)]

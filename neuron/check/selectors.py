@@ -271,7 +271,6 @@ def check_failures(judged: Judged, visited: int, index: DeviceIndex) -> list[Fin
     """NEU609 and NEU611: devices on which the selector fails.
 
     Args:
-        judged: the evaluated selector.
         visited: shapes on which the selector is evaluated: the class and the earlier selectors admit them.
     """
     if judged.match is None or judged.compiled is None:

@@ -35,7 +35,6 @@ class Ask(Struct, frozen=True):
 
     Attributes:
         container: its name, cut for messages.
-        role: how long it holds its devices.
         path: field path of the container, e.g. `spec.initContainers[0]`.
         resource: the legacy resource; empty if it requests none.
         amount: devices or cores, by the resource; 0 if it requests none.

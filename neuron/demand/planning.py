@@ -20,12 +20,7 @@ _FEWER: Final = (names.MAX_FIRST_AVAILABLE, 6, 5, 4, 3, 2, 1)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """The requests of a claim.
-
-    Attributes:
-        merged: their alternatives and constraints.
-        division: how they are divided.
-    """
+    """The requests of a claim."""
 
     merged: Merged
     division: Division

@@ -23,7 +23,6 @@ def inlined(spec: Mapping[str, Any], params: Mapping[str, Any], programs: Iterab
 
     Args:
         params: its constants.
-        programs: its compiled expressions.
     """
     places = {program.source: sorted(set(_places(program.syntax))) for program in programs}
     made: dict[str, Any] = copy.deepcopy(dict(spec))

@@ -99,7 +99,6 @@ class ValidatingRule:
         audit: audit annotations by key.
         fails_closed: whether an expression that cannot be evaluated counts as a violation.
         params: the value of `params`, unless bindings name parameter objects; None with `paramKind`.
-        tests: embedded cases.
         shared: identities of the variables, by name.
         narrows: whether a binding matches fewer requests than the policy.
         parametrised: whether a binding has parameters.

@@ -101,7 +101,6 @@ class Subject:
         sent_as: kind, resource and subresource of the original request, if the API server converted the object to
             another API version; None: the same.
         quotas: devices that the namespace's ResourceQuotas allow, by resource; None if they are not known.
-        knowledge: facts that counting the devices needs.
     """
 
     operation: str
@@ -240,7 +239,6 @@ class RequestContext:
         namespace_object: the Namespace; None: one that has only its name.
         user_info: who sends the request.
         quotas: devices that the namespace's ResourceQuotas allow; None if they are not known.
-        knowledge: facts that counting the devices needs.
     """
 
     namespace_object: Mapping[str, Any] | None = None

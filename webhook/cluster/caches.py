@@ -132,7 +132,6 @@ class KubeCluster(ClusterClaims):
 
     Attributes:
         caches: the view is current while all of them run.
-        templates: the cache of ResourceClaimTemplates.
     """
 
     def __init__(self, server: ApiServer, timing: Timing | None = None, *, nodes: bool = True) -> None:

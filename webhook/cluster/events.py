@@ -101,7 +101,6 @@ class Refusal:
     Attributes:
         namespace: of the request.
         regarding: `kind`, `name`, `apiVersion` and `uid` of the object; an empty uid is left out.
-        note: the error messages.
     """
 
     namespace: str

@@ -73,7 +73,6 @@ async def connect(
         context: context of the kubeconfig; None: its current context.
         sync_timeout: seconds to wait until every cache was filled once, or is at least being filled.
         create_budget: time-out in seconds for the creation of a ResourceClaimTemplate; below that of the webhook.
-        timing: of list-watch.
         events: whether to write Events about refused conversions.
         nodes: whether to learn instance types from Nodes.
         patient: whether an API server that does not answer may still answer within `sync_timeout`. A user's command

@@ -94,7 +94,6 @@ class PolicyEntry:
             name: of the configuration.
             leases: report the policies of all replicas.
             groups: API groups whose requests are followed.
-            timing: of list and watch.
             settle: seconds for which all replicas must have the same policies before rules are removed.
             clock: monotonic seconds.
         """

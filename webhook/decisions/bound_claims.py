@@ -30,7 +30,6 @@ def check_bound(
 
     Args:
         known: what is known of the pod's claims, by name of the entry.
-        conversion: the instance types of the cluster.
         known_only: whether a claim that is not known is no error, because it may be created before the pod.
 
     Returns:

@@ -20,7 +20,6 @@ class Claimed:
     """A conversion that a pod claims to have had. Not verified.
 
     Attributes:
-        record: the decoded annotation.
         claim: name of the entry in `spec.resourceClaims` that conversion may have added.
         template: the ResourceClaimTemplate that it uses.
         asks: recorded asks of all containers of the pod, init containers first.

@@ -54,7 +54,6 @@ def convert(
     """Decide about a Pod that is being created.
 
     Args:
-        context: settings of the server, and facts about the cluster.
         claiming: names of claims in `spec.resourceClaims` that request our DeviceClass.
         by_kubelet: whether a kubelet creates it, as the mirror pod of a static pod. Any user can set the annotation of
             a mirror pod.

@@ -134,7 +134,6 @@ class Part:
     """What is decided about one pod of an object.
 
     Attributes:
-        answer: the decision and the findings.
         left: NEU220, if it has Neuron devices and conversion cannot rewrite the object.
         unknown_kind: kind of the object, if its structure is not known: it may mean something else, so that errors
             are only warnings.

@@ -245,7 +245,6 @@ def knowledge_for(
     """The facts for one pod.
 
     Args:
-        base: the facts for every object.
         knower: has cached templates.
         found: claims and templates read from the API server, by kind and name.
     """

@@ -61,7 +61,7 @@ class Size:
         estimate: largest estimated CPU seconds.
         most: CPU seconds after which a decision moves to the next class.
         waiting: number of decisions that may wait.
-        of_one: the same for one namespace.
+        of_one: number of decisions of one namespace that may wait.
     """
 
     estimate: float

@@ -80,7 +80,6 @@ class Service:
     Attributes:
         metrics_url: of the metrics; empty if they are not served.
         ca: file of the CA to trust, if the certificate comes from files.
-        backend: cluster facts and templates.
     """
 
     url: str

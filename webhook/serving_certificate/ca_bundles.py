@@ -111,7 +111,6 @@ class CABundles:
         Args:
             name: of both configurations.
             writes: whether this webhook writes `caBundle`; if not, `caBundle` may contain further CAs.
-            timing: of list and watch.
             clock: monotonic seconds.
         """
         self.name = name

@@ -209,7 +209,6 @@ class Keeper:
         """Prepare; `run` writes.
 
         Args:
-            follower: what this process serves of it.
             rules: hosts, lifetimes and waits of the certificates.
             now: the time by the API server's clock.
             confirmations: since when the replicas have the content of the Secret.
