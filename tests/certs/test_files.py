@@ -46,7 +46,7 @@ def test_the_key_is_for_its_owner_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("later", [0 * DAY, 334 * DAY], ids=["at-once", "until-31-days-are-left"])
-def test_good_files_are_kept(tmp_path: Path, later: dt.timedelta) -> None:
+def test_valid_files_are_kept(tmp_path: Path, later: dt.timedelta) -> None:
     ensure(tmp_path)
     before = contents(tmp_path)
     assert ensure(tmp_path, now=NOW + later) is None
@@ -132,7 +132,7 @@ def test_expired_or_unsuitable_files_are_created_again(
     assert ensure(tmp_path, hosts, now) is None
 
 
-def test_a_certificate_without_hosts_names_none(tmp_path: Path) -> None:
+def test_a_certificate_without_host_names_is_replaced(tmp_path: Path) -> None:
     ca = issue.make_authority("CA", now=NOW, lifetime=365 * DAY)
     (tmp_path / "ca.crt").write_bytes(ca.certificate_pem)
     (tmp_path / "tls.crt").write_bytes(ca.certificate_pem)

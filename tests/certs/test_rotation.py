@@ -51,7 +51,7 @@ def cas(data: Data) -> list[x509.Certificate]:
     return list(material.read(data).bundle)
 
 
-def test_without_a_secret_a_ca_and_a_certificate_are_issued(fresh: Data) -> None:
+def test_a_missing_secret_gets_a_new_ca_and_certificate(fresh: Data) -> None:
     held = material.read(fresh)
     assert held.leaf is not None
     assert held.leaf.anchor == held.current

@@ -213,7 +213,7 @@ def test_a_pod_with_too_many_interfaces_is_denied(
 
 
 @pytest.mark.usefixtures("with_policy")
-def test_without_the_class_the_limit_stays_with_a_warning(api: Api, namespace: str) -> None:
+def test_the_limit_stays_with_a_warning_without_the_class(api: Api, namespace: str) -> None:
     answer = api.create(wanting("worker", 16, 16, "trn2.48xlarge"), namespace)
     assert any("NEU231" in each and NETWORK_CLASS in each for each in answer.warnings)
     assert answer.body["spec"]["containers"][0]["resources"]["limits"] == {EFA: "16"}

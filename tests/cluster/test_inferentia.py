@@ -314,7 +314,7 @@ def older(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         plane.stop()
 
 
-def test_without_shares_all_sizes_run_and_cores_become_whole_devices(older: Site) -> None:
+def test_all_sizes_run_without_shares_and_cores_become_whole_devices(older: Site) -> None:
     older.namespace = "default"
     eventually("pods in the namespace", lambda: older.api.find("ServiceAccount", "default", "default"))
     devices = [device for each in older.driver.slices() for device in each["spec"]["devices"]]

@@ -91,7 +91,7 @@ class TestRefusals:
         refused(kubectl, "NEU301", "exceeded quota: none", f"count/{TEMPLATES}.resource.k8s.io")
         assert api.find("Pod", "legacy", namespace) is None
 
-    def test_a_replicaset_recovers_when_the_quota_goes(self, api: Api, namespace: str) -> None:
+    def test_a_replicaset_recovers_after_the_quota_is_deleted(self, api: Api, namespace: str) -> None:
         no_more_templates(api, namespace)
         api.create(workload("ReplicaSet", "rs", pod("x"), replicas=1), namespace)
         messages = eventually("the event", lambda: events(api, namespace, "rs", "FailedCreate"))

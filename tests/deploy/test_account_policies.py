@@ -177,7 +177,7 @@ def test_rules_are_not_written_where_policies_are_not_followed() -> None:
     assert any("rules for resources of users only" in each for each in with_rules(unlisted, rule))
 
 
-def test_the_chart_has_what_the_program_follows() -> None:
+def test_the_chart_has_the_resources_that_the_program_follows() -> None:
     assert (rendering.CHART / "files" / "followed.json").read_text() == rendering.followed(), "run `make manifests`"
     values = yaml.safe_load((rendering.CHART / "values.yaml").read_text())
     assert values["validation"]["followGroups"] == list(GROUPS)

@@ -391,7 +391,7 @@ def test_following_policies_needs_policies_and_the_other_entries(values: Object,
         ("Ignore", True, {"pods": ("Ignore", 2)}),
     ],
 )
-def test_with_policies_pods_have_an_entry_with_fail(
+def test_pods_have_an_entry_with_failure_policy_fail_if_there_are_policies(
     policy: str, with_policies: bool, answers: dict[str, tuple[str, int]]
 ) -> None:
     values = {
@@ -471,7 +471,7 @@ def test_a_secret_of_the_admin_is_mounted(values: Object, injects: bool, bundle:
 # --- policies -------------------------------------------------------------------------------------------------
 
 
-def test_without_policies_no_folder_is_mounted(default: list[Object]) -> None:
+def test_no_folder_is_mounted_without_policies(default: list[Object]) -> None:
     assert "--policies" not in flags(pod_specs(default)["Deployment/neuron-dra"])
     assert "ConfigMap" not in {kind for kind, _ in kinds(default)}
 

@@ -222,7 +222,7 @@ def test_the_policy_about_events_knows_the_reasons_that_the_driver_writes(defaul
     assert listed == {APPEARED, LEFT, KEPT, FREED}
 
 
-def test_without_labels_the_driver_may_not_patch_nodes(default: list[Object]) -> None:
+def test_the_driver_has_no_right_to_patch_nodes_without_labels(default: list[Object]) -> None:
     def verbs(objects: list[Object]) -> list[str]:
         rules = find(objects, "ClusterRole", DRIVER)["rules"]
         [found] = [rule["verbs"] for rule in rules if rule["resources"] == ["nodes"]]
@@ -327,7 +327,7 @@ def test_the_policies_of_the_driver_can_be_switched_off(default: list[Object]) -
     ],
     ids=["default", "registry", "digest"],
 )
-def test_images_come_from_where_values_say(values: Object, image: str) -> None:
+def test_values_set_the_images(values: Object, image: str) -> None:
     specs = pod_specs(render({**values, "prune": {"enabled": True}, "map": {"enabled": True}}))
     images = {name: spec["containers"][0]["image"] for name, spec in specs.items()}
     assert {images[name] for name in images if not name.startswith("DaemonSet")} == {image}

@@ -72,7 +72,7 @@ def test_loops_in_loops_have_a_limit() -> None:
         ENGINE.compile(source, {"l": DYN})
 
 
-def test_steps_are_counted_by_what_a_round_computes() -> None:
+def test_each_loop_round_counts_the_steps_that_it_computes() -> None:
     limits = Limits(steps=1000)
     assert limited("l.all(x, x >= 0)", limits, l=HUNDRED) is True
     with pytest.raises(CelBudgetExceededError, match="evaluation needs more than 1000 steps: loop over less"):

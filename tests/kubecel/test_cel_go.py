@@ -114,7 +114,7 @@ def test_patterns_that_only_the_original_re2_takes_are_refused(pattern: str) -> 
     ],
     ids=str,
 )
-def test_patterns_that_go_takes_are_taken(pattern: str, text: str) -> None:
+def test_patterns_that_go_accepts_are_accepted(pattern: str, text: str) -> None:
     assert value(f"s.matches({_quoted(pattern)})", s=text) is True
 
 

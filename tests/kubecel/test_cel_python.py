@@ -98,7 +98,7 @@ def their_values() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("expression", ANSWERS, ids=str)
-def test_where_cel_python_differs_the_api_server_agrees_with_kubecel(
+def test_the_api_server_agrees_with_kubecel_if_cel_python_differs(
     their_values: dict[str, Any], expression: str
 ) -> None:
     their_value = their_values[expression]

@@ -63,7 +63,7 @@ def test_the_whole_node_alone_can_be_cordoned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("instance_type", ["trn2.48xlarge", "trn2u.48xlarge"])
-def test_without_taints_a_cordoned_device_is_not_published(tmp_path: Path, instance_type: str) -> None:
+def test_a_cordoned_device_is_not_published_without_taints(tmp_path: Path, instance_type: str) -> None:
     devices, _ = offered(tmp_path, instance_type, "neuron-device-3", 4, keeps_taints=False)
     assert devices.keys() == {f"neuron-device-{number}" for number in range(16) if number not in (3, 4)}
     assert not any("taints" in device for device in devices.values())

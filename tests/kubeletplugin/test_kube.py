@@ -110,7 +110,7 @@ def test_the_node_is_read_with_credentials(tmp_path: Path) -> None:
     assert server.headers[0]["Authorization"] == "Bearer secret"
 
 
-def test_a_claim_is_read_and_absence_is_none(tmp_path: Path) -> None:
+def test_a_claim_is_read_and_a_missing_claim_is_none(tmp_path: Path) -> None:
     server = Server()
     server.answers[f"{GROUP}/v1/namespaces/ns/resourceclaims/c"] = {"metadata": {"name": "c"}}
 
@@ -466,7 +466,7 @@ def test_device_status_is_applied_to_the_claim_of_that_uid(tmp_path: Path, serve
 
 
 @pytest.mark.parametrize(("code", "reason"), [(404, "NotFound"), (409, "Conflict")])
-def test_a_claim_that_is_gone_or_another_has_no_device_status(tmp_path: Path, code: int, reason: str) -> None:
+def test_device_status_of_a_deleted_or_replaced_claim_is_not_applied(tmp_path: Path, code: int, reason: str) -> None:
     server = Server()
     server.answers[f"{GROUP}/v1/namespaces/ns/resourceclaims/c/status"] = answering(lambda: status(code, reason))
     assert run(server, tmp_path, lambda api: api.apply_devices("ns", "c", "u-1", [])) is None

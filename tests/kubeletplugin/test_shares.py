@@ -338,7 +338,7 @@ def test_the_only_cores_that_are_left_are_those_of_the_lost_claim(inf1: Node) ->
     assert held(again, 3) == {"neuron-device-0": (2, 3)}
 
 
-def test_a_claim_that_is_allocated_anew_keeps_the_cores_of_its_shares(inf1: Node) -> None:
+def test_a_claim_that_is_allocated_again_keeps_the_cores_of_its_shares(inf1: Node) -> None:
     preparer = inf1.preparer()
     preparer.prepare(allocated(1, share(0, 1)), inf1.view())
     preparer.prepare(allocated(2, share(0, 1, share_id="mine")), inf1.view())

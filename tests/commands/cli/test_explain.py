@@ -270,7 +270,7 @@ def test_a_file_against_a_cluster_names_nodes_devices_and_reasons(api: Api, kube
     assert "mode      convert: the webhook's default (Deployment neuron-dra/neuron-dra, --mode)" in result.stdout
 
 
-def test_the_settings_of_the_webhook_count_unless_flags_say_otherwise(api: Api, kubeconfig: Path, file: Path) -> None:
+def test_flags_override_the_settings_of_the_webhook(api: Api, kubeconfig: Path, file: Path) -> None:
     installed(api, "--mode=shadow", "--exclude-namespace=kube-system", "--no-hint-affinity")
     EmulatedCluster().put_into(api)
     result = explain("-f", file, "--kubeconfig", kubeconfig)

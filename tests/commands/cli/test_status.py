@@ -111,7 +111,7 @@ def test_a_missing_device_class_is_shown_and_exits_with_1(installed: Api, tmp_pa
     assert "✗ device class" in result.stdout
 
 
-def test_permissions_of_the_webhook_are_asked_for_in_its_name(installed: Api, tmp_path: Path) -> None:
+def test_permissions_of_the_webhook_are_reviewed_for_its_account(installed: Api, tmp_path: Path) -> None:
     installed.allowed = False
     result = run(installed, tmp_path, "-o", "json")
     told = [text for text in verdicts(result)["wrong"] if "may not" in text]

@@ -256,7 +256,7 @@ class TestTogether:
         }
         assert check(pod(container(neuron="7")), namespace) == ([], 0)
 
-    def test_excluded_namespaces_are_left_alone(self) -> None:
+    def test_excluded_namespaces_are_not_judged(self) -> None:
         assert check(pod(container(neuron="7")), options=("--exclude-namespace", "team-a")) == ([], 0)
 
     def test_other_objects_are_ignored(self) -> None:

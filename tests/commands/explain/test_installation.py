@@ -54,7 +54,7 @@ def test_flags_in_both_forms_switches_and_lists() -> None:
     assert (options.families, options.excluded_namespaces) == (("trn1", "trn2"), frozenset({"a", "b"}))
 
 
-def test_variables_count_and_files_of_this_machine_do_not() -> None:
+def test_variables_are_read_and_files_of_this_machine_are_not() -> None:
     env = [
         {"name": "NEURON_DRA_MODE", "value": "off"},
         {"name": "NEURON_DRA_CONFIG", "value": "/nowhere/config.yaml"},

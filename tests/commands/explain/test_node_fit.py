@@ -111,10 +111,10 @@ def test_a_cordoned_node_has_the_taint_of_kubernetes() -> None:
         (requirement("cores", "Gt", "64"), "cores Gt 64"),
     ],
 )
-def test_requirements_in_words(term: dict[str, Any], text: str) -> None:
+def test_requirements_are_described(term: dict[str, Any], text: str) -> None:
     assert node_fit.requirement_text(term) == text
 
 
-def test_taints_in_words() -> None:
+def test_taints_are_described() -> None:
     assert node_fit.taint_text({"key": "a", "effect": "NoSchedule"}) == "a:NoSchedule"
     assert node_fit.taint_text({"key": "a", "value": "b", "effect": "NoExecute"}) == "a=b:NoExecute"

@@ -29,7 +29,7 @@ def texts(hard: dict[str, str], spec: dict[str, Any], used: dict[str, str] | Non
     ]
 
 
-def test_devices_of_a_class_are_counted_with_what_is_used() -> None:
+def test_devices_of_a_class_are_added_to_the_used_amount() -> None:
     spec = claim(exactly(count=4), exactly())
     assert texts({DEVICES: "16"}, spec, {DEVICES: "11"}) == [f"q: {DEVICES}: 11 used and 5 of 16"]
     told = f"q: {DEVICES}: 12 used and 5 of 16, exceeded: the claim cannot be created"

@@ -138,7 +138,7 @@ exceptions:
         later = file_policies(policy(spec), now=NOW + dt.timedelta(days=30))
         assert said(later, SIXTEEN) == [f"error NEU801 : {refused}"]
 
-    def test_excluded_namespaces_are_left_alone(self) -> None:
+    def test_excluded_namespaces_are_not_judged(self) -> None:
         policies = file_policies(policy(FEW))
         assert said(policies, named("x", SIXTEEN, "lab"), excluded_namespaces=frozenset({"lab"})) == []
 
@@ -193,7 +193,7 @@ spec: {instanceTypes: [{name: trn9.48xlarge, devices: 16, coresPerDevice: 8, dev
             pytest.param({"lab": "4"}, "unknown", id="of-another-namespace"),
         ],
     )
-    def test_an_object_without_a_namespace_is_bound_by_the_quotas_of_where_it_goes(
+    def test_an_object_without_a_namespace_gets_the_quotas_of_its_target_namespace(
         self, quotas: dict[str, str], expected: str
     ) -> None:
         objects = [

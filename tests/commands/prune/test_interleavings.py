@@ -306,7 +306,7 @@ def test_the_search_reaches_every_outcome(outcome: PruneAction) -> None:
     find(STEPS, lambda choices: outcome in played(choices).outcomes, settings=QUICK)
 
 
-def test_without_a_grace_the_search_finds_a_pod_that_loses_its_template() -> None:
+def test_the_search_finds_a_pod_without_its_template_if_there_is_no_grace_period() -> None:
     """Without the grace period, the property fails."""
     try:
         find(

@@ -173,7 +173,7 @@ class TestObstacles:
         assert obstacles(item) == [("queue", "NEU232", False)]
 
     @pytest.mark.parametrize(("label", "codes"), [("labels", []), ("annotations", ["NEU232"])])
-    def test_kueue_goes_on_counting_jobs_by_their_template(self, label: str, codes: list[str]) -> None:
+    def test_kueue_still_counts_jobs_by_their_template(self, label: str, codes: list[str]) -> None:
         key = "kueue.x-k8s.io/queue-name" if label == "labels" else "scheduling.volcano.sh/queue-name"
         metadata = {"name": "train", "namespace": "team-a", label: {key: "training"}}
         template = deployment(**TRN1)["spec"]["template"]
@@ -215,7 +215,7 @@ class TestObstacles:
         estate = Estate({"a": 16}, {}, 0, {"a": "trn1.32xlarge"}, frozenset({"a"}))
         assert obstacles(deployment(), estate=estate, families=("trn1",)) == [("Karpenter", "NEU903", True)]
 
-    def test_no_node_of_a_type_that_can_serve_it(self) -> None:
+    def test_a_missing_node_of_a_suitable_type_is_an_obstacle(self) -> None:
         estate = Estate({"a": 12}, {}, 0, {"a": "inf2.48xlarge"})
         assert obstacles(deployment(), estate=estate, families=("trn1",)) == [("nodes", "NEU904", False)]
 

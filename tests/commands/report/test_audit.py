@@ -94,7 +94,7 @@ def test_excluded_namespaces_are_not_judged() -> None:
     assert made.audit.violations == ()
 
 
-def test_without_policies_for_validation_there_is_no_audit() -> None:
+def test_there_is_no_audit_without_policies_for_validation() -> None:
     assert report(deployment()).audit is None
 
 

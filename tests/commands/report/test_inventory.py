@@ -49,7 +49,7 @@ def test_a_cron_job_stands_for_its_jobs() -> None:
     assert refs(job, owned(running("nightly-1-x"), job), top) == ["CronJob team-a/nightly"]
 
 
-def test_an_owner_of_an_unknown_kind_is_a_workload_with_the_pods_of_what_it_controls() -> None:
+def test_an_owner_of_an_unknown_kind_is_a_workload_with_all_controlled_pods() -> None:
     trainer = {"apiVersion": "acme.example/v1", "kind": "Trainer", "metadata": {"name": "big", "uid": "uid-big"}}
     made = report(owned(running("big-0"), trainer), owned(running("big-1"), trainer))
     [only] = made.workloads

@@ -51,7 +51,7 @@ def foreign(name: str, **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "team-a", "labels": labels}, "results": []}
 
 
-async def test_a_report_is_created_left_alone_replaced_and_deleted(api: FakeApi, server: Connection) -> None:
+async def test_a_report_is_created_kept_replaced_and_deleted(api: FakeApi, server: Connection) -> None:
     assert await publish(server, audited("train")) == (
         "Report objects of openreports.io/v1alpha1: 1 created, 0 updated, 0 unchanged, 0 deleted."
     )

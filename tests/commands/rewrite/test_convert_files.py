@@ -197,7 +197,7 @@ def test_an_ultraserver_of_workers_gets_its_topology() -> None:
     assert convert_texts(done.yaml).diff == ""
 
 
-def test_lists_keep_their_items_where_they_are_and_templates_come_before() -> None:
+def test_items_of_lists_keep_their_place_and_templates_are_inserted_before() -> None:
     item = {"metadata": {"name": "a"}, "spec": pod(container(neuron=4))["spec"]}
     done = convert_texts(text({"apiVersion": "v1", "kind": "PodList", "items": [item, {"metadata": {"name": "b"}}]}))
     assert [each["kind"] for each in done.objects] == ["ResourceClaimTemplate", "Pod", "Pod"]
@@ -221,7 +221,7 @@ def test_a_template_is_printed_once_in_each_namespace() -> None:
     ]
 
 
-def test_a_converted_pod_that_comes_without_its_template_gets_it_again() -> None:
+def test_a_converted_pod_without_its_template_in_the_file_gets_it_again() -> None:
     done = convert_texts(text(named("p", pod(container(neuron=4)))))
     alone = text(done.named("Pod"))
     again = convert_texts(alone)

@@ -43,7 +43,7 @@ def test_no_comment_is_lost(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_claims_templates_and_classes_come_out_as_v1(case: str) -> None:
+def test_claims_templates_and_classes_are_written_as_v1(case: str) -> None:
     for found in yaml.safe_load_all((ROOT / case / "expected.yaml").read_text()):
         text = yaml.safe_dump(found)
         assert "resource.k8s.io/v1beta" not in text
@@ -65,6 +65,6 @@ def test_unconverted_objects_fail_only_a_strict_run(case: str) -> None:
         "argo-cron-workflow",
     ],
 )
-def test_an_object_that_is_not_rewritten_is_named_with_what_happens_to_it(case: str) -> None:
+def test_an_object_that_is_not_rewritten_is_reported_with_the_consequence(case: str) -> None:
     _, told = converted(case)
     assert re.search(r"NEU220: the \w+ is left as it is: .+\. The webhook converts its pods when they are", told)

@@ -142,5 +142,5 @@ def test_values_that_cannot_be_edited_in_place_are_an_error(text: str, wanted: A
         edited(text, wanted)
 
 
-def test_a_complex_mapping_is_written_anew_in_its_place() -> None:
+def test_a_complex_mapping_is_rewritten_in_its_place() -> None:
     assert edited("a:\n  ? b\n  : 1\nc: 2 # two\n", {"a": {"b": 3}, "c": 2}) == "a:\n    b: 3\nc: 2 # two\n"

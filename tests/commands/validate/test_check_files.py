@@ -72,7 +72,7 @@ class TestOtherKinds:
             "warning NEU105 spec.templates[0].container.resources.limits[aws.amazon.com/neuron]",
         ]
 
-    def test_an_excluded_namespace_is_left_alone(self) -> None:
+    def test_an_excluded_namespace_is_not_judged(self) -> None:
         assert found(WORKFLOW, excluded_namespaces=frozenset({"default"})) == []
 
     def test_an_object_without_pods_has_no_finding(self) -> None:

@@ -103,6 +103,6 @@ def test_normalising_accepts_every_strict_version(text: str) -> None:
     assert semver.parse(text, normalize=True) == strict
 
 
-def test_a_pre_release_of_numbers_comes_before_one_of_words() -> None:
+def test_numeric_pre_releases_are_ordered_before_alphanumeric_ones() -> None:
     ordered = ["1.0.0-1", "1.0.0-2", "1.0.0-10", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-beta", "1.0.0"]
     assert sorted(sorted(ordered), key=semver.parse) == ordered

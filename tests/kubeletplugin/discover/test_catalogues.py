@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return found
 
 
-def test_without_a_folder_the_catalogue_is_the_built_in_one() -> None:
+def test_the_catalogue_without_a_folder_is_the_built_in_one() -> None:
     assert "trn9.48xlarge" not in Catalogues(None).current()
 
 

@@ -168,7 +168,7 @@ def test_health_is_checked_repeatedly(node: Node, clock: FakeClock) -> None:
     asyncio.run(scenario())
 
 
-def test_the_label_names_the_type_where_dmi_does_not(node: Node, clock: FakeClock) -> None:
+def test_the_instance_type_is_read_from_the_label_if_dmi_lacks_it(node: Node, clock: FakeClock) -> None:
     (node.sysfs / "devices/virtual/dmi/id/product_name").write_text("HVM domU\n")
 
     async def scenario() -> None:

@@ -412,7 +412,7 @@ def test_probes_ask_as_the_kubelet_does(node: Node, api: FakeApi, clock: FakeClo
         ("readiness/node", True, ()),
     ],
 )
-def test_an_instance_is_not_ready_for_what_it_does_not_offer(
+def test_an_instance_is_not_ready_for_services_that_it_does_not_offer(
     node: Node, api: FakeApi, clock: FakeClock, name: str, offered: tuple[str, ...], *, registered_now: bool
 ) -> None:
     async def scenario() -> None:

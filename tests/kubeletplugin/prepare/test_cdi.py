@@ -102,7 +102,7 @@ def test_a_whole_node_is_one_device_with_all_nodes() -> None:
     assert paths == [f"/dev/neuron{index}" for index in range(16)]
 
 
-def test_the_environment_of_a_request_comes_once_with_its_first_device() -> None:
+def test_the_environment_of_a_request_is_set_once_with_its_first_device() -> None:
     ids = [cdi.device_ids(TWO, position) for position in range(3)]
     kind = "neuron.aws.com/claim"
     assert ids == [

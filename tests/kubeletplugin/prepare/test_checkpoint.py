@@ -137,7 +137,7 @@ def test_a_damaged_file_is_kept_for_people(node: Node) -> None:
     assert store.set_aside() == aside
 
 
-def test_a_checkpoint_of_the_first_version_is_read_and_its_claims_stay_as_they_are(node: Node) -> None:
+def test_a_checkpoint_of_the_first_version_is_read_with_unchanged_claims(node: Node) -> None:
     """Written by version 0.1.0: two claims in use and one that looks on, before devices were shared."""
     node.state_dir.mkdir()
     path = node.state_dir / "checkpoint.json"

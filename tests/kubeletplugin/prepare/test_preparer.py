@@ -88,7 +88,7 @@ def test_a_prepared_claim_is_answered_while_its_device_is_unhealthy(node: Node) 
     assert node.preparer().prepare(claim, node.view()) == first
 
 
-def test_a_claim_that_was_allocated_anew_is_prepared_anew(node: Node) -> None:
+def test_a_claim_that_was_allocated_again_is_prepared_again(node: Node) -> None:
     preparer = node.preparer()
     preparer.prepare(allocated(1, *devices(0)), node.view())
     [answer] = preparer.prepare(allocated(1, *devices(7)), node.view())

@@ -115,7 +115,7 @@ def test_labels_are_set_changed_and_removed_with_the_membership(ultra: Node, clo
     asyncio.run(scenario())
 
 
-def test_a_node_of_no_ultraserver_is_not_written_and_stale_labels_go(node: Node, clock: FakeClock) -> None:
+def test_a_node_of_no_ultraserver_is_not_written_and_stale_labels_are_removed(node: Node, clock: FakeClock) -> None:
     async def scenario(api: FakeApi, writes: int) -> None:
         async with labelling(node, api, clock) as at:
             await until(lambda: at.own.state is not None and not set(KEYS) & at.labels().keys())

@@ -83,7 +83,7 @@ OFFERS: dict[str, tuple[ClusterFeatures, str, dict[str, str], UltraServerOffer]]
 
 
 @pytest.mark.parametrize("name", OFFERS)
-def test_without_counters_an_ultraserver_node_offers_one_kind(tmp_path: Path, name: str) -> None:
+def test_an_ultraserver_node_offers_one_kind_without_counters(tmp_path: Path, name: str) -> None:
     features, setting, labels, expected = OFFERS[name]
     state, settings = node_state(node_object(labels)), OfferSettings(ultraserver=setting)
     found = snapshot(tmp_path, "trn2u.48xlarge")

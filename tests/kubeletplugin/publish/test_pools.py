@@ -55,7 +55,7 @@ def test_a_change_in_one_slice_keeps_the_generation(tmp_path: Path) -> None:
     assert writes.update[0]["metadata"]["resourceVersion"] == "2"
 
 
-def test_wiped_slices_come_back_in_a_later_generation(tmp_path: Path) -> None:
+def test_deleted_slices_are_created_again_in_a_later_generation(tmp_path: Path) -> None:
     writes = plan_writes(FACTS, desired(tmp_path), {}, last_generation=7)
     assert [pool["generation"] for pool in pools(writes)] == [8, 8]
 

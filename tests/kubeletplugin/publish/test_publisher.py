@@ -94,7 +94,7 @@ async def publishing(
         yield made
 
 
-def test_slices_are_published_once_and_then_left_alone(node: Node, api: FakeApi, clock: FakeClock) -> None:
+def test_slices_are_published_once_and_not_written_again(node: Node, api: FakeApi, clock: FakeClock) -> None:
     async def scenario() -> None:
         async with publishing(node, api, clock) as at:
             await at.until(lambda: bool(api.stored))
@@ -131,7 +131,7 @@ def test_a_restart_finds_its_slices_and_writes_nothing(node: Node, api: FakeApi,
     asyncio.run(scenario())
 
 
-def test_wiped_slices_come_back(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
+def test_deleted_slices_are_created_again(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
     async def scenario() -> None:
         async with publishing(ultra, api, clock) as at:
             await at.until(lambda: len(api.stored) == 2)
@@ -321,7 +321,7 @@ def test_fields_that_the_cluster_drops_are_logged_and_not_written_repeatedly(
     assert sum("does not keep taints of ResourceSlices" in reason for reason in said) == 1
 
 
-def test_without_shared_counters_the_whole_node_is_withdrawn(
+def test_the_whole_node_is_withdrawn_without_shared_counters(
     ultra: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     def drop(spec: JsonObject) -> None:
@@ -508,9 +508,7 @@ def test_nothing_is_written_before_the_kubelet_has_registered_the_plugin(
     asyncio.run(scenario())
 
 
-def test_a_device_plugin_that_comes_and_goes_taints_the_devices_meanwhile(
-    node: Node, api: FakeApi, clock: FakeClock
-) -> None:
+def test_devices_are_tainted_while_a_device_plugin_is_present(node: Node, api: FakeApi, clock: FakeClock) -> None:
     async def scenario() -> None:
         async with publishing(node, api, clock) as at:
             await at.until(lambda: bool(api.stored))
@@ -583,7 +581,9 @@ def test_the_nodes_label_switches_between_devices_and_the_whole_node(
     assert any("has the value 'both', which is not devices or node" in str(vars(r)) for r in caplog.records)
 
 
-def test_with_counters_an_ultraserver_node_offers_both(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
+def test_an_ultraserver_node_offers_devices_and_the_whole_node_with_counters(
+    ultra: Node, api: FakeApi, clock: FakeClock
+) -> None:
     async def scenario() -> None:
         async with publishing(ultra, api, clock) as at:
             await at.until(lambda: len(api.stored) == 2)

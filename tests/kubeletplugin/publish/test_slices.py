@@ -120,7 +120,7 @@ def test_every_device_has_its_documented_memory_and_cores(tmp_path: Path, entry:
         assert device["capacity"] == (whole if device["name"] == "neuron-node" else one)
 
 
-def test_no_capacity_is_invented_for_a_type_without_documents() -> None:
+def test_an_undocumented_type_has_no_capacity() -> None:
     [content] = many(3)
     assert all("capacity" not in device for device in content["devices"])
 
@@ -165,13 +165,13 @@ def test_a_whole_ultraserver_node_and_its_devices_exclude_each_other(tmp_path: P
     assert not GROUPS & set(whole["attributes"])
 
 
-def test_before_1_35_counters_lie_in_the_slice_of_their_devices(tmp_path: Path) -> None:
+def test_counters_are_in_the_slice_of_their_devices_before_1_35(tmp_path: Path) -> None:
     [content] = publish(tmp_path, "trn2u.48xlarge", features=ClusterFeatures(separate_counters=False))
     assert len(content["sharedCounters"]) == 1
     assert len(content["devices"]) == 17
 
 
-def test_without_counters_the_whole_node_is_not_published(tmp_path: Path) -> None:
+def test_the_whole_node_is_not_published_without_counters(tmp_path: Path) -> None:
     [content] = publish(tmp_path, "trn2u.48xlarge", features=ClusterFeatures(counters=False))
     assert [device["name"] for device in content["devices"]] == [f"neuron-device-{index}" for index in range(16)]
     assert not any("consumesCounters" in device for device in content["devices"])
@@ -222,7 +222,7 @@ def test_device_names_in_both_spellings_of_aws_are_understood(name: str, index: 
     assert device_index(name) == index
 
 
-def test_node_facts_come_from_labels() -> None:
+def test_node_facts_are_read_from_labels() -> None:
     labels = {
         "node.kubernetes.io/instance-type": "ml.trn2.48xlarge",
         "topology.k8s.aws/network-node-layer-1": "nn-1",

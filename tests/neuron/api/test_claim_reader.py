@@ -50,7 +50,7 @@ def without_paths(value: Any) -> Any:
 
 
 class TestModel:
-    def test_reads_everything_that_a_claim_says(self) -> None:
+    def test_every_field_of_a_claim_is_read(self) -> None:
         read, findings = read_claim("ResourceClaim", V1, WHOLE)
         assert findings == ()
         first, second, third = read.requests

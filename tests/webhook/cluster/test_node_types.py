@@ -74,7 +74,7 @@ def slice_of(instance_type: str, devices: int) -> dict[str, Any]:
     return {"metadata": {"name": "a"}, "spec": spec}
 
 
-def test_types_are_remembered_when_the_nodes_are_gone(view: KubeCluster) -> None:
+def test_types_are_remembered_after_their_nodes_are_deleted(view: KubeCluster) -> None:
     tell(view, node("a", "inf2.48xlarge"))
     tell(view, node("a", "inf2.48xlarge"), "DELETED")
     assert view.observations() == {"inf2.48xlarge": Observation(0, labels=("inf2.48xlarge",))}
@@ -115,7 +115,7 @@ def test_nodes_decide_families(view: KubeCluster) -> None:
     assert context.label_values(["inf2.48xlarge", "trn1.2xlarge"]) == ("inf2.48xlarge", "trn1.2xlarge")
 
 
-def test_labels_of_hyperpod_are_used_as_they_are(view: KubeCluster) -> None:
+def test_labels_of_hyperpod_are_used_unchanged(view: KubeCluster) -> None:
     tell(view, node("a", "ml.trn1.32xlarge"))
     context = conversion_context(ConversionOptions(), Catalogue(), view)
     assert context.families.seen == ("trn1",)
@@ -133,7 +133,7 @@ def test_a_type_that_is_not_released_counts_if_a_node_has_it(view: KubeCluster) 
     assert (seen.released, seen.devices) == (True, None)
 
 
-def test_without_the_watch_nodes_are_not_listed() -> None:
+def test_nodes_are_not_listed_without_the_watch() -> None:
     assert NODES not in {cache.resource for cache in KubeCluster(Unplugged(), nodes=False).caches}
 
 

@@ -157,7 +157,7 @@ def test_a_large_body_is_decided_in_a_task(tls_directory: Path) -> None:
     assert (quick.quick, [each.uid for each in quick.requests]) == ([], ["large"])
 
 
-def test_while_draining_answers_close_their_connection(tls_directory: Path) -> None:
+def test_answers_close_their_connection_while_draining(tls_directory: Path) -> None:
     with serving(tls_directory, {"/mutate": Quick()}, drain_delay=0.5) as running, running.client() as client:
         assert "connection" not in client.review(review(uid="a")).headers
         running.stop()

@@ -67,7 +67,7 @@ def applied_again(manifest: Any) -> Any:
 
 @BOTH_WAYS
 @pytest.mark.parametrize("change", [without_marks, applied_again])
-def test_a_stored_pod_stays_as_it_is(before: str, after: str, change: Callable[[Any], Any]) -> None:
+def test_a_stored_pod_is_not_changed(before: str, after: str, change: Callable[[Any], Any]) -> None:
     here = Upgraded(before)
     stored, _ = here.stored()
     here.change(after)
