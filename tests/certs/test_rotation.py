@@ -233,7 +233,7 @@ class TestCA:
         assert "the CA is not valid before" in step(fresh, NOW - DAY).reason
 
 
-class TestLost:
+class TestLostContent:
     @pytest.mark.parametrize("lost", [None, {}, {"ca.crt": b"x"}, {"tls.crt": b"x"}])
     def test_content_is_written_back_as_it_was(self, fresh: Data, lost: Data | None) -> None:
         assert content(step(lost, known=fresh)) == fresh

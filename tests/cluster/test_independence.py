@@ -184,7 +184,7 @@ def create(api: Api, manifest: Object, namespace: str) -> float:
     return time.monotonic() - begun
 
 
-class TestWhileWeRun:
+class TestRunningWebhook:
     @pytest.mark.parametrize("manifest", FOREIGN.values(), ids=FOREIGN.keys())
     def test_objects_of_others_are_not_sent_to_the_webhook(
         self, api: Api, webhook: Webhook, namespace: str, manifest: Object
@@ -241,7 +241,7 @@ def away(webhook: Webhook, how: str) -> Iterator[None]:
         eventually("the webhook to convert again", converts)
 
 
-class TestWhileTheWebhookDoesNotAnswer:
+class TestUnavailableWebhook:
     @pytest.fixture(autouse=True, params=["refused", "hanging"])
     def down(self, request: pytest.FixtureRequest, webhook: Webhook, usual: dict[str, float]) -> Iterator[None]:  # noqa: ARG002
         with away(webhook, request.param):

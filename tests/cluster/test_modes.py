@@ -151,7 +151,7 @@ class TestLabels:
         assert generated_templates(api, namespace) == []
 
 
-class TestNeverInTheWay:
+class TestAdmissionScope:
     """Rule 12: other pods do not even reach the webhook."""
 
     def test_pods_of_kube_system_are_not_converted(self, api: Api, webhook: Webhook) -> None:

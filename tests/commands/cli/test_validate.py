@@ -172,7 +172,7 @@ class TestInputs:
         assert done.stdout == "[]\n"
 
 
-class TestWhatTheApiServerWouldRefuse:
+class TestApiServerRefusals:
     @pytest.mark.parametrize(
         ("manifest", "found"),
         [
@@ -211,7 +211,7 @@ class TestWhatTheApiServerWouldRefuse:
 CLAIMS = [{"name": "neurons", "resourceClaimTemplateName": "big"}]
 
 
-class TestTogether:
+class TestSeveralObjects:
     def test_a_legacy_pod_has_the_findings_of_its_conversion(self) -> None:
         found, code = check(pod(container(neuron="7")))
         assert (found, code) == (["NEU105 error spec.containers[0].resources.limits[aws.amazon.com/neuron]"], 1)

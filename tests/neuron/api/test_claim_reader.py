@@ -283,7 +283,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-class TestAnything:
+class TestAnyJson:
     @settings(deadline=None)
     @given(JSON, st.sampled_from(KINDS))
     def test_any_json_is_read_without_an_exception(self, spec: Any, kind: str) -> None:

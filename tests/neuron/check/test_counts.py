@@ -413,7 +413,7 @@ class TestCounts:
         assert codes(judge(asks(6, on(INF2), constraint="neuron.aws.com/window5_0"), where)) == ["NEU522"]
 
 
-class TestDriversOfOthers:
+class TestOtherDrivers:
     """AWS's own driver publishes no windows for Inferentia."""
 
     @staticmethod

@@ -188,13 +188,13 @@ async def test_every_answer_has_a_size_limit(api: FakeApi, monkeypatch: pytest.M
 
 
 def told(*items: Object) -> KubeCluster:
-    made = KubeCluster(_Unplugged())
+    made = KubeCluster(_UncalledServer())
     for item in items:
         made.templates.observe("ADDED", item)
     return made
 
 
-class _Unplugged:
+class _UncalledServer:
     async def request(self, method: str, path: str, **_: object) -> bytes:
         raise AssertionError(method + path)
 
@@ -255,7 +255,7 @@ def test_the_memory_of_all_namespaces_together_is_bounded() -> None:
 def test_the_kept_annotations_and_labels_of_a_namespace_are_bounded() -> None:
     annotations = {f"neuron.aws.com/{number}": "x" * 5000 for number in range(1000)}
     labels = {f"label-{number}": "x" for number in range(20_000)}
-    known = KubeCluster(_Unplugged())
+    known = KubeCluster(_UncalledServer())
     cache = next(cache for cache in known.caches if cache.resource == NAMESPACES)
     cache.observe("ADDED", {"metadata": {"name": "tenant", "annotations": annotations, "labels": labels}})
     facts = known.namespace("tenant")

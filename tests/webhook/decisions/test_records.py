@@ -121,7 +121,7 @@ def test_a_limit_range_default_does_not_invalidate_a_record() -> None:
     assert verified(stored, {template.name: asks_for(template)}.get) is not None
 
 
-class TestOwnClaimCalledNeuron:
+class TestOwnClaimNamedNeuron:
     """A claim of the user's own under our name, for a template that is called like ours."""
 
     own: ClassVar = {"name": "neuron", "resourceClaimTemplateName": SIXTEEN}

@@ -165,7 +165,7 @@ def test_answers_close_their_connection_while_draining(tls_directory: Path) -> N
         assert client.review(review(uid="b")).headers["connection"] == "close"
 
 
-class Told:
+class DenialListener:
     """Receives denied conversions."""
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class Told:
 
 
 def test_denials_are_reported_once(tls_directory: Path) -> None:
-    told, quick = Told(), Quick(decide=lambda: DENIED)
+    told, quick = DenialListener(), Quick(decide=lambda: DENIED)
     quick.answer = DENIED
     reviewer = ReportingReviewer(quick, told)  # type: ignore[arg-type]
     with serving(tls_directory, {"/mutate": reviewer}) as running, running.client() as client:
