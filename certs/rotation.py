@@ -106,7 +106,6 @@ def advance(
     Args:
         data: content of the Secret; None: no Secret.
         now: a time with time zone, by the API server's clock.
-        rules: requirements for the certificates.
         confirmed: for how long exactly this content has been in use.
         requested: the rotation to begin: `ca` or `leaf`; empty: none.
         known: the last content that could be served. It is written back if the Secret lost it, or if a repair of the

@@ -44,7 +44,6 @@ async def connect(kubeconfig: Path | None, node_name: str) -> "KubeApi":
 
     Args:
         kubeconfig: file with cluster and user; None: the pod's service account.
-        node_name: the node of the driver.
 
     Raises:
         ClusterUnavailableError: the configuration cannot be used.

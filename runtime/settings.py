@@ -131,7 +131,6 @@ def read(
     """The settings that are given, by name, converted to their types.
 
     Args:
-        declared: the known settings.
         flags: values by name; None and () stand for a flag that was not given.
         environment: of the process. An empty variable counts as not set.
         did_you_mean: makes the hint for a wrong choice or field.

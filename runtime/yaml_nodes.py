@@ -69,11 +69,7 @@ class YamlKeyTwiceError(YamlError):
 
 
 class YamlScalarError(YamlError):
-    """A scalar has no value of its type.
-
-    Attributes:
-        text: of the scalar.
-    """
+    """A scalar has no value of its type."""
 
     def __init__(self, index: int, problem: str, text: str) -> None:
         super().__init__(index, problem)

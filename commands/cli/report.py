@@ -136,7 +136,6 @@ class _Cluster:
     """Reads a report from a cluster.
 
     Attributes:
-        cluster: which one.
         namespace: only this one; empty: all.
         records: namespace of the webhook whose records are read; empty: none are.
         writes: whether results of policies are written to the cluster.

@@ -50,14 +50,11 @@ class Scene:
     """The cluster as far as a target is concerned.
 
     Attributes:
-        target: what is cordoned.
         node: what the node publishes; None if it publishes nothing.
-        pool: of its devices.
         whole: name of the device that stands for the whole node; empty if there is none.
         served: DeviceTaintRules, in the version that the API server prefers; None if it serves none.
         why_not: why none is written although they are served; empty if there is no reason.
         rules: all DeviceTaintRules.
-        cordon: what the Node's annotation says.
         users: pods that use the devices.
     """
 

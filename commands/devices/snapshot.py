@@ -93,7 +93,6 @@ async def fetch(
     """Read everything, one list after the other, so that at most one page is in memory.
 
     Args:
-        server: the API server.
         address: its URL.
         lister: of the server; a test passes one with small pages.
         progress: is called after each page.
@@ -114,10 +113,9 @@ async def fetch(
 
 
 def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> Snapshot:
-    """A snapshot of objects from a file; kinds that are not needed are ignored, and so is what cannot be read.
+    """A snapshot of objects from a file; kinds that are not needed and objects that cannot be read are ignored.
 
     Args:
-        items: objects of any kind.
         address: what to show as the cluster.
         taken: when they were read.
     """

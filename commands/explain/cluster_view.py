@@ -31,7 +31,6 @@ class World(FileView):
         Args:
             found: objects; of two with one name, the later one counts.
             slices: ResourceSlices of the driver.
-            nodes: Nodes.
             live: whether `found` has all DeviceClasses of a cluster.
             kubernetes: version of the cluster's API server; empty: not known.
         """

@@ -61,7 +61,6 @@ class Live:
         snapshot: nodes, slices, claims, pods, classes.
         objects: DeviceClasses, and of the namespaces: the Namespace, quotas, LimitRanges, templates, claims.
         listed: kinds and namespaces of `objects` that are complete.
-        installation: the webhook.
         policy_files: its policy files, by name.
         version: of the API server, e.g. `v1.36.2`; empty if unknown.
         notes: what could not be read, one sentence each.

@@ -57,8 +57,6 @@ class Entry:
     """One candidate.
 
     Attributes:
-        template: as it was read.
-        outcome: what happened to it.
         detail: the reason, or empty.
     """
 
@@ -73,8 +71,7 @@ class PruneReport:
 
     Attributes:
         entries: candidates, by namespace and name.
-        generated: number of generated templates.
-        in_use: number of them to which pods referred at the start.
+        in_use: number of generated templates to which pods referred at the start.
         problem: why the run stopped early, or empty.
     """
 
@@ -105,12 +102,10 @@ class Pruner:
         """Prepare; nothing is sent yet.
 
         Args:
-            server: the API server.
             namespace: to prune; empty: all namespaces.
-            reader: of the same namespace; None: a new one.
+            reader: reads the same namespace; None: a new one.
             now: wall clock, aware.
             sleep: waits a number of seconds.
-            say: receives progress messages.
         """
         self._server = server
         self._namespace = namespace

@@ -43,7 +43,6 @@ class ClusterInputs:
     """Reads a cluster into a `ReportBuilder`.
 
     Attributes:
-        server: the API server.
         namespace: only this one; empty: all.
         progress: is called after each page.
         complete: whether everything could be read.

@@ -33,12 +33,8 @@ class Found:
     """One object as it was read.
 
     Attributes:
-        group: API group.
-        version: API version.
-        kind: its kind.
         raw: JSON.
         source: file, or empty.
-        line: line of the file.
     """
 
     group: str

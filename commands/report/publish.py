@@ -28,8 +28,6 @@ async def publish(server: ApiServer, report: Report, namespace: str = "") -> str
     """Write the results of a report's audit.
 
     Args:
-        server: the API server.
-        report: with an audit.
         namespace: only this one was read; empty: all.
 
     Returns:

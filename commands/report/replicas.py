@@ -17,9 +17,6 @@ def pods_of(group: str, kind: str, data: Mapping[str, Any], path: Sequence[str |
     """Number of pods of one template; None if the object does not say it.
 
     Args:
-        group: API group.
-        kind: kind.
-        data: the object.
         path: of the pod template in the object.
     """
     if (group, kind) == ("", "Pod"):

@@ -16,7 +16,7 @@ from webhook.cluster.replicas import LABELS
 _LOG: Final = Resource("", "v1", "pods/log")
 _CONTAINER: Final = "webhook"
 _LINES: Final = 20_000
-"""Of each replica: about 6 MiB."""
+"""Log lines that are read of each replica: about 6 MiB."""
 _MOST_REPLICAS: Final = 16
 _TIMEOUT: Final = 60.0
 
@@ -27,7 +27,6 @@ async def read_records(
     """What the webhook reported about pods.
 
     Args:
-        server: the API server.
         webhook_namespace: where the webhook runs.
         namespace: only pods of this one; empty: all.
         notes: receives what cannot be read.

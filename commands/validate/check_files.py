@@ -36,7 +36,6 @@ class Located:
     """A finding and the place of its object.
 
     Attributes:
-        source: name of the file.
         line: line of the file, counted from 1.
         subject: kind and name of the object.
         finding: its path is that in the object.
@@ -82,7 +81,6 @@ class FileContext:
     """How files are read.
 
     Attributes:
-        options: as for the webhook.
         policies: policies to apply, or None.
         namespace: of objects that set none.
     """
@@ -114,11 +112,7 @@ def _moved(located: Located, known: Recorded[_Judged], source: str, lines: int, 
 
 
 class FileValidator:
-    """One run over all files. Objects that mean something for others are passed to `take` first.
-
-    Attributes:
-        tally: numbers for the summary.
-    """
+    """One run over all files. Objects that mean something for others are passed to `take` first."""
 
     def __init__(self, context: FileContext) -> None:
         self._context = context
@@ -140,12 +134,7 @@ class FileValidator:
         self._served = served
 
     def recall(self, source: str, document: Document) -> list[Located] | None:
-        """The findings about a document that differs from an earlier one in values that do not matter; else None.
-
-        Args:
-            source: name of its file.
-            document: the document.
-        """
+        """The findings about a document that differs from an earlier one in values that do not matter; else None."""
         look = self._look(document)
         known = None if self._shapes is None or look is None else self._shapes.find(look)
         if known is None or look is None:

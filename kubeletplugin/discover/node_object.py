@@ -10,7 +10,7 @@ from kubeletplugin.ports import JsonObject, KubeError
 from runtime.media_types import MERGE_PATCH
 
 EVENT_NAMESPACE: Final = "default"
-"""Of Events about Nodes, which have no namespace."""
+"""Namespace of Events about Nodes, which have no namespace."""
 
 _NODES: Final = "/api/v1/nodes"
 

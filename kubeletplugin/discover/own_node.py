@@ -25,11 +25,8 @@ class NodeState:
     """What the driver reads in its Node.
 
     Attributes:
-        facts: for the slices.
         legacy: legacy resources that are allocatable, with their amounts: a device plugin offers the devices.
         ultraserver_publish: value of the label that overrides the setting; None without the label.
-        ultraserver_labels: its labels about UltraServers.
-        cordon: the devices that an administrator has cordoned.
         present: value of the label by which AWS's agents find Neuron nodes; None without the label.
     """
 

@@ -231,13 +231,7 @@ def _key(entry: Mapping[str, Any]) -> _Key:
 
 
 def conditions(device: str, node: str, snapshot: Snapshot) -> list[JsonObject]:
-    """The conditions of one device, without times.
-
-    Args:
-        device: its name in the pool.
-        node: name of the node.
-        snapshot: health of the node's devices.
-    """
+    """The conditions of one device, without times."""
     health = next((each for each in snapshot.health if each.device == device), None)
     return [
         {"type": READY, "status": "True", "reason": "Prepared", "message": f"Prepared on node {node}."},

@@ -59,10 +59,7 @@ class NodeClaims:
     """The claims of one node: their prepared state, their objects, and the node's hardware.
 
     Attributes:
-        preparer: keeps the prepared claims.
-        objects: reads ResourceClaims from the API server.
         view: returns the hardware as last discovered.
-        pool: name of the node's pool.
     """
 
     preparer: Preparer
@@ -72,7 +69,7 @@ class NodeClaims:
 
 
 class ClaimObserver(Protocol):
-    """Is told of changes of prepared claims. No method blocks."""
+    """Receives changes of prepared claims. No method blocks."""
 
     def prepared(self, claims: Sequence[JsonObject]) -> None:
         """Claims were prepared; these are their objects as read for it."""

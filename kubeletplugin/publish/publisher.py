@@ -77,9 +77,6 @@ class NodeSources:
     """The sources of what is published.
 
     Attributes:
-        monitor: the hardware and its health.
-        own: the Node object.
-        gate: the kubelet's registration.
         holds: devices that new claims must not get.
     """
 

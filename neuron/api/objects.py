@@ -42,12 +42,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A list, or a part of one.
-
-    Attributes:
-        metadata: of the list.
-        items: the objects, each as JSON.
-    """
+    """A list, or a part of one."""
 
     metadata: ListMeta = ListMeta()
     items: list[msgspec.Raw] | None = None

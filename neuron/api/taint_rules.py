@@ -21,11 +21,9 @@ class TaintRule:
     """A rule.
 
     Attributes:
-        name: of the object.
         driver: only devices of this driver; None: of all.
         pool: only devices of this pool; None: of all.
         device: only devices of this name; None: all.
-        taint: as in a ResourceSlice.
     """
 
     name: str

@@ -119,7 +119,6 @@ class Connections:
         """NEU524 and NEU525 about one request.
 
         Args:
-            leaf: the request.
             sums: numbers of devices that a container can use of it and of other requests.
         """
         count = leaf.devices.count

@@ -284,11 +284,8 @@ def check_together(
     """NEU709: check all devices that one container uses of a claim as one number.
 
     Args:
-        claim: the claim.
         leaves: the requests for Neuron devices to which the container refers.
         path: field path of the container's references.
-        index: the devices that exist.
-        catalogue: instance types.
         unconnected: whether a policy allows devices that are not connected.
     """
     mine = [leaf for leaf in leaves if leaf.mask and not leaf.devices.admin_access]

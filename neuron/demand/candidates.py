@@ -256,7 +256,6 @@ def find(catalogue: Catalogue, selection: NodeSelection, families: Families) -> 
 
     Args:
         catalogue: all instance types.
-        selection: node selection of the pod.
         families: used if the pod selects no types.
 
     Returns:
@@ -356,8 +355,6 @@ def _nothing_left(
     """NEU110 for the first requirement that excludes all types alone, else for the whole selection.
 
     Args:
-        selection: of the pod.
-        requirements: of the selection.
         catalogue: all instance types.
         families: the families in use; empty if the selection names types itself.
     """

@@ -30,7 +30,6 @@ class Claim(Struct, frozen=True):
     """The claim of one pod.
 
     Attributes:
-        template: its ResourceClaimTemplate.
         uses: for each ask, the request names that its container refers to. None: the container requests no devices.
             Empty tuple: the whole claim, by an entry without `request`.
         types: names of the instance types that can serve it, in catalogue order.
@@ -75,8 +74,6 @@ def make_claim(
     Args:
         asks: one per container, init containers first.
         candidates: instance types to choose from, in order; not empty.
-        config: device settings that annotations request.
-        device_class: DeviceClass to request from.
         pin_types: whether selectors must restrict the claim to the candidates, because node selection does not.
         unconnected: whether counts that cannot be connected are allowed.
         others: instance types that a refusal may name, if they serve what the candidates do not.
@@ -263,8 +260,8 @@ def _needs_types(merged: Merged, first: Serving, asks: Sequence[Ask]) -> bool:
     """Whether all requests must select instance types, because a device of another type would be wrong.
 
     A device group or window exists only on types that publish it, and a single device is right on any type. Cores, LNC
-    and a whole node without groups are right only on the types for which they were computed. So are requests with
-    alternatives that one container uses together: on a type where they fill the node no constraint connects them.
+    and a whole node without groups are right only on the types for which they were computed. The same holds for
+    requests with alternatives that one container uses together: if they fill the node, no constraint connects them.
     """
     if first.sets_lnc or any(ask.in_cores and ask.amount for ask in asks):
         return True

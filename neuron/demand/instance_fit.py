@@ -38,10 +38,6 @@ class Serving:
     """How one instance type serves a pod.
 
     Attributes:
-        entry: the instance type.
-        layout: the requests of the claim.
-        connected_sets: the connected sets.
-        arrangement: the alternatives of each request.
         sets_lnc: whether a NeuronConfig has to set the logical NeuronCore.
         devices: number of whole devices for each ask; 0 for none.
     """
@@ -90,9 +86,7 @@ def serve(
     """Serve the whole pod from one node of this type.
 
     Args:
-        entry: the instance type.
         asks: one per container; init containers first.
-        config: device settings that annotations request.
         unconnected: whether unconnected devices may serve a count that cannot be connected. Not on rings and chains,
             where a count means consecutive devices.
         splits: whether a container may get whole devices and cores of another one, in two requests.
@@ -291,7 +285,7 @@ def _connected_sets(entry: InstanceType, layout: Layout, devices: Sequence[int])
 def _consecutive_sets(entry: InstanceType, layout: Layout) -> tuple[ConnectedSet, ...] | None:
     """The connected sets on a ring or chain; None if one cannot be requested.
 
-    A whole node is connected, and so is one request. Otherwise requests are beside each other, if none is in two sets.
+    A whole node and a single request are connected. Otherwise requests are beside each other, if none is in two sets.
     """
     found = sorted({tuple(sorted(use)) for use in layout.uses if len(use) > 1 and layout.size(use) != entry.devices})
     members = [identity for use in found for identity in use]

@@ -42,7 +42,6 @@ class Option:
     """One alternative of a request.
 
     Attributes:
-        count: devices.
         cores: physical cores of each device; 0 for whole devices.
         ids: device ids to choose from; empty for any.
         places: the sets of consecutive devices that it allows; empty where no others are consecutive with them.
@@ -72,7 +71,6 @@ class Arrangement:
 
     Attributes:
         options: alternatives by request id, in order; at most 8.
-        ties: the constraints.
         fixed: whether the claim fits in one place of a node only.
     """
 

@@ -107,8 +107,6 @@ def attributes(line: Line, device_id: int, links: Collection[tuple[int, int]] | 
     """The window attributes of one device, by qualified name.
 
     Args:
-        line: the node's devices.
-        device_id: the device.
         links: pairs of ids that are connected, in either order; None where the node does not tell. A window that
             crosses a missing link is no window, and a chain whose ends are linked has the windows of a ring. The
             names do not depend on the links, so claims can be written without them.
@@ -141,7 +139,6 @@ def placements(line: Line, size: int, published: bool = True) -> tuple[Placement
     """Alternatives for `size` consecutive devices, in the order in which a claim lists them.
 
     Args:
-        line: the node's devices.
         size: 2 to one fewer than all devices.
         published: whether nodes publish window attributes; if not, every window is selected by device ids.
 

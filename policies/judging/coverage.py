@@ -169,8 +169,6 @@ class Unsent:
     """Requests that a policy denies and that the shipped configuration does not send.
 
     Attributes:
-        policy: its name.
-        group: of the API.
         resource: plural name, with the subresource.
         operation: CREATE, UPDATE, DELETE or CONNECT.
         condition: CEL that is true for the objects; empty: all.

@@ -29,7 +29,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_files_are_made_where_there_are_none(tmp_path: Path) -> None:
+def test_missing_files_are_created(tmp_path: Path) -> None:
     directory = tmp_path / "deep" / "tls"
     assert ensure(directory) == "ca.crt, tls.crt, tls.key did not exist"
     assert sorted(contents(directory)) == ["ca.crt", "tls.crt", "tls.key"], "no CA key, nothing temporary"
@@ -46,14 +46,14 @@ def test_the_key_is_for_its_owner_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("later", [0 * DAY, 334 * DAY], ids=["at-once", "until-31-days-are-left"])
-def test_good_files_are_kept(tmp_path: Path, later: dt.timedelta) -> None:
+def test_valid_files_are_kept(tmp_path: Path, later: dt.timedelta) -> None:
     ensure(tmp_path)
     before = contents(tmp_path)
     assert ensure(tmp_path, now=NOW + later) is None
     assert contents(tmp_path) == before
 
 
-def test_fewer_hosts_are_covered_too(tmp_path: Path) -> None:
+def test_a_certificate_for_more_hosts_is_kept(tmp_path: Path) -> None:
     ensure(tmp_path)
     assert ensure(tmp_path, ("localhost",)) is None
 
@@ -108,7 +108,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("damage", "reason"), FAULTS)
-def test_bad_files_are_made_again(tmp_path: Path, damage: Callable[[Path], None], reason: str) -> None:
+def test_damaged_files_are_created_again(tmp_path: Path, damage: Callable[[Path], None], reason: str) -> None:
     ensure(tmp_path)
     damage(tmp_path)
     assert ensure(tmp_path) == reason
@@ -124,7 +124,7 @@ def test_bad_files_are_made_again(tmp_path: Path, damage: Callable[[Path], None]
         pytest.param((*HOSTS, "a.b", "10.0.0.1"), NOW, "tls.crt does not name a.b, 10.0.0.1", id="other-hosts"),
     ],
 )
-def test_files_that_do_not_serve_any_more_are_made_again(
+def test_expired_or_unsuitable_files_are_created_again(
     tmp_path: Path, hosts: tuple[str, ...], now: dt.datetime, reason: str
 ) -> None:
     ensure(tmp_path)
@@ -132,7 +132,7 @@ def test_files_that_do_not_serve_any_more_are_made_again(
     assert ensure(tmp_path, hosts, now) is None
 
 
-def test_a_certificate_without_hosts_names_none(tmp_path: Path) -> None:
+def test_a_certificate_without_host_names_is_replaced(tmp_path: Path) -> None:
     ca = issue.make_authority("CA", now=NOW, lifetime=365 * DAY)
     (tmp_path / "ca.crt").write_bytes(ca.certificate_pem)
     (tmp_path / "tls.crt").write_bytes(ca.certificate_pem)
@@ -155,7 +155,7 @@ def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
         files.ensure(tmp_path / "file" / "tls", HOSTS, now=NOW)
 
 
-def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
     ensure(tmp_path)
     (tmp_path / "tls.key").unlink()
     (tmp_path / "tls.key").mkdir()
@@ -176,7 +176,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
         ],
     ],
 )
-def test_files_of_others_are_never_made_again(tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
+def test_load_never_replaces_damaged_files(tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
     ensure(tmp_path)
     damage(tmp_path)
     with pytest.raises(files.CertificateFilesError) as error:
@@ -184,7 +184,7 @@ def test_files_of_others_are_never_made_again(tmp_path: Path, damage: Callable[[
     assert message in str(error.value)
 
 
-def test_files_of_others_need_no_ca_and_may_cover_any_host(tmp_path: Path) -> None:
+def test_load_needs_no_ca_and_accepts_any_host(tmp_path: Path) -> None:
     ensure(tmp_path, ("elsewhere.example",))
     (tmp_path / "ca.crt").unlink()
     assert files.load(tmp_path).not_after == NOW + 365 * DAY

@@ -82,7 +82,7 @@ def test_hosts_are_subject_alternative_names_once_each(leaf: x509.Certificate) -
     assert leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == "webhook"
 
 
-def test_the_serving_certificate_serves_and_nothing_else(leaf: x509.Certificate) -> None:
+def test_the_serving_certificate_is_for_server_authentication_only(leaf: x509.Certificate) -> None:
     usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
     assert leaf.extensions.get_extension_for_class(x509.BasicConstraints).value.ca is False

@@ -51,7 +51,7 @@ def cas(data: Data) -> list[x509.Certificate]:
     return list(material.read(data).bundle)
 
 
-def test_without_a_secret_a_ca_and_a_certificate_are_issued(fresh: Data) -> None:
+def test_a_missing_secret_gets_a_new_ca_and_certificate(fresh: Data) -> None:
     held = material.read(fresh)
     assert held.leaf is not None
     assert held.leaf.anchor == held.current
@@ -103,7 +103,7 @@ class TestLeaf:
         assert taken.reason == f"new serving certificate: {reason}"
         assert cas(content(taken)) == cas(fresh)
 
-    def test_with_the_key_of_another_is_replaced(self, fresh: Data) -> None:
+    def test_with_a_foreign_key_is_replaced(self, fresh: Data) -> None:
         other = content(step(None))
         assert "tls.key does not belong to tls.crt" in step({**fresh, "tls.key": other["tls.key"]}).reason
 
@@ -117,7 +117,7 @@ class TestLeaf:
         taken = rotation.advance(fresh, now=NOW, rules=rules, confirmed=NOBODY)
         assert taken.reason == "new serving certificate: the old one does not name other.svc"
 
-    def test_for_further_hosts_names_those_of_before_as_well_until_it_is_renewed(self, fresh: Data) -> None:
+    def test_for_more_hosts_keeps_the_old_hosts_until_renewal(self, fresh: Data) -> None:
         other = dataclasses.replace(RULES, hosts=(RULES.hosts[0], "10.0.0.1"))
         both = content(rotation.advance(fresh, now=NOW, rules=other, confirmed=NOBODY))
         for rules in (RULES, other):
@@ -126,7 +126,7 @@ class TestLeaf:
         assert renewed is not None
         assert material.hosts(renewed.certificate) == list(RULES.hosts)
 
-    def test_does_not_gather_hosts_without_end(self, fresh: Data) -> None:
+    def test_keeps_a_bounded_number_of_hosts(self, fresh: Data) -> None:
         data = fresh
         for start in range(0, 150, 50):
             hosts = tuple(f"10.0.{start}.{number}" for number in range(50))
@@ -140,7 +140,7 @@ class TestLeaf:
     def test_that_expired_is_replaced(self, fresh: Data) -> None:
         assert "the old one expired on 2026-09-29" in step(fresh, NOW + 91 * DAY).reason
 
-    def test_that_cannot_outlive_its_ca_is_not_made_over_and_over(self) -> None:
+    def test_that_ends_with_its_ca_is_not_reissued_repeatedly(self) -> None:
         rules = dataclasses.replace(RULES, ca_lifetime=30 * DAY)
         data = content(rotation.advance(None, now=NOW, rules=rules, confirmed=NOBODY))
         joined = content(rotation.advance(data, now=NOW + 28 * DAY, rules=rules, confirmed=NOBODY))
@@ -164,12 +164,14 @@ class TestCA:
         assert (step(renewed, then).data is not None) is joins
 
     @pytest.mark.parametrize("since", [None, 9 * SECOND])
-    def test_waits_until_all_replicas_have_had_it_long(self, joining: Data, since: dt.timedelta | None) -> None:
+    def test_does_not_sign_before_all_replicas_trusted_it_long_enough(
+        self, joining: Data, since: dt.timedelta | None
+    ) -> None:
         taken = step(joining, confirmed=Confirmed(since, None))
         assert taken.data is None
         assert "signs once every replica and configuration has had it long enough" in taken.reason
 
-    def test_signs_while_the_old_one_stays(self, fresh: Data, joining: Data, leaving: Data) -> None:
+    def test_signs_while_the_old_ca_stays_in_the_bundle(self, fresh: Data, joining: Data, leaving: Data) -> None:
         held = material.read(leaving)
         coming = material.read(joining).next
         assert coming is not None
@@ -179,13 +181,15 @@ class TestCA:
         assert "next-ca.crt" not in leaving
 
     @pytest.mark.parametrize("since", [None, 49 * SECOND])
-    def test_stays_until_no_replica_serves_its_leaf(self, leaving: Data, since: dt.timedelta | None) -> None:
+    def test_stays_in_the_bundle_until_no_replica_serves_its_leaf(
+        self, leaving: Data, since: dt.timedelta | None
+    ) -> None:
         assert step(leaving, confirmed=Confirmed(None, since)).data is None
 
-    def test_leaves_last(self, leaving: Data) -> None:
+    def test_leaves_the_bundle_in_the_last_step(self, leaving: Data) -> None:
         assert cas(content(step(leaving, confirmed=LONG))) == cas(leaving)[:1]
 
-    def test_is_not_requested_twice_at_a_time(self, joining: Data, leaving: Data) -> None:
+    def test_requests_during_a_rotation_stay_unanswered(self, joining: Data, leaving: Data) -> None:
         assert not step(joining, requested="ca").answered
         assert not step(leaving, requested="ca").answered
 
@@ -194,7 +198,7 @@ class TestCA:
         assert "the CA expired on" in taken.reason
         assert not set(cas(content(taken))) & set(cas(fresh))
 
-    def test_that_expired_gives_way_to_the_one_that_waits(self, fresh: Data) -> None:
+    def test_that_expired_is_replaced_by_the_waiting_next_ca(self, fresh: Data) -> None:
         later = NOW + 3600 * DAY
         joined = content(step(fresh, later, requested="ca")) if step(fresh, later).answered else fresh
         joined = content(step(content(step(fresh, later)), later))
@@ -217,11 +221,11 @@ class TestCA:
         pem = material.key_pem(key)  # type: ignore[arg-type]
         assert "new CA joins the bundle" in step({**fresh, "ca.key": pem}).reason
 
-    def test_that_was_dropped_from_the_bundle_while_it_waits_is_put_back(self, fresh: Data, joining: Data) -> None:
+    def test_that_was_removed_from_the_bundle_while_it_waits_is_added_again(self, fresh: Data, joining: Data) -> None:
         taken = step({**joining, "ca.crt": fresh["ca.crt"]})
         assert content(taken) == joining
 
-    def test_that_others_added_leaves_again(self, fresh: Data) -> None:
+    def test_that_others_added_is_removed_from_the_bundle(self, fresh: Data) -> None:
         stranger = content(step(None))["ca.crt"]
         assert content(step({**fresh, "ca.crt": fresh["ca.crt"] + stranger}, confirmed=LONG)) == fresh
 
@@ -229,7 +233,7 @@ class TestCA:
         assert "the CA is not valid before" in step(fresh, NOW - DAY).reason
 
 
-class TestLost:
+class TestLostContent:
     @pytest.mark.parametrize("lost", [None, {}, {"ca.crt": b"x"}, {"tls.crt": b"x"}])
     def test_content_is_written_back_as_it_was(self, fresh: Data, lost: Data | None) -> None:
         assert content(step(lost, known=fresh)) == fresh
@@ -240,7 +244,7 @@ class TestLost:
         assert content(taken) == fresh
         assert taken.reason.endswith("and the key of its CA is missing; written back as it was")
 
-    def test_an_exchanged_ca_gives_way_to_the_one_that_is_trusted(self, fresh: Data) -> None:
+    def test_an_exchanged_ca_is_replaced_by_the_trusted_ca(self, fresh: Data) -> None:
         other = content(step(None))
         taken = step({**fresh, "ca.crt": other["ca.crt"], "ca.key": other["ca.key"]}, known=fresh)
         assert content(taken) == fresh
@@ -255,7 +259,7 @@ class TestLost:
     def test_a_complete_valid_exchange_is_accepted(self, fresh: Data) -> None:
         assert step(content(step(None)), known=fresh) == Step(None, "")
 
-    def test_writing_back_ends(self, fresh: Data) -> None:
+    def test_writing_back_is_not_repeated(self, fresh: Data) -> None:
         faulty = {**fresh, "tls.key": b"x"}
         assert content(step(faulty, known=faulty)) != faulty
         assert step(fresh, known=fresh, refused="of another type").data is None
@@ -432,7 +436,7 @@ def test_in_every_order_of_steps_served_leaves_are_trusted_and_replicas_converge
     assert fleet.alike()
 
 
-def test_the_model_would_notice_a_ca_that_signs_too_early() -> None:
+def test_the_model_fails_for_a_ca_that_signs_too_early() -> None:
     fleet = Fleet(2)
     joined = content(step(fleet.secret, requested="ca"))
     fleet.secret, fleet.version = content(step(joined, confirmed=LONG)), 2

@@ -69,7 +69,7 @@ class Webhook:
         return Process("neuron-dra webhook", argv, self._directory / "webhook.log")
 
     def start(self, *flags: str) -> None:
-        """Start it; return when it says that it is ready."""
+        """Start it; return when it reports that it is ready."""
         self._process = self._make(*flags)
         self._process.start()
         context = ssl.create_default_context(cafile=str(self._authority))
@@ -102,7 +102,7 @@ class Webhook:
         return self._process.stop()
 
     def kill(self) -> None:
-        """End it without a chance to say good-bye."""
+        """Kill the process with SIGKILL."""
         self._process.kill()
 
     def freeze(self) -> None:

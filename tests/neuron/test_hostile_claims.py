@@ -1,4 +1,4 @@
-"""Claims that are made to take long: what they cost is bounded, and so is what is said of them.
+"""Claims that are made to take long: the time to judge them and the size of the findings are bounded.
 
 The API server refuses most of them, but a mutating webhook sees them before it does, and so does the command line.
 """
@@ -43,7 +43,7 @@ HUGE = 10**5000
 
 
 def timed(spec: Any, *, accepted: bool = False, api_version: str = V1) -> tuple[Finding, ...]:
-    """Judge a claim with a second for its selectors, and hold it to its time and to the size of what is said."""
+    """Judge a claim with one second for its selectors; assert its time and the size of its findings."""
     DeviceSelectors().compile("true")  # The grammar is loaded once, and is nothing that a claim costs.
     where = structs.replace(WORLD, engine=DeviceSelectors())
     started = time.monotonic()

@@ -1,4 +1,4 @@
-"""Faulty versions are told from those without the fault, whatever a distribution adds to the version."""
+"""Faulty versions are distinguished from others, also with the suffix of a distribution."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Where nothing says which types there are, a pod is refused only if no released type of the catalogue serves it."""
+"""If the instance types are not known, a pod is denied only if no released type of the catalogue serves it."""
 
 import dataclasses
 

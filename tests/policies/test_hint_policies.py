@@ -249,7 +249,7 @@ def test_efa_is_refused_for_families_without_interfaces_and_for_the_neuron_class
     assert problems(conversion + "  efa: {deviceClass: net.example}\n  families: [inf2, trn2]") == []
 
 
-def test_the_set_says_whether_any_policy_allows_unconnected_devices() -> None:
+def test_the_set_knows_whether_any_policy_allows_unconnected_devices() -> None:
     conversion = HINTS.replace("SchedulingHintPolicy", "ConversionPolicy")
     assert not loaded(conversion).unconnected
     assert loaded(conversion + "  unconnected: Allow").unconnected

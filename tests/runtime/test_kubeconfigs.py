@@ -62,7 +62,7 @@ def test_a_context_without_namespace_means_default(tmp_path: Path) -> None:
     assert kubeconfigs.namespace((kubeconfig(tmp_path / "one", "a", a=""),), None) == "default"
 
 
-def test_in_a_pod_the_namespace_is_that_of_the_pod(tmp_path: Path) -> None:
+def test_the_default_namespace_in_a_pod_is_that_of_the_pod(tmp_path: Path) -> None:
     inside = tmp_path / "namespace"
     assert kubeconfigs.namespace((), None, inside) == "default"
     inside.write_text("neuron-dra\n")

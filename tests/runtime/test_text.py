@@ -1,4 +1,4 @@
-"""Text of others stays on its line, and stays what it says."""
+"""Foreign text stays on one line and keeps its content."""
 
 import json
 

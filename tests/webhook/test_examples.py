@@ -1,4 +1,4 @@
-"""Every folder of deploy/examples does what it says."""
+"""Every folder of deploy/examples has the documented result."""
 
 import dataclasses
 import os
@@ -110,7 +110,7 @@ def test_the_output_of_an_example_has_the_documented_feature(case: str) -> None:
     assert claims == facts.claims
 
 
-def test_every_other_example_is_refused_or_left_as_it_is() -> None:
+def test_every_other_example_is_refused_or_unchanged() -> None:
     assert {*CASES} - {*FACTS} == REFUSED | UNCHANGED
 
 
@@ -124,7 +124,7 @@ def test_an_example_for_dra_is_valid(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_readme_says_what_an_example_shows_and_how_to_see_it(case: str) -> None:
+def test_a_readme_describes_its_example_and_the_commands_to_run_it(case: str) -> None:
     text = (EXAMPLES / case / "README.md").read_text()
     assert re.match(r"# .+\n\n", text)
     assert f"$ neuron-dra convert --families {FAMILIES} -f {manifest_of(case)}\n" in text

@@ -1,4 +1,4 @@
-"""The examples of AWS's own documents: the valid ones pass, the two with a slip are told of it."""
+"""The examples of AWS's own documents: the valid ones pass, the two with an error get a warning."""
 
 from pathlib import Path
 from typing import Any

@@ -132,7 +132,6 @@ class KubeCluster(ClusterClaims):
 
     Attributes:
         caches: the view is current while all of them run.
-        templates: the cache of ResourceClaimTemplates.
     """
 
     def __init__(self, server: ApiServer, timing: Timing | None = None, *, nodes: bool = True) -> None:
@@ -337,7 +336,6 @@ class NamespaceRecord:
 
     Attributes:
         annotations: those under `neuron.aws.com/`, sorted.
-        labels: its labels.
         whole: all that policies can read, as JSON; None: too large.
     """
 

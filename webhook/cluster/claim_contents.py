@@ -34,8 +34,6 @@ class ClaimContents:
 
         Args:
             kind: ResourceClaim or ResourceClaimTemplate.
-            namespace: of the objects.
-            names: of the objects.
         """
         if len(names) > MOST_LOOKUPS:
             return {}

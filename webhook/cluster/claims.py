@@ -13,7 +13,7 @@ from webhook.cluster.lookups import MOST_LOOKUPS, RESOURCES, SECONDS, Lookups, c
 from webhook.reviews.worker_threads import seconds_left
 
 _SHARE: Final = 0.5
-"""Of the time left for the review; the rest is for the decision."""
+"""Part of the time left for the review that look-ups may use; the rest is for the decision."""
 _TOO_LATE: Final = 0.05
 
 

@@ -28,7 +28,6 @@ class LeaseIdentity:
     """Which Lease is this replica's.
 
     Attributes:
-        namespace: of the Lease.
         name: of the Lease, and of the pod.
         owner: `metav1.OwnerReference` of the pod; None outside of a pod.
     """
@@ -59,10 +58,8 @@ class Leases:
 
         Args:
             server: the API server; Leases follow its clock.
-            identity: of this replica's Lease.
             report: returns the present status of this replica.
             every: seconds between renewals.
-            timing: of list-watch.
         """
         self.name = identity.name
         selector = ",".join(f"{key}={value}" for key, value in LABELS.items())

@@ -24,7 +24,7 @@ _COUNTED: Final = {
     "them out; an unreadable ResourceClaimTemplate counts as existing, with unknown content. The log "
     "names each once.",
 }
-"""By field of `Counters`."""
+"""Metrics by field of `Counters`."""
 
 
 class ClusterMetrics(Collector):

@@ -27,7 +27,6 @@ class Collection:
     """Which objects to list and watch.
 
     Attributes:
-        resource: their resource.
         namespace: their namespace; empty: all namespaces.
         name: name of the only object; a Role may be restricted to it (`resourceNames`). Empty: all objects.
         parameters: further query parameters, such as `fieldSelector`.
@@ -73,8 +72,6 @@ async def pages(
     """The pages of one list.
 
     Args:
-        server: the API server.
-        collection: which objects.
         limit: objects per page; 0: all objects in one page.
         time_out: seconds for one page.
 

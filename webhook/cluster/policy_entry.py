@@ -52,7 +52,6 @@ class Entry:
     Attributes:
         version: `resourceVersion` of the configuration.
         index: of the entry in `webhooks`; None: there is none.
-        rules: of the entry.
     """
 
     version: str
@@ -92,12 +91,9 @@ class PolicyEntry:
         """Prepare; `run` writes.
 
         Args:
-            server: the API server.
             name: of the configuration.
-            policies: of this replica.
             leases: report the policies of all replicas.
             groups: API groups whose requests are followed.
-            timing: of list and watch.
             settle: seconds for which all replicas must have the same policies before rules are removed.
             clock: monotonic seconds.
         """

@@ -20,7 +20,6 @@ class Rule:
     Attributes:
         group: API group; empty for the core.
         resources: plural names.
-        verbs: of the rule.
         purpose: what does not work without it.
         needed: whether conversion depends on it.
         names: `resourceNames`; empty: no restriction.

@@ -45,13 +45,13 @@ class ServerVersion:
         self.asked = asyncio.Event()
 
     async def run(self) -> None:
-        """Ask for ever."""
+        """Read the version repeatedly until cancelled."""
         while True:
             await self.ask()
             await self._sleep(PAUSE if self._seen else RETRY)
 
     async def ask(self) -> None:
-        """Ask once. Without an answer, what was known stays."""
+        """Read the version once. Without an answer, the known version stays."""
         try:
             version = await kubernetes_version(self._server, _TIMEOUT)
         except ApiServerError:

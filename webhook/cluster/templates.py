@@ -86,8 +86,6 @@ class KubeTemplates:
         """Create templates through `server` that are not in `cache`.
 
         Args:
-            server: the API server.
-            cache: the watch cache of ResourceClaimTemplates.
             budget: time-out of `ensure` in seconds, below the time-out of the webhook.
             pause: seconds before the only retry.
             clock: monotonic seconds.

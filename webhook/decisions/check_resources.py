@@ -27,7 +27,6 @@ def misspelt_resources(pod: pods.Pod, known: Collection[str] = ()) -> Iterator[F
     """NEU221 for names that look like a legacy resource and are none.
 
     Args:
-        pod: its view.
         known: extended resources of DeviceClasses: an administrator can give them any name.
     """
     left = _MOST_NAMES

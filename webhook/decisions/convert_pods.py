@@ -54,11 +54,7 @@ def convert(
     """Decide about a Pod that is being created.
 
     Args:
-        pod: its view.
-        facts: settings of its namespace.
-        context: settings of the server, and facts about the cluster.
         claiming: names of claims in `spec.resourceClaims` that request our DeviceClass.
-        steering: settings of the policies that match the pod.
         by_kubelet: whether a kubelet creates it, as the mirror pod of a static pod. Any user can set the annotation of
             a mirror pod.
 

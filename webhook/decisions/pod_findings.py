@@ -48,11 +48,7 @@ def side_effects(facts: NamespaceFacts, context: ConversionContext, own_claims: 
 
 
 def unknown_types(types: Sequence[str]) -> Finding:
-    """NEU216: nothing says which instance types there are.
-
-    Args:
-        types: the known types that can serve the pod.
-    """
+    """NEU216: nothing says which instance types there are."""
     shown = few(types, _MOST_TYPES)
     message = (
         "neither the pod, a policy, ResourceSlices nor Nodes say which Neuron instance types there are: the claim fits"

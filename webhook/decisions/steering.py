@@ -27,7 +27,6 @@ class Steering(Struct, frozen=True):
         device_class: DeviceClass of generated requests; None: the server's.
         lnc: logical NeuronCore, used if no annotation sets one or the policy is locked.
         unconnected: whether counts that cannot be connected are allowed.
-        hints: settings of the SchedulingHintPolicy.
         labels: labels of `hints` that this pod must get. The view of a pod does not have its labels.
         templates: templates of operators, used for the demands that they serve.
         binds_claims: whether `families` and `lnc` apply to claims that users write.

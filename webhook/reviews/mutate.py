@@ -296,11 +296,8 @@ class _ReadPod(NamedTuple):
     """What a decision about a new Pod needs, without the cluster's facts.
 
     Attributes:
-        pod: its view.
-        names: of its containers.
         shape: all of the view that a decision depends on but these names.
         claims: as in `claims_from_templates`.
-        steering: settings of the policies that match it.
         by_kubelet: whether a kubelet creates it as a mirror pod.
     """
 

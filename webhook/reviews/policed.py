@@ -90,10 +90,8 @@ class PolicedValidator:
 
         Args:
             make: makes the other reviewer, again for every set of policies.
-            store: the policies in force.
             lookups: where facts of the cluster are read.
             excluded_namespaces: namespaces whose objects no policy is evaluated on.
-            metrics: counts verdicts.
             now: the time of day, which decides whether exceptions have expired.
             execution: where policies are evaluated.
         """

@@ -385,7 +385,6 @@ class _Claim:
         spec: as JSON.
         old: the spec before an update; else empty.
         small: whether it is decoded on the event loop.
-        key: of its decision.
     """
 
     __slots__ = ("_kind", "_shape", "_specs", "key", "old", "small", "spec")

@@ -75,10 +75,8 @@ class Service:
     """The parts of one run, ready to serve.
 
     Attributes:
-        url: of the reviews.
         metrics_url: of the metrics; empty if they are not served.
         ca: file of the CA to trust, if the certificate comes from files.
-        backend: cluster facts and templates.
     """
 
     url: str

@@ -109,11 +109,8 @@ class CABundles:
         """Prepare; `repair` writes.
 
         Args:
-            server: the API server.
             name: of both configurations.
-            service: our Service.
             writes: whether this webhook writes `caBundle`; if not, `caBundle` may contain further CAs.
-            timing: of list and watch.
             clock: monotonic seconds.
         """
         self.name = name

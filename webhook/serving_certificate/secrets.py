@@ -72,8 +72,6 @@ class ManagedSecret:
     """Access to the Secret.
 
     Attributes:
-        namespace: of the Secret.
-        name: of the Secret.
         cache: the caller runs it; `facts` reads it.
     """
 

@@ -74,7 +74,7 @@ def test_the_default_example_is_followed_by_a_refusal(tmp_path: Path) -> None:
     assert said.strip() in " ".join((Path(__file__).parents[3] / "README.md").read_text().split()), "as README shows it"
 
 
-def test_the_server_goes_on_and_its_commands_work(tmp_path: Path) -> None:
+def test_the_demo_server_keeps_running_and_its_commands_work(tmp_path: Path) -> None:
     with start(tmp_path) as process:
         assert process.event("decision")["decision"] == "converted"
         review = tmp_path / ".neuron-dra/review.json"
@@ -94,7 +94,7 @@ def test_the_server_goes_on_and_its_commands_work(tmp_path: Path) -> None:
         assert process.wait() == 0
 
 
-def test_a_refusal_is_shown_as_well(tmp_path: Path) -> None:
+def test_the_demo_shows_a_denial(tmp_path: Path) -> None:
     with start(tmp_path, "--once", count="7") as process:
         assert process.wait() == 0, process.stderr
         text = process.stdout()
@@ -120,7 +120,7 @@ def test_a_busy_port_is_exit_code_3(tmp_path: Path) -> None:
         pytest.param("- 1", "Error: The example other.yaml is not a Pod.", id="list"),
     ],
 )
-def test_an_example_that_is_none_is_said(tmp_path: Path, content: str | None, message: str) -> None:
+def test_an_invalid_example_file_is_reported(tmp_path: Path, content: str | None, message: str) -> None:
     if content is not None:
         (tmp_path / "other.yaml").write_text(content)
     with start(tmp_path, "--once", "--pod", "other.yaml") as process:

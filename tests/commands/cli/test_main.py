@@ -152,7 +152,7 @@ def test_a_port_in_use_is_exit_code_3(tmp_path: Path) -> None:
         pytest.param(["--port"], {}, "Error: Option '--port' requires an argument.", id="no-value"),
     ],
 )
-def test_what_cannot_start_says_so_and_is_exit_code_3(
+def test_a_server_that_cannot_start_exits_with_3_and_the_cause(
     tmp_path: Path, arguments: list[str], environment: dict[str, str], message: str
 ) -> None:
     code, stderr = run("webhook", *arguments, cwd=tmp_path, environment=environment)
@@ -232,7 +232,7 @@ def test_the_version_is_that_of_the_distribution() -> None:
     assert result.output.startswith("neuron-dra 0.")
 
 
-def test_unknown_commands_are_wrong_use() -> None:
+def test_unknown_commands_are_usage_errors() -> None:
     result = CliRunner().invoke(cli.main, ["webhok"])
     assert result.exit_code == 2
     assert "No such command 'webhok'" in result.output

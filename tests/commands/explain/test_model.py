@@ -26,7 +26,7 @@ from tests.support.explaining import explained, live, pod
 REQUEST = {"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS}}
 
 
-def test_a_device_is_read_with_all_that_allocation_looks_at() -> None:
+def test_a_device_is_read_with_all_fields_that_allocation_uses() -> None:
     policy = {"default": "4", "validValues": ["1", "2", "4"]}
     entry = {
         "name": "d0",
@@ -63,7 +63,7 @@ def test_selectors_of_the_class_count() -> None:
     assert found == [False, True, False]
 
 
-def test_answers_are_not_mixed_up_between_types() -> None:
+def test_cached_selector_results_are_separate_for_each_type() -> None:
     demand = read_demand(
         [
             PodClaim(
@@ -124,7 +124,7 @@ def test_a_class_that_does_not_exist_and_a_selector_that_is_no_cel() -> None:
     sick=st.sets(st.integers(0, 15), max_size=4),
     count=st.sampled_from(["1", "4", "8", "16"]),
 )
-def test_a_verdict_is_true_of_any_use_of_a_node(held: set[int], sick: set[int], count: str) -> None:
+def test_the_verdict_is_correct_for_any_devices_in_use(held: set[int], sick: set[int], count: str) -> None:
     """What fits gets free and healthy devices of one group; what does not fit is not for want of a free group."""
     cluster = EmulatedCluster()
     cluster.node("a", taints=dict.fromkeys(sick, SICK))

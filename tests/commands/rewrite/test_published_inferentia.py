@@ -1,4 +1,4 @@
-"""Workloads for Inf1 and Inf2 in the shapes in which people publish them, where nothing but the manifest says a type.
+"""Workloads for Inf1 and Inf2 in the shapes in which people publish them, where only the manifest names a type.
 
 The manifests are our own; node selectors, resources and kinds are those of public repositories and tutorials. Each is
 converted or refused, and none is pinned to instance types that it does not name.

@@ -86,7 +86,7 @@ def test_labels_are_a_merge_patch(tmp_path: Path) -> None:
     assert server.headers[0]["Content-Type"] == "application/merge-patch+json"
 
 
-def test_events_are_created_where_those_about_nodes_are(tmp_path: Path) -> None:
+def test_events_about_nodes_are_created_in_the_default_namespace(tmp_path: Path) -> None:
     server = Server()
     server.answers["POST /api/v1/namespaces/default/events"] = {}
     run(server, tmp_path, lambda api: NodeApi(api, NODE).report({"reason": "X"}))

@@ -1,4 +1,4 @@
-"""An allocated claim gives our devices and configs, or says why it cannot be used."""
+"""An allocated claim gives our devices and configs, or an error with the reason."""
 
 from typing import Any
 

@@ -50,7 +50,7 @@ def without_paths(value: Any) -> Any:
 
 
 class TestModel:
-    def test_reads_everything_that_a_claim_says(self) -> None:
+    def test_every_field_of_a_claim_is_read(self) -> None:
         read, findings = read_claim("ResourceClaim", V1, WHOLE)
         assert findings == ()
         first, second, third = read.requests
@@ -283,7 +283,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-class TestAnything:
+class TestAnyJson:
     @settings(deadline=None)
     @given(JSON, st.sampled_from(KINDS))
     def test_any_json_is_read_without_an_exception(self, spec: Any, kind: str) -> None:

@@ -353,7 +353,7 @@ class TestCounts:
         assert [code for code in codes(judge(spec)) if code not in (COST, "NEU544")] == []
 
     @pytest.mark.parametrize("count", range(1, 20))
-    def test_on_trn1_only_the_documented_counts_pass(self, count: int) -> None:
+    def test_only_the_documented_counts_of_trn1_have_no_error(self, count: int) -> None:
         refused = any(finding.severity == "error" for finding in judge(asks(count, on(TRN1))))
         assert refused is (count not in (1, 4, 8, 16))
 
@@ -413,7 +413,7 @@ class TestCounts:
         assert codes(judge(asks(6, on(INF2), constraint="neuron.aws.com/window5_0"), where)) == ["NEU522"]
 
 
-class TestDriversOfOthers:
+class TestOtherDrivers:
     """AWS's own driver publishes no windows for Inferentia."""
 
     @staticmethod

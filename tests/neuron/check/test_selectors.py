@@ -336,7 +336,7 @@ class TestCluster:
         [finding] = say(f"{attribute('resourceType')} == 'neuron_device'", where=where)
         assert str(finding).startswith("NEU609: resourceType is missing on trn2.48xlarge:")
 
-    def test_class_selectors_come_first(self) -> None:
+    def test_class_selectors_are_evaluated_first(self) -> None:
         device_class, _ = read_class(V1, {"selectors": [{"cel": {"expression": on(TRN2)}}]})
         where = world(classes={"trn2": device_class}, classes_known=True)
         assert say(f"{attribute('topology_x')} == 1", where=where, device_class="trn2") == ()
@@ -356,7 +356,7 @@ class TestCluster:
             " exists."
         )
 
-    def test_without_a_cluster_only_a_likely_misspelling_warns(self) -> None:
+    def test_only_a_likely_misspelling_is_a_warning_without_a_cluster(self) -> None:
         [finding] = say(device_class="neuron.aws.co")
         assert finding.message == "DeviceClass 'neuron.aws.co' is not known here. Did you mean 'neuron.aws.com'?"
         assert say(device_class="team-devices") == ()

@@ -28,7 +28,7 @@ def found(selection: NodeSelection, families: Families = SEEN) -> list[str]:
     return [entry.name for entry in candidates.types]
 
 
-def test_without_any_knowledge_all_released_types_are_candidates() -> None:
+def test_all_released_types_are_candidates_without_any_knowledge() -> None:
     candidates = find(CATALOGUE, NodeSelection(), UNKNOWN)
     assert candidates.types == tuple(entry for entry in CATALOGUE if entry.released)
     assert {entry.family for entry in candidates.types} == set(CATALOGUE.families())
@@ -276,7 +276,7 @@ class Counted(str):
 
 
 @pytest.mark.parametrize("fits", [False, True])
-def test_each_value_is_read_once_however_many_types_there_are(fits: bool) -> None:
+def test_each_value_is_read_once_for_any_number_of_types(fits: bool) -> None:
     Counted.reads = 0
     values = [Counted(f"trn{number}.huge") for number in range(200)]
     terms = [term(expression(TYPE, "In", value)) for value in values]

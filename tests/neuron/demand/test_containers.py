@@ -72,7 +72,7 @@ def test_an_invalid_ask_has_a_message_a_path_and_a_fix(
     assert ask.amount == 0
 
 
-def test_all_findings_of_a_container_come_together() -> None:
+def test_all_findings_of_a_container_are_reported_together() -> None:
     _, findings = read("main", Role.APP, "spec.containers[0]", {DEVICE: "x"}, {CORE: "1"})
     assert [finding.code for finding in findings] == ["NEU101", "NEU102"]
 

@@ -85,7 +85,7 @@ def hint_to(*families: str) -> FamilyHint:
     return FamilyHint(frozenset(families), "spec.nodeSelector[pool]", "nodeSelector pool=x")
 
 
-def test_without_any_knowledge_all_families_are_candidates() -> None:
+def test_all_families_are_candidates_without_any_knowledge() -> None:
     choice = choose_families(UNKNOWN, None, ALL)
     assert (choice.families, choice.known, choice.everything, choice.warnings) == (ALL, False, True, ())
 

@@ -84,7 +84,7 @@ def test_the_pod_never_holds_more_devices_than_before(containers: list[tuple[str
 
 
 @given(POD)
-def test_every_container_gets_at_least_what_it_asked_for(containers: list[tuple[str, int]]) -> None:
+def test_every_container_gets_at_least_its_requested_devices(containers: list[tuple[str, int]]) -> None:
     containers = sorted(containers, key=lambda each: each[0] == "app")
     roles, devices = [role for role, _ in containers], [count for _, count in containers]
     layout = lay_out(asks(*roles), devices, COUNTS)

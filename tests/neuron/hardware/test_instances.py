@@ -94,7 +94,7 @@ def test_observation_sets_fields_that_the_catalogue_does_not_know() -> None:
     assert (large.devices, large.groups) == (16, (4, 8, 16))
 
 
-def test_observation_does_not_change_what_is_documented() -> None:
+def test_observation_does_not_change_documented_fields() -> None:
     seen = CATALOGUE.observed({"trn1.32xlarge": Observation(15, ())})
     assert seen.get("trn1.32xlarge") == entry("trn1.32xlarge")
 
@@ -114,7 +114,7 @@ def test_observation_sets_whether_cores_are_shared_and_windows_published() -> No
         pytest.param(Observation(16, whole_node=True), (True, True), id="both"),
     ],
 )
-def test_what_ultraserver_nodes_publish_is_known_from_their_slices_only(
+def test_the_published_kind_of_ultraserver_nodes_is_known_from_slices_only(
     seen: Observation, offered: tuple[bool, bool]
 ) -> None:
     found = CATALOGUE.observed({"trn2u.48xlarge": seen}).get("trn2u.48xlarge")

@@ -49,7 +49,7 @@ def kept(tmp_path: Path) -> KeptSet:
     return unpack(pack(kept_set(files, tmp_path, EARLIER)))
 
 
-def test_without_a_kept_set_a_faulty_file_stops_the_start(tmp_path: Path, kept: KeptSet) -> None:
+def test_a_faulty_file_stops_the_start_without_a_kept_set(tmp_path: Path, kept: KeptSet) -> None:
     with pytest.raises(PolicyError, match="objekt"):
         opened(tmp_path, None)
 

@@ -253,7 +253,7 @@ def test_a_conversion_case_with_another_match_is_reported() -> None:
     assert problems(text) == ["0.yaml:12: test 'other' of team-a: expected Match, came NoMatch."]
 
 
-def test_policies_on_pods_come_in_their_own_order() -> None:
+def test_policies_on_pods_are_sorted_by_their_order_field() -> None:
     later = CONVERSION.replace("order: 10", "order: 20").replace("team-a}", "later}")
     assert [rule.name for rule in loaded(later, CONVERSION).conversions] == ["team-a", "later"]
 

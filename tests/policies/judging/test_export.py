@@ -1,4 +1,4 @@
-"""What the API server would refuse is not exported, and the reason is said."""
+"""Policies that the API server would refuse are not exported, and the reason is reported."""
 
 import datetime as dt
 import math

@@ -40,7 +40,7 @@ REFERENCES = {
 
 
 @pytest.mark.parametrize(("source", "expected"), REFERENCES.items(), ids=REFERENCES)
-def test_a_program_says_which_paths_it_reads(source: str, expected: set[tuple[str, ...]]) -> None:
+def test_a_program_lists_the_paths_that_it_reads(source: str, expected: set[tuple[str, ...]]) -> None:
     assert compiled(source, {"object": None, "request": None}).references == expected
 
 

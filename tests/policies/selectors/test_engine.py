@@ -24,7 +24,7 @@ LOOP = "[" + ", ".join(map(str, range(100))) + "]"
 
 
 def ticking(step: float) -> Callable[[], float]:
-    """A clock that goes on by as much at every look."""
+    """A clock that advances by the same amount at every read."""
     now = [0.0]
 
     def clock() -> float:

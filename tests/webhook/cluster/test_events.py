@@ -142,7 +142,7 @@ async def test_an_event_is_about_the_controller_of_the_pod(bench: Bench) -> None
         pytest.param({"metadata": {"ownerReferences": "?"}}, "NEU105: no Ask for 8.", id="metadata that is none"),
     ],
 )
-def test_without_a_controller_an_event_is_about_the_namespace(manifest: Any, note: str) -> None:
+def test_an_event_is_about_the_namespace_without_a_controller(manifest: Any, note: str) -> None:
     described = describe(request(manifest), refusal("no"))
     assert described.regarding == ("Namespace", "team-a", "v1", "")
     assert described.note == note
@@ -155,7 +155,7 @@ def test_any_object_can_be_described_in_an_event(body: bytes) -> None:
 
 
 @given(st.text(max_size=40).map(lambda text: text * 60))
-def test_a_note_is_what_the_api_server_takes(message: str) -> None:
+def test_a_note_is_within_the_limits_of_the_api_server(message: str) -> None:
     note = describe(request(pod()), refusal(message)).note
     assert len(note.encode()) <= LONGEST_NOTE
     assert note.isprintable()
@@ -185,7 +185,7 @@ async def test_a_repeated_refusal_becomes_an_event_series(bench: Bench) -> None:
     assert bench.counts == {"created": 1, "patched": 1}
 
 
-async def test_a_series_that_ended_starts_anew(bench: Bench) -> None:
+async def test_a_refusal_after_the_end_of_a_series_creates_a_new_event(bench: Bench) -> None:
     bench.refuse()
     await bench.recorder.write()
     bench.seconds = SERIES_ENDS

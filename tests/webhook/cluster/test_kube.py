@@ -129,7 +129,7 @@ async def test_an_exception_in_the_context_stops_all_watches(cluster: Cluster) -
     await eventually(lambda: cluster.api.watching("namespaces") == 0)
 
 
-async def test_a_cluster_that_comes_up_late_is_waited_for(cluster: Cluster) -> None:
+async def test_the_webhook_waits_for_a_cluster_that_starts_late(cluster: Cluster) -> None:
     for plural in ("namespaces", "resourceslices"):
         cluster.api.fault("list", plural, answer(503, "ServiceUnavailable", "starting"), times=3)
     async with connect(cluster.kubeconfig(), timing=QUICK) as world:
@@ -298,7 +298,7 @@ def service_account(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("service_account")
-async def test_in_a_cluster_the_service_account_is_used(cluster: Cluster) -> None:
+async def test_the_service_account_is_used_in_a_cluster(cluster: Cluster) -> None:
     async with connect(None) as world:
         assert world.ready() == (True, "")
         assert {call.token for call in cluster.api.seen} == {"secret"}

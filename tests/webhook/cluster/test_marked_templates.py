@@ -143,7 +143,7 @@ async def test_a_template_that_is_pruned_between_two_requests_is_created_again(a
         assert len(api.calls("create", PLURAL)) == 2
 
 
-async def test_a_foreign_template_that_is_marked_is_left_alone(api: FakeApi) -> None:
+async def test_a_foreign_template_with_a_mark_is_not_changed(api: FakeApi) -> None:
     api.put(PLURAL, {**stored(4, mark=FIRST), "spec": stored(8)["spec"]})
     async with opened(api) as store:
         with pytest.raises(TemplateUnavailableError, match="exists with another spec"):
@@ -161,7 +161,7 @@ async def test_a_marked_template_with_another_spec_is_a_conflict(api: FakeApi) -
         assert caught.value.finding.code == "NEU303"
 
 
-async def test_without_the_right_to_patch_the_pod_is_refused_with_the_rule(api: FakeApi) -> None:
+async def test_the_pod_is_denied_with_the_missing_rule_without_the_right_to_patch(api: FakeApi) -> None:
     api.put(PLURAL, stored(4, mark=FIRST))
     api.fault("patch", PLURAL, answer(403, "Forbidden", forbidden("patch", FOUR.name)), times=9)
     async with opened(api) as store:

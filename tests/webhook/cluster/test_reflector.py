@@ -108,14 +108,14 @@ async def test_a_list_whose_continue_token_expired_is_taken_in_one_piece(api: Fa
         assert (it.reflector.counters.expired, it.reflector.problem) == (1, "")
 
 
-async def test_query_goes_with_lists_and_watches(api: FakeApi) -> None:
+async def test_lists_and_watches_have_the_query(api: FakeApi) -> None:
     async with watched(api, Collection(PODS, parameters={"fieldSelector": "spec.driver=neuron.aws.com"})) as it:
         await it.reflector.synced.wait()
         asked = [call.query["fieldSelector"] for verb in ("list", "watch") for call in api.calls(verb, "pods")]
         assert asked == ["spec.driver=neuron.aws.com"] * 2
 
 
-async def test_watches_are_asked_for_bookmarks_and_a_jittered_time(api: FakeApi) -> None:
+async def test_watches_request_bookmarks_and_a_jittered_time_out(api: FakeApi) -> None:
     timing = Timing(watch_timeout=300)
     async with watched(api, timing=timing, effects=Effects(jitter=lambda: 0.5)) as it:
         await it.reflector.synced.wait()
@@ -222,7 +222,7 @@ async def test_events_may_be_as_large_as_objects_get(api: FakeApi) -> None:
         assert it.reflector.counters.failures == 0
 
 
-async def test_a_silent_watch_is_given_up_and_resumed(api: FakeApi) -> None:
+async def test_a_silent_watch_is_cancelled_and_resumed(api: FakeApi) -> None:
     async with watched(api, timing=Timing(stall=0.05, backoff=0.002)) as it:
         await it.reflector.synced.wait()
         await eventually(lambda: len(api.calls("watch", "pods")) > 1)
@@ -259,7 +259,7 @@ async def expire_by_event(api: FakeApi) -> None:
 
 
 @pytest.mark.parametrize("expire", [expire_by_status, expire_by_event])
-async def test_a_version_that_is_gone_is_followed_by_a_list(api: FakeApi, expire: Any) -> None:
+async def test_an_expired_version_causes_a_list(api: FakeApi, expire: Any) -> None:
     for name in ("kept", "changed", "deleted"):
         api.put("pods", pod(name, 1))
     async with watched(api) as it:
@@ -328,7 +328,7 @@ async def test_a_successful_watch_resets_the_backoff(api: FakeApi) -> None:
         assert pauses.lengths == [1, 2, 4, 1]
 
 
-async def test_after_an_outage_the_list_for_a_version_that_is_gone_does_not_wait_long(api: FakeApi) -> None:
+async def test_the_list_for_an_expired_version_is_sent_soon_after_an_outage(api: FakeApi) -> None:
     pauses = Pauses()
     timing = Timing(backoff=1, backoff_limit=10)
     async with watched(api, timing=timing, effects=Effects(sleep=pauses, jitter=lambda: 1.0)) as it:
@@ -418,7 +418,7 @@ async def test_two_broken_connections_in_a_row_are_a_problem_and_one_is_not(
 
 
 @pytest.mark.parametrize("code", [401, 403])
-async def test_a_permission_that_comes_back_needs_no_list(api: FakeApi, code: int) -> None:
+async def test_a_restored_permission_needs_no_list(api: FakeApi, code: int) -> None:
     api.fault("watch", "pods", answer(code, "Forbidden", "RBAC is not ready"), times=5)
     async with watched(api) as it:
         await it.reflector.synced.wait()

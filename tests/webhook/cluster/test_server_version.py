@@ -1,4 +1,4 @@
-"""The version of the control plane is the oldest that an API server told lately."""
+"""The version of the control plane is the oldest that an API server reported recently."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ class Servers:
 
 
 class Watching:
-    """The watch, what it told, and how long it slept."""
+    """The watch, the versions that it reported, and how long it slept."""
 
     def __init__(self, *answers: Any) -> None:
         self.now = 0.0

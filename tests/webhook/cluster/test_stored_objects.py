@@ -103,7 +103,7 @@ async def test_an_object_that_cannot_be_parsed_does_not_stop_a_list(
         assert known.template_device_classes("tenant", "first") == {names.DEVICE_CLASS}
         assert known.template_device_classes("tenant", "last") == {names.DEVICE_CLASS}
         assert known.claim_template("tenant", "last") is not None
-        # It is there, and what it asks for is not known: neither absent nor harmless.
+        # The template exists, and its requests are unknown: it must not count as absent or as empty.
         assert known.claim_template("tenant", "odd") is None
         assert known.templates.get("tenant", "odd") == UNREADABLE_TEMPLATE
         assert (await known.exist("ResourceClaimTemplate", "tenant", ["odd"])) == {"odd": True}
@@ -188,13 +188,13 @@ async def test_every_answer_has_a_size_limit(api: FakeApi, monkeypatch: pytest.M
 
 
 def told(*items: Object) -> KubeCluster:
-    made = KubeCluster(_Unplugged())
+    made = KubeCluster(_UncalledServer())
     for item in items:
         made.templates.observe("ADDED", item)
     return made
 
 
-class _Unplugged:
+class _UncalledServer:
     async def request(self, method: str, path: str, **_: object) -> bytes:
         raise AssertionError(method + path)
 
@@ -255,7 +255,7 @@ def test_the_memory_of_all_namespaces_together_is_bounded() -> None:
 def test_the_kept_annotations_and_labels_of_a_namespace_are_bounded() -> None:
     annotations = {f"neuron.aws.com/{number}": "x" * 5000 for number in range(1000)}
     labels = {f"label-{number}": "x" for number in range(20_000)}
-    known = KubeCluster(_Unplugged())
+    known = KubeCluster(_UncalledServer())
     cache = next(cache for cache in known.caches if cache.resource == NAMESPACES)
     cache.observe("ADDED", {"metadata": {"name": "tenant", "annotations": annotations, "labels": labels}})
     facts = known.namespace("tenant")

@@ -498,7 +498,7 @@ async def test_a_dry_run_finds_a_template_that_only_the_api_server_knows(api: Fa
         assert api.calls("create", PLURAL) == []
 
 
-async def test_a_dry_run_refuses_a_foreign_template_as_the_creation_does(api: FakeApi) -> None:
+async def test_a_dry_run_reports_a_foreign_template_like_the_creation(api: FakeApi) -> None:
     api.put(PLURAL, defaulted(stored(template(16).spec)))
     async with opened(api) as store:
         with pytest.raises(TemplateUnavailableError) as dry:

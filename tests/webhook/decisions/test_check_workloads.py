@@ -1,4 +1,4 @@
-"""Workloads: what would become of their pods, said at `kubectl apply`."""
+"""Workloads get warnings about their future pods at `kubectl apply`."""
 
 from typing import Any
 

@@ -128,12 +128,12 @@ def test_the_annotated_type_is_in_the_claim_itself() -> None:
     )
 
 
-def test_all_findings_of_a_pod_come_together() -> None:
+def test_all_findings_of_a_pod_are_reported_together() -> None:
     manifest = pod(container("a", neuron="half"), container("b", neuron="-1"), annotations={LNC: "9"})
     assert [error.code for error in decide(manifest).errors] == ["NEU109", "NEU101", "NEU101"]
 
 
-def test_mirror_pods_are_left_alone() -> None:
+def test_mirror_pods_are_not_converted() -> None:
     manifest = pod(container(neuron="4"), annotations={"kubernetes.io/config.mirror": "hash"})
     assert decide(manifest).reason == "mirror-pod"
 

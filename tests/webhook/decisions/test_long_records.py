@@ -57,7 +57,7 @@ def preferring(count: int) -> list[dict[str, Any]]:
 
 
 class TestUpdate:
-    """The old object says what was added, the new one lacks it."""
+    """The record of the old object lists added fields that the new object lacks."""
 
     @pytest.mark.parametrize("count", [128, 1000, 4500])
     def test_tolerations(self, count: int) -> None:
@@ -112,7 +112,7 @@ class TestUpdate:
 
 
 def test_a_restoring_patch_that_is_too_large_for_an_answer_is_not_made() -> None:
-    """The old object says more than any conversion wrote."""
+    """The record of the old object is longer than any conversion writes."""
     old = stored(tolerations=tolerations(1000))
     old["spec"]["tolerations"] = tolerations(1000)
     decision = quick(pod(container(neuron="4"), tolerations=[]), "UPDATE", old)
@@ -123,7 +123,7 @@ def test_a_restoring_patch_that_is_too_large_for_an_answer_is_not_made() -> None
 
 
 class TestCreate:
-    """A pod that says of itself that it was converted, and what was added to it."""
+    """A pod whose author wrote the label and record of a conversion, with added fields."""
 
     @pytest.mark.parametrize("count", [128, 2500])
     def test_preferences(self, count: int) -> None:

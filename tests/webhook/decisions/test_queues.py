@@ -61,7 +61,7 @@ class TestPods:
             {"metadata": {"labels": [KUEUE_LABEL]}, "spec": {"schedulerName": ["volcano"]}},
         ],
     )
-    def test_no_queue(self, pod: dict[str, Any]) -> None:
+    def test_pods_without_queue_fields_have_no_queue(self, pod: dict[str, Any]) -> None:
         assert queues_of_pod(pod) == ()
 
     def test_one_entry_for_each_system_and_the_named_one_first(self) -> None:

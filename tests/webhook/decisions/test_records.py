@@ -1,4 +1,4 @@
-"""Whether a record is ours: what a pod has to show, and what the template has to say."""
+"""Which records are verified: the required fields of the pod and the required content of its template."""
 
 import copy
 import json
@@ -31,7 +31,7 @@ def asks_for(template: Template) -> ClaimSpec:
 
 
 def forged(record: Any, *containers: Any, claims: Any = None, **fields: Any) -> Any:
-    """A pod that says of itself that it was converted."""
+    """A pod whose author wrote the label and record of a conversion."""
     text = record if isinstance(record, str) else json.dumps(record)
     manifest = pod(*containers, labels={CONVERTED: "true"}, annotations={RECORD: text}, **fields)
     manifest["spec"]["resourceClaims"] = claims or [{"name": "neuron", "resourceClaimTemplateName": SIXTEEN}]
@@ -121,7 +121,7 @@ def test_a_limit_range_default_does_not_invalidate_a_record() -> None:
     assert verified(stored, {template.name: asks_for(template)}.get) is not None
 
 
-class TestOwnClaimCalledNeuron:
+class TestOwnClaimNamedNeuron:
     """A claim of the user's own under our name, for a template that is called like ours."""
 
     own: ClassVar = {"name": "neuron", "resourceClaimTemplateName": SIXTEEN}

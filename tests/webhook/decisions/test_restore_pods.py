@@ -209,7 +209,7 @@ def test_an_equal_count_in_another_notation_is_no_change() -> None:
     assert result == stored
 
 
-def test_pods_that_were_never_converted_are_left_alone() -> None:
+def test_pods_that_were_never_converted_are_unchanged() -> None:
     legacy = pod(container(neuron="4"))
     decision, _ = update(legacy, legacy)
     assert (decision.outcome, decision.reason) == ("unchanged", "not-converted")

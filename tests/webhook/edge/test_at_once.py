@@ -157,7 +157,7 @@ def test_a_large_body_is_decided_in_a_task(tls_directory: Path) -> None:
     assert (quick.quick, [each.uid for each in quick.requests]) == ([], ["large"])
 
 
-def test_while_draining_answers_close_their_connection(tls_directory: Path) -> None:
+def test_answers_close_their_connection_while_draining(tls_directory: Path) -> None:
     with serving(tls_directory, {"/mutate": Quick()}, drain_delay=0.5) as running, running.client() as client:
         assert "connection" not in client.review(review(uid="a")).headers
         running.stop()
@@ -165,7 +165,7 @@ def test_while_draining_answers_close_their_connection(tls_directory: Path) -> N
         assert client.review(review(uid="b")).headers["connection"] == "close"
 
 
-class Told:
+class DenialListener:
     """Receives denied conversions."""
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class Told:
 
 
 def test_denials_are_reported_once(tls_directory: Path) -> None:
-    told, quick = Told(), Quick(decide=lambda: DENIED)
+    told, quick = DenialListener(), Quick(decide=lambda: DENIED)
     quick.answer = DENIED
     reviewer = RefusalReporter(quick, told)  # type: ignore[arg-type]
     with serving(tls_directory, {"/mutate": reviewer}) as running, running.client() as client:

@@ -11,7 +11,7 @@ from webhook.edge.bodies import BodyReader, BodyTooLargeError, BodyTooSlowError,
 
 
 def receiving(*messages: Message) -> Callable[[], Awaitable[Message]]:
-    """A client that sends these and then nothing."""
+    """A client that sends these messages and then stops."""
     waiting = list(messages)
 
     async def receive() -> Message:

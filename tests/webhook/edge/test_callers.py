@@ -74,7 +74,7 @@ def test_a_client_with_another_name_gets_403(running: Running, ours: Authority) 
     )
 
 
-def test_without_names_every_verified_certificate_is_accepted(tls_directory: Path, ours: Authority) -> None:
+def test_every_verified_certificate_is_accepted_without_listed_names(tls_directory: Path, ours: Authority) -> None:
     with (
         serving(tls_directory, {"/mutate": Answering()}, client_ca=ours.file) as running,
         client(running, ours.client("anybody")) as connected,
@@ -113,7 +113,7 @@ def test_sessions_are_not_resumed(running: Running, ours: Authority) -> None:
     assert session is None or not session.has_ticket
 
 
-def test_without_a_client_ca_no_certificate_is_requested(tls_directory: Path) -> None:
+def test_no_certificate_is_requested_without_a_client_ca(tls_directory: Path) -> None:
     with serving(tls_directory, {"/mutate": Answering()}) as running, running.client() as connected:
         assert connected.review(review()).status == 200
 

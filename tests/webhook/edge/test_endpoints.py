@@ -328,13 +328,13 @@ def test_many_connections_at_once(server: Running) -> None:
     assert results == [[f"{number}-{turn}" for turn in range(20)] for number in range(8)]
 
 
-def test_what_is_not_http_is_refused(server: Running) -> None:
+def test_input_that_is_not_http_is_refused(server: Running) -> None:
     with server.raw() as connection:
         connection.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
         assert connection.recv(4096).startswith(b"HTTP/1.1 400 ")
 
 
-def test_what_is_not_tls_is_closed(server: Running) -> None:
+def test_connections_without_tls_are_closed(server: Running) -> None:
     host, port = server.url.removeprefix("https://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(HEAD)

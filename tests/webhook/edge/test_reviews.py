@@ -248,7 +248,7 @@ def test_decisions_are_rendered_once() -> None:
     assert decision.rendered is rendered
 
 
-def test_a_changed_copy_is_rendered_anew() -> None:
+def test_a_changed_copy_is_rendered_again() -> None:
     decision = unchanged("x")
     response(decision)
     copy = dataclasses.replace(decision, warnings=(warning("NEU203", "", "A scheduler."),))

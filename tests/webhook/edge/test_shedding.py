@@ -215,7 +215,7 @@ class _Pool:
 # --- work for the processor -------------------------------------------------------------------------------------
 
 
-class Burning(Answering):
+class BusyReviewer(Answering):
     """A reviewer that keeps the event loop busy."""
 
     async def review(self, request: wire.AdmissionRequest) -> Decision:
@@ -226,7 +226,7 @@ class Burning(Answering):
 
 def test_reviews_after_the_time_out_of_their_caller_are_not_started(tls_directory: Path) -> None:
     senders = 40
-    work = {"/mutate": Burning(), "/validate": Burning()}
+    work = {"/mutate": BusyReviewer(), "/validate": BusyReviewer()}
     replies: list[tuple[int, float]] = []
 
     def send(client: Client, path: str) -> None:
@@ -431,7 +431,7 @@ def test_too_many_large_bodies_are_shed(tls_directory: Path) -> None:
         assert stack.enter_context(running.client()).review(review()).status == 200
 
 
-class Obliging(Answering):
+class FailClosedPolicyReviewer(Answering):
     """A reviewer with a policy that fails closed, about pods."""
 
     def must_answer(self, request: wire.AdmissionRequest) -> bool:
@@ -469,7 +469,7 @@ def test_large_reviews_wait_for_memory_half_of_the_time_out(tls_directory: Path)
 def test_a_review_without_memory_is_denied_if_a_policy_may_deny_it(tls_directory: Path) -> None:
     about = [large_pod(190_000, uid=f"u-{number}", namespace=f"n-{number}") for number in range(6)]
     others = [large_pod(190_000, kind={"group": "", "version": "v1", "kind": "ConfigMap"}, namespace="o")] * 6
-    with serving(tls_directory, {"/validate": Obliging(delay=1.5)}, max_body_bytes=200_000) as running:
+    with serving(tls_directory, {"/validate": FailClosedPolicyReviewer(delay=1.5)}, max_body_bytes=200_000) as running:
         replies = send_all(running, about, 2)
         assert {reply.status for reply in replies} == {200}
         responses = {reply.response["uid"]: reply.response for reply in replies}

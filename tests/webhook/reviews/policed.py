@@ -1,4 +1,4 @@
-"""A reviewer with policies and a cluster for tests of what gets past policies."""
+"""A reviewer with policies and a cluster, for tests that try to bypass policies."""
 
 import asyncio
 import json

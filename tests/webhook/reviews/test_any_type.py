@@ -161,7 +161,7 @@ def changed(value: Any) -> st.SearchStrategy[Any]:
 
 
 def holds_for_creation(policies: PolicySet, manifest: Any, **fields: Any) -> None:
-    """The review is answered; the patch applies; and what comes of it stays as it is in a second pass."""
+    """The review is answered, the patch applies, and a second pass does not change the result."""
     decision = review(policies, manifest, **fields)
     result = patched(manifest, decision)
     if not decision.allowed:

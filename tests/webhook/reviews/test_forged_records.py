@@ -91,7 +91,7 @@ def forged(record: Any, name: str = FORGED_NAME, *, claim: str = "neuron", **fie
 
 
 def plain(manifest: Any) -> Any:
-    """The same pod without what it says about its conversion."""
+    """The same pod without the label and record of a conversion."""
     bare = copy.deepcopy(manifest)
     bare["metadata"].get("labels", {}).pop(LABEL, None)
     bare["metadata"].get("annotations", {}).pop(RECORD, None)

@@ -157,7 +157,7 @@ def test_fields_that_the_pod_sets_are_not_overwritten() -> None:
         ),
     ],
 )
-def test_a_policy_comes_before_the_flags(
+def test_a_policy_overrides_the_flags(
     spec: dict[str, Any], options: dict[str, Any], tolerations: Any, scheduler: str, keys: Any
 ) -> None:
     found = policies(spec) if spec else NO_POLICIES
@@ -223,7 +223,7 @@ def test_replicas_of_different_labels_get_labels_of_their_own() -> None:
 # --- on a second pass -------------------------------------------------------------------------------------------
 
 
-def test_a_pod_restored_from_a_backup_keeps_the_record_of_what_it_holds() -> None:
+def test_a_pod_restored_from_a_backup_keeps_the_record_of_its_hints() -> None:
     stored = created(policies(EVERYTHING), pod(container(neuron="4")))
     again = created(NO_POLICIES, stored)
     # Every client can restore labels, but no other hint, so re-applying must know who set them.

@@ -139,7 +139,7 @@ def test_policies_that_are_slow_are_refused_in_time() -> None:
         pytest.param("", {"resource": {"group": "", "version": "v1", "resource": "nodes"}}, False, id="another-kind"),
     ],
 )
-def test_only_what_a_policy_that_fails_closed_may_deny_must_be_answered(
+def test_only_objects_that_a_fail_closed_policy_may_deny_must_be_answered(
     spec: str, members: dict[str, Any], must: bool
 ) -> None:
     assert reviewer(written(policy(f"{FOUR}\n{spec}"))).must_answer(sent(None, **members)) is must

@@ -16,7 +16,7 @@ def lines(finding: Finding) -> list[str]:
     return [line for part in fitting(finding) for line in warnings(part)]
 
 
-def test_a_short_finding_stays_as_it_is() -> None:
+def test_a_short_finding_is_not_cut() -> None:
     finding = warning("NEU702", "spec", "no container refers to the claim.", "Refer to it.")
     assert fitting(finding) == (finding,)
 

@@ -185,7 +185,7 @@ def test_large_pods_do_not_fill_the_memory() -> None:
     assert 0 < subject._decisions.entries.size <= 4 * 1024 * 1024
 
 
-def test_an_update_without_its_old_object_is_left_alone() -> None:
+def test_an_update_without_its_old_object_is_unchanged() -> None:
     assert review(mutator(), LEGACY, "UPDATE").reason == "no-object"
 
 

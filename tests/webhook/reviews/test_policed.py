@@ -55,7 +55,7 @@ class Labelled(StandaloneCluster):
 
 
 class Bench:
-    """A reviewer with policies, and what goes around it."""
+    """A reviewer with policies, with its store, metrics and cluster."""
 
     def __init__(self, *texts: str, answer: Decision | None = None, excluded: frozenset[str] = frozenset()) -> None:
         files = {f"{at}.yaml": text.encode() for at, text in enumerate(texts)}
@@ -172,7 +172,7 @@ def test_findings_of_the_other_reviewer_come_first_with_their_status() -> None:
     assert (decision.status_code, decision.reason) == (422, "invalid")
 
 
-def test_without_findings_the_decision_is_the_same_object() -> None:
+def test_a_decision_without_findings_is_the_same_object() -> None:
     answer = unchanged("valid")
     bench = Bench(policy("validations: [{expression: 'true'}]"), answer=answer)
     assert bench.review() is answer
@@ -185,7 +185,7 @@ def test_an_object_is_decoded_only_if_a_policy_can_match() -> None:
     assert asyncio.run(bench.reviewer.review(broken)).allowed
 
 
-def test_excluded_namespaces_are_left_alone() -> None:
+def test_excluded_namespaces_are_not_judged() -> None:
     bench = Bench(policy("validations: [{expression: 'false'}]"), excluded=frozenset({"default"}))
     assert bench.review().allowed
 

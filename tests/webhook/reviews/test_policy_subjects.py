@@ -63,7 +63,7 @@ def test_the_view_keeps_all_labels_and_our_annotations_of_a_namespace() -> None:
     assert project_namespace_labels({"metadata": {"name": "b"}}).labels == {}
 
 
-class Unplugged:
+class UncalledServer:
     """An API server that is never asked."""
 
     async def request(self, method: str, path: str, **_: object) -> bytes:
@@ -74,7 +74,7 @@ class Unplugged:
 
 
 def test_the_cluster_follows_the_labels_of_namespaces() -> None:
-    cluster = KubeCluster(Unplugged())
+    cluster = KubeCluster(UncalledServer())
     (namespaces,) = (cache for cache in cluster.caches if cache.resource == NAMESPACES)
     item = {"metadata": {"name": "a", "labels": {"x": "y"}}}
     assert cluster.namespace_labels("a") is None

@@ -197,7 +197,7 @@ def test_a_pod_from_a_backup_is_checked_again() -> None:
     assert [each.code for each in review(subject({}), stored).errors] == ["NEU120"]
 
 
-def test_without_its_policy_a_pod_from_a_backup_gets_a_generated_template() -> None:
+def test_a_pod_from_a_backup_gets_a_generated_template_without_its_policy() -> None:
     stored = patched(WHOLE, review(subject(), WHOLE))
     decision = review(mutator(), stored)
     assert decision.outcome == "restored"

@@ -175,7 +175,7 @@ def test_callers_with_equal_work_share_its_result() -> None:
     assert sorted(begun) == ["None", "None", "one", "other"]
 
 
-def test_shared_work_goes_on_when_its_first_caller_leaves() -> None:
+def test_shared_work_continues_after_its_first_caller_leaves() -> None:
     async def main() -> tuple[str, int]:
         lane = ThreadLane()
         first = asyncio.create_task(lane.run("a", lambda: spin(0.1), key="one"))

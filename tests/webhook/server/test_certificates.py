@@ -305,7 +305,7 @@ async def test_entries_of_other_services_are_never_written(api: FakeApi) -> None
     assert api.calls("patch", MUTATING) == []
 
 
-async def test_with_inject_ca_off_the_bundle_is_watched_only(api: FakeApi) -> None:
+async def test_the_bundle_is_watched_and_not_written_if_inject_ca_is_off(api: FakeApi) -> None:
     api.put(MUTATING, configuration())
     settings = WebhookSettings(tls_secret=SECRET, namespace=NAMESPACE, inject_ca=False)
     async with kept(api, settings) as certificates:

@@ -114,7 +114,7 @@ def test_a_policy_chooses_families_class_and_logical_neuron_core() -> None:
     assert "trn1" not in bench.template
 
 
-def test_an_annotation_comes_before_the_policys_default() -> None:
+def test_an_annotation_overrides_the_default_of_the_policy() -> None:
     bench = Bench(conversion("families: [trn2]\nlogicalNeuronCore: 1"))
     bench.mutate(pod(annotations={"neuron.aws.com/logical-neuron-core": "2"}))
     assert '"logicalNeuronCore": 2' in bench.template
@@ -123,7 +123,7 @@ def test_an_annotation_comes_before_the_policys_default() -> None:
 LNC = "neuron.aws.com/logical-neuron-core"
 
 
-def test_the_logical_neuron_core_of_a_locked_policy_comes_before_an_annotation() -> None:
+def test_the_logical_neuron_core_of_a_locked_policy_overrides_an_annotation() -> None:
     bench = Bench(conversion("mode: convert\nlocked: true\nfamilies: [trn2]\nlogicalNeuronCore: 1"))
     [told] = bench.mutate(pod(annotations={LNC: "2"})).warnings
     assert (told.code, told.path, told.value) == ("NEU214", f"metadata.annotations[{LNC}]", "2")

@@ -1,4 +1,4 @@
-"""Settings: four places they may come from, and what is said of those that cannot be."""
+"""Settings come from four places; invalid ones are reported."""
 
 import re
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ def test_every_setting_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row[0])
 @pytest.mark.parametrize("place", ["default", "flag", "environment", "file"])
-def test_every_setting_comes_from_every_place(
+def test_every_setting_can_be_a_flag_a_variable_or_in_the_file(
     tmp_path: Path, place: str, row: tuple[str, Any, str, str, Any, Any]
 ) -> None:
     name, flag, variable, yaml, value, default = row

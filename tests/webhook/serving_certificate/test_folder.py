@@ -55,7 +55,7 @@ def opened(mount: Path) -> tuple[CertificateFolder, LiveCertificate]:
 
 
 async def looked(folder: CertificateFolder, looks: int = 1) -> None:
-    """Have the folder looked at so many times."""
+    """Check the folder so many times."""
     count = 0
 
     async def sleep(_: float) -> None:

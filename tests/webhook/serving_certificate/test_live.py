@@ -121,7 +121,7 @@ def test_no_private_key_is_written_to_a_disk(authority: Authority, monkeypatch: 
     LiveCertificate(server.bare_context("1.3")).load(pair_of(authority))
 
 
-def test_without_memory_files_a_private_file_serves(
+def test_a_private_file_is_used_without_memory_files(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "memfd_create")
