@@ -17,8 +17,7 @@ import msgspec
 
 from kubeletplugin.ports import JsonObject, KubeError, SliceEvent, UnreadableObjectError
 from neuron import names
-from neuron.api import objects
-from runtime import answers, paging
+from runtime import answers, paging, raw_objects
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError, TooLongError
 from runtime.api_transport import LONGEST_ANSWER, Connection, load_configuration
 from runtime.media_types import JSON
@@ -191,7 +190,7 @@ class KubeApi:
     ) -> tuple[list[JsonObject], str]:
         """The results of `project` that are not None, and the resourceVersion. Unreadable objects are left out."""
 
-        async def fetch(page_query: Mapping[str, str]) -> objects.Page:
+        async def fetch(page_query: Mapping[str, str]) -> raw_objects.Page:
             path = f"{await self._root()}/{plural}"
             try:
                 return _page(await self._exchange("GET", path, page_query), path)
@@ -229,7 +228,7 @@ class KubeApi:
             with _kube_errors(f"The watch on {kind} broke off"):
                 async with (
                     self._connection.stream(path, query=watched, stall=stall) as pieces,
-                    contextlib.aclosing(answers.lines(pieces, LONGEST_ANSWER, objects.WINDOW)) as lines,
+                    contextlib.aclosing(answers.lines(pieces, LONGEST_ANSWER, raw_objects.WINDOW)) as lines,
                 ):
                     async for line in lines:
                         event = json.loads(line)
@@ -299,9 +298,9 @@ def _kube_errors(failed: str) -> Iterator[None]:
         raise KubeError(f"{failed}: {error}") from error
 
 
-def _page(body: bytes, path: str) -> objects.Page:
+def _page(body: bytes, path: str) -> raw_objects.Page:
     try:
-        return objects.read_page(body)
+        return raw_objects.read_page(body)
     except msgspec.DecodeError as error:
         raise KubeError(f"The API server did not answer GET {path}: {error}") from error
 
@@ -311,7 +310,7 @@ def _read(raw: bytes, plural: str) -> JsonObject | None:
     try:
         item = json.loads(raw)
     except (RecursionError, ValueError) as error:
-        found = objects.identity(raw)
+        found = raw_objects.identity(raw)
         name = f"{found.namespace}/{found.name}" if found.namespace else found.name
         _log.warning("object left out", extra={"object": f"{plural} {name}", "error": type(error).__name__})
         return None

@@ -20,8 +20,10 @@ from commands.devices.snapshot import PODS, fetch, taint_rules
 from neuron import known_faults, names
 from neuron.api.cordons import Cordon, annotation, read
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
+from runtime.api_resources import Resource
+from runtime.api_server import TimedApiServer, loaded_object
 from runtime.media_types import COMPACT, JSON, MERGE_PATCH
-from webhook.cluster.api import Resource, TimedApiServer, explain, loaded_object
+from webhook.cluster.explanations import explain
 from webhook.cluster.listing import TIMEOUT, Object, Seen, Unseen
 from webhook.cluster.node_types import NODES
 from webhook.cluster.served_versions import kubernetes_version

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from neuron import names
-from neuron.api.objects import Page, read_page
 from runtime import paging
 from runtime.api_errors import (
     NOT_FOUND,
@@ -20,7 +19,9 @@ from runtime.api_errors import (
     TooLongError,
     UnreachableError,
 )
-from webhook.cluster.api import ApiServer, Resource, decoded, loaded, loaded_object
+from runtime.api_resources import Resource
+from runtime.api_server import ApiServer, decoded, loaded, loaded_object
+from runtime.raw_objects import Page, read_page
 from webhook.cluster.caches import DEVICE_CLASSES, NAMESPACES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES
 from webhook.cluster.listing import Object, Seen, Unseen, unseen
 from webhook.cluster.replicas import LABELS, LEASES

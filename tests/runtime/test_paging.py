@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from neuron.api.objects import ListMeta, Page
 from runtime.paging import pages
+from runtime.raw_objects import ListMeta, Page
 
 
 class TooLongError(Exception):

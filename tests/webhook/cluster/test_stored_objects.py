@@ -15,6 +15,7 @@ from kubernetes.aio.client.configuration import Configuration
 from neuron import names
 from runtime.api_errors import TooLongError
 from runtime.api_transport import Connection
+from runtime.watching import Timing
 from tests.support.fake_api import FakeApi, Object, eventually, raw
 from webhook.cluster.cached_objects import Bounds, Holdings
 from webhook.cluster.caches import (
@@ -26,7 +27,7 @@ from webhook.cluster.caches import (
     TemplateFacts,
 )
 from webhook.cluster.memory_estimates import footprint
-from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.reflector import Reflector
 
 pytestmark = pytest.mark.anyio
 
@@ -136,7 +137,7 @@ async def test_an_object_that_no_parser_takes_stops_no_watch(api: FakeApi, param
 async def test_an_event_longer_than_memory_is_for_is_read_as_far_as_its_name(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webhook.cluster.pages.lines.__defaults__", (100_000,))
+    monkeypatch.setattr("runtime.watching.LONGEST_OBJECT", 100_000)
     async with cluster(api) as known:
         await seen(known.templates)
         api.put(PLURAL, template("long", {"a": "x" * 300_000}))
