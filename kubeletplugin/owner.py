@@ -9,6 +9,7 @@ from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.ports import Clock, JsonObject, KubeError
 from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, Guard
+from runtime.backoff import Backoff
 
 APPEARED: Final = "DevicePluginActive"
 LEFT: Final = "DevicePluginGone"
@@ -51,15 +52,14 @@ class OwnerReporter:
 
     async def run(self) -> None:
         """Report until cancelled. An Event that cannot be written is tried again while it is true."""
-        delay = _FIRST_RETRY
+        backoff = Backoff(_FIRST_RETRY, _LAST_RETRY)
         while True:
             generation = self._node.generation
             if await self._report(self._node.state):
-                delay = _FIRST_RETRY
+                backoff.reset()
                 await self._node.wait(generation, QUIET)
             else:
-                await self._clock.sleep(delay)
-                delay = min(delay * 2, _LAST_RETRY)
+                await self._clock.sleep(backoff.failed())
 
     async def _report(self, state: NodeState | None) -> bool:
         """Whether nothing is left to report."""

@@ -46,11 +46,11 @@ class Page(msgspec.Struct, frozen=True):
 
     Attributes:
         metadata: of the list.
-        items: the objects, each as JSON.
+        items: the objects, each as JSON; None: there are none. An answer without this field is not a list.
     """
 
-    metadata: ListMeta = ListMeta()
-    items: list[msgspec.Raw] | None = None
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None
 
 
 class _Event(msgspec.Struct, frozen=True):

@@ -199,7 +199,7 @@ class Watching:
                         kind, raw = self._event(line)
                         if kind == "BOOKMARK":
                             self.counters.bookmarks += 1
-                            self.version = loaded(raw)["metadata"]["resourceVersion"]
+                            self.version = raw_objects.identity(raw).version or self.version
                         else:
                             self.counters.events += 1
                             yield kind, raw

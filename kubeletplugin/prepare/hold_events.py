@@ -9,6 +9,7 @@ from kubeletplugin.discover.own_node import OwnNode
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.ports import Clock, KubeError
 from kubeletplugin.prepare.holds import Hold, Holds
+from runtime.backoff import Backoff
 
 KEPT: Final = "DeviceKept"
 FREED: Final = "KeptDeviceFree"
@@ -31,15 +32,14 @@ class HoldReporter:
 
     async def run(self) -> None:
         """Report until cancelled. An Event that cannot be written is tried again while it is true."""
-        delay = _FIRST_RETRY
+        backoff = Backoff(_FIRST_RETRY, _LAST_RETRY)
         while True:
             generation = self._holds.generation
             if await self.report():
-                delay = _FIRST_RETRY
+                backoff.reset()
                 await self._holds.wait(generation, QUIET)
             else:
-                await self._clock.sleep(delay)
-                delay = min(delay * 2, _LAST_RETRY)
+                await self._clock.sleep(backoff.failed())
 
     async def report(self) -> bool:
         """Report every difference once; returns whether nothing is left to report."""

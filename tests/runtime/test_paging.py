@@ -26,7 +26,7 @@ class Server:
         if limit > self.most:
             raise TooLongError
         end = int(query.get("continue", "0")) + limit
-        return Page(ListMeta(continue_=str(end) if end < self.size else ""))
+        return Page(ListMeta(continue_=str(end) if end < self.size else ""), None)
 
 
 @pytest.mark.anyio
