@@ -16,7 +16,7 @@ from typing import Final
 from runtime import answers, raw_objects
 from runtime.api_errors import FORBIDDEN, GONE, UNAUTHORIZED, ApiServerError, StatusError, UnreachableError
 from runtime.api_resources import Collection
-from runtime.api_server import ApiServer, decoded, loaded
+from runtime.api_server import ApiServer, decoded, loaded_object
 from runtime.backoff import Backoff
 from runtime.media_types import JSON, PARTIAL
 from runtime.paging import Pace, read_objects
@@ -224,7 +224,7 @@ class Watching:
         kind, raw = decoded(raw_objects.read_beginning if cut else raw_objects.read_event, line)
         if kind == "ERROR":
             self.version = ""
-            raise StatusError.from_status(loaded(raw))
+            raise StatusError.from_status(loaded_object(raw))
         return kind, raw
 
     # --- failures -------------------------------------------------------------------------------------------

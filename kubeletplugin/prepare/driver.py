@@ -238,7 +238,9 @@ class Driver:
                 ) from error
             except KubeError as error:
                 left = deadline - self._clock.monotonic()
-                pause = max(error.retry_after, backoff.failed())
+                pause = backoff.failed()
+                if error.retry_after < left:
+                    pause = max(pause, error.retry_after)
                 if not error.retryable or left <= pause:
                     raise PrepareError(
                         f"ResourceClaim {claim} cannot be read: {error}. The kubelet tries again by itself."

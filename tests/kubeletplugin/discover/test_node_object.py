@@ -1,5 +1,6 @@
 """The Node over real HTTP: it is followed by a watch of its own, labelled by a merge patch, and reported about."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,24 @@ def test_an_expired_watch_is_an_error(tmp_path: Path) -> None:
     expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
     with pytest.raises(KubeError, match="The API server answered 410: 'too old resource version"):
         run(following(("ERROR", expired)), tmp_path, followed)
+
+
+def test_the_next_watch_resumes_and_an_expired_version_is_followed_by_a_list(tmp_path: Path) -> None:
+    expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+    server = following(("MODIFIED", node("10")), ("BOOKMARK", node("11")))
+
+    async def scenario(api: ApiStore) -> list[str]:
+        own = NodeApi(api, NODE)
+        seen = [body["metadata"]["resourceVersion"] for _ in range(2) async for body in own.follow()]
+        for faulty in (True, False):
+            server.answers[NODES] = following(*((("ERROR", expired),) if faulty else ())).answers[NODES]
+            with pytest.raises(KubeError, match="410") if faulty else contextlib.nullcontext():
+                seen += [body["metadata"]["resourceVersion"] async for body in own.follow()]
+        return seen
+
+    assert run(server, tmp_path, scenario) == ["4", "10", "10", "4"]
+    asked = [query.get("resourceVersion", "list") for _, _, query, _ in server.requests]
+    assert asked == ["list", "9", "11", "11", "list", "9"]
 
 
 def test_a_broken_watch_names_its_kind(tmp_path: Path) -> None:

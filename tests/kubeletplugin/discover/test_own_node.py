@@ -129,6 +129,17 @@ def test_a_driver_that_may_not_watch_reads_its_node(
     assert "the node cannot be watched" in caplog.messages
 
 
+def test_an_api_server_that_asks_for_a_pause_gets_it(api: FakeApi, clock: FakeClock) -> None:
+    api.fail = KubeError("busy", 429, "TooManyRequests", 7)
+
+    async def scenario() -> None:
+        async with following(api, clock):
+            await until(lambda: len(clock.slept) > 4)
+            assert clock.slept[:5] == [7, 7, 7, 8, 10]
+
+    asyncio.run(scenario())
+
+
 def test_an_api_server_that_is_away_is_tried_again(
     api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
