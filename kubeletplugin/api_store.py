@@ -18,6 +18,7 @@ from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerErr
 from runtime.api_resources import RESOURCE_GROUP, Collection, Resource
 from runtime.api_transport import Connection, load_configuration
 from runtime.media_types import JSON
+from runtime.served_versions import kubernetes_version, served_versions
 from runtime.text import cited
 from runtime.watching import Timing, Watching
 
@@ -100,7 +101,8 @@ class ApiStore:
 
     async def kubernetes(self) -> str:
         """See `ports.SliceStore`."""
-        return str((await self.call("GET", "/version")).get("gitVersion") or "")
+        with _kube_errors("The version of the API server cannot be read", "The version of the API server"):
+            return await kubernetes_version(self._connection, _REQUEST_SECONDS)
 
     # --- slices -------------------------------------------------------------------------------------------
 
@@ -163,13 +165,8 @@ class ApiStore:
     async def _resource(self, plural: str) -> Resource:
         """A resource of Dynamic Resource Allocation in the best version that the cluster serves."""
         if self._version is None:
-            try:
-                group = await self.call("GET", f"/apis/{RESOURCE_GROUP}")
-            except KubeError as error:
-                if error.status != NOT_FOUND:
-                    raise
-                group = {}
-            served = {entry["version"] for entry in group.get("versions", ())}
+            with _kube_errors(f"The versions of {RESOURCE_GROUP} cannot be read", RESOURCE_GROUP):
+                served = await served_versions(self._connection, _REQUEST_SECONDS)
             self._version = next((version for version in VERSIONS if version in served), None)
             if self._version is None:
                 listed = ", ".join(sorted(served)) or "none"

@@ -22,11 +22,11 @@ from runtime.api_errors import (
 from runtime.api_resources import Resource
 from runtime.api_server import ApiServer, decoded, loaded, loaded_object
 from runtime.raw_objects import Page, read_page
+from runtime.served_versions import GROUP_PATH, served_versions
 from webhook.cluster.caches import DEVICE_CLASSES, NAMESPACES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES
 from webhook.cluster.listing import Object, Seen, Unseen, unseen
 from webhook.cluster.replicas import LABELS, LEASES
 from webhook.cluster.rights import RULES, SECRET, Rule
-from webhook.cluster.served_versions import GROUP_PATH, served_versions
 
 NAME: Final = "neuron-dra"
 """Name of the webhook configurations and the Service, and value of the label `app.kubernetes.io/name`."""

@@ -11,7 +11,7 @@ from typing import Final
 from neuron.known_faults import oldest
 from runtime.api_errors import ApiServerError
 from runtime.api_server import ApiServer
-from webhook.cluster.served_versions import kubernetes_version
+from runtime.served_versions import kubernetes_version
 
 PAUSE: Final = 300.0
 """Seconds between two questions."""
