@@ -15,7 +15,7 @@ from kubeletplugin.ports import JsonObject, KubeError, SliceEvent, UnreadableObj
 from neuron import names
 from runtime import raw_objects
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError, TooLongError
-from runtime.api_resources import RESOURCE_GROUP, Collection, Resource
+from runtime.api_server import RESOURCE_GROUP, Collection, Resource
 from runtime.api_transport import Connection, load_configuration
 from runtime.media_types import JSON
 from runtime.served_versions import kubernetes_version, served_versions

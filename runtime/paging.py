@@ -11,8 +11,7 @@ from typing import Final, Protocol, TypeVar
 
 from runtime import raw_objects
 from runtime.api_errors import GONE, StatusError, TooLongError
-from runtime.api_resources import Collection
-from runtime.api_server import ApiServer, decoded
+from runtime.api_server import ApiServer, Collection, decoded
 from runtime.media_types import JSON, PARTIAL_LIST
 
 _SHRINK: Final = 4

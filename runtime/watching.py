@@ -15,8 +15,7 @@ from typing import Final
 
 from runtime import answers, raw_objects
 from runtime.api_errors import FORBIDDEN, GONE, UNAUTHORIZED, ApiServerError, StatusError, UnreachableError
-from runtime.api_resources import Collection
-from runtime.api_server import ApiServer, decoded, loaded_object
+from runtime.api_server import ApiServer, Collection, decoded, loaded_object
 from runtime.backoff import Backoff
 from runtime.media_types import JSON, PARTIAL
 from runtime.paging import Pace, read_objects

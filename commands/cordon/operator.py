@@ -20,8 +20,7 @@ from commands.devices.snapshot import PODS, fetch, taint_rules
 from neuron import known_faults, names
 from neuron.api.cordons import Cordon, annotation, read
 from runtime.api_errors import CONFLICT, NOT_FOUND, TOO_MANY_REQUESTS, ApiServerError, StatusError
-from runtime.api_resources import Resource
-from runtime.api_server import TimedApiServer, loaded_object
+from runtime.api_server import Resource, TimedApiServer, loaded_object
 from runtime.media_types import COMPACT, JSON, MERGE_PATCH
 from runtime.served_versions import kubernetes_version
 from webhook.cluster.explanations import explain

@@ -22,8 +22,7 @@ from runtime.api_errors import (
     StatusError,
     UnreachableError,
 )
-from runtime.api_resources import Resource
-from runtime.api_server import TimedApiServer, loaded, loaded_object
+from runtime.api_server import Resource, TimedApiServer, loaded, loaded_object
 from runtime.raw_objects import Page, read_page
 from webhook.cluster.caches import (
     DEVICE_CLASSES,

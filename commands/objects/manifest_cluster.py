@@ -12,7 +12,7 @@ from neuron.api.namespaces import namespace_named, namespace_value
 from neuron.demand import templates
 from neuron.hardware.device_shapes import Shape
 from neuron.hardware.instances import Observation
-from runtime.api_resources import RESOURCE_GROUP
+from runtime.api_server import RESOURCE_GROUP
 from webhook.cluster import caches as cluster
 from webhook.cluster.caches import TemplateFacts
 from webhook.cluster.quotas import NamespaceQuotas, project_quota

@@ -17,8 +17,7 @@ from runtime.api_errors import (
     ApiServerError,
     StatusError,
 )
-from runtime.api_resources import OLDEST_KUBERNETES, RESOURCE_GROUP, Resource
-from runtime.api_server import ApiServer, loaded
+from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, loaded
 from runtime.raw_objects import ListMeta, Page, read_page
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
 from webhook.cluster.explanations import rule_text

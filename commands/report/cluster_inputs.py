@@ -15,8 +15,7 @@ from commands.report.inventory import CONTROLLED, Found
 from commands.report.model import Estate
 from neuron.hardware.instances import Catalogue
 from runtime.api_errors import ApiAnswerError, ApiServerError
-from runtime.api_resources import Resource
-from runtime.api_server import ApiServer, TimedApiServer, loaded_object
+from runtime.api_server import ApiServer, Resource, TimedApiServer, loaded_object
 from runtime.raw_objects import Page, identity, read_page
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES
 from webhook.cluster.discovery import Kind, Served, served_kinds

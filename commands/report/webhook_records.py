@@ -7,8 +7,7 @@ from commands.devices.snapshot import PODS
 from commands.report import shadow
 from commands.report.model import Shadowed
 from runtime.api_errors import ApiAnswerError, ApiServerError
-from runtime.api_resources import Resource
-from runtime.api_server import ApiServer, loaded_object
+from runtime.api_server import ApiServer, Resource, loaded_object
 from runtime.raw_objects import Page, read_page
 from webhook.cluster.events import CONTROLLER, EVENTS, REASON
 from webhook.cluster.listing import Lister, unseen

@@ -19,8 +19,7 @@ from runtime.api_errors import (
     TooLongError,
     UnreachableError,
 )
-from runtime.api_resources import Resource
-from runtime.api_server import ApiServer, decoded, loaded, loaded_object
+from runtime.api_server import ApiServer, Resource, decoded, loaded, loaded_object
 from runtime.raw_objects import Page, read_page
 from runtime.served_versions import GROUP_PATH, served_versions
 from webhook.cluster.caches import DEVICE_CLASSES, NAMESPACES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from kubeletplugin.api_store import ApiStore
 from kubeletplugin.ports import JsonObject
-from runtime.api_resources import Collection, Resource
+from runtime.api_server import Collection, Resource
 from runtime.media_types import MERGE_PATCH
 from runtime.watching import DELETED
 

@@ -17,8 +17,7 @@ from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.namespaces import namespace_value
 from neuron.demand import templates
 from neuron.hardware.instances import Observation
-from runtime.api_resources import RESOURCE_GROUP, Collection, Resource
-from runtime.api_server import ApiServer
+from runtime.api_server import RESOURCE_GROUP, ApiServer, Collection, Resource
 from runtime.watching import Timing
 from webhook.cluster.cached_objects import Bounds, Key
 from webhook.cluster.claims import ClusterClaims

@@ -6,8 +6,7 @@ from typing import Final
 
 import msgspec
 
-from runtime.api_resources import Resource
-from runtime.api_server import ApiServer, decoded
+from runtime.api_server import ApiServer, Resource, decoded
 from runtime.media_types import JSON
 
 _ACCEPT: Final = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,{JSON}"

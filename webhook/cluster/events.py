@@ -24,8 +24,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
-from runtime.api_resources import Resource
-from runtime.api_server import ApiServer
+from runtime.api_server import ApiServer, Resource
 from runtime.media_types import MERGE_PATCH
 from runtime.once import Once
 from webhook.cluster.replicas import micro_time

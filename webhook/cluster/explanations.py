@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from runtime.api_errors import FORBIDDEN, NOT_FOUND, UNAUTHORIZED, ApiServerError, StatusError
-from runtime.api_resources import OLDEST_KUBERNETES, RESOURCE_GROUP, Resource
+from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, Resource
 
 _ANONYMOUS: Final = "system:anonymous"
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
-from runtime.api_resources import Collection
-from runtime.api_server import TimedApiServer
+from runtime.api_server import Collection, TimedApiServer
 from runtime.media_types import MERGE_PATCH
 from runtime.once import Problem
 from runtime.watching import Timing

@@ -12,8 +12,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from runtime import paging
 from runtime.api_errors import FORBIDDEN, GONE, NOT_FOUND, ApiServerError, StatusError, TooLongError
-from runtime.api_resources import OLDEST_KUBERNETES, RESOURCE_GROUP, Resource
-from runtime.api_server import ApiServer, decoded
+from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, decoded
 from webhook.cluster.explanations import rule_text
 
 PAGE_SIZE: Final = 500

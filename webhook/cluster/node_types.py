@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from neuron import names
 from neuron.hardware.instances import Observation
-from runtime.api_resources import Collection, Resource
+from runtime.api_server import Collection, Resource
 
 NODES: Final = Resource("", "v1", "nodes")
 NODE_METADATA: Final = Collection(NODES, metadata_only=True)

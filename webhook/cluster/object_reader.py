@@ -7,8 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from runtime import raw_objects
 from runtime.api_errors import ApiAnswerError, ApiServerError
-from runtime.api_resources import Resource
-from runtime.api_server import loaded
+from runtime.api_server import Resource, loaded
 from runtime.once import Once
 from runtime.watching import LONGEST_OBJECT, Counters
 from webhook.cluster.cached_objects import Bounds, Key

@@ -15,9 +15,8 @@ from policies.judging.followed_rules import Rules, followed, next_rules
 from policies.judging.policy_set import PolicySet
 from policies.schema.followable import GROUPS
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
-from runtime.api_resources import Collection as Objects
-from runtime.api_resources import Resource
-from runtime.api_server import ApiServer
+from runtime.api_server import ApiServer, Resource
+from runtime.api_server import Collection as Objects
 from runtime.media_types import JSON_PATCH
 from runtime.once import Problem
 from runtime.watching import Timing

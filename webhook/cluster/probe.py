@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from neuron import names
 from runtime.api_errors import ApiAnswerError, ApiServerError, StatusError
-from runtime.api_resources import Resource
-from runtime.api_server import ApiServer, loaded_object
+from runtime.api_server import ApiServer, Resource, loaded_object
 
 PODS: Final = Resource("", "v1", "pods")
 PAUSE: Final = 2.0

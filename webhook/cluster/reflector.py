@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from runtime.api_errors import ApiAnswerError, ApiServerError
-from runtime.api_resources import Collection
-from runtime.api_server import ApiServer
+from runtime.api_server import ApiServer, Collection
 from runtime.once import Problem
 from runtime.paging import Pace
 from runtime.watching import DELETED, PAGE_SIZE, Effects, Timing, Watching

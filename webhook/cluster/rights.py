@@ -7,7 +7,7 @@ import dataclasses
 from typing import Final
 
 from neuron import names
-from runtime.api_resources import RESOURCE_GROUP
+from runtime.api_server import RESOURCE_GROUP
 from webhook.cluster.explanations import rule_text
 
 SECRET: Final = "neuron-dra-tls"  # noqa: S105 - its name

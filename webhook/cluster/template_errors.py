@@ -13,7 +13,7 @@ from runtime.api_errors import (
     ApiServerError,
     StatusError,
 )
-from runtime.api_resources import OLDEST_KUBERNETES
+from runtime.api_server import OLDEST_KUBERNETES
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
 from webhook.cluster.explanations import rule_text
 from webhook.decisions.ports import TemplateUnavailableError

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from certs import material
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
-from runtime.api_resources import Collection, Resource
-from runtime.api_server import ApiServer
+from runtime.api_server import ApiServer, Collection, Resource
 from runtime.media_types import JSON_PATCH
 from runtime.watching import Timing
 from webhook.cluster.explanations import explain

@@ -16,8 +16,7 @@ import orjson
 
 from certs.material import KEYS
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
-from runtime.api_resources import Collection, Resource
-from runtime.api_server import ApiServer
+from runtime.api_server import ApiServer, Collection, Resource
 from runtime.media_types import MERGE_PATCH
 from runtime.watching import Timing
 from webhook.cluster.explanations import explain

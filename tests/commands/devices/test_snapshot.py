@@ -8,7 +8,7 @@ import pytest
 
 from commands.devices.device_map import build
 from commands.devices.snapshot import Snapshot, fetch
-from runtime.api_resources import Resource
+from runtime.api_server import Resource
 from runtime.api_transport import Connection, load_configuration
 from tests.support.emulated import EmulatedCluster
 from tests.support.fake_api import FakeApi, raw

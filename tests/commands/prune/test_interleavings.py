@@ -23,8 +23,7 @@ from hypothesis.errors import NoSuchExample
 from commands.prune.pruner import PruneAction, Pruner, PruneReport
 from commands.prune.reads import Reader
 from runtime.api_errors import StatusError
-from runtime.api_resources import Collection
-from runtime.api_server import ApiServer
+from runtime.api_server import ApiServer, Collection
 from tests.support.fake_api import _merged
 from tests.support.generated import NOW, stored, template
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, project_template

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.api_resources import Collection
+from runtime.api_server import Collection
 from runtime.watching import Timing
 from tests.support.fake_api import FakeApi, answer, eventually, hang, status
 from tests.support.generated import MARK, PLURAL, connected, forbidden, stored, template

@@ -5,7 +5,7 @@ import math
 import pytest
 from prometheus_client import CollectorRegistry
 
-from runtime.api_resources import Collection, Resource
+from runtime.api_server import Collection, Resource
 from runtime.api_transport import Connection
 from runtime.watching import Effects
 from tests.support.fake_api import FakeApi

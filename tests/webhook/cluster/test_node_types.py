@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from neuron.hardware.instances import Catalogue, Observation
-from runtime.api_resources import RESOURCE_GROUP, Resource
+from runtime.api_server import RESOURCE_GROUP, Resource
 from runtime.raw_objects import read_event
 from webhook.cluster.caches import KubeCluster
 from webhook.cluster.node_types import MOST_TYPES, NODES, project_node, with_node

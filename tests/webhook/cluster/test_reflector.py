@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kubernetes.aio.client.configuration import Configuration
 
-from runtime.api_resources import Collection, Resource
+from runtime.api_server import Collection, Resource
 from runtime.api_transport import Connection
 from runtime.watching import Effects, Timing
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw

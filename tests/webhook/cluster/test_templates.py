@@ -10,7 +10,7 @@ from kubernetes.aio.client.configuration import Configuration
 
 from neuron.demand.templates import Template
 from neuron.findings import CODES
-from runtime.api_resources import Collection
+from runtime.api_server import Collection
 from runtime.api_transport import Connection
 from runtime.watching import Timing
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
