@@ -11,6 +11,8 @@ from runtime.backoff import Backoff
 QUIET: Final = 60.0
 """Seconds after which a task looks again without a change, and a write is not a repetition of the last one."""
 
+_FIRST_RETRY: Final = 1.0
+_LAST_RETRY: Final = 60.0
 _FIRST_PAUSE: Final = 0.2
 _LAST_PAUSE: Final = 30.0
 
@@ -88,6 +90,18 @@ async def repeat(
             pause = max(pause, backoff.failed())
         if pause:
             await clock.sleep(pause)
+
+
+async def report_changes(source: Changing, report: Callable[[], Awaitable[bool]], clock: Clock) -> None:
+    """Call `report` at each change of a source until cancelled, and again while it returns False."""
+    backoff = Backoff(_FIRST_RETRY, _LAST_RETRY)
+    while True:
+        generation = source.generation
+        if await report():
+            backoff.reset()
+            await source.wait(generation, QUIET)
+        else:
+            await clock.sleep(backoff.failed())
 
 
 class WritePause:

@@ -3,19 +3,16 @@
 import logging
 from typing import Final
 
-from kubeletplugin.changes import QUIET
+from kubeletplugin.changes import report_changes
 from kubeletplugin.discover.node_events import node_event
 from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.ports import Clock, JsonObject, KubeError
 from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, Guard
-from runtime.backoff import Backoff
 
 APPEARED: Final = "DevicePluginActive"
 LEFT: Final = "DevicePluginGone"
 
-_FIRST_RETRY: Final = 1.0
-_LAST_RETRY: Final = 60.0
 
 _HELD: Final = {
     Guard.TAINT: f"new claims get none of this driver's devices (taint {DEVICE_PLUGIN_TAINT.key})",
@@ -52,14 +49,7 @@ class OwnerReporter:
 
     async def run(self) -> None:
         """Report until cancelled. An Event that cannot be written is tried again while it is true."""
-        backoff = Backoff(_FIRST_RETRY, _LAST_RETRY)
-        while True:
-            generation = self._node.generation
-            if await self._report(self._node.state):
-                backoff.reset()
-                await self._node.wait(generation, QUIET)
-            else:
-                await self._clock.sleep(backoff.failed())
+        await report_changes(self._node, lambda: self._report(self._node.state), self._clock)
 
     async def _report(self, state: NodeState | None) -> bool:
         """Whether nothing is left to report."""

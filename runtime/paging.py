@@ -38,23 +38,22 @@ P = TypeVar("P", bound=ListPage)
 
 
 async def pages(
-    fetch: Callable[[Mapping[str, str]], Awaitable[P]], query: Mapping[str, str], limit: int, too_long: type[Exception]
+    fetch: Callable[[Mapping[str, str]], Awaitable[P]], query: Mapping[str, str], limit: int
 ) -> AsyncGenerator[P, None]:
     """The pages of one list.
 
     Args:
-        fetch: requests one page with these query parameters, and decodes it.
+        fetch: requests one page with these query parameters, and decodes it. If it raises `TooLongError`, the page is
+            requested with fewer objects; with a limit of 0 or 1 the error is passed on.
         query: further query parameters.
         limit: objects per page; 0: all objects in one page.
-        too_long: raised by `fetch` if the answer is too long. The page is then requested with fewer objects; with a
-            limit of 0 or 1 the error is passed on.
     """
     token = ""
     while True:
         asked = {**query, **({"limit": str(limit)} if limit else {}), **({"continue": token} if token else {})}
         try:
             page = await fetch(asked)
-        except too_long:
+        except TooLongError:
             if limit <= 1:
                 raise
             limit = max(1, limit // _SHRINK)
@@ -116,7 +115,7 @@ async def read_objects(
 
     async def read(limit: int) -> str:
         version, pace = "", Pace()
-        async with contextlib.aclosing(pages(fetch, collection.query, limit, TooLongError)) as listed:
+        async with contextlib.aclosing(pages(fetch, collection.query, limit)) as listed:
             async for page in listed:
                 for raw in page.items or ():
                     view = memoryview(raw)

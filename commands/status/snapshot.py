@@ -16,7 +16,6 @@ from runtime.api_errors import (
     ApiAnswerError,
     ApiServerError,
     StatusError,
-    TooLongError,
     UnreachableError,
 )
 from runtime.api_server import ApiServer, Resource, decoded, loaded, loaded_object
@@ -152,7 +151,7 @@ class _Fetcher:
 
         found: list[Object] = []
         try:
-            async with contextlib.aclosing(paging.pages(fetch, query, _PAGE, TooLongError)) as listed:
+            async with contextlib.aclosing(paging.pages(fetch, query, _PAGE)) as listed:
                 async for page in listed:
                     # Tenants choose what is in their objects: one that no parser accepts is left out.
                     found += filter(None, map(_object, page.items or ()))

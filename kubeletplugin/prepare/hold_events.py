@@ -3,19 +3,16 @@
 import logging
 from typing import Final
 
-from kubeletplugin.changes import QUIET
+from kubeletplugin.changes import report_changes
 from kubeletplugin.discover.node_events import node_event
 from kubeletplugin.discover.own_node import OwnNode
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.ports import Clock, KubeError
 from kubeletplugin.prepare.holds import Hold, Holds
-from runtime.backoff import Backoff
 
 KEPT: Final = "DeviceKept"
 FREED: Final = "KeptDeviceFree"
 
-_FIRST_RETRY: Final = 1.0
-_LAST_RETRY: Final = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -32,14 +29,7 @@ class HoldReporter:
 
     async def run(self) -> None:
         """Report until cancelled. An Event that cannot be written is tried again while it is true."""
-        backoff = Backoff(_FIRST_RETRY, _LAST_RETRY)
-        while True:
-            generation = self._holds.generation
-            if await self.report():
-                backoff.reset()
-                await self._holds.wait(generation, QUIET)
-            else:
-                await self._clock.sleep(backoff.failed())
+        await report_changes(self._holds, self.report, self._clock)
 
     async def report(self) -> bool:
         """Report every difference once; returns whether nothing is left to report."""

@@ -90,7 +90,7 @@ class Lister:
         for attempt in range(1, _ATTEMPTS + 1):
             restart()
             try:
-                async with contextlib.aclosing(paging.pages(fetch, query, self._page_size, TooLongError)) as listed:
+                async with contextlib.aclosing(paging.pages(fetch, query, self._page_size)) as listed:
                     async for page in listed:
                         take(page)
             except StatusError as error:
