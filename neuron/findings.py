@@ -251,6 +251,8 @@ CODES: Final = {
     "NEU215": "Devices of one container need not be connected",
     "NEU216": "Nothing says which instance types there are",
     "NEU217": "A value of the node selection is taken as a hint to families",
+    "NEU218": "An instance type, or the number of its devices, is not known",
+    "NEU219": "Some runs of consecutive devices are not tried",
     "NEU220": "An object with Neuron limits was left as it is",
     "NEU221": "The name of a resource looks like a Neuron resource and is none",
     "NEU230": "A ResourceClaimTemplate that a policy names was not checked",

@@ -71,10 +71,12 @@ class TypeRefusal:
     Attributes:
         findings: the errors, if the refusal names this type; not empty.
         unsuitable: whether the type lacks a requested setting, for any number of devices.
+        unknown: whether the type may serve the pod: the number of its devices or cores is not known.
     """
 
     findings: tuple[Finding, ...]
     unsuitable: bool = False
+    unknown: bool = False
 
 
 def counts_of(entry: InstanceType) -> Sequence[int]:
@@ -107,7 +109,7 @@ def serve(
     answers = [_devices_for(entry, ask, config, unconnected=unconnected) for ask in asks]
     if refusals := [answer for answer in answers if isinstance(answer, TypeRefusal)]:
         findings = tuple(finding for each in refusals for finding in each.findings)
-        return TypeRefusal(findings)
+        return TypeRefusal(findings, unknown=all(each.unknown for each in refusals))
     devices = [answer for answer in answers if isinstance(answer, int)]
     # Checked before `lay_out`, whose cost grows with the number of devices.
     held = sum(count for ask, count in zip(asks, devices, strict=True) if ask.role is not Role.INIT)
@@ -245,15 +247,20 @@ def _devices_for(entry: InstanceType, ask: Ask, config: DeviceConfig, *, unconne
     if not ask.in_cores:
         if ask.amount in counts or (loose and ask.amount <= max(counts)):
             return ask.amount
-        return TypeRefusal((_unsupported_count(entry, ask),))
+        return TypeRefusal((_unsupported_count(entry, ask),), unknown=_may_have(entry, ask.amount))
     per_device = entry.cores(config.lnc)
     if per_device is None:
-        return TypeRefusal((_unknown_cores(entry, ask),))
+        return TypeRefusal((_unknown_cores(entry, ask),), unknown=True)
     exact = -(-ask.amount // per_device)
     rounded = next((count for count in counts if count >= exact), None)
     if rounded is None:
-        return TypeRefusal((_too_many_cores(entry, ask, config.lnc),))
+        return TypeRefusal((_too_many_cores(entry, ask, config.lnc),), unknown=_may_have(entry, exact))
     return exact if loose else rounded
+
+
+def _may_have(entry: InstanceType, devices: int) -> bool:
+    """Whether a type of unknown size may have this many devices; the groups that it is known to have are allowed."""
+    return entry.devices is None and devices > max(entry.groups, default=0)
 
 
 def _connected_sets(entry: InstanceType, layout: Layout, devices: Sequence[int]) -> tuple[ConnectedSet, ...] | None:

@@ -260,9 +260,9 @@ def _places(entry: InstanceType, line: Line, count: int) -> tuple[Placement, ...
     """Where a run can be.
 
     Up to Kubernetes 1.35 the allocator tries the devices of a request in every order, so large runs are listed in a
-    form that can be divided. Nodes that share cores are of a later version.
+    form that can be divided.
     """
-    if count > MOST_SEARCHED and 2 * count > line.devices and not entry.shares_cores:
+    if count > MOST_SEARCHED and 2 * count >= line.devices and entry.may_try_orders:
         return windows.adjacent(line, count)
     return windows.placements(line, count, entry.windows)
 

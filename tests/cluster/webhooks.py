@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from ruamel.yaml import YAML
 
 from tests.cluster.api import Answer, Object
 from tests.cluster.controlplane import ControlPlane
@@ -29,7 +29,7 @@ CONFIGURATION_KINDS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhook
 
 def load(path: Path) -> list[Object]:
     """The documents of a YAML file."""
-    return [dict(document) for document in YAML(typ="safe").load_all(path) if document]
+    return [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
 
 
 class Webhook:

@@ -14,7 +14,7 @@ from tests.kubecel.evaluating import frozen_clock, value
 
 
 class Text(str):
-    """A string with an attribute, as of ruamel.yaml."""
+    """A string with an attribute, as some YAML libraries return."""
 
     __slots__ = ()
 

@@ -55,5 +55,5 @@ def test_a_pod_is_refused_only_if_no_type_serves_it(asks: list[Ask], config: Dev
     assert serves(asks, types, config) == any(serves(asks, (entry,), config) for entry in types)
 
 
-def test_every_count_up_to_a_node_is_served_by_something() -> None:
+def test_every_count_up_to_a_node_is_served_by_a_type() -> None:
     assert [count for count in range(1, 20) if serves([ask(count)], RELEASED, DeviceConfig())] == list(range(1, 17))

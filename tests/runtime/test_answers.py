@@ -10,7 +10,7 @@ from runtime import answers
 
 
 @given(st.lists(st.binary(max_size=8).map(lambda line: line.replace(b"\n", b"."))), st.data())
-def test_lines_come_whole_however_they_are_cut(texts: list[bytes], data: st.DataObject) -> None:
+def test_lines_are_complete_however_the_stream_is_split(texts: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(text + b"\n" for text in texts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
     tail = data.draw(st.sampled_from([b"", b"cut of"]))

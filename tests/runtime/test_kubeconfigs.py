@@ -70,7 +70,7 @@ def test_in_a_pod_the_namespace_is_that_of_the_pod(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "contexts: 1", "contexts: [1, {name: a}, {name: a, context: 3}]"])
-def test_a_file_of_another_form_names_nothing(tmp_path: Path, content: str) -> None:
+def test_an_invalid_kubeconfig_gives_no_context(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
     assert kubeconfigs.namespace((path,), "a") == "default"

@@ -69,7 +69,7 @@ _LONGEST_LOOK_UP: Final = 1.0
 """Time-out of look-ups, in seconds."""
 
 
-class PolicedReviewer:
+class PolicedValidator:
     """Evaluates policies, asks another reviewer, and returns the findings of both in one decision.
 
     The policies are first. The other reviewer may have to wait for the API server, and if the webhook times out, an

@@ -51,11 +51,13 @@ CONVERTED: dict[str, tuple[list[str], list[str], list[int]]] = {
 REFUSED = {
     "seventeen-chips": "NEU105: Instance type inf1.24xlarge does not support requests for device: 17.",
     "vllm-too-many-chips": "NEU105: Instance type inf2.xlarge does not support requests for device: 2.",
-    "wrong-type-name": "NEU110: nodeSelector node.kubernetes.io/instance-type=inf2.4xlarge admits no Neuron instance"
-    " type. Did you mean 'inf2.48xlarge'?",
 }
-LEFT = {"knative-service": "NEU220: the Service is left as it is: Knative accepts no claims in it."}
-"""Kinds that cannot hold claims are left, with a message."""
+LEFT = {
+    "knative-service": "NEU220: the Service is left as it is: Knative accepts no claims in it.",
+    "wrong-type-name": "NEU218: inf2.4xlarge is not in the catalogue of instance types: the pod is left as it is."
+    " Did you mean 'inf2.48xlarge'?",
+}
+"""Kinds that cannot hold claims, and unknown instance types, are left, with a message."""
 
 
 def content(name: str) -> str:

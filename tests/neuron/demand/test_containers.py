@@ -62,7 +62,7 @@ def test_a_valid_ask_is_read(
     ],
     ids=["text", "fraction", "negative", "request-only", "unequal", "devices-and-cores", "both-aliases"],
 )  # fmt: skip
-def test_an_invalid_ask_says_what_where_and_how_to_mend_it(
+def test_an_invalid_ask_has_a_message_a_path_and_a_fix(
     limits: dict[str, object], requests: dict[str, object], code: str, path: str, message: str
 ) -> None:
     ask, (finding,) = read("main", Role.APP, "spec.containers[0]", limits, requests)
@@ -90,7 +90,7 @@ def test_a_long_name_is_cut_in_messages() -> None:
 
 @pytest.mark.parametrize("value", [None, [], {"a": "b" * 100_000}], ids=["null", "list", "object"])
 @pytest.mark.parametrize("field", ["limits", "requests"])
-def test_what_is_no_quantity_is_refused_wherever_it_stands(field: str, value: object) -> None:
+def test_invalid_quantities_are_refused_in_limits_and_requests(field: str, value: object) -> None:
     asked = {"limits": {DEVICE: "4"}, "requests": {}}
     asked[field] = asked[field] | {ALIAS: value}
     _, (finding,) = read("main", Role.APP, "spec.containers[0]", **asked)

@@ -23,7 +23,7 @@ def test_long_lived_containers_have_requests_of_their_own() -> None:
     assert layout.uses == ((0,), (1,), ())
 
 
-def test_an_init_container_uses_what_a_later_container_has() -> None:
+def test_an_init_container_uses_the_request_of_a_later_container() -> None:
     layout = lay_out(asks("init", "app", "app"), [4, 1, 4], COUNTS)
     assert layout.counts == {1: 1, 2: 4}
     assert layout.uses[0] == (2,)
@@ -54,7 +54,7 @@ def test_a_sidecar_that_started_before_keeps_its_devices() -> None:
     assert 0 not in layout.uses[1]
 
 
-def test_a_sidecar_that_starts_later_lends_its_devices() -> None:
+def test_an_init_container_uses_the_devices_of_a_sidecar_that_starts_later() -> None:
     layout = lay_out(asks("init", "sidecar", "app"), [4, 4, 1], COUNTS)
     assert layout.counts == {1: 4, 2: 1}
     assert layout.uses[0] == (1,)
@@ -156,7 +156,7 @@ SMALL = st.lists(st.tuples(ROLES, st.sampled_from([0, 1, 4, 8])), min_size=2, ma
 @given(SMALL)
 @example([("init", 8), ("sidecar", 4), ("init", 8), ("app", 4)])
 @example([("init", 4), ("sidecar", 1), ("init", 4), ("init", 1), ("app", 1)])
-def test_what_is_served_can_be_placed(containers: list[tuple[str, int]]) -> None:
+def test_every_accepted_demand_can_be_placed(containers: list[tuple[str, int]]) -> None:
     containers = sorted(containers, key=lambda each: each[0] == "app")
     entry = Catalogue().get("trn1.32xlarge")
     assert entry is not None
@@ -176,7 +176,7 @@ MIXED = st.lists(st.tuples(ROLES, st.sampled_from([0, 1, 2, 3, 4, 5, 7, 8, 12]))
 @given(MIXED, st.booleans())
 @example([("init", 4), ("sidecar", 5), ("app", 7)], False)
 @example([("init", 8), ("sidecar", 3), ("app", 5)], False)
-def test_what_is_served_unconnected_can_be_placed(containers: list[tuple[str, int]], in_cores: bool) -> None:
+def test_every_accepted_unconnected_demand_can_be_placed(containers: list[tuple[str, int]], in_cores: bool) -> None:
     containers = sorted(containers, key=lambda each: each[0] == "app")
     entry = Catalogue().get("trn1.32xlarge")
     assert entry is not None

@@ -85,7 +85,7 @@ def test_tolerations_are_added_where_they_are_missing(
         ("kueue", SchedulingHints(scheduler=True, scheduler_name="kueue"), True, None),
     ],
 )
-def test_a_scheduler_takes_the_place_of_none_and_of_a_legacy_one(
+def test_a_policys_scheduler_replaces_none_or_a_legacy_scheduler(
     current: str | None, hints: SchedulingHints, flag: bool, expected: str | None
 ) -> None:
     assert scheduler_for(current, hints, legacy=flag) == expected
@@ -119,6 +119,6 @@ def test_labels_are_added_or_replaced(
     ],
     ids=["none", "matches-nothing", "empty-term", "fields", "there"],
 )
-def test_what_a_policy_requires_goes_into_every_term(terms: Any, expected: Any) -> None:
+def test_required_expressions_of_a_policy_are_added_to_every_term(terms: Any, expected: Any) -> None:
     assert with_required(terms, [POOL]) == expected
     assert with_required(terms, []) == terms

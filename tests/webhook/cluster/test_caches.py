@@ -140,7 +140,7 @@ def test_the_fullest_node_of_a_type_counts(told: Told) -> None:
     assert told.view.version == 2
 
 
-def test_what_was_seen_stays_when_slices_vanish_or_shrink(told: Told) -> None:
+def test_observations_stay_when_slices_vanish_or_shrink(told: Told) -> None:
     told.of(RESOURCE_SLICES, slice_of("a", devices(*range(16))))
     told.of(RESOURCE_SLICES, slice_of("a", devices(0)))
     told.gone(RESOURCE_SLICES, slice_of("a", devices(0)))
@@ -154,7 +154,7 @@ def test_only_the_newest_generation_of_a_pool_counts(told: Told) -> None:
     assert told.view.observations() == {TRN2: seen_with(8)}
 
 
-def test_a_device_that_two_slices_of_a_pool_publish_counts_once(told: Told) -> None:
+def test_a_device_in_two_slices_of_a_pool_counts_once(told: Told) -> None:
     told.of(RESOURCE_SLICES, slice_of("old name", devices(*range(16))))
     told.of(RESOURCE_SLICES, slice_of("new name", devices(*range(16))))
     assert told.view.observations() == {TRN2: seen_with(16)}
@@ -167,7 +167,7 @@ def test_a_slice_that_moves_to_another_pool_leaves_the_first(told: Told) -> None
     assert told.view.observations() == {TRN2: seen_with(4)}
 
 
-def test_types_on_one_node_are_told_apart(told: Told) -> None:
+def test_types_on_one_node_are_counted_separately(told: Told) -> None:
     told.of(RESOURCE_SLICES, slice_of("a", [*devices(0, 1), *devices(2, instance_type="trn1.2xlarge")]))
     assert told.view.observations() == {TRN2: seen_with(2), "trn1.2xlarge": seen_with(1)}
 
@@ -221,12 +221,14 @@ def test_types_on_one_node_are_told_apart(told: Told) -> None:
         ),
     ],
 )
-def test_what_a_slice_says(told: Told, published: Any, expected: dict[str, Observation]) -> None:
+def test_a_slice_gives_the_observation_of_its_type(
+    told: Told, published: Any, expected: dict[str, Observation]
+) -> None:
     told.of(RESOURCE_SLICES, slice_of("a", published))
     assert told.view.observations() == expected
 
 
-def test_what_the_nodes_of_a_type_publish_follows_their_slices_and_outlives_them(told: Told) -> None:
+def test_published_device_kinds_of_a_type_follow_its_slices_and_outlive_them(told: Told) -> None:
     """A node can switch from devices to the whole node; slices also go while a driver restarts."""
     single, whole = [device(0)], [device(0, kind="neuron_node")]
 
@@ -263,7 +265,7 @@ def test_other_drivers_do_not_count(told: Told) -> None:
     assert told.view.observations() == {}
 
 
-def test_answers_are_the_same_object_until_the_version_grows(told: Told) -> None:
+def test_observations_are_the_same_object_until_the_version_changes(told: Told) -> None:
     told.of(RESOURCE_SLICES, slice_of("a", devices(0, 1)))
     before = told.view.observations()
     told.of(RESOURCE_SLICES, slice_of("b", devices(0), pool="other"))
@@ -314,7 +316,7 @@ class TestTraits:
         assert told.view.observations() == {INF2: Observation(2, shares_cores=False, windows=True)}
         assert told.view.version == version + 1
 
-    def test_while_no_slice_exists_the_last_ones_count(self, told: Told) -> None:
+    def test_the_last_slices_count_while_no_slice_exists(self, told: Told) -> None:
         told.of(RESOURCE_SLICES, slice_of("a", inferentia()))
         told.gone(RESOURCE_SLICES, slice_of("a", inferentia()))
         assert told.view.observations() == {INF2: Observation(2, shares_cores=True, windows=True)}
@@ -329,7 +331,7 @@ class TestTraits:
         assert told.view.observations()[INF2] == Observation(2, shares_cores=True, windows=True)
 
     @pytest.mark.parametrize("ours", [True, False])
-    def test_the_driver_of_a_single_device_is_told_by_its_capacity(self, told: Told, ours: bool) -> None:
+    def test_the_capacity_of_a_single_device_shows_its_driver(self, told: Told, ours: bool) -> None:
         item = devices(0, instance_type="inf2.xlarge")
         if ours:
             item[0]["capacity"] = {"neuroncores": {"value": "2"}}
@@ -355,7 +357,7 @@ SLICES = st.tuples(
 
 @given(st.lists(st.tuples(st.booleans(), SLICES), max_size=12))
 @settings(max_examples=100)
-def test_increments_agree_with_looking_at_all_slices_each_time(events: list[tuple[bool, Published]]) -> None:
+def test_incremental_updates_equal_a_full_recount_of_all_slices(events: list[tuple[bool, Published]]) -> None:
     told = Told()
     present: dict[str, Published] = {}
     highest: dict[str, int] = {}
@@ -396,13 +398,13 @@ def test_the_newest_class_serves_an_extended_resource(told: Told) -> None:
 
 
 @pytest.mark.parametrize("order", [("b", "a"), ("a", "b")])
-def test_of_classes_made_at_once_the_first_by_name_serves(told: Told, order: tuple[str, str]) -> None:
+def test_the_first_class_by_name_serves_if_creation_times_are_equal(told: Told, order: tuple[str, str]) -> None:
     for name in order:
         told.of(DEVICE_CLASSES, class_of(name))
     assert told.view.extended_resources() == {NEURON: "a"}
 
 
-def test_a_class_may_change_what_it_serves(told: Told) -> None:
+def test_a_class_can_change_its_extended_resource(told: Told) -> None:
     told.of(DEVICE_CLASSES, class_of("c"))
     told.of(DEVICE_CLASSES, class_of("c", extended="example.com/neuron"))
     assert told.view.extended_resources() == {"example.com/neuron": "c"}
@@ -424,7 +426,7 @@ def test_classes_without_an_extended_resource_change_only_the_names(told: Told) 
 # --- Namespaces -----------------------------------------------------------------------------------------------
 
 
-def test_a_namespace_nobody_told_of_says_nothing(told: Told) -> None:
+def test_an_unknown_namespace_has_no_facts(told: Told) -> None:
     assert told.view.namespace("team") is NO_FACTS
 
 
@@ -434,7 +436,7 @@ def test_only_our_annotations_are_kept_and_sorted(told: Told) -> None:
     assert facts == NamespaceFacts(annotations=(("neuron.aws.com/alpha", "1"), ("neuron.aws.com/convert", "off")))
 
 
-def test_facts_come_together_from_three_kinds_of_object_and_go_again(told: Told) -> None:
+def test_namespace_facts_combine_three_kinds_of_objects_and_follow_deletions(told: Told) -> None:
     steps: list[tuple[Callable[[Resource, Object], None], Resource, Object, NamespaceFacts]] = [
         (told.of, RESOURCE_QUOTAS, quota_of("q2", f"requests.{NEURON}"), NamespaceFacts(quotas=(Q2,))),
         (told.of, RESOURCE_QUOTAS, quota_of("q1", f"requests.{NEURON}"), NamespaceFacts(quotas=(Q1, Q2))),
@@ -493,7 +495,7 @@ def test_quotas_that_count_a_legacy_resource_are_named(told: Told, hard: str, co
     assert told.view.namespace("team").quotas == ((LegacyQuota("q", (hard.partition(".")[2],)),) if counts else ())
 
 
-def test_what_quotas_allow_is_unknown_until_they_were_seen(told: Told) -> None:
+def test_quota_amounts_are_unknown_until_the_first_list(told: Told) -> None:
     hard = "neuron.aws.com.deviceclass.resource.k8s.io/devices"
     told.of(RESOURCE_QUOTAS, quota_of("q", hard))
     assert told.view.quotas("team") is None
@@ -520,7 +522,7 @@ def test_limit_ranges_that_refuse_a_converted_pod_are_named(told: Told, limit: O
 
 
 @pytest.mark.parametrize("resource", [RESOURCE_QUOTAS, LIMIT_RANGES], ids=str)
-def test_empty_specs_say_nothing(told: Told, resource: Resource) -> None:
+def test_empty_specs_give_no_facts(told: Told, resource: Resource) -> None:
     told.of(resource, {"metadata": {"name": "x", "namespace": "team"}, "spec": {}})
     assert told.view.namespace("team") is NO_FACTS
 

@@ -74,7 +74,7 @@ async def test_a_marked_template_is_not_held_and_its_mark_is_taken_off(api: Fake
         assert (call.namespace, call.query) == ("team", {"fieldManager": "neuron-dra"})
 
 
-async def test_a_mark_that_is_off_counts_before_the_watch_tells(api: FakeApi) -> None:
+async def test_a_removed_mark_counts_before_the_watch_event_arrives(api: FakeApi) -> None:
     api.put(PLURAL, stored(4, mark=FIRST))
     async with opened(api, watch=False) as store:
         await asyncio.gather(*(store.ensure("team", FOUR) for _ in range(50)))
@@ -94,7 +94,7 @@ async def test_a_second_mark_is_not_taken_for_the_first(api: FakeApi) -> None:
         assert len(api.calls("patch", PLURAL)) == 2
 
 
-async def test_a_mark_that_comes_while_another_is_taken_off_stays_in_doubt(api: FakeApi) -> None:
+async def test_a_mark_that_is_set_during_the_removal_of_another_is_kept_as_uncertain(api: FakeApi) -> None:
     """The answer does not contain which of the two marks it removed."""
     api.put(PLURAL, stored(4, mark=FIRST))
     async with opened(api) as store:
@@ -112,7 +112,7 @@ async def test_a_mark_that_comes_while_another_is_taken_off_stays_in_doubt(api: 
         assert not store.holds("team", FOUR)
 
 
-async def test_one_that_was_removed_before_its_mark_was_off_is_made_again(api: FakeApi) -> None:
+async def test_a_template_that_is_deleted_before_its_mark_is_removed_is_created_again(api: FakeApi) -> None:
     api.put(PLURAL, stored(4, mark=FIRST))
     async with opened(api, watch=False) as store:
         api.remove(PLURAL, FOUR.name, "team")
@@ -122,7 +122,7 @@ async def test_one_that_was_removed_before_its_mark_was_off_is_made_again(api: F
         assert [len(api.calls(verb, PLURAL)) for verb in ("patch", "create")] == [1, 1]
 
 
-async def test_one_that_turns_out_to_exist_and_to_be_marked_is_kept(api: FakeApi) -> None:
+async def test_an_existing_marked_template_is_kept_and_its_mark_removed(api: FakeApi) -> None:
     async with opened(api, watch=False) as store:
         api.put(PLURAL, stored(4, mark=FIRST))
         await store.ensure("team", FOUR)
@@ -130,7 +130,7 @@ async def test_one_that_turns_out_to_exist_and_to_be_marked_is_kept(api: FakeApi
         assert [len(api.calls(verb, PLURAL)) for verb in ("create", "get", "patch")] == [1, 1, 1]
 
 
-async def test_one_that_is_pruned_between_two_looks_is_made_again(api: FakeApi) -> None:
+async def test_a_template_that_is_pruned_between_two_requests_is_created_again(api: FakeApi) -> None:
     async with opened(api, watch=False) as store:
         api.put(PLURAL, stored(4, mark=FIRST))
 
@@ -153,7 +153,7 @@ async def test_a_foreign_template_that_is_marked_is_left_alone(api: FakeApi) -> 
         assert api.calls("patch", PLURAL) == []
 
 
-async def test_one_that_was_replaced_by_another_spec_is_a_conflict(api: FakeApi) -> None:
+async def test_a_marked_template_with_another_spec_is_a_conflict(api: FakeApi) -> None:
     api.put(PLURAL, stored(4, mark=FIRST))
     async with opened(api, watch=False) as store:
         api.put(PLURAL, {**stored(4, mark=FIRST), "spec": stored(8)["spec"]})
@@ -188,7 +188,7 @@ async def test_a_passing_failure_to_take_the_mark_off_is_retried_once(api: FakeA
         assert len(api.calls("patch", PLURAL)) == 2
 
 
-async def test_a_server_that_hangs_costs_the_budget_and_no_more(api: FakeApi) -> None:
+async def test_removing_a_mark_ends_within_the_budget_if_the_server_hangs(api: FakeApi) -> None:
     api.put(PLURAL, stored(4, mark=FIRST))
     api.fault("patch", PLURAL, hang, times=9)
     async with opened(api, budget=0.1) as store:

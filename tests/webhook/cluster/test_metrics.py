@@ -66,5 +66,5 @@ async def test_counters_are_shown_under_their_names() -> None:
     assert bench.value("events_total", result="rate") == 5
 
 
-async def test_without_events_none_are_counted() -> None:
+async def test_event_counters_are_absent_if_events_are_off() -> None:
     assert Bench(events=False).value("events_total", result="created") is None

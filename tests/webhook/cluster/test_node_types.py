@@ -39,7 +39,7 @@ def node(name: str, instance_type: str | None = None, label: str = TYPE, **more:
         ({"metadata": {"name": "a"}}, None),
     ],
 )
-def test_a_node_says_its_type(item: dict[str, Any], expected: str | None) -> None:
+def test_the_instance_type_of_a_node_is_read(item: dict[str, Any], expected: str | None) -> None:
     assert project_node(item) == expected
 
 

@@ -112,7 +112,7 @@ def test_without_the_class_the_limit_stays() -> None:
         [container("a", neuron="4"), with_efa(container("b"))],
     ],
 )
-def test_one_container_must_have_both(containers: list[Any]) -> None:
+def test_exactly_one_container_must_set_both_limits(containers: list[Any]) -> None:
     (error,) = decide(pod(*containers)).errors
     assert error.code == "NEU125"
     assert "needs one container that has both limits, and no other container with either" in error.message
@@ -128,7 +128,7 @@ def test_an_invalid_number_is_refused(limit: Any, wanted: Any) -> None:
     assert "it needs a limit that is a whole number, and an equal request or none" in error.message
 
 
-def test_zero_stays() -> None:
+def test_an_efa_limit_of_zero_stays_in_the_container() -> None:
     manifest = pod(with_efa(container(neuron="4"), "0"))
     decision = decide(manifest)
     assert efa_of(decision) is None

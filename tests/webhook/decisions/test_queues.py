@@ -48,7 +48,7 @@ class TestPods:
             ({"spec": {"schedulerName": "yunikorn"}}, Queue("YuniKorn", "", "spec.schedulerName")),
         ],
     )
-    def test_what_shows_a_queue(self, pod: dict[str, Any], expected: Queue) -> None:
+    def test_fields_that_show_a_queue(self, pod: dict[str, Any], expected: Queue) -> None:
         assert queues_of_pod(pod) == (expected,)
 
     @pytest.mark.parametrize(

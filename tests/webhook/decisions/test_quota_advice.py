@@ -36,7 +36,7 @@ def told(quota: LegacyQuota, served: Mapping[str, str]) -> list[str]:
         ),
     ],
 )
-def test_a_quota_that_does_not_count_claims_is_named_with_what_does(
+def test_a_quota_that_does_not_count_claims_is_reported_with_the_key_to_use(
     quota: LegacyQuota, served: Mapping[str, str], place: str
 ) -> None:
     expected = [f"NEU204: ResourceQuota q no longer counts this pod. Use {LINE} in {place}"] if place else []

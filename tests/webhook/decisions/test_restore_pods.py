@@ -72,7 +72,7 @@ def test_a_strategic_merge_of_the_original_changes_nothing() -> None:
     assert update(merged, stored)[1] == stored
 
 
-def test_our_claim_comes_back_at_its_place_among_the_users_own() -> None:
+def test_the_generated_claim_is_restored_at_its_place_in_the_list() -> None:
     stored = create(rich())
     stored["spec"]["resourceClaims"].append({"name": "late", "resourceClaimName": "z"})
     stored["spec"]["containers"][0]["resources"]["claims"].append({"name": "late"})
@@ -94,7 +94,7 @@ def test_a_shortened_environment_is_left_to_the_api_server_to_refuse(environment
     assert result["spec"]["containers"][0]["env"][:-1] == environment
 
 
-def test_a_term_that_matches_nothing_does_not_hide_the_hint() -> None:
+def test_an_empty_affinity_term_does_not_hide_the_hint() -> None:
     original = pod(container(neuron="4"), affinity=copy.deepcopy(AFFINITY))
     node = original["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     node["nodeSelectorTerms"].insert(0, {})
@@ -112,7 +112,7 @@ def test_image_labels_and_annotations_pass_through() -> None:
     assert result["metadata"]["labels"] == {"app": "z", "neuron.aws.com/converted": "true"}
 
 
-def test_an_update_without_legacy_names_is_nobodys_business() -> None:
+def test_an_update_without_legacy_resources_is_unchanged() -> None:
     stored = create(rich())
     relabelled = copy.deepcopy(stored)
     relabelled["metadata"]["labels"]["more"] = "labels"
@@ -121,7 +121,7 @@ def test_an_update_without_legacy_names_is_nobodys_business() -> None:
     assert result == relabelled
 
 
-def test_the_marks_stay_as_long_as_the_claim_does() -> None:
+def test_the_conversion_label_and_record_are_restored_if_the_claim_stays() -> None:
     stored = create(pod(container(neuron="4")))
     stripped = copy.deepcopy(stored)
     del stripped["metadata"]["labels"]
@@ -131,7 +131,7 @@ def test_the_marks_stay_as_long_as_the_claim_does() -> None:
     assert result == stored
 
 
-def test_a_forged_record_is_put_right() -> None:
+def test_a_changed_record_is_restored() -> None:
     stored = create(pod(container(neuron="4")))
     forged = copy.deepcopy(stored)
     forged["metadata"]["annotations"]["neuron.aws.com/converted-from"] = "{}"
@@ -202,7 +202,7 @@ def test_a_count_on_a_container_that_had_none_is_denied() -> None:
     )
 
 
-def test_an_equal_count_in_other_words_is_no_change() -> None:
+def test_an_equal_count_in_another_notation_is_no_change() -> None:
     stored = create(pod(container(neuron="4")))
     decision, result = update(pod(container(neuron="4000m")), stored)
     assert decision.allowed

@@ -142,7 +142,7 @@ def context() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
 
-def test_a_ca_that_leaves_the_file_is_trusted_no_more(tls_directory: Path, tmp_path: Path) -> None:
+def test_a_ca_that_is_removed_from_the_file_is_not_trusted(tls_directory: Path, tmp_path: Path) -> None:
     old, new = authority(tmp_path, "old"), authority(tmp_path, "new")
     file = tmp_path / "both.crt"
     file.write_bytes(old.pem + new.pem)

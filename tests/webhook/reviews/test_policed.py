@@ -20,7 +20,7 @@ from tests.support.serving import Answering, review
 from webhook.decisions import wire
 from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.edge import reviews
-from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_knowledge import ClusterLookups
 from webhook.reviews.policy_metrics import PolicyMetrics
@@ -63,7 +63,7 @@ class Bench:
         self.metrics = PolicyMetrics(self.store)
         self.catalogues: list[Catalogue] = []
         self.inner = Answering(answer)
-        self.reviewer = PolicedReviewer(
+        self.reviewer = PolicedValidator(
             self._make,
             self.store,
             ClusterLookups(Labelled()),
@@ -113,7 +113,7 @@ def test_a_warning_admits() -> None:
     assert told(decision.warnings) == ["NEU802: policy 'p': hm"]
 
 
-def test_an_audit_is_an_annotation_and_nothing_else() -> None:
+def test_the_action_audit_only_adds_an_annotation() -> None:
     decision = Bench(policy("validationActions: [Audit]\nvalidations: [{expression: 'false', message: hm}]")).review()
     assert (decision.allowed, decision.warnings) == (True, ())
     assert json.loads(decision.audit["validation-failure"]) == [{"policy": "p", "message": "hm"}]
@@ -199,7 +199,7 @@ def test_excluded_namespaces_are_left_alone() -> None:
         "oldObject == null && request.userInfo.groups == ['a']",
     ],
 )
-def test_the_request_that_policies_read(expression: str) -> None:
+def test_expressions_read_the_fields_of_the_request(expression: str) -> None:
     bench = Bench(policy(f'validations: [{{expression: "{expression}"}}]'))
     options, user = {"kind": "CreateOptions"}, {"username": "jane", "groups": ["a"]}
     assert told(bench.review(name="train", options=options, userInfo=user).errors) == []

@@ -45,7 +45,7 @@ def test_the_time_of_an_ordinary_review_is_not_counted() -> None:
     assert subject.lasts("a")
 
 
-def test_time_counts_where_evaluation_fails() -> None:
+def test_the_time_of_a_failed_evaluation_counts() -> None:
     clock = Hands()
     subject = Allowance(clock)
 
@@ -67,7 +67,7 @@ def test_many_namespaces_take_no_more_memory() -> None:
     assert len(subject._used) == allowance._MOST_NAMESPACES
 
 
-def test_many_namespaces_have_no_more_than_a_common_time() -> None:
+def test_all_namespaces_together_have_a_common_limit() -> None:
     """After that an evaluation may take as long as an ordinary review, whatever its namespace."""
     clock = Hands()
     subject = Allowance(clock)
