@@ -41,7 +41,6 @@ async def connect(kubeconfig: Path | None, node_name: str) -> "ApiStore":
 
     Args:
         kubeconfig: file with cluster and user; None: the pod's service account.
-        node_name: the node of the driver.
 
     Raises:
         ClusterUnavailableError: the configuration cannot be used.

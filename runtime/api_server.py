@@ -47,7 +47,6 @@ class Collection:
     """Which objects to list and watch.
 
     Attributes:
-        resource: their resource.
         namespace: their namespace; empty: all namespaces.
         name: name of the only object; a Role may be restricted to it (`resourceNames`). Empty: all objects.
         parameters: further query parameters, such as `fieldSelector`.

@@ -92,8 +92,6 @@ async def read_objects(
     """Read a whole list; returns its resourceVersion.
 
     Args:
-        server: the API server.
-        collection: which objects.
         take: gets each object as JSON.
         restart: called if the list begins again: what `take` got so far is void.
         page_size: objects per page; 0: all objects in one page.

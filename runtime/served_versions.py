@@ -10,7 +10,6 @@ async def served_versions(server: ApiServer, within: float) -> tuple[str, ...]:
     """The versions, the preferred one first; empty if the group is not served.
 
     Args:
-        server: the API server.
         within: time-out in seconds.
 
     Raises:

@@ -90,13 +90,11 @@ class Watching:
     `failed`, and waits for `pause` seconds if the last watch was not healthy.
 
     Attributes:
-        collection: the followed objects.
         version: the resourceVersion at which the next watch begins; empty: a list is needed first. The user sets it to
             the version of each object that it has taken in from `events`.
-        verb: `list` or `watch`, whichever was called last.
+        verb: `list` or `watch`: the last call.
         healthy: whether the last watch delivered something or lasted. The next one may then follow without a pause.
         heard: time of the last list, event or bookmark by the clock of `effects`; -inf before.
-        counters: for metrics.
     """
 
     def __init__(

@@ -21,9 +21,6 @@ def explain(error: ApiServerError, verb: str, resource: Resource, namespace: str
     """The error and its fix, in one sentence for an operator.
 
     Args:
-        error: the error.
-        verb: of the request.
-        resource: of the request.
         namespace: of the request; empty: all namespaces, or a cluster-scoped resource.
         name: of the only object; empty: all objects.
     """

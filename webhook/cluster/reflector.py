@@ -27,8 +27,6 @@ class Reflector(Generic[T]):
     """Projections of all objects of one collection, kept current while `run` runs.
 
     Attributes:
-        resource: the watched resource.
-        counters: for metrics.
         synced: set when the collection was listed and a watch is open; stays set.
         settled: set with `synced`, or when the API server keeps refusing until an operator acts.
         read: objects that lists have read so far. While it grows, a list makes progress.
