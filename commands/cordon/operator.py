@@ -19,12 +19,13 @@ from commands.devices.devices import NodeMap
 from commands.devices.snapshot import PODS, fetch, taint_rules
 from neuron import known_faults, names
 from neuron.api.cordons import Cordon, annotation, read
-from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
+from runtime.api_errors import CONFLICT, NOT_FOUND, TOO_MANY_REQUESTS, ApiServerError, StatusError
+from runtime.api_server import Resource, TimedApiServer, loaded_object
 from runtime.media_types import COMPACT, JSON, MERGE_PATCH
-from webhook.cluster.api import Resource, TimedApiServer, explain, loaded_object
+from runtime.served_versions import kubernetes_version
+from webhook.cluster.explanations import explain
 from webhook.cluster.listing import TIMEOUT, Object, Seen, Unseen
 from webhook.cluster.node_types import NODES
-from webhook.cluster.served_versions import kubernetes_version
 
 ACTS: Final = 30.0
 """Seconds in which a driver publishes what the annotation says: it follows its Node."""
@@ -37,7 +38,6 @@ _NOT_ACTED_ON: Final = (
     "the driver taints the devices."
 )
 _ATTEMPTS: Final = 5
-_TOO_MANY_REQUESTS: Final = 429
 _QUERY: Final = {"fieldManager": names.MANAGER}
 
 
@@ -339,7 +339,7 @@ class Operator:
         try:
             await self._server.request("POST", path, timeout=TIMEOUT, body=body, content_type=COMPACT)
         except StatusError as error:
-            if error.code == _TOO_MANY_REQUESTS:
+            if error.code == TOO_MANY_REQUESTS:
                 return False
             if error.code in (NOT_FOUND, CONFLICT):
                 return True  # It is gone, or another pod has its name.

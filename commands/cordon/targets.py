@@ -11,7 +11,7 @@ from neuron import names
 from neuron.api.device_taints import DeviceTaint
 from neuron.api.taint_rules import KIND
 from neuron.findings import did_you_mean, few, quoted
-from webhook.cluster.api import Resource
+from runtime.api_server import Resource
 from webhook.cluster.listing import Object
 
 NO_SCHEDULE: Final = "NoSchedule"

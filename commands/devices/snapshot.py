@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from neuron import names
-from neuron.api.objects import Page, read_page
 from neuron.api.taint_rules import KIND, read_rule, tainted
 from runtime.api_errors import UNAUTHORIZED, ApiAnswerError, ApiServerError, StatusError, UnreachableError
-from webhook.cluster.api import RESOURCE_GROUP, Resource, TimedApiServer, loaded
+from runtime.api_server import RESOURCE_GROUP, Resource, TimedApiServer, loaded
+from runtime.raw_objects import Page, read_page
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_SLICES
 from webhook.cluster.discovery import served_kinds
 from webhook.cluster.listing import Lister, Object, Seen, Unseen, unseen

@@ -8,7 +8,7 @@ from commands.objects.manifests import Manifest
 from neuron.api.claim_specs import ClassSpec
 from neuron.hardware.device_shapes import Shape
 from neuron.hardware.instances import Observation
-from webhook.cluster.api import Resource
+from runtime.api_server import Resource
 from webhook.cluster.observing import observe
 
 Object = Mapping[str, Any]

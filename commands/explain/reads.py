@@ -14,7 +14,6 @@ from commands.explain.cluster_view import live_manifest
 from commands.explain.diagnosis_inputs import event_order
 from commands.explain.installation import Installation, read_installation
 from commands.objects.manifests import Manifest
-from neuron.api.objects import Page, read_page
 from runtime.api_errors import (
     NOT_FOUND,
     UNAUTHORIZED,
@@ -23,7 +22,8 @@ from runtime.api_errors import (
     StatusError,
     UnreachableError,
 )
-from webhook.cluster.api import Resource, TimedApiServer, loaded, loaded_object
+from runtime.api_server import Resource, TimedApiServer, loaded, loaded_object
+from runtime.raw_objects import Page, read_page
 from webhook.cluster.caches import (
     DEVICE_CLASSES,
     LIMIT_RANGES,

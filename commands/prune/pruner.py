@@ -22,9 +22,10 @@ from commands.prune.decide import Generated, Key, candidates, left_over, mark
 from commands.prune.reads import PODS, Reader, message, reason, review
 from neuron import names
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
+from runtime.api_server import ApiServer, Resource, loaded_object
 from runtime.media_types import COMPACT, JSON, MERGE_PATCH
-from webhook.cluster.api import ApiServer, Resource, loaded_object, rule_text
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
+from webhook.cluster.explanations import rule_text
 from webhook.cluster.listing import TIMEOUT
 
 _REVIEWS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews")

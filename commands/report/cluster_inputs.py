@@ -14,10 +14,10 @@ from commands.objects.manifests import manifests_of
 from commands.report.build import ReportBuilder
 from commands.report.inventory import CONTROLLED, Found
 from commands.report.model import Estate
-from neuron.api.objects import Page, identity, read_page
 from neuron.hardware.instances import Catalogue
 from runtime.api_errors import ApiAnswerError, ApiServerError
-from webhook.cluster.api import ApiServer, Resource, TimedApiServer, loaded_object
+from runtime.api_server import ApiServer, Resource, TimedApiServer, loaded_object
+from runtime.raw_objects import Page, identity, read_page
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES
 from webhook.cluster.discovery import Kind, Served, served_kinds
 from webhook.cluster.listing import Lister, unseen

@@ -13,7 +13,7 @@ import msgspec
 
 from commands.report.model import PodsNow
 from neuron import names
-from neuron.api.objects import identity
+from runtime.raw_objects import identity
 from webhook.decisions import pods
 
 _LONGEST_CHAIN: Final = 8

@@ -16,7 +16,7 @@ from typing import Any, Final
 from commands.report.model import Audit, Violation
 from neuron import names
 from neuron.findings import short
-from webhook.cluster.api import Resource
+from runtime.api_server import Resource
 
 SOURCE: Final = names.MANAGER
 NAME: Final = "neuron-dra"

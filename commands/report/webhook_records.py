@@ -6,9 +6,9 @@ from typing import Any, Final
 from commands.devices.snapshot import PODS
 from commands.report import shadow
 from commands.report.model import Shadowed
-from neuron.api.objects import Page, read_page
 from runtime.api_errors import ApiAnswerError, ApiServerError
-from webhook.cluster.api import ApiServer, Resource, loaded_object
+from runtime.api_server import ApiServer, Resource, loaded_object
+from runtime.raw_objects import Page, read_page
 from webhook.cluster.events import CONTROLLER, EVENTS, REASON
 from webhook.cluster.listing import Lister, unseen
 from webhook.cluster.replicas import LABELS

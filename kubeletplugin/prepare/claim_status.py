@@ -21,6 +21,7 @@ from kubeletplugin.ports import ClaimStatusStore, Clock, JsonObject, KubeError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
 from neuron import names
+from runtime.backoff import Backoff
 from runtime.once import Once
 
 READY: Final = "Ready"
@@ -102,14 +103,15 @@ class ClaimStatusWriter:
 
     async def run(self) -> None:
         """Write at each change until cancelled."""
-        delay = self._retry
+        backoff = Backoff(self._retry, _LAST_RETRY)
         async with waking(self._wake, _REFUSED_SECONDS, self._monitor):
             while True:
                 self._wake.clear()
                 complete = await self.sync()
-                delay = self._retry if complete else min(delay * 2, _LAST_RETRY)
+                if complete:
+                    backoff.reset()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_REFUSED_SECONDS if complete else delay):
+                    async with asyncio.timeout(_REFUSED_SECONDS if complete else backoff.failed()):
                         await self._wake.wait()
 
     async def sync(self) -> bool:

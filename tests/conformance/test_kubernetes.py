@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.kube import VERSIONS
+from kubeletplugin.api_store import VERSIONS
 from tests.conformance import objects
 from tests.conformance.schemas import Object, definition_faults, is_known, kubernetes_faults
 

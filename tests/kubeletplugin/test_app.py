@@ -22,7 +22,7 @@ from kubeletplugin.metrics import Metrics, MetricsServer
 from kubeletplugin.pb import dra_v1_pb2, health_v1_pb2, registration_v1_pb2
 from runtime import logs
 from tests.kubeletplugin.fakes import NODE, claim_object, devices, uid, until
-from tests.kubeletplugin.test_kube import Server, kubeconfig
+from tests.kubeletplugin.test_api_store import Server, kubeconfig
 from tests.support.forked import Forked
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"

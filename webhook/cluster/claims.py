@@ -8,7 +8,8 @@ from typing import Final, Protocol
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.hardware.device_shapes import Census, Shape, SliceShapes
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
-from webhook.cluster.api import PARTIAL, ApiServer
+from runtime.api_server import ApiServer
+from runtime.media_types import PARTIAL
 from webhook.cluster.lookups import MOST_LOOKUPS, RESOURCES, SECONDS, Lookups, can_exist
 from webhook.reviews.worker_threads import seconds_left
 

@@ -24,9 +24,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
+from runtime.api_server import ApiServer, Resource
 from runtime.media_types import MERGE_PATCH
 from runtime.once import Once
-from webhook.cluster.api import ApiServer, Resource
 from webhook.cluster.replicas import micro_time
 from webhook.decisions.decision import Decision
 from webhook.decisions.wire import AdmissionRequest

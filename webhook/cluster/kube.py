@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from runtime.api_errors import ClusterUnavailableError, StatusError, UnreachableError
 from runtime.api_transport import Connection, load_configuration
+from runtime.watching import Timing
 from webhook.cluster.caches import KubeCluster
 from webhook.cluster.events import EventRecorder
-from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.reflector import Reflector
 from webhook.cluster.server_version import ServerVersion
 from webhook.cluster.templates import KubeTemplates, TemplateCounters
 from webhook.decisions.ports import TemplateStore, WorldView

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
+from runtime.api_server import Collection, TimedApiServer
 from runtime.media_types import MERGE_PATCH
 from runtime.once import Problem
-from webhook.cluster.api import TimedApiServer, explain
+from runtime.watching import Timing
+from webhook.cluster.explanations import explain
 from webhook.cluster.object_reader import Projection
-from webhook.cluster.pages import Collection
-from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.reflector import Reflector
 from webhook.cluster.replicas import LABELS, LEASES, RENEW_EVERY, Replica, ReplicaStatus, lease_body, read_lease
 
 log = logging.getLogger(__name__)

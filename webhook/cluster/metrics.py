@@ -8,8 +8,8 @@ from typing import Any, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from runtime.watching import Counters
 from webhook.cluster.events import EventCounters
-from webhook.cluster.object_reader import Counters
 from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import TemplateCounters
 

@@ -15,13 +15,15 @@ from policies.judging.followed_rules import Rules, followed, next_rules
 from policies.judging.policy_set import PolicySet
 from policies.schema.followable import GROUPS
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
+from runtime.api_server import ApiServer, Resource
+from runtime.api_server import Collection as Objects
 from runtime.media_types import JSON_PATCH
 from runtime.once import Problem
-from webhook.cluster.api import ApiServer, Resource, explain
+from runtime.watching import Timing
+from webhook.cluster.explanations import explain
 from webhook.cluster.leases import Leases
 from webhook.cluster.object_reader import Projection
-from webhook.cluster.pages import Collection as Objects
-from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.reflector import Reflector
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.cluster.api import Resource
+from runtime.api_server import Resource
 
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases")
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from neuron.known_faults import oldest
 from runtime.api_errors import ApiServerError
-from webhook.cluster.api import ApiServer
-from webhook.cluster.served_versions import kubernetes_version
+from runtime.api_server import ApiServer
+from runtime.served_versions import kubernetes_version
 
 PAUSE: Final = 300.0
 """Seconds between two questions."""

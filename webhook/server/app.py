@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from certs import files, issue
 from runtime import console
+from runtime.api_server import TimedApiServer
 from runtime.logs import resolve
 from runtime.metrics_server import METRICS_PATH, MetricsServer
 from runtime.startup import StartupError
-from webhook.cluster.api import TimedApiServer
 from webhook.decisions.ports import Refusals, TemplateStore, WorldView
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader

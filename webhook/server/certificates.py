@@ -20,8 +20,8 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from certs import rotation
+from runtime.api_server import TimedApiServer
 from runtime.startup import StartupError
-from webhook.cluster.api import TimedApiServer
 from webhook.cluster.leases import LeaseIdentity, Leases
 from webhook.cluster.replicas import ReplicaStatus
 from webhook.edge.metrics import Metrics

@@ -13,10 +13,10 @@ from click.testing import CliRunner, Result
 
 from commands.cli import main as cli
 from commands.cli import templates as command
+from runtime.watching import Timing
 from tests.runtime.test_console import controls
 from tests.support.fake_api import FakeApi, answer
 from tests.support.generated import PLURAL, access, forbidden, pod, stored, template
-from webhook.cluster.reflector import Timing
 
 pytestmark = pytest.mark.anyio
 

@@ -20,8 +20,8 @@ from commands.cordon.targets import (
 from commands.devices.device_map import build
 from neuron import names
 from neuron.api.taint_rules import read_rule, tainted
+from runtime.api_server import Resource
 from tests.support.emulated import EmulatedCluster
-from webhook.cluster.api import Resource
 
 RULES = Resource("resource.k8s.io", "v1beta2", "devicetaintrules")
 EVICTING = taint(NO_EXECUTE)

@@ -23,12 +23,11 @@ from hypothesis.errors import NoSuchExample
 from commands.prune.pruner import PruneAction, Pruner, PruneReport
 from commands.prune.reads import Reader
 from runtime.api_errors import StatusError
+from runtime.api_server import ApiServer, Collection
 from tests.support.fake_api import _merged
 from tests.support.generated import NOW, stored, template
-from webhook.cluster.api import ApiServer
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, project_template
 from webhook.cluster.object_reader import Projection
-from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.ports import TemplateUnavailableError

@@ -129,6 +129,17 @@ def test_a_driver_that_may_not_watch_reads_its_node(
     assert "the node cannot be watched" in caplog.messages
 
 
+def test_a_retry_waits_for_the_time_that_the_api_server_requests(api: FakeApi, clock: FakeClock) -> None:
+    api.fail = KubeError("busy", 429, "TooManyRequests", 7)
+
+    async def scenario() -> None:
+        async with following(api, clock):
+            await until(lambda: len(clock.slept) > 4)
+            assert clock.slept[:5] == [7, 7, 7, 8, 10]
+
+    asyncio.run(scenario())
+
+
 def test_reading_the_node_is_retried_while_the_api_server_is_unavailable(
     api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:

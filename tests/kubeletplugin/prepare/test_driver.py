@@ -171,6 +171,16 @@ def test_requests_are_retried_until_the_api_server_answers(
     assert clock.slept == [0.1, 0.2, 0.4, 0.8, 1.6]
 
 
+@pytest.mark.parametrize(("asked", "pause"), [(7, 7), (60, 0.1)], ids=["within the budget", "beyond it"])
+def test_a_pause_that_the_api_server_asks_for_is_kept_if_the_call_has_time(
+    driver: Driver, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, asked: float, pause: float
+) -> None:
+    api.add_claim(claim_object(1, *devices(0)))
+    monkeypatch.setattr(api, "claim", failing(1, KubeError("busy", 429, "TooManyRequests", asked), api))
+    assert prepare(driver, 1)[uid(1)].error == ""
+    assert clock.slept == [pause]
+
+
 def test_an_api_server_that_stays_away_is_an_error_within_the_budget(
     driver: Driver, api: FakeApi, clock: FakeClock
 ) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from neuron.demand.templates import digest
 from neuron.hardware.instances import Observation
 from runtime.api_errors import UnreachableError
+from runtime.api_server import Resource
 from tests.support.fake_api import FakeApi, eventually
-from webhook.cluster.api import Resource
 from webhook.cluster.caches import (
     DEVICE_CLASSES,
     LIMIT_RANGES,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from runtime.api_errors import ApiAnswerError
-from webhook.cluster.api import Resource
+from runtime.api_server import Resource
 from webhook.cluster.discovery import served_kinds
 
 pytestmark = pytest.mark.anyio

@@ -21,13 +21,13 @@ from neuron.demand.templates import Template
 from neuron.findings import Finding
 from runtime.api_errors import ClusterUnavailableError, StatusError, UnreachableError
 from runtime.api_transport import Connection, load_configuration
+from runtime.watching import Timing
 from tests.support.clusters import request
 from tests.support.fake_api import FakeApi, answer, eventually, hang, server_certificate
 from tests.support.generated import stored, template
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, KubeCluster
 from webhook.cluster.events import PATCH_EVERY, EventRecorder
 from webhook.cluster.kube import KubeWorld, connect
-from webhook.cluster.reflector import Timing
 from webhook.cluster.rights import RULES
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.decision import denied

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from runtime.api_server import Collection
+from runtime.watching import Timing
 from tests.support.fake_api import FakeApi, answer, eventually, hang, status
 from tests.support.generated import MARK, PLURAL, connected, forbidden, stored, template
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts, project_template
 from webhook.cluster.object_reader import Projection
-from webhook.cluster.pages import Collection
-from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.ports import TemplateUnavailableError
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from neuron.hardware.instances import Catalogue, Observation
-from webhook.cluster.api import RESOURCE_GROUP, Resource
+from runtime.api_server import RESOURCE_GROUP, Resource
+from runtime.raw_objects import read_event
 from webhook.cluster.caches import KubeCluster
 from webhook.cluster.node_types import MOST_TYPES, NODES, project_node, with_node
 from webhook.decisions.conversion_context import ConversionOptions, conversion_context
@@ -163,7 +164,7 @@ def test_five_thousand_nodes_take_little_memory_and_time() -> None:
     before = tracemalloc.get_traced_memory()[0]
     begun = time.process_time()
     for text in texts:
-        cache._take(b'{"type":"ADDED","object":' + text + b"}")
+        cache._take(*read_event(b'{"type":"ADDED","object":' + text + b"}"))
     taken = time.process_time() - begun
     kept = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()

@@ -7,16 +7,14 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kubernetes.aio.client.configuration import Configuration
 
+from runtime.api_server import Collection, Resource
 from runtime.api_transport import Connection
+from runtime.watching import Effects, Timing
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
-from webhook.cluster.api import Resource
 from webhook.cluster.object_reader import Projection
-from webhook.cluster.pages import Collection
-from webhook.cluster.reflector import Effects, Key, Reflector, Timing, lines
+from webhook.cluster.reflector import Key, Reflector
 
 pytestmark = pytest.mark.anyio
 
@@ -227,23 +225,6 @@ async def test_a_silent_watch_is_cancelled_and_resumed(api: FakeApi) -> None:
         await it.reflector.synced.wait()
         await eventually(lambda: len(api.calls("watch", "pods")) > 1)
         assert it.reflector.counters.lists == 1
-
-
-@given(st.lists(st.binary(max_size=8).map(lambda line: line.replace(b"\n", b"."))), st.data())
-def test_lines_are_complete_however_the_stream_is_split(texts: list[bytes], data: st.DataObject) -> None:
-    whole = b"".join(text + b"\n" for text in texts)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
-    tail = data.draw(st.sampled_from([b"", b"cut of"]))
-
-    async def pieces() -> AsyncIterator[bytes]:
-        for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
-            yield whole[start:end]
-        yield tail
-
-    async def read() -> list[bytes]:
-        return [line async for line in lines(pieces())]
-
-    assert asyncio.run(read()) == [text for text in texts if text.strip()]
 
 
 # --- 410 Gone -----------------------------------------------------------------------------------------------

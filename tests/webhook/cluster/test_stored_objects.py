@@ -15,6 +15,7 @@ from kubernetes.aio.client.configuration import Configuration
 from neuron import names
 from runtime.api_errors import TooLongError
 from runtime.api_transport import Connection
+from runtime.watching import Timing
 from tests.support.fake_api import FakeApi, Object, eventually, raw
 from webhook.cluster.cached_objects import Bounds, Holdings
 from webhook.cluster.caches import (
@@ -26,7 +27,7 @@ from webhook.cluster.caches import (
     TemplateFacts,
 )
 from webhook.cluster.memory_estimates import footprint
-from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.reflector import Reflector
 
 pytestmark = pytest.mark.anyio
 
@@ -134,7 +135,7 @@ async def test_an_object_that_cannot_be_parsed_does_not_stop_a_watch(api: FakeAp
 
 
 async def test_only_the_name_of_a_too_long_watch_event_is_read(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.cluster.pages.lines.__defaults__", (100_000,))
+    monkeypatch.setattr("runtime.watching.LONGEST_OBJECT", 100_000)
     async with cluster(api) as known:
         await seen(known.templates)
         api.put(PLURAL, template("long", {"a": "x" * 300_000}))

@@ -10,12 +10,13 @@ from kubernetes.aio.client.configuration import Configuration
 
 from neuron.demand.templates import Template
 from neuron.findings import CODES
+from runtime.api_server import Collection
 from runtime.api_transport import Connection
+from runtime.watching import Timing
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts, project_template
 from webhook.cluster.object_reader import Projection
-from webhook.cluster.pages import Collection
-from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.ports import TemplateUnavailableError
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kubeletplugin import kube
+from kubeletplugin import api_store
+from kubeletplugin.api_store import ApiStore, connect, from_v1, to_v1
 from kubeletplugin.discover.node_object import NodeApi
-from kubeletplugin.kube import KubeApi, connect, from_v1, to_v1
 from kubeletplugin.ports import KubeError, SliceEvent, UnreadableObjectError
 from runtime import api_transport
 from runtime.api_errors import ClusterUnavailableError
@@ -68,7 +68,7 @@ def kubeconfig(directory: Path, server: str) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def connected(server: Server, directory: Path) -> AsyncIterator[KubeApi]:
+async def connected(server: Server, directory: Path) -> AsyncIterator[ApiStore]:
     application = web.Application()
     application.router.add_route("*", "/{tail:.*}", server.handle)
     runner = web.AppRunner(application)
@@ -83,7 +83,7 @@ async def connected(server: Server, directory: Path) -> AsyncIterator[KubeApi]:
         await runner.cleanup()
 
 
-def run(server: Server, directory: Path, scenario: Callable[[KubeApi], Awaitable[Any]]) -> Any:
+def run(server: Server, directory: Path, scenario: Callable[[ApiStore], Awaitable[Any]]) -> Any:
     async def wrapped() -> Any:
         async with connected(server, directory) as api:
             return await scenario(api)
@@ -114,7 +114,7 @@ def test_a_claim_is_read_and_a_missing_claim_is_none(tmp_path: Path) -> None:
     server = Server()
     server.answers[f"{GROUP}/v1/namespaces/ns/resourceclaims/c"] = {"metadata": {"name": "c"}}
 
-    async def scenario(api: KubeApi) -> list[Any]:
+    async def scenario(api: ApiStore) -> list[Any]:
         return [await api.claim("ns", "c"), await api.claim("ns", "gone")]
 
     assert run(server, tmp_path, scenario) == [{"metadata": {"name": "c"}}, None]
@@ -214,7 +214,7 @@ def test_the_best_version_that_the_cluster_serves_is_used(tmp_path: Path, served
     server.answers[f"POST {root}"] = server.answers[f"PUT {root}/s"] = stored
     server.answers[f"DELETE {root}/s"] = {}
 
-    async def scenario(api: KubeApi) -> None:
+    async def scenario(api: ApiStore) -> None:
         assert await api.slices() == ([SLICE], "7")
         assert await api.create(SLICE) == SLICE
         assert await api.update(SLICE) == SLICE
@@ -248,7 +248,7 @@ def test_a_missing_api_group_has_no_version(tmp_path: Path) -> None:
 def test_served_versions_are_read_again_after_an_error(tmp_path: Path) -> None:
     server = Server(("v1beta1",))
 
-    async def scenario(api: KubeApi) -> None:
+    async def scenario(api: ApiStore) -> None:
         with pytest.raises(KubeError):
             await api.slices()
         server.answers[GROUP] = {"versions": [{"version": "v1"}]}
@@ -347,7 +347,7 @@ def test_a_request_to_a_hanging_server_times_out(tmp_path: Path, monkeypatch: py
         await asyncio.sleep(1)
         return web.json_response({})
 
-    monkeypatch.setattr(kube, "_REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(api_store, "_REQUEST_SECONDS", 0.05)
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = hang
     with pytest.raises(KubeError, match=r"did not answer GET /api/v1/nodes/node-1: .* did not answer in time"):
@@ -373,7 +373,7 @@ def watching(*lines: Any, broken: bool = False) -> Handler:
     return handler
 
 
-async def collect(api: KubeApi) -> list[SliceEvent]:
+async def collect(api: ApiStore) -> list[SliceEvent]:
     return [event async for event in api.watch("5")]
 
 
@@ -387,6 +387,7 @@ def test_a_watch_yields_events_until_the_server_ends_it(tmp_path: Path) -> None:
     assert server.requests[-1][2]["resourceVersion"] == "5"
 
 
+NO_EVENT = "The watch on ResourceSlices broke off: the answer is not the API's JSON: the line is no event"
 WATCH_ERRORS: dict[str, tuple[Handler, int, str]] = {
     "expired": (
         watching({"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}),
@@ -394,8 +395,16 @@ WATCH_ERRORS: dict[str, tuple[Handler, int, str]] = {
         "The API server answered 410: 'too old'",
     ),
     "refused": (answering(lambda: status(403, "Forbidden", "no")), 403, "The API server answered 403: 'no'"),
-    "garbage": (watching(b"garbage\n"), 0, "The watch on ResourceSlices broke off: JSONDecodeError"),
-    "odd": (watching({}), 0, "The watch on ResourceSlices broke off: KeyError('type')"),
+    "garbage": (
+        watching(b"garbage\n"),
+        0,
+        "The watch on ResourceSlices broke off: the answer is not the API's JSON: the line is no event",
+    ),
+    "odd": (
+        watching({}),
+        0,
+        "The watch on ResourceSlices broke off: the answer is not the API's JSON: the line is no event",
+    ),
     "broken": (watching(broken=True), 0, "The watch on ResourceSlices broke off: "),
 }
 

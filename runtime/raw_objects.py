@@ -42,10 +42,15 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A list, or a part of one."""
+    """A list, or a part of one.
 
-    metadata: ListMeta = ListMeta()
-    items: list[msgspec.Raw] | None = None
+    Attributes:
+        metadata: of the list.
+        items: the objects, each as JSON; None: there are none. An answer without this field is not a list.
+    """
+
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None
 
 
 class _Event(msgspec.Struct, frozen=True):
