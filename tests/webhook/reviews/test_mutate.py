@@ -18,6 +18,7 @@ from webhook.decisions.decision import Decision
 from webhook.decisions.ports import NamespaceFacts, TemplateUnavailableError
 from webhook.decisions.wire import AdmissionRequest, GroupVersionKind
 from webhook.reviews.mutate import Mutator
+from webhook.reviews.worker_threads import Inline
 
 LEGACY = pod(container(neuron="4"))
 
@@ -339,3 +340,34 @@ def test_a_dry_run_is_refused_as_the_creation_would_be() -> None:
     decision = review(mutator(templates=templates), LEGACY, dryRun=True)
     assert (decision.outcome, decision.reason, decision.status_code) == ("denied", "template-unavailable", 403)
     assert templates.made == {}
+
+
+def test_decisions_about_pods_with_other_names_are_forgotten_when_the_cluster_changes() -> None:
+    cluster = FakeCluster()
+    subject = mutator(cluster)
+    before = review(subject, pod(container("a", neuron="4")))
+    cluster.seen["inf2.48xlarge"] = Observation(12)
+    cluster.version += 1
+    after = review(subject, pod(container("b", neuron="4")))
+    assert after.patch == review(mutator(cluster), pod(container("b", neuron="4"))).patch
+    assert after.templates != before.templates
+
+
+def test_a_decision_made_from_facts_that_changed_meanwhile_is_not_remembered() -> None:
+    cluster = FakeCluster()
+    ring = pod(container(neuron="6"))
+
+    class Changing(Inline):
+        """A lane with a change of the cluster, and a review of another pod, before a decision is back."""
+
+        async def run(self, namespace: str, work: Callable[[], Any], seconds: float = 0.0, key: Hashable = None) -> Any:
+            result = await super().run(namespace, work, seconds, key)
+            if isinstance(result, Decision) and not cluster.seen:
+                cluster.seen["inf2.24xlarge"] = Observation(6)
+                cluster.version += 1
+                subject.decide_at_once(request(ring))
+            return result
+
+    subject = mutator(cluster, lane=Changing())
+    assert not review(subject, ring | PADDED).allowed
+    assert review(subject, ring | PADDED).allowed
