@@ -220,7 +220,7 @@ def test_a_certificate_with_an_unknown_kind_of_key_is_reported(tmp_path: Path) -
 
 
 def test_a_key_that_is_too_weak_for_tls_is_reported(tmp_path: Path) -> None:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=1024)
+    key = rsa.generate_private_key(public_exponent=65537, key_size=1024)  # noqa: S505 - the test needs a weak key
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "weak")])
     builder = x509.CertificateBuilder(name, name, key.public_key(), 1, NOW, NOW + DAY)
     (tmp_path / "tls.crt").write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
