@@ -36,6 +36,19 @@ def test_a_smaller_init_container_uses_the_smallest_request_that_is_enough() -> 
     assert layout.total == 20
 
 
+def test_on_a_line_an_init_container_uses_one_request_if_one_is_large_enough() -> None:
+    several = lay_out(asks("init", "app", "app", "app", "app"), [2, 1, 1, 8, 4], (1, 2, 4))
+    assert set(several.uses[0]) == {1, 2}
+    alone = lay_out(asks("init", "app", "app", "app", "app"), [2, 1, 1, 8, 4], (1, 2, 4), alone=True)
+    assert alone.uses[0] == (4,)
+    assert lay_out(asks("init", "app", "app"), [2, 2, 4], (1, 2, 4), alone=True).uses[0] == (1,)
+    assert set(lay_out(asks("init", "app", "app"), [4, 2, 2], (1, 2, 4), alone=True).uses[0]) == {1, 2}
+
+
+def test_a_container_that_asks_for_nothing_uses_nothing_beside_an_init_container() -> None:
+    assert lay_out(asks("init", "app", "app"), [4, 4, 0], COUNTS).uses == ((1,), (1,), ())
+
+
 def test_only_the_difference_becomes_an_extra_request() -> None:
     layout = lay_out(asks("init", "app"), [8, 4], COUNTS)
     assert layout.counts == {1: 4, EXTRA: 4}
@@ -233,12 +246,19 @@ def test_an_init_container_uses_the_smallest_share_that_is_enough() -> None:
         pytest.param(Grant(1, 4), Grant(2), True, id="two-devices-are-enough-for-one-and-cores"),
         pytest.param(Grant(1, 4), Grant(1, 2), False, id="fewer-cores-beside-a-device"),
         pytest.param(Grant(1, 2), Grant(1, 2), True, id="equal"),
+        pytest.param(Grant(1), Grant(1), True, id="equal-devices"),
     ],
 )
 def test_an_init_container_needs_one_later_container_that_has_as_much(needs: Grant, has: Grant, enough: bool) -> None:
     found = lay_out_shares(asks("init", "app"), [needs, has], 8)
     assert (found is not None) is enough
     assert found is None or found.uses[0] == found.uses[1]
+
+
+def test_an_init_container_that_asks_for_nothing_uses_nothing() -> None:
+    found = lay_out_shares(asks("init", "app"), [Grant(0), Grant(0, 2)], 8)
+    assert found is not None
+    assert found.uses == ((), (1,))
 
 
 def test_an_init_container_uses_no_cores_of_a_sidecar_that_runs() -> None:
