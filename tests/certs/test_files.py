@@ -4,14 +4,17 @@ import base64
 import datetime as dt
 import os
 import stat
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
 
-from certs import files, issue
+from certs import files, issue, material
 
 NOW = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
 HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -155,6 +158,11 @@ def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
         files.ensure(tmp_path / "file" / "tls", HOSTS, now=NOW)
 
 
+def test_files_are_written_where_they_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "another file system"))
+    assert ensure(tmp_path / "tls") == "ca.crt, tls.crt, tls.key did not exist"
+
+
 def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
     ensure(tmp_path)
     (tmp_path / "tls.key").unlink()
@@ -208,4 +216,14 @@ def test_a_certificate_with_an_unknown_kind_of_key_is_reported(tmp_path: Path) -
     pem = b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(changed) + b"-----END CERTIFICATE-----\n"
     (tmp_path / "tls.crt").write_bytes(pem)
     with pytest.raises(files.CertificateFilesError, match=r"tls\.crt has a key of a kind that is not known"):
+        files.load(tmp_path)
+
+
+def test_a_key_that_is_too_weak_for_tls_is_reported(tmp_path: Path) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=1024)  # noqa: S505 - the test needs a weak key
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "weak")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, NOW, NOW + DAY)
+    (tmp_path / "tls.crt").write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    (tmp_path / "tls.key").write_bytes(material.key_pem(key))  # type: ignore[arg-type]
+    with pytest.raises(files.CertificateFilesError, match=r"TLS refuses tls\.crt: EE_KEY_TOO_SMALL"):
         files.load(tmp_path)

@@ -66,6 +66,27 @@ def test_clients_that_trust_another_ca_refuse(leaf: x509.Certificate) -> None:
         verify(other, leaf, issue.general_name("localhost"), NOW)
 
 
+def test_the_extensions_are_those_of_rfc_5280(authority: issue.Authority, leaf: x509.Certificate) -> None:
+    def usage(*names: str) -> x509.KeyUsage:
+        every = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+        others = ("key_cert_sign", "crl_sign", "encipher_only", "decipher_only")
+        return x509.KeyUsage(**{name: name in names for name in (*every, *others)})
+
+    def critical(certificate: x509.Certificate) -> dict[x509.ExtensionType, bool]:
+        kinds = (x509.BasicConstraints, x509.KeyUsage, x509.ExtendedKeyUsage)
+        return {each.value: each.critical for each in certificate.extensions if isinstance(each.value, kinds)}
+
+    assert critical(authority.certificate) == {
+        x509.BasicConstraints(ca=True, path_length=0): True,
+        usage("key_cert_sign", "crl_sign"): True,
+    }
+    assert critical(leaf) == {
+        x509.BasicConstraints(ca=False, path_length=None): True,
+        usage("digital_signature"): True,
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]): False,
+    }
+
+
 def test_keys_are_p256_and_belong_to_their_certificate(pair: issue.KeyPair, leaf: x509.Certificate) -> None:
     key = serialization.load_pem_private_key(pair.key_pem, password=None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)

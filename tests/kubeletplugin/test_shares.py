@@ -137,6 +137,20 @@ def test_admin_access_sees_shares_and_holds_none(inf1: Node) -> None:
     preparer.prepare(allocated(4, share(1, 4)), inf1.view())
 
 
+@pytest.mark.parametrize(
+    "look",
+    [
+        pytest.param(result("neuron-device-2", "look", adminAccess=True), id="behind"),
+        pytest.param(result("neuron-device-1", "look", adminAccess=True), id="same"),
+        pytest.param(share(1, 2, "look", adminAccess=True), id="a-part-of-the-same"),
+    ],
+)
+def test_admin_access_of_the_same_claim_gets_no_cores_and_changes_none(inf1: Node, look: Any) -> None:
+    claim = allocated(1, look, share(1, 2, "a"), constraints=[match()])
+    inf1.preparer().prepare(claim, inf1.view())
+    assert environments(inf1, 1) == {"a": ["NEURON_RT_VISIBLE_CORES=4-5"]}
+
+
 # --- refusals -------------------------------------------------------------------------------------------------
 
 

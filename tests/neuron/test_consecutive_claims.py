@@ -230,3 +230,13 @@ def test_cores_beside_whole_devices_are_given_at_either_end() -> None:
     for _ in range(2):
         assert node.allocate(claim_of(taken.template.spec)) is not None
     assert node.allocate(claim_of(taken.template.spec)) is None
+
+
+def test_an_ultraserver_is_never_given_as_a_share_of_a_device() -> None:
+    entry = dataclasses.replace(named("trn2u.48xlarge"), shares_cores=True)
+    asks = asks_of(("app", CORE, 1))
+    whole = DeviceConfig(ultraserver_mode=4)
+    refused = make_claim(asks, [entry], whole, "neuron.aws.com", pin_types=False)
+    assert isinstance(refused, Refusal)
+    assert [each.code for each in refused.findings] == ["NEU112"]
+    assert isinstance(claim_for(asks, entry), Claim)

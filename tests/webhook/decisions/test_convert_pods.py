@@ -404,6 +404,16 @@ def test_the_claim_stays_unchanged_if_a_limit_range_sets_another_number() -> Non
     assert after(again, decision) == first
 
 
+def test_references_that_no_request_has_are_removed_and_those_of_the_user_stay() -> None:
+    manifest = pod(container(neuron="4"), container("b", neuron="1"), resourceClaims=[{"name": "net"}])
+    manifest["spec"]["containers"][0]["resources"]["claims"] = [{"name": "net"}]
+    first = converted(manifest)
+    again = copy.deepcopy(first)
+    stale = [{"name": "neuron", "request": "x0"}, {"name": "neuron", "request": "x1"}]
+    again["spec"]["containers"][0]["resources"]["claims"] = [*stale, {"name": "net"}]
+    assert after(again, decide(again)) == first
+
+
 def test_a_new_core_container_in_the_second_pass_keeps_to_its_cores() -> None:
     again = converted(pod(container(neuron="4")))
     again["spec"]["containers"].append(container("late", neuroncore="2"))

@@ -219,3 +219,59 @@ def test_the_label_alone_does_not_make_a_pod_converted() -> None:
     legacy = pod(container(neuron="4"), labels={"neuron.aws.com/converted": "true"})
     decision, _ = update(legacy, legacy)
     assert decision.reason == "not-converted"
+
+
+def test_what_the_user_takes_away_of_the_users_own_is_not_put_back() -> None:
+    stored = create(rich())
+    shorter = rich()
+    shorter["spec"]["tolerations"] = []
+    shorter["spec"]["resourceClaims"] = []
+    shorter["spec"]["containers"][0]["resources"]["claims"] = []
+    decision, result = update(shorter, stored)
+    assert decision.reason == "reapplied"
+    assert {"key": "team", "operator": "Exists"} not in result["spec"]["tolerations"]
+    assert [each["name"] for each in result["spec"]["resourceClaims"]] == ["neuron"]
+    assert [each["name"] for each in result["spec"]["containers"][0]["resources"]["claims"]] == ["neuron"]
+
+
+def test_an_affinity_that_is_taken_away_is_left_to_the_api_server_to_refuse() -> None:
+    stored = create(rich())
+    without = rich()
+    del without["spec"]["affinity"]
+    _, result = update(without, stored)
+    assert "affinity" not in result["spec"]
+
+
+def test_a_variable_comes_back_where_the_container_has_no_others() -> None:
+    stored = create(pod(container(neuroncore="3")))
+    assert stored["spec"]["containers"][0]["env"]
+    assert update(pod(container(neuroncore="3")), stored)[1] == stored
+
+
+def test_several_references_of_one_container_come_back_in_their_order() -> None:
+    original = pod(container("a", neuron="1"), container("b", neuron="4"), init=[container("i", neuron="8")])
+    stored = create(original)
+    references = [{"name": "neuron", "request": f"n{number}"} for number in (5, 3, 4)]
+    stored["spec"]["initContainers"][0]["resources"]["claims"] = [*references, {"name": "mine"}]
+    again = copy.deepcopy(original)
+    again["spec"]["initContainers"][0]["resources"]["claims"] = [{"name": "mine"}]
+    _, result = update(again, stored)
+    assert result["spec"]["initContainers"][0]["resources"]["claims"] == [*references, {"name": "mine"}]
+
+
+def test_all_changed_counts_are_said_with_their_places() -> None:
+    stored = create(pod(container("a", neuron="4"), container("b", neuron="1"), init=[container("i", neuron="4")]))
+    changed = pod(container("a"), container("b", neuron="2"), init=[container("i")])
+    decision, _ = update(changed, stored)
+    assert decision.reason == "immutable"
+    assert [(error.path, error.value) for error in decision.errors] == [
+        ("spec.initContainers[0].resources.limits", "0"),
+        ("spec.containers[0].resources.limits", "0"),
+        ("spec.containers[1].resources.limits[aws.amazon.com/neuron]", "2"),
+    ]
+
+
+def test_a_changed_request_is_denied_as_a_changed_limit_is() -> None:
+    stored = create(pod(container(neuron="4")))
+    decision, _ = update(pod(container() | {"resources": {"requests": {NEURON: "4"}}}), stored)
+    assert not decision.allowed

@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import json
 import threading
 from collections.abc import Callable, Hashable, Mapping
@@ -18,6 +19,7 @@ from webhook.decisions.decision import Decision
 from webhook.decisions.ports import NamespaceFacts, TemplateUnavailableError
 from webhook.decisions.wire import AdmissionRequest, GroupVersionKind
 from webhook.reviews.mutate import Mutator
+from webhook.reviews.worker_threads import Inline
 
 LEGACY = pod(container(neuron="4"))
 
@@ -57,6 +59,16 @@ def test_a_dry_run_does_not_warn_if_the_template_exists() -> None:
     assert review(subject, LEGACY, dryRun=True).warnings == ()
 
 
+def test_a_template_is_made_although_the_one_before_exists() -> None:
+    templates = FakeTemplates()
+    subject = mutator(templates=templates)
+    one = review(subject, LEGACY)
+    two = review(mutator(), pod(container(neuron="1")))
+    both = dataclasses.replace(one, templates=one.templates + two.templates)
+    asyncio.run(subject._with_templates(both, request(LEGACY)))
+    assert {name for _, name in templates.made} == {each.name for each in both.templates}
+
+
 def unavailable() -> TemplateUnavailableError:
     finding = Finding("NEU301", "", "the API server refused.", "Add a rule.")
     return TemplateUnavailableError(finding, 403, "Forbidden")
@@ -66,13 +78,14 @@ def test_a_pod_whose_template_cannot_be_made_is_denied_with_the_cause() -> None:
     decision = review(mutator(templates=FakeTemplates(unavailable())), LEGACY)
     assert (decision.outcome, decision.reason) == ("denied", "template-unavailable")
     assert (decision.status_code, decision.status_reason) == (403, "Forbidden")
+    assert decision.resource == "aws.amazon.com/neuron"
     assert [str(each) for each in decision.errors] == ["NEU301: the API server refused. Add a rule."]
 
 
 def test_a_pod_whose_template_cannot_be_made_can_be_admitted_with_a_warning() -> None:
     decision = review(mutator(templates=FakeTemplates(unavailable()), on_template_failure="admit"), LEGACY)
-    assert decision.allowed
-    assert decision.patch == ()
+    assert (decision.allowed, decision.reason) == (True, "template-unavailable")
+    assert (decision.patch, decision.resource) == ((), "aws.amazon.com/neuron")
     assert [str(each) for each in decision.warnings] == ["NEU210: admitted unchanged: the API server refused."]
 
 
@@ -89,9 +102,11 @@ def test_shadow_creates_no_template() -> None:
         ({"subResource": "status"}, "subresource"),
         ({"kind": "Deployment", "group": "apps"}, "unknown-kind"),
         ({"kind": "Pod", "group": "other.example"}, "unknown-kind"),
+        ({"kind": "LeaderWorkerSet", "group": "other.example"}, "unknown-kind"),
+        ({"kind": "LeaderWorkerSet", "group": "leaderworkerset.x-k8s.io", "operation": "UPDATE"}, "unknown-kind"),
         ({"operation": "CONNECT"}, "operation"),
     ],
-    ids=["kube-system", "subresource", "deployment", "other-pod", "connect"],
+    ids=["kube-system", "subresource", "deployment", "other-pod", "other-group", "updated-group", "connect"],
 )
 def test_other_objects_are_unchanged(fields: dict[str, Any], reason: str) -> None:
     assert review(mutator(), LEGACY, **fields).reason == reason
@@ -339,3 +354,56 @@ def test_a_dry_run_is_refused_as_the_creation_would_be() -> None:
     decision = review(mutator(templates=templates), LEGACY, dryRun=True)
     assert (decision.outcome, decision.reason, decision.status_code) == ("denied", "template-unavailable", 403)
     assert templates.made == {}
+
+
+def test_decisions_about_pods_with_other_names_are_forgotten_when_the_cluster_changes() -> None:
+    cluster = FakeCluster()
+    subject = mutator(cluster)
+    before = review(subject, pod(container("a", neuron="4")))
+    cluster.seen["inf2.48xlarge"] = Observation(12)
+    cluster.version += 1
+    after = review(subject, pod(container("b", neuron="4")))
+    assert after.patch == review(mutator(cluster), pod(container("b", neuron="4"))).patch
+    assert after.templates != before.templates
+
+
+def test_a_decision_made_from_facts_that_changed_meanwhile_is_not_remembered() -> None:
+    cluster = FakeCluster()
+    ring = pod(container(neuron="6"))
+
+    class Changing(Inline):
+        """A lane with a change of the cluster, and a review of another pod, before a decision is back."""
+
+        async def run(self, namespace: str, work: Callable[[], Any], seconds: float = 0.0, key: Hashable = None) -> Any:
+            result = await super().run(namespace, work, seconds, key)
+            if isinstance(result, Decision) and not cluster.seen:
+                cluster.seen["inf2.24xlarge"] = Observation(6)
+                cluster.version += 1
+                subject.decide_at_once(request(ring))
+            return result
+
+    subject = mutator(cluster, lane=Changing())
+    assert not review(subject, ring | PADDED).allowed
+    assert review(subject, ring | PADDED).allowed
+
+
+def test_a_decision_is_given_at_once_if_its_templates_exist_in_the_namespace() -> None:
+    subject = mutator()
+    assert subject.decide_at_once(request(LEGACY)) is None
+    decision = review(subject, LEGACY)
+    assert subject.decide_at_once(request(LEGACY)) is decision
+    assert subject.decide_at_once(request(LEGACY, namespace="team-b")) is None
+    assert subject.decide_at_once(request(LEGACY | PADDED)) is None
+    excluded = subject.decide_at_once(request(LEGACY, namespace="kube-system"))
+    assert excluded is not None
+    assert excluded.reason == "excluded-namespace"
+
+
+def test_a_large_pod_with_other_names_is_read_and_not_decided_again() -> None:
+    lane = CountingLane()
+    subject = mutator(lane=lane)
+    first = review(subject, pod(container("a", neuron="4")) | PADDED)
+    assert lane.namespaces == ["team-a"] * 2
+    other = review(subject, pod(container("b", neuron="4")) | PADDED)
+    assert lane.namespaces == ["team-a"] * 3
+    assert other.patch == review(mutator(), pod(container("b", neuron="4"))).patch != first.patch

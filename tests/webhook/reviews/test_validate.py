@@ -37,7 +37,7 @@ from tests.webhook.decisions.test_convert_pods import decide as converted
 from webhook.decisions.decision import Decision, Outcome
 from webhook.edge import reviews
 from webhook.reviews.validate import Validator
-from webhook.reviews.worker_threads import ThreadLane
+from webhook.reviews.worker_threads import Inline, ThreadLane
 
 FOUR_DEVICES = converted(pod(container(neuron="4"))).templates[0].name
 GOOD = claim(request("neurons", 4, on(TRN2)), constraints=[match(group(4), "neurons")], config=[opaque(lnc(1))])
@@ -287,6 +287,41 @@ class TestMemory:
         cluster.slices.append(published(TRN1))
         setattr(cluster, changed, getattr(cluster, changed) + 1)
         assert codes(asyncio.run(judge.review(review(manifest))).warnings) == ["NEU612"]
+
+    @pytest.mark.parametrize(
+        ("manifest", "code"),
+        [
+            pytest.param(template(claim(request("a", 7, on(TRN1), device_class="own"))), "NEU520", id="claim"),
+            pytest.param(
+                pod(container(neuron="4"), resourceClaims=[{"name": "c", "resourceClaimTemplateName": "big"}]),
+                "NEU704",
+                id="pod",
+            ),
+        ],
+    )
+    def test_a_decision_made_from_facts_that_changed_meanwhile_is_not_remembered(
+        self, manifest: Any, code: str
+    ) -> None:
+        cluster = FakeClaims()
+        cluster.add_class("own", "device.driver == 'gpu.example.com'")
+        cluster.add_template("big", claim(request("a", 4, on(TRN1), device_class="own")))
+
+        class Changing(Inline):
+            """A lane with a change of the cluster, and a review of another pod, before a decision is back."""
+
+            async def run(self, namespace: str, work: Any, seconds: float = 0.0, key: Hashable = None) -> Any:
+                result = await super().run(namespace, work, seconds, key)
+                if cluster.version == 1:
+                    cluster.add_class("own", f"device.driver == '{names.DRIVER}'")
+                    cluster.version += 1
+                    judge.decide_at_once(review(pod(container())))
+                return result
+
+        judge = Validator(trainium(), Catalogue(), cluster, lane=Changing())
+        asyncio.run(judge.review(review(manifest)))
+        again = asyncio.run(judge.review(review(manifest)))
+        assert cluster.version == 2
+        assert code in codes((*again.errors, *again.warnings))
 
     def test_the_cache_of_decisions_is_bounded(self) -> None:
         judge = validator()
