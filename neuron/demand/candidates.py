@@ -323,6 +323,8 @@ def _unknown(selection: NodeSelection, catalogue: Catalogue, *, left: bool) -> I
         is_family = key in _FAMILY_LABELS
         if not (is_family or key in _INSTANCE_LABELS or path == by_annotation) or name in told:
             continue
+        if len(told) == _MOST_SHOWN:
+            return
         if _NEURON.match(name) and (name not in families if is_family else name not in catalogue):
             told.add(name)
             family = name.partition(".")[0]

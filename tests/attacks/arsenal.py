@@ -421,7 +421,7 @@ ATTACKS: tuple[Attack, ...] = (
     Attack("any-node-terms-allowed", "/mutate", any_node_terms, 64, denied=False),
     # Many small ones, each another.
     Attack("single-types", "/mutate", single_types, 275, at_once=32, differ=True, denied=True),
-    Attack("few-single-types", "/mutate", single_types, 60, at_once=64, differ=True, denied=True),
+    Attack("few-single-types", "/mutate", single_types, 60, at_once=64, differ=True, denied=False),
     Attack("type-expressions", "/mutate", type_expressions, 250, at_once=32, differ=True),
     Attack("long-node-selector", "/mutate", long_node_selector, 1_700, at_once=32, differ=True, denied=True),
     Attack("deployment", "/validate", deployment, 275, at_once=32, differ=True),

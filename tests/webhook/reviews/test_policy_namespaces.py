@@ -10,7 +10,7 @@ from neuron.api.namespaces import namespace_value
 from policies.files.folders import PolicyError
 from policies.files.loader import load
 from tests.webhook.reviews.test_policed import Bench, policy, request
-from tests.webhook.reviews.test_policy_subjects import Unplugged
+from tests.webhook.reviews.test_policy_subjects import UncalledServer
 from webhook.cluster.caches import LONGEST_NAMESPACE, NAMESPACES, KubeCluster
 from webhook.decisions.decision import Decision
 from webhook.reviews.policy_subjects import subject_of
@@ -36,7 +36,7 @@ TEAM: dict[str, Any] = {
 
 
 def cluster(*items: dict[str, Any]) -> KubeCluster:
-    made = KubeCluster(Unplugged())
+    made = KubeCluster(UncalledServer())
     (namespaces,) = (cache for cache in made.caches if cache.resource == NAMESPACES)
     for item in items:
         namespaces.observe("ADDED", item)

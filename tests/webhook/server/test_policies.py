@@ -211,7 +211,7 @@ def test_a_pod_cannot_choose_a_family_that_its_policy_does_not_allow() -> None:
 
 def test_a_policy_file_adds_an_instance_type() -> None:
     wanted = pod("6", {"neuron.aws.com/instance-type": "trn9.48xlarge"})
-    assert not Bench().mutate(wanted).allowed
+    assert Bench().mutate(wanted).reason == "unknown-type"
     assert Bench(CATALOG).mutate(wanted).outcome.value == "converted"
 
 
