@@ -110,7 +110,7 @@ class Decider:
         return DecisionInputs(
             self._view.namespace(namespace),
             self.conversion,
-            self.claims,
+            lambda: self.claims,
             templates,
             rewrites=self._rewrites,
             past_shadow=self._past_shadow,

@@ -37,7 +37,7 @@ class _Reference:
     request: str
 
 
-def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], context: ClaimContext) -> list[Finding]:
+def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], context: ClaimContext | None) -> list[Finding]:
     """Findings about a pod's containers and claims (NEU702 to NEU709).
 
     Args:
@@ -63,7 +63,8 @@ def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], context: ClaimCont
     check = _References(entries, known)
     for reference in references:
         findings.add(check.findings(reference, hint=len(findings) < MOST_SHOWN))
-    findings.add(_check_together(references, known, context))
+    if context is not None:
+        findings.add(_check_together(references, known, context))
     findings.add(_check_both_ways(pod, entries, known))
     return list(findings)
 

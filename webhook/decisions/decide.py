@@ -98,6 +98,7 @@ class DecisionInputs:
     """What all pods of an object share.
 
     Attributes:
+        make_claims: the context for checks of claims; called if a pod has claims, or a policy names templates.
         rewrites: whether the caller converts the object itself, so that Kueue finds claims in its pod templates.
         past_shadow: whether to decide as if shadow mode were `convert`.
         remembered: answers about pods, by everything on which they depend; empty at first.
@@ -106,12 +107,17 @@ class DecisionInputs:
 
     facts: NamespaceFacts
     conversion: ConversionContext
-    claims: ClaimContext
+    make_claims: Callable[[], ClaimContext]
     templates: KnownTemplates = NO_TEMPLATES
     rewrites: bool = False
     past_shadow: bool = False
     remembered: dict[Hashable, "Answer"] = dataclasses.field(default_factory=dict)
     goes_on: Callable[[], bool] = lambda: True
+
+    @property
+    def claims(self) -> ClaimContext:
+        """The context for checks of claims."""
+        return self.make_claims()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -254,12 +260,16 @@ def decide(
 
 
 def check_created(
-    claiming: Claiming, known: Mapping[str, KnownClaim], claims: ClaimContext, extended_resources: Collection[str]
+    claiming: Claiming,
+    known: Mapping[str, KnownClaim],
+    claims: ClaimContext | None,
+    extended_resources: Collection[str],
 ) -> list[Finding]:
     """The findings about a pod as it is created: after conversion.
 
     Args:
         known: as for `PodFacts`.
+        claims: None if no claim is known.
     """
     return [*check_pod(claiming.pod, known, claims), *misspelt_resources(claiming.pod, extended_resources)]
 
@@ -367,7 +377,8 @@ def _decided(pod: pods.Pod, each: PodFacts, inputs: DecisionInputs, *, is_pod: b
     # A converted pod has no limits that its claims could contradict; a refused one is not created. In shadow mode,
     # NEU206 says it.
     one_way = decision.outcome in _ONE_WAY or any(finding.code == "NEU206" for finding in findings)
-    checked = check_created(Claiming.of(pod), each.known, inputs.claims, conversion.extended_resources)
+    claims = inputs.claims if each.known else None
+    checked = check_created(Claiming.of(pod), each.known, claims, conversion.extended_resources)
     findings += [finding for finding in checked if finding.code != "NEU704" or not one_way]
     annotated = modes.resolve(pod.annotations, inputs.facts, Mode(conversion.options.mode))
     settings = combined(annotated, steering)

@@ -319,10 +319,11 @@ class Validator:
             if self._steer is not None and (binds or claiming.pod.concerns_us):
                 steering = self._steer(place.template, request.namespace)
             found.append(PodFacts(place, claiming.pod, known, steering))
+        context = self._world
         world = DecisionInputs(
             self._cluster.namespace(request.namespace),
             self._conversion,
-            self._world,
+            lambda: context,
             self._named(found, request.namespace),
         )
         check = functools.partial(check_workload, workload, request.namespace, found, world)
