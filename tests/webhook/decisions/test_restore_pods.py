@@ -5,9 +5,12 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from tests.support.clusters import mutator, request
+from neuron.api.claim_reader import read_claim
+from neuron.demand.templates import API_VERSION, KIND
+from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import CORE, NEURON, container, pod
 from webhook.decisions.decision import Decision
+from webhook.decisions.ports import NamespaceFacts
 
 AFFINITY = {
     "nodeAffinity": {
@@ -129,6 +132,26 @@ def test_the_marks_stay_as_long_as_the_claim_does() -> None:
     decision, result = update(stripped, stored)
     assert decision.reason == "marks-restored"
     assert result == stored
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["template-unknown", "template-known"])
+def test_the_marks_stay_where_the_namespace_has_settings(known: bool) -> None:
+    facts = NamespaceFacts(
+        (("neuron.aws.com/logical-neuron-core", "1"), ("neuron.aws.com/instance-type", "trn2.48xlarge"))
+    )
+    cluster = FakeCluster(namespaces={"team-a": facts})
+    subject, manifest = mutator(cluster), pod(container(neuron="4"))
+    decision = asyncio.run(subject.review(request(manifest)))
+    stored = jsonpatch.apply_patch(manifest, list(decision.patch))
+    [template] = decision.templates
+    if known:
+        spec = read_claim(KIND, API_VERSION, template.spec)[0]
+        cluster.claim_templates["team-a", template.name] = spec
+    stripped = copy.deepcopy(stored)
+    del stripped["metadata"]["labels"]
+    decision = asyncio.run(subject.review(request(stripped, "UPDATE", stored)))
+    assert decision.reason == "marks-restored"
+    assert jsonpatch.apply_patch(stripped, list(decision.patch)) == stored
 
 
 def test_a_forged_record_is_put_right() -> None:
