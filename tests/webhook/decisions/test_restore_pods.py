@@ -201,19 +201,25 @@ def test_a_changed_affinity_is_left_to_the_api_server_to_refuse() -> None:
             " aws.amazon.com/neuron: 4, which cannot change. Delete the pod and create it again.",
         ),
         (
+            {"limits": {NEURON: "4"}, "requests": {NEURON: "8"}},
+            "NEU103: container main requests aws.amazon.com/neuron: 8 but its limit is 4."
+            " Make them equal, or leave the request out.",
+        ),
+        (
             {"limits": {NEURON: "four"}},
             "NEU101: container main asks for aws.amazon.com/neuron: 'four', which is not a quantity."
             " Use a whole number such as 4.",
         ),
     ],
-    ids=["more", "other-resource", "none", "nonsense"],
+    ids=["more", "other-resource", "none", "request-and-limit", "nonsense"],
 )  # fmt: skip
 def test_a_changed_count_is_denied(change: Any, text: str) -> None:
     stored = create(pod(container(neuron="4")))
     changed = pod(container() | {"resources": change})
     decision, _ = update(changed, stored)
     assert [str(error) for error in decision.errors] == [text]
-    assert decision.errors[0].path.startswith("spec.containers[0].resources.limits")
+    field = "requests" if text.startswith("NEU103") else "limits"
+    assert decision.errors[0].path.startswith(f"spec.containers[0].resources.{field}")
 
 
 def test_a_count_on_a_container_that_had_none_is_denied() -> None:
@@ -277,9 +283,10 @@ def test_several_references_of_one_container_come_back_in_their_order() -> None:
     references = [{"name": "neuron", "request": f"n{number}"} for number in (5, 3, 4)]
     stored["spec"]["initContainers"][0]["resources"]["claims"] = [*references, {"name": "mine"}]
     again = copy.deepcopy(original)
-    again["spec"]["initContainers"][0]["resources"]["claims"] = [{"name": "mine"}]
-    _, result = update(again, stored)
-    assert result["spec"]["initContainers"][0]["resources"]["claims"] == [*references, {"name": "mine"}]
+    for left in ([], references[1:2]):
+        again["spec"]["initContainers"][0]["resources"]["claims"] = [*left, {"name": "mine"}]
+        _, result = update(again, stored)
+        assert result["spec"]["initContainers"][0]["resources"]["claims"] == [*references, {"name": "mine"}]
 
 
 def test_all_changed_counts_are_said_with_their_places() -> None:
