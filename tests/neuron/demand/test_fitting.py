@@ -34,3 +34,12 @@ def test_requests_fit_if_no_core_is_given_twice(
     devices: int, runs: tuple[Run, ...], singles: int, shares: tuple[int, ...], fit: bool
 ) -> None:
     assert fits(devices, 4, runs, singles, shares) is fit
+
+
+def test_large_shares_are_placed_before_small_ones() -> None:
+    a_core_of_each = (run(([], [0]), cores=1), run(([], [1]), cores=1))
+    assert fits(3, 8, a_core_of_each, 0, (2, 2, 4, 4, 4, 4))
+
+
+def test_a_mask_has_a_bit_for_each_device() -> None:
+    assert mask([0, 2, 5]) == 0b100101
