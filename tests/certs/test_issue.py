@@ -66,7 +66,11 @@ def test_clients_that_trust_another_ca_refuse(leaf: x509.Certificate) -> None:
         verify(other, leaf, issue.general_name("localhost"), NOW)
 
 
-def test_the_extensions_are_those_of_rfc_5280(authority: issue.Authority, leaf: x509.Certificate) -> None:
+def test_the_extensions_are_those_of_rfc_5280() -> None:
+    authority = issue.make_authority("test CA", now=NOW, lifetime=YEAR)
+    pair = issue.issue_serving(authority, "webhook", ["localhost"], now=NOW, lifetime=YEAR)
+    leaf = x509.load_pem_x509_certificate(pair.certificate_pem)
+
     def usage(*names: str) -> x509.KeyUsage:
         every = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
         others = ("key_cert_sign", "crl_sign", "encipher_only", "decipher_only")

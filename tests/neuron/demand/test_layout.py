@@ -55,6 +55,15 @@ def test_only_the_difference_becomes_an_extra_request() -> None:
     assert set(layout.uses[0]) == {1, EXTRA}
 
 
+def test_no_extra_request_is_made_for_no_difference() -> None:
+    assert lay_out(asks("init", "app"), [4, 4], COUNTS).counts == {1: 4}
+
+
+@pytest.mark.parametrize(("devices", "use"), [([2, 1, 1, 2], 3), ([2, 2, 1, 1], 1)], ids=["last", "first"])
+def test_of_as_many_devices_an_init_container_uses_fewer_requests(devices: list[int], use: int) -> None:
+    assert lay_out(asks("init", "app", "app", "app"), devices, (1, 2, 4)).uses[0] == (use,)
+
+
 def test_init_containers_share_the_extra_request() -> None:
     layout = lay_out(asks("init", "init", "app"), [4, 8, 1], COUNTS)
     assert layout.counts == {2: 1, EXTRA: 7}

@@ -141,3 +141,25 @@ def test_adjacent_windows_have_devices_in_common(line: Line, size: int, alternat
     assert found == [line.window(size, start) for start in range(alternatives)]
     common = frozenset.intersection(*map(frozenset, found))
     assert len(common) == size - alternatives + 1
+
+
+def test_a_chain_whose_ends_are_linked_has_a_window_across_them() -> None:
+    chain = Line(6, wraps=False)
+    name = windows.attribute(2, 1, 6)
+    links = {(index, index + 1) for index in range(5)}
+    assert sorted(sets(chain, name, links).values()) == [[0], [1, 2], [3, 4], [5]]
+    for ends in ((5, 0), (0, 5)):
+        assert sorted(sets(chain, name, links | {ends}).values()) == [[0, 5], [1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("line", INF)
+def test_an_alternative_allows_the_windows_of_its_attribute_or_its_ids(line: Line) -> None:
+    for size in range(2, line.devices):
+        for placement in windows.placements(line, size):
+            allowed = windows.allowed(line, size, placement)
+            assert all(is_run(line, list(ids)) for ids in allowed)
+            if placement.ids:
+                assert allowed == (placement.ids,)
+            else:
+                shared = [ids for ids in sets(line, placement.attribute).values() if len(ids) == size]
+                assert sorted(map(sorted, allowed)) == sorted(shared)

@@ -7,6 +7,7 @@ import pytest
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import container
 from webhook.decisions.decision import Decision
+from webhook.decisions.ports import NamespaceFacts
 
 TOPOLOGY = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 LABEL_4 = "neuron.amazonaws.com/ultraserver-server-id-4"
@@ -35,6 +36,12 @@ def test_the_annotation_on_the_pods_places_the_group(mode: str) -> None:
     assert decision.outcome == "hinted"
     assert result["metadata"]["annotations"] == {TOPOLOGY: f"neuron.amazonaws.com/ultraserver-server-id-{mode}"}
     assert result["spec"] == workload(template(mode))["spec"]
+
+
+def test_the_annotation_on_the_namespace_places_the_group() -> None:
+    facts = NamespaceFacts((("neuron.aws.com/ultraserver-mode", "4"),))
+    _, result = place(workload(template()), FakeCluster(namespaces={"team-a": facts}))
+    assert result["metadata"]["annotations"] == {TOPOLOGY: LABEL_4}
 
 
 def test_a_template_that_the_pods_name_places_the_group() -> None:

@@ -5,9 +5,12 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from tests.support.clusters import mutator, request
+from neuron.api.claim_reader import read_claim
+from neuron.demand.templates import API_VERSION, KIND
+from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import CORE, NEURON, container, pod
 from webhook.decisions.decision import Decision
+from webhook.decisions.ports import NamespaceFacts
 
 AFFINITY = {
     "nodeAffinity": {
@@ -131,6 +134,26 @@ def test_the_conversion_label_and_record_are_restored_if_the_claim_stays() -> No
     assert result == stored
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["template-unknown", "template-known"])
+def test_the_marks_stay_where_the_namespace_has_settings(known: bool) -> None:
+    facts = NamespaceFacts(
+        (("neuron.aws.com/logical-neuron-core", "1"), ("neuron.aws.com/instance-type", "trn2.48xlarge"))
+    )
+    cluster = FakeCluster(namespaces={"team-a": facts})
+    subject, manifest = mutator(cluster), pod(container(neuron="4"))
+    decision = asyncio.run(subject.review(request(manifest)))
+    stored = jsonpatch.apply_patch(manifest, list(decision.patch))
+    [template] = decision.templates
+    if known:
+        spec = read_claim(KIND, API_VERSION, template.spec)[0]
+        cluster.claim_templates["team-a", template.name] = spec
+    stripped = copy.deepcopy(stored)
+    del stripped["metadata"]["labels"]
+    decision = asyncio.run(subject.review(request(stripped, "UPDATE", stored)))
+    assert decision.reason == "marks-restored"
+    assert jsonpatch.apply_patch(stripped, list(decision.patch)) == stored
+
+
 def test_a_changed_record_is_restored() -> None:
     stored = create(pod(container(neuron="4")))
     forged = copy.deepcopy(stored)
@@ -178,19 +201,25 @@ def test_a_changed_affinity_is_left_to_the_api_server_to_refuse() -> None:
             " aws.amazon.com/neuron: 4, which cannot change. Delete the pod and create it again.",
         ),
         (
+            {"limits": {NEURON: "4"}, "requests": {NEURON: "8"}},
+            "NEU103: container main requests aws.amazon.com/neuron: 8 but its limit is 4."
+            " Make them equal, or leave the request out.",
+        ),
+        (
             {"limits": {NEURON: "four"}},
             "NEU101: container main asks for aws.amazon.com/neuron: 'four', which is not a quantity."
             " Use a whole number such as 4.",
         ),
     ],
-    ids=["more", "other-resource", "none", "nonsense"],
+    ids=["more", "other-resource", "none", "request-and-limit", "nonsense"],
 )  # fmt: skip
 def test_a_changed_count_is_denied(change: Any, text: str) -> None:
     stored = create(pod(container(neuron="4")))
     changed = pod(container() | {"resources": change})
     decision, _ = update(changed, stored)
     assert [str(error) for error in decision.errors] == [text]
-    assert decision.errors[0].path.startswith("spec.containers[0].resources.limits")
+    field = "requests" if text.startswith("NEU103") else "limits"
+    assert decision.errors[0].path.startswith(f"spec.containers[0].resources.{field}")
 
 
 def test_a_count_on_a_container_that_had_none_is_denied() -> None:
@@ -254,9 +283,10 @@ def test_several_references_of_one_container_come_back_in_their_order() -> None:
     references = [{"name": "neuron", "request": f"n{number}"} for number in (5, 3, 4)]
     stored["spec"]["initContainers"][0]["resources"]["claims"] = [*references, {"name": "mine"}]
     again = copy.deepcopy(original)
-    again["spec"]["initContainers"][0]["resources"]["claims"] = [{"name": "mine"}]
-    _, result = update(again, stored)
-    assert result["spec"]["initContainers"][0]["resources"]["claims"] == [*references, {"name": "mine"}]
+    for left in ([], references[1:2]):
+        again["spec"]["initContainers"][0]["resources"]["claims"] = [*left, {"name": "mine"}]
+        _, result = update(again, stored)
+        assert result["spec"]["initContainers"][0]["resources"]["claims"] == [*references, {"name": "mine"}]
 
 
 def test_all_changed_counts_are_said_with_their_places() -> None:

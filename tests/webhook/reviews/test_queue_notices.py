@@ -68,6 +68,13 @@ def test_the_first_converted_pod_of_a_namespace_gets_a_warning() -> None:
     assert len(told(review(subject, QUEUED, namespace="team-b"))) == 1
 
 
+def test_a_pod_that_is_answered_at_once_is_told_and_only_the_first_one() -> None:
+    subject = mutator()
+    review(subject, PLAIN)
+    answers = [subject.decide_at_once(request(QUEUED)) for _ in range(2)]
+    assert [len(told(each)) for each in answers if each is not None] == [1, 0]
+
+
 def test_the_pod_view_decodes_the_keys_of_all_queue_systems() -> None:
     assert {field.encode_name for field in msgspec.structs.fields(pods.Queues)} == ALL_KEYS
 

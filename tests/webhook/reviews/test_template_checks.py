@@ -108,6 +108,13 @@ def test_a_setting_narrows_the_demand() -> None:
     assert template_of(patched(set_to_1, review(subject(operators), set_to_1))) == "one-lnc-1"
 
 
+def test_a_pod_whose_template_must_be_checked_is_not_answered_at_once() -> None:
+    checked = subject({})
+    assert checked.decide_at_once(request(WHOLE)) is None
+    assert not review(checked, WHOLE).allowed
+    assert checked.decide_at_once(request(WHOLE)) is None
+
+
 def test_a_missing_template_denies_the_pod() -> None:
     decision = review(subject({("team-b", "xl-trn2"): spec()}), WHOLE)
     assert (decision.outcome, decision.reason, decision.resource) == (
