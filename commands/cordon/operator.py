@@ -8,12 +8,11 @@ claims off the devices, and evicts the pods itself.
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from commands.cordon import targets
 from commands.cordon.evictions import PodUse, users
 from commands.cordon.targets import NO_EXECUTE, NO_SCHEDULE, Target
-from commands.devices import pools
 from commands.devices.device_map import build
 from commands.devices.devices import NodeMap
 from commands.devices.snapshot import PODS, fetch, taint_rules
@@ -28,6 +27,8 @@ from webhook.cluster.served_versions import kubernetes_version
 
 ACTS: Final = 30.0
 """Seconds in which a driver publishes what the annotation says: it follows its Node."""
+
+T = TypeVar("T")
 
 _POLL: Final = 1.0
 _LOOKS: Final = 10
@@ -95,7 +96,7 @@ class Scene:
             name
             for name, device in published.items()
             if (not closed or name in closed)
-            and not any(taint.key == names.TAINT_CORDONED and taint.blocks for taint in device.taints)
+            and not any(taint.key == names.TAINT_CORDONED and taint.prevents for taint in device.taints)
         )
 
 
@@ -133,16 +134,14 @@ class Operator:
             snapshot = await fetch(self._server, self._address, with_pods=False)
         except ApiServerError as error:
             raise CannotCordonError(f"{self._address} cannot be read: {error}") from error
-        slices, claims, rules = (_needed(each) for each in (snapshot.slices, snapshot.claims, snapshot.rules))
+        slices, claims, rules = _needed(snapshot.slices), _needed(snapshot.claims), _needed(snapshot.rules)
         body = await self._node(target.node)
         cordon = read(((body.get("metadata") or {}).get("annotations") or {}).get(names.ANNOTATION_CORDONED))
         found = build(dataclasses.replace(snapshot, pods=()))
         if must_exist:
             targets.check(target, found.nodes, cordon.devices)
         node = found.node(target.node)
-        pool = next(
-            (each["spec"]["pool"]["name"] for each in slices if pools.node_of(each["spec"]) == target.node), target.node
-        )
+        pool = next((each.pool for each in slices if each.node == target.node), target.node)
         whole = _whole(node, claims, pool)
         used = users(claims, pool, targets.closed_devices(target, whole), targets.taint(NO_EXECUTE))
         return Scene(target, node, pool, whole, served, _fault(version), rules, cordon, used)
@@ -367,7 +366,7 @@ class Operator:
 _EVICTIONS: Final = Resource("", "v1", "pods/eviction")
 
 
-def _needed(seen: Seen) -> tuple[Object, ...]:
+def _needed(seen: Seen[T]) -> tuple[T, ...]:
     """What was read.
 
     Raises:

@@ -3,19 +3,22 @@
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from commands.devices import connected, pools
-from commands.devices.devices import Device, DeviceMap, Holding, NodeMap, PluginUse, Stray, Taint, UltraServer
+from commands.devices.devices import Device, DeviceMap, Holding, NodeMap, PluginUse, Stray, UltraServer
 from commands.devices.snapshot import Snapshot
 from neuron import names
-from neuron.hardware.device_shapes import qualified
+from neuron.api.device_taints import DeviceTaint
+from neuron.api.slices import PublishedDevice, Slice, incomplete, newest
 from neuron.hardware.instances import Catalogue, InstanceType
 from neuron.quantities import NotAQuantityError, parse_amount
 from webhook.cluster.listing import Object, Seen, Unseen
 
 _ULTRASERVER_SIZES: Final = (4, 2)
 _FINISHED: Final = ("Succeeded", "Failed")
+
+T = TypeVar("T")
 
 _Place = tuple[str, str]
 """Pool and name of a device."""
@@ -30,23 +33,23 @@ def build(snapshot: Snapshot, catalogue: Catalogue | None = None) -> DeviceMap:
     """
     known = catalogue or Catalogue()
     nodes = {node["metadata"]["name"]: node for node in _items(snapshot.nodes)}
-    specs = pools.newest(_items(snapshot.slices))
-    partial = pools.incomplete(specs)
-    by_pool: defaultdict[str, list[Object]] = defaultdict(list)
-    for spec in specs:
-        by_pool[spec["pool"]["name"]].append(spec)
+    slices = newest(_items(snapshot.slices))
+    partial = incomplete(slices)
+    by_pool: defaultdict[str, list[Slice]] = defaultdict(list)
+    for each in slices:
+        by_pool[each.pool].append(each)
     held, lookers = _holdings(_items(snapshot.claims))
     plugin_pods = _plugin_pods(_items(snapshot.pods))
     found: list[NodeMap] = []
     places: set[_Place] = set()
     for pool, parts in by_pool.items():
-        entries = [entry for spec in parts for entry in spec.get("devices") or ()]
-        places.update((pool, entry["name"]) for entry in entries)
-        name = pools.node_of(parts[0])
+        published = [device for part in parts for device in part.devices]
+        places.update((pool, device.name) for device in published)
+        name = parts[0].node
         missing = partial.get(pool)
         found.append(
             _NodeReader(known, nodes.get(name, {}), held, lookers).node(
-                pool, name, entries, plugin_pods.get(name, {}), missing
+                pool, name, published, plugin_pods.get(name, {}), missing
             )
         )
     drawn = {node.name for node in found}
@@ -62,7 +65,7 @@ def build(snapshot: Snapshot, catalogue: Catalogue | None = None) -> DeviceMap:
     return DeviceMap(tuple(sorted(found, key=lambda node: node.name)), strays, tuple(_problems(snapshot)))
 
 
-def _items(seen: Seen) -> tuple[Object, ...]:
+def _items(seen: Seen[T]) -> tuple[T, ...]:
     return () if isinstance(seen, Unseen) else seen
 
 
@@ -165,15 +168,14 @@ class _NodeReader:
         self,
         pool: str,
         name: str,
-        entries: Collection[Object],
+        published: Collection[PublishedDevice],
         plugin_pods: Mapping[str, int],
         missing: tuple[int, int] | None,
     ) -> NodeMap:
-        kinds = {entry["name"]: _attribute(entry, names.ATTRIBUTE_RESOURCE_TYPE) for entry in entries}
-        single = [each for each in entries if kinds[each["name"]] in ("", names.RESOURCE_TYPE_DEVICE)]
-        wholes = [each for each in entries if kinds[each["name"]] == names.RESOURCE_TYPE_NODE]
-        published = next((_attribute(each, names.ATTRIBUTE_INSTANCE_TYPE) for each in entries), "")
-        instance_type = published or (pools.instance_type(self._node) if self._node else "")
+        single = [each for each in published if each.is_single]
+        wholes = [each for each in published if each.is_whole_node]
+        said = next((each.text(names.ATTRIBUTE_INSTANCE_TYPE) for each in published), "")
+        instance_type = said or (pools.instance_type(self._node) if self._node else "")
         entry = self._catalogue.get(instance_type)
         whole = self._device(pool, wholes[0], -1) if wholes else None
         everything = tuple(_of_whole(each) for each in whole.holders) if whole is not None else ()
@@ -184,7 +186,9 @@ class _NodeReader:
         plugin = self._plugin(plugin_pods)
         if not devices:
             devices = _unpublished(entry, whole, everything, plugin)
-        sets = connected.groups({device.index: _qualified(device.entry) for device in devices if device.entry})
+        sets = connected.groups(
+            {each.index: each.published.attributes for each in devices if each.published is not None}
+        )
         indices = [device.index for device in devices]
         free = [device.index for device in devices if device.free]
         pairs = connected.existing_links(entry, indices, sets)
@@ -204,25 +208,23 @@ class _NodeReader:
             (self._node.get("metadata") or {}).get("labels") or {},
         )
 
-    def _device(self, pool: str, entry: Object, position: int, everything: tuple[Holding, ...] = ()) -> Device:
-        name = entry["name"]
-        index = pools.attribute(entry.get("attributes") or {}, names.ATTRIBUTE_DEVICE_ID)
+    def _device(
+        self, pool: str, published: PublishedDevice, position: int, everything: tuple[Holding, ...] = ()
+    ) -> Device:
+        name, index = published.name, published.attribute(names.ATTRIBUTE_DEVICE_ID)
         return Device(
             name,
             index if isinstance(index, int) else position,
-            tuple(
-                Taint(taint.get("key", ""), taint.get("value", ""), taint.get("effect", ""))
-                for taint in entry.get("taints") or ()
-            ),
+            published.taints,
             (*everything, *self._held.get((pool, name), ())),
             tuple(self._looking.get((pool, name), ())),
-            _cores({name: box.get("value") for name, box in (entry.get("capacity") or {}).items()}),
-            bool(entry.get("allowMultipleAllocations")),
-            entry,
+            _cores({name: each.value for name, each in published.capacity.items()}),
+            published.shared,
+            published,
         )
 
     def _closed(self, missing: tuple[int, int] | None, devices: list[Device], whole: Device | None) -> str:
-        if not any(device.entry for device in devices) and whole is None:
+        if not any(device.published is not None for device in devices) and whole is None:
             return "device plugin only" if devices else "the driver publishes no device"
         if all(device.with_plugin for device in ([whole] if whole else devices)):
             return "a device plugin offers its devices"
@@ -263,22 +265,14 @@ def _unpublished(
         taints = whole.taints
     elif plugin is not None:
         count = plugin.devices or (entry.devices if entry else None) or 0
-        taints = (Taint(names.TAINT_DEVICE_PLUGIN, "", "NoSchedule"),)
+        taints = (DeviceTaint(names.TAINT_DEVICE_PLUGIN, "", "NoSchedule"),)
     else:
         return []
     cores = entry.cores_per_device if entry else None
     return [Device(f"device {index}", index, taints, everything, cores=cores, offered=False) for index in range(count)]
 
 
-def _attribute(entry: Object, name: str) -> str:
-    return pools.text_attribute(entry.get("attributes") or {}, name)
-
-
-def _qualified(entry: Object) -> Mapping[str, Any]:
-    return {qualified(name): box for name, box in (entry.get("attributes") or {}).items()}
-
-
-def _cores(capacities: Object) -> int | None:
+def _cores(capacities: Mapping[str, object]) -> int | None:
     """Physical cores, rounded up; None if the capacity is missing or unreadable."""
     amount = next((capacities[name] for name in names.CORES_SPELLINGS if name in capacities), None)
     try:

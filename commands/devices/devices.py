@@ -5,30 +5,12 @@ import enum
 from collections.abc import Mapping
 
 from neuron import names
+from neuron.api.device_taints import DeviceTaint
+from neuron.api.slices import PublishedDevice
 from neuron.hardware.instances import Topology
-from webhook.cluster.listing import Object
 
 UNHEALTHY = f"{names.DRIVER}/unhealthy"
 """Key of the taint that the driver sets on a faulty device."""
-
-_BLOCKING = ("NoSchedule", "NoExecute")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Taint:
-    """A taint of a device (KEP-5055)."""
-
-    key: str
-    value: str
-    effect: str
-
-    @property
-    def blocks(self) -> bool:
-        """Whether claims without a toleration do not get the device."""
-        return self.effect in _BLOCKING
-
-    def __str__(self) -> str:
-        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,18 +70,18 @@ class Device:
         lookers: claims with adminAccess to it.
         cores: physical cores; None if unknown.
         shared: whether several claims can share it.
-        entry: as in the ResourceSlice; empty for a device that is only part of a published whole node.
+        published: as in the ResourceSlice; None for a device that is only part of a published whole node.
         offered: whether a claim can get it alone.
     """
 
     name: str
     index: int
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[DeviceTaint, ...] = ()
     holders: tuple[Holding, ...] = ()
     lookers: tuple[Holding, ...] = ()
     cores: int | None = None
     shared: bool = False
-    entry: Object = dataclasses.field(default_factory=dict, compare=False, repr=False)
+    published: PublishedDevice | None = dataclasses.field(default=None, compare=False, repr=False)
     offered: bool = True
 
     @property
@@ -115,7 +97,7 @@ class Device:
     @property
     def blocked(self) -> bool:
         """Whether a taint keeps new claims away."""
-        return any(taint.blocks for taint in self.taints)
+        return any(taint.prevents for taint in self.taints)
 
     @property
     def free(self) -> bool:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from neuron import names
+from neuron.api.fields import WrongFormError
 from neuron.api.objects import Page, read_page
+from neuron.api.slices import Slice, read_slice
 from neuron.api.taint_rules import KIND, read_rule, tainted
 from runtime.api_errors import UNAUTHORIZED, ApiAnswerError, ApiServerError, StatusError, UnreachableError
 from webhook.cluster.api import RESOURCE_GROUP, Resource, TimedApiServer, loaded
@@ -64,7 +66,7 @@ class Snapshot:
         address: URL of the API server.
         taken: the time by the API server's clock.
         nodes: all Nodes: metadata, taints, allocatable, conditions, nodeInfo.
-        slices: the driver's ResourceSlices, with whole spec. Their devices have the taints of DeviceTaintRules, too.
+        slices: the driver's ResourceSlices. Their devices have the taints of DeviceTaintRules, too.
         claims: all ResourceClaims, with whole spec and status.
         pods: pods that refer to a claim or request a legacy resource: metadata, the fields of scheduling, names and
             resources of containers, and of the status phase, conditions and claims.
@@ -74,12 +76,12 @@ class Snapshot:
 
     address: str
     taken: dt.datetime
-    nodes: Seen = ()
-    slices: Seen = ()
-    claims: Seen = ()
-    pods: Seen = ()
-    classes: Seen = ()
-    rules: Seen = ()
+    nodes: Seen[Object] = ()
+    slices: Seen[Slice] = ()
+    claims: Seen[Object] = ()
+    pods: Seen[Object] = ()
+    classes: Seen[Object] = ()
+    rules: Seen[Object] = ()
 
 
 async def fetch(
@@ -104,12 +106,12 @@ async def fetch(
     """
     reader = _Reader(lister or Lister(server), progress or (lambda *_: None))
     ours = {"fieldSelector": f"spec.driver={names.DRIVER}"}
-    slices = await reader.read(RESOURCE_SLICES, SliceReader().read, ours)
+    slices = await reader.read(RESOURCE_SLICES, read_slice, ours)
     rules = await _rules(server, reader)
     claims = await reader.read(RESOURCE_CLAIMS, _plain)
     nodes = await reader.read(NODES, _node)
     classes = await reader.read(DEVICE_CLASSES, _plain)
-    pods: Seen = await reader.read(PODS, _pod, only=_POD_MARKS) if with_pods else ()
+    pods: Seen[Object] = await reader.read(PODS, _pod, only=_POD_MARKS) if with_pods else ()
     return _with_rules(Snapshot(address, server.now(), nodes, slices, claims, pods, classes, rules))
 
 
@@ -123,24 +125,24 @@ def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> Snapsho
     """
     projections: dict[str, Callable[[Object], Object | None]] = {
         "Node": _node,
-        "ResourceSlice": SliceReader().read,
         "ResourceClaim": _plain,
         "Pod": _pod,
         "DeviceClass": _plain,
         KIND: _plain,
     }
     found: dict[str, list[Object]] = {kind: [] for kind in projections}
+    slices = []
     for item in items:
         kind = item.get("kind")
-        if isinstance(kind, str) and kind in projections:
-            kept = _safely(projections[kind], item)
-            if kept is not None and (kind != "ResourceSlice" or kept["spec"].get("driver") == names.DRIVER):
-                found[kind].append(kept)
-    nodes, slices, claims, pods, classes, rules = (tuple(each) for each in found.values())
-    return _with_rules(Snapshot(address, taken, nodes, slices, claims, pods, classes, rules))
+        if kind == "ResourceSlice" and (slice_ := _safely(read_slice, item)) is not None:
+            slices += [slice_] if slice_.driver == names.DRIVER else []
+        elif isinstance(kind, str) and kind in projections and (kept := _safely(projections[kind], item)) is not None:
+            found[kind].append(kept)
+    nodes, claims, pods, classes, rules = (tuple(each) for each in found.values())
+    return _with_rules(Snapshot(address, taken, nodes, tuple(slices), claims, pods, classes, rules))
 
 
-async def _rules(server: TimedApiServer, reader: "_Reader") -> Seen:
+async def _rules(server: TimedApiServer, reader: "_Reader") -> Seen[Object]:
     served = await taint_rules(server)
     return () if served is None else await reader.read(served, _plain)
 
@@ -165,27 +167,7 @@ def _with_rules(snapshot: Snapshot) -> Snapshot:
     if isinstance(snapshot.rules, Unseen) or isinstance(snapshot.slices, Unseen) or not snapshot.rules:
         return snapshot
     rules = [rule for item in snapshot.rules if (rule := _safely(read_rule, item)) is not None]
-    slices = tuple({**item, "spec": tainted(item["spec"], rules)} for item in snapshot.slices)
-    return dataclasses.replace(snapshot, slices=slices)
-
-
-class SliceReader:
-    """Reads ResourceSlices. Thousands of devices have the same values: one copy of each is kept."""
-
-    def __init__(self) -> None:
-        self._boxes: dict[tuple[str, Any], dict[str, Any]] = {}
-
-    def read(self, item: Object) -> Object:
-        plain = _plain(item)
-        for device in plain["spec"].get("devices") or ():
-            for values in (device.get("attributes"), device.get("capacity")):
-                for name, box in (values or {}).items():
-                    if len(box) == 1:
-                        ((kind, value),) = box.items()
-                        if isinstance(value, str | int):
-                            # True == 1: the kind keeps them apart.
-                            values[name] = self._boxes.setdefault((kind, value), box)
-        return plain
+    return dataclasses.replace(snapshot, slices=tuple(tainted(each, rules) for each in snapshot.slices))
 
 
 class _Reader:
@@ -196,12 +178,12 @@ class _Reader:
     async def read(
         self,
         resource: Resource,
-        project: Callable[[Object], Object | None],
+        project: Callable[[Object], T | None],
         query: Mapping[str, str] | None = None,
         only: tuple[bytes, ...] = (),
-    ) -> Seen:
+    ) -> Seen[T]:
         """One list; `only`: an object without any of these bytes is left out unread."""
-        found: list[Object] = []
+        found: list[T] = []
         seen = 0
 
         def take(page: Page) -> None:
@@ -230,7 +212,7 @@ class _Reader:
         return tuple(found)
 
 
-def _projected(body: bytes, project: Callable[[Object], Object | None]) -> Object | None:
+def _projected(body: bytes, project: Callable[[Object], T | None]) -> T | None:
     """None for an object that cannot be read: tenants choose what is in their objects."""
     try:
         return _safely(project, loaded(body))
@@ -241,7 +223,7 @@ def _projected(body: bytes, project: Callable[[Object], Object | None]) -> Objec
 def _safely(project: Callable[[Object], T | None], item: Object) -> T | None:
     try:
         return project(item)
-    except (KeyError, TypeError, AttributeError, ValueError):
+    except (WrongFormError, KeyError, TypeError, AttributeError, ValueError):
         return None
 
 

@@ -4,15 +4,16 @@ import dataclasses
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from commands.devices import device_map, pools
 from commands.devices.devices import NodeMap
 from commands.devices.snapshot import Snapshot
 from commands.explain.lnc import Cores
-from commands.explain.model import Hardware, read_hardware, read_result
+from commands.explain.model import Hardware, hardware_of, read_result
 from neuron import names
 from neuron.allocator.search import Result
+from neuron.api.slices import Slice, incomplete, newest
 from neuron.hardware.instances import Catalogue
 from webhook.cluster.listing import Object, Seen, Unseen
 
@@ -21,7 +22,10 @@ _LAST_LEAKING: Final = (36, 2)
 """The last release of Kubernetes 1 with kubernetes/kubernetes#140436."""
 
 
-def items(seen: Seen) -> tuple[Object, ...]:
+T = TypeVar("T")
+
+
+def items(seen: Seen[T]) -> tuple[T, ...]:
     """The objects; none if they could not be read."""
     return () if isinstance(seen, Unseen) else seen
 
@@ -66,11 +70,11 @@ class Estate:
         self.catalogue: Final = catalogue
         version = _VERSION.match(kubernetes)
         self.counters_leak: Final = version is not None and (int(version[1]), int(version[2])) <= _LAST_LEAKING
-        specs = pools.newest(items(seen.slices))
-        self._missing = pools.incomplete(specs)
-        self._specs: defaultdict[str, list[Object]] = defaultdict(list)
-        for spec in specs:
-            self._specs[pools.node_of(spec)].append(spec)
+        current = newest(items(seen.slices))
+        self._missing = incomplete(current)
+        self._slices: defaultdict[str, list[Slice]] = defaultdict(list)
+        for each in current:
+            self._slices[each.node].append(each)
         self._held: defaultdict[str, list[Result]] = defaultdict(list)
         self._shares: defaultdict[str, defaultdict[str, list[Cores]]] = defaultdict(lambda: defaultdict(list))
         for claim in items(seen.claims):
@@ -96,7 +100,7 @@ class Estate:
 
     def publishes(self, node: str) -> bool:
         """Whether the driver publishes slices of the node, with or without devices."""
-        return node in self._specs
+        return node in self._slices
 
     def map_of(self, node: str) -> NodeMap | None:
         """The node in the device map."""
@@ -110,9 +114,9 @@ class Estate:
     def devices(self, node: str) -> NodeDevices:
         """The devices of a node that publishes slices."""
         if node not in self._read:
-            specs: Sequence[Any] = self._specs[node]
-            pool = str(specs[0]["pool"]["name"])
-            hardware = read_hardware(specs)
+            slices = self._slices[node]
+            pool = slices[0].pool
+            hardware = hardware_of(slices)
             known = hardware.names
             held = tuple(each for each in self._held[pool] if each.device in known)
             self._read[node] = NodeDevices(hardware, held, self._missing.get(pool), self._shares[pool])

@@ -6,6 +6,7 @@ from typing import Any
 from commands.objects.file_view import FileView
 from commands.objects.manifests import Manifest
 from neuron.api.claim_specs import ClassSpec
+from neuron.api.slices import Slice
 from neuron.hardware.device_shapes import Shape
 from neuron.hardware.instances import Observation
 from webhook.cluster.api import Resource
@@ -20,7 +21,7 @@ class World(FileView):
     def __init__(
         self,
         found: Sequence[Manifest],
-        slices: Iterable[Object] = (),
+        slices: Iterable[Slice] = (),
         nodes: Iterable[Object] = (),
         *,
         live: bool = False,

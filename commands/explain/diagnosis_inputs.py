@@ -7,6 +7,7 @@ from typing import Any, Final
 from commands.explain.admission_preview import Outlook
 from commands.explain.explanation import Quote
 from commands.explain.verdicts import NodeVerdict
+from neuron.api.slices import Slice
 from runtime.text import named
 
 Object = Mapping[str, Any]
@@ -42,7 +43,7 @@ class Facts:
     nodes: Sequence[NodeVerdict] | None = None
     node: Object | None = None
     all_nodes: Sequence[Object] = ()
-    slices: Sequence[Object] = ()
+    slices: Sequence[Slice] = ()
     not_called: str = ""
     unknown_class: str = ""
     in_tree: bool = False

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from neuron.allocator.search import Alternative, Capacity, Claim, Constraint, Device, Node, Request, Result
+from neuron.api import slices
 from neuron.api.claim_specs import ALL, ClassSpec
-from neuron.api.device_taints import DeviceTaint, DeviceToleration
+from neuron.api.device_taints import DeviceToleration
+from neuron.api.slices import PublishedDevice, Slice
 from neuron.check.device_index import CompiledSelector
-from neuron.hardware.device_shapes import Value, qualified, unboxed
+from neuron.hardware.device_shapes import Value, qualified
 from neuron.names import DRIVER
 from neuron.quantities import parse_amount
 from policies.selectors.engine import DeviceSelectors
@@ -62,48 +64,32 @@ class Hardware:
         return f"{result.device} ({', '.join(parts)})" if parts else result.device
 
 
-def read_hardware(specs: Iterable[Object]) -> Hardware:
+def hardware_of(published: Iterable[Slice]) -> Hardware:
     """The devices of a node.
 
     Args:
-        specs: `spec` of the slices in the newest generation of the node's pool, in the order of their names.
+        published: slices in the newest generation of the node's pool, in the order of their names.
     """
-    found = tuple(specs)
-    devices = tuple(read_device(entry) for spec in found for entry in spec.get("devices") or ())
-    return Hardware(devices, read_counters(found))
+    found = tuple(published)
+    devices = tuple(device_of(device) for each in found for device in each.devices)
+    return Hardware(devices, {name: value for each in found for name, value in each.counters.items()})
 
 
-def read_counters(specs: Iterable[Object]) -> dict[str, int]:
-    """Values of shared counters in `spec` of slices, by set and name in one string."""
-    return {
-        f"{group['name']}/{name}": int(counter["value"])
-        for spec in specs
-        for group in spec.get("sharedCounters") or ()
-        for name, counter in group["counters"].items()
-    }
-
-
-def read_device(entry: Object) -> Device:
+def device_of(published: PublishedDevice) -> Device:
     """One device of a slice."""
-    values = {qualified(name): unboxed(box) for name, box in (entry.get("attributes") or {}).items()}
     return Device(
-        name=entry["name"],
-        attributes={name: value for name, value in values.items() if value is not None},
-        shared=bool(entry.get("allowMultipleAllocations")),
-        capacity={name: _capacity(value) for name, value in (entry.get("capacity") or {}).items()},
-        counters={
-            f"{group['counterSet']}/{name}": int(counter["value"])
-            for group in entry.get("consumesCounters") or ()
-            for name, counter in group["counters"].items()
-        },
-        taints=tuple(DeviceTaint.read(each) for each in entry.get("taints") or ()),
+        published.name,
+        published.attributes,
+        published.shared,
+        {name: _capacity(each) for name, each in published.capacity.items()},
+        published.counters,
+        published.taints,
     )
 
 
-def _capacity(value: Object) -> Capacity:
-    policy = value.get("requestPolicy") or {}
-    valid = tuple(_amount(each) for each in policy.get("validValues") or ())
-    return Capacity(_amount(value["value"]), valid, _amount(policy["default"]) if "default" in policy else None)
+def _capacity(published: slices.Capacity) -> Capacity:
+    default = None if published.default is None else _amount(published.default)
+    return Capacity(_amount(published.value), tuple(map(_amount, published.valid)), default)
 
 
 def _amount(quantity: object) -> int:

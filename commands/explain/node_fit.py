@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from neuron import names
+from neuron.api.device_taints import DeviceTaint
 from runtime.text import named
 
 Object = Mapping[str, Any]
@@ -121,6 +122,6 @@ def _tolerated(taint: Object, tolerations: Iterable[Object]) -> bool:
     return False
 
 
-def taint_text(taint: Object) -> str:
-    value = f"={named(taint['value'])}" if taint.get("value") else ""
-    return f"{named(taint.get('key'))}{value}:{named(taint.get('effect'))}"
+def taint_text(taint: DeviceTaint) -> str:
+    value = f"={named(taint.value)}" if taint.value else ""
+    return f"{named(taint.key)}{value}:{named(taint.effect)}"

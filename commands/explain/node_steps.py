@@ -61,7 +61,7 @@ def not_prepared(facts: Facts) -> Diagnosis | None:
     event = facts.event(_NOT_PREPARED)
     if event is None:
         return None
-    publishes = any(pools.node_of(each["spec"]) == facts.node_name for each in facts.slices)
+    publishes = any(each.node == facts.node_name for each in facts.slices)
     failure = prepare_failure(str(event.get("message") or ""), facts.node_name, publishes=publishes)
     return dataclasses.replace(failure, evidence=evidence_of(event))
 
@@ -90,12 +90,12 @@ def sick(facts: Facts) -> Diagnosis | None:
                     text = f"It uses {device}, which is unhealthy: {named(condition.get('reason') or '')}."
                     evidence = Quote("status.devices of its claim", str(condition.get("message") or ""))
                     return Diagnosis("device-unhealthy", State.STUCK, text, SICK_FIX, evidence)
-    for spec in (each["spec"] for each in facts.slices if pools.node_of(each["spec"]) == facts.node_name):
-        for device in spec.get("devices") or ():
-            taints = [each for each in device.get("taints") or () if each.get("key") not in _ABOUT_OTHERS]
-            if device.get("name") in held and taints:
+    for slice_ in (each for each in facts.slices if each.node == facts.node_name):
+        for published in slice_.devices:
+            taints = [each for each in published.taints if each.key not in _ABOUT_OTHERS]
+            if published.name in held and taints:
                 taint = node_fit.taint_text(taints[0])
-                text = f"It uses {named(device['name'])} on {facts.node_name}, which has the taint {taint}."
+                text = f"It uses {named(published.name)} on {facts.node_name}, which has the taint {taint}."
                 return Diagnosis("device-tainted", State.STUCK, text, SICK_FIX)
     fault = pools.reported_fault(facts.node) if facts.node is not None else ""
     if held and fault:

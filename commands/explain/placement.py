@@ -17,6 +17,7 @@ from commands.explain.lnc import conflict, lnc_of
 from commands.explain.model import Demand
 from commands.explain.verdicts import Block, Blocked, NodeVerdict
 from neuron.allocator.search import Result
+from neuron.api.device_taints import DeviceTaint
 from neuron.findings import short
 from runtime.text import named
 from webhook.cluster.listing import Object
@@ -47,7 +48,7 @@ def node_block(pod: Object, node: Object, instance_type: str) -> Blocked | None:
     if unmet := node_fit.unmet_selection(pod, node):
         return _unmet(unmet, instance_type)
     if untolerated:
-        texts = ", ".join(map(node_fit.taint_text, untolerated))
+        texts = ", ".join(map(node_fit.taint_text, map(DeviceTaint.read, untolerated)))
         return Blocked(Block.NODE_TAINT, f"the pod does not tolerate the node's taint {texts}")
     return None
 

@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -35,6 +35,7 @@ from webhook.cluster.listing import Lister, Seen, Unseen, unseen
 from webhook.cluster.replicas import LABELS
 
 Object = Mapping[str, Any]
+T = TypeVar("T")
 
 EVENTS: Final = Resource("", "v1", "events")
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps")
@@ -170,7 +171,7 @@ class Reads:
                 files |= {f"{name}/{key}": str(text).encode() for key, text in (each.get("data") or {}).items()}
         return installation, files, notes
 
-    async def _list(self, resource: Resource, namespace: str = "", **query: str) -> Seen:
+    async def _list(self, resource: Resource, namespace: str = "", **query: str) -> Seen[Object]:
         found: list[Object] = []
 
         def take(page: Page) -> None:
@@ -182,7 +183,7 @@ class Reads:
             return unseen(error, resource, "list", namespace)
         return tuple(found)
 
-    async def _get(self, resource: Resource, namespace: str, name: str) -> Seen:
+    async def _get(self, resource: Resource, namespace: str, name: str) -> Seen[Object]:
         path = resource.path(namespace, name)
         try:
             return (loaded_object(await self._server.request("GET", path, timeout=_TIMEOUT), path),)
@@ -201,7 +202,7 @@ def _object(raw: msgspec.Raw) -> Object | None:
     return item if isinstance(item, dict) and "metadata" in item else None
 
 
-def _note(seen: Seen, consequence: str) -> list[str]:
+def _note(seen: Seen[T], consequence: str) -> list[str]:
     if not isinstance(seen, Unseen):
         return []
     return [" ".join(filter(None, (f"{seen.why[:1].upper()}{seen.why[1:]}", consequence, seen.fix)))]

@@ -4,13 +4,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from commands.devices.pools import advertised, incomplete, instance_type, newest, reported_fault, text_attribute
+from commands.devices.pools import advertised, instance_type, reported_fault
 from commands.status import kubelets
 from commands.status.lines import Line, Verdict, counted, listed
 from commands.status.offers import NODES, Offers, check_held, check_owners, check_ultraservers
 from commands.status.snapshot import Snapshot
 from neuron import names
 from neuron.api import cordons
+from neuron.api.slices import incomplete, newest
+from neuron.hardware.device_shapes import DRA_DRIVER_VERSION
 from neuron.hardware.instances import Catalogue
 from runtime.text import cited, named
 from webhook.cluster.listing import Object, Unseen
@@ -90,8 +92,8 @@ def _driver(offers: Offers) -> Line:
         text = "no node publishes Neuron devices: converted pods stay Pending until one does."
         return Line(NODES, Verdict.NOTE, text, "Check the kubelet plugin's DaemonSet.")
     samples = [offers.devices[node][0] if node in offers.devices else offers.whole[node] for node in offers.nodes]
-    types = Counter(named(text_attribute(each, names.ATTRIBUTE_INSTANCE_TYPE) or "unknown") for each in samples)
-    versions = {text_attribute(each, "draDriverVersion") for each in samples} - {""}
+    types = Counter(named(each.text(names.ATTRIBUTE_INSTANCE_TYPE) or "unknown") for each in samples)
+    versions = {each.text(DRA_DRIVER_VERSION) for each in samples} - {""}
     shown = ", ".join(f"{count} {name}" for name, count in sorted(types.items()))
     total = counted(sum(map(len, offers.devices.values())), "device")
     drivers = f", driver {listed(map(named, versions))}" if versions else ""

@@ -9,7 +9,9 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from neuron import names
+from neuron.api.fields import WrongFormError
 from neuron.api.objects import Page, read_page
+from neuron.api.slices import Slice, read_slice
 from runtime import paging
 from runtime.api_errors import (
     NOT_FOUND,
@@ -55,7 +57,9 @@ class NoAnswerError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Objects of the cluster, as JSON. Single objects are a tuple of one, or an empty tuple if they do not exist.
+    """Objects of the cluster, most of them as JSON.
+
+    Single objects are a tuple of one, or an empty tuple if they do not exist.
 
     Attributes:
         address: URL of the API server.
@@ -70,19 +74,19 @@ class Snapshot:
     namespace: str
     version: Object | Unseen
     versions: tuple[str, ...] | Unseen
-    mutating: Seen = ()
-    validating: Seen = ()
-    deployments: Seen = ()
-    daemon_sets: Seen = ()
-    service: Seen = ()
-    endpoint_slices: Seen = ()
-    secret: Seen = ()
-    leases: Seen = ()
-    device_classes: Seen = ()
-    resource_slices: Seen = ()
-    nodes: Seen = ()
-    templates: Seen = ()
-    namespaces: Seen = ()
+    mutating: Seen[Object] = ()
+    validating: Seen[Object] = ()
+    deployments: Seen[Object] = ()
+    daemon_sets: Seen[Object] = ()
+    service: Seen[Object] = ()
+    endpoint_slices: Seen[Object] = ()
+    secret: Seen[Object] = ()
+    leases: Seen[Object] = ()
+    device_classes: Seen[Object] = ()
+    resource_slices: Seen[Slice] = ()
+    nodes: Seen[Object] = ()
+    templates: Seen[Object] = ()
+    namespaces: Seen[Object] = ()
     account: str = ""
     rights: Mapping[Asked, bool] | Unseen = dataclasses.field(default_factory=dict)
 
@@ -127,7 +131,10 @@ class _Fetcher:
         fetched = dict(zip(wanted, await asyncio.gather(*wanted.values()), strict=True))
         account = f"system:serviceaccount:{here}:{_account(fetched['deployments'], here)}"
         versions, rights = await asyncio.gather(self._versions(), self._rights(account))
-        return Snapshot(address, here, version, versions, **fetched, account=account, rights=rights)
+        slices = _slices(fetched.pop("resource_slices"))
+        return Snapshot(
+            address, here, version, versions, resource_slices=slices, **fetched, account=account, rights=rights
+        )
 
     async def _first(self) -> Object | Unseen:
         try:
@@ -146,7 +153,7 @@ class _Fetcher:
         except ApiServerError as error:
             return Unseen(f"{GROUP_PATH} cannot be read: {error}.")
 
-    async def _list(self, resource: Resource, namespace: str = "", **query: str) -> Seen:
+    async def _list(self, resource: Resource, namespace: str = "", **query: str) -> Seen[Object]:
         async def fetch(asked: Mapping[str, str]) -> Page:
             return decoded(read_page, await self._content("GET", resource.path(namespace), query=asked))
 
@@ -160,7 +167,7 @@ class _Fetcher:
             return unseen(error, resource, "list", namespace)
         return tuple(found)
 
-    async def _get(self, resource: Resource, name: str) -> Seen:
+    async def _get(self, resource: Resource, name: str) -> Seen[Object]:
         try:
             return (await self._read("GET", resource.path(self._namespace, name)),)
         except ApiServerError as error:
@@ -208,7 +215,18 @@ def _object(raw: msgspec.Raw) -> Object | None:
     return item if isinstance(item, dict) and "metadata" in item else None
 
 
-def _account(deployments: Seen, namespace: str) -> str:
+def _slices(seen: Seen[Object]) -> Seen[Slice]:
+    """The slices that can be read."""
+    if isinstance(seen, Unseen):
+        return seen
+    found = []
+    for each in seen:
+        with contextlib.suppress(WrongFormError):
+            found.append(read_slice(each))
+    return tuple(found)
+
+
+def _account(deployments: Seen[Object], namespace: str) -> str:
     """The webhook's ServiceAccount: of its Deployment, else the shipped name."""
     for each in () if isinstance(deployments, Unseen) else deployments:
         labels = each["metadata"].get("labels") or {}

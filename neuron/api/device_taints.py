@@ -6,7 +6,7 @@ structured allocator.
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 _PREVENTING: Final = ("NoSchedule", "NoExecute")
 _EXISTS: Final = "Exists"
@@ -22,9 +22,17 @@ class DeviceTaint:
     effect: str = "NoSchedule"
 
     @classmethod
-    def read(cls, entry: Mapping[str, Any]) -> "DeviceTaint":
+    def read(cls, entry: Mapping[str, object]) -> "DeviceTaint":
         """A taint of a device in a ResourceSlice."""
         return cls(str(entry.get("key") or ""), str(entry.get("value") or ""), str(entry.get("effect") or ""))
+
+    @property
+    def prevents(self) -> bool:
+        """Whether claims without a toleration do not get the device."""
+        return self.effect in _PREVENTING
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,7 +45,7 @@ class DeviceToleration:
     effect: str = ""
 
     @classmethod
-    def read(cls, entry: Mapping[str, Any]) -> "DeviceToleration":
+    def read(cls, entry: Mapping[str, object]) -> "DeviceToleration":
         """A toleration of a request."""
         return cls(*(str(entry.get(name) or "") for name in ("key", "operator", "value", "effect")))
 
@@ -50,5 +58,5 @@ class DeviceToleration:
 def prevents_allocation(taints: Iterable[DeviceTaint], tolerations: Iterable[DeviceToleration]) -> bool:
     """Whether one of the taints keeps a request with these tolerations off a device."""
     known = tuple(tolerations)
-    preventing = (taint for taint in taints if taint.effect in _PREVENTING)
+    preventing = (taint for taint in taints if taint.prevents)
     return any(not any(each.tolerates(taint) for each in known) for taint in preventing)

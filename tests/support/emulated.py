@@ -17,6 +17,7 @@ from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.sharing import shares
 from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices
 from neuron import names
+from neuron.api.slices import read_slice
 from neuron.hardware.instances import Catalogue
 from tests.support.fake_api import FakeApi
 
@@ -151,7 +152,7 @@ class EmulatedCluster:
             "https://cluster.example",
             TAKEN,
             tuple(self.nodes),
-            tuple(self.slices),
+            tuple(map(read_slice, self.slices)),
             tuple(self.claims),
             tuple(self.pods),
             tuple(self.classes),

@@ -16,6 +16,7 @@ from certs import issue
 from commands.status.checks import judge
 from commands.status.lines import Line, Verdict
 from commands.status.snapshot import Snapshot
+from neuron.api.slices import read_slice
 from webhook.cluster.replicas import ReplicaStatus, lease_body
 from webhook.cluster.rights import RULES
 
@@ -112,7 +113,7 @@ def resource_slice(
         made = [device | {"taints": [{"key": taint, "effect": "NoSchedule"}]} for device in made]
     pool = {"name": name, "generation": generation}
     spec = {"driver": "neuron.aws.com", "nodeName": name, "pool": pool, "devices": made}
-    return {"metadata": {"name": f"{name}-{generation}"}, "spec": spec}
+    return read_slice({"metadata": {"name": f"{name}-{generation}"}, "spec": spec})
 
 
 def named(name: str, **annotations: str) -> Any:

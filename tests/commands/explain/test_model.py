@@ -8,8 +8,8 @@ from commands.explain.model import (
     PodClaim,
     Selects,
     UnknownClassError,
+    device_of,
     read_demand,
-    read_device,
     read_result,
     read_results,
 )
@@ -18,6 +18,7 @@ from neuron import names
 from neuron.allocator.search import Device, Result
 from neuron.api.claim_specs import ClassSpec, Selector
 from neuron.api.device_taints import DeviceTaint
+from neuron.api.slices import read_slice
 from neuron.check.device_index import SelectorSyntaxError
 from neuron.hardware.device_shapes import Version
 from tests.support.emulated import SICK, EmulatedCluster
@@ -36,7 +37,8 @@ def test_a_device_is_read_with_all_that_allocation_looks_at() -> None:
         "consumesCounters": [{"counterSet": "s", "counters": {"c": {"value": "1"}}}],
         "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
     }
-    device = read_device(entry)
+    spec = {"driver": names.DRIVER, "pool": {"name": "a"}, "devices": [entry]}
+    device = device_of(read_slice({"spec": spec}).devices[0])
     assert device.attributes == {"neuron.aws.com/deviceId": 0, "x.y/ok": True, "neuron.aws.com/v": Version("1.2.3")}
     assert (device.capacity["neuroncores"].default, device.capacity["neuroncores"].valid) == (4, (1, 2, 4))
     assert device.capacity["memory"].value == 2**30

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from commands.explain import node_fit
+from neuron.api.device_taints import DeviceTaint
 
 NODE: dict[str, Any] = {
     "metadata": {"name": "node-1", "labels": {"disk": "ssd", "cores": "128", "zone": "a"}},
@@ -116,5 +117,5 @@ def test_requirements_in_words(term: dict[str, Any], text: str) -> None:
 
 
 def test_taints_in_words() -> None:
-    assert node_fit.taint_text({"key": "a", "effect": "NoSchedule"}) == "a:NoSchedule"
-    assert node_fit.taint_text({"key": "a", "value": "b", "effect": "NoExecute"}) == "a=b:NoExecute"
+    assert node_fit.taint_text(DeviceTaint("a")) == "a:NoSchedule"
+    assert node_fit.taint_text(DeviceTaint("a", "b", "NoExecute")) == "a=b:NoExecute"

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from commands.status.checks import judge
 from commands.status.lines import Line, Verdict, overall
@@ -480,10 +481,8 @@ def test_only_the_newest_generation_of_a_pool_is_counted() -> None:
 
 def test_a_pool_that_lacks_slices_is_noted_and_an_older_generation_does_not_fill_it() -> None:
     slices = tuple(resource_slice("n1", 4, generation) for generation in (1, 2))
-    for each in slices:
-        each["spec"]["pool"]["resourceSliceCount"] = 2
-    whole = resource_slice("n2")
-    whole["spec"]["pool"]["resourceSliceCount"] = 1
+    slices = tuple(structs.replace(each, parts=2) for each in slices)
+    whole = structs.replace(resource_slice("n2"), parts=1)
     texts = [line.text for line in said(well(resource_slices=(*slices, whole)), Verdict.NOTE)]
     assert texts == ["incomplete pools, from which the scheduler does not allocate: n1 (1 of 2)."]
 
