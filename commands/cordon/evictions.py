@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 
 from commands.cordon.targets import NO_EXECUTE
 from neuron import names
-from neuron.api.device_taints import DeviceTaint, DeviceToleration
+from neuron.api.taints import Taint, Toleration
 from webhook.cluster.listing import Object
 
 
@@ -38,7 +38,7 @@ class PodUse:
         return f"{self.namespace}/{self.name}"
 
 
-def users(claims: Iterable[Object], pool: str, devices: Collection[str], taint: DeviceTaint) -> tuple[PodUse, ...]:
+def users(claims: Iterable[Object], pool: str, devices: Collection[str], taint: Taint) -> tuple[PodUse, ...]:
     """Pods that use devices of a pool, by namespace and name.
 
     Args:
@@ -68,11 +68,11 @@ def _pod_use(namespace: str, name: str, uid: str, holds: Collection[tuple[str, s
     return PodUse(namespace, name, uid, claims, devices, all(stays for _, _, stays in holds))
 
 
-def _tolerates(result: Object, taint: DeviceTaint) -> bool:
+def _tolerates(result: Object, taint: Taint) -> bool:
     """Whether an allocated device keeps its pod for ever; a toleration of some seconds does not."""
     return any(
         each.get("effect") == NO_EXECUTE
         and each.get("tolerationSeconds") is None
-        and DeviceToleration.read(each).tolerates(taint)
+        and Toleration.read(each).tolerates(taint)
         for each in result.get("tolerations") or ()
     )

@@ -18,6 +18,7 @@ from commands.devices.devices import NodeMap
 from commands.devices.snapshot import PODS, fetch, taint_rules
 from neuron import known_faults, names
 from neuron.api.cordons import Cordon, annotation, read
+from neuron.api.nodes import Node, read_node
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
 from runtime.media_types import COMPACT, JSON, MERGE_PATCH
 from webhook.cluster.api import Resource, TimedApiServer, explain, loaded_object
@@ -135,8 +136,7 @@ class Operator:
         except ApiServerError as error:
             raise CannotCordonError(f"{self._address} cannot be read: {error}") from error
         slices, claims, rules = _needed(snapshot.slices), _needed(snapshot.claims), _needed(snapshot.rules)
-        body = await self._node(target.node)
-        cordon = read(((body.get("metadata") or {}).get("annotations") or {}).get(names.ANNOTATION_CORDONED))
+        cordon = read((await self._node(target.node)).annotations.get(names.ANNOTATION_CORDONED))
         found = build(dataclasses.replace(snapshot, pods=()))
         if must_exist:
             targets.check(target, found.nodes, cordon.devices)
@@ -224,9 +224,9 @@ class Operator:
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    async def _node(self, name: str) -> Object:
+    async def _node(self, name: str) -> Node:
         try:
-            return loaded_object(await self._server.request("GET", NODES.path("", name), timeout=TIMEOUT))
+            return read_node(loaded_object(await self._server.request("GET", NODES.path("", name), timeout=TIMEOUT)))
         except StatusError as error:
             if error.code == NOT_FOUND:
                 raise targets.TargetError(f"Node {name!r} does not exist. `neuron-dra map` shows nodes.") from error
@@ -298,13 +298,13 @@ class Operator:
     async def _annotate(self, node: str, change: Callable[[Cordon], Cordon]) -> None:
         """Change the Node's annotation, as it is now: other commands may change it, too."""
         for attempt in range(1, _ATTEMPTS + 1):
-            metadata = (await self._node(node))["metadata"]
-            before = read((metadata.get("annotations") or {}).get(names.ANNOTATION_CORDONED))
+            found = await self._node(node)
+            before = read(found.annotations.get(names.ANNOTATION_CORDONED))
             after = change(before)
             if after == before:
                 return
             changed = {names.ANNOTATION_CORDONED: annotation(after)}
-            patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "annotations": changed}}
+            patch = {"metadata": {"resourceVersion": found.version, "annotations": changed}}
             try:
                 await self._patch(NODES, node, patch)
             except CannotCordonError as error:

@@ -5,14 +5,15 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
-from commands.devices import connected, pools
+from commands.devices import connected
 from commands.devices.devices import Device, DeviceMap, Holding, NodeMap, PluginUse, Stray, UltraServer
 from commands.devices.snapshot import Snapshot
 from neuron import names
-from neuron.api.device_taints import DeviceTaint
+from neuron.api.nodes import Node
 from neuron.api.slices import PublishedDevice, Slice, incomplete, newest
+from neuron.api.taints import Taint
 from neuron.hardware.instances import Catalogue, InstanceType
-from neuron.quantities import NotAQuantityError, parse_amount
+from neuron.quantities import NotAQuantityError, count_of, parse_amount
 from webhook.cluster.listing import Object, Seen, Unseen
 
 _ULTRASERVER_SIZES: Final = (4, 2)
@@ -32,7 +33,7 @@ def build(snapshot: Snapshot, catalogue: Catalogue | None = None) -> DeviceMap:
         catalogue: with the instance types of policy files, if there are any.
     """
     known = catalogue or Catalogue()
-    nodes = {node["metadata"]["name"]: node for node in _items(snapshot.nodes)}
+    nodes = {node.name: node for node in _items(snapshot.nodes)}
     slices = newest(_items(snapshot.slices))
     partial = incomplete(slices)
     by_pool: defaultdict[str, list[Slice]] = defaultdict(list)
@@ -48,13 +49,13 @@ def build(snapshot: Snapshot, catalogue: Catalogue | None = None) -> DeviceMap:
         name = parts[0].node
         missing = partial.get(pool)
         found.append(
-            _NodeReader(known, nodes.get(name, {}), held, lookers).node(
+            _NodeReader(known, nodes.get(name), held, lookers).node(
                 pool, name, published, plugin_pods.get(name, {}), missing
             )
         )
     drawn = {node.name for node in found}
     for name, node in nodes.items():
-        if name not in drawn and pools.advertised(node):
+        if name not in drawn and node.legacy:
             found.append(_NodeReader(known, node, {}, {}).node(name, name, [], plugin_pods.get(name, {}), None))
     strays = tuple(
         Stray(holding, pool, device)
@@ -142,10 +143,10 @@ def _plugin_pods(pods: Iterable[Object]) -> Mapping[str, Mapping[str, int]]:
 def _requested(container: Object) -> int | None:
     """Whole devices that a container requests from the device plugin; 0 if it requests cores; None for nothing."""
     limits = (container.get("resources") or {}).get("limits") or {}
-    asked = [name for name in names.LEGACY_RESOURCES if pools.count(limits.get(name, "0"))]
+    asked = [name for name in names.LEGACY_RESOURCES if count_of(limits.get(name))]
     if not asked:
         return None
-    return sum(pools.count(limits[name]) for name in asked if name != names.RESOURCE_NEURONCORE)
+    return sum(count_of(limits[name]) for name in asked if name != names.RESOURCE_NEURONCORE)
 
 
 # --- one node -----------------------------------------------------------------------------------------------
@@ -155,7 +156,7 @@ class _NodeReader:
     def __init__(
         self,
         catalogue: Catalogue,
-        node: Object,
+        node: Node | None,
         held: Mapping[_Place, list[Holding]],
         looking: Mapping[_Place, list[Holding]],
     ) -> None:
@@ -175,7 +176,7 @@ class _NodeReader:
         single = [each for each in published if each.is_single]
         wholes = [each for each in published if each.is_whole_node]
         said = next((each.text(names.ATTRIBUTE_INSTANCE_TYPE) for each in published), "")
-        instance_type = said or (pools.instance_type(self._node) if self._node else "")
+        instance_type = said or (self._node.instance_type if self._node else "")
         entry = self._catalogue.get(instance_type)
         whole = self._device(pool, wholes[0], -1) if wholes else None
         everything = tuple(_of_whole(each) for each in whole.holders) if whole is not None else ()
@@ -205,7 +206,7 @@ class _NodeReader:
             self._closed(missing, devices, whole),
             self._ultraserver(),
             plugin,
-            (self._node.get("metadata") or {}).get("labels") or {},
+            self._node.labels if self._node else {},
         )
 
     def _device(
@@ -230,15 +231,12 @@ class _NodeReader:
             return "a device plugin offers its devices"
         if missing is not None:
             return f"incomplete pool: {missing[0]} of {missing[1]} ResourceSlices"
-        if (self._node.get("spec") or {}).get("unschedulable"):
+        if self._node is not None and self._node.cordoned:
             return "cordoned"
-        conditions = (self._node.get("status") or {}).get("conditions") or ()
-        if any(each.get("type") == "Ready" and each.get("status") != "True" for each in conditions):
-            return "not ready"
-        return ""
+        return "" if self._node is None or self._node.ready else "not ready"
 
     def _ultraserver(self) -> UltraServer | None:
-        labels = (self._node.get("metadata") or {}).get("labels") or {}
+        labels = self._node.labels if self._node else {}
         for size in _ULTRASERVER_SIZES:
             server = labels.get(names.ultraserver_topology_label(size))
             if server:
@@ -247,9 +245,9 @@ class _NodeReader:
         return None
 
     def _plugin(self, pods: Mapping[str, int]) -> PluginUse | None:
-        if not self._node or not pools.advertised(self._node):
+        if self._node is None or not self._node.legacy:
             return None
-        return PluginUse(pools.advertised_devices(self._node), sum(pods.values()), tuple(sorted(pods)))
+        return PluginUse(self._node.legacy_devices, sum(pods.values()), tuple(sorted(pods)))
 
 
 def _of_whole(holding: Holding) -> Holding:
@@ -265,7 +263,7 @@ def _unpublished(
         taints = whole.taints
     elif plugin is not None:
         count = plugin.devices or (entry.devices if entry else None) or 0
-        taints = (DeviceTaint(names.TAINT_DEVICE_PLUGIN, "", "NoSchedule"),)
+        taints = (Taint(names.TAINT_DEVICE_PLUGIN, "", "NoSchedule"),)
     else:
         return []
     cores = entry.cores_per_device if entry else None

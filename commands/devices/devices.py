@@ -5,12 +5,20 @@ import enum
 from collections.abc import Mapping
 
 from neuron import names
-from neuron.api.device_taints import DeviceTaint
+from neuron.api.nodes import Node
 from neuron.api.slices import PublishedDevice
+from neuron.api.taints import Taint
 from neuron.hardware.instances import Topology
+from runtime.text import named
 
 UNHEALTHY = f"{names.DRIVER}/unhealthy"
 """Key of the taint that the driver sets on a faulty device."""
+
+
+def fault_text(node: Node) -> str:
+    """What an agent of AWS reports about a node's Neuron devices: type and reason of the condition, or nothing."""
+    found = node.reported_fault
+    return f"{named(found.type)}: {named(found.reason or 'no reason')}" if found is not None else ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,7 +84,7 @@ class Device:
 
     name: str
     index: int
-    taints: tuple[DeviceTaint, ...] = ()
+    taints: tuple[Taint, ...] = ()
     holders: tuple[Holding, ...] = ()
     lookers: tuple[Holding, ...] = ()
     cores: int | None = None

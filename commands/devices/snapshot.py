@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from neuron import names
 from neuron.api.fields import WrongFormError
+from neuron.api.nodes import Node, read_node
 from neuron.api.objects import Page, read_page
 from neuron.api.slices import Slice, read_slice
 from neuron.api.taint_rules import KIND, read_rule, tainted
@@ -42,8 +43,6 @@ _METADATA: Final = (
     "creationTimestamp",
     "deletionTimestamp",
 )
-_NODE_SPEC: Final = ("taints", "unschedulable")
-_NODE_STATUS: Final = ("allocatable", "conditions", "nodeInfo")
 _POD_SPEC: Final = (
     "nodeName",
     "schedulerName",
@@ -65,7 +64,7 @@ class Snapshot:
     Attributes:
         address: URL of the API server.
         taken: the time by the API server's clock.
-        nodes: all Nodes: metadata, taints, allocatable, conditions, nodeInfo.
+        nodes: all Nodes.
         slices: the driver's ResourceSlices. Their devices have the taints of DeviceTaintRules, too.
         claims: all ResourceClaims, with whole spec and status.
         pods: pods that refer to a claim or request a legacy resource: metadata, the fields of scheduling, names and
@@ -76,7 +75,7 @@ class Snapshot:
 
     address: str
     taken: dt.datetime
-    nodes: Seen[Object] = ()
+    nodes: Seen[Node] = ()
     slices: Seen[Slice] = ()
     claims: Seen[Object] = ()
     pods: Seen[Object] = ()
@@ -109,7 +108,7 @@ async def fetch(
     slices = await reader.read(RESOURCE_SLICES, read_slice, ours)
     rules = await _rules(server, reader)
     claims = await reader.read(RESOURCE_CLAIMS, _plain)
-    nodes = await reader.read(NODES, _node)
+    nodes = await reader.read(NODES, read_node)
     classes = await reader.read(DEVICE_CLASSES, _plain)
     pods: Seen[Object] = await reader.read(PODS, _pod, only=_POD_MARKS) if with_pods else ()
     return _with_rules(Snapshot(address, server.now(), nodes, slices, claims, pods, classes, rules))
@@ -124,22 +123,24 @@ def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> Snapsho
         taken: when they were read.
     """
     projections: dict[str, Callable[[Object], Object | None]] = {
-        "Node": _node,
         "ResourceClaim": _plain,
         "Pod": _pod,
         "DeviceClass": _plain,
         KIND: _plain,
     }
     found: dict[str, list[Object]] = {kind: [] for kind in projections}
-    slices = []
+    slices: list[Slice] = []
+    nodes: list[Node] = []
     for item in items:
         kind = item.get("kind")
-        if kind == "ResourceSlice" and (slice_ := _safely(read_slice, item)) is not None:
+        if kind == "Node" and (node := _safely(read_node, item)) is not None:
+            nodes.append(node)
+        elif kind == "ResourceSlice" and (slice_ := _safely(read_slice, item)) is not None:
             slices += [slice_] if slice_.driver == names.DRIVER else []
         elif isinstance(kind, str) and kind in projections and (kept := _safely(projections[kind], item)) is not None:
             found[kind].append(kept)
-    nodes, claims, pods, classes, rules = (tuple(each) for each in found.values())
-    return _with_rules(Snapshot(address, taken, nodes, tuple(slices), claims, pods, classes, rules))
+    claims, pods, classes, rules = (tuple(each) for each in found.values())
+    return _with_rules(Snapshot(address, taken, tuple(nodes), tuple(slices), claims, pods, classes, rules))
 
 
 async def _rules(server: TimedApiServer, reader: "_Reader") -> Seen[Object]:
@@ -229,14 +230,6 @@ def _safely(project: Callable[[Object], T | None], item: Object) -> T | None:
 
 def _plain(item: Object) -> Object:
     return {**{key: item[key] for key in ("spec", "status") if key in item}, "metadata": _metadata(item)}
-
-
-def _node(item: Object) -> Object:
-    return {
-        "metadata": _metadata(item),
-        "spec": _some(item.get("spec"), _NODE_SPEC),
-        "status": _some(item.get("status"), _NODE_STATUS),
-    }
 
 
 def _pod(item: Object) -> Object | None:

@@ -10,7 +10,7 @@ from commands.explain.model import Hardware
 from commands.explain.verdicts import Block, Blocked
 from neuron import names
 from neuron.allocator.search import Claim, Result, SearchTooLongError
-from neuron.api.device_taints import prevents_allocation
+from neuron.api.taints import prevents_allocation
 from neuron.check.device_index import SelectorError
 from runtime.text import cited, named
 

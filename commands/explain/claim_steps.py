@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from commands.devices import pools
 from commands.explain.diagnosis_inputs import Facts, condition, condition_quote, evidence_of, message_of
 from commands.explain.explanation import Diagnosis, Quote, State
 from commands.explain.legacy_placement import requested
 from commands.explain.schedule_steps import SICK_FIX, gated
 from neuron import names
+from neuron.api.nodes import Node
 from neuron.demand import templates
 from neuron.findings import CODES
 from runtime.text import named
@@ -55,9 +55,8 @@ def not_converted(facts: Facts) -> Diagnosis | None:
     return Diagnosis("not-converted", State.STUCK, text, _conversion_fix(facts), evidence)
 
 
-def _offers(node: Object, wanted: Mapping[str, int]) -> bool:
-    allocatable = (node.get("status") or {}).get("allocatable") or {}
-    return all(pools.count(allocatable.get(resource, "0")) >= amount for resource, amount in wanted.items())
+def _offers(node: Node, wanted: Mapping[str, int]) -> bool:
+    return all(node.offered(resource) >= amount for resource, amount in wanted.items())
 
 
 def _why_not_converted(facts: Facts) -> str:

@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
-from commands.devices import device_map, pools
+from commands.devices import device_map
 from commands.devices.devices import NodeMap
 from commands.devices.snapshot import Snapshot
 from commands.explain.lnc import Cores
 from commands.explain.model import Hardware, hardware_of, read_result
 from neuron import names
 from neuron.allocator.search import Result
+from neuron.api.nodes import Node
 from neuron.api.slices import Slice, incomplete, newest
 from neuron.hardware.instances import Catalogue
 from webhook.cluster.listing import Object, Seen, Unseen
@@ -106,10 +107,10 @@ class Estate:
         """The node in the device map."""
         return self._maps.get(node)
 
-    def instance_type(self, node: Object) -> str:
+    def instance_type(self, node: Node) -> str:
         """As the driver publishes it, else by the Node's label; empty if unknown."""
-        mapped = self._maps.get(node["metadata"]["name"])
-        return (mapped.instance_type if mapped else "") or pools.instance_type(node)
+        mapped = self._maps.get(node.name)
+        return (mapped.instance_type if mapped else "") or node.instance_type
 
     def devices(self, node: str) -> NodeDevices:
         """The devices of a node that publishes slices."""

@@ -6,6 +6,7 @@ from typing import Any
 from commands.objects.file_view import FileView
 from commands.objects.manifests import Manifest
 from neuron.api.claim_specs import ClassSpec
+from neuron.api.nodes import Node
 from neuron.api.slices import Slice
 from neuron.hardware.device_shapes import Shape
 from neuron.hardware.instances import Observation
@@ -22,7 +23,7 @@ class World(FileView):
         self,
         found: Sequence[Manifest],
         slices: Iterable[Slice] = (),
-        nodes: Iterable[Object] = (),
+        nodes: Iterable[Node] = (),
         *,
         live: bool = False,
         kubernetes: str = "",

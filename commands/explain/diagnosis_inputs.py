@@ -7,6 +7,7 @@ from typing import Any, Final
 from commands.explain.admission_preview import Outlook
 from commands.explain.explanation import Quote
 from commands.explain.verdicts import NodeVerdict
+from neuron.api.nodes import Node
 from neuron.api.slices import Slice
 from runtime.text import named
 
@@ -41,8 +42,8 @@ class Facts:
     claims: Mapping[str, Object | None] = dataclasses.field(default_factory=dict)
     templates: Mapping[str, bool | None] = dataclasses.field(default_factory=dict)
     nodes: Sequence[NodeVerdict] | None = None
-    node: Object | None = None
-    all_nodes: Sequence[Object] = ()
+    node: Node | None = None
+    all_nodes: Sequence[Node] = ()
     slices: Sequence[Slice] = ()
     not_called: str = ""
     unknown_class: str = ""

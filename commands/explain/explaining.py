@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from commands.devices import pools
 from commands.devices.snapshot import PODS
 from commands.explain.admission_preview import Outlook, Surroundings, outlooks, stored_outlook
 from commands.explain.cluster_devices import Estate, items
@@ -20,6 +19,7 @@ from commands.explain.verdicts import NodeVerdict
 from commands.objects.documents import Document
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import Source
+from neuron.api.nodes import Node
 from neuron.check.device_index import SelectorError
 from runtime.text import cited, named
 from webhook.cluster.listing import Unseen
@@ -169,7 +169,7 @@ class Explainer:
         if implicit:
             # On a node with a device plugin, its resources count first.
             plugin = {each.node: each for each in place_legacy(outlook.after, estate)}
-            offers = {node["metadata"]["name"] for node in estate.nodes if pools.advertised(node)}
+            offers = {node.name for node in estate.nodes if node.legacy}
             found = tuple(plugin[each.node] if each.node in offers else each for each in found)
         return found, others, ""
 
@@ -206,10 +206,10 @@ class Explainer:
         wanted = [each.get("resourceClaimTemplateName") for each in (pod.get("spec") or {}).get("resourceClaims") or ()]
         return {name: name in known if listed else None for name in wanted if name}
 
-    def _node_of(self, pod: Object) -> Object | None:
+    def _node_of(self, pod: Object) -> Node | None:
         name = (pod.get("spec") or {}).get("nodeName")
         nodes = self._estate.nodes if self._estate else ()
-        return next((node for node in nodes if node["metadata"]["name"] == name), None)
+        return next((node for node in nodes if node.name == name), None)
 
 
 def _is_template(manifest: Manifest, namespace: str) -> bool:

@@ -10,8 +10,8 @@ from typing import Any, Final
 from neuron.allocator.search import Alternative, Capacity, Claim, Constraint, Device, Node, Request, Result
 from neuron.api import slices
 from neuron.api.claim_specs import ALL, ClassSpec
-from neuron.api.device_taints import DeviceToleration
 from neuron.api.slices import PublishedDevice, Slice
+from neuron.api.taints import Toleration
 from neuron.check.device_index import CompiledSelector
 from neuron.hardware.device_shapes import Value, qualified
 from neuron.names import DRIVER
@@ -280,5 +280,5 @@ class _ClaimReader:
             count=None if everything else int(part.get("count") or 1),
             capacity={name: _amount(value) for name, value in amounts.items()},
             admin_access=bool(part.get("adminAccess")),
-            tolerations=tuple(DeviceToleration.read(each) for each in part.get("tolerations") or ()),
+            tolerations=tuple(Toleration.read(each) for each in part.get("tolerations") or ()),
         )

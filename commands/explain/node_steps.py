@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from commands.devices import pools
+from commands.devices.devices import fault_text
 from commands.explain import node_fit
 from commands.explain.diagnosis_inputs import Facts, event_order, evidence_of
 from commands.explain.explanation import Diagnosis, Quote, State
@@ -40,7 +40,7 @@ def lost(facts: Facts) -> Diagnosis | None:
         text = f"Node {facts.node_name}, to which it is bound, does not exist any more."
         fix = f"Delete the pod: kubectl -n {facts.namespace} delete pod {facts.name} --force."
         return Diagnosis("node-lost", State.STUCK, text, fix)
-    if not node_fit.is_ready(facts.node):
+    if not facts.node.ready:
         text = f"Node {facts.node_name} is not ready: its kubelet does not answer, so nothing starts or stops there."
         fix = "Check the node. If it does not come back, delete it and the pod: the devices of its claims become free."
         return Diagnosis("node-lost", State.STUCK, text, fix)
@@ -97,7 +97,7 @@ def sick(facts: Facts) -> Diagnosis | None:
                 taint = node_fit.taint_text(taints[0])
                 text = f"It uses {named(published.name)} on {facts.node_name}, which has the taint {taint}."
                 return Diagnosis("device-tainted", State.STUCK, text, SICK_FIX)
-    fault = pools.reported_fault(facts.node) if facts.node is not None else ""
+    fault = fault_text(facts.node) if facts.node is not None else ""
     if held and fault:
         text = f"It has Neuron devices of {facts.node_name}, which an agent of AWS reports as faulty ({fault})."
         return Diagnosis("node-unhealthy", State.STUCK, text, SICK_FIX)

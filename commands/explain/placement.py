@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from commands.devices import pools
 from commands.devices.devices import Holding, NodeMap
 from commands.explain import node_fit
 from commands.explain.allocation_checks import Question
@@ -17,7 +16,8 @@ from commands.explain.lnc import conflict, lnc_of
 from commands.explain.model import Demand
 from commands.explain.verdicts import Block, Blocked, NodeVerdict
 from neuron.allocator.search import Result
-from neuron.api.device_taints import DeviceTaint
+from neuron.api.node_selection import Requirement, unmet_terms
+from neuron.api.nodes import Node
 from neuron.findings import short
 from runtime.text import named
 from webhook.cluster.listing import Object
@@ -38,22 +38,22 @@ def place(pod: Object, demand: Demand, allocated: Sequence[Object], estate: Esta
     return tuple(sorted((placer.verdict(node) for node in estate.nodes), key=lambda each: each.node))
 
 
-def node_block(pod: Object, node: Object, instance_type: str) -> Blocked | None:
+def node_block(pod: Object, node: Node, instance_type: str) -> Blocked | None:
     """Why a node cannot take a pod, before devices are looked at; None if it can."""
-    if not node_fit.is_ready(node):
+    if not node.ready:
         return Blocked(Block.NOT_READY, "the node is not ready: its kubelet does not answer")
     untolerated = node_fit.untolerated(pod, node)
-    if (node.get("spec") or {}).get("unschedulable") and untolerated:
+    if node.cordoned and untolerated:
         return Blocked(Block.CORDONED, "cordoned")
     if unmet := node_fit.unmet_selection(pod, node):
         return _unmet(unmet, instance_type)
     if untolerated:
-        texts = ", ".join(map(node_fit.taint_text, map(DeviceTaint.read, untolerated)))
+        texts = ", ".join(map(node_fit.taint_text, untolerated))
         return Blocked(Block.NODE_TAINT, f"the pod does not tolerate the node's taint {texts}")
     return None
 
 
-def _unmet(unmet: Sequence[Object], instance_type: str) -> Blocked:
+def _unmet(unmet: Sequence[Requirement], instance_type: str) -> Blocked:
     by_type = [each for each in unmet if each.get("key") in node_fit.TYPE_LABELS]
     if len(by_type) == len(unmet):
         wanted = ", ".join(map(named, by_type[0].get("values") or ()))
@@ -71,10 +71,10 @@ class _Placer:
         self._estate = estate
         self._known: dict[Any, tuple[Result, ...] | Blocked] = {}
 
-    def verdict(self, node: Object) -> NodeVerdict:
-        name, estate = node["metadata"]["name"], self._estate
+    def verdict(self, node: Node) -> NodeVerdict:
+        name, estate = node.name, self._estate
         published, instance_type = estate.publishes(name), estate.instance_type(node)
-        if not published and not pools.advertised(node) and instance_type not in estate.catalogue:
+        if not published and not node.legacy and instance_type not in estate.catalogue:
             return NodeVerdict(name, instance_type, block=Block.NOT_NEURON, reason="no Neuron devices")
         blocked = node_block(self._pod, node, instance_type) or self._by_claims(node, published=published)
         if blocked is not None:
@@ -85,26 +85,25 @@ class _Placer:
         texts = dict.fromkeys(map(estate.devices(name).hardware.text, answer))
         return NodeVerdict(name, instance_type, answer, tuple(texts))
 
-    def _by_claims(self, node: Object, *, published: bool) -> Blocked | None:
+    def _by_claims(self, node: Node, *, published: bool) -> Blocked | None:
         for allocation in self._allocated:
             selector = allocation.get("nodeSelector")
-            if selector and node_fit.unmet_terms(selector.get("nodeSelectorTerms") or (), node):
+            if selector and unmet_terms(selector.get("nodeSelectorTerms") or (), node.name, node.labels):
                 return Blocked(Block.ELSEWHERE, "a claim of the pod is allocated on another node")
         if published:
             return None
-        if pools.advertised(node):
+        if node.legacy:
             return Blocked(Block.PLUGIN, "the device plugin still owns its devices, and the driver does not run")
         return Blocked(Block.NO_DRIVER, "the driver publishes nothing: it does not run there, or has no devices")
 
     # --- its devices --------------------------------------------------------------------------------------------
 
-    def _by_devices(self, node: Object) -> tuple[Result, ...] | Blocked:
-        name = node["metadata"]["name"]
-        found = self._estate.devices(name)
+    def _by_devices(self, node: Node) -> tuple[Result, ...] | Blocked:
+        found = self._estate.devices(node.name)
         if found.missing is not None:
             reason = "incomplete pool: the scheduler allocates only when all its ResourceSlices are there"
             return Blocked(Block.INCOMPLETE, reason, f"{found.missing[0]} of {found.missing[1]} ResourceSlices")
-        if not found.hardware.devices and pools.advertised(node):
+        if not found.hardware.devices and node.legacy:
             return Blocked(Block.PLUGIN, "the device plugin still owns its devices, and the driver withholds them")
         if not found.hardware.devices:
             return Blocked(Block.NO_DRIVER, "the driver runs and publishes no device")
@@ -114,7 +113,7 @@ class _Placer:
             self._known[key] = asked.answer()
         answer = self._known[key]
         if isinstance(answer, Blocked):
-            return self._with_detail(answer, self._estate.map_of(name))
+            return self._with_detail(answer, self._estate.map_of(node.name))
         return self._lnc_conflict(answer, found, self._estate.instance_type(node)) or answer
 
     def _lnc_conflict(self, results: Iterable[Result], found: NodeDevices, instance_type: str) -> Blocked | None:

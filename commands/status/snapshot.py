@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from neuron import names
 from neuron.api.fields import WrongFormError
+from neuron.api.nodes import Node, read_node
 from neuron.api.objects import Page, read_page
 from neuron.api.slices import Slice, read_slice
 from runtime import paging
@@ -45,6 +46,8 @@ _ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessre
 _TIMEOUT: Final = 15.0
 _PAGE: Final = 500
 _AT_A_TIME: Final = 8
+
+T = TypeVar("T")
 
 
 Asked: TypeAlias = tuple[Rule, str, str]
@@ -84,7 +87,7 @@ class Snapshot:
     leases: Seen[Object] = ()
     device_classes: Seen[Object] = ()
     resource_slices: Seen[Slice] = ()
-    nodes: Seen[Object] = ()
+    nodes: Seen[Node] = ()
     templates: Seen[Object] = ()
     namespaces: Seen[Object] = ()
     account: str = ""
@@ -131,9 +134,18 @@ class _Fetcher:
         fetched = dict(zip(wanted, await asyncio.gather(*wanted.values()), strict=True))
         account = f"system:serviceaccount:{here}:{_account(fetched['deployments'], here)}"
         versions, rights = await asyncio.gather(self._versions(), self._rights(account))
-        slices = _slices(fetched.pop("resource_slices"))
+        nodes = _typed(fetched.pop("nodes"), read_node)
+        slices = _typed(fetched.pop("resource_slices"), read_slice)
         return Snapshot(
-            address, here, version, versions, resource_slices=slices, **fetched, account=account, rights=rights
+            address,
+            here,
+            version,
+            versions,
+            nodes=nodes,
+            resource_slices=slices,
+            **fetched,
+            account=account,
+            rights=rights,
         )
 
     async def _first(self) -> Object | Unseen:
@@ -215,14 +227,14 @@ def _object(raw: msgspec.Raw) -> Object | None:
     return item if isinstance(item, dict) and "metadata" in item else None
 
 
-def _slices(seen: Seen[Object]) -> Seen[Slice]:
-    """The slices that can be read."""
+def _typed(seen: Seen[Object], read: Callable[[Object], T]) -> Seen[T]:
+    """The objects that can be read."""
     if isinstance(seen, Unseen):
         return seen
     found = []
     for each in seen:
         with contextlib.suppress(WrongFormError):
-            found.append(read_slice(each))
+            found.append(read(each))
     return tuple(found)
 
 

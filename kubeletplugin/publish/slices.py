@@ -10,12 +10,13 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from kubeletplugin.discover import sharing
-from kubeletplugin.discover.devices import CORDONED_TAINT, HELD_TAINT, NODE_DEVICE, Taint, device_index, device_name
+from kubeletplugin.discover.devices import CORDONED_TAINT, HELD_TAINT, NODE_DEVICE, device_index, device_name
 from kubeletplugin.discover.node_facts import NETWORK_LAYERS, NodeFacts
 from kubeletplugin.discover.pci import Place
 from kubeletplugin.discover.sysfs import NodeHardware
 from kubeletplugin.ports import JsonObject
 from neuron import names
+from neuron.api.taints import Taint
 from neuron.hardware import capacities, connections
 from neuron.hardware.instances import InstanceType, Topology
 from neuron.hardware.links import TORUS_WIDTH

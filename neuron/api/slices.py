@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from neuron import names
-from neuron.api.device_taints import DeviceTaint
 from neuron.api.fields import Fields, WrongFormError, mapping, read, sequence
+from neuron.api.taints import Taint
 from neuron.hardware.device_shapes import Value, Version, qualified
 from neuron.quantities import NotAQuantityError, parse_amount
 
@@ -47,7 +47,7 @@ class PublishedDevice(Struct, frozen=True):
     attributes: Mapping[str, Value] = {}
     capacity: Mapping[str, Capacity] = {}
     shared: bool = False
-    taints: tuple[DeviceTaint, ...] = ()
+    taints: tuple[Taint, ...] = ()
     counters: Mapping[str, int] = {}
 
     def attribute(self, name: str) -> Value | None:
@@ -149,7 +149,7 @@ def _device(device: "_Device") -> PublishedDevice:
         attributes,
         {name: capacity for name, box in (fields.capacity or {}).items() if (capacity := _capacity(box)) is not None},
         fields.allow_multiple_allocations is True,
-        tuple([DeviceTaint.read(each) for each in fields.taints or ()]),
+        tuple([Taint.read(each) for each in fields.taints or ()]),
         _counters(fields.consumes_counters),
     )
 

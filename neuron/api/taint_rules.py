@@ -11,9 +11,10 @@ from typing import Final
 
 from msgspec import structs
 
-from neuron.api.device_taints import DeviceTaint
 from neuron.api.fields import Fields, read
+from neuron.api.objects import ObjectMeta
 from neuron.api.slices import Slice
+from neuron.api.taints import Taint
 
 KIND: Final = "DeviceTaintRule"
 NARROWING: Final = ("deviceClassName", "selectors")
@@ -36,7 +37,7 @@ class TaintRule:
     driver: str | None
     pool: str | None
     device: str | None
-    taint: DeviceTaint
+    taint: Taint
 
     def selects(self, driver: str, pool: str, device: str) -> bool:
         """Whether it taints a device."""
@@ -54,7 +55,7 @@ def read_rule(item: object) -> TaintRule | None:
     selector = rule.spec.device_selector
     if selector is None or selector.device_class_name or selector.selectors:
         return None
-    taint = DeviceTaint.read(rule.spec.taint)
+    taint = Taint.read(rule.spec.taint)
     return TaintRule(rule.metadata.name, selector.driver, selector.pool, selector.device, taint)
 
 
@@ -65,10 +66,6 @@ def tainted(slice_: Slice, rules: Sequence[TaintRule]) -> Slice:
         taints = [rule.taint for rule in rules if rule.selects(slice_.driver, slice_.pool, device.name)]
         devices.append(structs.replace(device, taints=(*device.taints, *taints)) if taints else device)
     return structs.replace(slice_, devices=tuple(devices))
-
-
-class _Metadata(Fields, frozen=True):
-    name: str
 
 
 class _Selector(Fields, frozen=True):
@@ -85,5 +82,5 @@ class _Spec(Fields, frozen=True):
 
 
 class _Rule(Fields, frozen=True):
-    metadata: _Metadata
+    metadata: ObjectMeta
     spec: _Spec

@@ -15,6 +15,7 @@ from commands.explain.verdicts import Block, NodeVerdict
 from neuron.allocator.search import Result
 from neuron.api.claim_reader import read_class
 from neuron.api.claim_specs import ClassSpec
+from neuron.api.nodes import read_node
 from neuron.api.slices import read_slice
 from tests.cluster.allocating import claim, claiming_pod, refusal
 from tests.cluster.api import Api, Object
@@ -169,7 +170,7 @@ class Foretelling:
         """The cluster as `explain` reads it."""
         kinds = ("Node", "ResourceSlice", "ResourceClaim", "Pod")
         nodes, slices, claims, pods = (tuple(self._api.list(kind)) for kind in kinds)
-        return Snapshot("", _TAKEN, nodes, tuple(map(read_slice, slices)), claims, pods)
+        return Snapshot("", _TAKEN, tuple(map(read_node, nodes)), tuple(map(read_slice, slices)), claims, pods)
 
     @staticmethod
     def _of_node(found: Snapshot, node: str) -> Snapshot:
@@ -177,7 +178,7 @@ class Foretelling:
         nodes, slices, claims = (seen for seen in (found.nodes, found.slices, found.claims) if isinstance(seen, tuple))
         return dataclasses.replace(
             found,
-            nodes=tuple(each for each in nodes if each["metadata"]["name"] == node),
+            nodes=tuple(each for each in nodes if each.name == node),
             slices=tuple(each for each in slices if each.node == node),
             claims=tuple(each for each in claims if _is_on(each, node)),
             pods=(),

@@ -3,18 +3,17 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from neuron.api.nodes import Node
 from neuron.api.slice_shapes import Census
 from neuron.api.slices import Slice
 from neuron.hardware.device_shapes import Shape
 from neuron.hardware.instances import Observation
 from webhook.cluster.device_traits import TraitCounts
-from webhook.cluster.node_types import project_node, with_node
+from webhook.cluster.node_types import neuron_label, with_node
 from webhook.cluster.slice_facts import SliceFacts, slice_facts, with_pool
 
 
-def observe(
-    slices: Iterable[Slice], nodes: Iterable[Mapping[str, object]]
-) -> tuple[Mapping[str, Observation], tuple[Shape, ...]]:
+def observe(slices: Iterable[Slice], nodes: Iterable[Node]) -> tuple[Mapping[str, Observation], tuple[Shape, ...]]:
     """Instance types by name, as a webhook that starts now learns them, and the distinct devices.
 
     Args:
@@ -36,7 +35,7 @@ def observe(
         seen = with_pool(seen, pool)
     seen = traits.observed(seen, types)
     for node in nodes:
-        label = project_node(node)
+        label = neuron_label(node)
         if label is not None:
             seen = with_node(seen, label)
     return seen, census.shapes()

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from neuron import names
+from neuron.api.node_selection import Affinity
 from webhook.decisions import nesting, queues
 from webhook.decisions.wire import ABSENT
 
@@ -73,30 +74,6 @@ class _ResourceClaim(TypedDict, total=False):
     request: str | None
 
 
-class _Expression(TypedDict, total=False):
-    key: str
-    operator: str
-    values: list[str] | None
-
-
-class _Term(TypedDict, total=False):
-    matchExpressions: list[_Expression] | None
-    matchFields: list[_Expression] | None
-
-
-class _NodeSelector(TypedDict, total=False):
-    nodeSelectorTerms: list[_Term] | None
-
-
-class _NodeAffinity(TypedDict, total=False):
-    requiredDuringSchedulingIgnoredDuringExecution: _NodeSelector | None
-    preferredDuringSchedulingIgnoredDuringExecution: list[dict[str, Any]] | None
-
-
-class _Affinity(TypedDict, total=False):
-    nodeAffinity: _NodeAffinity | None
-
-
 class _EnvVar(TypedDict, total=False):
     name: str
 
@@ -110,7 +87,7 @@ _check_env: Final = msgspec.json.Decoder(list[_EnvVar]).decode
 _check_resources: Final = msgspec.json.Decoder(_Resources).decode
 _check_claims: Final = msgspec.json.Decoder(list[_PodResourceClaim]).decode
 _check_node_selector: Final = msgspec.json.Decoder(dict[str, str]).decode
-_check_affinity: Final = msgspec.json.Decoder(_Affinity).decode
+_check_affinity: Final = msgspec.json.Decoder(Affinity).decode
 _check_tolerations: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
@@ -276,9 +253,9 @@ class Pod(Struct, frozen=True):
         value: dict[str, str] | None = _part(self.spec.nodeSelector, _check_node_selector, "spec.nodeSelector")
         return value or {}
 
-    def decode_affinity(self) -> dict[str, Any] | None:
+    def decode_affinity(self) -> Affinity | None:
         """`spec.affinity` with all fields."""
-        value: dict[str, Any] | None = _part(self.spec.affinity, _check_affinity, "spec.affinity")
+        value: Affinity | None = _part(self.spec.affinity, _check_affinity, "spec.affinity")
         return value
 
     def decode_tolerations(self) -> list[dict[str, Any]] | None:

@@ -19,9 +19,9 @@ from commands.cordon.targets import (
 )
 from commands.devices.device_map import build
 from neuron import names
-from neuron.api.device_taints import DeviceTaint
 from neuron.api.slices import read_slice
 from neuron.api.taint_rules import read_rule, tainted
+from neuron.api.taints import Taint
 from tests.support.emulated import EmulatedCluster
 from webhook.cluster.api import Resource
 
@@ -147,8 +147,8 @@ def test_a_rule_taints_the_devices_that_it_selects() -> None:
     }
     slice_ = read_slice({"spec": spec})
     first, second = tainted(slice_, [rule]).devices
-    own = DeviceTaint("x", effect="")
-    assert (first.taints, second.taints) == ((), (own, DeviceTaint.read(item["spec"]["taint"])))
+    own = Taint("x", effect="")
+    assert (first.taints, second.taints) == ((), (own, Taint.read(item["spec"]["taint"])))
     assert slice_.devices[1].taints == (own,), "the slice itself stays as it is"
     for other in ({**spec, "driver": "gpu.example.com"}, {**spec, "pool": {"name": "b"}}):
         assert tainted(read_slice({"spec": other}), [rule]) == read_slice({"spec": other})

@@ -1,6 +1,7 @@
 """Why a pod of the cluster does not run, and what to do: one case for each step."""
 
 import copy
+import dataclasses
 from typing import Any
 
 import pytest
@@ -481,6 +482,7 @@ def test_a_node_that_an_agent_of_aws_reports(*, running: bool) -> None:
         "It has Neuron devices of a, which an agent of AWS reports as faulty (NeuronHealth: NeuronHasError_DMA_ERROR).",
     )
     fault["status"] = "False"
+    around = dataclasses.replace(around, snapshot=cluster.snapshot())
     assert diagnosed(found, around).case == ("runs" if running else "not-about-devices")
 
 

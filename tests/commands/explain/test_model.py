@@ -17,8 +17,8 @@ from commands.explain.verdicts import Block
 from neuron import names
 from neuron.allocator.search import Device, Result
 from neuron.api.claim_specs import ClassSpec, Selector
-from neuron.api.device_taints import DeviceTaint
 from neuron.api.slices import read_slice
+from neuron.api.taints import Taint
 from neuron.check.device_index import SelectorSyntaxError
 from neuron.hardware.device_shapes import Version
 from tests.support.emulated import SICK, EmulatedCluster
@@ -43,7 +43,7 @@ def test_a_device_is_read_with_all_that_allocation_looks_at() -> None:
     assert (device.capacity["neuroncores"].default, device.capacity["neuroncores"].valid) == (4, (1, 2, 4))
     assert device.capacity["memory"].value == 2**30
     assert (device.shared, device.counters) == (True, {"s/c": 1})
-    assert device.taints == (DeviceTaint("k", "v", "NoExecute"),)
+    assert device.taints == (Taint("k", "v", "NoExecute"),)
 
 
 def test_results_of_other_drivers_are_left_out() -> None:

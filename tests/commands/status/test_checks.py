@@ -10,6 +10,7 @@ from commands.status.checks import judge
 from commands.status.lines import Line, Verdict, overall
 from commands.status.snapshot import Snapshot
 from neuron import names
+from neuron.api.nodes import read_node
 from policies.judging.followed_rules import followed
 from tests.policies.policy_files import loaded, policy
 from tests.support.installation import (
@@ -449,7 +450,7 @@ def test_what_ultraserver_nodes_publish_is_said() -> None:
 )
 def test_what_agents_of_aws_report_is_said(kind: str, status: str, reason: str, *, faulty: bool) -> None:
     condition = {"type": kind, "status": status, "reason": reason}
-    nodes = ({"metadata": {"name": "n1"}, "status": {"conditions": [condition]}},)
+    nodes = (read_node({"metadata": {"name": "n1"}, "status": {"conditions": [condition]}}),)
     notes = [line for line in said(well(nodes=nodes)) if "an agent of AWS" in line.text]
     assert [line.text for line in notes] == [
         f"nodes whose Neuron devices an agent of AWS reports as faulty: n1 ({kind}: {reason})."
@@ -463,9 +464,7 @@ def test_cordoned_devices_are_said() -> None:
         {names.ANNOTATION_CORDONED: "*"},
         {names.ANNOTATION_CORDONED: "neuron-device-3, neuron-device-1"},
     )
-    nodes = tuple(node(f"n{at}") for at in range(3))
-    for each, own in zip(nodes, annotations, strict=True):
-        each["metadata"]["annotations"] = own
+    nodes = tuple(structs.replace(node(f"n{at}"), annotations=own) for at, own in enumerate(annotations))
     [line] = [line for line in said(well(nodes=nodes)) if "cordoned" in line.text]
     assert line.text == (
         "cordoned devices, which new claims do not get: n1 (all devices), n2 (neuron-device-1, neuron-device-3)."

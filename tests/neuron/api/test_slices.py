@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from neuron import names
-from neuron.api.device_taints import DeviceTaint
 from neuron.api.fields import WrongFormError
 from neuron.api.slices import Capacity, Slice, incomplete, newest, read_slice
+from neuron.api.taints import Taint
 from neuron.hardware.device_shapes import Version
 
 FIELDS: dict[str, Any] = {
@@ -35,7 +35,7 @@ def test_a_device_is_equal_in_all_versions(device: dict[str, Any]) -> None:
     assert (found.text("v"), found.text("deviceId"), found.attribute("absent")) == ("1.2.3", "", None)
     assert found.capacity == {"neuroncores": Capacity("4", valid=("1", "4"))}
     assert (found.shared, found.counters) == (True, {"s/c": 1})
-    assert found.taints == (DeviceTaint("k", "", "NoExecute"),)
+    assert found.taints == (Taint("k", "", "NoExecute"),)
     assert found.is_single
 
 

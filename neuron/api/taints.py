@@ -1,4 +1,4 @@
-"""Taints of devices and tolerations of requests (KEP-5055).
+"""Taints of nodes and devices (KEP-5055), and tolerations of pods and requests, which follow the same rule.
 
 Source: `ToleratesTaint` of `k8s.io/dynamic-resource-allocation/resourceclaim`, and `taintPreventsAllocation` of the
 structured allocator.
@@ -14,21 +14,21 @@ _EQUAL: Final = ("", "Equal")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class DeviceTaint:
-    """A taint. One with another effect than NoSchedule and NoExecute does not prevent allocation."""
+class Taint:
+    """A taint. One with another effect than NoSchedule and NoExecute keeps nothing away."""
 
     key: str
     value: str = ""
     effect: str = "NoSchedule"
 
     @classmethod
-    def read(cls, entry: Mapping[str, object]) -> "DeviceTaint":
-        """A taint of a device in a ResourceSlice."""
+    def read(cls, entry: Mapping[str, object]) -> "Taint":
+        """A taint of a Node, or of a device in a ResourceSlice."""
         return cls(str(entry.get("key") or ""), str(entry.get("value") or ""), str(entry.get("effect") or ""))
 
     @property
     def prevents(self) -> bool:
-        """Whether claims without a toleration do not get the device."""
+        """Whether it keeps pods or claims without a toleration away."""
         return self.effect in _PREVENTING
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class DeviceTaint:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class DeviceToleration:
+class Toleration:
     """A toleration; an empty key or effect stands for all of them. Without arguments: of every taint."""
 
     key: str = ""
@@ -45,17 +45,17 @@ class DeviceToleration:
     effect: str = ""
 
     @classmethod
-    def read(cls, entry: Mapping[str, object]) -> "DeviceToleration":
-        """A toleration of a request."""
+    def read(cls, entry: Mapping[str, object]) -> "Toleration":
+        """A toleration of a pod, or of a request."""
         return cls(*(str(entry.get(name) or "") for name in ("key", "operator", "value", "effect")))
 
-    def tolerates(self, taint: DeviceTaint) -> bool:
+    def tolerates(self, taint: Taint) -> bool:
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         return self.operator == _EXISTS or (self.operator in _EQUAL and self.value == taint.value)
 
 
-def prevents_allocation(taints: Iterable[DeviceTaint], tolerations: Iterable[DeviceToleration]) -> bool:
+def prevents_allocation(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bool:
     """Whether one of the taints keeps a request with these tolerations off a device."""
     known = tuple(tolerations)
     preventing = (taint for taint in taints if taint.prevents)
