@@ -19,6 +19,7 @@ from commands.devices.snapshot import PODS, fetch, taint_rules
 from neuron import known_faults, names
 from neuron.api.cordons import Cordon, annotation, read
 from neuron.api.nodes import Node, read_node
+from neuron.api.stored_claims import StoredClaim
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
 from runtime.media_types import COMPACT, JSON, MERGE_PATCH
 from webhook.cluster.api import Resource, TimedApiServer, explain, loaded_object
@@ -383,13 +384,9 @@ def _fault(version: str) -> str:
     return next((f"{known_faults.sentence(each, version)} {each.remedy}" for each in faults), "")
 
 
-def _whole(node: NodeMap | None, claims: Iterable[Object], pool: str) -> str:
+def _whole(node: NodeMap | None, claims: Iterable[StoredClaim], pool: str) -> str:
     """The device that stands for the whole node: as it is published, or as a claim has it."""
     if node is not None and node.whole is not None:
         return node.whole.name
-    for claim in claims:
-        allocation = (claim.get("status") or {}).get("allocation") or {}
-        for result in (allocation.get("devices") or {}).get("results") or ():
-            if (result["driver"], result["pool"], result["device"]) == (names.DRIVER, pool, names.NODE_DEVICE):
-                return names.NODE_DEVICE
-    return ""
+    held = ((result.pool, result.device) for claim in claims for result in claim.ours)
+    return names.NODE_DEVICE if (pool, names.NODE_DEVICE) in held else ""

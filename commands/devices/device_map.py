@@ -11,6 +11,7 @@ from commands.devices.snapshot import Snapshot
 from neuron import names
 from neuron.api.nodes import Node
 from neuron.api.slices import PublishedDevice, Slice, incomplete, newest
+from neuron.api.stored_claims import StoredClaim
 from neuron.api.taints import Taint
 from neuron.hardware.instances import Catalogue, InstanceType
 from neuron.quantities import NotAQuantityError, count_of, parse_amount
@@ -91,36 +92,20 @@ def _sentence(text: str) -> str:
 # --- who holds what -----------------------------------------------------------------------------------------
 
 
-def _holdings(claims: Iterable[Object]) -> tuple[dict[_Place, list[Holding]], dict[_Place, list[Holding]]]:
+def _holdings(claims: Iterable[StoredClaim]) -> tuple[dict[_Place, list[Holding]], dict[_Place, list[Holding]]]:
     """Holders and lookers of each device."""
     held: defaultdict[_Place, list[Holding]] = defaultdict(list)
     looking: defaultdict[_Place, list[Holding]] = defaultdict(list)
     for claim in claims:
-        pods = _reserved_for(claim)
-        allocation = (claim.get("status") or {}).get("allocation") or {}
-        for result in (allocation.get("devices") or {}).get("results") or ():
-            if result["driver"] == names.DRIVER:
-                holding = _holding(claim, result, pods)
-                (looking if holding.admin else held)[result["pool"], result["device"]].append(holding)
+        metadata = claim.metadata
+        pods = tuple(sorted(each.name for each in claim.pods))
+        for result in claim.ours:
+            admin = bool(result.admin_access)
+            holding = Holding(
+                metadata.namespace, metadata.name, metadata.uid, pods, result.request, _cores(result.cores), admin
+            )
+            (looking if admin else held)[result.pool, result.device].append(holding)
     return dict(held), dict(looking)
-
-
-def _reserved_for(claim: Object) -> tuple[str, ...]:
-    entries = (claim.get("status") or {}).get("reservedFor") or ()
-    return tuple(sorted(entry["name"] for entry in entries if entry.get("resource") == "pods"))
-
-
-def _holding(claim: Object, result: Object, pods: tuple[str, ...]) -> Holding:
-    metadata = claim["metadata"]
-    return Holding(
-        metadata["namespace"],
-        metadata["name"],
-        metadata.get("uid", ""),
-        pods,
-        result["request"],
-        _cores(result.get("consumedCapacity") or {}),
-        bool(result.get("adminAccess")),
-    )
 
 
 def _plugin_pods(pods: Iterable[Object]) -> Mapping[str, Mapping[str, int]]:
@@ -219,7 +204,7 @@ class _NodeReader:
             published.taints,
             (*everything, *self._held.get((pool, name), ())),
             tuple(self._looking.get((pool, name), ())),
-            _cores({name: each.value for name, each in published.capacity.items()}),
+            _cores(None if published.cores is None else published.cores.value),
             published.shared,
             published,
         )
@@ -270,9 +255,8 @@ def _unpublished(
     return [Device(f"device {index}", index, taints, everything, cores=cores, offered=False) for index in range(count)]
 
 
-def _cores(capacities: Mapping[str, object]) -> int | None:
+def _cores(amount: str | int | None) -> int | None:
     """Physical cores, rounded up; None if the capacity is missing or unreadable."""
-    amount = next((capacities[name] for name in names.CORES_SPELLINGS if name in capacities), None)
     try:
         return None if amount is None else math.ceil(parse_amount(amount))
     except NotAQuantityError:

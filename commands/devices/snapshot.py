@@ -14,6 +14,7 @@ from neuron.api.fields import WrongFormError
 from neuron.api.nodes import Node, read_node
 from neuron.api.objects import Page, read_page
 from neuron.api.slices import Slice, read_slice
+from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from neuron.api.taint_rules import KIND, read_rule, tainted
 from runtime.api_errors import UNAUTHORIZED, ApiAnswerError, ApiServerError, StatusError, UnreachableError
 from webhook.cluster.api import RESOURCE_GROUP, Resource, TimedApiServer, loaded
@@ -66,7 +67,7 @@ class Snapshot:
         taken: the time by the API server's clock.
         nodes: all Nodes.
         slices: the driver's ResourceSlices. Their devices have the taints of DeviceTaintRules, too.
-        claims: all ResourceClaims, with whole spec and status.
+        claims: all ResourceClaims.
         pods: pods that refer to a claim or request a legacy resource: metadata, the fields of scheduling, names and
             resources of containers, and of the status phase, conditions and claims.
         classes: all DeviceClasses, with whole spec.
@@ -77,7 +78,7 @@ class Snapshot:
     taken: dt.datetime
     nodes: Seen[Node] = ()
     slices: Seen[Slice] = ()
-    claims: Seen[Object] = ()
+    claims: Seen[StoredClaim] = ()
     pods: Seen[Object] = ()
     classes: Seen[Object] = ()
     rules: Seen[Object] = ()
@@ -107,7 +108,7 @@ async def fetch(
     ours = {"fieldSelector": f"spec.driver={names.DRIVER}"}
     slices = await reader.read(RESOURCE_SLICES, read_slice, ours)
     rules = await _rules(server, reader)
-    claims = await reader.read(RESOURCE_CLAIMS, _plain)
+    claims = await reader.read(RESOURCE_CLAIMS, read_stored_claim)
     nodes = await reader.read(NODES, read_node)
     classes = await reader.read(DEVICE_CLASSES, _plain)
     pods: Seen[Object] = await reader.read(PODS, _pod, only=_POD_MARKS) if with_pods else ()
@@ -123,7 +124,6 @@ def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> Snapsho
         taken: when they were read.
     """
     projections: dict[str, Callable[[Object], Object | None]] = {
-        "ResourceClaim": _plain,
         "Pod": _pod,
         "DeviceClass": _plain,
         KIND: _plain,
@@ -131,16 +131,19 @@ def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> Snapsho
     found: dict[str, list[Object]] = {kind: [] for kind in projections}
     slices: list[Slice] = []
     nodes: list[Node] = []
+    claims: list[StoredClaim] = []
     for item in items:
         kind = item.get("kind")
         if kind == "Node" and (node := _safely(read_node, item)) is not None:
             nodes.append(node)
+        elif kind == "ResourceClaim" and (claim := _safely(read_stored_claim, item)) is not None:
+            claims.append(claim)
         elif kind == "ResourceSlice" and (slice_ := _safely(read_slice, item)) is not None:
             slices += [slice_] if slice_.driver == names.DRIVER else []
         elif isinstance(kind, str) and kind in projections and (kept := _safely(projections[kind], item)) is not None:
             found[kind].append(kept)
-    claims, pods, classes, rules = (tuple(each) for each in found.values())
-    return _with_rules(Snapshot(address, taken, tuple(nodes), tuple(slices), claims, pods, classes, rules))
+    pods, classes, rules = (tuple(each) for each in found.values())
+    return _with_rules(Snapshot(address, taken, tuple(nodes), tuple(slices), tuple(claims), pods, classes, rules))
 
 
 async def _rules(server: TimedApiServer, reader: "_Reader") -> Seen[Object]:

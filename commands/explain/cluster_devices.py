@@ -10,13 +10,13 @@ from commands.devices import device_map
 from commands.devices.devices import NodeMap
 from commands.devices.snapshot import Snapshot
 from commands.explain.lnc import Cores
-from commands.explain.model import Hardware, hardware_of, read_result
-from neuron import names
+from commands.explain.model import Hardware, hardware_of, result_of
 from neuron.allocator.search import Result
 from neuron.api.nodes import Node
 from neuron.api.slices import Slice, incomplete, newest
+from neuron.api.stored_claims import StoredClaim
 from neuron.hardware.instances import Catalogue
-from webhook.cluster.listing import Object, Seen, Unseen
+from webhook.cluster.listing import Seen, Unseen
 
 _VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})\.([0-9]{1,4})")
 _LAST_LEAKING: Final = (36, 2)
@@ -90,14 +90,11 @@ class Estate:
             return None
         return cls(seen, kubernetes, catalogue or Catalogue())
 
-    def _hold(self, claim: Object) -> None:
-        allocation = (claim.get("status") or {}).get("allocation") or {}
-        for entry in (allocation.get("devices") or {}).get("results") or ():
-            if entry.get("driver") != names.DRIVER:
-                continue
-            self._held[entry["pool"]].append(read_result(entry))
-            if entry.get("shareID"):
-                self._shares[entry["pool"]][entry["device"]].append(Cores.of_claim(claim, entry))
+    def _hold(self, claim: StoredClaim) -> None:
+        for entry in claim.ours:
+            self._held[entry.pool].append(result_of(entry))
+            if entry.share_id:
+                self._shares[entry.pool][entry.device].append(Cores.of_claim(claim, entry.request))
 
     def publishes(self, node: str) -> bool:
         """Whether the driver publishes slices of the node, with or without devices."""

@@ -9,6 +9,7 @@ from commands.explain.explanation import Quote
 from commands.explain.verdicts import NodeVerdict
 from neuron.api.nodes import Node
 from neuron.api.slices import Slice
+from neuron.api.stored_claims import StoredClaim
 from runtime.text import named
 
 Object = Mapping[str, Any]
@@ -39,7 +40,7 @@ class Facts:
     pod: Object
     events: Sequence[Object]
     outlook: Outlook
-    claims: Mapping[str, Object | None] = dataclasses.field(default_factory=dict)
+    claims: Mapping[str, StoredClaim | None] = dataclasses.field(default_factory=dict)
     templates: Mapping[str, bool | None] = dataclasses.field(default_factory=dict)
     nodes: Sequence[NodeVerdict] | None = None
     node: Node | None = None

@@ -19,7 +19,10 @@ from commands.explain.verdicts import NodeVerdict
 from commands.objects.documents import Document
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import Source
+from neuron.api.claim_reader import claim_spec
+from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Request
 from neuron.api.nodes import Node
+from neuron.api.stored_claims import Allocation, StoredClaim
 from neuron.check.device_index import SelectorError
 from runtime.text import cited, named
 from webhook.cluster.listing import Unseen
@@ -74,11 +77,8 @@ class Explainer:
         catalogue = chosen.policies.catalogue if chosen.policies else None
         self._estate = Estate.of(live.snapshot, live.version, catalogue) if live else None
         self._selects = Selects()
-        self._claims = {
-            (each.namespace, each.name): each.data
-            for each in (live.objects if live else ())
-            if each.kind == "ResourceClaim"
-        }
+        claims = items(live.snapshot.claims) if live else ()
+        self._claims = {(each.metadata.namespace, each.metadata.name): each for each in claims}
 
     def files(self) -> Iterator[Explanation]:
         """The pods of the files, in their order."""
@@ -131,7 +131,7 @@ class Explainer:
         return Explanation(outlook, nodes, (*more, *notes))
 
     def _nodes(
-        self, outlook: Outlook, pod: Object, claims: Mapping[str, Object | None]
+        self, outlook: Outlook, pod: Object, claims: Mapping[str, StoredClaim | None]
     ) -> tuple[tuple[NodeVerdict, ...] | None, tuple[str, ...], str]:
         """The verdicts, notes, and a DeviceClass that does not exist."""
         estate = self._estate
@@ -141,16 +141,15 @@ class Explainer:
         if +requested(outlook.after) and not outlook.claims and implicit is None:
             return place_legacy(pod, estate), (), ""
         waiting = [implicit] if implicit else []
-        allocated: list[Object] = []
+        allocated: list[Allocation] = []
         notes: list[str] = []
         for use in outlook.claims:
             own = claims.get(use.name)
             if own is None and use.kind == "ResourceClaim":
                 own = self._claims.get((outlook.namespace, use.object))
-            allocation = ((own or {}).get("status") or {}).get("allocation")
-            spec = (own or {}).get("spec") or use.spec
-            if allocation:
-                allocated.append(allocation)
+            spec = (claim_spec(own.spec) if own is not None and own.spec else None) or use.spec
+            if own is not None and own.allocation is not None:
+                allocated.append(own.allocation)
             elif spec is None:
                 why = "has the wrong form" if use.known else "is not known"
                 notes.append(f"Nodes are not judged: {use.kind} {named(use.object)} of claim {named(use.name)} {why}.")
@@ -178,20 +177,20 @@ class Explainer:
         wanted, serving = +requested(pod), self._around.context.extended_resources
         if not wanted or any(resource not in serving for resource in wanted):
             return None
-        requests = [
-            {"name": f"request-{place}", "exactly": {"deviceClassName": serving[resource], "count": amount}}
-            for place, (resource, amount) in enumerate(wanted.items())
-        ]
-        return PodClaim("extended-resources", {"devices": {"requests": requests}})
+        requests = []
+        for number, (resource, amount) in enumerate(wanted.items()):
+            name = f"request-{number}"
+            requests.append(Request("", name, (DeviceRequest("", name, serving[resource], count=amount),)))
+        return PodClaim("extended-resources", ClaimSpec("", tuple(requests)))
 
     # --- a pod of the cluster -----------------------------------------------------------------------------------
 
-    def _claims_of(self, pod: Object) -> dict[str, Object | None]:
+    def _claims_of(self, pod: Object) -> dict[str, StoredClaim | None]:
         """The claim of each entry of `spec.resourceClaims`; None if it does not exist."""
         namespace = pod["metadata"].get("namespace") or ""
         statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
         made = {each.get("name"): each.get("resourceClaimName") for each in statuses}
-        found: dict[str, Object | None] = {}
+        found: dict[str, StoredClaim | None] = {}
         for entry in (pod.get("spec") or {}).get("resourceClaims") or ():
             name = entry.get("resourceClaimName") or made.get(entry.get("name"))
             if entry.get("resourceClaimTemplateName") and entry.get("name") in made and not name:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from neuron.allocator.search import Alternative, Capacity, Claim, Constraint, Device, Node, Request, Result
-from neuron.api import slices
-from neuron.api.claim_specs import ALL, ClassSpec
+from neuron.api import slices, stored_claims
+from neuron.api.claim_specs import ClaimSpec, ClassSpec, DeviceRequest
+from neuron.api.configs import ConfigEntry, Source, decode_object
 from neuron.api.slices import PublishedDevice, Slice
-from neuron.api.taints import Toleration
 from neuron.check.device_index import CompiledSelector
 from neuron.hardware.device_shapes import Value, qualified
 from neuron.names import DRIVER
@@ -96,20 +96,10 @@ def _amount(quantity: object) -> int:
     return int(parse_amount(quantity))
 
 
-def read_results(claim: Object) -> tuple[Result, ...]:
-    """What an allocated claim holds of our driver's devices, of all nodes; empty if it is not allocated."""
-    allocation = (claim.get("status") or {}).get("allocation") or {}
-    return tuple(
-        read_result(each)
-        for each in (allocation.get("devices") or {}).get("results") or ()
-        if each.get("driver", DRIVER) == DRIVER
-    )
-
-
-def read_result(entry: Object) -> Result:
-    """One entry of `status.allocation.devices.results`."""
-    consumed = {name: _amount(value) for name, value in (entry.get("consumedCapacity") or {}).items()}
-    return Result(entry["request"], entry["device"], consumed, bool(entry.get("adminAccess")))
+def result_of(entry: stored_claims.Result) -> Result:
+    """One device that a claim has."""
+    consumed = {name: _amount(value) for name, value in (entry.consumed_capacity or {}).items()}
+    return Result(entry.request, entry.device, consumed, bool(entry.admin_access))
 
 
 # --- claims -----------------------------------------------------------------------------------------------------
@@ -175,11 +165,11 @@ class PodClaim:
 
     Attributes:
         name: its entry in `spec.resourceClaims`.
-        spec: `spec` of the claim.
+        spec: of the claim.
     """
 
     name: str
-    spec: Object
+    spec: ClaimSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -189,14 +179,14 @@ class Demand:
     Attributes:
         claim: the requests for our driver's devices.
         elsewhere: requests for devices of other drivers, which are not judged.
-        configs: of each claim, by its entry in `spec.resourceClaims`.
+        configs: of each claim for our driver, by its entry in `spec.resourceClaims`.
     """
 
     claim: Claim
     elsewhere: tuple[str, ...] = ()
-    configs: Mapping[str, Sequence[Object]] = dataclasses.field(default_factory=dict)
+    configs: Mapping[str, Sequence[ConfigEntry]] = dataclasses.field(default_factory=dict)
 
-    def configs_of(self, request: str) -> tuple[Sequence[Object], str]:
+    def configs_of(self, request: str) -> tuple[Sequence[ConfigEntry], str]:
         """The configs of the claim that has a request of `claim`, and the request's name in it."""
         name, prefixed, bare = request.partition(_JOINT)
         if prefixed:
@@ -221,11 +211,19 @@ def read_demand(claims: Sequence[PodClaim], classes: Mapping[str, ClassSpec] | N
     constraints: list[Constraint] = []
     for claim in claims:
         prefix = f"{claim.name}{_JOINT}" if len(claims) > 1 else ""
-        read = reader.claim(claim.spec.get("devices") or {}, prefix)
+        read = reader.claim(claim.spec, prefix)
         requests += read.requests
         constraints += read.constraints
-    configs = {claim.name: (claim.spec.get("devices") or {}).get("config") or () for claim in claims}
+    configs = {claim.name: tuple(_configs(claim.spec)) for claim in claims}
     return Demand(Claim(tuple(requests), tuple(constraints)), tuple(reader.elsewhere), configs)
+
+
+def _configs(spec: ClaimSpec) -> Iterator[ConfigEntry]:
+    """The readable configs for our driver."""
+    for each in spec.configs:
+        decoded = decode_object(each.parameters).config if each.driver == DRIVER else None
+        if decoded is not None:
+            yield ConfigEntry(Source.FROM_CLAIM, each.requests, decoded)
 
 
 class _ClaimReader:
@@ -234,51 +232,44 @@ class _ClaimReader:
         self._selects = selects
         self.elsewhere: list[str] = []
 
-    def claim(self, devices: Object, prefix: str) -> Claim:
-        requests = tuple(self._requests(devices, prefix))
-        names = [request.name for request in requests]
-        constraints = tuple(
-            Constraint(each["matchAttribute"], frozenset(f"{prefix}{name}" for name in each.get("requests") or ()))
-            for each in devices.get("constraints") or ()
-            if each.get("matchAttribute")
-        )
+    def claim(self, spec: ClaimSpec, prefix: str) -> Claim:
+        requests = tuple(self._requests(spec, prefix))
         # Without names a constraint covers the requests of its own claim.
-        own = [dataclasses.replace(each, requests=each.requests or frozenset(names)) for each in constraints]
-        return Claim(requests, tuple(own))
+        own = frozenset(request.name for request in requests)
+        constraints = tuple(
+            Constraint(each.match_attribute, frozenset(f"{prefix}{name}" for name in each.requests) or own)
+            for each in spec.constraints
+            if each.match_attribute
+        )
+        return Claim(requests, constraints)
 
-    def _requests(self, devices: Object, prefix: str) -> Iterator[Request]:
-        for entry in devices.get("requests") or ():
-            parts = [entry["exactly"]] if entry.get("exactly") else entry.get("firstAvailable") or ()
-            if any(self._is_foreign(part) for part in parts):
-                self.elsewhere.append(f"{prefix}{entry['name']}")
+    def _requests(self, spec: ClaimSpec, prefix: str) -> Iterator[Request]:
+        for request in spec.requests:
+            if any(self._is_foreign(part) for part in request.alternatives):
+                self.elsewhere.append(f"{prefix}{request.name}")
                 continue
-            alternatives = [self._alternative(part) for part in parts]
-            yield Request(f"{prefix}{entry['name']}", tuple(alternatives))
+            yield Request(f"{prefix}{request.name}", tuple(map(self._alternative, request.alternatives)))
 
-    def _class(self, part: Object) -> ClassSpec:
-        name = str(part.get("deviceClassName") or "")
+    def _class(self, part: DeviceRequest) -> ClassSpec:
         if self._classes is None:
             return ClassSpec()
-        if name not in self._classes:
-            raise UnknownClassError(name)
-        return self._classes[name]
+        if part.device_class not in self._classes:
+            raise UnknownClassError(part.device_class)
+        return self._classes[part.device_class]
 
-    def _is_foreign(self, part: Object) -> bool:
+    def _is_foreign(self, part: DeviceRequest) -> bool:
         """Whether the class is for another driver: its selectors compare `device.driver`, and not with ours."""
         compiled = [self._selects.compiled(each.expression) for each in self._class(part).selectors]
         drivers = {driver for each in compiled for driver in each.drivers}
         return bool(drivers) and DRIVER not in drivers
 
-    def _alternative(self, part: Object) -> Alternative:
-        expressions = [each.expression for each in self._class(part).selectors]
-        expressions += [each["cel"]["expression"] for each in part.get("selectors") or () if each.get("cel")]
-        everything = part.get("allocationMode") == ALL
-        amounts = (part.get("capacity") or {}).get("requests") or {}
+    def _alternative(self, part: DeviceRequest) -> Alternative:
+        selectors = (*self._class(part).selectors, *part.selectors)
         return Alternative(
-            str(part.get("name") or ""),
-            selects=self._selects.all_of(expressions),
-            count=None if everything else int(part.get("count") or 1),
-            capacity={name: _amount(value) for name, value in amounts.items()},
-            admin_access=bool(part.get("adminAccess")),
-            tolerations=tuple(Toleration.read(each) for each in part.get("tolerations") or ()),
+            part.reference.partition("/")[2],
+            selects=self._selects.all_of([each.expression for each in selectors]),
+            count=None if part.everything else part.count,
+            capacity={name: _amount(value) for name, value in part.capacity},
+            admin_access=part.admin_access,
+            tolerations=part.tolerations,
         )

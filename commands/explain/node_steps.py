@@ -50,7 +50,7 @@ def lost(facts: Facts) -> Diagnosis | None:
 def not_prepared(facts: Facts) -> Diagnosis | None:
     if runs_now(facts):
         return None
-    unallocated = [name for name, claim in facts.claims.items() if claim is None or not allocation(claim)]
+    unallocated = [name for name, claim in facts.claims.items() if claim is None or claim.allocation is None]
     if unallocated and facts.claims:
         text = (
             f"It is bound to node {facts.node_name}, and its claim {unallocated[0]} is not allocated: nodeName was set"
@@ -66,29 +66,22 @@ def not_prepared(facts: Facts) -> Diagnosis | None:
     return dataclasses.replace(failure, evidence=evidence_of(event))
 
 
-def allocation(claim: Object) -> Object:
-    allocation: Object = (claim.get("status") or {}).get("allocation") or {}
-    return allocation
-
-
-def _devices(facts: Facts) -> Iterator[Object]:
-    """Results of the pod's claims for our driver."""
+def _devices(facts: Facts) -> Iterator[str]:
+    """Names of our driver's devices that the pod's claims have."""
     for claim in facts.claims.values():
-        for result in (allocation(claim or {}).get("devices") or {}).get("results") or ():
-            if result.get("driver") == names.DRIVER:
-                yield result
+        yield from (result.device for result in (claim.ours if claim is not None else ()))
 
 
 def sick(facts: Facts) -> Diagnosis | None:
     """Devices of the pod that the driver reports as unhealthy, or an agent of AWS those of its node."""
-    held = {str(each["device"]) for each in _devices(facts)}
+    held = set(_devices(facts))
     for claim in facts.claims.values():
-        for entry in ((claim or {}).get("status") or {}).get("devices") or ():
-            for condition in entry.get("conditions") or ():
-                if condition.get("type") == "Healthy" and condition.get("status") == "False":
-                    device = f"{named(entry.get('device') or '')} on {facts.node_name}"
-                    text = f"It uses {device}, which is unhealthy: {named(condition.get('reason') or '')}."
-                    evidence = Quote("status.devices of its claim", str(condition.get("message") or ""))
+        for entry in claim.devices if claim is not None else ():
+            for condition in entry.conditions or ():
+                if condition.type == "Healthy" and condition.status == "False":
+                    device = f"{named(entry.device)} on {facts.node_name}"
+                    text = f"It uses {device}, which is unhealthy: {named(condition.reason)}."
+                    evidence = Quote("status.devices of its claim", condition.message)
                     return Diagnosis("device-unhealthy", State.STUCK, text, SICK_FIX, evidence)
     for slice_ in (each for each in facts.slices if each.node == facts.node_name):
         for published in slice_.devices:
@@ -135,6 +128,6 @@ def elsewhere(facts: Facts) -> Diagnosis | None:
 
 
 def runs(facts: Facts) -> Diagnosis:
-    used = [named(each["device"]) for each in _devices(facts)]
+    used = list(map(named, _devices(facts)))
     what = f" with {', '.join(used)}" if used else ""
     return Diagnosis("runs", State.WELL, f"It runs on node {facts.node_name}{what}.")

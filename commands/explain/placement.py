@@ -18,6 +18,7 @@ from commands.explain.verdicts import Block, Blocked, NodeVerdict
 from neuron.allocator.search import Result
 from neuron.api.node_selection import Requirement, unmet_terms
 from neuron.api.nodes import Node
+from neuron.api.stored_claims import Allocation
 from neuron.findings import short
 from runtime.text import named
 from webhook.cluster.listing import Object
@@ -25,7 +26,7 @@ from webhook.cluster.listing import Object
 _MOST_HOLDERS: Final = 3
 
 
-def place(pod: Object, demand: Demand, allocated: Sequence[Object], estate: Estate) -> tuple[NodeVerdict, ...]:
+def place(pod: Object, demand: Demand, allocated: Sequence[Allocation], estate: Estate) -> tuple[NodeVerdict, ...]:
     """The verdict for each node, by name.
 
     Args:
@@ -64,7 +65,7 @@ def _unmet(unmet: Sequence[Requirement], instance_type: str) -> Blocked:
 
 
 class _Placer:
-    def __init__(self, pod: Object, demand: Demand, allocated: Sequence[Object], estate: Estate) -> None:
+    def __init__(self, pod: Object, demand: Demand, allocated: Sequence[Allocation], estate: Estate) -> None:
         self._pod = pod
         self._demand = demand
         self._allocated = allocated
@@ -87,7 +88,7 @@ class _Placer:
 
     def _by_claims(self, node: Node, *, published: bool) -> Blocked | None:
         for allocation in self._allocated:
-            selector = allocation.get("nodeSelector")
+            selector = allocation.node_selector
             if selector and unmet_terms(selector.get("nodeSelectorTerms") or (), node.name, node.labels):
                 return Blocked(Block.ELSEWHERE, "a claim of the pod is allocated on another node")
         if published:

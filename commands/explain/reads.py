@@ -14,7 +14,9 @@ from commands.explain.cluster_view import live_manifest
 from commands.explain.diagnosis_inputs import event_order
 from commands.explain.installation import Installation, read_installation
 from commands.objects.manifests import Manifest
+from neuron.api.fields import readable
 from neuron.api.objects import Page, read_page
+from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from runtime.api_errors import (
     NOT_FOUND,
     UNAUTHORIZED,
@@ -106,7 +108,7 @@ class Reads:
         claims = found.claims
         objects = [live_manifest(each, DEVICE_CLASSES, "DeviceClass") for each in items(found.classes)]
         listed: set[tuple[str, str]] = set()
-        own: list[Object] = []
+        own: list[StoredClaim] = []
         for namespace in dict.fromkeys(namespaces):
             for resource, kind in _OF_NAMESPACE:
                 seen = await self._list(resource, namespace)
@@ -117,11 +119,11 @@ class Reads:
             objects += [live_manifest(each, NAMESPACES, "Namespace") for each in items(known)]
             notes += _note(known, f"The annotations of Namespace {namespace} are not known.")
             if isinstance(claims, Unseen):
-                own += items(await self._list(RESOURCE_CLAIMS, namespace))
+                own += readable(items(await self._list(RESOURCE_CLAIMS, namespace)), read_stored_claim)
         if isinstance(claims, Unseen):
             notes += _note(claims, "Devices that claims of other namespaces hold are taken for free.")
             found = dataclasses.replace(found, claims=tuple(own))
-        objects += [live_manifest(each, RESOURCE_CLAIMS, "ResourceClaim") for each in items(found.claims)]
+        objects += [live_manifest(_body(each), RESOURCE_CLAIMS, "ResourceClaim") for each in items(found.claims)]
         notes += _note(found.nodes, "Nodes cannot be judged.") + _note(found.slices, "Devices cannot be judged.")
         installation, files, more = await self._installation()
         return Live(found, tuple(objects), frozenset(listed), installation, files, version, (*notes, *more))
@@ -200,6 +202,11 @@ def _object(raw: msgspec.Raw) -> Object | None:
     except ApiAnswerError:
         return None
     return item if isinstance(item, dict) and "metadata" in item else None
+
+
+def _body(claim: StoredClaim) -> Object:
+    """The part of a claim that validation reads."""
+    return {"metadata": {"namespace": claim.metadata.namespace, "name": claim.metadata.name}, "spec": claim.spec}
 
 
 def _note(seen: Seen[T], consequence: str) -> list[str]:

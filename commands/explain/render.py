@@ -264,7 +264,15 @@ def _finding_json(finding: Finding) -> dict[str, str]:
 
 
 def _claim_json(claim: ClaimUse) -> dict[str, Any]:
-    return {**dataclasses.asdict(claim), "findings": [_finding_json(each) for each in claim.findings]}
+    return {
+        "name": claim.name,
+        "kind": claim.kind,
+        "object": claim.object,
+        "spec": claim.body,
+        "generated": claim.generated,
+        "known": claim.known,
+        "findings": [_finding_json(each) for each in claim.findings],
+    }
 
 
 def _node_json(verdict: NodeVerdict) -> dict[str, Any]:

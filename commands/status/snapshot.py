@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from neuron import names
-from neuron.api.fields import WrongFormError
+from neuron.api.fields import readable
 from neuron.api.nodes import Node, read_node
 from neuron.api.objects import Page, read_page
 from neuron.api.slices import Slice, read_slice
@@ -227,15 +227,9 @@ def _object(raw: msgspec.Raw) -> Object | None:
     return item if isinstance(item, dict) and "metadata" in item else None
 
 
-def _typed(seen: Seen[Object], read: Callable[[Object], T]) -> Seen[T]:
+def _typed(seen: Seen[Object], reader: Callable[[object], T]) -> Seen[T]:
     """The objects that can be read."""
-    if isinstance(seen, Unseen):
-        return seen
-    found = []
-    for each in seen:
-        with contextlib.suppress(WrongFormError):
-            found.append(read(each))
-    return tuple(found)
+    return seen if isinstance(seen, Unseen) else tuple(readable(seen, reader))
 
 
 def _account(deployments: Seen[Object], namespace: str) -> str:

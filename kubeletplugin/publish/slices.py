@@ -9,6 +9,8 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
+from msgspec import structs
+
 from kubeletplugin.discover import sharing
 from kubeletplugin.discover.devices import CORDONED_TAINT, HELD_TAINT, NODE_DEVICE, device_index, device_name
 from kubeletplugin.discover.node_facts import NETWORK_LAYERS, NodeFacts
@@ -173,7 +175,7 @@ def desired_slices(
         own = (taints[entry["name"]],) if entry["name"] in taints else ()
         closing = found.closing_taints(indices if number is None else (number,), whole=number is None)
         if all_taints := (*own, *closing, *found.common_taints):
-            entry["taints"] = [dataclasses.asdict(taint) for taint in all_taints]
+            entry["taints"] = [structs.asdict(taint) for taint in all_taints]
     scope = {"driver": names.DRIVER, "nodeName": facts.name}
     return tuple(
         DesiredSlice(slice_name(facts.name, number), scope | content)

@@ -21,6 +21,8 @@ from neuron.api.claim_specs import (
     Request,
     Selector,
 )
+from neuron.api.fields import mappings
+from neuron.api.taints import Toleration
 from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, quoted, short
 
 _FIELDS_UNDER: Final = {f"{GROUP}/v1": "exactly", f"{GROUP}/v1beta2": "exactly", f"{GROUP}/v1beta1": ""}
@@ -76,6 +78,8 @@ _MOST_UNKNOWN: Final = 16
 """Unknown fields of one object that are reported one by one."""
 _MOST_CAPACITIES: Final = 32
 """Capacities of one request that are read: a device has at most 32 attributes and capacities."""
+_MOST_TOLERATIONS: Final = 16
+"""Tolerations of one request that are read: the API server's limit."""
 _EMPTY: Final[Mapping[str, Any]] = {}
 _OBJECT: Final = (dict, Mapping)
 """For isinstance: it compares with a class much faster than with an abstract one."""
@@ -112,6 +116,11 @@ def read_claim(kind: str, api_version: str, spec: object) -> tuple[ClaimSpec, tu
     return claim, tuple(reader.findings)
 
 
+def claim_spec(spec: object) -> ClaimSpec:
+    """The readable part of the `spec` of a ResourceClaim of `resource.k8s.io/v1`."""
+    return read_claim("ResourceClaim", VERSIONS[0], spec)[0]
+
+
 def read_class(api_version: str, spec: object) -> tuple[ClassSpec, tuple[Finding, ...]]:
     """Read `spec` of a DeviceClass; arguments and result as for `read_claim`."""
     reader = _Reader(api_version)
@@ -135,6 +144,11 @@ def describe(value: object) -> str:
 def shown(value: object) -> str:
     """A user's value for a message, in ASCII and short."""
     return quoted(value, _SHOWN)
+
+
+def _tolerations(value: object) -> tuple[Toleration, ...]:
+    """The readable tolerations of a request. The API server reports the others."""
+    return tuple([Toleration.read(each) for each in itertools.islice(mappings(value), _MOST_TOLERATIONS)])
 
 
 class _Reader:
@@ -300,6 +314,7 @@ class _Reader:
             self._count(fields, path, everything=everything),
             fields.get("adminAccess") is True,
             tuple(self._capacity(fields, path)) if "capacity" in fields else (),
+            _tolerations(fields.get("tolerations")) if "tolerations" in fields else (),
         )
 
     def _count(self, fields: Mapping[str, Any], path: str, *, everything: bool) -> int:

@@ -4,7 +4,7 @@ Objects from files, and the parts that tenants write, may have a value of any ty
 an object with the path of the value; the functions here take the value for absent.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -31,6 +31,15 @@ def read(data: object, form: type[T]) -> T:
         return msgspec.convert(data, form)
     except msgspec.ValidationError as error:
         raise WrongFormError(str(error)) from error
+
+
+def readable(items: Iterable[object], reader: Callable[[object], T]) -> Iterator[T]:
+    """The objects that a reader accepts, read; the others are left out."""
+    for item in items:
+        try:
+            yield reader(item)
+        except WrongFormError:
+            continue
 
 
 def mapping(value: object) -> Mapping[str, object]:

@@ -4,17 +4,17 @@ Source: `ToleratesTaint` of `k8s.io/dynamic-resource-allocation/resourceclaim`, 
 structured allocator.
 """
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Final
+
+from msgspec import Struct
 
 _PREVENTING: Final = ("NoSchedule", "NoExecute")
 _EXISTS: Final = "Exists"
 _EQUAL: Final = ("", "Equal")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Taint:
+class Taint(Struct, frozen=True, gc=False):
     """A taint. One with another effect than NoSchedule and NoExecute keeps nothing away."""
 
     key: str
@@ -35,8 +35,7 @@ class Taint:
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Toleration:
+class Toleration(Struct, frozen=True, gc=False):
     """A toleration; an empty key or effect stands for all of them. Without arguments: of every taint."""
 
     key: str = ""

@@ -19,6 +19,7 @@ from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_s
 from neuron import names
 from neuron.api.nodes import read_node
 from neuron.api.slices import read_slice
+from neuron.api.stored_claims import read_stored_claim
 from neuron.api.taints import Taint
 from neuron.hardware.instances import Catalogue
 from tests.support.fake_api import FakeApi
@@ -155,7 +156,7 @@ class EmulatedCluster:
             TAKEN,
             tuple(map(read_node, self.nodes)),
             tuple(map(read_slice, self.slices)),
-            tuple(self.claims),
+            tuple(map(read_stored_claim, self.claims)),
             tuple(self.pods),
             tuple(self.classes),
         )

@@ -6,10 +6,12 @@ So one description of a case goes to the real scheduler and to the model. The re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from commands.explain.model import PodClaim, Selects, device_of, read_demand, read_results
+from commands.explain.model import PodClaim, Selects, device_of, read_demand, result_of
 from neuron import names
 from neuron.allocator.search import Claim, Device, Node, Result
+from neuron.api.claim_reader import claim_spec
 from neuron.api.slices import PublishedDevice, Slice, read_slice
+from neuron.api.stored_claims import read_stored_claim
 
 Object = dict[str, Any]
 
@@ -43,10 +45,10 @@ def _device_of(published: PublishedDevice) -> Device:
 
 def claim_of(spec: Mapping[str, Any]) -> Claim:
     """A claim's spec. The DeviceClass is the driver's own, which selects all of its devices."""
-    return read_demand([PodClaim("neuron", spec)], None, _selects).claim
+    return read_demand([PodClaim("neuron", claim_spec(spec))], None, _selects).claim
 
 
 def results_of(claim: Mapping[str, Any]) -> tuple[Result, ...] | None:
     """What an allocated claim holds, as the model says it; None where it is not allocated."""
-    allocated = bool((claim.get("status") or {}).get("allocation"))
-    return read_results(claim) if allocated else None
+    found = read_stored_claim(claim)
+    return None if found.allocation is None else tuple(map(result_of, found.ours))

@@ -88,7 +88,7 @@ async def test_one_object_that_cannot_be_read_does_not_hide_the_others(api: Fake
     api.fault("list", "resourceclaims", raw(200, body))
     seen = await read(connection)
     assert isinstance(seen.claims, tuple)
-    assert "good" in {claim["metadata"]["name"] for claim in seen.claims}
+    assert "good" in {claim.metadata.name for claim in seen.claims}
 
 
 async def test_a_missing_permission_names_its_rule(api: FakeApi, connection: Connection) -> None:

@@ -307,7 +307,7 @@ def test_nodes_that_cannot_be_read_leave_the_schedulers_words() -> None:
 
     found, around = claimed(one_node(), conditions=[UNSCHEDULABLE])
     blind = copy.copy(around)
-    object.__setattr__(blind, "snapshot", around.snapshot.__class__("x", around.snapshot.taken, nodes=Unseen("no.")))
+    object.__setattr__(blind, "snapshot", dataclasses.replace(around.snapshot, nodes=Unseen("no.")))
     answer = diagnosed(found, blind)
     assert answer.case == "unschedulable"
     assert "cannot allocate all claims" in str(answer.evidence)
@@ -453,7 +453,7 @@ def test_an_unhealthy_device_of_the_claim() -> None:
     found, around = claimed(cluster, range(4), containerStatuses=[{"name": "main", "state": {"running": {}}}])
     condition = {"type": "Healthy", "status": "False", "reason": "HbmEcc", "message": "mem_ecc_uncorrected is 3"}
     cluster.claims[-1]["status"]["devices"] = [{"device": "neuron-device-2", "conditions": [condition]}]
-    answer = diagnosed(found, around)
+    answer = diagnosed(found, dataclasses.replace(around, snapshot=cluster.snapshot()))
     assert (answer.case, answer.text) == (
         "device-unhealthy",
         "It uses neuron-device-2 on a, which is unhealthy: HbmEcc.",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kubeletplugin.discover.devices import device_index
 from kubeletplugin.discover.node_facts import NodeFacts, instance_type, node_facts
@@ -188,7 +189,7 @@ def test_a_slice_holds_128_devices(count: int, sizes: list[int]) -> None:
 def test_a_slice_with_taints_holds_64_devices(count: int, sizes: list[int]) -> None:
     contents = many(count, taints={"neuron-device-3": TAINT})
     assert [len(content["devices"]) for content in contents] == sizes
-    assert contents[0]["devices"][3]["taints"] == [dataclasses.asdict(TAINT)]
+    assert contents[0]["devices"][3]["taints"] == [structs.asdict(TAINT)]
     assert sum("taints" in device for content in contents for device in content["devices"]) == 1
 
 
