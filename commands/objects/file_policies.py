@@ -20,6 +20,7 @@ from commands.objects.manifests import Manifest
 from kubecel.budget import Clock
 from neuron import names
 from neuron.api.claim_reader import read_claim
+from neuron.api.fields import mapping
 from neuron.demand.templates import API_VERSION as TEMPLATE_VERSION
 from neuron.demand.templates import KIND as TEMPLATE
 from neuron.findings import Finding, warning
@@ -182,7 +183,7 @@ class FilePolicies:
         knower = self._knower(namespaces)
         knowledge = knowledge_for(knower.base, knower, namespace, named_by(data))
         known = namespace_object(namespace, namespaces)
-        metadata = _mapping(data.get("metadata"))
+        metadata = mapping(data.get("metadata"))
         if not metadata.get("namespace"):
             # The API server sets the namespace.
             data = {**data, "metadata": {**metadata, "namespace": namespace}}
@@ -239,11 +240,11 @@ def _pod(manifest: Manifest, template: dict[str, Any]) -> dict[str, Any]:
     version = str(manifest.data.get("apiVersion") or "")
     api_version, kind = controller_of_pods(manifest.group, manifest.kind, version)
     owner = {"apiVersion": api_version, "kind": kind, "name": manifest.name, "uid": "", "controller": True}
-    written = _mapping(template.get("metadata"))
+    written = mapping(template.get("metadata"))
     copied = copied_labels(manifest.group, manifest.kind, manifest.data)
     metadata = {
         **written,
-        **({"labels": {**_mapping(written.get("labels")), **copied}} if copied else {}),
+        **({"labels": {**mapping(written.get("labels")), **copied}} if copied else {}),
         "generateName": f"{manifest.name.rstrip('*-')}-",
         "ownerReferences": [owner],
         "namespace": manifest.namespace,
@@ -253,13 +254,9 @@ def _pod(manifest: Manifest, template: dict[str, Any]) -> dict[str, Any]:
 
 def _named(subject: Subject) -> Subject:
     """A request whose object has a name: validating webhooks are called after the API server has generated it."""
-    metadata = _mapping(_mapping(subject.object).get("metadata"))
+    metadata = mapping(mapping(subject.object).get("metadata"))
     prefix = metadata.get("generateName")
     if not prefix or metadata.get("name"):
         return subject
     named = {**subject.object, "metadata": {**metadata, "name": f"{prefix}{_SUFFIX}"}}
     return dataclasses.replace(subject, object=named)
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

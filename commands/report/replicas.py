@@ -7,6 +7,8 @@ the pods of each, the groups of a LeaderWorkerSet and the pods of each.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from neuron.api.fields import mapping
+
 _MOST: Final = 1_000_000
 _TRAINER: Final = "trainer.kubeflow.org"
 _NO_PODS: Final = frozenset({("", "PodTemplate"), (_TRAINER, "TrainingRuntime"), (_TRAINER, "ClusterTrainingRuntime")})
@@ -27,10 +29,10 @@ def pods_of(group: str, kind: str, data: Mapping[str, Any], path: Sequence[str |
     if (group, kind) in _NO_PODS:
         return 0
     if kind == "DaemonSet":
-        return _whole(_mapping(data.get("status")).get("desiredNumberScheduled"), None)
+        return _whole(mapping(data.get("status")).get("desiredNumberScheduled"), None)
     if kind == "LeaderWorkerSet":
         return _of_groups(data, path)
-    spec = _mapping(data.get("spec"))
+    spec = mapping(data.get("spec"))
     if spec.get("suspend") is True and kind == "CronJob":
         return 0
     count = 1
@@ -51,8 +53,8 @@ def _here(part: Mapping[str, Any]) -> int:
 
 
 def _of_groups(data: Mapping[str, Any], path: Sequence[str | int]) -> int:
-    spec = _mapping(data.get("spec"))
-    template = _mapping(spec.get("leaderWorkerTemplate"))
+    spec = mapping(data.get("spec"))
+    template = mapping(spec.get("leaderWorkerTemplate"))
     groups, size = _whole(spec.get("replicas"), 1) or 0, _whole(template.get("size"), 1) or 0
     if path[-1] == "leaderTemplate":
         return groups
@@ -65,7 +67,3 @@ def _whole(value: object, default: int | None) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return min(value, _MOST)
     return default
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -10,10 +10,10 @@ from kubecel.budget import Clock
 from neuron import names
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec
+from neuron.api.fields import mapping, mappings
 from neuron.demand import scheduling
 from policies.judging import holdings, matching
 from policies.judging.evaluate import REVIEW_SECONDS, TimeLimit, UndecidedError, evaluate, first_match
-from policies.judging.fields import mapping, mappings
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import RequestContext, Subject, of_object

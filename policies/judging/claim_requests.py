@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from neuron import names, quantities
 from neuron.api.claim_specs import ALL, EXACT_COUNT, Constraint, DeviceRequest, Selector
-from policies.judging.fields import mapping, mappings
+from neuron.api.fields import mapping, mappings
 
 UNREADABLE_COUNT: Final = -1
 

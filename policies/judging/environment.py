@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from policies.judging.fields import mappings
+from neuron.api.fields import mappings
 
 _REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _LONGEST: Final = 64

@@ -12,8 +12,9 @@ from typing import Any
 
 from neuron import names
 from neuron.api.claim_specs import Config
+from neuron.api.fields import mapping, mappings
 from policies.judging.claim_requests import GroupedRequests, alternatives, constraints
-from policies.judging.fields import mapping, mappings, shown
+from policies.judging.fields import shown
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
 from policies.judging.tally import Concurrent, Holding, Tally, at_most
 from policies.judging.whole_nodes import ParsingTime

@@ -7,8 +7,8 @@ whether a kind has namespaces: an object without a namespace counts as cluster-s
 from collections.abc import Mapping
 from typing import Any, Final
 
+from neuron.api.fields import mapping
 from policies.judging import matching
-from policies.judging.fields import mapping
 from policies.judging.rules import Parameters
 from policies.judging.subjects import Subject
 

@@ -14,9 +14,10 @@ from typing import Any, Final
 from kubecel.errors import CelTimeExceededError
 from neuron import names, quantities
 from neuron.api.claim_specs import ClaimSpec, Config, DeviceRequest
+from neuron.api.fields import mapping, mappings
 from policies.judging import environment
 from policies.judging.claim_requests import GroupedRequests, cores_of
-from policies.judging.fields import mapping, mappings, shown
+from policies.judging.fields import shown
 from policies.judging.knowledge import DeviceKnowledge, figures
 from policies.judging.whole_nodes import ParsingTime, can_be_whole_node
 from policies.selectors.whole_nodes import NodeDevice
