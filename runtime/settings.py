@@ -113,15 +113,15 @@ def reference(declared: Iterable[Declaration]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def as_written(settings: msgspec.Struct) -> dict[str, Any]:
+def as_written(settings: msgspec.Struct) -> dict[str, object]:
     """Every setting under its name in the config file, JSON-like."""
-    values: dict[str, Any] = msgspec.to_builtins(settings, enc_hook=str)
+    values: dict[str, object] = msgspec.to_builtins(settings, enc_hook=str)
     return {_camel(name): list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def read(
     declared: Iterable[Declaration],
-    flags: Mapping[str, Any],
+    flags: Mapping[str, object],
     environment: Mapping[str, str],
     did_you_mean: DidYouMean,
 ) -> dict[str, Given]:
@@ -230,7 +230,7 @@ def _camel(name: str) -> str:
 
 
 def _from_process(
-    declared: tuple[Declaration, ...], flags: Mapping[str, Any], environment: Mapping[str, str]
+    declared: tuple[Declaration, ...], flags: Mapping[str, object], environment: Mapping[str, str]
 ) -> dict[str, Given]:
     given = {}
     for setting in declared:

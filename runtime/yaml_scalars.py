@@ -93,7 +93,7 @@ def resolve_tagged(tag: str, text: str) -> Any:
     raise ValueError(f"{text[:32]!r} is no !!{name}")
 
 
-def key_text(value: Any) -> str:
+def key_text(value: object) -> str:
     """A mapping key as in JSON.
 
     Raises:
@@ -130,6 +130,6 @@ def escape_unprintable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def write_scalar(value: Any, quote: str = "") -> str:
+def write_scalar(value: object, quote: str = "") -> str:
     """A scalar in YAML, on one line."""
     return write_string(value, quote) if isinstance(value, str) else json.dumps(value)

@@ -180,7 +180,7 @@ def _review(pod: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _yaml(value: Any) -> str:
+def _yaml(value: object) -> str:
     return Layout(dash=2).document(value)
 
 

@@ -208,7 +208,7 @@ def as_sarif(located: Sequence["Located"], faults: Sequence["Fault"], _: "Tally"
     return _dumped(sarif_log(located, faults, about["Version"], links.get("Documentation", "")))
 
 
-def _dumped(value: Any) -> str:
+def _dumped(value: object) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 
 

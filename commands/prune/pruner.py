@@ -289,7 +289,9 @@ class Pruner:
         else:
             self._note(template, PruneAction.RESTORED, _needed(pods))
 
-    async def _send(self, method: str, template: Generated, body: Mapping[str, Any], content_type: str = JSON) -> bytes:
+    async def _send(
+        self, method: str, template: Generated, body: Mapping[str, object], content_type: str = JSON
+    ) -> bytes:
         path = RESOURCE_CLAIM_TEMPLATES.path(*template.key)
         query = _QUERY if method == "PATCH" else None
         return await self._server.request(

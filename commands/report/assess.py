@@ -6,7 +6,7 @@ answers what conversion would do, also while the webhook is in shadow mode or no
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -213,7 +213,7 @@ def _types_in(decision: Decision) -> tuple[str, ...]:
     if names.LABEL_INSTANCE_TYPE.encode() not in text:
         return ()
     found: dict[str, None] = {}
-    waiting: list[Any] = orjson.loads(text)
+    waiting: list[object] = orjson.loads(text)
     while waiting:
         part = waiting.pop()
         if isinstance(part, list):

@@ -15,7 +15,7 @@ _NO_PODS: Final = frozenset({("", "PodTemplate"), (_TRAINER, "TrainingRuntime"),
 """Other objects make the pods of these templates."""
 
 
-def pods_of(group: str, kind: str, data: Mapping[str, Any], path: Sequence[str | int]) -> int | None:
+def pods_of(group: str, kind: str, data: Mapping[str, object], path: Sequence[str | int]) -> int | None:
     """Number of pods of one template; None if the object does not say it.
 
     Args:
@@ -44,7 +44,7 @@ def pods_of(group: str, kind: str, data: Mapping[str, Any], path: Sequence[str |
     return count
 
 
-def _here(part: Mapping[str, Any]) -> int:
+def _here(part: Mapping[str, object]) -> int:
     """The factor of one part of the object: `replicas`, or `parallelism` bounded by `completions`."""
     replicas = _whole(part.get("replicas"), 1)
     parallelism = _whole(part.get("parallelism"), 1)
@@ -52,7 +52,7 @@ def _here(part: Mapping[str, Any]) -> int:
     return (1 if replicas is None else replicas) * min(parallelism or 0, completions or 0)
 
 
-def _of_groups(data: Mapping[str, Any], path: Sequence[str | int]) -> int:
+def _of_groups(data: Mapping[str, object], path: Sequence[str | int]) -> int:
     spec = mapping(data.get("spec"))
     template = mapping(spec.get("leaderWorkerTemplate"))
     groups, size = _whole(spec.get("replicas"), 1) or 0, _whole(template.get("size"), 1) or 0

@@ -6,7 +6,7 @@ codes of the findings. Pods that it denies get an Event with the messages; of Ev
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -53,7 +53,7 @@ def of_log(lines: Iterable[bytes]) -> tuple[Shadowed, ...]:
     return _sorted(Shadowed(*key, count) for key, count in found.items())
 
 
-def of_events(items: Iterable[Mapping[str, Any]]) -> tuple[Shadowed, ...]:
+def of_events(items: Iterable[Mapping[str, object]]) -> tuple[Shadowed, ...]:
     """Refusals by the webhook's Events (`events.k8s.io/v1`)."""
     found = []
     for item in items:

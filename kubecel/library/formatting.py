@@ -52,7 +52,7 @@ def _wrong(verb: str, value: object) -> CelRuntimeError:
     return CelRuntimeError(f"%{verb} of format does not take a {name_of(value)}")
 
 
-def _format(budget: Budget, template: str, arguments: Sequence[Any]) -> str:
+def _format(budget: Budget, template: str, arguments: Sequence[object]) -> str:
     budget.scan(len(template))
     budget.text(len(template))
     waiting = iter(arguments)
@@ -140,7 +140,7 @@ def _nested_scalar(budget: Budget, value: Any) -> str:
     raise _wrong("s", value)
 
 
-def _map(budget: Budget, value: Mapping[Any, Any], depth: int) -> str:
+def _map(budget: Budget, value: Mapping[Any, object], depth: int) -> str:
     entries = [
         (_nested(budget, value_of_key(key), depth + 1), _nested(budget, item, depth + 1)) for key, item in value.items()
     ]

@@ -17,7 +17,7 @@ def _none() -> Optional:
     return NONE
 
 
-def _of_non_zero(value: Any) -> Optional:
+def _of_non_zero(value: object) -> Optional:
     if isinstance(value, Opaque | Optional | Type):
         return some(value)
     if isinstance(value, Timestamp):

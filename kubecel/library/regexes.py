@@ -40,7 +40,7 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-_compiled: Final[dict[str, Any]] = {}
+_compiled: Final[dict[str, object]] = {}
 """Cache of compiled patterns. The oldest is removed first."""
 _adding: Final = threading.Lock()
 

@@ -162,7 +162,7 @@ def _int_of_timestamp(value: Timestamp) -> int:
     return value.nanoseconds // _NANOSECONDS
 
 
-def _identity(value: Any) -> Any:
+def _identity(value: object) -> Any:
     return value
 
 

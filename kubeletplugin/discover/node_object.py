@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from kubeletplugin.kube import KubeApi
@@ -50,6 +50,6 @@ class NodeApi:
         patch = {"metadata": {"labels": dict(labels)}}
         return await self._api.call("PATCH", self._path, body=patch, content_type=MERGE_PATCH)
 
-    async def report(self, event: Mapping[str, Any]) -> None:
+    async def report(self, event: Mapping[str, object]) -> None:
         """See `ports.OwnNodeStore`."""
         await self._api.call("POST", f"/api/v1/namespaces/{EVENT_NAMESPACE}/events", body=event)

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kubeletplugin.changes import waking
 from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, Snapshot, Status
@@ -262,7 +262,7 @@ def _health(health: DeviceHealth | None) -> JsonObject:
     return {"status": "False", "reason": reason or "Unhealthy", "message": health.message}
 
 
-def with_times(wanted: Iterable[JsonObject], before: Iterable[Mapping[str, Any]], now: str) -> list[JsonObject]:
+def with_times(wanted: Iterable[JsonObject], before: Iterable[Mapping[str, object]], now: str) -> list[JsonObject]:
     """Conditions with `lastTransitionTime`: the old one while the status stays."""
     times = {(each.get("type"), each.get("status")): each.get("lastTransitionTime") for each in before}
     return [each | {"lastTransitionTime": times.get((each["type"], each["status"])) or now} for each in wanted]

@@ -12,7 +12,7 @@ _METADATA: Final = (
 )
 
 
-def namespace_value(data: Mapping[str, Any]) -> dict[str, Any]:
+def namespace_value(data: Mapping[str, object]) -> dict[str, Any]:
     """The fields of a Namespace that policies see; `data` is the object, whole or in part."""
     metadata = data.get("metadata")
     kept = metadata if isinstance(metadata, dict) else {}

@@ -4,7 +4,7 @@ import dataclasses
 import datetime as dt
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kubecel.budget import Clock
 from neuron import names
@@ -75,7 +75,7 @@ def run_cases(rule: AnyRule, clock: Clock, left: Callable[[], float] = lambda: R
 def subject_of(case: schema.Case) -> Subject:
     """The admission request that a case describes."""
     deleted = case.operation == "DELETE"
-    data: dict[str, Any] = (case.old_object if deleted else case.object) or {}
+    data: dict[str, object] = (case.old_object if deleted else case.object) or {}
     return of_object(
         data,
         RequestContext(case.namespace_object, case.user_info, case.quotas, _knowledge(case, data)),
@@ -86,7 +86,7 @@ def subject_of(case: schema.Case) -> Subject:
     )
 
 
-def _knowledge(case: schema.Case, data: Mapping[str, Any]) -> DeviceKnowledge:
+def _knowledge(case: schema.Case, data: Mapping[str, object]) -> DeviceKnowledge:
     """The facts that a server would have from the objects of a case and the record of its pod."""
     specs: dict[str, dict[str, ClaimSpec]] = {"ResourceClaim": {}, "ResourceClaimTemplate": {}}
     classes: dict[str, bool | None] = {}
@@ -157,7 +157,7 @@ def _pod(rule: PodRule | HintRule, case: schema.PodCase, clock: Clock, limit: Ti
     return f"expected {case.expect}, came {came}.{f' {errors[0]}' if errors else ''}"
 
 
-def _gets(rule: HintRule, pod: Mapping[str, Any], wanted: Gets) -> str:
+def _gets(rule: HintRule, pod: Mapping[str, object], wanted: Gets) -> str:
     """Compare the hints that a pod gets with the wanted ones; built-in hints that the policy does not set are on."""
     spec, hints = mapping(pod.get("spec")), rule.hints
     affinity = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))

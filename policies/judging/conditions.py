@@ -13,13 +13,13 @@ from policies.judging.sharing import Memo, Shared, evaluate
 NOTHING_SHARED: Final[Mapping[str, Shared | None]] = {}
 
 
-class Variables(dict[str, Any]):
+class Variables(dict[str, object]):
     """The CEL variable `variables`: each entry is evaluated on its first read. A failure is not cached."""
 
     def __init__(
         self,
         programs: Mapping[str, Program],
-        activation: Mapping[str, Any],
+        activation: Mapping[str, object],
         budget: Budget,
         shared: Mapping[str, Shared | None] = NOTHING_SHARED,
         memo: Memo | None = None,
@@ -49,7 +49,7 @@ def _of_variable(name: str, program: Program, error: CelError) -> CelError:
 
 
 def all_hold(
-    conditions: Iterable[Condition], activation: Mapping[str, Any], budget: Budget, memo: Memo | None = None
+    conditions: Iterable[Condition], activation: Mapping[str, object], budget: Budget, memo: Memo | None = None
 ) -> tuple[bool | None, list[Failure]]:
     """Whether all conditions are true; None if one fails and no other is false."""
     failures: list[Failure] = []

@@ -6,7 +6,7 @@ defined stays as it is (k8s.io/kubernetes/third_party/forked/golang/expansion).
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from neuron.api.fields import mappings
 
@@ -15,7 +15,7 @@ _LONGEST: Final = 64
 """Characters of an expanded value; a longer one counts as unknown."""
 
 
-def values(container: Mapping[str, Any]) -> dict[str, str | None]:
+def values(container: Mapping[str, object]) -> dict[str, str | None]:
     """The value of every variable in `env`; None if it comes from elsewhere, or from a variable that does."""
     found: dict[str, str | None] = {}
     others = any(True for _ in mappings(container.get("envFrom")))

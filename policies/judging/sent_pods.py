@@ -117,7 +117,7 @@ class _Evaluation:
 
     def __init__(self, variables: Mapping[str, Program]) -> None:
         self._variables = variables
-        self._computed: dict[str, Any] = {}
+        self._computed: dict[str, object] = {}
         self._steps = _MOST_STEPS
 
     def value(self, node: Node) -> Any:

@@ -40,7 +40,7 @@ class Memo:
 
 
 def evaluate(
-    program: Program, shared: Shared | None, activation: Mapping[str, Any], budget: Budget, memo: Memo | None
+    program: Program, shared: Shared | None, activation: Mapping[str, object], budget: Budget, memo: Memo | None
 ) -> Any:
     """The value of an expression, computed or remembered.
 

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kubecel.errors import CelTimeExceededError
 from neuron import names, quantities
@@ -140,7 +140,7 @@ class Tally:
         """Note a logical NeuronCore setting."""
         self._lncs[value] = None
 
-    def config(self, opaque: Mapping[str, Any]) -> None:
+    def config(self, opaque: Mapping[str, object]) -> None:
         """Read an opaque config of our driver; its apiVersion and kind are not checked."""
         if opaque.get("driver") != names.DRIVER:
             return
@@ -153,7 +153,7 @@ class Tally:
         for config in configs:
             self.config({"driver": config.driver, "parameters": _parsed(config.parameters)})
 
-    def environment(self, container: Mapping[str, Any]) -> None:
+    def environment(self, container: Mapping[str, object]) -> None:
         """Read the environment variables that set the logical NeuronCore. A value that is not known may be any."""
         if not any(entry.get("name") in _LNC_VARIABLES for entry in mappings(container.get("env"))):
             return
@@ -165,7 +165,7 @@ class Tally:
             elif chosen := _LNC_VALUE.match(value):
                 self.sets_lnc(int(chosen[1]))
 
-    def container(self, name: str, resources: Mapping[str, Any], *, init: bool) -> tuple[int, int]:
+    def container(self, name: str, resources: Mapping[str, object], *, init: bool) -> tuple[int, int]:
         """Devices and cores of one container; an amount may be in limits, or in requests alone."""
         devices = cores = 0
         limits, requests = mapping(resources.get("limits")), mapping(resources.get("requests"))

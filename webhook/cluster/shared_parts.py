@@ -24,7 +24,7 @@ class Shared:
     def __init__(self, most: int = MOST) -> None:
         """Keep at most `most` parts."""
         self._most = most
-        self._parts: dict[Any, Any] = {}
+        self._parts: dict[Any, object] = {}
 
     def __len__(self) -> int:
         """Number of parts."""

@@ -8,7 +8,7 @@ NodePool count what its nodes offer.
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from neuron import names
 from neuron.api.fields import mapping, mappings, sequence, text
@@ -60,13 +60,13 @@ class Queue:
     path: str = ""
 
 
-def queues_of_pod(pod: Mapping[str, Any]) -> tuple[Queue, ...]:
+def queues_of_pod(pod: Mapping[str, object]) -> tuple[Queue, ...]:
     """The queues of a pod or a pod template, one for each system."""
     return tuple(_unique(_queues("", pod, mapping(pod.get("spec")).get("schedulerName"))))
 
 
 def queues_of_workload(
-    group: str, kind: str, data: object, templates: Iterable[tuple[str, Mapping[str, Any]]]
+    group: str, kind: str, data: object, templates: Iterable[tuple[str, Mapping[str, object]]]
 ) -> tuple[Queue, ...]:
     """The queues of a workload and of its pods, one for each system.
 
@@ -94,7 +94,7 @@ def queues_of_workload(
     return tuple(_unique(found))
 
 
-def copied_labels(group: str, kind: str, data: Mapping[str, Any]) -> dict[str, str]:
+def copied_labels(group: str, kind: str, data: Mapping[str, object]) -> dict[str, str]:
     """The queue label that Kueue copies from a workload to its pods."""
     if not copies_queue(group, kind):
         return {}
@@ -181,7 +181,7 @@ def declared(group: str, kind: str, data: object, device_class: str) -> Iterator
             yield warning("NEU232", path, told, fix, resource)
 
 
-def _has_class(spec: Mapping[str, Any], device_class: str) -> bool:
+def _has_class(spec: Mapping[str, object], device_class: str) -> bool:
     """Whether a Volcano Queue counts the DeviceClass."""
     fields = (mapping(spec.get(each)) for each in _COUNTED_KINDS["scheduling.volcano.sh", "Queue"])
     key = f"deviceclass/{device_class}"
@@ -192,7 +192,7 @@ def _in_devices(resource: str) -> str:
     return " Claims count devices, not cores." if resource == names.RESOURCE_NEURONCORE else ""
 
 
-def _covered(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _covered(spec: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """The legacy resources that a ClusterQueue covers, with their field paths."""
     for number, group in enumerate(sequence(spec.get("resourceGroups"))):
         for index, resource in enumerate(sequence(mapping(group).get("coveredResources"))):
@@ -200,7 +200,7 @@ def _covered(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield f"spec.resourceGroups[{number}].coveredResources[{index}]", str(resource)
 
 
-def _amounts(path: str, amounts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _amounts(path: str, amounts: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """The legacy resources of a list of amounts; `guarantee` and older `limits` have it under `resource(s)`."""
     for resource in names.LEGACY_RESOURCES:
         if resource in amounts:
@@ -210,7 +210,7 @@ def _amounts(path: str, amounts: Mapping[str, Any]) -> Iterator[tuple[str, str]]
                 yield f"{path}.{inner}[{resource}]", resource
 
 
-def _queues(path: str, owner: Mapping[str, Any], scheduler: object) -> Iterator[Queue]:
+def _queues(path: str, owner: Mapping[str, object], scheduler: object) -> Iterator[Queue]:
     """The queues that `metadata` and the scheduler's name show."""
     prefix = f"{path}." if path else ""
     metadata = mapping(owner.get("metadata"))

@@ -110,7 +110,7 @@ def size_of(request: AdmissionRequest) -> int:
     return sum(memoryview(part).nbytes for part in parts)
 
 
-def namespace_object(name: str, namespaces: NamespaceView) -> Mapping[str, Any]:
+def namespace_object(name: str, namespaces: NamespaceView) -> Mapping[str, object]:
     """A Namespace with its name, its labels, and its annotations under `neuron.aws.com/`."""
     known = namespace_named(name)
     known["metadata"]["labels"] |= namespaces.namespace_labels(name) or {}
