@@ -13,8 +13,9 @@ from neuron.api.nodes import Node
 from neuron.api.slices import PublishedDevice, Slice, incomplete, newest
 from neuron.api.stored_claims import StoredClaim
 from neuron.api.taints import Taint
+from neuron.demand.containers import scheduled
 from neuron.hardware.instances import Catalogue, InstanceType
-from neuron.quantities import NotAQuantityError, count_of, parse_amount
+from neuron.quantities import NotAQuantityError, parse_amount
 from webhook.cluster.listing import Object, Seen, Unseen
 
 _ULTRASERVER_SIZES: Final = (4, 2)
@@ -117,21 +118,11 @@ def _plugin_pods(pods: Iterable[Object]) -> Mapping[str, Mapping[str, int]]:
             continue
         if spec.get("resourceClaims") or (pod.get("status") or {}).get("extendedResourceClaimStatus"):
             continue
-        requested = [_requested(each) for each in spec.get("containers") or ()]
-        first = [_requested(each) for each in spec.get("initContainers") or ()]
-        if any(amount is not None for amount in (*requested, *first)):
-            amount = max(sum(each or 0 for each in requested), max((each or 0 for each in first), default=0))
-            found[spec["nodeName"]][f"{metadata['namespace']}/{metadata['name']}"] = amount
+        amounts = +scheduled(spec)
+        if amounts:
+            whole = sum(amount for name, amount in amounts.items() if name != names.RESOURCE_NEURONCORE)
+            found[spec["nodeName"]][f"{metadata['namespace']}/{metadata['name']}"] = whole
     return found
-
-
-def _requested(container: Object) -> int | None:
-    """Whole devices that a container requests from the device plugin; 0 if it requests cores; None for nothing."""
-    limits = (container.get("resources") or {}).get("limits") or {}
-    asked = [name for name in names.LEGACY_RESOURCES if count_of(limits.get(name))]
-    if not asked:
-        return None
-    return sum(count_of(limits[name]) for name in asked if name != names.RESOURCE_NEURONCORE)
 
 
 # --- one node -----------------------------------------------------------------------------------------------

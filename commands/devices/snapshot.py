@@ -16,6 +16,7 @@ from neuron.api.objects import Page, read_page
 from neuron.api.slices import Slice, read_slice
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from neuron.api.taint_rules import KIND, read_rule, tainted
+from neuron.demand.containers import names_legacy
 from runtime.api_errors import UNAUTHORIZED, ApiAnswerError, ApiServerError, StatusError, UnreachableError
 from webhook.cluster.api import RESOURCE_GROUP, Resource, TimedApiServer, loaded
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_SLICES
@@ -245,7 +246,7 @@ def _pod(item: Object) -> Object | None:
     uses = (
         spec.get("resourceClaims")
         or status.get("extendedResourceClaimStatus")
-        or any(_legacy(each) for group in containers.values() for each in group)
+        or any(names_legacy(each.get("resources") or {}) for group in containers.values() for each in group)
     )
     if not uses:
         return None
@@ -254,13 +255,6 @@ def _pod(item: Object) -> Object | None:
         "spec": _some(spec, _POD_SPEC) | containers,
         "status": _some(status, _POD_STATUS),
     }
-
-
-def _legacy(container: Object) -> bool:
-    resources = container.get("resources") or {}
-    return any(
-        name in (resources.get(kind) or {}) for kind in ("limits", "requests") for name in names.LEGACY_RESOURCES
-    )
 
 
 def _metadata(item: Object) -> dict[str, Any]:

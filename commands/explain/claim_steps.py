@@ -5,11 +5,11 @@ from typing import Any, Final
 
 from commands.explain.diagnosis_inputs import Facts, condition, condition_quote, evidence_of, message_of
 from commands.explain.explanation import Diagnosis, Quote, State
-from commands.explain.legacy_placement import requested
 from commands.explain.schedule_steps import SICK_FIX, gated
 from neuron import names
 from neuron.api.nodes import Node
 from neuron.demand import templates
+from neuron.demand.containers import scheduled
 from neuron.findings import CODES
 from runtime.text import named
 from webhook.decisions.decision import Outcome
@@ -40,13 +40,13 @@ def ended(facts: Facts) -> Diagnosis | None:
 
 def not_converted(facts: Facts) -> Diagnosis | None:
     """A pod that was admitted with the device plugin's limits, where no node has room for them."""
-    wanted = +requested(facts.pod)
+    wanted = +scheduled(facts.spec)
     if not wanted or facts.node_name or facts.in_tree:
         return None
     offering = [node for node in facts.all_nodes if _offers(node, wanted)]
     text = " and ".join(f"{resource}: {amount}" for resource, amount in wanted.items())
-    scheduled = condition(facts, "PodScheduled")
-    evidence = condition_quote(scheduled)
+    said = condition(facts, "PodScheduled")
+    evidence = condition_quote(said)
     if offering:
         waits = f"It was not converted, and waits for {text} of a device plugin, which is on {_counted(len(offering))}."
         fix = "Wait until pods there end, or convert it: " + _conversion_fix(facts)

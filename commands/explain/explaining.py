@@ -11,7 +11,7 @@ from commands.explain.cluster_view import World, live_manifest
 from commands.explain.diagnosis import diagnose
 from commands.explain.diagnosis_inputs import Facts
 from commands.explain.explanation import Explanation
-from commands.explain.legacy_placement import place_legacy, requested
+from commands.explain.legacy_placement import place_legacy
 from commands.explain.model import PodClaim, Selects, UnknownClassError, read_demand
 from commands.explain.placement import place
 from commands.explain.reads import Live, PodFacts
@@ -24,6 +24,7 @@ from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Request
 from neuron.api.nodes import Node
 from neuron.api.stored_claims import Allocation, StoredClaim
 from neuron.check.device_index import SelectorError
+from neuron.demand.containers import scheduled
 from runtime.text import cited, named
 from webhook.cluster.listing import Unseen
 from webhook.decisions.conversion_context import ConversionOptions
@@ -138,7 +139,7 @@ class Explainer:
         if estate is None:
             return None, (), ""
         implicit = self._in_tree(outlook.after)
-        if +requested(outlook.after) and not outlook.claims and implicit is None:
+        if +scheduled(outlook.after.get("spec")) and not outlook.claims and implicit is None:
             return place_legacy(pod, estate), (), ""
         waiting = [implicit] if implicit else []
         allocated: list[Allocation] = []
@@ -174,7 +175,7 @@ class Explainer:
 
     def _in_tree(self, pod: Object) -> PodClaim | None:
         """The claim that the scheduler makes for a pod's limits, if DeviceClasses serve all of them (KEP-5004)."""
-        wanted, serving = +requested(pod), self._around.context.extended_resources
+        wanted, serving = +scheduled(pod.get("spec")), self._around.context.extended_resources
         if not wanted or any(resource not in serving for resource in wanted):
             return None
         requests = []

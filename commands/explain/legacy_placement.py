@@ -11,43 +11,21 @@ from commands.explain.cluster_devices import Estate
 from commands.explain.placement import node_block
 from commands.explain.verdicts import Block, Blocked, NodeVerdict
 from neuron.api.nodes import Node
-from neuron.demand import containers
-from neuron.quantities import count_of
+from neuron.demand.containers import scheduled
 
 Object = Mapping[str, Any]
 
 _ENDED: Final = ("Succeeded", "Failed")
 
 
-def requested(pod: Object) -> Counter[str]:
-    """Legacy resources that the scheduler counts for a pod: its containers together, or the largest init container."""
-    spec = pod.get("spec") or {}
-    total, first = Counter[str](), Counter[str]()
-    for container in spec.get("containers") or ():
-        total.update(_amounts(container))
-    for container in spec.get("initContainers") or ():
-        amounts = _amounts(container)
-        if container.get("restartPolicy") == "Always":
-            total.update(amounts)
-        else:
-            first |= amounts
-    return total | first
-
-
-def _amounts(container: Object) -> Counter[str]:
-    resources = container.get("resources") or {}
-    found = containers.legacy_amounts(resources.get("limits") or {}, resources.get("requests") or {})
-    return Counter({resource: count_of(amount) for resource, amount in found.items()})
-
-
 def place_legacy(pod: Object, estate: Estate) -> tuple[NodeVerdict, ...]:
     """The verdict for each node, by name."""
-    wanted = requested(pod)
+    wanted = scheduled(pod.get("spec"))
     used: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for each in estate.pods:
         node = (each.get("spec") or {}).get("nodeName")
         if node and (each.get("status") or {}).get("phase") not in _ENDED:
-            used[node].update(requested(each))
+            used[node].update(scheduled(each.get("spec")))
     verdicts = (_verdict(pod, node, wanted, used[node.name], estate) for node in estate.nodes)
     return tuple(sorted(verdicts, key=lambda each: each.node))
 

@@ -6,12 +6,14 @@ the API server validates them.
 """
 
 import enum
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec import Struct
 
 from neuron import names, quantities
+from neuron.api.fields import mapping, mappings
 from neuron.findings import Finding
 
 _LEGACY: Final = frozenset(names.LEGACY_RESOURCES)
@@ -70,6 +72,29 @@ def legacy_amounts(limits: Mapping[str, Any], requests: Mapping[str, Any]) -> di
         for resource in names.LEGACY_RESOURCES
         if resource in limits or resource in requests
     }
+
+
+def scheduled(spec: object) -> Counter[str]:
+    """Legacy resources that the scheduler counts for a pod: its containers together, or the largest init container.
+
+    Args:
+        spec: of the pod, as JSON.
+    """
+    together, first = Counter[str](), Counter[str]()
+    for container in mappings(mapping(spec).get("containers")):
+        together.update(_counted(container))
+    for container in mappings(mapping(spec).get("initContainers")):
+        if container.get("restartPolicy") == "Always":
+            together.update(_counted(container))
+        else:
+            first |= _counted(container)
+    return together | first
+
+
+def _counted(container: Mapping[str, object]) -> Counter[str]:
+    resources = mapping(container.get("resources"))
+    found = legacy_amounts(mapping(resources.get("limits")), mapping(resources.get("requests")))
+    return Counter({resource: quantities.count_of(amount) for resource, amount in found.items()})
 
 
 def read(
