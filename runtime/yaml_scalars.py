@@ -10,7 +10,7 @@ import binascii
 import json
 import math
 import re
-from typing import Any, Final
+from typing import Final
 
 TAG_PREFIX: Final = "tag:yaml.org,2002:"
 
@@ -36,7 +36,7 @@ def is_word(text: str) -> bool:
     return text in _WORDS
 
 
-def resolve(text: str) -> Any:
+def resolve(text: str) -> object:
     """The value of a plain scalar.
 
     Raises:
@@ -73,7 +73,7 @@ def _float(text: str) -> int | float | str:
     return int(number) if number.is_integer() and abs(number) < 1 << 63 else number
 
 
-def resolve_tagged(tag: str, text: str) -> Any:
+def resolve_tagged(tag: str, text: str) -> object:
     """The value of a scalar with a tag; with a tag that kubectl does not know, a string.
 
     Raises:

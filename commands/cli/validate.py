@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import orjson
@@ -62,7 +62,7 @@ def validate(
     namespace: str | None,
     *,
     notes: bool,
-    **flags: Any,
+    **flags: object,
 ) -> None:
     """Check pods, workloads, ResourceClaims, ResourceClaimTemplates and DeviceClasses.
 

@@ -5,7 +5,7 @@ The decisions are those of the webhook. The pod is in a file, or is a pod of the
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from commands.explain.claim_objects import ClaimObjects
 from commands.explain.quotas import QuotaEffect, effects
@@ -21,6 +21,7 @@ from policies.judging.explain import OUTCOME_WORDS
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from runtime.text import named
+from webhook.cluster.listing import Object
 from webhook.decisions import modes, pods
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions
 from webhook.decisions.decide import Part
@@ -34,8 +35,6 @@ from webhook.decisions.steering import Steering, combined
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
-
-Object = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -284,7 +283,7 @@ def _place_of(name: str, kind: type[PodRule] | type[HintRule], around: Surroundi
 
 
 def _hits(
-    manifest: Manifest, after: dict[str, Any], decision: Decision, steering: Steering, around: Surroundings
+    manifest: Manifest, after: dict[str, object], decision: Decision, steering: Steering, around: Surroundings
 ) -> Iterator[Hit]:
     if around.policies is None or manifest.namespace in _options(around).excluded_namespaces:
         return

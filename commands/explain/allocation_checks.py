@@ -4,7 +4,6 @@ A reason is found by asking again: with nothing held, without taints, without co
 """
 
 import dataclasses
-from typing import Any
 
 from commands.explain.model import Hardware
 from commands.explain.verdicts import Block, Blocked
@@ -24,7 +23,7 @@ class Question:
     claim: Claim
     counters_leak: bool
 
-    def key(self) -> Any:
+    def key(self) -> object:
         """Equal for nodes that give the same answer: names, use, taints and what the claim reads of the devices."""
         read = [constraint.attribute for constraint in self.claim.constraints]
         parts = [part for request in self.claim.requests for part in request.alternatives]

@@ -1,7 +1,7 @@
 """Steps of a diagnosis before scheduling: the pod has not ended, was converted, and its claims exist. Pure."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from commands.explain.diagnosis_inputs import Facts, condition, condition_quote, evidence_of, message_of
 from commands.explain.explanation import Diagnosis, Quote, State
@@ -12,9 +12,8 @@ from neuron.demand import templates
 from neuron.demand.containers import scheduled
 from neuron.findings import CODES
 from runtime.text import named
+from webhook.cluster.listing import Object
 from webhook.decisions.decision import Outcome
-
-Object = Mapping[str, Any]
 
 _NOT_CREATED: Final = "FailedResourceClaimCreation"
 

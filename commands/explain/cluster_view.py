@@ -1,7 +1,6 @@
 """A view of files and of the objects of a cluster that were read once, for decisions about them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from commands.objects.file_view import FileView
 from commands.objects.manifests import Manifest
@@ -11,9 +10,8 @@ from neuron.api.slices import Slice
 from neuron.hardware.device_shapes import Shape
 from neuron.hardware.instances import Observation
 from webhook.cluster.api import Resource
+from webhook.cluster.listing import Object
 from webhook.cluster.observing import observe
-
-Object = Mapping[str, Any]
 
 
 class World(FileView):

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from commands.devices.snapshot import PODS
 from commands.explain.admission_preview import Outlook, Surroundings, outlooks, stored_outlook
@@ -26,14 +26,13 @@ from neuron.api.stored_claims import Allocation, StoredClaim
 from neuron.check.device_index import SelectorError
 from neuron.demand.containers import scheduled
 from runtime.text import cited, named
-from webhook.cluster.listing import Unseen
+from webhook.cluster.listing import Object, Unseen
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Outcome
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
 
-Object = Mapping[str, Any]
 
 _OTHERS: Final = "Not judged: devices of other drivers ({})."
 

@@ -4,16 +4,14 @@ The scheduler counts extended resources: the node's allocatable amount, less wha
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from commands.explain.cluster_devices import Estate
 from commands.explain.placement import node_block
 from commands.explain.verdicts import Block, Blocked, NodeVerdict
 from neuron.api.nodes import Node
 from neuron.demand.containers import scheduled
-
-Object = Mapping[str, Any]
+from webhook.cluster.listing import Object
 
 _ENDED: Final = ("Succeeded", "Failed")
 

@@ -5,7 +5,7 @@ Selectors are evaluated as CEL. Answers are kept for devices with equal attribut
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from neuron.allocator.search import Alternative, Capacity, Claim, Constraint, Device, Node, Request, Result
 from neuron.api import slices, stored_claims
@@ -17,8 +17,6 @@ from neuron.hardware.device_shapes import Value, qualified
 from neuron.names import DRIVER
 from neuron.quantities import parse_amount
 from policies.selectors.engine import DeviceSelectors
-
-Object = Mapping[str, Any]
 
 _STANDS_STILL: Final = 0.0
 _JOINT: Final = ":"
@@ -110,7 +108,7 @@ class Selects:
 
     def __init__(self) -> None:
         self._compiled: dict[str, CompiledSelector] = {}
-        self._answers: dict[tuple[Any, ...], bool] = {}
+        self._answers: dict[tuple[object, ...], bool] = {}
         self._same: dict[tuple[str, int], tuple[Device, bool]] = {}
         """By expression and identity of the device, which the value keeps alive."""
 

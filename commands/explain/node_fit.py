@@ -6,12 +6,12 @@ are not judged.
 
 from typing import Final
 
-from commands.explain.model import Object
 from neuron import names
 from neuron.api.node_selection import Requirement, required_terms, unmet_selector, unmet_terms
 from neuron.api.nodes import Node
 from neuron.api.taints import Taint, Toleration
 from runtime.text import named
+from webhook.cluster.listing import Object
 
 TYPE_LABELS: Final = (names.LABEL_INSTANCE_TYPE, names.LABEL_INSTANCE_TYPE_BETA)
 

@@ -1,8 +1,8 @@
 """Steps of a diagnosis on the node: it answers, the driver prepares the claims, the devices are healthy. Pure."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from commands.devices.devices import fault_text
 from commands.explain import node_fit
@@ -12,8 +12,6 @@ from commands.explain.prepare_errors import prepare_failure
 from commands.explain.schedule_steps import SICK_FIX
 from neuron import names
 from runtime.text import named
-
-Object = Mapping[str, Any]
 
 _NO_SPEC: Final = "unresolvable CDI devices"
 """Of the container runtime's message (Container Device Interface)."""

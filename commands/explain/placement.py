@@ -6,7 +6,7 @@ The devices are those that the allocator's model (`neuron.allocator.search`) giv
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from commands.devices.devices import Holding, NodeMap
 from commands.explain import node_fit
@@ -70,7 +70,7 @@ class _Placer:
         self._demand = demand
         self._allocated = allocated
         self._estate = estate
-        self._known: dict[Any, tuple[Result, ...] | Blocked] = {}
+        self._known: dict[object, tuple[Result, ...] | Blocked] = {}
 
     def verdict(self, node: Node) -> NodeVerdict:
         name, estate = node.name, self._estate

@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -33,10 +33,9 @@ from webhook.cluster.caches import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
 )
-from webhook.cluster.listing import Lister, Seen, Unseen, unseen
+from webhook.cluster.listing import Lister, Object, Seen, Unseen, unseen
 from webhook.cluster.replicas import LABELS
 
-Object = Mapping[str, Any]
 T = TypeVar("T")
 
 EVENTS: Final = Resource("", "v1", "events")

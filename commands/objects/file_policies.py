@@ -151,7 +151,7 @@ class FilePolicies:
         return tuple(rule.name for rule in self._policies.validating)
 
     def judge_pod(
-        self, manifest: Manifest, template: dict[str, Any], decision: Decision, namespaces: PolicyView
+        self, manifest: Manifest, template: dict[str, object], decision: Decision, namespaces: PolicyView
     ) -> list[Finding] | None:
         """Findings about the pods of a template after conversion; None if no policy matches them."""
         verdicts = self.pod_verdicts(manifest, converted(template, decision), decision, namespaces)
@@ -225,7 +225,7 @@ class FilePolicies:
             yield from findings(verdict, self._now)
 
 
-def converted(template: dict[str, Any], decision: Decision) -> dict[str, Any]:
+def converted(template: dict[str, object], decision: Decision) -> dict[str, object]:
     """A copy of a pod template with the patch of its decision."""
     changed = copy.deepcopy(template)
     # A copy: values of the patch become part of the pod.
@@ -233,7 +233,7 @@ def converted(template: dict[str, Any], decision: Decision) -> dict[str, Any]:
     return changed
 
 
-def _pod(manifest: Manifest, template: dict[str, Any]) -> dict[str, Any]:
+def _pod(manifest: Manifest, template: dict[str, object]) -> dict[str, object]:
     """The pod that a template creates, as the API server receives it; a Pod is returned unchanged."""
     if (manifest.group, manifest.kind) == ("", "Pod"):
         return template

@@ -51,7 +51,7 @@ class Manifest:
         name = f"{self.written_namespace}/{self.name}" if self.written_namespace else self.name
         return f"{self.kind} {name}".rstrip()
 
-    def pod_templates(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+    def pod_templates(self) -> Iterator[tuple[Path, dict[str, object]]]:
         """Its pod templates, with their paths in the object. A Pod is its own template."""
         return pod_templates(self.data, self.group, self.kind)
 
@@ -101,7 +101,7 @@ def _manifests(path: Path, data: dict[str, Any], namespace: str, outer: str | No
         yield from _manifests((*path, *steps), wrapped, namespace, written)
 
 
-def _wrapped(manifest: Manifest) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _wrapped(manifest: Manifest) -> Iterator[tuple[Path, dict[str, object]]]:
     """The objects that an AppWrapper creates."""
     if not manifest.wraps:
         return

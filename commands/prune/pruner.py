@@ -16,7 +16,7 @@ import dataclasses
 import datetime as dt
 import enum
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from commands.prune.decide import Generated, Key, candidates, left_over, mark
 from commands.prune.reads import PODS, Reader, message, reason, review
@@ -324,7 +324,7 @@ async def _each(items: Iterable[Generated], action: Callable[[Generated], Awaita
             group.create_task(one(item), name=f"prune {item.namespace}/{item.name}")
 
 
-def _preconditions(template: Generated) -> dict[str, Any]:
+def _preconditions(template: Generated) -> dict[str, object]:
     preconditions = {"uid": template.uid, "resourceVersion": template.version}
     return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
 

@@ -31,7 +31,7 @@ def _has_value(value: Optional) -> bool:
     return value.present
 
 
-def _value(value: Optional) -> Any:
+def _value(value: Optional) -> object:
     if not value.present:
         raise CelRuntimeError("the optional has no value: give a default with .orValue(…)")
     return value.value

@@ -124,7 +124,7 @@ def compile_pattern(budget: Budget, pattern: str) -> Any:
     return found
 
 
-def _compile(pattern: str) -> Any:
+def _compile(pattern: str) -> object:
     # Loading RE2 takes 10 ms and 3 MiB, so it is loaded at the first use.
     import re2  # type: ignore[import-untyped]
 

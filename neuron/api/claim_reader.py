@@ -175,7 +175,7 @@ class _Reader:
     # JSON has exact dict, list and str, so most values are recognised by their type alone, which is cheaper than
     # isinstance. Values from YAML may have other types.
 
-    def fields(self, value: object, path: str, known: _Fields) -> Mapping[str, Any]:
+    def fields(self, value: object, path: str, known: _Fields) -> Mapping[str, object]:
         """An object; empty if it is absent or of another type. Reports unknown fields."""
         if type(value) is dict and known.include(value):
             return value
@@ -223,7 +223,7 @@ class _Reader:
             return [(value, where) for value, where in entries if isinstance(value, _OBJECT)]
         return entries
 
-    def text(self, owner: Mapping[str, Any], key: str, path: str, *, required: bool = False) -> str:
+    def text(self, owner: Mapping[str, object], key: str, path: str, *, required: bool = False) -> str:
         """A string; empty if it is absent or of another type."""
         value = owner.get(key)
         if value and isinstance(value, str):
@@ -234,7 +234,7 @@ class _Reader:
             self._refuse("NEU502", f"{path}.{key}", f"{key} is missing.", f"Set {key}.")
         return ""
 
-    def texts(self, owner: Mapping[str, Any], key: str, path: str) -> tuple[str, ...]:
+    def texts(self, owner: Mapping[str, object], key: str, path: str) -> tuple[str, ...]:
         """A list of strings."""
         values = owner.get(key)
         if type(values) is list and len(values) <= _MOST[key] and all([type(value) is str for value in values]):
@@ -289,14 +289,14 @@ class _Reader:
         inner = self.fields(exact, where, _EXACTLY) if self._under else fields
         return Request(path, name, (self._devices(inner, where, name),))
 
-    def _name(self, fields: Mapping[str, Any], path: str) -> str:
+    def _name(self, fields: Mapping[str, object], path: str) -> str:
         name = self.text(fields, "name", path, required=True)
         if name and not names.DNS_LABEL.fullmatch(name):
             message = f"name {shown(name)} is no DNS label."
             self._refuse("NEU505", f"{path}.name", message, "Use lower-case letters, digits and dashes.", name)
         return name[:_SHOWN]  # The longest allowed name; each alternative has a copy of it.
 
-    def _devices(self, fields: Mapping[str, Any], path: str, reference: str) -> DeviceRequest:
+    def _devices(self, fields: Mapping[str, object], path: str, reference: str) -> DeviceRequest:
         mode = self.text(fields, "allocationMode", path) or EXACT_COUNT
         everything = mode == ALL
         if mode not in _MODES:
@@ -317,7 +317,7 @@ class _Reader:
             _tolerations(fields.get("tolerations")) if "tolerations" in fields else (),
         )
 
-    def _count(self, fields: Mapping[str, Any], path: str, *, everything: bool) -> int:
+    def _count(self, fields: Mapping[str, object], path: str, *, everything: bool) -> int:
         value = fields.get("count")
         if value is None:
             return 0 if everything else 1
@@ -339,7 +339,7 @@ class _Reader:
             return 0
         return value or 1
 
-    def _capacity(self, fields: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    def _capacity(self, fields: Mapping[str, object], path: str) -> Iterator[tuple[str, str]]:
         """The readable entries of `capacity.requests`."""
         where = f"{path}.capacity"
         capacity = self.fields(fields.get("capacity"), where, _CAPACITY)
@@ -358,7 +358,7 @@ class _Reader:
             else:
                 yield name, str(value)
 
-    def selectors(self, fields: Mapping[str, Any], path: str) -> tuple[Selector, ...]:
+    def selectors(self, fields: Mapping[str, object], path: str) -> tuple[Selector, ...]:
         selectors = []
         for value, where in self.objects(fields, "selectors", path):
             inner = f"{where}.cel"

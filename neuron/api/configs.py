@@ -10,7 +10,7 @@ import enum
 import functools
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from neuron import names
 from neuron.findings import Finding, Severity, closest_word, short, warning
@@ -161,7 +161,7 @@ def _is_far_too_long(value: object) -> bool:
     return left <= 0
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, object]:
+def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
     plain = dict(pairs)
     if len(plain) == len(pairs):
         return plain

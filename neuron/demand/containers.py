@@ -65,7 +65,7 @@ def names_legacy(resources: Mapping[str, Any]) -> bool:
     return any(not _LEGACY.isdisjoint(resources.get(field) or ()) for field in ("limits", "requests"))
 
 
-def legacy_amounts(limits: Mapping[str, Any], requests: Mapping[str, Any]) -> dict[str, str]:
+def legacy_amounts(limits: Mapping[str, object], requests: Mapping[str, object]) -> dict[str, str]:
     """The legacy resources of a container, in canonical numbers, by its limits, else by its requests."""
     return {
         resource: quantities.canonical(limits[resource] if resource in limits else requests[resource])
@@ -98,7 +98,7 @@ def _counted(container: Mapping[str, object]) -> Counter[str]:
 
 
 def read(
-    container: str, role: Role, path: str, limits: Mapping[str, Any], requests: Mapping[str, Any]
+    container: str, role: Role, path: str, limits: Mapping[str, object], requests: Mapping[str, object]
 ) -> tuple[Ask, list[Finding]]:
     """Read one container's `resources`.
 

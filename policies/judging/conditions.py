@@ -1,7 +1,7 @@
 """Match conditions and variables, which all kinds of policies evaluate in the same way."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kubecel.budget import Budget
 from kubecel.engine import Program
@@ -31,7 +31,7 @@ class Variables(dict[str, object]):
         self._shared = shared
         self._memo = memo
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> object:
         program = self._programs[name]
         try:
             shared = self._shared.get(name)

@@ -113,13 +113,13 @@ def _labels(steering: Steering, recorded: AddedHints) -> dict[str, str]:
     }
 
 
-def _lacking(wanted: Sequence[Entry], present: Sequence[Entry]) -> list[dict[str, Any]]:
+def _lacking(wanted: Sequence[Entry], present: Sequence[Entry]) -> list[dict[str, object]]:
     """Wanted entries that are not present."""
     known = keys_of(present) if wanted else frozenset()
     return [dict(entry) for entry in wanted if key_of(entry) not in known]
 
 
-def _lacked(terms: Sequence[Entry] | None, required: Sequence[Entry]) -> tuple[dict[str, Any], ...]:
+def _lacked(terms: Sequence[Entry] | None, required: Sequence[Entry]) -> tuple[dict[str, object], ...]:
     """Requirements that at least one term lacks."""
     if not terms or not required:
         return tuple(dict(each) for each in required)
@@ -149,7 +149,7 @@ def _set_scheduler(current: str | None, name: str | None) -> list[Operation]:
     return [add("/spec/schedulerName", name) if current is None else replace("/spec/schedulerName", name)]
 
 
-def _of_types(types: Sequence[str]) -> dict[str, Any]:
+def _of_types(types: Sequence[str]) -> dict[str, object]:
     return {"key": names.LABEL_INSTANCE_TYPE, "operator": "In", "values": list(types)}
 
 
@@ -206,7 +206,7 @@ def _wanted(required: Sequence[Entry], preferred: Sequence[Entry]) -> dict[str, 
     return wanted
 
 
-def _preferred(affinity: Affinity | None) -> Sequence[Mapping[str, Any]]:
+def _preferred(affinity: Affinity | None) -> Sequence[Mapping[str, object]]:
     return ((affinity or {}).get("nodeAffinity") or {}).get(PREFERRED) or ()
 
 
@@ -232,7 +232,7 @@ def lacks_only_hints(affinity: Affinity | None, hinted: Affinity | None, added: 
 
 def _with_hints(
     affinity: Affinity | None, required: Sequence[Entry], preferred: Sequence[Entry]
-) -> Mapping[str, Any] | None:
+) -> Mapping[str, object] | None:
     """The result of the patch that `node_affinity` makes."""
     wanted = _wanted(required, preferred)
     if not wanted:
@@ -287,7 +287,7 @@ def ours(old: Sequence[Entry], added: AddedHints) -> Callable[[Entry], bool]:
     return among((scheduling.NEURON_TOLERATION, *added.tolerations), old)
 
 
-def _without_seconds(toleration: Entry) -> dict[str, Any]:
+def _without_seconds(toleration: Entry) -> dict[str, object]:
     return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
 
 

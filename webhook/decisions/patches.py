@@ -38,7 +38,7 @@ def remove(path: str) -> Operation:
     return {"op": "remove", "path": path}
 
 
-def replace(path: str, value: Any) -> Operation:
+def replace(path: str, value: object) -> Operation:
     """Replace a member or an item."""
     return {"op": "replace", "path": path, "value": value}
 
