@@ -9,6 +9,9 @@ ARGS   ?=
 BASE   ?= HEAD~1
 # Seconds of `make fuzz` for each target.
 TIME   ?= 60
+# Modules or folders of `make mutants`, and tests instead of those beside them.
+PATHS  ?=
+TESTS  ?=
 # One more than two cores: some tests wait for processes and sockets.
 WORKERS ?= 3
 # Each worker has a control plane of its own. Twice as many as two cores: some tests wait for a minute.
@@ -22,7 +25,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster docs fuzz cluster-test faults sandbox man manifests images sbom release proto grammar lock clean
+.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster docs fuzz mutants cluster-test faults sandbox man manifests images sbom release proto grammar lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +96,10 @@ fuzz: $(STAMP) ## fuzz what parses and patches, TIME seconds for each target (Li
 	$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/fuzz.txt
 	$(BIN)/python -m tests.fuzz --seconds $(TIME) $(ARGS)
 
+mutants: $(STAMP) ## list changes of code that tests do not notice (PATHS="neuron/demand/layout.py"; mutmut is installed on first use)
+	$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/mutants.txt
+	$(BIN)/python -m tests.mutants $(ARGS) $(PATHS) $(if $(TESTS),--tests $(TESTS))
+
 faults: $(STAMP) ## run every disturbance at full length, and write their table into docs/benchmarks.md (needs KUBEBUILDER_ASSETS)
 	$(BIN)/python -m pytest -m fault -n0 --faults docs/benchmarks.md tests/faults tests/kubeletplugin/test_crash.py tests/kubeletplugin/test_full_disk.py \
 	  tests/cluster/test_soak.py tests/cluster/test_faults.py tests/cluster/test_driver_faults.py $(ARGS)
@@ -141,6 +148,7 @@ lock: ## resolve the requirements again (needs uv)
 	$(COMPILE) --constraint requirements/dev.txt --extra webhook pyproject.toml -o requirements/webhook.txt
 	$(COMPILE) --constraint requirements/dev.txt --extra kubelet-plugin pyproject.toml -o requirements/kubelet-plugin.txt
 	echo "atheris>=3.0,<3.1; sys_platform == 'linux'" | $(COMPILE) --upgrade - -o requirements/fuzz.txt
+	echo "mutmut>=3.8,<3.9; sys_platform != 'win32'" | $(COMPILE) --constraint requirements/dev.txt --upgrade - -o requirements/mutants.txt
 
 clean: ## remove .venv, caches and build output
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

@@ -36,8 +36,8 @@ from webhook.decisions.claim_patches import claim_patch
 from webhook.decisions.conversion_context import ConversionOptions, conversion_context
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.pod_demand import PodDemand
-from webhook.decisions.renaming import renamed
 from webhook.edge import reviews as wire
+from webhook.reviews.pod_decisions import renamed
 from webhook.reviews.policy_subjects import bare_subject, decoded
 from webhook.server.standalone import StandaloneCluster
 

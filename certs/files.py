@@ -47,7 +47,6 @@ class CertificateFiles:
 
     Attributes:
         certificate: path of the serving certificate chain.
-        key: path of its private key.
         ca: path of the CA to trust; may be missing if others issued the certificate.
         not_after: end of the serving certificate's validity.
     """

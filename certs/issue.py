@@ -27,7 +27,6 @@ class Authority:
 
     Attributes:
         certificate: its self-signed certificate.
-        key: its private key.
     """
 
     certificate: x509.Certificate
@@ -85,7 +84,6 @@ def issue_serving(
     """A serving certificate for `hosts`, with a new key.
 
     Args:
-        authority: the CA that signs.
         common_name: for people; at most 64 characters.
         hosts: DNS names and IP addresses that clients connect to.
         now: a time with time zone.

@@ -106,7 +106,6 @@ def advance(
     Args:
         data: content of the Secret; None: no Secret.
         now: a time with time zone, by the API server's clock.
-        rules: requirements for the certificates.
         confirmed: for how long exactly this content has been in use.
         requested: the rotation to begin: `ca` or `leaf`; empty: none.
         known: the last content that could be served. It is written back if the Secret lost it, or if a repair of the
@@ -227,12 +226,12 @@ def _joining(case: _Case) -> Step | None:
 
 def _leaving(case: _Case) -> Step | None:
     held, now = case.held, case.now
-    others = [ca for ca in held.bundle[1:] if held.next is None or ca != held.next.certificate]
+    others = held.bundle[1:]  # without a next CA, which `_joining` waits for
     if not others:
         return None
     if held.leaf is None or held.leaf.anchor != held.current:
         return None  # the served leaf needs one of them
-    gone = [ca for ca in others if material.fault(ca, now)]
+    gone = tuple(ca for ca in others if material.fault(ca, now))
     since = case.confirmed.serving
     if since is not None and since >= case.rules.retire:
         gone = others

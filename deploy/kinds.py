@@ -26,6 +26,11 @@ Written by deploy/kinds.py from webhook/decisions/kinds.py. Do not edit.
 {{{{- define "neuron-dra.workloadRules" -}}}}
 {chr(10).join(_rules())}
 {{{{- end }}}}
+
+{{{{/* Their resources, separated by commas. */}}}}
+{{{{- define "neuron-dra.workloadResources" -}}}}
+{",".join(dict.fromkeys(each.plural for each in _sent()))}
+{{{{- end }}}}
 """
 
 

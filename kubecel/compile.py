@@ -173,7 +173,6 @@ class Cel:
 
         Args:
             limits: of every expression.
-            library: the functions.
             hint: suggests a known name for an unknown one.
             shared: variables with the same values in all evaluations that share `Budget.results`. Loops that read only
                 these are evaluated once for all of them.

@@ -35,7 +35,6 @@ class Program(Protocol):
         Args:
             variables: a value for every variable that the expression uses: data as `json` decodes it, or values of
                 `kubecel.values`. They are not copied and not changed.
-            budget: charged during the evaluation.
 
         Returns:
             None, bool, int, float, str, bytes, list, dict, or a value of `kubecel.values`,
@@ -62,7 +61,6 @@ class CelEngine(Protocol):
         """Parse, check and compile.
 
         Args:
-            source: the expression.
             variables: types of the variables by name; with `types.record`, an unknown field is an error here.
             result: the required type of the value, e.g. BOOL.
             limit: the highest accepted estimate of the cost; None for no limit.

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import grpc
 import msgspec
 
-from kubeletplugin import kube
+from kubeletplugin import api_store
 from kubeletplugin.clock import SystemClock
 from kubeletplugin.device_info import DeviceInfo
 from kubeletplugin.discover import emulate
@@ -269,9 +269,9 @@ def _recovered(settings: DriverSettings) -> Preparer:
     return preparer
 
 
-async def _connected(settings: DriverSettings) -> kube.KubeApi:
+async def _connected(settings: DriverSettings) -> api_store.ApiStore:
     try:
-        return await kube.connect(settings.kubeconfig, settings.node_name)
+        return await api_store.connect(settings.kubeconfig, settings.node_name)
     except ClusterUnavailableError as error:
         raise StartupError(f"The API server cannot be used: {error}.") from error
 

@@ -1,15 +1,18 @@
-"""How tasks wait: for the next change of a value, and after a write that another writer may undo."""
+"""How tasks wait: for the next change of a value, after a failure, and after a write that another writer may undo."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
-from kubeletplugin.ports import Clock
+from kubeletplugin.ports import Clock, KubeError
+from runtime.backoff import Backoff
 
 QUIET: Final = 60.0
 """Seconds after which a task looks again without a change, and a write is not a repetition of the last one."""
 
+_FIRST_RETRY: Final = 1.0
+_LAST_RETRY: Final = 60.0
 _FIRST_PAUSE: Final = 0.2
 _LAST_PAUSE: Final = 30.0
 
@@ -58,17 +61,61 @@ async def waking(event: asyncio.Event, period: float, *sources: Changing) -> Asy
         await asyncio.gather(*followers, return_exceptions=True)
 
 
+async def repeat(
+    session: Callable[[], Awaitable[None]],
+    failed: Callable[[KubeError], Awaitable[None]],
+    backoff: Backoff,
+    long: float,
+    clock: Clock,
+) -> None:
+    """Repeat a session with the API server until cancelled.
+
+    Args:
+        session: returns when its watch ends.
+        failed: called with the error that ended a session.
+        backoff: the pauses between sessions; they are longer if the API server asks for it.
+        long: seconds; a session that took longer is followed by the next one at once.
+        clock: for the pauses.
+    """
+    while True:
+        start, pause = clock.monotonic(), 0.0
+        try:
+            await session()
+        except KubeError as error:
+            pause = error.retry_after
+            await failed(error)
+        if clock.monotonic() - start > long:
+            backoff.reset()
+        else:
+            pause = max(pause, backoff.failed())
+        if pause:
+            await clock.sleep(pause)
+
+
+async def report_changes(source: Changing, report: Callable[[], Awaitable[bool]], clock: Clock) -> None:
+    """Call `report` at each change of a source until cancelled, and again while it returns False."""
+    backoff = Backoff(_FIRST_RETRY, _LAST_RETRY)
+    while True:
+        generation = source.generation
+        if await report():
+            backoff.reset()
+            await source.wait(generation, QUIET)
+        else:
+            await clock.sleep(backoff.failed())
+
+
 class WritePause:
     """The pause after a write. It becomes longer while writes repeat: another writer may undo them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seconds = _FIRST_PAUSE
+        self._backoff = Backoff(_FIRST_PAUSE, _LAST_PAUSE)
         self._last_write = float("-inf")
 
     async def sleep(self) -> None:
         """Wait after a write."""
         now = self._clock.monotonic()
-        self._seconds = _FIRST_PAUSE if now - self._last_write > QUIET else min(self._seconds * 2, _LAST_PAUSE)
+        if now - self._last_write > QUIET:
+            self._backoff.reset()
         self._last_write = now
-        await self._clock.sleep(self._seconds)
+        await self._clock.sleep(self._backoff.failed())

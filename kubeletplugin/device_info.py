@@ -33,7 +33,6 @@ def rows(
     """The series of prepared claims; a whole node is all of its devices, and adminAccess holds nothing.
 
     Args:
-        claims: prepared.
         used: what the kubelet's pods use.
         cores: number of physical cores by the device's index, where it is known.
     """

@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from kubeletplugin.changes import QUIET
+from kubeletplugin.changes import report_changes
 from kubeletplugin.discover.node_events import node_event
 from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.metrics import Metrics
@@ -13,8 +13,6 @@ from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, Guard
 APPEARED: Final = "DevicePluginActive"
 LEFT: Final = "DevicePluginGone"
 
-_FIRST_RETRY: Final = 1.0
-_LAST_RETRY: Final = 60.0
 
 _HELD: Final = {
     Guard.TAINT: f"new claims get none of this driver's devices (taint {DEVICE_PLUGIN_TAINT.key})",
@@ -51,15 +49,7 @@ class OwnerReporter:
 
     async def run(self) -> None:
         """Report until cancelled. An Event that cannot be written is tried again while it is true."""
-        delay = _FIRST_RETRY
-        while True:
-            generation = self._node.generation
-            if await self._report(self._node.state):
-                delay = _FIRST_RETRY
-                await self._node.wait(generation, QUIET)
-            else:
-                await self._clock.sleep(delay)
-                delay = min(delay * 2, _LAST_RETRY)
+        await report_changes(self._node, lambda: self._report(self._node.state), self._clock)
 
     async def _report(self, state: NodeState | None) -> bool:
         """Whether nothing is left to report."""

@@ -1,4 +1,4 @@
-"""The interfaces to files, API server and clock. `files`, `kube` and `clock` implement them; tests replace them."""
+"""The interfaces to files, API server and clock; tests replace them. `files`, `api_store`, `clock` implement them."""
 
 import dataclasses
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -43,12 +43,14 @@ class KubeError(Exception):
     Attributes:
         status: HTTP status; 0 if there was no answer.
         reason: `metav1.StatusReason`, e.g. `Conflict`; empty if unknown.
+        retry_after: seconds to wait before a retry; 0 if the server does not name any.
     """
 
-    def __init__(self, message: str, status: int = 0, reason: str = "") -> None:
+    def __init__(self, message: str, status: int = 0, reason: str = "", retry_after: float = 0.0) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
+        self.retry_after = retry_after
 
     @property
     def retryable(self) -> bool:
@@ -112,7 +114,8 @@ class OwnNodeStore(Protocol):
         """The Node object."""
 
     def follow(self) -> AsyncIterator[JsonObject]:
-        """The Node object now, and after each change, until the server ends the watch."""
+        """The Node object after each change, until the server ends the watch; first the present one if changes may have
+        been missed since the last call."""
 
     async def label(self, labels: Mapping[str, str | None]) -> JsonObject:
         """Set labels, remove those with the value None; returns the Node as stored."""

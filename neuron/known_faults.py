@@ -41,7 +41,6 @@ class Fault:
     """A known fault.
 
     Attributes:
-        component: who has it.
         issue: where it is described; empty if no issue describes it.
         versions: pairs of the first version with it and the first one without it.
         effect: what happens, as a part of a sentence about the component.

@@ -33,7 +33,7 @@ _QUANTITY: Final = re.compile(
 )
 _MAX_LENGTH: Final = 64
 _MOST_BITS: Final = 200
-"""Of a number of at most `_MAX_LENGTH` digits; str() raises for more than 4300 digits."""
+"""Limit for a number of at most `_MAX_LENGTH` digits; str() raises for more than 4300 digits."""
 _MOST: Final = 10**9
 
 

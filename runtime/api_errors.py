@@ -52,9 +52,7 @@ class StatusError(ApiServerError):
     """The answer is not a success.
 
     Attributes:
-        code: HTTP status.
         reason: `metav1.StatusReason`; empty if the answer is not a `metav1.Status`.
-        message: of the server.
         details: `metav1.StatusDetails` as sent.
         retry_after: seconds to wait before a retry; 0 if the server does not name any.
     """
@@ -77,7 +75,7 @@ class StatusError(ApiServerError):
 
     @classmethod
     def parse(cls, code: int, body: bytes, retry_after: float = 0.0) -> "StatusError":
-        """From the body of an answer. If it is not a `metav1.Status`, its beginning is the message."""
+        """Read the body of an answer. If it is not a `metav1.Status`, its beginning is the message."""
         try:
             status = orjson.loads(body)
         except orjson.JSONDecodeError:
@@ -90,7 +88,7 @@ class StatusError(ApiServerError):
     def from_status(
         cls, status: Mapping[str, Any], code: int = SERVER_ERRORS, retry_after: float = 0.0
     ) -> "StatusError":
-        """From a `metav1.Status`; `code` is used if the status has none."""
+        """Read a `metav1.Status`; `code` is used if the status has no code."""
         details = status.get("details")
         own_code = status.get("code")
         return cls(

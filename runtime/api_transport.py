@@ -157,12 +157,8 @@ class Connection:
         """Body of a successful answer.
 
         Args:
-            method: HTTP method.
-            path: of the URL.
             timeout: seconds for the whole request.
-            query: parameters.
             body: an object or a patch, as `content_type` says.
-            content_type: of the body.
             accept: media type of the answer.
 
         Raises:
@@ -186,8 +182,6 @@ class Connection:
         """A GET whose body is read in pieces of any length.
 
         Args:
-            path: of the URL.
-            query: parameters.
             stall: time-out in seconds for the next piece.
             accept: media type of the pieces.
 

@@ -83,7 +83,7 @@ def is_open() -> bool:
 
 
 def encoding(fallback: str = "ascii") -> str:
-    """Of standard output."""
+    """Encoding of standard output."""
     return getattr(_behind(sys.stdout), "encoding", None) or fallback
 
 

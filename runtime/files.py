@@ -34,7 +34,6 @@ def read_regular(path: Path, limit: int = LARGEST) -> bytes:
     """The content of a regular file or of a link to one.
 
     Args:
-        path: of the file.
         limit: maximum size in bytes.
 
     Raises:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-"""In a pod: the namespace of the pod."""
+"""File that contains the namespace of the pod."""
 DEFAULT_NAMESPACE: Final = "default"
 
 

@@ -12,3 +12,7 @@ The API server stores the text of an opaque config as it was sent, and writes it
 driver applies `status.devices`. To it, both texts differ, so it refuses the driver's change. The client puts spaces
 into JSON.
 """
+PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""`Accept` header for requests and watches that need only `metadata`."""
+PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""The same for lists."""

@@ -1,12 +1,22 @@
 """Lists of the Kubernetes API, page by page.
 
+Lists leave `resourceVersion` unset: they show the most recent state, and all pages of one list show the same state.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks
 """
 
+import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Final, Protocol, TypeVar
 
+from runtime import raw_objects
+from runtime.api_errors import GONE, StatusError, TooLongError
+from runtime.api_server import ApiServer, Collection, decoded
+from runtime.media_types import JSON, PARTIAL_LIST
+
 _SHRINK: Final = 4
+_TURN_BYTES: Final = 64 * 1024
+_TURN_OBJECTS: Final = 50
 
 
 class ListMeta(Protocol):
@@ -28,23 +38,22 @@ P = TypeVar("P", bound=ListPage)
 
 
 async def pages(
-    fetch: Callable[[Mapping[str, str]], Awaitable[P]], query: Mapping[str, str], limit: int, too_long: type[Exception]
+    fetch: Callable[[Mapping[str, str]], Awaitable[P]], query: Mapping[str, str], limit: int
 ) -> AsyncGenerator[P, None]:
     """The pages of one list.
 
     Args:
-        fetch: requests one page with these query parameters, and decodes it.
+        fetch: requests one page with these query parameters, and decodes it. If it raises `TooLongError`, the page is
+            requested with fewer objects; with a limit of 0 or 1 the error is passed on.
         query: further query parameters.
         limit: objects per page; 0: all objects in one page.
-        too_long: raised by `fetch` if the answer is too long. The page is then requested with fewer objects; with a
-            limit of 0 or 1 the error is passed on.
     """
     token = ""
     while True:
         asked = {**query, **({"limit": str(limit)} if limit else {}), **({"continue": token} if token else {})}
         try:
             page = await fetch(asked)
-        except too_long:
+        except TooLongError:
             if limit <= 1:
                 raise
             limit = max(1, limit // _SHRINK)
@@ -53,3 +62,71 @@ async def pages(
         yield page
         if not token:
             return
+
+
+class Pace:
+    """Yields to the event loop after a number of objects or bytes, so that other tasks work in between."""
+
+    def __init__(self) -> None:
+        self._objects = 0
+        self._bytes = 0
+
+    async def after(self, length: int) -> None:
+        """Count an object of `length` bytes; yield to the event loop if it is time."""
+        self._objects += 1
+        self._bytes += length
+        if self._objects >= _TURN_OBJECTS or self._bytes >= _TURN_BYTES:
+            self._objects = self._bytes = 0
+            await asyncio.sleep(0)
+
+
+async def read_objects(
+    server: ApiServer,
+    collection: Collection,
+    take: Callable[[memoryview], None],
+    restart: Callable[[], None],
+    *,
+    page_size: int,
+    time_out: float,
+) -> str:
+    """Read a whole list; returns its resourceVersion.
+
+    Args:
+        take: gets each object as JSON.
+        restart: called if the list begins again: what `take` got so far is void.
+        page_size: objects per page; 0: all objects in one page.
+        time_out: seconds for one page.
+
+    Raises:
+        ApiServerError: a page cannot be read.
+    """
+
+    async def fetch(query: Mapping[str, str]) -> raw_objects.Page:
+        accept = PARTIAL_LIST if collection.metadata_only else JSON
+        answer = await server.request("GET", collection.path, timeout=time_out, query=query, accept=accept)
+        steps = raw_objects.steps(answer)
+        page = decoded(next, steps)
+        while page is None:
+            await asyncio.sleep(0)
+            page = decoded(next, steps)
+        return page
+
+    async def read(limit: int) -> str:
+        version, pace = "", Pace()
+        async with contextlib.aclosing(pages(fetch, collection.query, limit)) as listed:
+            async for page in listed:
+                for raw in page.items or ():
+                    view = memoryview(raw)
+                    take(view)
+                    await pace.after(view.nbytes)
+                version = page.metadata.resourceVersion
+        return version
+
+    try:
+        return await read(page_size)
+    except StatusError as error:
+        if error.code != GONE:
+            raise
+    # The continue token is older than the server's history. A list in one page needs no token.
+    restart()
+    return await read(0)

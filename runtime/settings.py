@@ -13,11 +13,14 @@ import enum
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from runtime.startup import StartupError
+
+if TYPE_CHECKING:  # PyYAML is imported only if there is a config file.
+    from runtime.yaml_nodes import Node
 
 ENVIRONMENT_PREFIX: Final = "NEURON_DRA_"
 CONFIG: Final = "config"
@@ -128,7 +131,6 @@ def read(
     """The settings that are given, by name, converted to their types.
 
     Args:
-        declared: the known settings.
         flags: values by name; None and () stand for a flag that was not given.
         environment: of the process. An empty variable counts as not set.
         did_you_mean: makes the hint for a wrong choice or field.
@@ -245,31 +247,48 @@ def _from_process(
 
 
 def _from_file(declared: tuple[Declaration, ...], config: Given, did_you_mean: DidYouMean) -> dict[str, Given]:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from runtime.yaml_nodes import Mapping_, YamlError, YamlKeyTwiceError, compose_all
 
     path = Path(config.value)
     try:
-        content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise SettingsError(f"Cannot read the config file {path}: {error.strerror}. Check {config.where}.") from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"The config file {path} is not UTF-8: {error.reason}.") from error
-    except MarkedYAMLError as error:
-        line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
-        raise SettingsError(f"The config file {path} is not YAML:{line} {error.problem}.") from error
-    except YAMLError as error:
-        raise SettingsError(f"The config file {path} is not YAML: {error}.") from error
+    try:
+        documents = list(compose_all(text))
+    except YamlError as error:
+        line = text.count("\n", 0, error.index) + 1
+        problem = f"found duplicate key '{error.key}'" if isinstance(error, YamlKeyTwiceError) else error.problem
+        raise SettingsError(f"The config file {path} is not YAML: line {line}: {problem}.") from error
+    if len(documents) > 1:
+        raise SettingsError(f"The config file {path} has {len(documents)} YAML documents, and must have one.")
+    content = documents[0].value if documents else None
     if content is None:
         return {}
-    if not isinstance(content, dict):
+    if not isinstance(documents[0], Mapping_):
         raise SettingsError(f"The config file {path} holds a {type(content).__name__}, not fields with values.")
     by_field = {setting.field: setting.name for setting in declared if setting.field}
     unknown = [str(field) for field in content if field not in by_field]
     if unknown:
         faults = "; ".join(f"unknown field '{field}'.{did_you_mean(field, by_field)}" for field in unknown)
         raise SettingsError(f"The config file {path} has faults: {faults}")
-    return {by_field[field]: Given(_plain(value), f"'{field}' in {path}") for field, value in content.items()}
+    # A merge key `<<` gives fields that have no entry of their own.
+    values = content | {entry.name: _written(entry.node) for entry in documents[0].entries if not entry.merge}
+    return {by_field[field]: Given(_plain(value), f"'{field}' in {path}") for field, value in values.items()}
+
+
+def _written(node: "Node") -> Any:
+    """The value of a node; `off` and other words that only YAML 1.1 takes for booleans are texts, as in a flag."""
+    from runtime.yaml_nodes import Alias, Scalar, Sequence_
+
+    target = node.target if isinstance(node, Alias) else node
+    if isinstance(target, Sequence_):
+        return [_written(item) for item in target.items]
+    if isinstance(target, Scalar) and isinstance(target.value, bool) and target.text.lower() not in ("true", "false"):
+        return target.text
+    return target.value
 
 
 def _plain(value: object) -> object:

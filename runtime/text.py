@@ -34,7 +34,7 @@ def quoted(text: str) -> str:
 
 
 def cited(text: object, most: int = LONGEST_QUOTE) -> str:
-    """A text of somebody else between quotes, on one line: the reader sees where it begins and ends.
+    """A foreign text between quotes, on one line: the reader sees where it begins and ends.
 
     The same quote or a backslash inside has a backslash before it. At most about `most` characters are shown.
     """

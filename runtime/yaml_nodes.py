@@ -56,12 +56,20 @@ class YamlSyntaxError(YamlError):
     """The text is not YAML."""
 
 
-class YamlScalarError(YamlError):
-    """A scalar has no value of its type.
+class YamlKeyTwiceError(YamlError):
+    """A mapping has a key twice.
 
     Attributes:
-        text: of the scalar.
+        key: as in JSON.
     """
+
+    def __init__(self, index: int, key: str) -> None:
+        super().__init__(index, f"the key {key!r} is there twice: remove one; kubectl uses the last one")
+        self.key = key
+
+
+class YamlScalarError(YamlError):
+    """A scalar has no value of its type."""
 
     def __init__(self, index: int, problem: str, text: str) -> None:
         super().__init__(index, problem)
@@ -340,15 +348,14 @@ def _merged(node: Mapping_) -> dict[str, object]:
     return value
 
 
-def _twice(node: Mapping_) -> YamlError:
+def _twice(node: Mapping_) -> YamlKeyTwiceError:
     """The error of a mapping that has a key twice."""
     seen: set[tuple[str, bool]] = set()
     for entry in node.entries:
         if (entry.name, entry.merge) in seen:
             break
         seen.add((entry.name, entry.merge))
-    problem = f"the key {entry.name!r} is there twice: remove one; kubectl uses the last one"
-    return YamlError(entry.key.start, problem)
+    return YamlKeyTwiceError(entry.key.start, entry.name)
 
 
 def merge_sources(entry: Entry) -> Sequence[Node]:

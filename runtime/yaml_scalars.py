@@ -114,7 +114,6 @@ def write_string(text: str, quote: str = "") -> str:
     """A string in YAML, on one line: plain if every reader reads it as a string, else quoted.
 
     Args:
-        text: any string.
         quote: preferred quote, `'` or `"`.
     """
     if not quote and _PLAIN.fullmatch(text) and text not in _WORDS:

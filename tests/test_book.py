@@ -54,7 +54,7 @@ BROKEN = {
 
 @pytest.fixture(scope="module")
 def warnings(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What is said of a book with one page for each broken link."""
+    """The warnings for a book with one page for each broken link."""
     folder = tmp_path_factory.mktemp("broken")
     docs = folder / "docs"
     docs.mkdir()

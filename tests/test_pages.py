@@ -51,11 +51,11 @@ def environment(directory: Path, port: int = 0) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", OFFLINE)
-def test_a_page_is_what_a_reader_sees(name: str, clone: Path) -> None:
+def test_the_commands_of_a_page_print_its_output(name: str, clone: Path) -> None:
     Reader(clone, environment(clone)).follow((DOCS / name).read_text())
 
 
-def test_the_tutorial_on_policies_is_what_a_reader_sees(clone: Path) -> None:
+def test_the_commands_of_the_policy_tutorial_print_its_output(clone: Path) -> None:
     for program in ("curl", "jq"):
         if shutil.which(program) is None:
             pytest.skip(f"the page uses {program}, which is not here")
@@ -116,7 +116,7 @@ def test_a_command_of_the_readme_works(command: str, clone: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_page_for_which_a_reader_needs_no_cluster_is_read() -> None:
+def test_every_page_that_needs_no_cluster_is_tested() -> None:
     """Tutorials are either here or in tests/cluster/test_tutorials.py, which finds them by their sandbox."""
     tutorials = {f"tutorials/{path.name}" for path in (DOCS / "tutorials").glob("*.md")}
     with_sandbox = {each for each in tutorials if "how-to/emulate.md" in (DOCS / each).read_text()}
@@ -137,5 +137,5 @@ def test_every_page_for_which_a_reader_needs_no_cluster_is_read() -> None:
         ("4 devices", "5 devices", False),
     ],
 )
-def test_what_counts_as_the_same_output(expected: str, printed: str, alike: bool) -> None:
+def test_outputs_are_compared_without_variable_parts(expected: str, printed: str, alike: bool) -> None:
     assert same(expected, printed) is alike

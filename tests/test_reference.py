@@ -1,4 +1,4 @@
-"""The pages of docs/reference that are made from the code are what the code says."""
+"""The pages of docs/reference that are generated from the code are up to date."""
 
 import importlib.util
 import re
@@ -29,7 +29,7 @@ WRITE = script()
 
 
 @pytest.mark.parametrize("name", WRITE.PAGES)
-def test_a_page_is_what_the_script_writes(name: str) -> None:
+def test_each_reference_page_equals_the_output_of_the_script(name: str) -> None:
     assert (DOCS / "reference" / name).read_text() == WRITE.PAGES[name](), "run python docs/write_reference.py"
 
 

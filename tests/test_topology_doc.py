@@ -43,7 +43,7 @@ def examples() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", DRAW.DRAWINGS)
-def test_a_drawing_is_what_the_script_draws_and_the_page_shows_it(name: str) -> None:
+def test_each_drawing_equals_the_output_of_the_script_and_is_on_the_page(name: str) -> None:
     assert (DOCS / name).read_text() == DRAW.DRAWINGS[name](), "run python docs/draw_topology.py"
     assert f"]({name})" in PAGE + CONCEPTS
 

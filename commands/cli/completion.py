@@ -16,7 +16,6 @@ class Program:
 
     Attributes:
         name: as users write it.
-        script: the executable.
         variable: of the environment, with which completion scripts ask for completions.
     """
 

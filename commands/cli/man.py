@@ -24,8 +24,6 @@ def pages(command: click.Command, name: str, release: str) -> dict[str, str]:
     """File name -> page, of a command and all below it.
 
     Args:
-        command: the command.
-        name: of the program.
         release: version of the program.
     """
     found: dict[str, str] = {}

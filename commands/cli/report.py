@@ -127,6 +127,7 @@ def _from_files(
         builder.judge(manifest)
     counter.clear()
     names = [Path(name).name or name for name in filenames]
+    builder.problems += inputs.faults
     return builder.build(_heading(", ".join(names))), not inputs.faults, inputs.line_of
 
 
@@ -135,7 +136,6 @@ class _Cluster:
     """Reads a report from a cluster.
 
     Attributes:
-        cluster: which one.
         namespace: only this one; empty: all.
         records: namespace of the webhook whose records are read; empty: none are.
         writes: whether results of policies are written to the cluster.

@@ -128,8 +128,8 @@ async def _join(
     """Join the validator to a cluster; returns what the cluster's version does to claims."""
     # The client takes 70 MiB: imported only if there is a cluster.
     from runtime.api_errors import ApiServerError, ClusterUnavailableError
+    from runtime.served_versions import kubernetes_version, served_versions
     from webhook.cluster import kube
-    from webhook.cluster.served_versions import kubernetes_version, served_versions
 
     try:
         world = await closing.enter_async_context(kube.connect(cluster.files, context=cluster.context, patient=False))

@@ -18,9 +18,6 @@ class PodUse:
     """A pod that uses the devices.
 
     Attributes:
-        namespace: of the pod.
-        name: of the pod.
-        uid: of the pod.
         claims: names of its claims that hold the devices, sorted.
         devices: names of the devices, sorted.
         stays: whether all these claims tolerate the taint.
@@ -42,9 +39,8 @@ def users(claims: Iterable[StoredClaim], pool: str, devices: Collection[str], ta
 
     Args:
         claims: of the cluster.
-        pool: of the devices.
         devices: their names; empty: all of the pool.
-        taint: which they get.
+        taint: the taint of the cordon; a claim can tolerate it.
     """
     found: defaultdict[tuple[str, str, str], list[tuple[str, str, bool]]] = defaultdict(list)
     for claim in claims:
@@ -64,7 +60,7 @@ def _pod_use(namespace: str, name: str, uid: str, holds: Collection[tuple[str, s
 
 
 def _tolerates(result: Result, taint: Taint) -> bool:
-    """Whether an allocated device keeps its pod for ever; a toleration of some seconds does not."""
+    """Whether the claim tolerates the taint without a time limit, so that its pod is not evicted."""
     return any(
         each.get("effect") == NO_EXECUTE
         and each.get("tolerationSeconds") is None

@@ -20,12 +20,13 @@ from neuron import known_faults, names
 from neuron.api.cordons import Cordon, annotation, read
 from neuron.api.nodes import Node, read_node
 from neuron.api.stored_claims import StoredClaim
-from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
+from runtime.api_errors import CONFLICT, NOT_FOUND, TOO_MANY_REQUESTS, ApiServerError, StatusError
+from runtime.api_server import Resource, TimedApiServer, loaded_object
 from runtime.media_types import COMPACT, JSON, MERGE_PATCH
-from webhook.cluster.api import Resource, TimedApiServer, explain, loaded_object
+from runtime.served_versions import kubernetes_version
+from webhook.cluster.explanations import explain
 from webhook.cluster.listing import TIMEOUT, Object, Seen, Unseen
 from webhook.cluster.node_types import NODES
-from webhook.cluster.served_versions import kubernetes_version
 
 ACTS: Final = 30.0
 """Seconds in which a driver publishes what the annotation says: it follows its Node."""
@@ -40,7 +41,6 @@ _NOT_ACTED_ON: Final = (
     "the driver taints the devices."
 )
 _ATTEMPTS: Final = 5
-_TOO_MANY_REQUESTS: Final = 429
 _QUERY: Final = {"fieldManager": names.MANAGER}
 
 
@@ -53,14 +53,11 @@ class Scene:
     """The cluster as far as a target is concerned.
 
     Attributes:
-        target: what is cordoned.
         node: what the node publishes; None if it publishes nothing.
-        pool: of its devices.
         whole: name of the device that stands for the whole node; empty if there is none.
         served: DeviceTaintRules, in the version that the API server prefers; None if it serves none.
         why_not: why none is written although they are served; empty if there is no reason.
         rules: all DeviceTaintRules.
-        cordon: what the Node's annotation says.
         users: pods that use the devices.
     """
 
@@ -342,7 +339,7 @@ class Operator:
         try:
             await self._server.request("POST", path, timeout=TIMEOUT, body=body, content_type=COMPACT)
         except StatusError as error:
-            if error.code == _TOO_MANY_REQUESTS:
+            if error.code == TOO_MANY_REQUESTS:
                 return False
             if error.code in (NOT_FOUND, CONFLICT):
                 return True  # It is gone, or another pod has its name.

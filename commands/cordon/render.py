@@ -16,7 +16,7 @@ _MOST = 3
 
 
 def how(scene: Scene) -> str:
-    """By what the devices are cordoned."""
+    """The objects that cordon the devices, for the output."""
     if scene.by_rules is None:
         return f"annotation of Node {scene.target.node}"
     rules = targets.rules(scene.target, scene.pool, scene.whole, scene.by_rules, targets.NO_SCHEDULE)

@@ -11,13 +11,13 @@ from neuron import names
 from neuron.api.taint_rules import KIND
 from neuron.api.taints import Taint
 from neuron.findings import did_you_mean, few, quoted
-from webhook.cluster.api import Resource
+from runtime.api_server import Resource
 from webhook.cluster.listing import Object
 
 NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
 VALUE: Final = "admin"
-"""Of the taint; the driver gives it the same value."""
+"""Value of the taint; the driver sets the same value."""
 
 _MAX_NAME: Final = 253
 _NUMBER: Final = re.compile(r"[0-9]{1,3}", re.ASCII)
@@ -32,7 +32,6 @@ class Target:
     """What is cordoned.
 
     Attributes:
-        node: its name.
         device: name of one device of it; empty: all.
     """
 
@@ -64,8 +63,6 @@ def check(target: Target, nodes: Iterable[NodeMap], known: Collection[str] = ())
     """Check that the node publishes the device.
 
     Args:
-        target: what is to be cordoned.
-        nodes: with what they publish.
         known: devices that the node has, although it does not publish them now.
 
     Raises:
@@ -98,7 +95,6 @@ def closed_devices(target: Target, whole: str) -> tuple[str, ...]:
     """Devices of the pool that are closed with the target; empty: all.
 
     Args:
-        target: what is cordoned.
         whole: name of the device that stands for the whole node; empty if there is none. It is closed with each device.
     """
     if not target.device:
@@ -115,11 +111,8 @@ def rules(target: Target, pool: str, whole: str, resource: Resource, effect: str
     """The DeviceTaintRules that cordon the target.
 
     Args:
-        target: what is cordoned.
-        pool: of its devices.
         whole: name of the device that stands for the whole node; empty if there is none.
         resource: of the rules, in the version that is served.
-        effect: of the taint.
     """
     return [_rule(target, pool, device, resource, effect) for device in closed_devices(target, whole) or ("",)]
 

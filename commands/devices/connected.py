@@ -41,7 +41,7 @@ def existing_links(
     """Pairs of connected devices.
 
     On rings and chains the driver publishes windows only across links that exist, and across the link that closes a
-    chain; without windows, as on nodes of AWS's driver, the catalogue is taken at its word.
+    chain; without windows, as on nodes of AWS's driver, the links of the catalogue are used.
 
     Args:
         entry: the node's type; None if unknown.
@@ -119,7 +119,7 @@ def _longest_run(available: set[int], pairs: Sequence[tuple[int, int]]) -> tuple
 
 
 def _runs(available: set[int], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
-    """On a line or a ring, each component of connected devices is a run."""
+    """The runs of a line or ring: each component of connected devices is one."""
     around: defaultdict[int, list[int]] = defaultdict(list)
     for a, b in pairs:
         if a in available and b in available:

@@ -31,7 +31,6 @@ def build(snapshot: Snapshot, catalogue: Catalogue | None = None) -> DeviceMap:
     """The map of all nodes that publish Neuron devices, or on which a device plugin offers some.
 
     Args:
-        snapshot: of the cluster.
         catalogue: with the instance types of policy files, if there are any.
     """
     known = catalogue or Catalogue()

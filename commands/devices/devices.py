@@ -26,9 +26,6 @@ class Holding:
     """One result of a claim's allocation: a claim holds a device, or looks at it.
 
     Attributes:
-        namespace: of the claim.
-        claim: its name.
-        uid: of the claim.
         pods: names of the pods that have reserved the claim, sorted.
         request: of the claim, `req` or `req/sub`.
         cores: physical cores that it consumes of a shared device; None for a device that is not shared.
@@ -71,9 +68,7 @@ class Device:
     """A device of a node.
 
     Attributes:
-        name: in its pool.
         index: `deviceId`, or its position if it publishes none.
-        taints: its taints.
         holders: claims that hold it, or cores of it, or the whole node.
         lookers: claims with adminAccess to it.
         cores: physical cores; None if unknown.
@@ -190,9 +185,7 @@ class NodeMap:
             publishes only itself as a whole, all devices or none.
         places: how many connected sets of a size are free at the same time, by size.
         closed: why no new pod can get devices here, e.g. `cordoned`; empty if pods can.
-        ultraserver: its place in an UltraServer.
         plugin: of a device plugin on the node; None without one.
-        labels: of the Node.
     """
 
     name: str

@@ -12,13 +12,13 @@ from typing import Any, Final, TypeVar
 from neuron import names
 from neuron.api.fields import WrongFormError
 from neuron.api.nodes import Node, read_node
-from neuron.api.objects import Page, read_page
 from neuron.api.slices import Slice, read_slice
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from neuron.api.taint_rules import KIND, read_rule, tainted
 from neuron.demand.containers import names_legacy
 from runtime.api_errors import UNAUTHORIZED, ApiAnswerError, ApiServerError, StatusError, UnreachableError
-from webhook.cluster.api import RESOURCE_GROUP, Resource, TimedApiServer, loaded
+from runtime.api_server import RESOURCE_GROUP, Resource, TimedApiServer, loaded
+from runtime.raw_objects import Page, read_page
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_SLICES
 from webhook.cluster.discovery import served_kinds
 from webhook.cluster.listing import Lister, Object, Seen, Unseen, unseen
@@ -96,7 +96,6 @@ async def fetch(
     """Read everything, one list after the other, so that at most one page is in memory.
 
     Args:
-        server: the API server.
         address: its URL.
         lister: of the server; a test passes one with small pages.
         progress: is called after each page.
@@ -117,10 +116,9 @@ async def fetch(
 
 
 def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> Snapshot:
-    """A snapshot of objects from a file; kinds that are not needed are ignored, and so is what cannot be read.
+    """A snapshot of objects from a file; kinds that are not needed and objects that cannot be read are ignored.
 
     Args:
-        items: objects of any kind.
         address: what to show as the cluster.
         taken: when they were read.
     """

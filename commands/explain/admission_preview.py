@@ -42,11 +42,8 @@ class Hit:
     """A policy that matches the pod.
 
     Attributes:
-        policy: its name.
-        kind: of the policy.
         place: `file:line`.
         effect: what it does, as the end of a sentence.
-        messages: of its violations.
         denies: whether the pod is refused.
     """
 
@@ -63,14 +60,12 @@ class ClaimUse:
     """An entry of the converted pod's `spec.resourceClaims`.
 
     Attributes:
-        name: of the entry.
         kind: ResourceClaimTemplate or ResourceClaim.
         object: name of the template or claim.
         spec: of the claim; None if it is not known, or its form is wrong.
         body: the spec as JSON; None without `spec`.
         generated: whether conversion generates the template.
         known: whether the template or claim is among the objects.
-        findings: of its validation.
     """
 
     name: str
@@ -90,17 +85,13 @@ class Outlook:
     Attributes:
         subject: kind and name of the object, and the path of the pod template in it.
         place: `file:line`; empty for a pod of the cluster.
-        namespace: of the pod.
         asks: what each container requests, one text each.
-        mode: of conversion.
         decided_by: what sets the mode.
-        decision: of the webhook.
         before: the pod, or the pod template, before conversion.
         after: the same after conversion.
         findings: about the pod, and about the object as a whole.
         claims: of the converted pod.
         hits: the policies that match.
-        quotas: effects on ResourceQuotas.
         stored: whether it is a pod of the cluster. Then `decision` says what admission would do now, and `after`
             and `claims` are those that it has.
     """
@@ -141,11 +132,8 @@ class Surroundings:
     """What an outlook depends on, besides the pod.
 
     Attributes:
-        view: of files and cluster.
-        context: of conversion.
         policies: the policies, or None.
         default: what sets the mode if neither annotations nor policies do.
-        claims: claims and templates.
         quotas: ResourceQuotas by namespace.
     """
 

@@ -4,14 +4,21 @@ A reason is found by asking again: with nothing held, without taints, without co
 """
 
 import dataclasses
+from collections.abc import Iterable
+from typing import Final
 
 from commands.explain.model import Hardware
 from commands.explain.verdicts import Block, Blocked
 from neuron import names
-from neuron.allocator.search import Claim, Result, SearchTooLongError
+from neuron.allocator.search import Claim, Device, Result, SearchTooLongError
 from neuron.api.taints import prevents_allocation
 from neuron.check.device_index import SelectorError
+from neuron.findings import few
+from neuron.hardware.device_shapes import DEVICE_ID
 from runtime.text import cited, named
+
+_MOST_SHOWN: Final = 8
+"""Devices, or ranges of devices, in a message."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,10 +85,15 @@ class Question:
                 " while another device of the node is in use"
             )
             return Blocked(Block.COUNTERS, reason)
-        free, needed = self._free(), self._needed()
+        devices, needed = self._free(), self._needed()
+        free = len(devices)
         if self._try(loose=True) is not None:
             connected = f"no {needed} of them are connected" if needed else "not connected as the claim requires"
             return Blocked(Block.NOT_CONNECTED, f"{free} devices are free, {connected}")
+        if 0 < needed <= free:
+            which = _ranges(devices)
+            reason = f"{free} devices are free ({which}), and the claim names no {needed} of them together"
+            return Blocked(Block.NOT_CONNECTED, reason)
         need = f", the pod needs {needed}" if needed else ""
         return Blocked(Block.HELD, f"{free} of {len(self._admitted())} devices free{need}")
 
@@ -108,16 +120,18 @@ class Question:
         parts = [part for request in self.claim.requests for part in request.alternatives]
         return [each.name for each in self.hardware.devices if any(part.selects(each) for part in parts)]
 
-    def _free(self) -> int:
+    def _free(self) -> list[Device]:
+        """The devices that the claim may get and that no claim holds."""
         node = self.hardware.node(self.held)
         admitted = set(self._admitted())
         parts = [part for request in self.claim.requests for part in request.alternatives]
         tolerations = [each for part in parts for each in part.tolerations]
-        return sum(
-            not node.in_use(device) and not node.consumed(device)
+        return [
+            device
             for device in self.hardware.devices
             if device.name in admitted and not prevents_allocation(device.taints, tolerations)
-        )
+            if not node.in_use(device) and not node.consumed(device)
+        ]
 
     def _needed(self) -> int:
         """Whole devices that the pod needs; 0 if its requests differ by alternative, or are for shares or all."""
@@ -126,3 +140,18 @@ class Question:
         if shares or any(len(each) != 1 or None in each for each in counts):
             return 0
         return sum(count for each in counts for count in each if count is not None)
+
+
+def _ranges(devices: Iterable[Device]) -> str:
+    """Ids of devices, such as `0-3, 6`; names of those without an id."""
+    ids = [each.attributes.get(DEVICE_ID) for each in devices]
+    numbers = sorted(each for each in ids if isinstance(each, int))
+    if len(numbers) < len(ids):
+        return few([named(each.name) for each in devices], _MOST_SHOWN)
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return few([str(first) if first == last else f"{first}-{last}" for first, last in runs], _MOST_SHOWN)

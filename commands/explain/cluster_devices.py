@@ -37,7 +37,6 @@ class NodeDevices:
 
     Attributes:
         hardware: in the newest generation of its pool.
-        held: what claims hold of it.
         missing: slices found and expected, if the pool is incomplete; else None.
         shares: shares of its devices, by device.
     """

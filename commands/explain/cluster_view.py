@@ -9,7 +9,7 @@ from neuron.api.nodes import Node
 from neuron.api.slices import Slice
 from neuron.hardware.device_shapes import Shape
 from neuron.hardware.instances import Observation
-from webhook.cluster.api import Resource
+from runtime.api_server import Resource
 from webhook.cluster.listing import Object
 from webhook.cluster.observing import observe
 
@@ -31,7 +31,6 @@ class World(FileView):
         Args:
             found: objects; of two with one name, the later one counts.
             slices: ResourceSlices of the driver.
-            nodes: Nodes.
             live: whether `found` has all DeviceClasses of a cluster.
             kubernetes: version of the cluster's API server; empty: not known.
         """

@@ -22,7 +22,6 @@ class Facts:
     """What a diagnosis depends on.
 
     Attributes:
-        pod: the pod.
         events: its Events, the oldest first.
         outlook: what admission would make of it now.
         claims: the claim of each entry of `spec.resourceClaims`; None if it does not exist.

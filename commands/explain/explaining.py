@@ -42,7 +42,6 @@ class Chosen:
     """Settings of the webhook that explanations assume.
 
     Attributes:
-        options: of conversion.
         default: what sets the mode if neither annotations nor policies do.
         policies: the policies, or None.
     """
@@ -61,7 +60,6 @@ class Explainer:
         """Prepare.
 
         Args:
-            chosen: settings and policies.
             files: manifests; their objects count before those of the cluster.
             live: a cluster, or None.
             namespace: of objects in files that set none.

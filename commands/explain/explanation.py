@@ -26,7 +26,6 @@ class Quote:
 
     Attributes:
         source: where it is from: kind and name of the object, and who reports it.
-        text: as it was written.
     """
 
     source: str
@@ -42,7 +41,6 @@ class Diagnosis:
 
     Attributes:
         case: a stable word for programs, e.g. `template-missing`.
-        state: how the pod is.
         text: one or two sentences.
         fix: what to do; empty if nothing.
         evidence: the condition, Event or field that this is from, as a quote; None if it is from none.
@@ -57,7 +55,7 @@ class Diagnosis:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Explanation:
-    """What is said of one pod.
+    """The explanation of one pod.
 
     Attributes:
         outlook: what admission makes of it.

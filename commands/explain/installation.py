@@ -55,7 +55,6 @@ class Installation:
         """Why the API server does not call it for pods of a namespace, as a sentence; empty if it does.
 
         Args:
-            namespace: its name.
             labels: of the namespace; None if they are not known.
         """
         if self.called is False:
@@ -69,7 +68,6 @@ def read_installation(deployments: Iterable[Object], configurations: Iterable[Ob
     """The installation among a cluster's objects.
 
     Args:
-        deployments: any Deployments.
         configurations: all MutatingWebhookConfigurations; None if they are not known.
     """
     called = _called(configurations)

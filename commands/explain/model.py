@@ -110,7 +110,7 @@ class Selects:
         self._compiled: dict[str, CompiledSelector] = {}
         self._answers: dict[tuple[object, ...], bool] = {}
         self._same: dict[tuple[str, int], tuple[Device, bool]] = {}
-        """By expression and identity of the device, which the value keeps alive."""
+        """Cached results by expression and identity of the device, which the value keeps alive."""
 
     def all_of(self, expressions: Sequence[str]) -> Callable[[Device], bool]:
         """A function that says whether all expressions admit a device."""
@@ -198,7 +198,6 @@ def read_demand(claims: Sequence[PodClaim], classes: Mapping[str, ClassSpec] | N
     Args:
         claims: in the order of the pod.
         classes: all DeviceClasses; None: not known, their selectors are left out.
-        selects: evaluates selectors.
 
     Raises:
         UnknownClassError: a DeviceClass does not exist.

@@ -14,7 +14,7 @@ from neuron import names
 from runtime.text import named
 
 _NO_SPEC: Final = "unresolvable CDI devices"
-"""Of the container runtime's message (Container Device Interface)."""
+"""Part of the container runtime's message (Container Device Interface)."""
 _SPEC_FIX: Final = (
     "The driver writes a lost spec again within 10 s, and the kubelet then starts the container. If it lasts, check"
     " that the kubelet plugin runs on the node, and that the container runtime reads its --cdi-dir. Else recreate the"

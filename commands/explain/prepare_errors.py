@@ -20,8 +20,6 @@ def prepare_failure(message: str, node: str, *, publishes: bool) -> Diagnosis:
     """The diagnosis of an Event FailedPrepareDynamicResources.
 
     Args:
-        message: of the Event.
-        node: of the pod.
         publishes: whether the driver publishes slices of that node now.
     """
     if "not registered" in message:

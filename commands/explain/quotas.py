@@ -26,10 +26,8 @@ class QuotaEffect:
     """The effect on one amount of one ResourceQuota.
 
     Attributes:
-        quota: name of the ResourceQuota.
         resource: key of `spec.hard`.
         amount: what the pod's claims count.
-        hard: the limit.
         used: what other objects count; None if it is not known, as in files.
     """
 

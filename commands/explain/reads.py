@@ -15,7 +15,6 @@ from commands.explain.diagnosis_inputs import event_order
 from commands.explain.installation import Installation, read_installation
 from commands.objects.manifests import Manifest
 from neuron.api.fields import readable
-from neuron.api.objects import Page, read_page
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from runtime.api_errors import (
     NOT_FOUND,
@@ -25,7 +24,8 @@ from runtime.api_errors import (
     StatusError,
     UnreachableError,
 )
-from webhook.cluster.api import Resource, TimedApiServer, loaded, loaded_object
+from runtime.api_server import Resource, TimedApiServer, loaded, loaded_object
+from runtime.raw_objects import Page, read_page
 from webhook.cluster.caches import (
     DEVICE_CLASSES,
     LIMIT_RANGES,
@@ -63,7 +63,6 @@ class Live:
         snapshot: nodes, slices, claims, pods, classes.
         objects: DeviceClasses, and of the namespaces: the Namespace, quotas, LimitRanges, templates, claims.
         listed: kinds and namespaces of `objects` that are complete.
-        installation: the webhook.
         policy_files: its policy files, by name.
         version: of the API server, e.g. `v1.36.2`; empty if unknown.
         notes: what could not be read, one sentence each.

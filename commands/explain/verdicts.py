@@ -38,13 +38,11 @@ class NodeVerdict:
     """The answer for one node.
 
     Attributes:
-        node: its name.
         instance_type: of the node; empty if unknown.
         devices: that the pod would get, by request; empty if it cannot run there.
         texts: the same for people: each device once, with the part of it that the pod would get.
         block: the reason; None if it can run there.
         reason: equal for all nodes with the same reason; they are shown together.
-        detail: what is particular to this node.
     """
 
     node: str
@@ -77,8 +75,6 @@ class Group:
     """Nodes with one reason.
 
     Attributes:
-        block: the reason.
-        reason: in words.
         nodes: their verdicts, by name.
     """
 

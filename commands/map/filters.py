@@ -27,7 +27,6 @@ class Filter:
     Attributes:
         names: of nodes; empty: any.
         instance_type: or family.
-        labels: of the Node.
         namespace: a claim of this namespace holds a device.
         claim: a claim or pod of this name holds a device.
         free: that many connected devices are free.

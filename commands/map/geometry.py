@@ -39,9 +39,6 @@ class Geometry:
 
     Attributes:
         cells: column and row of each device, by index.
-        columns: of the drawing.
-        rows: of the drawing.
-        lines: the connections.
     """
 
     cells: dict[int, tuple[int, int]]

@@ -30,9 +30,7 @@ class Entry:
     """A claim on a node.
 
     Attributes:
-        letter: in the drawing.
         colour: 0 to `COLOURS` - 1.
-        holding: of the claim.
         devices: indices of the devices that it holds.
         cores: cores that it holds of shared devices; 0 if it holds whole devices.
     """

@@ -43,8 +43,6 @@ def as_page(found: DeviceMap, seen: Snapshot, interval: float | None = None) -> 
     """The page.
 
     Args:
-        found: the map.
-        seen: of which it was made.
         interval: seconds between requests for new data; None: a page that does not change.
     """
     # `<` would end the script element, or begin a comment in it.

@@ -63,7 +63,6 @@ class Served:
         host: address to listen on; empty: all.
         port: 0: any free port.
         interval: seconds between reads of the cluster, at least.
-        draw: makes the map of a snapshot.
     """
 
     host: str
@@ -85,9 +84,7 @@ class LiveMap:
         """Prepare; nothing is read yet.
 
         Args:
-            look: reads the cluster.
             interval: seconds.
-            draw: makes the map of a snapshot.
             clock: monotonic seconds.
         """
         self.interval = interval
@@ -209,11 +206,6 @@ async def run(
     say: Callable[[str], None],
 ) -> None:
     """Serve until a signal.
-
-    Args:
-        connect: opens the connection to the API server.
-        served: what, and where.
-        say: prints a line for the user.
 
     Raises:
         StartupError: it cannot listen there.

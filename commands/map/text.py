@@ -54,7 +54,6 @@ def as_text(found: DeviceMap, paper: Paper, *, wide: bool = False, draw: bool = 
     """The map as text.
 
     Args:
-        found: the map.
         paper: what the output can show.
         wide: a line for each node, however many there are.
         draw: a drawing of each node, however many there are.
@@ -297,7 +296,7 @@ def _marks(nodes: Sequence[NodeMap], paper: Paper) -> str:
 
 
 def in_order(nodes: Iterable[NodeMap]) -> list[NodeMap]:
-    """By name; nodes of one UltraServer stay together, in their positions."""
+    """The nodes by name; nodes of one UltraServer stay together, in their positions."""
 
     def place(node: NodeMap) -> tuple[str, int, str]:
         if node.ultraserver is None:

@@ -56,7 +56,6 @@ class Decider:
         """Prepare.
 
         Args:
-            options: as for the webhook.
             view: of the files, or of the cluster.
             policies: to apply, or None.
             rewrites: as for `DecisionInputs`.
@@ -90,7 +89,6 @@ class Decider:
         """The decision about an object, and about its pods.
 
         Args:
-            manifest: the object.
             missing: kind and name of claims and templates that are known not to exist.
         """
         if not is_checked(manifest):

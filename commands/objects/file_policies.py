@@ -64,7 +64,6 @@ class FilePolicies:
         """Prepare.
 
         Args:
-            policies: the set.
             now: the time, for the expiry of exceptions.
             clock: monotonic seconds; bounds evaluation.
             device_class: DeviceClass of generated requests.

@@ -110,7 +110,7 @@ class FileView:
         return self._live.device_shapes() if self._live else ()
 
     def device_classes(self) -> Mapping[str, ClassSpec] | None:
-        """Of both; None without a cluster, because other classes are unknown."""
+        """The classes of files and cluster; None without a cluster, because other classes are unknown."""
         known = self._live.device_classes() if self._live else None
         return None if known is None else {**known, **self._classes}
 

@@ -12,8 +12,8 @@ from neuron.api.namespaces import namespace_named, namespace_value
 from neuron.demand import templates
 from neuron.hardware.device_shapes import Shape
 from neuron.hardware.instances import Observation
+from runtime.api_server import RESOURCE_GROUP
 from webhook.cluster import caches as cluster
-from webhook.cluster.api import RESOURCE_GROUP
 from webhook.cluster.caches import TemplateFacts
 from webhook.cluster.quotas import NamespaceQuotas, project_quota
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts

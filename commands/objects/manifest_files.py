@@ -54,9 +54,8 @@ class Fault:
     """A file that cannot be read.
 
     Attributes:
-        source: its name.
         line: of the error, counted from 1; 0 without a place.
-        column: the same.
+        column: of the error, counted from 1; 0 without a place.
         problem: the error, as a clause.
     """
 
@@ -76,7 +75,7 @@ class Inputs:
 
     Attributes:
         sources: the files that can be read.
-        faults: the others.
+        faults: the files that cannot be read.
     """
 
     sources: list[Source]

@@ -24,8 +24,6 @@ class Manifest:
     Attributes:
         path: in the document; empty unless the document is a list.
         data: the object. Items of typed lists get their kind from the list.
-        group: API group.
-        kind: kind.
         written_namespace: `metadata.namespace`, or that of the AppWrapper around it, or "".
         namespace: the namespace in which it is created: for an object that sets none, that of the command line.
         name: name, or generateName with a star.
@@ -60,7 +58,6 @@ def manifests(document: Document, namespace: str = DEFAULT_NAMESPACE) -> Iterato
     """The objects of a document: itself, the items of a list, or the objects that an AppWrapper holds.
 
     Args:
-        document: the document.
         namespace: of objects that set none.
     """
     return manifests_of(document.data, namespace)

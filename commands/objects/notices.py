@@ -29,9 +29,7 @@ class Notice:
     """A message about one place.
 
     Attributes:
-        source: the file's name.
         line: line of the file, counted from 1.
-        number: of the document.
         subject: kind and name of the object, e.g. `Pod team/train`; or "".
         path: field path in the document; empty for the whole object.
         text: code, sentence and fix.

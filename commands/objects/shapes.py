@@ -41,8 +41,6 @@ class Look:
 
     Attributes:
         rest: the text, with a mark in place of each span.
-        spans: the spans.
-        values: their texts.
     """
 
     rest: str
@@ -72,8 +70,6 @@ class Recorded(Generic[_T]):
     """A result, and the document for which it was computed.
 
     Attributes:
-        look: of that document.
-        result: the result.
         name: number of the span that is the object's name; None if the name is not in a span that may differ.
     """
 

@@ -20,14 +20,12 @@ class Generated:
     """A ResourceClaimTemplate that the webhook created and that no other client changed.
 
     Attributes:
-        namespace: its namespace.
         name: `templates.Template.name`.
         uid: `metadata.uid`.
         version: `metadata.resourceVersion`.
         created: `metadata.creationTimestamp`.
         mark: its annotation `names.ANNOTATION_PRUNE_AFTER`, or empty.
         labels: all labels.
-        spec: as stored.
         annotations: all others.
     """
 

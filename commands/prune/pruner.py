@@ -22,9 +22,10 @@ from commands.prune.decide import Generated, Key, candidates, left_over, mark
 from commands.prune.reads import PODS, Reader, message, reason, review
 from neuron import names
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
+from runtime.api_server import ApiServer, Resource, loaded_object
 from runtime.media_types import COMPACT, JSON, MERGE_PATCH
-from webhook.cluster.api import ApiServer, Resource, loaded_object, rule_text
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
+from webhook.cluster.explanations import rule_text
 from webhook.cluster.listing import TIMEOUT
 
 _REVIEWS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
@@ -57,8 +58,6 @@ class Entry:
     """One candidate.
 
     Attributes:
-        template: as it was read.
-        outcome: what happened to it.
         detail: the reason, or empty.
     """
 
@@ -73,8 +72,7 @@ class PruneReport:
 
     Attributes:
         entries: candidates, by namespace and name.
-        generated: number of generated templates.
-        in_use: number of them to which pods referred at the start.
+        in_use: number of generated templates to which pods referred at the start.
         problem: why the run stopped early, or empty.
     """
 
@@ -105,12 +103,10 @@ class Pruner:
         """Prepare; nothing is sent yet.
 
         Args:
-            server: the API server.
             namespace: to prune; empty: all namespaces.
-            reader: of the same namespace; None: a new one.
+            reader: reads the same namespace; None: a new one.
             now: wall clock, aware.
             sleep: waits a number of seconds.
-            say: receives progress messages.
         """
         self._server = server
         self._namespace = namespace

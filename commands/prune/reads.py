@@ -9,7 +9,6 @@ import msgspec
 
 from commands.prune.decide import Generated, Key, read_generated
 from neuron import names
-from neuron.api.objects import ListMeta, Page, read_page
 from runtime.api_errors import (
     FORBIDDEN,
     NOT_FOUND,
@@ -18,8 +17,10 @@ from runtime.api_errors import (
     ApiServerError,
     StatusError,
 )
-from webhook.cluster.api import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, loaded, rule_text
+from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, loaded
+from runtime.raw_objects import ListMeta, Page, read_page
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
+from webhook.cluster.explanations import rule_text
 from webhook.cluster.listing import PAGE_SIZE, Lister
 
 PODS: Final = Resource("", "v1", "pods")

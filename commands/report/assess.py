@@ -43,6 +43,7 @@ _STAYS: Final = {
     "excluded-namespace": "the namespace is excluded",
     "not-neuron": "its pods request no resource that conversion knows",
     "mirror-pod": "a kubelet runs it from a file on its node",
+    "unknown-type": "its instance type is not in the catalogue",
     "node-name": "nodeName is set, so no scheduler would allocate a claim",
     "served-by-extended-resource-name": "the scheduler serves the resource by a DeviceClass with extendedResourceName",
 }

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from commands.objects.manifest_files import Fault
 from commands.objects.manifests import Manifest
 from commands.report import plan
 from commands.report.assess import Assessment, Assessor, NotReadableError
@@ -57,6 +58,7 @@ class ReportBuilder:
         self._workloads: list[Workload] = []
         self._unreadable: list[str] = []
         self.notes: list[str] = []
+        self.problems: list[Fault] = []
         self.unaudited: list[str] = []
 
     @property
@@ -114,7 +116,8 @@ class ReportBuilder:
             self._estate and _with_idle(self._estate, on_nodes),
             audit,
             by_workload(shadowed, workloads),
-            (*self.notes, *self._unread()),
+            tuple(self.notes),
+            (*self.problems, *self._unread()),
             self._inventory.finished,
         )
 
@@ -129,9 +132,9 @@ class ReportBuilder:
             found.append(dataclasses.replace(each, now=now, fate=Fate.CONVERTED if done else each.fate))
         return found
 
-    def _unread(self) -> tuple[str, ...]:
+    def _unread(self) -> tuple[Fault, ...]:
         names = [*self._inventory.unreadable, *self._unreadable]
-        return (f"not readable, and left out: {listed(names)}.",) if names else ()
+        return (Fault(listed(names), 0, 0, "not readable, and left out"),) if names else ()
 
     def _assess(self, root: Root, now: PodsNow | None) -> None:
         try:

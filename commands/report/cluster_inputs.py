@@ -7,15 +7,16 @@ from typing import Any, Final
 from commands.devices import device_map
 from commands.devices.devices import DeviceMap, NodeMap
 from commands.devices.snapshot import PODS, RESOURCE_CLAIMS, Progress, fetch
+from commands.objects.manifest_files import Fault
 from commands.objects.manifests import manifests_of
 from commands.report.build import ReportBuilder
 from commands.report.inventory import CONTROLLED, Found
 from commands.report.model import Estate
 from neuron.api.fields import mapping, mappings
-from neuron.api.objects import Page, identity, read_page
 from neuron.hardware.instances import Catalogue
 from runtime.api_errors import ApiAnswerError, ApiServerError
-from webhook.cluster.api import ApiServer, Resource, TimedApiServer, loaded_object
+from runtime.api_server import ApiServer, Resource, TimedApiServer, loaded_object
+from runtime.raw_objects import Page, identity, read_page
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES
 from webhook.cluster.discovery import Kind, Served, served_kinds
 from webhook.cluster.listing import Lister, unseen
@@ -41,7 +42,6 @@ class ClusterInputs:
     """Reads a cluster into a `ReportBuilder`.
 
     Attributes:
-        server: the API server.
         namespace: only this one; empty: all.
         progress: is called after each page.
         complete: whether everything could be read.
@@ -66,7 +66,7 @@ class ClusterInputs:
             return {**await served_kinds(self.server), **known}
         except ApiServerError as error:
             self.complete = False
-            builder.notes.append(f"only pods are read, because /apis cannot be read: {error}.")
+            builder.problems.append(Fault("/apis", 0, 0, f"only pods are read: {error}"))
             return known
 
     async def _read(self, kind: Kind, served: Served, builder: ReportBuilder) -> None:
@@ -76,7 +76,10 @@ class ClusterInputs:
         def take(raw: bytes) -> None:
             builder.take(Found(kind[0], served.resource.version, kind[1], raw))
 
-        await self._list(served.resource, take, builder.notes)
+        def tell(problem: str) -> None:
+            builder.problems.append(Fault(served.resource.plural, 0, 0, problem.rstrip(".")))
+
+        await self._list(served.resource, take, tell)
 
     async def _judge(self, kind: str, resource: Resource, builder: ReportBuilder) -> None:
         if self.namespace and kind == "DeviceClass":
@@ -94,9 +97,9 @@ class ClusterInputs:
             for manifest in manifests_of(data):
                 builder.judge(manifest)
 
-        await self._list(resource, take, builder.unaudited)
+        await self._list(resource, take, builder.unaudited.append)
 
-    async def _list(self, resource: Resource, take: Callable[[bytes], None], notes: list[str]) -> None:
+    async def _list(self, resource: Resource, take: Callable[[bytes], None], tell: Callable[[str], None]) -> None:
         """Each object of a list once, also if the list begins again."""
         taken: set[str] = set()
         count = 0
@@ -117,7 +120,7 @@ class ClusterInputs:
             await Lister(self.server).read(path, {}, read_page, page, lambda: None)
         except ApiServerError as error:
             seen = unseen(error, resource, "list", self.namespace)
-            notes.append(f"{seen.why} {seen.fix}".rstrip())
+            tell(f"{seen.why} {seen.fix}".rstrip())
             self.complete = False
 
 

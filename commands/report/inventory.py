@@ -13,7 +13,7 @@ import msgspec
 
 from commands.report.model import PodsNow
 from neuron import names
-from neuron.api.objects import identity
+from runtime.raw_objects import identity
 from webhook.decisions import pods
 
 _LONGEST_CHAIN: Final = 8
@@ -33,12 +33,8 @@ class Found:
     """One object as it was read.
 
     Attributes:
-        group: API group.
-        version: API version.
-        kind: its kind.
         raw: JSON.
         source: file, or empty.
-        line: line of the file.
     """
 
     group: str

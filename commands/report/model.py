@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from commands.objects.manifest_files import Fault
 from commands.status.lines import counted
 from neuron.findings import Finding, Severity
 from runtime.text import named
@@ -23,7 +24,7 @@ class Fate(enum.StrEnum):
     CONVERTED = "converted"
     """Its pods have claims already."""
     UNKNOWN = "unknown"
-    """Where its pod templates are is not known. Its pods are converted at admission."""
+    """The place of its pod templates is not known. Its pods are converted at admission."""
 
 
 class Cause(enum.StrEnum):
@@ -48,7 +49,6 @@ class Obstacle:
     """Something that blocks a workload, or that changes for it.
 
     Attributes:
-        cause: its kind.
         finding: the text; the path is that in the object.
         blocks: whether the workload cannot run converted until it is settled.
     """
@@ -139,8 +139,6 @@ class Workload:
     """The assessment of one workload.
 
     Attributes:
-        ref: the object.
-        fate: what becomes of its pods.
         why: reason for the fate, as a clause; empty where the obstacles have it.
         mode: the mode of conversion that applies, and what sets it, such as `shadow (namespace)`.
         groups: its pod templates with plugin resources.
@@ -168,7 +166,7 @@ class Workload:
 
     @property
     def before(self) -> Devices:
-        """Of all pods. A template with an unknown number of pods counts once."""
+        """Devices of all pods. A template with an unknown number of pods counts once."""
         return total(group.before * _known(group.pods) for group in self.groups)
 
     @property
@@ -188,12 +186,8 @@ class Violation:
     """A policy's result about an existing object that is not `pass`.
 
     Attributes:
-        ref: the object.
         path: pod template that was judged; empty for the object itself.
-        policy: name of the policy.
-        severity: of the policy.
         result: fail, warn, error or skip (an exception admits the object), as in a PolicyReport.
-        message: of the policy.
         action: Deny, Warn or Audit; empty for skip.
     """
 
@@ -211,7 +205,6 @@ class Audit:
     """The results of policies about existing objects.
 
     Attributes:
-        policies: names of the policies.
         objects: number of objects that at least one policy matches.
         counts: results by namespace (empty: cluster-scoped) and result.
         violations: all results but pass.
@@ -301,11 +294,8 @@ class Shadowed:
     """What the webhook reported of pods that were really created.
 
     Attributes:
-        namespace: of the pods.
         name: the beginning of their names.
         outcome: would-be-converted, would-be-denied, or denied.
-        codes: codes of the findings.
-        pods: number of pods.
         source: the log, or the Event, which anybody who may create Events in the namespace could have written.
         note: text of the Event; empty for log lines, which have codes only.
     """
@@ -328,11 +318,11 @@ class Report:
         made: the time, RFC 3339.
         version: of this program.
         workloads: in the order of the plan: by namespace, kind and name.
-        steps: an order of migration.
         estate: the cluster's nodes; None without a cluster.
         audit: of existing objects; None without policies.
         shadowed: what the webhook saw.
-        notes: what could not be read, and other facts about the whole report.
+        notes: facts about the whole report.
+        problems: what could not be read: the report is not complete.
         finished: Jobs and pods that have ended, which are left out.
     """
 
@@ -345,6 +335,7 @@ class Report:
     audit: Audit | None = None
     shadowed: tuple[Shadowed, ...] = ()
     notes: tuple[str, ...] = ()
+    problems: tuple[Fault, ...] = ()
     finished: int = 0
 
     @property
@@ -357,12 +348,12 @@ class Report:
 
     @property
     def before(self) -> Devices:
-        """Of the workloads that are not converted already."""
+        """Devices of the workloads that are not converted yet."""
         return total(each.before for each in self.workloads if each.fate is not Fate.CONVERTED)
 
     @property
     def after(self) -> Devices:
-        """Of the workloads that convert."""
+        """Devices of the workloads that convert."""
         return total(each.after for each in self.workloads if each.fate is Fate.CONVERTS and each.after is not None)
 
     @property
@@ -376,12 +367,7 @@ class Topic:
     """Workloads that share one obstacle: code and message.
 
     Attributes:
-        cause: its kind.
-        code: of the finding.
-        message: of the finding.
-        fix: of the finding.
         blocks: whether it blocks.
-        severity: of the finding.
         workloads: that have it, in order.
     """
 

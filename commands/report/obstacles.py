@@ -11,7 +11,7 @@ from webhook.decisions.obstacles import KARPENTER_FIX
 _CAUSES: Final = {
     **dict.fromkeys(("NEU101", "NEU102", "NEU103", "NEU104", "NEU105", "NEU106", "NEU108"), Cause.COUNTS),
     **dict.fromkeys(("NEU202", "NEU215"), Cause.COUNTS),
-    **dict.fromkeys(("NEU110", "NEU213", "NEU216", "NEU217"), Cause.SELECTION),
+    **dict.fromkeys(("NEU110", "NEU213", "NEU216", "NEU217", "NEU218"), Cause.SELECTION),
     **dict.fromkeys(("NEU109", "NEU111", "NEU112", "NEU118", "NEU212", "NEU710"), Cause.SETTINGS),
     **dict.fromkeys(("NEU120", "NEU121", "NEU122", "NEU214", "NEU230"), Cause.POLICY),
     **dict.fromkeys(("NEU801", "NEU802", "NEU803", "NEU804", "NEU805"), Cause.POLICY),

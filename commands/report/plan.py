@@ -24,8 +24,6 @@ class Surroundings:
     Attributes:
         estate: the cluster's nodes; None without a cluster.
         on_nodes: node -> uids of the workloads that use the device plugin there.
-        quotas: limits of quotas.
-        device_class: of generated claims.
     """
 
     estate: Estate | None = None

@@ -16,13 +16,13 @@ from typing import Any, Final
 from commands.report.model import Audit, Violation
 from neuron import names
 from neuron.findings import short
-from webhook.cluster.api import Resource
+from runtime.api_server import Resource
 
 SOURCE: Final = names.MANAGER
 NAME: Final = "neuron-dra"
 LABELS: Final = {names.LABEL_MANAGED_BY: names.MANAGER, "app.kubernetes.io/name": NAME}
 MOST_RESULTS: Final = 500
-"""Of one object: with the longest messages about 1 MB, below the 1.5 MiB of etcd."""
+"""Results of one object: with the longest messages about 1 MB, below the 1.5 MiB of etcd."""
 _LONGEST_MESSAGE: Final = 800
 _RESULTS: Final = ("pass", "fail", "warn", "error", "skip")
 _SHOWN: Final = ("fail", "warn", "error", "skip")
@@ -30,12 +30,7 @@ _SHOWN: Final = ("fail", "warn", "error", "skip")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReportApi:
-    """The API of report objects that a cluster serves.
-
-    Attributes:
-        group: API group.
-        version: its version.
-    """
+    """The API of report objects that a cluster serves."""
 
     group: str
     version: str
@@ -67,8 +62,6 @@ def bodies(
     """The report objects, by namespace and name.
 
     Args:
-        audit: the results.
-        api: which objects.
         now: the time of new results.
         known: the objects of the last run; a result that is in them keeps its time.
     """

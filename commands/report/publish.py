@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from commands.report.model import Report
 from commands.report.policy_reports import KINDS, LABELS, ReportApi, bodies
-from neuron.api.objects import Page, read_page
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
-from webhook.cluster.api import ApiServer, Resource, loaded_object
+from runtime.api_server import ApiServer, Resource, loaded_object
+from runtime.raw_objects import Page, read_page
 from webhook.cluster.discovery import served_kinds
 from webhook.cluster.listing import Lister, unseen
 
@@ -28,8 +28,6 @@ async def publish(server: ApiServer, report: Report, namespace: str = "") -> str
     """Write the results of a report's audit.
 
     Args:
-        server: the API server.
-        report: with an audit.
         namespace: only this one was read; empty: all.
 
     Returns:

@@ -1,5 +1,6 @@
 """A report as JSON for programs. Field names are stable."""
 
+import dataclasses
 from typing import Any
 
 import orjson
@@ -38,6 +39,7 @@ def as_json(report: Report) -> str:
         ],
         "audit": _audit(report.audit),
         "notes": report.notes,
+        "problems": [dataclasses.asdict(each) for each in report.problems],
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 

@@ -20,7 +20,7 @@ _JUDGED: Final = frozenset(_CODES.values()) | {"NEU803"}
 
 
 def as_sarif(report: Report, line_of: LineOf) -> str:
-    log = sarif_log(list(_located(report, line_of)), (), report.version)
+    log = sarif_log(list(_located(report, line_of)), report.problems, report.version)
     return orjson.dumps(log, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 
 

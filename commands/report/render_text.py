@@ -15,8 +15,6 @@ def as_text(report: Report, *, encoding: str, width: int | None) -> str:
     """Text for people.
 
     Args:
-        report: the report.
-        encoding: of the terminal.
         width: columns at which sentences are wrapped; None: no wrapping. Tables are not wrapped.
     """
     lines = [f"Neuron workloads of {report.origin}, {report.made}", ""]

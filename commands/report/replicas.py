@@ -19,9 +19,6 @@ def pods_of(group: str, kind: str, data: Mapping[str, object], path: Sequence[st
     """Number of pods of one template; None if the object does not say it.
 
     Args:
-        group: API group.
-        kind: kind.
-        data: the object.
         path: of the pod template in the object.
     """
     if (group, kind) == ("", "Pod"):

@@ -35,13 +35,15 @@ class Table(NamedTuple):
 
 
 def summary(report: Report) -> list[str]:
-    """The first sentences: workloads, devices, nodes."""
+    """The first sentences: what could not be read, workloads, devices, nodes."""
+    problems = [f"Not complete, could not be read: {each}" for each in report.problems]
     if not report.workloads:
-        return ["No workload requests resources of the Neuron device plugin."]
+        read = " of the objects that could be read" if problems else ""
+        return [*problems, f"No workload{read} requests resources of the Neuron device plugin."]
     pods = sum(each.pods or 0 for each in report.workloads)
     fates = report.fates
     told = ", ".join(f"{fates[fate]} {(MANY if fates[fate] != 1 else FATES)[fate]}" for fate in Fate if fates[fate])
-    lines = [f"{counted(len(report.workloads), 'workload')} with {counted(pods, 'pod')}: {told}."]
+    lines = [*problems, f"{counted(len(report.workloads), 'workload')} with {counted(pods, 'pod')}: {told}."]
     lines.append(
         f"They request {report.before} of the device plugin. Those that convert need {report.after} of the DRA driver."
     )

@@ -6,9 +6,9 @@ from typing import Any, Final
 from commands.devices.snapshot import PODS
 from commands.report import shadow
 from commands.report.model import Shadowed
-from neuron.api.objects import Page, read_page
 from runtime.api_errors import ApiAnswerError, ApiServerError
-from webhook.cluster.api import ApiServer, Resource, loaded_object
+from runtime.api_server import ApiServer, Resource, loaded_object
+from runtime.raw_objects import Page, read_page
 from webhook.cluster.events import CONTROLLER, EVENTS, REASON
 from webhook.cluster.listing import Lister, unseen
 from webhook.cluster.replicas import LABELS
@@ -16,7 +16,7 @@ from webhook.cluster.replicas import LABELS
 _LOG: Final = Resource("", "v1", "pods/log")
 _CONTAINER: Final = "webhook"
 _LINES: Final = 20_000
-"""Of each replica: about 6 MiB."""
+"""Log lines that are read of each replica: about 6 MiB."""
 _MOST_REPLICAS: Final = 16
 _TIMEOUT: Final = 60.0
 
@@ -27,7 +27,6 @@ async def read_records(
     """What the webhook reported about pods.
 
     Args:
-        server: the API server.
         webhook_namespace: where the webhook runs.
         namespace: only pods of this one; empty: all.
         notes: receives what cannot be read.

@@ -1,7 +1,7 @@
 """Converts manifests with the webhook's own conversion: changed documents, needed templates, messages.
 
-Pure: one document in, one change out. A Pod is converted as on CREATE, and so is each pod template of a workload,
-which the webhook itself does not change.
+Pure: one document in, one change out. A Pod is converted as on CREATE. Pod templates of workloads are converted,
+too; the webhook itself does not change them.
 """
 
 import dataclasses
@@ -45,7 +45,6 @@ class Change:
         rewrites: whether the document itself changes.
         wanted: data after the change; None if only the text was computed.
         splices: the change of the text; None if it was not computed, or the text must be written again as a whole.
-        layout: of the text.
         fault: why the text must be written again as a whole; or "".
     """
 
@@ -64,8 +63,6 @@ class _Outcome:
 
     Attributes:
         templates: of all objects, with their namespaces: where they are created, and as written.
-        notices: messages.
-        refused: number of refused objects.
         left: number of objects that still have Neuron limits, without the refused ones.
     """
 
@@ -100,7 +97,6 @@ class Converter:
 
     Attributes:
         notices: messages about the documents that were converted; the caller may empty it.
-        refused: number of refused objects.
         left: number of objects that still have Neuron limits, without the refused ones.
     """
 

@@ -64,9 +64,7 @@ def as_diff(changes: Changes, path_of: Callable[[str], str], say: Say) -> Iterat
     """A unified diff of every changed file.
 
     Args:
-        changes: the changes.
         path_of: the path in the diff for a file's name.
-        say: receives messages.
     """
     for source, found in itertools.groupby(changes, key=lambda each: each[0]):
         diff = UnifiedDiff(path_of(source.name))
@@ -85,7 +83,6 @@ def diff_directory(names: Iterable[str], here: str) -> str:
     """The directory to which the paths of a diff are relative: `git apply` and `patch` refuse paths with `..`.
 
     Args:
-        names: of the files.
         here: the working directory; returned if all files are below it.
     """
     paths = [_real(name, here) for name in names if not name.startswith("<")]
@@ -101,7 +98,6 @@ def diff_path(name: str, here: str, directory: str) -> str:
     """A file's path in a diff, with slashes.
 
     Args:
-        name: of the file.
         here: the working directory.
         directory: to which the path is relative.
     """
@@ -134,9 +130,6 @@ def _for_kubectl(source: Source, change: Change, say: Say, alone: bool) -> str:
     """The text of a document after its change, without YAML and JSON that kubectl cannot read.
 
     Args:
-        source: its file.
-        change: its change.
-        say: receives messages.
         alone: whether it is the only output, so that kubectl reads JSON as JSON.
     """
     document = change.document

@@ -40,7 +40,6 @@ def edit(text: str, root: Node, wanted: Any) -> list[Splice]:
     """The splices that change the value of a document to `wanted`.
 
     Args:
-        text: the document.
         root: `compose(text)`.
         wanted: JSON-like data.
 

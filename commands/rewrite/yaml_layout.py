@@ -20,7 +20,6 @@ class Layout:
     Attributes:
         indent: columns by which a nested mapping is indented.
         dash: columns by which the dashes of a list are indented under its key.
-        newline: line break.
         literals: whether texts of several lines may be written as literal blocks.
     """
 

@@ -10,8 +10,9 @@ from commands.status import certificates, hooks, nodes, replicas, sent
 from commands.status.lines import Line, Verdict
 from commands.status.snapshot import Snapshot
 from neuron import known_faults
+from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP
 from runtime.text import named
-from webhook.cluster.api import OLDEST_KUBERNETES, RESOURCE_GROUP, rule_text
+from webhook.cluster.explanations import rule_text
 from webhook.cluster.listing import Unseen
 from webhook.cluster.rights import Rule
 

@@ -24,8 +24,6 @@ class Line:
 
     Attributes:
         check: title of the check; lines of one check are adjacent.
-        verdict: the result.
-        text: one sentence.
         fix: what to do; empty if nothing.
     """
 

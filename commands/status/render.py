@@ -17,8 +17,6 @@ def as_text(headline: str, lines: Sequence[Line], *, encoding: str, colour: bool
     """Text for people.
 
     Args:
-        headline: the first line.
-        lines: the results.
         encoding: of the terminal; marks that it lacks become ASCII.
         colour: whether marks are coloured.
         width: columns at which lines are wrapped; None: no wrapping.

@@ -11,7 +11,6 @@ import msgspec
 from neuron import names
 from neuron.api.fields import readable
 from neuron.api.nodes import Node, read_node
-from neuron.api.objects import Page, read_page
 from neuron.api.slices import Slice, read_slice
 from runtime import paging
 from runtime.api_errors import (
@@ -20,15 +19,15 @@ from runtime.api_errors import (
     ApiAnswerError,
     ApiServerError,
     StatusError,
-    TooLongError,
     UnreachableError,
 )
-from webhook.cluster.api import ApiServer, Resource, decoded, loaded, loaded_object
+from runtime.api_server import ApiServer, Resource, decoded, loaded, loaded_object
+from runtime.raw_objects import Page, read_page
+from runtime.served_versions import GROUP_PATH, served_versions
 from webhook.cluster.caches import DEVICE_CLASSES, NAMESPACES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES
 from webhook.cluster.listing import Object, Seen, Unseen, unseen
 from webhook.cluster.replicas import LABELS, LEASES
 from webhook.cluster.rights import RULES, SECRET, Rule
-from webhook.cluster.served_versions import GROUP_PATH, served_versions
 
 NAME: Final = "neuron-dra"
 """Name of the webhook configurations and the Service, and value of the label `app.kubernetes.io/name`."""
@@ -171,7 +170,7 @@ class _Fetcher:
 
         found: list[Object] = []
         try:
-            async with contextlib.aclosing(paging.pages(fetch, query, _PAGE, TooLongError)) as listed:
+            async with contextlib.aclosing(paging.pages(fetch, query, _PAGE)) as listed:
                 async for page in listed:
                     # Tenants choose what is in their objects: one that no parser accepts is left out.
                     found += filter(None, map(_object, page.items or ()))

@@ -20,6 +20,7 @@ from neuron.api.claim_specs import KINDS as CLAIM_KINDS
 from neuron.check.claims import validate
 from neuron.check.taint_rules import check_taint_rule
 from neuron.findings import Finding, Severity, did_you_mean
+from webhook.decisions.check_keys import misspelt_keys
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decide import ObjectDecision, located
 from webhook.decisions.kinds import KINDS
@@ -35,7 +36,6 @@ class Located:
     """A finding and the place of its object.
 
     Attributes:
-        source: name of the file.
         line: line of the file, counted from 1.
         subject: kind and name of the object.
         finding: its path is that in the object.
@@ -81,7 +81,6 @@ class FileContext:
     """How files are read.
 
     Attributes:
-        options: as for the webhook.
         policies: policies to apply, or None.
         namespace: of objects that set none.
     """
@@ -113,11 +112,7 @@ def _moved(located: Located, known: Recorded[_Judged], source: str, lines: int, 
 
 
 class FileValidator:
-    """One run over all files. Objects that mean something for others are passed to `take` first.
-
-    Attributes:
-        tally: numbers for the summary.
-    """
+    """One run over all files. Objects that mean something for others are passed to `take` first."""
 
     def __init__(self, context: FileContext) -> None:
         self._context = context
@@ -139,12 +134,7 @@ class FileValidator:
         self._served = served
 
     def recall(self, source: str, document: Document) -> list[Located] | None:
-        """The findings about a document that differs from an earlier one in values that do not matter; else None.
-
-        Args:
-            source: name of its file.
-            document: the document.
-        """
+        """The findings about a document that differs from an earlier one in values that do not matter; else None."""
         look = self._look(document)
         known = None if self._shapes is None or look is None else self._shapes.find(look)
         if known is None or look is None:
@@ -188,6 +178,8 @@ class FileValidator:
             own: list[Finding] | None = self._judge_claim(manifest)
         elif (manifest.group, manifest.kind) == (GROUP, taint_rules.KIND):
             own = list(check_taint_rule(manifest.data))
+        elif (manifest.group, manifest.kind) == ("", "Namespace"):
+            own = list(misspelt_keys(manifest.data.get("metadata"))) or None
         else:
             own = None
         decided = ObjectDecision()

@@ -20,7 +20,6 @@ def sarif_log(
     """A SARIF log with one run.
 
     Args:
-        located: the findings.
         faults: files that cannot be read.
         version: of this program.
         documentation: URL of the documentation, for absolute links; or "".

@@ -21,7 +21,6 @@ class Overload:
     Attributes:
         name: with its namespace, e.g. `sets.contains`.
         parameters: types of the arguments; a method's receiver comes first.
-        result: type of the result.
         call: the implementation. Its parameters are the budget, if `budgeted`, then the arguments.
         method: it is called as `receiver.name(…)`.
         budgeted: its cost depends on its arguments.

@@ -166,7 +166,6 @@ class Unifier:
 
         Args:
             signatures: types of the parameters, then of the result.
-            arguments: types of the arguments.
         """
         found: list[int] = []
         returned = DYN

@@ -1,1 +1,1 @@
-"""From a checked tree to Python closures, one module for each kind of node."""
+"""Compiles a checked tree to Python closures, with one module for each kind of node."""

@@ -34,8 +34,6 @@ class Code:
     """A compiled node.
 
     Attributes:
-        run: computes the value.
-        type: its static type.
         constant: its value if it is constant, else `UNKNOWN`.
         path: slot and string keys if the node is a chain of lookups that starts at a variable; else None.
         cost: the fixed cost, in the units of Kubernetes, which the caller of `run` charges. `run` itself charges costs

@@ -34,11 +34,8 @@ class _Loop:
     """A comprehension with its parts compiled.
 
     Attributes:
-        node: the syntax node.
         rounds: the rounds for which the condition is true.
         slots: one or two slots, of the loop's variables.
-        types: the types of those variables.
-        body: the code of each round.
         start: cost of the list or map.
     """
 

@@ -44,7 +44,6 @@ class Operand:
     """An argument of a call.
 
     Attributes:
-        expression: the argument.
         path: the path of its value, if it is a lookup.
         computed: its size; None if it is not known.
     """

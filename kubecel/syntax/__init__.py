@@ -1,1 +1,1 @@
-"""From text to the syntax tree, macros resolved."""
+"""Parses text to a syntax tree with expanded macros."""

@@ -26,7 +26,6 @@ def value(kind: str, text: str, offset: int) -> object:
 
     Args:
         kind: the grammar's name of the token.
-        text: the text of the token.
         offset: its position, for errors.
 
     Raises:

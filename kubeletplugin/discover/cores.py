@@ -46,9 +46,7 @@ def side_of(index: int, whole: Collection[int], devices: int, wraps: bool) -> Si
     """The side at which a shared device continues whole devices; None if it is not next to them.
 
     Args:
-        index: of the shared device.
-        whole: indices of the whole devices of the same containers.
-        devices: of the node.
+        whole: indices of the whole devices that the same containers use.
         wraps: whether the last device is connected with the first.
     """
     before, after = index - 1, index + 1

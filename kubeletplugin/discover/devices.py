@@ -13,10 +13,10 @@ _DEVICE_NAME: Final = re.compile(r"neuron-?device-?([0-9]{1,3})", re.ASCII)
 
 
 HELD_TAINT: Final = Taint(names.TAINT_HELD, "kept", "NoSchedule")
-"""Of a device that is or may be in use, although no claim has it."""
+"""Taint of a device that is or may be in use, although no claim has it."""
 
 CORDONED_TAINT: Final = Taint(names.TAINT_CORDONED, "admin", "NoSchedule")
-"""Of a device that an administrator has cordoned."""
+"""Taint of a device that an administrator has cordoned."""
 
 
 def device_name(index: int) -> str:

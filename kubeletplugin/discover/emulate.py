@@ -70,8 +70,6 @@ def write_tree(
     A tree with other parameters is removed first: only files that an emulation wrote.
 
     Args:
-        root: where to write.
-        entry: the type to emulate.
         driver_version: version of the kernel driver; newer ones have more files.
         node_id: the node's number in its UltraServer, from 0.
         server: name of the UltraServer; the same for all of its nodes.

@@ -43,8 +43,6 @@ class DeviceHealth:
     """One device's health.
 
     Attributes:
-        device: its name in the pool.
-        status: health.
         reason: value of the taint; empty unless unhealthy.
         message: for pod status and log.
     """
@@ -60,7 +58,6 @@ class Snapshot:
     """The node at one moment.
 
     Attributes:
-        hardware: as discovered.
         instance: the node's type; None if it is not known.
         health: of every device, also of vanished ones and of the whole node.
         vanished: indices of missing devices.
@@ -76,7 +73,6 @@ def assess(hardware: NodeHardware, instance: InstanceType | None, seen: Iterable
     """Assess every device.
 
     Args:
-        hardware: as discovered.
         instance: the node's type. Devices that its catalogue entry counts and the node lacks have vanished. If the
             node has no device at all, the kernel driver is not loaded, and nothing is published.
         seen: indices of devices that were found before.

@@ -3,25 +3,27 @@
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
-from urllib.parse import quote
 
-from kubeletplugin.kube import KubeApi
-from kubeletplugin.ports import JsonObject, KubeError
+from kubeletplugin.api_store import ApiStore
+from kubeletplugin.ports import JsonObject
+from runtime.api_server import Collection, Resource
 from runtime.media_types import MERGE_PATCH
+from runtime.watching import DELETED
 
 EVENT_NAMESPACE: Final = "default"
-"""Of Events about Nodes, which have no namespace."""
+"""Namespace of Events about Nodes, which have no namespace."""
 
-_NODES: Final = "/api/v1/nodes"
+_NODES: Final = Resource("", "v1", "nodes")
+_EVENTS: Final = Resource("", "v1", "events")
 
 
 class NodeApi:
     """The Node of the driver. A list and a watch see it only, by a field selector."""
 
-    def __init__(self, api: KubeApi, node_name: str) -> None:
+    def __init__(self, api: ApiStore, node_name: str) -> None:
         self._api = api
-        self._name = node_name
-        self._path = f"{_NODES}/{quote(node_name)}"
+        self._path = _NODES.path(name=node_name)
+        self._watching = api.watching(Collection(_NODES, name=node_name), page_size=0)
 
     async def node(self) -> JsonObject:
         """See `ports.OwnNodeStore`."""
@@ -29,20 +31,13 @@ class NodeApi:
 
     async def follow(self) -> AsyncIterator[JsonObject]:
         """See `ports.OwnNodeStore`."""
-        query = {"fieldSelector": f"metadata.name={self._name}"}
         # A watch cannot begin at the Node's own resourceVersion, which may be too old.
-        found = await self._api.call("GET", _NODES, query)
-        try:
-            items, version = found["items"], found["metadata"]["resourceVersion"]
-        except (KeyError, TypeError) as error:
-            raise KubeError(f"The list of Nodes cannot be read: {error!r}") from error
-        for item in items or ():
-            yield item
-        async with contextlib.aclosing(
-            self._api.events(_NODES, query | {"resourceVersion": version}, "Nodes")
-        ) as events:
+        if not self._watching.version:
+            for body in await self._api.list(self._watching, "Nodes"):
+                yield body
+        async with contextlib.aclosing(self._api.events(self._watching, "Nodes")) as events:
             async for kind, body in events:
-                if kind != "DELETED":
+                if kind != DELETED:
                     yield body
 
     async def label(self, labels: Mapping[str, str | None]) -> JsonObject:
@@ -52,4 +47,4 @@ class NodeApi:
 
     async def report(self, event: Mapping[str, object]) -> None:
         """See `ports.OwnNodeStore`."""
-        await self._api.call("POST", f"/api/v1/namespaces/{EVENT_NAMESPACE}/events", body=event)
+        await self._api.call("POST", _EVENTS.path(EVENT_NAMESPACE), body=event)

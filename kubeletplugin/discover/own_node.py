@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kubeletplugin.changes import Changing
+from kubeletplugin.changes import Changing, repeat
 from kubeletplugin.discover.node_facts import NodeFacts, node_facts
 from kubeletplugin.metrics import Metrics
 from kubeletplugin.objects import version_of
@@ -13,6 +13,7 @@ from kubeletplugin.ports import Clock, JsonObject, KubeError, OwnNodeStore
 from neuron import names
 from neuron.api.cordons import Cordon, read
 from neuron.api.nodes import read_node
+from runtime.backoff import Backoff
 
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 10.0
@@ -25,11 +26,8 @@ class NodeState:
     """What the driver reads in its Node.
 
     Attributes:
-        facts: for the slices.
         legacy: legacy resources that are allocatable, with their amounts: a device plugin offers the devices.
         ultraserver_publish: value of the label that overrides the setting; None without the label.
-        ultraserver_labels: its labels about UltraServers.
-        cordon: the devices that an administrator has cordoned.
         present: value of the label by which AWS's agents find Neuron nodes; None without the label.
     """
 
@@ -85,28 +83,20 @@ class OwnNode(Changing):
 
     async def run(self) -> None:
         """Follow the Node until cancelled."""
-        delay = _FIRST_RETRY
-        while True:
-            start = self._clock.monotonic()
-            try:
-                async for body in self.store.follow():
-                    self._take(body)
-            except KubeError as error:
-                self._metrics.background_errors.labels("node").inc()
-                _log.warning("the node cannot be watched", extra={"error": str(error)})
-                # A role of an older version lets the driver get its Node and not watch it.
-                await self._poll()
-            if self._clock.monotonic() - start > _LAST_RETRY:
-                delay = _FIRST_RETRY
-                continue
-            await self._clock.sleep(delay)
-            delay = min(delay * 2, _LAST_RETRY)
+        await repeat(self._follow, self._failed, Backoff(_FIRST_RETRY, _LAST_RETRY), _LAST_RETRY, self._clock)
 
-    async def _poll(self) -> None:
+    async def _follow(self) -> None:
+        async for body in self.store.follow():
+            self._take(body)
+
+    async def _failed(self, error: KubeError) -> None:
+        self._metrics.background_errors.labels("node").inc()
+        _log.warning("the node cannot be watched", extra={"error": str(error)})
+        # A role of an older version lets the driver get its Node and not watch it.
         try:
             await self.read()
-        except KubeError as error:
-            _log.warning("the node cannot be read", extra={"error": str(error)})
+        except KubeError as unread:
+            _log.warning("the node cannot be read", extra={"error": str(unread)})
 
     def _take(self, node: JsonObject) -> NodeState:
         version = version_of(node)

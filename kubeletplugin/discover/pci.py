@@ -47,7 +47,6 @@ def places(sysfs_root: Path, instance_type: str | None, indices: Collection[int]
     Args:
         sysfs_root: usually `/sys`.
         instance_type: EC2 type of the node, if it is known.
-        indices: of the node's devices.
     """
     functions = _neuron_functions(sysfs_root / DEVICES)
     found = _assigned(functions, instance_type, indices)

@@ -35,9 +35,7 @@ class ProcessUse:
 
     Attributes:
         pid: in the PID namespace of the procfs.
-        command: its name.
         pod: UID of its pod; empty if it is in no pod.
-        index: of the device.
         open: whether it has the device open; else only its container has the device node.
     """
 
@@ -59,8 +57,7 @@ class ProcessScan:
     """The result of a scan.
 
     Attributes:
-        uses: processes that use the devices.
-        doubt: why there may be more of them; empty if all processes of pods could be read.
+        doubt: why there may be more uses; empty if all processes of pods could be read.
     """
 
     uses: tuple[ProcessUse, ...] = ()
@@ -98,7 +95,7 @@ class Processes:
         return ProcessScan(found, doubt)
 
     def _numbers(self, indices: Collection[int]) -> Mapping[int, tuple[int, int] | None]:
-        """By index, what identifies the host's device node; None if there is none."""
+        """The device numbers of the host's device node, by index; None if there is no node."""
         return {index: self._identity(self._dev / f"neuron{index}") for index in indices}
 
     @staticmethod
@@ -180,7 +177,7 @@ class _Scan:
                     yield index
 
     def _opened(self, path: Path, target: Path) -> int | None:
-        """The device of an open file; None if it is none of them. Other files are not touched: they may hang."""
+        """The device of an open file; None for another file. Other files are not touched: they may hang."""
         match = _DEVICE.search(str(target))
         if match is None or not target.is_absolute():
             return None

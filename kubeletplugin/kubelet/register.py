@@ -41,7 +41,6 @@ class SocketPaths:
 
     Attributes:
         plugin: the DRA services.
-        registration: the registration service.
     """
 
     plugin: Path

@@ -87,7 +87,6 @@ def spec(
     The first device of a request also mounts the request's metadata: a container gets all devices of its requests.
 
     Args:
-        claim: the claim.
         boot_id: of the running kernel.
         dev_root: the host's directory of device nodes; in containers they are in /dev with the host's numbers.
             None: the devices are emulated, and containers get null devices.

@@ -14,7 +14,7 @@ from kubeletplugin.ports import Files, JsonObject
 FILE_NAME: Final = "checkpoint.json"
 API_VERSION: Final = "checkpoint.neuron.aws.com/v1"
 API_VERSION_SHARES: Final = "checkpoint.neuron.aws.com/v2"
-"""Of a checkpoint with shares: a driver that does not know shares would read it as one of whole devices."""
+"""Version of a checkpoint with shares: a driver that does not know shares would read it as one of whole devices."""
 KIND: Final = "NeuronCheckpoint"
 
 
@@ -46,8 +46,6 @@ class PreparedDevice:
 
     Attributes:
         request: its name in the allocation, `req` or `req/sub`.
-        pool: the pool's name.
-        device: the device's name.
         indices: N of each of its `/dev/neuronN`; several for a whole node.
         admin_access: whether the request has `adminAccess`; another claim may hold the device.
         share: of a device that several claims can share; None for other devices, and in older checkpoints.
@@ -76,9 +74,6 @@ class PreparedClaim:
     """A prepared claim: enough to repeat the answer to the kubelet and to write the CDI spec again.
 
     Attributes:
-        uid: of the claim.
-        namespace: of the claim.
-        name: of the claim.
         allocation: digest of the prepared allocation; if it differs, the claim is prepared again.
         devices: in the order of the allocation.
         environment: variables of the containers, by request without its alternative.

@@ -23,6 +23,7 @@ from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
 from neuron import names
 from neuron.api.fields import mapping, mappings
 from neuron.api.stored_claims import read_stored_claim
+from runtime.backoff import Backoff
 from runtime.once import Once
 
 READY: Final = "Ready"
@@ -104,14 +105,15 @@ class ClaimStatusWriter:
 
     async def run(self) -> None:
         """Write at each change until cancelled."""
-        delay = self._retry
+        backoff = Backoff(self._retry, _LAST_RETRY)
         async with waking(self._wake, _REFUSED_SECONDS, self._monitor):
             while True:
                 self._wake.clear()
                 complete = await self.sync()
-                delay = self._retry if complete else min(delay * 2, _LAST_RETRY)
+                if complete:
+                    backoff.reset()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_REFUSED_SECONDS if complete else delay):
+                    async with asyncio.timeout(_REFUSED_SECONDS if complete else backoff.failed()):
                         await self._wake.wait()
 
     async def sync(self) -> bool:
@@ -236,13 +238,7 @@ def _key(entry: Mapping[str, object]) -> _Key:
 
 
 def conditions(device: str, node: str, snapshot: Snapshot) -> list[JsonObject]:
-    """The conditions of one device, without times.
-
-    Args:
-        device: its name in the pool.
-        node: name of the node.
-        snapshot: health of the node's devices.
-    """
+    """The conditions of one device, without times."""
     health = next((each for each in snapshot.health if each.device == device), None)
     return [
         {"type": READY, "status": "True", "reason": "Prepared", "message": f"Prepared on node {node}."},

@@ -125,11 +125,6 @@ def _content(device: AllocatedDevice) -> dict[str, object]:
 def decide(claim: AllocatedClaim, view: NodeView, others: Others) -> PreparedClaim:
     """Decide how to prepare a claim.
 
-    Args:
-        claim: the claim as allocated.
-        view: the node.
-        others: the prepared claims.
-
     Raises:
         PrepareError: a device is not on the node or is held by another claim, the hardware does not support the
             settings, or the claim may not have adminAccess.

@@ -33,12 +33,8 @@ def documents(
     """The metadata of each request, by its name without the alternative.
 
     Args:
-        claim: the claim.
-        devices: as prepared.
         environment: variables of the containers, by request.
         published: returns the attributes of a device in the ResourceSlice.
-        hardware: of the node.
-        instance: the node's type.
         generation: of the files; more than that of the files that they replace.
     """
     about = {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid, "generation": generation}

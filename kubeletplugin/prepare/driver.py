@@ -18,6 +18,7 @@ from kubeletplugin.prepare.holds import Holds
 from kubeletplugin.prepare.preparer import Answer, Preparer, devices_held
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
+from runtime.backoff import Backoff
 
 CALL_BUDGET: Final = 40.0
 """Seconds for retries within one call: the kubelet's time-out is 45 s (KEP-4381), and an answer has the reason."""
@@ -59,10 +60,7 @@ class NodeClaims:
     """The claims of one node: their prepared state, their objects, and the node's hardware.
 
     Attributes:
-        preparer: keeps the prepared claims.
-        objects: reads ResourceClaims from the API server.
         view: returns the hardware as last discovered.
-        pool: name of the node's pool.
     """
 
     preparer: Preparer
@@ -72,7 +70,7 @@ class NodeClaims:
 
 
 class ClaimObserver(Protocol):
-    """Is told of changes of prepared claims. No method blocks."""
+    """Receives changes of prepared claims. No method blocks."""
 
     def prepared(self, claims: Sequence[JsonObject]) -> None:
         """Claims were prepared; these are their objects as read for it."""
@@ -200,17 +198,17 @@ class Driver:
         has unprepared them, which takes about a second. The kubelet itself retries only after a minute.
         """
         until = min(deadline, self._clock.monotonic() + HELD_SECONDS)
-        delay = _FIRST_LOOK
+        backoff = Backoff(_FIRST_LOOK, _LAST_LOOK)
         while True:
             view = self._node.view()
             try:
                 return await self.in_state(functools.partial(self._preparer.prepare, claim, view))
             except DeviceHeldError as error:
-                if self._clock.monotonic() + delay > until:
+                pause = backoff.failed()
+                if self._clock.monotonic() + pause > until:
                     self.refusals += 1
                     raise DeviceHeldError(f"{error}{self._why_held(error)}", error.holder) from error
-            await self._clock.sleep(delay)
-            delay = min(delay * 2, _LAST_LOOK)
+            await self._clock.sleep(pause)
 
     def _why_held(self, error: DeviceHeldError) -> str:
         hold = self.holds.claims.get(error.holder)
@@ -225,7 +223,7 @@ class Driver:
 
     async def _fetch(self, claim: ClaimReference, deadline: float) -> JsonObject | None:
         """The claim. Retryable errors are retried until the deadline, which also ends the last attempt."""
-        delay = _FIRST_RETRY
+        backoff = Backoff(_FIRST_RETRY, _LAST_RETRY)
         while True:
             try:
                 async with asyncio.timeout(deadline - self._clock.monotonic()):
@@ -237,12 +235,14 @@ class Driver:
                 ) from error
             except KubeError as error:
                 left = deadline - self._clock.monotonic()
-                if not error.retryable or left <= delay:
+                pause = backoff.failed()
+                if error.retry_after < left:
+                    pause = max(pause, error.retry_after)
+                if not error.retryable or left <= pause:
                     raise PrepareError(
                         f"ResourceClaim {claim} cannot be read: {error}. The kubelet tries again by itself."
                     ) from error
-            await self._clock.sleep(delay)
-            delay = min(delay * 2, _LAST_RETRY)
+            await self._clock.sleep(pause)
 
 
 def _unexpected(uid: str, operation: str, error: BaseException) -> PrepareResult:

@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from kubeletplugin.changes import QUIET
+from kubeletplugin.changes import report_changes
 from kubeletplugin.discover.node_events import node_event
 from kubeletplugin.discover.own_node import OwnNode
 from kubeletplugin.metrics import Metrics
@@ -13,8 +13,6 @@ from kubeletplugin.prepare.holds import Hold, Holds
 KEPT: Final = "DeviceKept"
 FREED: Final = "KeptDeviceFree"
 
-_FIRST_RETRY: Final = 1.0
-_LAST_RETRY: Final = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -31,15 +29,7 @@ class HoldReporter:
 
     async def run(self) -> None:
         """Report until cancelled. An Event that cannot be written is tried again while it is true."""
-        delay = _FIRST_RETRY
-        while True:
-            generation = self._holds.generation
-            if await self.report():
-                delay = _FIRST_RETRY
-                await self._holds.wait(generation, QUIET)
-            else:
-                await self._clock.sleep(delay)
-                delay = min(delay * 2, _LAST_RETRY)
+        await report_changes(self._holds, self.report, self._clock)
 
     async def report(self) -> bool:
         """Report every difference once; returns whether nothing is left to report."""

@@ -20,7 +20,6 @@ class Hold:
     """A claim that is not released.
 
     Attributes:
-        claim: as prepared.
         use: why it is kept; None if it will be released at the next search.
     """
 

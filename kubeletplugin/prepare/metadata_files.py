@@ -29,7 +29,6 @@ def container_path(document: dict[str, Any], request: str) -> str:
     """The path of a request's file in containers.
 
     Args:
-        document: the metadata of the request.
         request: its name without the alternative.
     """
     pod_claim = document.get("podClaimName")

@@ -32,13 +32,9 @@ class UsedDevice:
     Attributes:
         pod: `namespace/name` of the pod.
         namespace: of the claim.
-        claim: name of the claim.
         uid: of the claim; empty if the CDI ids do not contain it.
         request: of the claim, without its alternative; empty if the CDI ids do not contain it.
-        device: the device's name.
-        pool: the pool's name.
         share_id: of a device that several claims share.
-        container: name of the container.
     """
 
     pod: str

@@ -163,7 +163,6 @@ class Preparer:
 
         Args:
             allocated: all claims that have devices of this node and are reserved for pods.
-            view: the node.
             running: claims that pods use, as the kubelet tells them: their objects may not exist any more.
 
         Raises:

@@ -229,7 +229,7 @@ def _reserving_pods(body: JsonObject) -> frozenset[str]:
 
 
 def _pods_by_device(found: Iterable[tuple[PreparedClaim, _Found]]) -> Mapping[int, frozenset[str]]:
-    """By index of a device, the pods that may use it for a claim that exists; also with `adminAccess`."""
+    """The pods that may use a device for a claim that exists, by index of the device; also with `adminAccess`."""
     pods: defaultdict[int, frozenset[str]] = defaultdict(frozenset)
     for claim, each in found:
         if each.exists:

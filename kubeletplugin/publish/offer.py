@@ -88,10 +88,6 @@ def offer(
     """Decide what to publish.
 
     Args:
-        snapshot: the hardware and its health.
-        state: of the Node.
-        features: of the cluster.
-        settings: of the driver.
         keeps_taints: whether the cluster stores device taints; used only if `needs_taints`.
         held: indices of devices that new claims must not get.
     """

@@ -36,8 +36,6 @@ def plan_writes(
     the generation, so that the scheduler does not mix old and new slices.
 
     Args:
-        facts: of the node.
-        desired: the desired slices.
         existing: the driver's slices of this node, by name.
         last_generation: the highest one that was written, also if its slices have been deleted.
     """

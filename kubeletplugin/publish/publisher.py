@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
-from kubeletplugin.changes import QUIET, WritePause, waking
+from kubeletplugin.changes import QUIET, WritePause, repeat, waking
 from kubeletplugin.discover import sharing
 from kubeletplugin.discover.devices import NODE_DEVICE
 from kubeletplugin.discover.health import HealthMonitor, Snapshot, Status
@@ -30,6 +30,7 @@ from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_s
 from kubeletplugin.publish.withholding import Withholding
 from neuron import names
 from neuron.known_faults import Component, Withheld, of, parse
+from runtime.backoff import Backoff
 from runtime.once import Once
 
 LOCK_NAME: Final = "publish.lock"
@@ -77,9 +78,6 @@ class NodeSources:
     """The sources of what is published.
 
     Attributes:
-        monitor: the hardware and its health.
-        own: the Node object.
-        gate: the kubelet's registration.
         holds: devices that new claims must not get.
     """
 
@@ -130,19 +128,13 @@ class Publisher:
         async with self._alone():
             await self._gate.first()
             await self._restored()
-            delay = _FIRST_RETRY
-            while True:
-                start = self._clock.monotonic()
-                try:
-                    await self._session()
-                except KubeError as error:
-                    self._metrics.background_errors.labels("publish").inc()
-                    _log.warning("publishing failed", extra={"error": str(error)})
-                if self._clock.monotonic() - start > QUIET:
-                    delay = _FIRST_RETRY  # the end of a long watch is normal
-                    continue
-                await self._clock.sleep(self._jitter(delay / 2, delay))
-                delay = min(delay * 2, _LAST_RETRY)
+            backoff = Backoff(_FIRST_RETRY, _LAST_RETRY, lambda bound: self._jitter(bound / 2, bound))
+            # The end of a long watch is normal.
+            await repeat(self._session, self._failed, backoff, QUIET, self._clock)
+
+    async def _failed(self, error: KubeError) -> None:
+        self._metrics.background_errors.labels("publish").inc()
+        _log.warning("publishing failed", extra={"error": str(error)})
 
     async def _restored(self) -> None:
         """Wait a moment until the prepared claims are known: until then every device would be published as held."""

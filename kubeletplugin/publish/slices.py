@@ -67,7 +67,6 @@ class NodeDevices:
     """The devices to publish.
 
     Attributes:
-        hardware: as discovered.
         instance: the node's type; None if it is not known, and then no device is published.
         vanished: indices of devices that are gone but stay published, so that their taint is seen.
         taints: by device name.
@@ -136,10 +135,7 @@ def desired_slices(
     """The slices of a node's pool.
 
     Args:
-        facts: of the node.
-        found: the devices.
         driver_version: of this driver, a semantic version.
-        features: of the cluster.
 
     Returns:
         At least one slice: an empty slice means "no devices", no slice would mean "no driver".

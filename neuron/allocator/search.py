@@ -78,7 +78,6 @@ class Alternative:
         count: devices to allocate; None for `allocationMode: All`.
         capacity: amounts to consume of every device, by name.
         admin_access: whether devices in use are taken as well, and stay free.
-        tolerations: of taints of devices.
     """
 
     name: str
@@ -123,7 +122,6 @@ class Result:
 
     Attributes:
         request: `request` or `request/alternative`.
-        device: name of the device.
         consumed: capacity by name, of a shared device.
         admin_access: whether the device stays free for others.
     """

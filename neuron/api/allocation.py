@@ -38,8 +38,6 @@ class AllocatedDevice:
 
     Attributes:
         request: `req`, or `req/sub` if the request has alternatives.
-        pool: the pool's name.
-        device: the device's name.
         admin_access: whether it is admin access: the device may be allocated to another claim, too.
         share_id: of a device that several claims can share; None for other devices.
         cores: physical cores that the claim consumes of a shared device; None if the device has no such capacity.
@@ -63,9 +61,6 @@ class AllocatedClaim:
     """The devices and configs of a claim, for one driver on one node.
 
     Attributes:
-        namespace: of the claim.
-        name: of the claim.
-        uid: of the claim.
         devices: the driver's results, in the order of the allocation.
         configs: the driver's configs, in the order of the allocation.
         warnings: findings that refuse nothing, e.g. an older apiVersion.
@@ -98,7 +93,6 @@ def read_allocation(claim: object, driver: str, pool: str, uid: str) -> Allocate
     """Read a claim as the API server returned it.
 
     Args:
-        claim: the ResourceClaim.
         driver: its results and configs are read; those of other drivers are ignored.
         pool: the node's pool. A result of another pool means that the claim is allocated to another node.
         uid: the UID in the kubelet's request. A claim with another UID is a different claim.
@@ -221,7 +215,6 @@ def check_hardware(in_force: ConfigsInForce, instance: InstanceType, resource_ty
     """Check settings against an instance type and kind of device.
 
     Args:
-        in_force: the settings.
         instance: the node's type. LNC is not checked if the type lists no settings, because they are unknown.
         resource_type: `resourceType` of the devices, `neuron_device` or `neuron_node`.
 

@@ -92,7 +92,6 @@ def read_claim(kind: str, api_version: str, spec: object) -> tuple[ClaimSpec, tu
     """Read `spec` of a ResourceClaim or ResourceClaimTemplate.
 
     Args:
-        kind: which of the two.
         api_version: one of `VERSIONS`; any other is reported and read as v1.
         spec: JSON-like data; `opaque.parameters` may be raw JSON as bytes.
 

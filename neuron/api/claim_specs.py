@@ -29,7 +29,6 @@ class DeviceRequest(Struct, frozen=True, gc=False):
     Attributes:
         path: field path of its fields.
         reference: its name in constraints and configs: `req`, or `req/sub`.
-        device_class: its DeviceClass.
         selectors: all must match.
         everything: whether it requests all matching devices of a node (`allocationMode: All`).
         count: number of devices; 0 with `everything`, or if the count is not valid.
@@ -53,8 +52,6 @@ class Leaf(Struct, frozen=True, gc=False):
     """One request for Neuron devices, or one of its alternatives.
 
     Attributes:
-        devices: the request or alternative.
-        request: name of the request.
         mask: shapes that it can match, of a `neuron.check.device_index.DeviceIndex`.
     """
 
@@ -72,7 +69,6 @@ class Request(Struct, frozen=True, gc=False):
     """A `DeviceRequest`.
 
     Attributes:
-        path: its field path.
         name: its name in containers, constraints and configs.
         alternatives: one, or those of `firstAvailable` in order of preference.
     """
@@ -100,7 +96,6 @@ class Config(Struct, frozen=True, gc=False):
     """A `DeviceClaimConfiguration` or `DeviceClassConfiguration`.
 
     Attributes:
-        path: its field path.
         requests: names of requests or alternatives; empty: all.
         driver: `opaque.driver`.
         parameters: `opaque.parameters`: raw JSON as bytes if available, else parsed.

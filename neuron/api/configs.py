@@ -351,9 +351,7 @@ class ConfigEntry:
     """One config and where it applies.
 
     Attributes:
-        source: DeviceClass or claim.
         requests: names of requests (`req`) or alternatives (`req/sub`); empty: all.
-        config: the decoded config.
     """
 
     source: Source

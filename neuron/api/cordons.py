@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 EVERY: Final = "*"
-"""In the annotation: every device of the node."""
+"""Value of the annotation for every device of the node."""
 
 _MOST: Final = 256
 """Names that are read of one annotation; a node has at most 64 devices."""

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from neuron import names
 from neuron.api.fields import Fields, read
-from neuron.api.objects import ObjectMeta
+from neuron.api.metadata import ObjectMeta
 from neuron.api.taints import Taint
 from neuron.quantities import count_of
 

@@ -10,8 +10,8 @@ from msgspec import Struct, field
 from neuron import names
 from neuron.api.configs import Source
 from neuron.api.fields import Fields, mapping, read
+from neuron.api.metadata import ObjectMeta
 from neuron.api.node_selection import NodeSelector
-from neuron.api.objects import ObjectMeta
 
 
 class Result(Fields, frozen=True):

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import structs
 
 from neuron.api.fields import Fields, read
-from neuron.api.objects import ObjectMeta
+from neuron.api.metadata import ObjectMeta
 from neuron.api.slices import Slice
 from neuron.api.taints import Taint
 
@@ -26,11 +26,9 @@ class TaintRule:
     """A rule.
 
     Attributes:
-        name: of the object.
         driver: only devices of this driver; None: of all.
         pool: only devices of this pool; None: of all.
         device: only devices of this name; None: all.
-        taint: that the devices get.
     """
 
     name: str

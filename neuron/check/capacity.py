@@ -219,5 +219,5 @@ def spare_alternatives(found: Iterable[tuple[Leaf, list[Finding]]]) -> list[Find
 
 
 def _plain(amount: Decimal | int) -> str:
-    """Without an exponent: `500m` is 0.5."""
+    """The number without an exponent: `0.5` for `500m`."""
     return short(f"{Decimal(amount).normalize():f}", _SHOWN)

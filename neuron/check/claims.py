@@ -40,8 +40,6 @@ class ClaimContext(Struct, frozen=True):
 
     Attributes:
         catalogue: instance types, completed by ResourceSlices.
-        index: the devices that exist.
-        engine: evaluates selectors.
         classes: DeviceClasses by name, of a cluster or of files.
         classes_known: whether a class that is not in `classes` does not exist.
         device_class: the class of the driver's chart. If it is not in `classes`, it is assumed to select the driver.
@@ -65,7 +63,6 @@ class ClaimJudgement(Struct, frozen=True):
     """A checked claim.
 
     Attributes:
-        spec: the claim.
         leaves: its requests for Neuron devices, with the shapes that they can match.
         findings: all findings, in the order of the steps.
     """
@@ -81,22 +78,14 @@ def validate(
     """Check a ResourceClaim, ResourceClaimTemplate or DeviceClass.
 
     Args:
-        kind: which of them.
-        api_version: of the object.
         spec: its `spec`, JSON-like; `opaque.parameters` may be raw JSON as bytes.
-        context: facts by which it is checked.
         accepted: whether an API server has accepted its form.
     """
     return judge_read(read(kind, api_version, spec), context, accepted=accepted)
 
 
 class ReadSpec(Struct, frozen=True):
-    """A spec that was read.
-
-    Attributes:
-        spec: the claim or class.
-        form: findings about its form.
-    """
+    """A spec that was read."""
 
     spec: ClaimSpec | ClassSpec
     form: tuple[Finding, ...]

@@ -178,12 +178,8 @@ def check_hardware(
     """NEU412 to NEU414, NEU514: settings that devices which the request can match do not have.
 
     Args:
-        request: the request, or one alternative of it.
-        placed: the claim's configs.
-        class_entries: the configs of its DeviceClass.
         admitted: shapes that it can match.
         index: all shapes.
-        catalogue: instance types.
 
     Returns:
         Errors if no admitted device has the setting, or an UltraServerConfig can apply to a single device; NEU514 if

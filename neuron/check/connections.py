@@ -64,6 +64,43 @@ def fewest_devices(leaves: Iterable[Leaf]) -> dict[str, int]:
     return fewest
 
 
+def choices_of(leaves: Iterable[Leaf]) -> list[list[Leaf]]:
+    """What can be allocated together, if at most one request has alternatives; else all leaves as one choice."""
+    by_request: dict[str, list[Leaf]] = {}
+    for leaf in leaves:
+        by_request.setdefault(leaf.request, []).append(leaf)
+    several = [alternatives for alternatives in by_request.values() if len(alternatives) > 1]
+    if len(several) > 1:
+        return [[leaf for alternatives in by_request.values() for leaf in alternatives]]
+    alone = [leaf for alternatives in by_request.values() if len(alternatives) == 1 for leaf in alternatives]
+    return [[*alone, alternative] for alternative in several[0]] if several else [alone]
+
+
+def are_one_run(leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue) -> bool:
+    """Whether the selectors leave exactly the requested devices, and these are consecutive, on each type that has them.
+
+    So are claims whose requests divide a run, because a search for many devices costs the scheduler too much.
+    """
+    types = set.intersection(*(set(index.types(leaf.mask)) for leaf in leaves))
+    entries = [entry for name in types if (entry := catalogue.get(name)) is not None]
+    return bool(entries) and all(_is_run(leaves, entry, index) for entry in entries)
+
+
+def _is_run(leaves: Iterable[Leaf], entry: InstanceType, index: DeviceIndex) -> bool:
+    if entry.line is None:
+        return False
+    devices: set[object] = set()
+    total = 0
+    for leaf in leaves:
+        mask = leaf.mask & index.of_type(entry.name)
+        if index.devices(mask, entry.name) != leaf.devices.count:
+            return False
+        devices.update(shape.fixed.get(DEVICE_ID) for shape in index.members(mask))
+        total += leaf.devices.count
+    starts = entry.line.starts(total) if total <= entry.line.devices else ()
+    return any(devices == set(entry.line.window(total, start)) for start in starts)
+
+
 class Connections:
     """Checks the requests of one claim."""
 
@@ -71,6 +108,7 @@ class Connections:
         """Args: `leaves` have the shapes that they can match, constraints included."""
         self._index = index
         self._catalogue = catalogue
+        self._leaves = leaves
         groups = [each for each in claim.constraints if group_size(each.match_attribute)]
         self._groups = [(frozenset(each.requests), _is_filled(each, leaves)) for each in groups]
         # A claim has at most a thousand alternatives, and few combinations of devices and counts.
@@ -81,14 +119,13 @@ class Connections:
         """NEU524 and NEU525 about one request.
 
         Args:
-            leaf: the request.
             sums: numbers of devices that a container can use of it and of other requests.
         """
         count = leaf.devices.count
         if count == 1:
             return []
         loose = self._loose(leaf)
-        if not loose:
+        if not loose or self._is_part_of_a_run:
             return []
         grouped = [entry for entry in loose if count in entry.groups]
         lines = [entry for entry in loose if entry.line is not None]
@@ -103,6 +140,20 @@ class Connections:
         if lines:
             fix += f" For {lines[0].name}: {self._advice(leaf, lines[0])}"
         return [warning("NEU525", leaf.path, message, fix, str(count))]
+
+    @functools.cached_property
+    def _is_part_of_a_run(self) -> bool:
+        """Whether the requests of the claim take consecutive devices together, whichever alternative is allocated.
+
+        Or those for several devices: a share of one more device can be anywhere beside them.
+        """
+        several = [leaf for leaf in self._leaves if leaf.devices.count > 1]
+        return self._are_one_run(self._leaves) or self._are_one_run(several)
+
+    def _are_one_run(self, leaves: Sequence[Leaf]) -> bool:
+        if len({leaf.request for leaf in leaves}) < 2 or not all(leaf.mask for leaf in leaves):
+            return False
+        return all(are_one_run(choice, self._index, self._catalogue) for choice in choices_of(leaves))
 
     def _likely(self, mask: int) -> list[InstanceType]:
         """Types to which the request will probably be allocated: published ones, or else all released ones."""

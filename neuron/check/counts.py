@@ -12,7 +12,7 @@ from typing import Final
 from neuron import names
 from neuron.api.claim_specs import ClaimSpec, Constraint, Leaf
 from neuron.api.configs import covers
-from neuron.check.connections import Connections, connecting, fewest_devices, group_size
+from neuron.check.connections import Connections, are_one_run, choices_of, connecting, fewest_devices, group_size
 from neuron.check.device_index import DeviceIndex
 from neuron.check.interfaces import check_interfaces, tied_interfaces
 from neuron.demand.instance_fit import nearest
@@ -259,23 +259,16 @@ def _unsupported(catalogue: Catalogue, code: str, path: str, count: int, types: 
     return Finding(code, path, message, f"Nearest valid counts: {nearest(count, valid)}.", str(count))
 
 
-def _are_connected(claim: ClaimSpec, leaves: Sequence[Leaf]) -> bool:
-    """Whether constraints connect all requests, whichever alternative is allocated.
+def _are_connected(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue) -> bool:
+    """Whether constraints or selectors connect all requests, whichever alternative is allocated.
 
     Of several requests with alternatives, one constraint must cover all: each chooses its alternative alone.
     """
-    by_request: dict[str, list[Leaf]] = {}
-    for leaf in leaves:
-        by_request.setdefault(leaf.request, []).append(leaf)
-    several = [alternatives for alternatives in by_request.values() if len(alternatives) > 1]
-    if len(several) == 1:
-        alone = [leaf for alternatives in by_request.values() if len(alternatives) == 1 for leaf in alternatives]
-        choices = [[*alone, alternative] for alternative in several[0]]
-    else:
-        choices = [list(leaves)]
     groups = [frozenset(each.requests) for each in claim.constraints if group_size(each.match_attribute)]
     return all(
-        any(all(covers(named, leaf.devices.reference) for leaf in choice) for named in groups) for choice in choices
+        any(all(covers(named, leaf.devices.reference) for leaf in choice) for named in groups)
+        or are_one_run(choice, index, catalogue)
+        for choice in choices_of(leaves)
     )
 
 
@@ -291,11 +284,8 @@ def check_together(
     """NEU709: check all devices that one container uses of a claim as one number.
 
     Args:
-        claim: the claim.
         leaves: the requests for Neuron devices to which the container refers.
         path: field path of the container's references.
-        index: the devices that exist.
-        catalogue: instance types.
         unconnected: whether a policy allows devices that are not connected.
     """
     mine = [leaf for leaf in leaves if leaf.mask and not leaf.devices.admin_access]
@@ -310,7 +300,7 @@ def check_together(
         return [_unsupported(catalogue, "NEU709", path, total, capable)]
     if capable and all((entry := catalogue.get(name)) and entry.devices == total for name in capable):
         return []
-    if _are_connected(claim, mine):
+    if _are_connected(claim, mine, index, catalogue):
         return []
     message = (
         f"one container uses {total} devices of requests {', '.join(requests)[:32]}; nothing keeps them connected."

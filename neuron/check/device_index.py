@@ -127,8 +127,6 @@ class CompiledSelector(Protocol):
         """Whether a device satisfies it.
 
         Args:
-            driver: the device's driver.
-            attributes: of the device.
             capacity: of the device: quantities by qualified name; None: it has none.
             shared: whether several claims can share it.
 

@@ -30,7 +30,6 @@ def check_interfaces(constraint: Constraint, size: int, wanted: int, types: Iter
     """NEU543 if no type's group has so many interfaces.
 
     Args:
-        constraint: on the attribute of a group.
         size: devices of the group.
         wanted: interfaces that must agree on it.
         types: instance types on which the claim's Neuron devices fit into one group.

@@ -37,9 +37,6 @@ class MappedTemplate:
     """One entry of a ConversionPolicy's `templates`. Compared by identity, because it lives as long as its policy.
 
     Attributes:
-        policy: name of the policy.
-        name: of the ResourceClaimTemplate.
-        resources: the legacy resources that the entry is for.
         amount: devices or cores that a container requests.
         lnc: logical NeuronCore that the pod must request; None: any.
         ultraserver_mode: UltraServer mode that the pod must request; None: any.
@@ -70,10 +67,6 @@ class Need:
     """What a mapped template must serve for one pod.
 
     Attributes:
-        mapped: the entry of the policy.
-        asks: the pod's asks.
-        types: instance types that can serve the pod.
-        config: device settings in force for the pod.
         device_class: DeviceClass to request from; empty: any.
         unconnected: whether a policy allows devices that are not connected.
     """
@@ -87,13 +80,7 @@ class Need:
 
 
 def difference(need: Need, spec: ClaimSpec, context: ClaimContext) -> str:
-    """How a template differs from what a pod needs, as a clause; empty if it serves the pod.
-
-    Args:
-        need: the need of the pod.
-        spec: of the template.
-        context: for checks of claims.
-    """
+    """How a template differs from what a pod needs, as a clause; empty if it serves the pod."""
     return next(_Comparison(need, _judge(need, spec, context), context).differences(), "")
 
 

@@ -21,10 +21,7 @@ def check_scheduling(
     """NEU540, NEU541 and NEU542.
 
     Args:
-        claim: the claim.
         leaves: its requests, with the shapes that they can match.
-        index: the devices that exist.
-        catalogue: instance types.
     """
     found = [finding for leaf in leaves for finding in _admin(leaf, index)]
     return [*found, *check_search(claim, leaves, index, catalogue), *_constraints(claim, leaves, index)]

@@ -81,9 +81,6 @@ def judge(
     """Compile a selector, check its attributes, and evaluate it on all shapes.
 
     Args:
-        selector: the selector.
-        engine: compiles it.
-        index: the shapes.
         memory: cache of results for this index.
     """
     known = memory.get(selector.expression) if memory is not None else None
@@ -274,9 +271,7 @@ def check_failures(judged: Judged, visited: int, index: DeviceIndex) -> list[Fin
     """NEU609 and NEU611: devices on which the selector fails.
 
     Args:
-        judged: the evaluated selector.
-        visited: shapes on which it is evaluated: the class and the earlier selectors admit them.
-        index: the shapes.
+        visited: shapes on which the selector is evaluated: the class and the earlier selectors admit them.
     """
     if judged.match is None or judged.compiled is None:
         return []

@@ -10,7 +10,7 @@ from neuron.findings import Finding, closest_word, quoted, warning
 
 EFFECTS: Final = ("None", "NoSchedule", "NoExecute")
 _DEVICE: Final = re.compile(r"neuron-?device-?[0-9]{1,3}", re.ASCII)
-"""In both spellings of AWS."""
+"""Device names in both spellings of AWS."""
 _FIELDS: Final = ("driver", "pool", "device")
 _SPEC: Final = "spec.deviceSelector"
 _NIL_ISSUE: Final = "kubernetes/kubernetes#141620"

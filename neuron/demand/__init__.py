@@ -1,4 +1,4 @@
-"""From a pod to its claim.
+"""Computes the claim of a pod.
 
 In call order: `containers` -> `layout` -> `planning` -> `alternatives` -> `claims` -> `templates`.
 """

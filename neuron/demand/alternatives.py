@@ -18,7 +18,6 @@ class Alternative:
 
     Attributes:
         name: unique in its request.
-        option: what it requests.
         constraints: attribute and requests of each constraint on it.
         types: names of the instance types that it is for.
         others: whether the request has other alternatives.

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -19,9 +19,12 @@ from neuron import names
 from neuron.api.node_selection import Term, compares, matches_nothing
 from neuron.demand.families import Families, choose_families
 from neuron.demand.family_hints import find_hint
-from neuron.findings import Finding, did_you_mean, short
+from neuron.findings import Finding, as_warning, did_you_mean, short
 from neuron.hardware.instances import Catalogue, InstanceType
 
+_AFFINITY: Final = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+_MOST_NAMED: Final = 64
+"""Values of a node selection that are looked up in the catalogue for a message."""
 _MOST_SHOWN = 16
 """Entries of a node selector that a message quotes."""
 _PROVISIONERS: Final = ("karpenter.k8s.aws", "eks.amazonaws.com")
@@ -36,6 +39,8 @@ _ACCELERATORS = ("inferentia", "inferentia2", "trainium", "trainium2")
 """Values of the accelerator labels that belong to known types only."""
 _TYPE_NAME: Final = re.compile(r"(?P<family>(?P<category>[a-z]+)(?P<generation>[0-9]+)[^.]*)\.(?P<size>.+)")
 """As Karpenter splits the name of an instance type."""
+_NEURON: Final = re.compile(r"(?:inf|trn)[0-9]", re.ASCII)
+"""How the names of families with Neuron devices begin."""
 
 
 class NodeSelection(Struct, frozen=True):
@@ -224,6 +229,8 @@ class Candidates(Struct, frozen=True):
     Attributes:
         types: in catalogue order.
         errors: why there are none.
+        unknown: NEU218, if there are none because the pod selects types that look like Neuron types and are not in the
+            catalogue: nothing can be said about them.
         warnings: NEU217.
         known: whether the pod, a policy, the cluster or a setting determines them. If not, nothing may exclude nodes
             of other types: no node affinity is added.
@@ -232,6 +239,7 @@ class Candidates(Struct, frozen=True):
 
     types: tuple[InstanceType, ...]
     errors: tuple[Finding, ...] = ()
+    unknown: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
     known: bool = True
     all_known_types: bool = False
@@ -242,25 +250,30 @@ def find(catalogue: Catalogue, selection: NodeSelection, families: Families) -> 
 
     Args:
         catalogue: all instance types.
-        selection: node selection of the pod.
         families: used if the pod selects no types.
 
     Returns:
         The candidates; without any, a finding with the part of the selection that excludes all of them.
     """
-    unknown = [name for name in selection.annotated if name not in catalogue]
-    if unknown:
-        return Candidates((), tuple(_unknown_annotation(name, catalogue) for name in unknown))
+    wrong = [name for name in selection.annotated if name not in catalogue and not _NEURON.match(name)]
+    if wrong:
+        return Candidates((), tuple(_wrong_annotation(name, catalogue) for name in wrong))
     requirements = _Requirements.of(selection, catalogue)
     if names_types(selection):
         found = _admitted(catalogue, requirements, catalogue.families())
-        return Candidates(found, () if found else (_nothing_left(selection, requirements, catalogue, ()),))
+        if found:
+            left_out = _unknown(NodeSelection(selection.annotated), catalogue, left=False)
+            return Candidates(found, warnings=tuple(map(as_warning, left_out)))
+        if unknown := tuple(_unknown(selection, catalogue, left=True)):
+            return Candidates((), unknown=unknown)
+        return Candidates((), (_nothing_left(selection, requirements, catalogue, ()),))
     everything = catalogue.families()
     choice = choose_families(families, find_hint(selection.node_selector, selection.terms, everything), everything)
     found = _admitted(catalogue, requirements, choice.families)
     if not found:
-        return Candidates((), (_nothing_left(selection, requirements, catalogue, choice.families),), choice.warnings)
-    return Candidates(found, (), choice.warnings, choice.known, choice.everything)
+        nothing = _nothing_left(selection, requirements, catalogue, choice.families)
+        return Candidates((), (nothing,), warnings=choice.warnings)
+    return Candidates(found, warnings=choice.warnings, known=choice.known, all_known_types=choice.everything)
 
 
 def _admitted(catalogue: Catalogue, requirements: _Requirements, families: Collection[str]) -> tuple[InstanceType, ...]:
@@ -284,7 +297,42 @@ def _evaluated(
 _remembered = functools.lru_cache(maxsize=64)(_evaluated)
 
 
-def _unknown_annotation(name: str, catalogue: Catalogue) -> Finding:
+def _unknown(selection: NodeSelection, catalogue: Catalogue, *, left: bool) -> Iterator[Finding]:
+    """NEU218 for each instance type or family that a pod selects and that is not in the catalogue.
+
+    Only names that look like those with Neuron devices. `left`: whether the pod is left as it is.
+    """
+    families = catalogue.families()
+    by_annotation = f"metadata.annotations[{names.ANNOTATION_INSTANCE_TYPE}]"
+    named = [(by_annotation, names.ANNOTATION_INSTANCE_TYPE, name) for name in selection.annotated]
+    named += [(f"spec.nodeSelector[{key}]", key, value) for key, value in selection.node_selector.items()]
+    for term in selection.terms or ():
+        for each in term.get("matchExpressions") or ():
+            if each.get("operator") == "In":
+                key = str(each.get("key"))
+                named += [(_AFFINITY, key, str(value)) for value in (each.get("values") or ())[:_MOST_SHOWN]]
+    told: set[str] = set()
+    for path, key, value in named[:_MOST_NAMED]:
+        name = value.removeprefix(names.SAGEMAKER_PREFIX)
+        is_family = key in _FAMILY_LABELS
+        if not (is_family or key in _INSTANCE_LABELS or path == by_annotation) or name in told:
+            continue
+        if _NEURON.match(name) and (name not in families if is_family else name not in catalogue):
+            told.add(name)
+            family = name.partition(".")[0]
+            alike = [each.name for each in catalogue if each.family == family]
+            then = "the pod is left as it is" if left else "the claim is made for the other types"
+            message = f"{short(name)} is not in the catalogue of instance types: {then}.{did_you_mean(name, alike)}"
+            yield Finding("NEU218", path, message, in_catalogue(name), short(name))
+
+
+def in_catalogue(name: str) -> str:
+    """The fix of NEU218. `name`: of the instance type."""
+    entry = f"{{name: {short(name)}, devices: <number>, coresPerDevice: <number>}}"
+    return f"Correct the name, or add {entry} to the types of an InstanceTypeCatalog (docs/policies.md)."
+
+
+def _wrong_annotation(name: str, catalogue: Catalogue) -> Finding:
     return Finding(
         "NEU109",
         f"metadata.annotations[{names.ANNOTATION_INSTANCE_TYPE}]",
@@ -301,8 +349,6 @@ def _nothing_left(
     """NEU110 for the first requirement that excludes all types alone, else for the whole selection.
 
     Args:
-        selection: of the pod.
-        requirements: of the selection.
         catalogue: all instance types.
         families: the families in use; empty if the selection names types itself.
     """
@@ -318,10 +364,9 @@ def _nothing_left(
                 short(value),
             )
     if not any(requirements.terms_admit(labels) for labels in types):
-        path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
         return Finding(
             "NEU110",
-            path,
+            _AFFINITY,
             "required node affinity admits no Neuron instance type.",
             "Allow a Neuron instance type in one of its terms.",
         )

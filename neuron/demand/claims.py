@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -10,8 +10,10 @@ from msgspec import Struct
 from neuron import names
 from neuron.demand import efa_groups
 from neuron.demand.alternatives import Merged, TooMany
+from neuron.demand.candidates import in_catalogue
 from neuron.demand.claim_bodies import Body
 from neuron.demand.containers import Ask, Role
+from neuron.demand.fitting import mask
 from neuron.demand.instance_fit import DeviceConfig, Serving, TypeRefusal, counts_of, nearest, serve
 from neuron.demand.planning import Plan, plan, plan_in_one_place
 from neuron.demand.templates import Template
@@ -28,7 +30,6 @@ class Claim(Struct, frozen=True):
     """The claim of one pod.
 
     Attributes:
-        template: its ResourceClaimTemplate.
         uses: for each ask, the request names that its container refers to. None: the container requests no devices.
             Empty tuple: the whole claim, by an entry without `request`.
         types: names of the instance types that can serve it, in catalogue order.
@@ -51,9 +52,11 @@ class Refusal:
 
     Attributes:
         findings: at least one error.
+        unknown: whether they say only that a candidate is not known well enough: the pod may be right.
     """
 
     findings: tuple[Finding, ...]
+    unknown: bool = False
 
 
 def make_claim(
@@ -71,8 +74,6 @@ def make_claim(
     Args:
         asks: one per container, init containers first.
         candidates: instance types to choose from, in order; not empty.
-        config: device settings that annotations request.
-        device_class: DeviceClass to request from.
         pin_types: whether selectors must restrict the claim to the candidates, because node selection does not.
         unconnected: whether counts that cannot be connected are allowed.
         others: instance types that a refusal may name, if they serve what the candidates do not.
@@ -176,7 +177,12 @@ def _make(
             and all(serving.cores(index, config.lnc) == ask.amount for serving in servings)
             for index, (ask, use) in enumerate(zip(asks, servings[0].layout.uses, strict=True))
         ),
-        warnings=(*_waste(asks, servings, config), *_unconnected(asks, servings), *_left_out(left_out)),
+        warnings=(
+            *_waste(asks, servings, config),
+            *_unconnected(asks, servings),
+            *_untried(asks, merged),
+            *_left_out(left_out),
+        ),
     )
 
 
@@ -254,8 +260,8 @@ def _needs_types(merged: Merged, first: Serving, asks: Sequence[Ask]) -> bool:
     """Whether all requests must select instance types, because a device of another type would be wrong.
 
     A device group or window exists only on types that publish it, and a single device is right on any type. Cores, LNC
-    and a whole node without groups are right only on the types for which they were computed. So are requests with
-    alternatives that one container uses together: on a type where they fill the node no constraint connects them.
+    and a whole node without groups are right only on the types for which they were computed. The same holds for
+    requests with alternatives that one container uses together: if they fill the node, no constraint connects them.
     """
     if first.sets_lnc or any(ask.in_cores and ask.amount for ask in asks):
         return True
@@ -314,6 +320,38 @@ def _unconnected(asks: Sequence[Ask], servings: Sequence[Serving]) -> list[Findi
     return findings
 
 
+def _untried(asks: Sequence[Ask], merged: Merged) -> Iterator[Finding]:
+    """NEU219 for each container whose consecutive devices cannot begin everywhere: 8 alternatives are the most.
+
+    If types without rings and chains are candidates, too, the pod may not need any of the runs.
+    """
+    if any(serving.entry.line is None for serving in merged.servings):
+        return
+    for serving in merged.servings:
+        line = serving.entry.line
+        for identity, count in serving.layout.counts.items() if line is not None else ():
+            index = next((index for index, use in enumerate(serving.layout.uses) if identity in use), None)
+            if line is None or index is None or not 1 < count < line.devices:
+                continue
+            alternatives = [each for each in merged.alternatives[identity] if serving.entry.name in each.types]
+            tried = {run for each in alternatives for run, _ in each.option.places}
+            starts = line.starts(count)
+            untried = [start for start in starts if mask(line.window(count, start)) not in tried]
+            if untried and tried:
+                yield _not_everywhere(asks[index], serving.entry.name, count, untried, len(starts))
+
+
+def _not_everywhere(ask: Ask, name: str, count: int, untried: Sequence[int], runs: int) -> Finding:
+    *first, last = map(str, untried)
+    starts = f"{', '.join(first)} or {last}" if first else last
+    verb = "is" if len(untried) == 1 else "are"
+    message = (
+        f"{len(untried)} of the {runs} runs of {count} devices on {name} {verb} not tried, from device {starts}:"
+        " the pod waits if no other run is free."
+    )
+    return warning("NEU219", ask.resource_path, message, "`neuron-dra explain` shows which devices are free.", name)
+
+
 def _counted(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
@@ -352,6 +390,10 @@ def _refusal(
     suitable = [pair for pair in refusals if not pair[1].unsuitable]
     if suitable:
         refusals, candidates = suitable, [entry for entry, _ in suitable]
+    unlisted = [entry for entry, refusal in refusals if refusal.unknown and entry.cores_per_device is None]
+    if unlisted or all(refusal.unknown for _, refusal in refusals):
+        entry = unlisted[0] if unlisted else refusals[0][0]
+        return Refusal((_unknown_size(entry, next(ask for ask in asks if ask.amount)),), unknown=True)
     if config.efa is not None:
         refusals = sorted(refusals, key=lambda pair: -efa_groups.most_interfaces(pair[0]))
     by_path = {ask.resource_path: ask for ask in asks}
@@ -364,6 +406,13 @@ def _refusal(
             for finding in first.findings
         )
     )
+
+
+def _unknown_size(entry: InstanceType, ask: Ask) -> Finding:
+    unit = "core" if ask.in_cores else "device"
+    what = f"how many {unit}s {entry.name} has, and whether it serves {_counted(ask.amount, unit)}"
+    message = f"it is not known {what}: the pod is left as it is."
+    return Finding("NEU218", ask.resource_path, message, in_catalogue(entry.name), entry.name)
 
 
 def _with_choice(

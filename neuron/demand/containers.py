@@ -25,11 +25,11 @@ class Role(enum.StrEnum):
     """How long a container holds its devices."""
 
     APP = "app"
-    """From start to end of the pod."""
+    """An app container: it runs from start to end of the pod."""
     SIDECAR = "sidecar"
-    """The same; an init container with `restartPolicy: Always`."""
+    """An init container with `restartPolicy: Always`: it runs until the end of the pod."""
     INIT = "init"
-    """While it runs; later containers use the same devices."""
+    """An init container that ends: later containers use the same devices."""
 
 
 class Ask(Struct, frozen=True):
@@ -37,7 +37,6 @@ class Ask(Struct, frozen=True):
 
     Attributes:
         container: its name, cut for messages.
-        role: how long it holds its devices.
         path: field path of the container, e.g. `spec.initContainers[0]`.
         resource: the legacy resource; empty if it requests none.
         amount: devices or cores, by the resource; 0 if it requests none.

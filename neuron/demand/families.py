@@ -60,8 +60,6 @@ def choose_families(families: Families, hint: FamilyHint | None, everything: Seq
     (either may be right), and declared families are replaced.
 
     Args:
-        families: what is known.
-        hint: families that values of the node selection name.
         everything: all families of the catalogue.
     """
     declared = tuple(family for family in families.declared if family in everything)

@@ -38,10 +38,6 @@ class Serving:
     """How one instance type serves a pod.
 
     Attributes:
-        entry: the instance type.
-        layout: the requests of the claim.
-        connected_sets: the connected sets.
-        arrangement: the alternatives of each request.
         sets_lnc: whether a NeuronConfig has to set the logical NeuronCore.
         devices: number of whole devices for each ask; 0 for none.
     """
@@ -71,10 +67,12 @@ class TypeRefusal:
     Attributes:
         findings: the errors, if the refusal names this type; not empty.
         unsuitable: whether the type lacks a requested setting, for any number of devices.
+        unknown: whether the type may serve the pod: the number of its devices or cores is not known.
     """
 
     findings: tuple[Finding, ...]
     unsuitable: bool = False
+    unknown: bool = False
 
 
 def counts_of(entry: InstanceType) -> Sequence[int]:
@@ -88,9 +86,7 @@ def serve(
     """Serve the whole pod from one node of this type.
 
     Args:
-        entry: the instance type.
         asks: one per container; init containers first.
-        config: device settings that annotations request.
         unconnected: whether unconnected devices may serve a count that cannot be connected. Not on rings and chains,
             where a count means consecutive devices.
         splits: whether a container may get whole devices and cores of another one, in two requests.
@@ -107,7 +103,7 @@ def serve(
     answers = [_devices_for(entry, ask, config, unconnected=unconnected) for ask in asks]
     if refusals := [answer for answer in answers if isinstance(answer, TypeRefusal)]:
         findings = tuple(finding for each in refusals for finding in each.findings)
-        return TypeRefusal(findings)
+        return TypeRefusal(findings, unknown=all(each.unknown for each in refusals))
     devices = [answer for answer in answers if isinstance(answer, int)]
     # Checked before `lay_out`, whose cost grows with the number of devices.
     held = sum(count for ask, count in zip(asks, devices, strict=True) if ask.role is not Role.INIT)
@@ -245,15 +241,20 @@ def _devices_for(entry: InstanceType, ask: Ask, config: DeviceConfig, *, unconne
     if not ask.in_cores:
         if ask.amount in counts or (loose and ask.amount <= max(counts)):
             return ask.amount
-        return TypeRefusal((_unsupported_count(entry, ask),))
+        return TypeRefusal((_unsupported_count(entry, ask),), unknown=_may_have(entry, ask.amount))
     per_device = entry.cores(config.lnc)
     if per_device is None:
-        return TypeRefusal((_unknown_cores(entry, ask),))
+        return TypeRefusal((_unknown_cores(entry, ask),), unknown=True)
     exact = -(-ask.amount // per_device)
     rounded = next((count for count in counts if count >= exact), None)
     if rounded is None:
-        return TypeRefusal((_too_many_cores(entry, ask, config.lnc),))
+        return TypeRefusal((_too_many_cores(entry, ask, config.lnc),), unknown=_may_have(entry, exact))
     return exact if loose else rounded
+
+
+def _may_have(entry: InstanceType, devices: int) -> bool:
+    """Whether a type of unknown size may have this many devices; the groups that it is known to have are allowed."""
+    return entry.devices is None and devices > max(entry.groups, default=0)
 
 
 def _connected_sets(entry: InstanceType, layout: Layout, devices: Sequence[int]) -> tuple[ConnectedSet, ...] | None:
@@ -284,7 +285,7 @@ def _connected_sets(entry: InstanceType, layout: Layout, devices: Sequence[int])
 def _consecutive_sets(entry: InstanceType, layout: Layout) -> tuple[ConnectedSet, ...] | None:
     """The connected sets on a ring or chain; None if one cannot be requested.
 
-    A whole node is connected, and so is one request. Otherwise requests are beside each other, if none is in two sets.
+    A whole node and a single request are connected. Otherwise requests are beside each other, if none is in two sets.
     """
     found = sorted({tuple(sorted(use)) for use in layout.uses if len(use) > 1 and layout.size(use) != entry.devices})
     members = [identity for use in found for identity in use]

@@ -18,7 +18,6 @@ class Interfaces:
     Attributes:
         container: its name. No other container of the pod requests Neuron devices.
         count: number of interfaces, at least 1.
-        device_class: DeviceClass to request from.
     """
 
     container: str

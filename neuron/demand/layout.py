@@ -25,7 +25,6 @@ class Grant:
     """What one container gets.
 
     Attributes:
-        devices: whole devices.
         cores: physical cores of one more device, which other claims may use, too.
     """
 

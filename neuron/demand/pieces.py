@@ -61,7 +61,6 @@ def divide(merged: Merged, order: Sequence[int]) -> Division:
     """Divide the requests of a claim as little as is needed.
 
     Args:
-        merged: the claim.
         order: request ids in the order of the claim.
 
     Returns:

@@ -42,7 +42,6 @@ class Option:
     """One alternative of a request.
 
     Attributes:
-        count: devices.
         cores: physical cores of each device; 0 for whole devices.
         ids: device ids to choose from; empty for any.
         places: the sets of consecutive devices that it allows; empty where no others are consecutive with them.
@@ -72,7 +71,6 @@ class Arrangement:
 
     Attributes:
         options: alternatives by request id, in order; at most 8.
-        ties: the constraints.
         fixed: whether the claim fits in one place of a node only.
     """
 
@@ -260,9 +258,9 @@ def _places(entry: InstanceType, line: Line, count: int) -> tuple[Placement, ...
     """Where a run can be.
 
     Up to Kubernetes 1.35 the allocator tries the devices of a request in every order, so large runs are listed in a
-    form that can be divided. Nodes that share cores are of a later version.
+    form that can be divided.
     """
-    if count > MOST_SEARCHED and 2 * count > line.devices and not entry.shares_cores:
+    if count > MOST_SEARCHED and 2 * count >= line.devices and entry.may_try_orders:
         return windows.adjacent(line, count)
     return windows.placements(line, count, entry.windows)
 

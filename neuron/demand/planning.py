@@ -20,12 +20,7 @@ _FEWER: Final = (names.MAX_FIRST_AVAILABLE, 6, 5, 4, 3, 2, 1)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """The requests of a claim.
-
-    Attributes:
-        merged: their alternatives and constraints.
-        division: how they are divided.
-    """
+    """The requests of a claim."""
 
     merged: Merged
     division: Division
@@ -36,7 +31,6 @@ def plan(servings: Sequence[Serving], config: DeviceConfig) -> Plan | TooMany:
 
     Args:
         servings: at least one, all with the same requests; the first are preferred.
-        config: device settings of the pod.
 
     Returns:
         The first plan that costs the scheduler little, of those with fewer and fewer placements; or why there is no

@@ -25,17 +25,14 @@ class SchedulingHints:
     """Hints of one policy. Compared by identity, because it is part of the key of cached decisions.
 
     Attributes:
-        policy: its name.
         toleration: whether pods get the built-in toleration; None: the server's setting.
         affinity: whether pods require instance types that can serve them; None: the server's setting.
         scheduler: whether scheduler names are replaced; None: the server's setting.
         exclusive_topology: whether LeaderWorkerSets get the exclusive topology of their UltraServer mode.
-        tolerations: tolerations to add.
         required: node selector requirements to add to each required term.
         preferred: preferred scheduling terms to add.
         scheduler_name: replaces the names of the default and legacy schedulers.
-        labels: labels to set.
-        replaces_labels: whether they take precedence over the pod's own labels.
+        replaces_labels: whether `labels` take precedence over the pod's own labels.
     """
 
     policy: str = ""
@@ -96,8 +93,6 @@ def missing_tolerations(
     """The tolerations that a pod lacks.
 
     Args:
-        current: its tolerations.
-        hints: of the policy.
         neuron: whether to add the built-in one if the policy does not set it.
     """
     wanted = neuron if hints.toleration is None else hints.toleration
@@ -112,8 +107,6 @@ def scheduler_for(current: str | None, hints: SchedulingHints, *, legacy: bool) 
     """The scheduler name that a pod gets; None if it keeps its own.
 
     Args:
-        current: its scheduler name.
-        hints: of the policy.
         legacy: whether to replace names if the policy does not set it.
     """
     wanted = legacy if hints.scheduler is None else hints.scheduler

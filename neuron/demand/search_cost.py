@@ -26,7 +26,6 @@ class Choice:
     """The devices that one request chooses from.
 
     Attributes:
-        count: devices of the request.
         places: sets of devices from which all of them are taken together, of all its alternatives.
         ways: sets of devices that it can get in each of these places: 1, unless the place has more than `count`.
         kind: requests of one kind take places from each other.

@@ -73,8 +73,6 @@ class Template:
         spec: the ResourceClaimTemplateSpec (`resource.k8s.io/v1`), JSON-like.
         digest: `digest(spec)`.
         policy: the ConversionPolicy that carries it; empty for a generated template.
-        labels: of a policy's template.
-        annotations: of a policy's template.
     """
 
     name: str

@@ -27,7 +27,6 @@ def quantities(entry: InstanceType, devices: int = 1) -> dict[str, str]:
     """The capacities of some devices together, as quantities by name.
 
     Args:
-        entry: the type of their node.
         devices: how many; more than one for the device that represents a whole node.
     """
     found = {}
@@ -51,7 +50,6 @@ def add(device: dict[str, Any], entry: InstanceType, devices: int = 1) -> None:
 
     Args:
         device: its entry in `spec.devices`, changed in place. `allowMultipleAllocations` must be set before.
-        entry: the type of its node.
         devices: how many devices it represents.
     """
     capacity: dict[str, Any] = {name: {"value": value} for name, value in quantities(entry, devices).items()}

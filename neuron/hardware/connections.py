@@ -22,8 +22,6 @@ def attributes(
     """The connection attributes of one device, by qualified name.
 
     Args:
-        entry: the node's type.
-        device_id: the device.
         devices: how many devices the node has, for a type that does not say it.
         links: pairs of connected devices; None where the node does not tell.
     """

@@ -70,7 +70,6 @@ class Shape:
     """Devices that differ only in their node.
 
     Attributes:
-        instance_type: of the node.
         resource_type: `neuron_device` or `neuron_node`.
         fixed: attributes by qualified name.
         varying: attributes whose value depends on the node.
@@ -130,7 +129,6 @@ def device_attributes(entry: InstanceType, device_id: int, devices: int) -> Mapp
     """The attributes of one device that its type and index determine, by qualified name.
 
     Args:
-        entry: the node's instance type.
         device_id: from 0.
         devices: number of devices of the node.
     """

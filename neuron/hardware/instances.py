@@ -36,7 +36,6 @@ class InstanceType:
         logical_neuron_cores: allowed LNC settings (physical cores that form a logical one).
         default_logical_neuron_core: LNC in force if it is not set.
         memory_gib: device memory in GiB.
-        topology: how the devices are connected.
         groups: sizes for which the driver publishes `devicegroup<size>_id`, ascending.
         ultraserver_nodes: sizes of the UltraServer sets that a node can be part of; empty if none.
         accelerator: value of Karpenter's `instance-accelerator-name` label, if known.

@@ -15,9 +15,7 @@ def neighbours(topology: Topology, index: int, devices: int) -> tuple[int, ...]:
     """Devices that are connected with a device. On a switch all are, which no list of links says: the result is empty.
 
     Args:
-        topology: of the node.
         index: of the device, from 0.
-        devices: of the node.
     """
     if topology is Topology.TORUS:
         row, column = divmod(index, TORUS_WIDTH)

@@ -24,7 +24,6 @@ class Beside:
     """One alternative of the first request.
 
     Attributes:
-        own: where its devices are.
         union: attribute that all devices of both requests must match.
         places: devices of the first and of the second request, for each placement that it allows.
     """

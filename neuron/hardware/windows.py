@@ -19,16 +19,7 @@ from neuron import names
 
 MOST_ATTRIBUTES: Final = 16
 """Window attributes of one device. Other attributes and capacities are up to 13, and 32 is the limit for all."""
-MOST_LARGE: Final = 5
-"""Alternatives for more than 4 devices, where nodes publish attributes. On a node without place the allocator tries all
-of them, and those of large sizes cost the most; with 8, 1 % more devices were served."""
-_SMALL: Final = 4
-
 _WINDOW: Final = "window{size}_{shift}"
-_SEARCH_STEPS: Final = 4096
-"""Bound of what the allocator searches on one node for one request. It tries all subsets of the free devices of a
-window: a request for N of which N - 1 are free costs 2^(N-1) steps in each alternative, and N! steps up to Kubernetes
-1.35."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,8 +107,6 @@ def attributes(line: Line, device_id: int, links: Collection[tuple[int, int]] | 
     """The window attributes of one device, by qualified name.
 
     Args:
-        line: the node's devices.
-        device_id: the device.
         links: pairs of ids that are connected, in either order; None where the node does not tell. A window that
             crosses a missing link is no window, and a chain whose ends are linked has the windows of a ring. The
             names do not depend on the links, so claims can be written without them.
@@ -150,13 +139,12 @@ def placements(line: Line, size: int, published: bool = True) -> tuple[Placement
     """Alternatives for `size` consecutive devices, in the order in which a claim lists them.
 
     Args:
-        line: the node's devices.
         size: 2 to one fewer than all devices.
         published: whether nodes publish window attributes; if not, every window is selected by device ids.
 
     Returns:
-        At most 8, the limit of `firstAvailable`, and fewer of large sizes, where each alternative is costly. If there
-        are more windows, those at the ends of the line come first: they leave the longest run free.
+        At most 8, the limit of `firstAvailable`. If there are more windows, those at the ends of the line come first:
+        they leave the longest run free. `neuron.demand.planning` leaves out those that cost the scheduler too much.
     """
     shifts = published_shifts(line).get(size, ()) if published else ()
     covered = {start for shift in shifts for start in line.starts_at(size, shift)}
@@ -164,8 +152,7 @@ def placements(line: Line, size: int, published: bool = True) -> tuple[Placement
     others = [start for start in line.starts(size) if start not in covered]
     others.sort(key=lambda start: _rank(line, size, start))
     found += [Placement(ids=line.window(size, start)) for start in others]
-    most = MOST_LARGE if published and size > _SMALL else names.MAX_FIRST_AVAILABLE
-    return tuple(found[: min(most, max(2, _SEARCH_STEPS >> size))])
+    return tuple(found[: names.MAX_FIRST_AVAILABLE])
 
 
 def adjacent(line: Line, size: int) -> tuple[Placement, ...]:

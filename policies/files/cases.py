@@ -31,10 +31,7 @@ class CaseResult:
     """The result of one case.
 
     Attributes:
-        policy: name of its policy.
-        case: name of the case.
         failure: why it failed, with file and line; None if it passed.
-        seconds: duration.
     """
 
     policy: str

@@ -97,7 +97,7 @@ def _fault(made: InstanceType) -> str:
     if len(made.groups) > MOST_GROUPS:
         return f"deviceGroups has {len(made.groups)} sizes, but a device can publish {MOST_GROUPS}"
     if made.consecutive and made.groups:
-        # Its nodes publish windows instead, so a claim for a group would wait for ever.
+        # Its nodes publish windows instead, so a claim for a group would never be allocated.
         return (
             f"deviceGroups does not apply to topology {made.topology.value}, which gives any number of consecutive"
             " devices; write deviceGroups: []"

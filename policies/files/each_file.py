@@ -19,7 +19,6 @@ class Loaded:
     """What is in force after a change of the folder.
 
     Attributes:
-        policies: the set.
         files: content by name of the files that it was loaded from.
         problems: of the files that were not loaded.
     """
@@ -36,9 +35,8 @@ def load_each(
 
     Args:
         files: content by name of the files that can be read.
-        unreadable: problems of the others.
+        unreadable: problems of the files that cannot be read.
         good: the files of the set in force.
-        load: loads files as one set.
 
     Raises:
         PolicyError: the last good versions do not fit the changed files, or a problem is of no file; the set in force

@@ -51,7 +51,6 @@ def load(
 
     Args:
         files: content by name.
-        engine: compiles expressions.
         clock: bounds the evaluation of embedded cases.
         run_tests: whether to run the embedded cases; the load fails if a case fails.
         case_time: bounds the time of all cases; None: `CASE_SECONDS` for this load.

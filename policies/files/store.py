@@ -40,7 +40,6 @@ class PolicyStore:
 
     Attributes:
         current: the set. A reload replaces it, so keep one reference during a review.
-        loaded_at: when it was loaded.
         problems: why newer files were rejected; empty if none was.
         reloads: number of reloads by result, "success" or "failure".
         keep_problem: why the set in force cannot be kept for the next start; empty if it can.
@@ -97,7 +96,6 @@ class PolicyStore:
         """Load a folder for the first time.
 
         Args:
-            folder: of the policy files.
             now: the time of day.
             together: whether a later change is loaded completely or not at all.
             clock: bounds the time of embedded cases, in seconds.

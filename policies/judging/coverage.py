@@ -32,29 +32,24 @@ SENT: Final = (
     Sent(("",), _WRITES, ("podtemplates", "replicationcontrollers")),
     Sent(("apps",), _WRITES, ("deployments", "statefulsets", "daemonsets", "replicasets")),
     Sent(("batch",), _WRITES, ("jobs", "cronjobs")),
+    Sent(("jobset.x-k8s.io",), _WRITES, ("jobsets",)),
+    Sent(("leaderworkerset.x-k8s.io",), _WRITES, ("leaderworkersets",)),
     Sent(
-        ("jobset.x-k8s.io", "leaderworkerset.x-k8s.io", "kubeflow.org", "ray.io", "batch.volcano.sh", "argoproj.io"),
+        ("kubeflow.org",),
         _WRITES,
-        (
-            *(
-                "jobsets",
-                "leaderworkersets",
-                "mpijobs",
-                "pytorchjobs",
-                "tfjobs",
-                "xgboostjobs",
-                "paddlejobs",
-                "jaxjobs",
-                "notebooks",
-            ),
-            *("rayclusters", "rayjobs", "rayservices", "jobs", "rollouts"),
-        ),
+        ("mpijobs", "pytorchjobs", "tfjobs", "xgboostjobs", "paddlejobs", "jaxjobs", "notebooks"),
     ),
+    Sent(("trainer.kubeflow.org",), _WRITES, ("trainingruntimes", "clustertrainingruntimes", "trainjobs")),
+    Sent(("ray.io",), _WRITES, ("rayclusters", "rayjobs", "rayservices")),
+    Sent(("batch.volcano.sh",), _WRITES, ("jobs",)),
     Sent(
-        ("trainer.kubeflow.org", "sagemaker.amazonaws.com"),
+        ("argoproj.io",),
         _WRITES,
-        ("trainingruntimes", "clustertrainingruntimes", "hyperpodpytorchjobs"),
+        ("rollouts", "workflows", "workflowtemplates", "clusterworkflowtemplates", "cronworkflows"),
     ),
+    Sent(("sagemaker.amazonaws.com",), _WRITES, ("hyperpodpytorchjobs",)),
+    Sent(("serving.knative.dev",), _WRITES, ("services", "configurations", "revisions")),
+    Sent(("serving.kserve.io",), _WRITES, ("inferenceservices", "servingruntimes", "clusterservingruntimes")),
 )
 """The rules in `deploy/manifests/validating.yaml`, in its order; a test compares them. For claims, templates, classes
 and pods, matchConditions there select only objects that name Neuron. Updates that change neither spec nor labels nor
@@ -174,8 +169,6 @@ class Unsent:
     """Requests that a policy denies and that the shipped configuration does not send.
 
     Attributes:
-        policy: its name.
-        group: of the API.
         resource: plural name, with the subresource.
         operation: CREATE, UPDATE, DELETE or CONNECT.
         condition: CEL that is true for the objects; empty: all.

@@ -31,7 +31,6 @@ class TimeLimit:
     """How long all policies together may take for one request, and what happens then.
 
     Attributes:
-        seconds: the time-out.
         raises: whether the evaluation then ends with `TakesLongError`. Else the policies that are left fail.
         selectors: of claims that may be parsed for the first time; None: not bounded.
     """
@@ -49,11 +48,7 @@ class TakesLongError(Exception):
 
 
 class UndecidedError(Exception):
-    """A policy on pods with failurePolicy Fail could not be evaluated; the message names the condition and the error.
-
-    Attributes:
-        rule: the policy.
-    """
+    """A policy on pods with failurePolicy Fail could not be evaluated. The message has the condition and the error."""
 
     def __init__(self, rule: PodRule | HintRule, message: str) -> None:
         super().__init__(message)
@@ -71,8 +66,6 @@ def evaluate(
     """Evaluate policies on a request.
 
     Args:
-        rules: the policies.
-        subject: the request.
         now: the time of day, which decides whether exceptions have expired.
         clock: monotonic, in seconds; bounds and measures evaluation.
         limits: for every policy.
@@ -208,9 +201,7 @@ def unjudged(
     """The verdicts on a request that could not be evaluated: each policy's failurePolicy decides.
 
     Args:
-        rules: the policies.
         subject: the request without its objects; every object selector counts as a match.
-        why: the message.
         now: the time of day. No exception applies, because its conditions cannot be evaluated either.
         clock: monotonic, in seconds.
     """

@@ -33,7 +33,6 @@ def explain(policies: PolicySet, subject: Subject, now: dt.datetime, clock: Cloc
 
     Args:
         policies: all policies.
-        subject: the request.
         now: the time of day, which decides whether exceptions have expired.
         clock: bounds evaluation.
     """

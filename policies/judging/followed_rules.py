@@ -20,12 +20,7 @@ _Requests = dict[RequestKey, frozenset[str]]
 
 
 def followed(policies: Iterable[ValidatingRule], groups: Collection[str] = GROUPS) -> tuple[Rules, str]:
-    """The rules that policies need beside those of the shipped entries, and what is left out with the fix.
-
-    Args:
-        policies: for validation.
-        groups: API groups that are followed.
-    """
+    """The rules that policies need beside those of the shipped entries, and what is left out with the fix."""
     kept: dict[RequestKey, set[str]] = {}
     left_out: dict[str, dict[str, None]] = {}
     for policy in policies:

@@ -22,9 +22,7 @@ def inlined(spec: Mapping[str, object], params: Mapping[str, object], programs: 
     """A copy of a policy's spec whose expressions do not read `params`.
 
     Args:
-        spec: of the policy.
         params: its constants.
-        programs: its compiled expressions.
     """
     places = {program.source: sorted(set(_places(program.syntax))) for program in programs}
     made: dict[str, Any] = copy.deepcopy(dict(spec))

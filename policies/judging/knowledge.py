@@ -20,7 +20,6 @@ class DeviceKnowledge:
     """Facts beside the object. Immutable, because an evaluation may run in another thread.
 
     Attributes:
-        catalogue: instance types.
         classes: by name, whether a DeviceClass has Neuron devices (None: not known). None instead of a mapping if no
             class is known. A class that is missing is judged by its name.
         class_lncs: logical NeuronCore settings in the configs of DeviceClasses, by class name.

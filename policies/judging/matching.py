@@ -182,7 +182,7 @@ def _has_one_version(subject: Subject) -> bool:
 def _equivalents(rule: ResourceRule, subject: Subject) -> Iterator[Api]:
     """Other versions of the resource's API, as far as they are known to exist.
 
-    The version that the webhook received exists, and so do those of claims; most groups of Kubernetes have one version.
+    The version that the webhook received and those of claims exist; most groups of Kubernetes have one version.
     For other kinds only the API server knows: if a rule names the resource, its versions are taken as existing.
     """
     yield subject.api

@@ -18,7 +18,6 @@ class PolicySet:
         hints: for scheduling hints, by `spec.order`.
         catalogue: instance types, with those that policies add or change.
         digest: of all files; empty if there are none.
-        files: number of files.
         notes: about files that are read in another way than they are written.
     """
 

@@ -94,18 +94,11 @@ class ValidatingRule:
     Attributes:
         name: `metadata.name`.
         kind: ValidatingPolicy or ValidatingAdmissionPolicy.
-        document: its source.
-        severity: of a violation.
-        match: the requests that it matches.
         bindings: where it applies.
-        conditions: match conditions.
         variables: `variables.*` in order.
-        checks: the validations.
         audit: audit annotations by key.
         fails_closed: whether an expression that cannot be evaluated counts as a violation.
         params: the value of `params`, unless bindings name parameter objects; None with `paramKind`.
-        exemptions: the exceptions.
-        tests: embedded cases.
         shared: identities of the variables, by name.
         narrows: whether a binding matches fewer requests than the policy.
         parametrised: whether a binding has parameters.

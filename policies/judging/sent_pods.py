@@ -58,7 +58,6 @@ class PodCondition:
     """A policy that needs pods that are not sent.
 
     Attributes:
-        policy: its name.
         expression: CEL for a webhook's matchConditions that is true for the pods that the policy needs.
         denies: whether it denies, and not only warns or audits.
     """

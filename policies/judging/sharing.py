@@ -103,9 +103,7 @@ class Sharing:
         """The identity of an expression; None if it cannot be shared. Counts a use.
 
         Args:
-            program: the expression.
             result: its wanted type.
-            variables: identities of the policy's variables.
         """
         read: set[tuple[str, Shared]] = set()
         for path in program.references:

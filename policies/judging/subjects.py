@@ -86,8 +86,6 @@ class Subject:
     Attributes:
         operation: CREATE, UPDATE, DELETE or CONNECT.
         group: API group of the object, empty for core.
-        version: its version.
-        kind: its kind.
         resource: plural name, e.g. `pods`.
         resource_api: group and version of the resource; None: those of the object.
         subresource: e.g. `scale`; empty for the object itself.
@@ -103,7 +101,6 @@ class Subject:
         sent_as: kind, resource and subresource of the original request, if the API server converted the object to
             another API version; None: the same.
         quotas: devices that the namespace's ResourceQuotas allow, by resource; None if they are not known.
-        knowledge: facts that counting the devices needs.
     """
 
     operation: str
@@ -242,7 +239,6 @@ class RequestContext:
         namespace_object: the Namespace; None: one that has only its name.
         user_info: who sends the request.
         quotas: devices that the namespace's ResourceQuotas allow; None if they are not known.
-        knowledge: facts that counting the devices needs.
     """
 
     namespace_object: Mapping[str, Any] | None = None
@@ -266,7 +262,6 @@ def of_object(
     """The request that would send an object to the API server.
 
     Args:
-        data: the object, as in a manifest.
         context: what the request has beside its objects.
         operation: CREATE, UPDATE, DELETE or CONNECT.
         resource: plural name, with a subresource such as `pods/ephemeralcontainers` if the request is about one, and

@@ -106,11 +106,7 @@ class Concurrent:
 
 
 class Tally:
-    """Adds up one object.
-
-    Attributes:
-        knowledge: what is known beside the object.
-    """
+    """Adds up one object."""
 
     def __init__(self, knowledge: DeviceKnowledge, time: ParsingTime | None = None) -> None:
         """Parse selectors within `time`; None: without a bound, for the files of an administrator."""

@@ -27,7 +27,6 @@ class Violation:
     """One validation that a request violates.
 
     Attributes:
-        message: the policy's message.
         reason: `metav1.StatusReason`.
         failed: the policy could not be evaluated, and its failurePolicy is Fail.
     """
@@ -42,7 +41,6 @@ class Verdict:
     """The result of one policy for one request. Not frozen, because each policy on each request makes one.
 
     Attributes:
-        rule: the policy.
         outcome: the strongest action.
         violations: also present if an exception admits the request.
         bindings: those that apply.

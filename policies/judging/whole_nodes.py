@@ -22,7 +22,7 @@ _LONGEST: Final = 1024
 _MOST: Final = 8
 """Selectors of one request that are parsed."""
 _UNKNOWN: Final = Findings(matches=True, tells_apart=True)
-"""Of a selector that was not parsed."""
+"""Findings for a selector that was not parsed."""
 _SINGLE: Final = Findings(matches=False, tells_apart=True)
 _REMEMBERED: Final = 1024 * 1024
 """Bytes of remembered answers."""

@@ -57,7 +57,6 @@ class DocumentError(Exception):
 
     Attributes:
         line: from 1.
-        message: one sentence.
     """
 
     def __init__(self, line: int, message: str) -> None:
@@ -71,7 +70,6 @@ class Document:
     """One YAML document.
 
     Attributes:
-        file: its path.
         data: its content, JSON-like.
         lines: line of every value, from 1, by its path; for a value in a mapping, the line of its key.
         text_lines: line on which the text of a scalar begins: below its key for `|` and `>`.
@@ -97,7 +95,6 @@ def read(file: str, content: bytes) -> Iterator[Document]:
 
     Args:
         file: its name, for messages.
-        content: of the file.
 
     Raises:
         DocumentError: it is not UTF-8, not YAML, nests too deeply, or has a key twice.

@@ -37,7 +37,7 @@ FOLLOWED: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "deviceclasses": _ALL,
     },
 }
-"""Of Kubernetes' own groups: resource -> the operations that are followed. Nothing else of these groups is."""
+"""Followed operations, by resource of Kubernetes' own groups. Other resources of these groups are not followed."""
 SUBRESOURCES: Final = (
     *("attach", "ephemeralcontainers", "eviction", "exec", "portforward", "proxy", "resize", "scale"),
 )

@@ -60,7 +60,6 @@ class Lookup:
     """One place that reads an attribute or a capacity.
 
     Attributes:
-        subject: what it reads.
         offset: in characters from the start of the source.
         tests: it only tests presence: `"id" in device.attributes["d"]`, `has(…)`, `.?id`.
         guarded: it cannot fail because of a missing attribute.

@@ -50,7 +50,7 @@ _SECONDS_PER_OBJECT: Final = 1.0
 _REMEMBERED: Final = 12 * 1024 * 1024
 """Bytes of the cache of compiled expressions, and of the cache of judged ones; the longest expression fits."""
 _BYTES_PER_CHARACTER: Final = 140
-"""Of a compiled expression, measured on the worst case: only short literals."""
+"""Memory of a compiled expression, measured on the worst case: only short literals."""
 _PLAIN_FIELDS: Final = (Field.DRIVER, Field.MULTIPLE)
 _TIME_IS_OVER: Final = "the selectors of this object take too long to check"
 

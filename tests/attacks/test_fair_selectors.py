@@ -72,7 +72,9 @@ def _first_selectors(server: Victim) -> list[float]:
 
 
 @pytest.mark.parametrize("slow", [patterns, comparisons])
-def test_one_object_has_one_second(tmp_path_factory: pytest.TempPathFactory, slow: Callable[[str], str]) -> None:
+def test_selectors_of_one_object_share_one_second(
+    tmp_path_factory: pytest.TempPathFactory, slow: Callable[[str], str]
+) -> None:
     with victim(tmp_path_factory.mktemp("victim")) as server:
         server.attack("/validate", claims("true"))
         for attempt in range(2):

@@ -81,7 +81,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
 
 
 @pytest.mark.parametrize(("attack", "clients", "namespaces"), CASES)
-def test_a_first_claim_of_another_tenant_is_answered(
+def test_a_first_claim_of_another_tenant_is_answered_during_an_attack(
     server: Victim, attack: str, clients: int, namespaces: int
 ) -> None:
     with attacked(server, attack, clients, namespaces) as replies:

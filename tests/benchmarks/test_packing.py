@@ -28,7 +28,7 @@ def test_every_order_tries_windows_of_the_size(line: Line) -> None:
             assert all(window.bit_count() == size for window in tried)
 
 
-def test_claims_serve_nearly_what_any_start_serves() -> None:
+def test_claims_allocate_nearly_as_many_devices_as_any_start_allows() -> None:
     line, demand = Line(12, wraps=True), {1: 30.0, 2: 20.0, 3: 10.0, 4: 15.0, 6: 10.0}
     any_start, listed, *_ = packing.ORDERS.values()
     best, ours, worst = (

@@ -26,6 +26,6 @@ def test_a_rate_is_shown_only_if_its_scatter_is_smaller_than_the_difference(rate
     assert rate_ratio([turn(rate) for rate in rates], [turn(100)] * 3) == shown
 
 
-def test_the_reference_itself_is_one() -> None:
+def test_the_reference_has_the_ratio_one() -> None:
     base = [turn(80), turn(120)]
     assert rate_ratio(base, base) == "1.00 (1.00-1.00)"

@@ -4,14 +4,17 @@ import base64
 import datetime as dt
 import os
 import stat
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
 
-from certs import files, issue
+from certs import files, issue, material
 
 NOW = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
 HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -29,7 +32,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_files_are_made_where_there_are_none(tmp_path: Path) -> None:
+def test_missing_files_are_created(tmp_path: Path) -> None:
     directory = tmp_path / "deep" / "tls"
     assert ensure(directory) == "ca.crt, tls.crt, tls.key did not exist"
     assert sorted(contents(directory)) == ["ca.crt", "tls.crt", "tls.key"], "no CA key, nothing temporary"
@@ -46,14 +49,14 @@ def test_the_key_is_for_its_owner_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("later", [0 * DAY, 334 * DAY], ids=["at-once", "until-31-days-are-left"])
-def test_good_files_are_kept(tmp_path: Path, later: dt.timedelta) -> None:
+def test_valid_files_are_kept(tmp_path: Path, later: dt.timedelta) -> None:
     ensure(tmp_path)
     before = contents(tmp_path)
     assert ensure(tmp_path, now=NOW + later) is None
     assert contents(tmp_path) == before
 
 
-def test_fewer_hosts_are_covered_too(tmp_path: Path) -> None:
+def test_a_certificate_for_more_hosts_is_kept(tmp_path: Path) -> None:
     ensure(tmp_path)
     assert ensure(tmp_path, ("localhost",)) is None
 
@@ -108,7 +111,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("damage", "reason"), FAULTS)
-def test_bad_files_are_made_again(tmp_path: Path, damage: Callable[[Path], None], reason: str) -> None:
+def test_damaged_files_are_created_again(tmp_path: Path, damage: Callable[[Path], None], reason: str) -> None:
     ensure(tmp_path)
     damage(tmp_path)
     assert ensure(tmp_path) == reason
@@ -124,7 +127,7 @@ def test_bad_files_are_made_again(tmp_path: Path, damage: Callable[[Path], None]
         pytest.param((*HOSTS, "a.b", "10.0.0.1"), NOW, "tls.crt does not name a.b, 10.0.0.1", id="other-hosts"),
     ],
 )
-def test_files_that_do_not_serve_any_more_are_made_again(
+def test_expired_or_unsuitable_files_are_created_again(
     tmp_path: Path, hosts: tuple[str, ...], now: dt.datetime, reason: str
 ) -> None:
     ensure(tmp_path)
@@ -132,7 +135,7 @@ def test_files_that_do_not_serve_any_more_are_made_again(
     assert ensure(tmp_path, hosts, now) is None
 
 
-def test_a_certificate_without_hosts_names_none(tmp_path: Path) -> None:
+def test_a_certificate_without_host_names_is_replaced(tmp_path: Path) -> None:
     ca = issue.make_authority("CA", now=NOW, lifetime=365 * DAY)
     (tmp_path / "ca.crt").write_bytes(ca.certificate_pem)
     (tmp_path / "tls.crt").write_bytes(ca.certificate_pem)
@@ -155,7 +158,12 @@ def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
         files.ensure(tmp_path / "file" / "tls", HOSTS, now=NOW)
 
 
-def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_files_are_written_where_they_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "another file system"))
+    assert ensure(tmp_path / "tls") == "ca.crt, tls.crt, tls.key did not exist"
+
+
+def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
     ensure(tmp_path)
     (tmp_path / "tls.key").unlink()
     (tmp_path / "tls.key").mkdir()
@@ -176,7 +184,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
         ],
     ],
 )
-def test_files_of_others_are_never_made_again(tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
+def test_load_never_replaces_damaged_files(tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
     ensure(tmp_path)
     damage(tmp_path)
     with pytest.raises(files.CertificateFilesError) as error:
@@ -184,7 +192,7 @@ def test_files_of_others_are_never_made_again(tmp_path: Path, damage: Callable[[
     assert message in str(error.value)
 
 
-def test_files_of_others_need_no_ca_and_may_cover_any_host(tmp_path: Path) -> None:
+def test_load_needs_no_ca_and_accepts_any_host(tmp_path: Path) -> None:
     ensure(tmp_path, ("elsewhere.example",))
     (tmp_path / "ca.crt").unlink()
     assert files.load(tmp_path).not_after == NOW + 365 * DAY
@@ -208,4 +216,14 @@ def test_a_certificate_with_an_unknown_kind_of_key_is_reported(tmp_path: Path) -
     pem = b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(changed) + b"-----END CERTIFICATE-----\n"
     (tmp_path / "tls.crt").write_bytes(pem)
     with pytest.raises(files.CertificateFilesError, match=r"tls\.crt has a key of a kind that is not known"):
+        files.load(tmp_path)
+
+
+def test_a_key_that_is_too_weak_for_tls_is_reported(tmp_path: Path) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=1024)  # noqa: S505 - the test needs a weak key
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "weak")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, NOW, NOW + DAY)
+    (tmp_path / "tls.crt").write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    (tmp_path / "tls.key").write_bytes(material.key_pem(key))  # type: ignore[arg-type]
+    with pytest.raises(files.CertificateFilesError, match=r"TLS refuses tls\.crt: EE_KEY_TOO_SMALL"):
         files.load(tmp_path)

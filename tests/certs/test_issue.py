@@ -66,6 +66,27 @@ def test_clients_that_trust_another_ca_refuse(leaf: x509.Certificate) -> None:
         verify(other, leaf, issue.general_name("localhost"), NOW)
 
 
+def test_the_extensions_are_those_of_rfc_5280(authority: issue.Authority, leaf: x509.Certificate) -> None:
+    def usage(*names: str) -> x509.KeyUsage:
+        every = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+        others = ("key_cert_sign", "crl_sign", "encipher_only", "decipher_only")
+        return x509.KeyUsage(**{name: name in names for name in (*every, *others)})
+
+    def critical(certificate: x509.Certificate) -> dict[x509.ExtensionType, bool]:
+        kinds = (x509.BasicConstraints, x509.KeyUsage, x509.ExtendedKeyUsage)
+        return {each.value: each.critical for each in certificate.extensions if isinstance(each.value, kinds)}
+
+    assert critical(authority.certificate) == {
+        x509.BasicConstraints(ca=True, path_length=0): True,
+        usage("key_cert_sign", "crl_sign"): True,
+    }
+    assert critical(leaf) == {
+        x509.BasicConstraints(ca=False, path_length=None): True,
+        usage("digital_signature"): True,
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]): False,
+    }
+
+
 def test_keys_are_p256_and_belong_to_their_certificate(pair: issue.KeyPair, leaf: x509.Certificate) -> None:
     key = serialization.load_pem_private_key(pair.key_pem, password=None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
@@ -82,7 +103,7 @@ def test_hosts_are_subject_alternative_names_once_each(leaf: x509.Certificate) -
     assert leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == "webhook"
 
 
-def test_the_serving_certificate_serves_and_nothing_else(leaf: x509.Certificate) -> None:
+def test_the_serving_certificate_is_for_server_authentication_only(leaf: x509.Certificate) -> None:
     usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
     assert leaf.extensions.get_extension_for_class(x509.BasicConstraints).value.ca is False

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,7 +52,11 @@ def cas(data: Data) -> list[x509.Certificate]:
     return list(material.read(data).bundle)
 
 
-def test_without_a_secret_a_ca_and_a_certificate_are_issued(fresh: Data) -> None:
+def without(data: Data, *keys: str) -> Data:
+    return {key: value for key, value in data.items() if key not in keys}
+
+
+def test_a_missing_secret_gets_a_new_ca_and_certificate(fresh: Data) -> None:
     held = material.read(fresh)
     assert held.leaf is not None
     assert held.leaf.anchor == held.current
@@ -103,7 +108,7 @@ class TestLeaf:
         assert taken.reason == f"new serving certificate: {reason}"
         assert cas(content(taken)) == cas(fresh)
 
-    def test_with_the_key_of_another_is_replaced(self, fresh: Data) -> None:
+    def test_with_a_foreign_key_is_replaced(self, fresh: Data) -> None:
         other = content(step(None))
         assert "tls.key does not belong to tls.crt" in step({**fresh, "tls.key": other["tls.key"]}).reason
 
@@ -117,7 +122,7 @@ class TestLeaf:
         taken = rotation.advance(fresh, now=NOW, rules=rules, confirmed=NOBODY)
         assert taken.reason == "new serving certificate: the old one does not name other.svc"
 
-    def test_for_further_hosts_names_those_of_before_as_well_until_it_is_renewed(self, fresh: Data) -> None:
+    def test_for_more_hosts_keeps_the_old_hosts_until_renewal(self, fresh: Data) -> None:
         other = dataclasses.replace(RULES, hosts=(RULES.hosts[0], "10.0.0.1"))
         both = content(rotation.advance(fresh, now=NOW, rules=other, confirmed=NOBODY))
         for rules in (RULES, other):
@@ -126,7 +131,7 @@ class TestLeaf:
         assert renewed is not None
         assert material.hosts(renewed.certificate) == list(RULES.hosts)
 
-    def test_does_not_gather_hosts_without_end(self, fresh: Data) -> None:
+    def test_keeps_a_bounded_number_of_hosts(self, fresh: Data) -> None:
         data = fresh
         for start in range(0, 150, 50):
             hosts = tuple(f"10.0.{start}.{number}" for number in range(50))
@@ -140,7 +145,7 @@ class TestLeaf:
     def test_that_expired_is_replaced(self, fresh: Data) -> None:
         assert "the old one expired on 2026-09-29" in step(fresh, NOW + 91 * DAY).reason
 
-    def test_that_cannot_outlive_its_ca_is_not_made_over_and_over(self) -> None:
+    def test_that_ends_with_its_ca_is_not_reissued_repeatedly(self) -> None:
         rules = dataclasses.replace(RULES, ca_lifetime=30 * DAY)
         data = content(rotation.advance(None, now=NOW, rules=rules, confirmed=NOBODY))
         joined = content(rotation.advance(data, now=NOW + 28 * DAY, rules=rules, confirmed=NOBODY))
@@ -164,28 +169,39 @@ class TestCA:
         assert (step(renewed, then).data is not None) is joins
 
     @pytest.mark.parametrize("since", [None, 9 * SECOND])
-    def test_waits_until_all_replicas_have_had_it_long(self, joining: Data, since: dt.timedelta | None) -> None:
+    def test_does_not_sign_before_all_replicas_trusted_it_long_enough(
+        self, joining: Data, since: dt.timedelta | None
+    ) -> None:
         taken = step(joining, confirmed=Confirmed(since, None))
         assert taken.data is None
         assert "signs once every replica and configuration has had it long enough" in taken.reason
 
-    def test_signs_while_the_old_one_stays(self, fresh: Data, joining: Data, leaving: Data) -> None:
+    def test_signs_while_the_old_ca_stays_in_the_bundle(self, fresh: Data, joining: Data, leaving: Data) -> None:
         held = material.read(leaving)
         coming = material.read(joining).next
         assert coming is not None
         assert held.bundle == (coming.certificate, *cas(fresh))
         assert held.leaf is not None
         assert held.leaf.anchor == coming.certificate
+        assert held.authority is not None, "it has its key"
         assert "next-ca.crt" not in leaving
 
     @pytest.mark.parametrize("since", [None, 49 * SECOND])
-    def test_stays_until_no_replica_serves_its_leaf(self, leaving: Data, since: dt.timedelta | None) -> None:
+    def test_stays_in_the_bundle_until_no_replica_serves_its_leaf(
+        self, leaving: Data, since: dt.timedelta | None
+    ) -> None:
         assert step(leaving, confirmed=Confirmed(None, since)).data is None
 
-    def test_leaves_last(self, leaving: Data) -> None:
+    def test_signs_and_leaves_on_time(self, joining: Data, leaving: Data) -> None:
+        taken = step(joining, confirmed=Confirmed(RULES.settle, None))
+        assert taken.reason == "the next CA took over"
+        left = step(leaving, confirmed=Confirmed(None, RULES.retire))
+        assert left.reason.startswith("old CA left the bundle: CN=neuron-dra CA 2026-07-01")
+
+    def test_leaves_the_bundle_in_the_last_step(self, leaving: Data) -> None:
         assert cas(content(step(leaving, confirmed=LONG))) == cas(leaving)[:1]
 
-    def test_is_not_requested_twice_at_a_time(self, joining: Data, leaving: Data) -> None:
+    def test_requests_during_a_rotation_stay_unanswered(self, joining: Data, leaving: Data) -> None:
         assert not step(joining, requested="ca").answered
         assert not step(leaving, requested="ca").answered
 
@@ -194,7 +210,7 @@ class TestCA:
         assert "the CA expired on" in taken.reason
         assert not set(cas(content(taken))) & set(cas(fresh))
 
-    def test_that_expired_gives_way_to_the_one_that_waits(self, fresh: Data) -> None:
+    def test_that_expired_is_replaced_by_the_waiting_next_ca(self, fresh: Data) -> None:
         later = NOW + 3600 * DAY
         joined = content(step(fresh, later, requested="ca")) if step(fresh, later).answered else fresh
         joined = content(step(content(step(fresh, later)), later))
@@ -203,11 +219,74 @@ class TestCA:
         assert cas(content(taken)) == cas(joined)[1:]
 
     def test_without_its_key_is_replaced_with_overlap(self, fresh: Data) -> None:
-        lost = {key: value for key, value in fresh.items() if key != "ca.key"}
-        taken = step(lost)
+        taken = step(without(fresh, "ca.key"))
         assert taken.reason == "new CA joins the bundle: the key of the old one is missing"
         assert content(taken)["tls.crt"] == fresh["tls.crt"]
         assert cas(content(step(content(taken), confirmed=LONG)))[1:] == cas(fresh)
+
+    def test_without_its_key_keeps_a_leaf_of_another_ca_of_the_bundle(self, joining: Data) -> None:
+        current, coming = cas(joining)
+        bundle = material.bundle_pem([coming, current])
+        taken = step({**without(joining, "ca.key", "next-ca.crt", "next-ca.key"), "ca.crt": bundle}, confirmed=LONG)
+        assert taken.reason == "new CA joins the bundle: the key of the old one is missing"
+        assert content(taken)["tls.crt"] == joining["tls.crt"]
+        assert cas(content(taken))[:2] == [coming, current], "clients still verify the leaf"
+
+    def test_without_its_key_keeps_a_leaf_that_lacks_a_host(self, fresh: Data) -> None:
+        rules = dataclasses.replace(RULES, hosts=(*RULES.hosts, "other.svc"))
+        taken = rotation.advance(without(fresh, "ca.key"), now=NOW, rules=rules, confirmed=NOBODY)
+        assert taken.reason == "new CA joins the bundle: the key of the old one is missing"
+        assert content(taken)["tls.crt"] == fresh["tls.crt"]
+
+    def test_without_its_key_signs_no_leaf_that_ends_soon(self, fresh: Data) -> None:
+        taken = step(without(fresh, "ca.key"), NOW + 61 * DAY)
+        assert taken.reason == "new CA joins the bundle: the key of the old one is missing"
+
+    def test_without_its_key_does_not_keep_a_leaf_that_no_client_verifies(self, fresh: Data) -> None:
+        other = content(step(None))
+        taken = step({**without(other, "ca.key"), "ca.crt": fresh["ca.crt"]})
+        assert taken.reason == (
+            "the serving certificate cannot be used (the old one was not signed by the current CA), and the key of its "
+            "CA is missing; new CA and serving certificate made at once"
+        )
+
+    @pytest.mark.parametrize("others", [False, True], ids=["no-key", "key-of-another"])
+    def test_that_waits_is_nothing_without_its_key(self, joining: Data, leaving: Data, others: bool) -> None:
+        changed = {**joining, "next-ca.key": leaving["tls.key"]} if others else without(joining, "next-ca.key")
+        assert material.read(changed).next is None
+        assert cas(content(step(changed, confirmed=LONG))) == cas(joining)[:1]
+
+    def test_has_no_key_of_another(self, fresh: Data, leaving: Data) -> None:
+        changed = {**fresh, "ca.key": leaving["ca.key"]}
+        assert material.read(changed).key is None
+        assert step(changed).reason == "new CA joins the bundle: the key of the old one is missing"
+
+    def test_that_has_the_key_is_the_current_one(self, leaving: Data) -> None:
+        turned = {**leaving, "ca.crt": material.bundle_pem(reversed(cas(leaving)))}
+        assert cas(turned) == cas(leaving)
+        assert material.read(turned).encode() == leaving
+
+    def test_that_waits_too_long_is_dropped(self, fresh: Data) -> None:
+        rules = dataclasses.replace(RULES, ca_lifetime=10 * DAY)
+        joined = content(rotation.advance(fresh, now=NOW, rules=rules, confirmed=NOBODY, requested="ca"))
+        taken = step(joined, confirmed=LONG)
+        assert taken.reason == "the next CA waited for too long; dropped before anything was signed by it"
+        assert content(taken) == without(joined, "next-ca.crt", "next-ca.key")
+
+    def test_that_waits_and_is_not_valid_yet_is_dropped(self, fresh: Data) -> None:
+        joined = content(step(fresh, NOW + 2 * DAY, requested="ca"))
+        assert "next-ca.crt" not in content(step(joined, confirmed=LONG))
+
+    def test_of_the_past_leaves_at_once_when_it_expires(self, fresh: Data) -> None:
+        changed = NOW + 400 * DAY
+        renewed = content(step(fresh, changed))
+        left = content(step(content(step(renewed, changed, requested="ca")), changed, LONG))
+        assert len(cas(left)) == 2
+        assert step(left, NOW + 401 * DAY).data is None
+        later = NOW + 3651 * DAY
+        taken = step(content(step(left, later)), later)
+        assert taken.reason.startswith("old CA left the bundle: CN=neuron-dra CA 2026-07-01")
+        assert cas(content(taken)) == cas(left)[:1]
 
     def test_without_key_and_leaf_is_replaced_at_once(self, fresh: Data) -> None:
         assert "the key of its CA is missing; new CA" in step({"ca.crt": fresh["ca.crt"]}).reason
@@ -217,11 +296,11 @@ class TestCA:
         pem = material.key_pem(key)  # type: ignore[arg-type]
         assert "new CA joins the bundle" in step({**fresh, "ca.key": pem}).reason
 
-    def test_that_was_dropped_from_the_bundle_while_it_waits_is_put_back(self, fresh: Data, joining: Data) -> None:
+    def test_that_was_removed_from_the_bundle_while_it_waits_is_added_again(self, fresh: Data, joining: Data) -> None:
         taken = step({**joining, "ca.crt": fresh["ca.crt"]})
         assert content(taken) == joining
 
-    def test_that_others_added_leaves_again(self, fresh: Data) -> None:
+    def test_that_others_added_is_removed_from_the_bundle(self, fresh: Data) -> None:
         stranger = content(step(None))["ca.crt"]
         assert content(step({**fresh, "ca.crt": fresh["ca.crt"] + stranger}, confirmed=LONG)) == fresh
 
@@ -229,10 +308,20 @@ class TestCA:
         assert "the CA is not valid before" in step(fresh, NOW - DAY).reason
 
 
-class TestLost:
+class TestLostContent:
     @pytest.mark.parametrize("lost", [None, {}, {"ca.crt": b"x"}, {"tls.crt": b"x"}])
     def test_content_is_written_back_as_it_was(self, fresh: Data, lost: Data | None) -> None:
         assert content(step(lost, known=fresh)) == fresh
+
+    def test_the_reason_says_what_is_lost(self, fresh: Data) -> None:
+        assert step(None, known=fresh).reason == "there is no Secret; written back as it was"
+        assert step({}, known=fresh).reason == "the Secret cannot be used: there is no ca.crt; written back as it was"
+
+    def test_a_ca_that_is_not_valid_gives_way_to_the_one_that_is_trusted(self, fresh: Data) -> None:
+        taken = step(content(step(None, NOW + 2 * DAY)), known=fresh)
+        assert content(taken) == fresh
+        assert taken.reason.startswith("the CA is not valid before 2026-07-03")
+        assert taken.reason.endswith("; written back as it was")
 
     @pytest.mark.parametrize("change", [{"ca.key": b"", "tls.key": b""}, {"tls.crt": b"x", "ca.key": b"x"}])
     def test_keys_are_written_back(self, fresh: Data, change: Data) -> None:
@@ -240,7 +329,7 @@ class TestLost:
         assert content(taken) == fresh
         assert taken.reason.endswith("and the key of its CA is missing; written back as it was")
 
-    def test_an_exchanged_ca_gives_way_to_the_one_that_is_trusted(self, fresh: Data) -> None:
+    def test_an_exchanged_ca_is_replaced_by_the_trusted_ca(self, fresh: Data) -> None:
         other = content(step(None))
         taken = step({**fresh, "ca.crt": other["ca.crt"], "ca.key": other["ca.key"]}, known=fresh)
         assert content(taken) == fresh
@@ -255,7 +344,7 @@ class TestLost:
     def test_a_complete_valid_exchange_is_accepted(self, fresh: Data) -> None:
         assert step(content(step(None)), known=fresh) == Step(None, "")
 
-    def test_writing_back_ends(self, fresh: Data) -> None:
+    def test_writing_back_is_not_repeated(self, fresh: Data) -> None:
         faulty = {**fresh, "tls.key": b"x"}
         assert content(step(faulty, known=faulty)) != faulty
         assert step(fresh, known=fresh, refused="of another type").data is None
@@ -263,6 +352,41 @@ class TestLost:
     def test_invalid_content_is_not_written_back(self, fresh: Data) -> None:
         later = NOW + 91 * DAY
         assert cas(content(step(None, later, known=fresh))) != cas(fresh)
+
+
+@pytest.mark.parametrize(
+    ("change", "serves"),
+    [
+        pytest.param({}, True, id="good"),
+        pytest.param({"ca.key": b""}, True, id="no-ca-key"),
+        pytest.param({"ca.crt": b""}, False, id="no-ca"),
+        pytest.param({"tls.crt": b""}, False, id="no-certificate"),
+        pytest.param({"tls.key": b""}, False, id="no-key"),
+    ],
+)
+def test_content_serves_if_its_bundle_verifies_its_certificate(fresh: Data, change: Data, serves: bool) -> None:
+    assert rotation.serves({**fresh, **change}, NOW) is serves
+
+
+def test_content_with_another_bundle_or_at_another_time_does_not_serve(fresh: Data) -> None:
+    assert not rotation.serves({**fresh, "ca.crt": content(step(None))["ca.crt"]}, NOW)
+    assert not rotation.serves(fresh, NOW + 91 * DAY)
+    assert not rotation.serves(fresh, NOW - DAY)
+
+
+def test_each_step_of_a_rotation_says_its_cause(fresh: Data, leaving: Data) -> None:
+    assert step(fresh, requested="leaf").reason == "new serving certificate: requested"
+    assert step(fresh, NOW + 61 * DAY).reason == (
+        "new serving certificate: the old one ends on 2026-09-29T12:00:00+00:00"
+    )
+    assert step(fresh, requested="ca").reason == "new CA joins the bundle: requested"
+    later = NOW + 3600 * DAY
+    assert step(content(step(fresh, later)), later).reason == (
+        "new CA joins the bundle: the old one ends on 2036-06-28T12:00:00+00:00"
+    )
+    assert step(leaving).reason == (
+        "an old CA stays in the bundle until every replica has served a newer certificate long enough"
+    )
 
 
 def test_an_unknown_rotation_is_reported_and_the_request_removed(fresh: Data) -> None:
@@ -432,7 +556,7 @@ def test_in_every_order_of_steps_served_leaves_are_trusted_and_replicas_converge
     assert fleet.alike()
 
 
-def test_the_model_would_notice_a_ca_that_signs_too_early() -> None:
+def test_the_model_fails_for_a_ca_that_signs_too_early() -> None:
     fleet = Fleet(2)
     joined = content(step(fleet.secret, requested="ca"))
     fleet.secret, fleet.version = content(step(joined, confirmed=LONG)), 2
@@ -453,3 +577,19 @@ def test_a_chain_through_an_intermediate_is_followed() -> None:
     chain = material.certificates(pair.certificate_pem + other.certificate_pem, "tls.crt")
     assert material.anchor(chain, [other.certificate, root.certificate]) == root.certificate
     assert material.anchor(chain, [other.certificate]) is None
+
+
+def test_a_chain_through_two_intermediates_in_any_order_is_followed() -> None:
+    root = issue.make_authority("root", now=NOW, lifetime=DAY)
+    signers, pems = [root], []
+    for name in ("upper", "lower", "leaf"):
+        pair = issue.issue_serving(signers[-1], name, ["a"], now=NOW, lifetime=DAY)
+        key = serialization.load_pem_private_key(pair.key_pem, password=None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        signers.append(issue.Authority(x509.load_pem_x509_certificate(pair.certificate_pem), key))
+        pems.append(pair.certificate_pem)
+    upper, lower, leaf = pems
+    for chain in (leaf + lower + upper, leaf + upper + lower):
+        assert material.anchor(material.certificates(chain, "tls.crt"), [root.certificate]) == root.certificate
+    for broken in (leaf, leaf + upper, leaf + lower):
+        assert material.anchor(material.certificates(broken, "tls.crt"), [root.certificate]) is None

@@ -99,7 +99,7 @@ def _leave(allocating: Allocating, plays: Sequence[_Play], number: int) -> None:
 
 
 def _decide(play: _Play, number: int, outcome: Outcome) -> str:
-    """The model's decision beside the scheduler's; the model goes on with what the scheduler allocated."""
+    """The decisions of model and scheduler; the model continues with the scheduler's allocation."""
     step = play.case.steps[number]
     expected = play.model.allocate(structured.claim_of(step.claim or {}))
     actual = structured.results_of(outcome.claim) if outcome.claim else None

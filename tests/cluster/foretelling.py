@@ -1,4 +1,4 @@
-"""Plays random cases on the real scheduler, and compares each outcome with what `neuron-dra explain` says before."""
+"""Plays random cases on the real scheduler and compares each outcome with the answer of `neuron-dra explain`."""
 
 import dataclasses
 import datetime as dt
@@ -200,7 +200,7 @@ class Foretelling:
     def _outcomes(
         self, wanted: Mapping[str, tuple[Object, Mapping[str, Any]]]
     ) -> dict[str, tuple[tuple[Result, ...] | None, str]]:
-        """What the scheduler gives each pod, or None and its words; refused pods are removed again."""
+        """The scheduler's result for each pod, or None and its message; refused pods are removed again."""
         for name, (pod, spec) in wanted.items():
             self._api.create(claim(name, spec), self._namespace)
             self._api.create(pod, self._namespace)

@@ -29,14 +29,14 @@ LONG: Final = (
 )
 """Files that take about half a minute or more. They start first, so that workers end at about the same time."""
 APART: Final[Mapping[str, str]] = {
-    "test_certificates::test_a_replica_that_is_stopped_holds_up_nothing_for_long_and_catches_up": "stopped",
+    "test_certificates::test_a_stopped_replica_delays_a_rotation_for_a_limited_time_and_catches_up": "stopped",
     "test_driver_faults::test_the_kubelet_restarts": "kubelet",
     "test_driver_start::test_pods_run_within_seconds_over_an_upgrade_with_overlap": "upgrade",
-    "test_prune::test_prunes_without_end_never_leave_a_pod_without_its_claim": "endless",
+    "test_prune::test_continuous_prunes_never_leave_a_pod_without_its_claim": "endless",
     "test_soak::test_a_rolling_restart_with_surge_and_drain": "replicas",
     "test_soak::test_sigterm_under_load": "replicas",
-    "test_soak::test_a_frozen_replica_costs_what_was_on_its_way_and_then_nothing": "replicas",
-    "test_tutorials::test_a_tutorial_is_what_a_reader_sees": "",
+    "test_soak::test_a_frozen_replica_fails_only_requests_in_progress": "replicas",
+    "test_tutorials::test_the_commands_of_a_tutorial_print_its_output": "",
 }
 """Tests that a worker takes apart from the rest of their file, and the name of their unit; empty: each case alone."""
 

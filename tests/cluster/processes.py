@@ -144,7 +144,7 @@ class Process:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it without a chance to say good-bye."""
+        """Kill the process with SIGKILL."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()

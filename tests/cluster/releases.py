@@ -86,7 +86,7 @@ class Release:
         return replica
 
     def retire(self, replica: Replica) -> None:
-        """What deleting its pod does: out of the endpoints, SIGTERM, and gone when it has drained."""
+        """The effect of deleting its pod: removed from the endpoints, SIGTERM, and an exit after it has drained."""
         self.endpoints.leave(replica.name)
         status = replica.stop()
         assert status == 0, replica.process.tail()

@@ -175,7 +175,7 @@ class Installation:
         eventually("caBundle everywhere", lambda: self.bundles() == {self.held().bundle_pem})
 
     def reports(self) -> dict[str, Any]:
-        """What each replica says, by name."""
+        """The report of each replica, by name."""
         leases = self.api.request("GET", LEASES).body["items"]
         said = {lease["metadata"]["name"]: lease["metadata"]["annotations"] for lease in leases}
         return {name: json.loads(notes["neuron.aws.com/replica"]) for name, notes in said.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """How the command ended, and what it said."""
+    """The exit code and the output of the command."""
 
     code: int
     checks: list[dict[str, str]]

@@ -189,7 +189,7 @@ def in_force(plane: ControlPlane, clients: dict[str, Client]) -> None:
     ],
     ids=[f"{each.account}: {each.name}" for each in ALL],
 )
-def test_a_token_writes_what_its_program_writes_and_nothing_else(
+def test_a_token_writes_only_what_its_program_writes(
     plane: ControlPlane, clients: dict[str, Client], request_: Request
 ) -> None:
     said = told(plane, clients[request_.account], request_)
@@ -225,7 +225,7 @@ def test_requests_about_an_entry_cover_every_field_of_the_api(plane: ControlPlan
     assert set(fields) <= asked
 
 
-def test_the_garbage_collector_makes_no_token_of_another_account(
+def test_the_garbage_collector_cannot_get_a_token_of_another_account(
     plane: ControlPlane, clients: dict[str, Client]
 ) -> None:
     """The whole attack: an owner that is gone, and a token of the driver under the name of the deleted Secret."""

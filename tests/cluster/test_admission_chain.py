@@ -1,4 +1,4 @@
-"""Together with what else looks at a pod on its way in: LimitRanges, ResourceQuotas, other people's webhooks."""
+"""Conversion together with other admission steps: LimitRanges, ResourceQuotas, other webhooks."""
 
 from collections.abc import Callable, Iterator
 
@@ -49,7 +49,7 @@ class TestLimitRanges:
         eventually("the LimitRange to be in force", in_force)
 
     @pytest.mark.parametrize("default", [4, 8], ids=["same-number", "another-number"])
-    def test_a_default_that_comes_back_between_passes_is_stripped_again(
+    def test_a_limit_range_default_between_passes_is_removed_again(
         self, api: Api, namespace: str, fleet: Fleet, default: int
     ) -> None:
         fleet.add("trn2.48xlarge")
@@ -67,7 +67,7 @@ class TestLimitRanges:
         assert len(scheduled_devices(api, namespace, "plain")) == 4
 
     @pytest.mark.parametrize("bound", ["min", "max"])
-    def test_a_bound_refuses_the_converted_pod_and_the_warning_says_why(
+    def test_a_limit_range_refuses_the_converted_pod_and_a_warning_gives_the_reason(
         self, api: Api, kubectl: Kubectl, namespace: str, bound: str
     ) -> None:
         api.create(limit_range(**{bound: "4"}), namespace)
@@ -82,9 +82,9 @@ class TestLimitRanges:
 
 
 class TestQuotas:
-    """A legacy quota stops counting, and a warning says so."""
+    """A legacy quota stops counting, and a warning reports it."""
 
-    def test_a_legacy_quota_is_warned_about_with_the_line_to_use_instead(
+    def test_a_legacy_quota_gets_a_warning_with_the_key_to_use(
         self, api: Api, webhook: Webhook, namespace: str
     ) -> None:
         hard = {f"requests.{NEURON}": "4"}
@@ -98,7 +98,7 @@ class TestQuotas:
         used = api.get("ResourceQuota", "neuron", namespace)["status"].get("used", {})
         assert used.get(f"requests.{NEURON}", "0") == "0"
 
-    def test_that_line_does_count(self, api: Api, namespace: str, fleet: Fleet) -> None:
+    def test_the_suggested_quota_key_counts_claims(self, api: Api, namespace: str, fleet: Fleet) -> None:
         fleet.add("trn2.48xlarge")
         line = "neuron.aws.com.deviceclass.resource.k8s.io/devices"
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "dra"}}
@@ -159,7 +159,7 @@ class TestOtherWebhooks:
         assert len(scheduled_devices(api, namespace, "legacy")) == 5
         assert template_names(stored)[0] in generated_templates(api, namespace)
 
-    def test_an_annotation_added_after_our_pass_changes_nothing(
+    def test_an_annotation_added_between_passes_does_not_change_the_conversion(
         self, api: Api, namespace: str, install: Install
     ) -> None:
         before = api.create(pod("before", annotations={"a": "b"}), namespace).body
@@ -194,7 +194,9 @@ class TestInTreeConversion:
         assert len(api.list("ResourceClaim", namespace)) == 1
 
     @pytest.mark.needs("extended-resources")
-    def test_with_nothing_to_add_we_step_aside(self, api: Api, webhook: Webhook, namespace: str, fleet: Fleet) -> None:
+    def test_convert_if_enriched_leaves_simple_pods_to_the_scheduler(
+        self, api: Api, webhook: Webhook, namespace: str, fleet: Fleet
+    ) -> None:
         fleet.add("trn2.48xlarge")
         manifest = pod("one", container(neuron=1), annotations={"neuron.aws.com/convert": "convert-if-enriched"})
         eventually(
@@ -205,6 +207,6 @@ class TestInTreeConversion:
         bound = wait_scheduled(api, namespace, "one")
         assert bound["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
 
-    def test_with_something_to_add_we_convert(self, api: Api, namespace: str) -> None:
+    def test_convert_if_enriched_converts_pods_with_connected_devices(self, api: Api, namespace: str) -> None:
         manifest = pod("four", annotations={"neuron.aws.com/convert": "convert-if-enriched"})
         assert is_converted(api.create(manifest, namespace).body)

@@ -102,7 +102,7 @@ def test_all_is_refused_beside_a_device_in_use_that_is_not_shared(
 
 @pytest.mark.needs("shares")
 @pytest.mark.parametrize(("name", "line", "cores"), TYPES, ids=[name for name, _, _ in TYPES])
-def test_all_is_what_is_free_beside_a_shared_device_in_use(
+def test_all_selects_the_free_devices_beside_a_shared_device_in_use(
     allocating: Allocating, name: str, line: Line, cores: int
 ) -> None:
     node = OneNode(allocating, Hardware(name, line, cores, shared=True))

@@ -202,7 +202,7 @@ def asking(*selectors: str, count: int = 1, name: str = "r") -> Object:
 
 
 def answer(api: Api, manifest: Object, namespace: str) -> str:
-    """What the API server says of a dry run; empty where it takes the object."""
+    """The API server's message for a dry run; empty if it accepts the object."""
     try:
         api.create(manifest, namespace, dry_run=True)
     except ApiError as error:
@@ -216,7 +216,7 @@ def answer(api: Api, manifest: Object, namespace: str) -> str:
 
 
 @pytest.mark.parametrize("most", [20, 32])
-def test_counts_of_every_power_of_two(tenant: Api, namespace: str, most: int) -> None:
+def test_a_claim_with_counts_of_every_power_of_two_is_answered(tenant: Api, namespace: str, most: int) -> None:
     requests = [asking(count=2**number, name=f"r{number}") for number in range(min(most, 31))]
     constraints = [{"requests": [each["name"] for each in requests], "matchAttribute": "neuron.aws.com/instanceType"}]
     said = answer(tenant, claim("sums", requests, constraints=constraints), namespace)
@@ -242,12 +242,12 @@ EXPRESSIONS: dict[str, str] = {
 
 @pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS.keys())
 @pytest.mark.parametrize("many", [1, 32])
-def test_an_expression_that_costs(tenant: Api, namespace: str, expression: str, many: int) -> None:
+def test_a_claim_with_costly_expressions_is_answered(tenant: Api, namespace: str, expression: str, many: int) -> None:
     requests = [asking(expression, name=f"r{number}") for number in range(many)]
     answer(tenant, claim("costly", requests), namespace)
 
 
-def test_many_at_once(control_plane: ControlPlane, tenant: Api, namespace: str) -> None:
+def test_many_different_claims_at_once_are_answered(control_plane: ControlPlane, tenant: Api, namespace: str) -> None:
     """As many claims, each of its own kind, as ten clients can send."""
 
     # Once: each thread that issues it again writes the same two files, and key and certificate may not fit.
@@ -322,7 +322,7 @@ def store_unseen(api: Api, webhook: Webhook, body: bytes, namespace: str) -> Non
     assert webhook.running
 
 
-def test_a_stored_template_that_no_parser_takes_stops_no_start(
+def test_the_webhook_starts_with_a_stored_template_that_cannot_be_parsed(
     api: Api, webhook: Webhook, namespace: str, neighbour: Neighbour
 ) -> None:
     template = claim_template(
@@ -342,7 +342,7 @@ def test_a_stored_template_that_no_parser_takes_stops_no_start(
 # --- 7: look-ups --------------------------------------------------------------------------------
 
 
-def test_a_pod_of_claims_that_do_not_exist(tenant: Api, namespace: str) -> None:
+def test_a_pod_with_many_missing_claims_is_answered_in_time(tenant: Api, namespace: str) -> None:
     claims = [{"name": f"neuron-{number}", "resourceClaimName": f"none-{number}"} for number in range(1600)]
     begun = time.monotonic()
     warnings = tenant.create(pod("many", container(), resourceClaims=claims), namespace, dry_run=True).warnings
@@ -394,7 +394,7 @@ class TestPolicies:
         return neighbour
 
     @pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES.keys())
-    def test_a_limit_is_not_escaped_by_how_devices_are_asked_for(
+    def test_no_form_of_request_bypasses_a_device_limit(
         self, tenant: Api, webhook: Webhook, namespace: str, escape: Callable[[], Object]
     ) -> None:
         template = claim_template("neurons", {"devices": {"requests": [escape()]}})

@@ -53,7 +53,7 @@ def ready_pair(installation: Installation) -> tuple[Replica, Replica]:
     return one, two
 
 
-def test_the_first_start_makes_everything_with_the_shipped_rights_alone(installation: Installation) -> None:
+def test_the_first_start_creates_all_certificates_with_the_shipped_rights(installation: Installation) -> None:
     replica = installation.replica()
     replica.wait_ready()
     assert installation.held().leaf is not None
@@ -116,7 +116,7 @@ def test_a_ca_is_replaced_without_a_failed_review(installation: Installation) ->
     assert installation.held().bundle == (joined.bundle[1],)
 
 
-def test_a_replica_that_is_stopped_holds_up_nothing_for_long_and_catches_up(installation: Installation) -> None:
+def test_a_stopped_replica_delays_a_rotation_for_a_limited_time_and_catches_up(installation: Installation) -> None:
     one, two = ready_pair(installation)
     two.process.signal(signal.SIGSTOP)
     try:
@@ -131,7 +131,7 @@ def test_a_replica_that_is_stopped_holds_up_nothing_for_long_and_catches_up(inst
     eventually("the one that was stopped to catch up", lambda: installation.served(one, two))
 
 
-def test_a_deleted_secret_that_is_applied_again_comes_back_as_it_was(installation: Installation) -> None:
+def test_a_deleted_secret_that_is_applied_again_gets_its_content_back(installation: Installation) -> None:
     one, two = ready_pair(installation)
     before = installation.data()
     with Reviews(installation.api) as reviews:
@@ -148,7 +148,7 @@ def test_a_deleted_secret_that_is_applied_again_comes_back_as_it_was(installatio
 
 
 @pytest.mark.parametrize("kind", CONFIGURATION_KINDS)
-def test_a_ca_bundle_that_somebody_changes_is_put_back(installation: Installation, kind: str) -> None:
+def test_a_changed_ca_bundle_is_restored(installation: Installation, kind: str) -> None:
     one, two = ready_pair(installation)
     configuration = installation.api.get(kind, NAME)
     configuration["webhooks"][0]["clientConfig"]["caBundle"] = "Z2FyYmFnZQ=="
@@ -161,7 +161,7 @@ def test_a_ca_bundle_that_somebody_changes_is_put_back(installation: Installatio
     eventually("the repair to be counted", lambda: one.metric(repairs) + two.metric(repairs) == 1)
 
 
-def test_a_configuration_that_is_deleted_and_applied_again_gets_it_back(installation: Installation) -> None:
+def test_a_configuration_that_is_deleted_and_applied_again_gets_its_bundle_back(installation: Installation) -> None:
     one, _ = ready_pair(installation)
     for configuration in installation.shipped(one):
         installation.api.delete(configuration["kind"], NAME)
@@ -183,7 +183,7 @@ def test_an_expired_certificate_is_replaced_before_the_first_review(installation
     assert "the old one expired on" in replica.log()
 
 
-def test_a_configuration_of_another_release_is_reported_and_left_alone(installation: Installation) -> None:
+def test_a_configuration_of_another_release_is_reported_and_not_changed(installation: Installation) -> None:
     replica = installation.replica()
     replica.wait_ready()
     installation.configure(replica)

@@ -113,7 +113,9 @@ def pods_of(admin: Api, component: str) -> list[Object]:
 
 
 @pytest.mark.usefixtures("nodes")
-def test_the_api_server_takes_every_object_and_makes_the_pods(plane: ControlPlane, admin: Api, helm: Helm) -> None:
+def test_the_api_server_accepts_every_object_and_the_pods_are_created(
+    plane: ControlPlane, admin: Api, helm: Helm
+) -> None:
     foreign_kinds(plane, admin)
     values = copy.deepcopy(EVERYTHING)
     del values["webhook"]["nodeSelector"]
@@ -131,7 +133,7 @@ def type_checked(plane: ControlPlane) -> Object | None:
     return policy if "typeChecking" in policy.get("status", {}) else None
 
 
-def test_without_the_driver_a_restricted_namespace_will_do(admin: Api, helm: Helm) -> None:
+def test_a_restricted_namespace_is_enough_without_the_driver(admin: Api, helm: Helm) -> None:
     label = "pod-security.kubernetes.io/enforce"
     admin.merge("Namespace", NAMESPACE, {"metadata": {"labels": {label: "restricted"}}})
     try:
@@ -141,7 +143,7 @@ def test_without_the_driver_a_restricted_namespace_will_do(admin: Api, helm: Hel
         admin.merge("Namespace", NAMESPACE, {"metadata": {"labels": {label: None}}})
 
 
-def test_a_second_release_is_refused_wherever_it_goes(plane: ControlPlane, admin: Api, helm: Helm) -> None:
+def test_a_second_release_is_refused_in_any_namespace(plane: ControlPlane, admin: Api, helm: Helm) -> None:
     if not admin.find("Namespace", "elsewhere"):
         admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}})
     helm.install({})
@@ -158,7 +160,7 @@ def test_a_second_release_is_refused_wherever_it_goes(plane: ControlPlane, admin
         helm.uninstall("another")
 
 
-def test_a_cluster_that_is_too_old_is_told_what_is_needed(helm: Helm, tmp_path: Path) -> None:
+def test_a_cluster_that_is_too_old_is_refused_with_the_required_version(helm: Helm, tmp_path: Path) -> None:
     demanding = tmp_path / "neuron-dra"
     shutil.copytree(CHART, demanding)
     about = demanding / "Chart.yaml"
@@ -170,7 +172,7 @@ def test_a_cluster_that_is_too_old_is_told_what_is_needed(helm: Helm, tmp_path: 
 # --- upgrade --------------------------------------------------------------------------------------------------
 
 
-def test_an_upgrade_changes_what_values_say_and_leaves_what_the_webhook_keeps(
+def test_an_upgrade_applies_values_and_keeps_the_content_that_the_webhook_wrote(
     plane: ControlPlane, admin: Api, helm: Helm, tmp_path: Path
 ) -> None:
     previous = helm_sdk.package(CHART, destination=tmp_path, version="0.0.9", app_version="0.0.9")
@@ -201,7 +203,7 @@ def test_an_upgrade_leaves_the_rules_that_the_webhook_writes(plane: ControlPlane
     assert (entry["name"], entry["rules"], entry["timeoutSeconds"]) == (ENTRY, rules, 3)
 
 
-def test_no_way_to_apply_the_chart_empties_the_secret(plane: ControlPlane, helm: Helm) -> None:
+def test_applying_the_chart_never_empties_the_secret(plane: ControlPlane, helm: Helm) -> None:
     helm.install({})
     keep_certificates(plane)
     helm.upgrade({"webhook": {"replicas": 3}})
@@ -213,7 +215,7 @@ def test_no_way_to_apply_the_chart_empties_the_secret(plane: ControlPlane, helm:
         assert certificates_kept(plane)[0] == BUNDLE, flags
 
 
-def test_an_upgrade_makes_a_deleted_secret_again_and_a_replica_fills_it(plane: ControlPlane, helm: Helm) -> None:
+def test_an_upgrade_creates_a_deleted_secret_and_a_replica_fills_it(plane: ControlPlane, helm: Helm) -> None:
     helm.install({})
     asyncio.run(filled_again(plane, lambda: helm.upgrade({"webhook": {"replicas": 3}})))
     assert certificates_kept(plane)[0] == BUNDLE
@@ -363,7 +365,7 @@ def test_a_replica_works_with_the_rights_of_its_account(
         plane.kubectl().run("delete", "-n", NAMESPACE, "serviceaccount", "neuron-dra-test")
 
 
-def test_the_probe_says_why_a_cluster_does_not_convert(plane: ControlPlane) -> None:
+def test_the_probe_reports_why_a_cluster_does_not_convert(plane: ControlPlane) -> None:
     done = probe(plane.admin_kubeconfig, timeout=0)
     assert (done.returncode, done.stdout) == (1, "")
     assert "admitted the pod without conversion: the MutatingWebhookConfiguration neuron-dra is missing" in done.stderr
@@ -376,7 +378,7 @@ WEBHOOK, PRUNE = "neuron-dra", "neuron-dra-prune"
 OWN, ANYWHERE = NAMESPACE, "default"
 
 
-def test_rights_reach_as_far_as_they_must_and_no_further(plane: ControlPlane, helm: Helm) -> None:
+def test_accounts_have_exactly_the_required_rights(plane: ControlPlane, helm: Helm) -> None:
     helm.install({"prune": {"enabled": True}})
     table = [
         (WEBHOOK, OWN, "get patch list watch", "secrets/neuron-dra-tls", True),
@@ -469,7 +471,7 @@ def bound_to(admin: Api, node: str) -> str:
 
 
 def refusal(plane: ControlPlane, token: str, verb: str, obj: Object, *flags: str) -> str:
-    """What kubectl says when the driver's token writes an object; empty: it was let."""
+    """kubectl's error when the driver's token writes an object; empty: the write was allowed."""
     kubectl = plane.kubectl(plane.token_kubeconfig("driver", token))
     result = kubectl.feed(verb, obj, flags=flags)
     return "" if result.ok else result.stderr

@@ -117,7 +117,7 @@ def builder() -> Iterator[Builder]:
 
 
 @pytest.mark.parametrize("target", IMAGES)
-def test_an_image_has_what_its_program_imports_and_is_small(builder: Builder, target: str) -> None:
+def test_an_image_is_small_and_has_the_imports_of_its_program(builder: Builder, target: str) -> None:
     with builder.mounted(f"{IMAGES[target]}:test") as root:
         venv = root / "opt/neuron-dra"
         size = sum(each.lstat().st_blocks * 512 for each in venv.rglob("*"))
@@ -306,7 +306,7 @@ def test_the_charts_pods_are_ready_and_publish(node: Node) -> None:
 @pytest.mark.parametrize(
     ("component", "user", "capabilities"), [("webhook", 65532, 0), ("kubelet-plugin", 0, SYS_PTRACE)]
 )
-def test_containers_have_no_more_than_the_chart_gives_them(
+def test_containers_have_only_the_privileges_of_the_chart(
     node: Node, component: str, user: int, capabilities: int
 ) -> None:
     status = node.pods(component)[0]["status"]["containerStatuses"][0]
@@ -329,7 +329,7 @@ def test_helm_test_passes(node: Node) -> None:
 
 
 @pytest.mark.parametrize("devices", [4, 1, 8])
-def test_a_legacy_pod_is_converted_and_sees_exactly_its_devices(node: Node, team: str, devices: int) -> None:
+def test_a_converted_legacy_pod_sees_exactly_its_devices(node: Node, team: str, devices: int) -> None:
     made = node.api.create(legacy(f"legacy-{devices}", devices), team).body
     assert is_converted(made)
     assert legacy_names(made) == []
@@ -341,7 +341,7 @@ def test_a_legacy_pod_is_converted_and_sees_exactly_its_devices(node: Node, team
 
 
 def described(devices: list[str]) -> list[list[Any]]:
-    """What the metadata says of device nodes."""
+    """The device nodes in the metadata."""
     numbers = [int(path.removeprefix("/dev/neuron")) for path in devices]
     return [[DRIVER, "node-1", f"neuron-device-{number}", number, 8, "neuron_device"] for number in numbers]
 

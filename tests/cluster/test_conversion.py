@@ -64,7 +64,7 @@ def test_a_legacy_pod_is_admitted_with_a_claim_on_connected_devices(
     assert scheduled_devices(api, namespace, "legacy") in GROUPS_OF_4
 
 
-def test_four_pods_of_four_fill_a_node_with_distinct_groups_and_the_fifth_waits_its_turn(
+def test_four_pods_of_four_fill_a_node_with_distinct_groups_and_the_fifth_waits(
     api: Api, namespace: str, fleet: Fleet
 ) -> None:
     fleet.add("trn2.48xlarge")
@@ -124,7 +124,7 @@ def test_an_init_container_reuses_the_devices_of_the_container_after_it(
     assert set(got["main"]) <= set(got["warm"]) or set(got["warm"]) <= set(got["main"])
 
 
-def test_a_sidecar_keeps_its_devices_to_itself(api: Api, namespace: str, fleet: Fleet) -> None:
+def test_a_sidecar_does_not_share_its_devices(api: Api, namespace: str, fleet: Fleet) -> None:
     fleet.add("trn2.48xlarge")
     sidecar = container("sidecar", neuron=4, restartPolicy="Always")
     api.create(pod("sided", container(neuron=4), initContainers=[sidecar]), namespace)
@@ -132,7 +132,7 @@ def test_a_sidecar_keeps_its_devices_to_itself(api: Api, namespace: str, fleet: 
     assert sorted(got.values()) in ([a, b] for a in GROUPS_OF_4 for b in GROUPS_OF_4 if a < b)
 
 
-def test_cores_become_devices_and_the_container_keeps_to_its_number(
+def test_cores_become_devices_and_a_variable_limits_the_container_to_its_cores(
     api: Api, kubectl: Kubectl, namespace: str, fleet: Fleet
 ) -> None:
     fleet.add("trn2.48xlarge")
@@ -181,7 +181,7 @@ def test_an_ultraserver_annotation_claims_the_whole_node(api: Api, namespace: st
     ]
 
 
-def test_a_users_own_claim_named_neuron_stays_his(api: Api, namespace: str, fleet: Fleet) -> None:
+def test_a_users_own_claim_named_neuron_stays_unchanged(api: Api, namespace: str, fleet: Fleet) -> None:
     fleet.add("trn2.48xlarge")
     api.create(claim_template("mine", {"devices": {"requests": [devices_request("mine")]}}), namespace)
     using = container("main", neuron=4)
@@ -196,7 +196,7 @@ def test_a_users_own_claim_named_neuron_stays_his(api: Api, namespace: str, flee
     assert [len(devices) for devices in allocated(ours).values()] == [4]
 
 
-def test_fields_that_nobody_here_knows_survive(api: Api, namespace: str) -> None:
+def test_fields_that_the_webhook_does_not_know_are_kept(api: Api, namespace: str) -> None:
     probe = {"grpc": {"port": 5000, "service": "x"}, "terminationGracePeriodSeconds": 7}
     rich = container("main", neuron=4, livenessProbe=probe, volumeMounts=[{"name": "d", "mountPath": "/d"}])
     rich["resources"]["limits"] |= {"cpu": "2", "memory": "1Gi"}
@@ -209,7 +209,7 @@ def test_fields_that_nobody_here_knows_survive(api: Api, namespace: str) -> None
     assert {"name": "d", "mountPath": "/d"} in main["volumeMounts"]
 
 
-def test_a_pod_that_a_user_bound_to_a_node_is_left_alone_with_a_warning(api: Api, namespace: str) -> None:
+def test_a_pod_that_a_user_bound_to_a_node_is_unchanged_and_gets_a_warning(api: Api, namespace: str) -> None:
     answer = api.create(pod("pinned", nodeName="somewhere"), namespace)
     assert any("NEU201" in warning for warning in answer.warnings), answer.warnings
     assert legacy_names(answer.body)
@@ -220,7 +220,7 @@ class TestHints:
     """Rule 11: what lets the pod reach a node that serves it."""
 
     @pytest.mark.parametrize("scheduler", ["my-scheduler", "neuron-scheduler"])
-    def test_a_scheduler_of_the_extension_goes_back_to_the_default(
+    def test_a_scheduler_of_the_neuron_extension_is_replaced_by_the_default(
         self, api: Api, namespace: str, fleet: Fleet, scheduler: str
     ) -> None:
         fleet.add("trn2.48xlarge")
@@ -238,7 +238,7 @@ class TestHints:
         api.create(pod("tolerant"), namespace)
         assert wait_scheduled(api, namespace, "tolerant")["spec"]["nodeName"] == node
 
-    def test_the_pod_goes_to_instance_types_that_can_serve_it(
+    def test_the_pod_is_scheduled_to_instance_types_that_can_serve_it(
         self, api: Api, webhook: Webhook, namespace: str, fleet: Fleet
     ) -> None:
         fleet.add("trn2.3xlarge")

@@ -41,7 +41,7 @@ STREAMS = {
 
 
 def converted(text: bytes, output: str) -> tuple[str, str]:
-    """What `convert` prints, and what it says about it."""
+    """The output of `convert`, and its messages."""
     command = [sys.executable, "-m", "commands", "convert", "-f", "-", "-o", output]
     done = subprocess.run(command, input=text, cwd=ROOT, capture_output=True, check=True)
     return done.stdout.decode(), done.stderr.decode()
@@ -65,17 +65,17 @@ def assert_taken(kubectl: Kubectl, text: bytes) -> None:
 
 
 @pytest.mark.parametrize("example", BUILT_IN)
-def test_an_example_is_taken(kubectl: Kubectl, namespace: str, example: str) -> None:
+def test_the_api_server_accepts_a_converted_example(kubectl: Kubectl, namespace: str, example: str) -> None:
     text = (ROOT / "deploy" / "examples" / f"{example}.yaml").read_text()
     assert_taken(kubectl, text.replace("namespace: inference", f"namespace: {namespace}").encode())
 
 
 @pytest.mark.parametrize("text", STREAMS.values(), ids=STREAMS)
-def test_a_stream_is_taken_however_it_was_written(kubectl: Kubectl, text: str) -> None:
+def test_the_api_server_accepts_a_converted_stream_in_any_yaml_style(kubectl: Kubectl, text: str) -> None:
     assert_taken(kubectl, text.encode())
 
 
-def test_the_private_betas_claims_and_classes_are_taken_after_conversion(
+def test_the_api_server_accepts_converted_claims_and_classes_of_the_private_beta(
     kubectl: Kubectl, namespace: str, assets: Assets
 ) -> None:
     text = (ROOT / "tests" / "support" / "source_examples" / "beta.yaml").read_text()

@@ -169,7 +169,7 @@ def test_a_new_pod_gets_a_device_only_while_it_is_not_cordoned(at: World) -> Non
     assert indices(started(at.kubelet, NAMESPACE, "second")) == [3]
 
 
-def test_a_drain_shows_the_pods_first_and_evicts_them_only_when_told(at: World) -> None:
+def test_a_drain_lists_the_pods_first_and_evicts_them_only_after_confirmation(at: World) -> None:
     at.run("victim")
     wait_running(at.api, NAMESPACE, "victim")
     shown, said = at.command("drain", f"{NODE}/3", code=1)
@@ -228,14 +228,14 @@ def test_a_drained_node_keeps_pods_of_other_devices_away_and_a_budget_counts_wit
     wait_running(at.api, NAMESPACE, "any")
 
 
-def test_without_rights_nothing_is_done_and_the_missing_rule_is_told(at: World) -> None:
+def test_a_cordon_without_rights_changes_nothing_and_reports_the_missing_rule(at: World) -> None:
     nobody = at.plane.user_kubeconfig("someone")
     _, said = at.command("drain", NODE, "--yes", code=2, kubeconfig=nobody)
     assert "You are not allowed to list resourceslices.resource.k8s.io." in said
     assert "resources: [resourceslices], verbs: [list]" in said
 
 
-def test_a_misspelt_device_is_told(at: World) -> None:
+def test_a_misspelt_device_is_reported(at: World) -> None:
     _, said = at.command("cordon", f"{NODE}/neuron-devise-3", code=2)
     assert f"Node {NODE} publishes no device 'neuron-devise-3'. Did you mean 'neuron-device-3'?" in said
     _, said = at.command("cordon", "node-2", code=2)

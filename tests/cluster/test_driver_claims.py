@@ -1,4 +1,4 @@
-"""What claims select on, what their status says, and monitoring that looks on; the driver has its shipped rights."""
+"""Selection by attributes, the status of claims, and monitoring with adminAccess; the driver has its shipped rights."""
 
 import ssl
 import time
@@ -118,7 +118,7 @@ def entries(api: Api, namespace: str, name: str) -> list[Any]:
     return list(claim_of(api, namespace, name)["status"].get("devices", ()))
 
 
-def test_a_claim_says_which_devices_it_has_and_how_they_are(
+def test_the_claim_status_has_the_devices_and_their_health(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:
     run_pod(api, namespace, "two", asking(count=2))
@@ -184,7 +184,7 @@ def foreign_claim(api: Api, namespace: str, kubelet: Kubelet) -> Iterator[str]:
 
 
 def refusal(address: str, credentials: Path, *patch: Object) -> str:
-    """What the API server says of a JSON patch in a dry run; empty: it would be applied."""
+    """The API server's message for a JSON patch in a dry run; empty: it would be applied."""
     config = yaml.safe_load(credentials.read_text())
     server, token = config["clusters"][0]["cluster"], config["users"][0]["user"]["token"]
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json-patch+json"}
@@ -215,7 +215,7 @@ def test_the_drivers_token_writes_only_its_own_entries(
     assert "arbitrary-node:patch" in refusal(address, control_plane.token_kubeconfig("unbound", unbound), note(0))
 
 
-def test_where_the_api_server_does_not_look_the_policy_does(
+def test_the_admission_policy_checks_status_writes_that_the_api_server_does_not_check(
     control_plane: ControlPlane, api: Api, kubelet: Kubelet, foreign_claim: str, account: Path
 ) -> None:
     """With the rights that `resourceclaims/status` implies before Kubernetes 1.36."""
@@ -250,7 +250,7 @@ def test_where_the_api_server_does_not_look_the_policy_does(
             api.delete(each["kind"], name)
 
 
-def test_monitoring_sees_every_device_and_takes_none(
+def test_monitoring_with_admin_access_sees_every_device_and_holds_none(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:
     """The example's DaemonSet, on a node of which other pods use every device."""

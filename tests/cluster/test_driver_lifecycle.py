@@ -52,7 +52,7 @@ def check_claim_goes_on(api: Api, namespace: str, kubelet: Kubelet, driver: Driv
     wait_unprepared(kubelet, driver)
 
 
-def test_a_kubelet_that_restarts_finds_everything_again(
+def test_a_restarted_kubelet_keeps_claims_and_slices(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:
     run_pod(api, namespace, "four", connected(4))
@@ -72,7 +72,7 @@ def test_a_kubelet_that_restarts_finds_everything_again(
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_a_driver_that_restarts_finds_everything_again(
+def test_a_restarted_driver_keeps_claims_and_slices(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver, how: str
 ) -> None:
     run_pod(api, namespace, "four", connected(4))
@@ -89,7 +89,7 @@ def test_a_driver_that_restarts_finds_everything_again(
     check_claim_goes_on(api, namespace, kubelet, driver)
 
 
-def test_a_pod_that_goes_while_the_driver_is_away_is_cleaned_up_after(
+def test_a_pod_deleted_while_the_driver_is_absent_is_unprepared_later(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:
     run_pod(api, namespace, "four", connected(4))
@@ -126,7 +126,7 @@ def test_two_instances_overlap_during_an_upgrade(
         upgraded.process.stop()
 
 
-def test_an_api_server_that_restarts_changes_nothing(
+def test_a_restart_of_the_api_server_does_not_affect_claims(
     api: Api, namespace: str, kubelet: Kubelet, control_plane: ControlPlane, driver: Driver
 ) -> None:
     before = driver.slices()
@@ -146,7 +146,7 @@ def resource_health(api: Api, namespace: str, name: str) -> list[str]:
 
 
 @pytest.mark.needs("taints", "health-in-status")
-def test_a_sick_device_is_shown_tainted_avoided_and_taken_back(
+def test_an_unhealthy_device_is_reported_tainted_avoided_and_used_again_later(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:
     run_pod(api, namespace, "user", single(2))
@@ -187,7 +187,7 @@ def test_a_monitor_with_admin_access_sees_all_devices_beside_their_users(
 
 
 @pytest.mark.needs("subsets")
-def test_alternatives_and_containers_get_what_is_theirs(
+def test_each_container_gets_the_devices_of_its_request_or_alternative(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:
     """Requests of one claim go to different containers; an alternative is referred to by its request."""

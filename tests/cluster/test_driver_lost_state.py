@@ -68,7 +68,7 @@ def test_a_container_restarts_although_its_spec_was_lost(
 
 
 @pytest.mark.needs("taints")
-def test_a_driver_that_lost_everything_gives_no_device_twice(
+def test_a_driver_that_lost_its_state_gives_no_device_twice(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:
     """One pod has a whole device, one a share, and one a device whose claim was removed."""

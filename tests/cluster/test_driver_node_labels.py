@@ -123,7 +123,7 @@ def test_each_group_of_a_leaderworkerset_gets_the_nodes_of_one_ultraserver(
 
 @pytest.mark.timeout(240)
 @pytest.mark.needs("counters")
-def test_labels_follow_the_membership_and_come_back(api: Api, drivers: dict[str, Driver]) -> None:
+def test_labels_follow_the_membership_and_are_restored(api: Api, drivers: dict[str, Driver]) -> None:
     name, driver = next(iter(drivers.items()))
     files = driver.sysfs / "class/neuron_device"
     before = eventually("the labels", lambda: labels(api, name))

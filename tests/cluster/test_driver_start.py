@@ -87,7 +87,7 @@ def test_pods_run_within_seconds_over_an_upgrade_with_overlap(
 
 
 @pytest.mark.timeout(600)
-def test_pods_run_within_seconds_of_a_kubelets_restart(
+def test_pods_run_within_seconds_after_a_restart_of_the_kubelet(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:
     """A kubelet that starts deletes the slices, and registers the plugin anew a moment later."""

@@ -34,7 +34,7 @@ def driver(control_plane: ControlPlane, kubelet: Kubelet) -> Iterator[Driver]:
 
 
 def server_id(nodes: int) -> str:
-    """What the emulated node says of its set."""
+    """The UltraServer set of the emulated node."""
     return hashlib.sha256(f"us-0/{nodes}/0".encode()).hexdigest()[:16]
 
 
@@ -73,7 +73,7 @@ def test_an_ultraserver_example_gets_the_whole_node_and_its_mode(
 
 
 @pytest.mark.needs("counters")
-def test_the_whole_node_waits_for_its_devices_and_they_for_it(
+def test_the_whole_node_and_its_devices_wait_for_each_other(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:
     run_pod(api, namespace, "four", connected(4))

@@ -77,7 +77,7 @@ def label(api: Api, node: str, value: str | None) -> None:
     api.merge("Node", node, {"metadata": {"labels": {LABEL: value}}})
 
 
-def test_the_label_switches_the_node_and_the_documents_claim_runs(admin: Api, driver: Driver) -> None:
+def test_the_label_switches_the_node_and_the_documented_claim_runs(admin: Api, driver: Driver) -> None:
     eventually("the devices", lambda: published(driver) == DEVICES)
     run_pod(admin, NAMESPACE, "whole", whole_node(opaque("UltraServerConfig", ultraserverMode=4)))
     unschedulable_message(admin, NAMESPACE, "whole", "cannot allocate all claims")
@@ -90,7 +90,7 @@ def test_the_label_switches_the_node_and_the_documents_claim_runs(admin: Api, dr
     assert driver.metric('ultraserver_publish{offer="devices"}') == 1
 
 
-def test_without_device_taints_a_device_plugin_means_that_nothing_is_published(admin: Api, driver: Driver) -> None:
+def test_no_device_is_published_beside_a_device_plugin_without_device_taints(admin: Api, driver: Driver) -> None:
     eventually("the devices", lambda: published(driver) == DEVICES)
     offer_legacy(admin, driver.node, "16")
     eventually("the devices to go", lambda: bool(driver.slices()) and not published(driver), timeout=10)
@@ -104,7 +104,9 @@ def test_without_device_taints_a_device_plugin_means_that_nothing_is_published(a
     wait_scheduled(admin, NAMESPACE, "one", timeout=10)
 
 
-def test_the_webhook_refuses_what_the_nodes_do_not_publish(plane: ControlPlane, admin: Api, driver: Driver) -> None:
+def test_the_webhook_denies_requests_for_devices_that_nodes_do_not_publish(
+    plane: ControlPlane, admin: Api, driver: Driver
+) -> None:
     eventually("the devices", lambda: published(driver) == DEVICES)
     webhook = Webhook(plane, install_webhook_rbac(plane))
 

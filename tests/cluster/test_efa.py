@@ -131,7 +131,7 @@ def test_a_converted_pod_gets_devices_and_interfaces_of_one_group(
 
 
 @pytest.mark.usefixtures("network")
-def test_the_groups_of_a_node_are_shared_out_and_no_pod_gets_a_mixture(
+def test_each_pod_gets_devices_and_interfaces_of_one_group_only(
     api: Api, namespace: str, node: Callable[[str], str]
 ) -> None:
     name = node("trn2.48xlarge")
@@ -151,7 +151,9 @@ def test_the_groups_of_a_node_are_shared_out_and_no_pod_gets_a_mixture(
 
 
 @pytest.mark.usefixtures("network")
-def test_a_group_whose_interface_is_taken_is_passed_over(api: Api, namespace: str, node: Callable[[str], str]) -> None:
+def test_a_group_whose_interface_is_in_use_is_not_allocated(
+    api: Api, namespace: str, node: Callable[[str], str]
+) -> None:
     name = node("trn2.48xlarge")
     api.create(
         claim_template("one-efa", {"devices": {"requests": [devices_request("efa", device_class=NETWORK_CLASS)]}}),
@@ -200,7 +202,7 @@ def affinity(api: Api, namespace: str, efa: int) -> int:
         ("trn2.48xlarge", 1, 2, "one device of trn2.48xlarge has 1 EFA interface. Request at most 1."),
     ],
 )
-def test_what_cannot_fit_is_refused(
+def test_a_pod_with_too_many_interfaces_is_denied(
     api: Api, namespace: str, instance_type: str, size: int, interfaces: int, said: str
 ) -> None:
     with pytest.raises(ApiError) as refused:
@@ -211,7 +213,7 @@ def test_what_cannot_fit_is_refused(
 
 
 @pytest.mark.usefixtures("with_policy")
-def test_without_the_class_the_limit_stays_with_a_warning(api: Api, namespace: str) -> None:
+def test_the_limit_stays_with_a_warning_without_the_class(api: Api, namespace: str) -> None:
     answer = api.create(wanting("worker", 16, 16, "trn2.48xlarge"), namespace)
     assert any("NEU231" in each and NETWORK_CLASS in each for each in answer.warnings)
     assert answer.body["spec"]["containers"][0]["resources"]["limits"] == {EFA: "16"}

@@ -106,7 +106,9 @@ def test_a_manifest_is_placed_as_the_scheduler_places_it(
     assert [each["device"] for each in results] == [each["device"] for each in fitting["devices"]]
 
 
-def test_a_pod_that_waits_for_connected_devices(api: Api, namespace: str, fleet: Fleet, explain: Explain) -> None:
+def test_a_pod_that_waits_for_connected_devices_is_explained(
+    api: Api, namespace: str, fleet: Fleet, explain: Explain
+) -> None:
     fleet.add("trn2.48xlarge")
     for place in range(13):
         hold(api, namespace, f"one-{place}", 1)
@@ -122,7 +124,7 @@ def test_a_pod_that_waits_for_connected_devices(api: Api, namespace: str, fleet:
     assert "condition PodScheduled Unschedulable of the pod: '0/1 nodes are available" in diagnosis["evidence"]
 
 
-def test_a_missing_template_and_a_quota_in_the_words_of_the_controller(
+def test_a_missing_template_and_a_quota_are_explained_with_the_controllers_message(
     api: Api, namespace: str, fleet: Fleet, explain: Explain
 ) -> None:
     fleet.add("trn2.48xlarge")
@@ -164,7 +166,7 @@ def test_a_missing_template_and_a_quota_in_the_words_of_the_controller(
     assert "exceeded quota: devices, requested: " in diagnosis["evidence"]
 
 
-def test_a_pod_that_was_not_converted(api: Api, namespace: str, fleet: Fleet, explain: Explain) -> None:
+def test_a_pod_that_was_not_converted_is_explained(api: Api, namespace: str, fleet: Fleet, explain: Explain) -> None:
     fleet.add("trn2.48xlarge")
     # With or without a webhook in the session's control plane.
     api.create(pod("legacy", container(neuron=4), annotations={CONVERT: "off"}), namespace)

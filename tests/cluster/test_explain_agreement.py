@@ -25,7 +25,7 @@ def foretelling(api: Api, namespace: str, fleet: Fleet) -> Foretelling:
 
 
 @pytest.mark.timeout(120 + 10 * CASES)
-def test_explain_says_what_the_scheduler_does_on_one_node(foretelling: Foretelling) -> None:
+def test_explain_agrees_with_the_scheduler_on_one_node(foretelling: Foretelling) -> None:
     first = int(os.environ.get("NEURON_DRA_EXPLAIN_FIRST", "10000"))
     found = foretelling.play(range(first, first + CASES))
     log.warning("%d pods, %d refused, %d for their devices", found.pods, found.refused, found.by_devices)

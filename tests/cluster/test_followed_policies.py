@@ -127,7 +127,7 @@ def differ(installation: Installation, one: Replica, two: Replica) -> bool:
     return reports[one.name]["policies"] != reports[two.name]["policies"]
 
 
-def test_the_author_of_a_policy_cannot_have_leases_or_secrets_sent(
+def test_a_policy_cannot_make_the_api_server_send_leases_or_secrets(
     lent_control_plane: ControlPlane, installation: Installation, tmp_path: Path
 ) -> None:
     api = lent_control_plane.admin

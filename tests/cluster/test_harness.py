@@ -91,11 +91,11 @@ def test_long_files_come_first() -> None:
     [
         ("tests/cluster/test_map.py::test_a", "tests/cluster/test_map.py"),
         ("tests/cluster/test_map.py::TestA::test_a[x::y]", "tests/cluster/test_map.py"),
-        ("tests/cluster/test_soak.py::test_quiet", "tests/cluster/test_soak.py"),
+        ("tests/cluster/test_soak.py::test_no_review_fails_without_disturbance", "tests/cluster/test_soak.py"),
         ("tests/cluster/test_soak.py::test_sigterm_under_load", "tests/cluster/test_soak.py::replicas"),
         (
-            "tests/cluster/test_tutorials.py::test_a_tutorial_is_what_a_reader_sees[pending]",
-            "tests/cluster/test_tutorials.py::test_a_tutorial_is_what_a_reader_sees[pending]",
+            "tests/cluster/test_tutorials.py::test_the_commands_of_a_tutorial_print_its_output[pending]",
+            "tests/cluster/test_tutorials.py::test_the_commands_of_a_tutorial_print_its_output[pending]",
         ),
     ],
     ids=["file", "class", "rest-of-a-file", "part-of-a-file", "case"],
@@ -105,7 +105,7 @@ def test_a_worker_takes_a_file_or_a_part_of_it(nodeid: str, unit: str) -> None:
 
 
 @pytest.mark.parametrize("name", ordering.APART)
-def test_what_runs_apart_exists(name: str) -> None:
+def test_every_test_that_runs_apart_exists(name: str) -> None:
     file, _, test = name.partition("::")
     assert f"def {test}(" in (HERE / f"{file}.py").read_text()
 
@@ -133,7 +133,7 @@ class FakePlane:
         self.stopped = True
 
 
-def test_a_file_that_leaves_something_is_told_and_the_next_one_gets_another_control_plane() -> None:
+def test_a_file_that_leaves_objects_is_reported_and_the_next_gets_a_new_plane() -> None:
     made = [FakePlane(), FakePlane()]
     rest = iter(made)
     planes = Planes(lambda: cast("ControlPlane", next(rest)), going=0)
@@ -151,7 +151,7 @@ def test_a_file_that_leaves_something_is_told_and_the_next_one_gets_another_cont
 
 
 @pytest.mark.parametrize("changed", [False, True], ids=["added", "added-and-changed"])
-def test_what_a_file_adds_to_a_lent_control_plane_is_deleted(changed: bool) -> None:
+def test_objects_that_a_file_adds_to_a_lent_control_plane_are_deleted(changed: bool) -> None:
     made = [FakePlane(), FakePlane()]
     rest = iter(made)
     planes = Planes(lambda: cast("ControlPlane", next(rest)), going=0.5)
@@ -257,7 +257,7 @@ def test_every_trainium_family_publishes_device_groups(
     assert scheduled_devices(api, namespace, "group") == list(range(size))
 
 
-def test_a_restricted_user_may_only_what_rbac_grants(control_plane: ControlPlane, namespace: str) -> None:
+def test_a_restricted_user_has_only_the_rights_of_rbac(control_plane: ControlPlane, namespace: str) -> None:
     kubectl = control_plane.kubectl(control_plane.user_kubeconfig("nobody")).within(namespace)
     refused = kubectl.run("get", "pods")
     assert not refused.ok

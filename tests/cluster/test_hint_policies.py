@@ -1,4 +1,4 @@
-"""Pods that a SchedulingHintPolicy gave hints: applying their manifests again is no change, whatever it says now."""
+"""Pods with hints of a SchedulingHintPolicy: applying them again changes nothing, also after policy changes."""
 
 import copy
 from collections.abc import Iterator
@@ -138,7 +138,7 @@ def test_applying_again_changes_nothing_with_the_policy_and_without(
 
 
 @pytest.mark.usefixtures("with_policies")
-def test_labels_are_put_back_or_left_alone_as_the_policy_said(api: Api, kubectl: Kubectl) -> None:
+def test_labels_are_restored_or_kept_by_the_action_of_the_policy(api: Api, kubectl: Kubectl) -> None:
     for name in ("added", "replaced"):
         manifest = next(each for each in manifests() if each["metadata"]["name"] == name)
         assert kubectl.feed("apply", manifest).ok

@@ -174,7 +174,7 @@ def namespace_of(manifest: Object, namespace: str) -> str:
 
 
 def create(api: Api, manifest: Object, namespace: str) -> float:
-    """Dry run; seconds that it took. In the version that the manifest says."""
+    """Create it in a dry run, in the version of the manifest; returns the duration in seconds."""
     version = manifest["apiVersion"]
     plural = {"DeviceClass": "deviceclasses"}.get(manifest["kind"], manifest["kind"].lower() + "s")
     middle = f"namespaces/{namespace}/" if manifest["kind"] != "DeviceClass" else ""
@@ -184,22 +184,26 @@ def create(api: Api, manifest: Object, namespace: str) -> float:
     return time.monotonic() - begun
 
 
-class TestWhileWeRun:
+class TestRunningWebhook:
     @pytest.mark.parametrize("manifest", FOREIGN.values(), ids=FOREIGN.keys())
-    def test_what_is_of_others_is_not_seen(self, api: Api, webhook: Webhook, namespace: str, manifest: Object) -> None:
+    def test_objects_of_others_are_not_sent_to_the_webhook(
+        self, api: Api, webhook: Webhook, namespace: str, manifest: Object
+    ) -> None:
         before = webhook.reviews()
         create(api, copy.deepcopy(manifest), namespace)
         assert webhook.reviews() == before
 
     @pytest.mark.parametrize("manifest", OURS.values(), ids=OURS.keys())
-    def test_what_is_ours_is_seen(self, api: Api, webhook: Webhook, namespace: str, manifest: Object) -> None:
+    def test_neuron_objects_are_sent_to_the_webhook(
+        self, api: Api, webhook: Webhook, namespace: str, manifest: Object
+    ) -> None:
         before = webhook.reviews()
         # Some are refused, by us; what matters here is that we were asked.
         with contextlib.suppress(ApiError):
             create(api, copy.deepcopy(manifest), namespace)
         assert webhook.reviews() > before
 
-    def test_a_class_is_seen_as_long_as_it_was_ours(self, api: Api, webhook: Webhook) -> None:
+    def test_updates_of_a_class_are_sent_if_the_old_class_was_for_neuron(self, api: Api, webhook: Webhook) -> None:
         api.create(device_class("turning", "device.driver == 'neuron.aws.com'"))
         before = webhook.reviews()
         api.merge("DeviceClass", "turning", {"spec": {"selectors": None}})
@@ -237,13 +241,13 @@ def away(webhook: Webhook, how: str) -> Iterator[None]:
         eventually("the webhook to convert again", converts)
 
 
-class TestWhileTheWebhookDoesNotAnswer:
+class TestUnavailableWebhook:
     @pytest.fixture(autouse=True, params=["refused", "hanging"])
     def down(self, request: pytest.FixtureRequest, webhook: Webhook, usual: dict[str, float]) -> Iterator[None]:  # noqa: ARG002
         with away(webhook, request.param):
             yield
 
-    def test_what_is_of_others_is_admitted_without_delay(
+    def test_objects_of_others_are_admitted_without_delay(
         self, api: Api, namespace: str, usual: dict[str, float]
     ) -> None:
         took = {name: create(api, copy.deepcopy(manifest), namespace) for name, manifest in FOREIGN.items()}
@@ -251,14 +255,14 @@ class TestWhileTheWebhookDoesNotAnswer:
         print(f"\n{len(took)} objects of others without the webhook: {max(more.values()) * 1000:.0f} ms more at most")  # noqa: T201
         assert {name: seconds for name, seconds in more.items() if seconds > QUICK} == {}
 
-    def test_what_is_ours_is_refused(self, api: Api, namespace: str) -> None:
+    def test_neuron_objects_are_denied(self, api: Api, namespace: str) -> None:
         for name in ("claim-v1", "claim-v1beta1", "alternatives", "class", "pod", "leader-worker-set"):
             with pytest.raises(ApiError, match="failed calling webhook"):
                 create(api, copy.deepcopy(OURS[name]), namespace)
 
 
 @pytest.mark.parametrize("how", ["refused", "hanging"])
-def test_what_was_admitted_goes_on_without_the_webhook(
+def test_updates_of_admitted_objects_do_not_need_the_webhook(
     api: Api, webhook: Webhook, namespace: str, fleet: Fleet, how: str
 ) -> None:
     """Scheduler and controllers write finalizers of claims and pods; such updates do not wait for the webhook."""
@@ -291,7 +295,7 @@ BUDGET = re.compile("cost|budget|failed calling webhook")
 
 
 @pytest.mark.parametrize("count", [1_000, 8_000])
-def test_a_pod_with_many_containers_before_the_one_that_counts_does_not_pass(
+def test_a_neuron_container_behind_many_others_is_sent_to_the_webhook(
     api: Api, webhook: Webhook, namespace: str, count: int
 ) -> None:
     hidden = pod("hidden", *containers(count), container("last", neuron=16))
@@ -300,7 +304,9 @@ def test_a_pod_with_many_containers_before_the_one_that_counts_does_not_pass(
     assert webhook.reviews() > before or BUDGET.search(refusal), refusal
 
 
-def test_a_class_named_as_resource_behind_many_others_does_not_pass(api: Api, webhook: Webhook, namespace: str) -> None:
+def test_a_neuron_class_behind_many_other_resources_is_sent_to_the_webhook(
+    api: Api, webhook: Webhook, namespace: str
+) -> None:
     before_it = {f"example.com/r{number}": "1" for number in range(10_000)}
     last = {**before_it, "zz.example.com/neuron": "1"}
     hidden = pod("hidden", container(resources={"limits": last, "requests": last}))
@@ -310,7 +316,7 @@ def test_a_class_named_as_resource_behind_many_others_does_not_pass(api: Api, we
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_last_of_as_many_requests_as_there_may_be_is_seen(
+def test_the_last_of_the_maximum_number_of_requests_is_sent_to_the_webhook(
     api: Api, webhook: Webhook, namespace: str, version: str
 ) -> None:
     filler = [{**request(GPU, BIG, version=version), "name": f"r{number}"} for number in range(31)]

@@ -168,7 +168,7 @@ def test_six_pods_of_two_fill_the_node(inf2: Site) -> None:
     inf2.waits("seventh", neuron=2)
 
 
-def test_two_devices_wait_while_only_others_than_neighbours_are_free(inf2: Site) -> None:
+def test_two_devices_wait_while_no_neighbours_are_free(inf2: Site) -> None:
     held = {inf2.run(f"one-{number}", neuron=1)[0]: f"one-{number}" for number in range(12)}
     assert sorted(held) == list(range(12))
     inf2.gone(*(held[device] for device in range(0, 12, 2)))
@@ -216,7 +216,7 @@ def test_a_deployment_of_published_shape_runs(inf2: Site, devices: int) -> None:
 
 
 @pytest.mark.needs("shares")
-def test_nine_cores_hold_nine_cores(inf1: Site) -> None:
+def test_a_pod_of_nine_cores_holds_nine_cores(inf1: Site) -> None:
     """And four single cores beside them, and the last three; then nothing is left."""
     assert inf1.run("nine", neuroncore=9) == [0, 1, 2]
     assert inf1.cores("nine") == set(range(9))
@@ -261,13 +261,15 @@ def test_cores_stay_assigned_over_a_restart_of_the_driver(inf1: Site) -> None:
 # --- other nodes ------------------------------------------------------------------------------------------------
 
 
-def test_seven_devices_of_trn1_are_refused_in_the_words_of_the_extension(api: Api, namespace: str) -> None:
+def test_seven_devices_of_trn1_are_denied_with_the_message_of_the_extension(api: Api, namespace: str) -> None:
     legacy = pod("seven", container(neuron=7), nodeSelector={INSTANCE_TYPE: "trn1.32xlarge"})
     with pytest.raises(ApiError, match=r"Instance type trn1.32xlarge does not support requests for device: 7."):
         api.create(legacy, namespace)
 
 
-def test_a_cluster_of_inf2_and_trn1_serves_each_count_where_it_can(api: Api, namespace: str, fleet: Fleet) -> None:
+def test_a_cluster_of_inf2_and_trn1_serves_each_count_on_a_type_that_supports_it(
+    api: Api, namespace: str, fleet: Fleet
+) -> None:
     inf2 = fleet.add_publishing("inf2.48xlarge", slices(Hardware("inf2.48xlarge", RING, 2, shared=True)))
     trn1 = fleet.add_publishing("trn1.32xlarge", slices(Hardware("trn1.32xlarge", Line(16, wraps=False), 2)))
 
@@ -312,7 +314,7 @@ def older(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         plane.stop()
 
 
-def test_without_shares_all_sizes_run_and_cores_become_whole_devices(older: Site) -> None:
+def test_all_sizes_run_without_shares_and_cores_become_whole_devices(older: Site) -> None:
     older.namespace = "default"
     eventually("pods in the namespace", lambda: older.api.find("ServiceAccount", "default", "default"))
     devices = [device for each in older.driver.slices() for device in each["spec"]["devices"]]

@@ -57,7 +57,7 @@ def start(installation: Installation, folder: Path) -> Replica:
 
 
 def reported(installation: Installation, replica: Replica) -> dict[str, str]:
-    """What a replica says in its Lease once it says which policies it has."""
+    """The report in a replica's Lease, once it has the policies."""
 
     def attempt() -> dict[str, str]:
         report: dict[str, str] = installation.reports().get(replica.name, {})
@@ -66,7 +66,7 @@ def reported(installation: Installation, replica: Replica) -> dict[str, str]:
     return eventually("the report", attempt)
 
 
-def test_a_replica_with_a_faulty_file_starts_with_what_another_one_kept(
+def test_a_replica_with_an_invalid_file_starts_with_the_set_that_another_kept(
     lent_control_plane: ControlPlane, installation: Installation, tmp_path: Path
 ) -> None:
     api, file = lent_control_plane.admin, tmp_path / "few.yaml"
@@ -101,7 +101,7 @@ def test_a_replica_with_a_faulty_file_starts_with_what_another_one_kept(
 
 
 @pytest.mark.usefixtures("lent_control_plane")
-def test_a_deleted_config_map_is_reported_and_not_made_again(installation: Installation, tmp_path: Path) -> None:
+def test_a_deleted_config_map_is_reported_and_not_created_again(installation: Installation, tmp_path: Path) -> None:
     api = installation.api
     api.request("DELETE", PATH)
     (tmp_path / "few.yaml").write_text(POLICY)

@@ -16,7 +16,9 @@ def wait_running(api: Api, namespace: str, name: str) -> None:
     eventually(f"{name} to run", attempt, timeout=40)
 
 
-def test_a_pod_runs_with_what_its_containers_asked_for(api: Api, namespace: str, kubelet: Kubelet) -> None:
+def test_a_pod_runs_with_the_environment_and_mounts_of_its_containers(
+    api: Api, namespace: str, kubelet: Kubelet
+) -> None:
     environment = [{"name": "GREETING", "value": "hello"}]
     init = container("init", command=["true"])
     api.create(pod("p", container(env=environment), initContainers=[init]), namespace)
@@ -29,7 +31,7 @@ def test_a_pod_runs_with_what_its_containers_asked_for(api: Api, namespace: str,
     eventually("the pod to be gone", lambda: api.find("Pod", "p", namespace) is None, timeout=40)
 
 
-def test_a_starting_kubelet_wipes_the_slices_of_its_node(api: Api, kubelet: Kubelet) -> None:
+def test_a_starting_kubelet_deletes_the_slices_of_its_node(api: Api, kubelet: Kubelet) -> None:
     made = resource_slice(kubelet.node, "trn2.48xlarge")
     api.create(made)
     kubelet.restart()

@@ -59,7 +59,7 @@ def with_policies(webhook: Webhook, tmp_path: Path) -> Iterator[Webhook]:
 
 
 @pytest.mark.usefixtures("with_policies")
-def test_a_pod_waits_for_no_template_and_gets_none_that_differs(kubectl: Kubectl) -> None:
+def test_a_pod_is_denied_if_its_template_is_missing_or_differs(kubectl: Kubectl) -> None:
     missing = kubectl.feed("create", whole())
     assert not missing.ok
     assert "NEU120: ResourceClaimTemplate xl-trn2, which policy 'mapped' names for 16 devices, does not exist" in (
@@ -88,7 +88,7 @@ def test_a_pod_uses_the_template_of_the_operator_and_applying_again_changes_noth
 
 
 @pytest.mark.usefixtures("with_policies")
-def test_a_template_that_the_policy_carries_is_made(api: Api, kubectl: Kubectl) -> None:
+def test_a_template_in_the_policy_is_created(api: Api, kubectl: Kubectl) -> None:
     created = kubectl.feed("create", pod("eight", container(neuron=8), labels=LABELS))
     assert created.ok, created.stderr
     made = api.get("ResourceClaimTemplate", "eight-trn2", kubectl.namespace)

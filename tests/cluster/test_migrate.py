@@ -163,7 +163,7 @@ def refusal(journey: Journey, manifest: Object, namespace: str) -> str:
 
 
 def shadowed(journey: Journey, name: str) -> list[Object]:
-    """What the webhook's log says of a pod in shadow mode."""
+    """The webhook's log lines about a pod in shadow mode."""
     lines = journey.run("Step 1", "See", 1).stdout.splitlines()
     return [line for line in map(json.loads, lines) if line.get("name") == name]
 
@@ -345,7 +345,7 @@ def test_step_7_clean_up(journey: Journey) -> None:
 
 
 @pytest.mark.needs("extended-resources")
-def test_on_kubernetes_1_36_and_later_one_name_for_both(journey: Journey) -> None:
+def test_kubernetes_1_36_and_later_serve_both_under_one_resource_name(journey: Journey) -> None:
     follows(journey, ONE_NAME)
     installed_again(journey)
     journey.run(ONE_NAME, "Do")

@@ -51,7 +51,7 @@ def test_a_pod_annotation_decides(api: Api, namespace: str, value: str, converte
     assert bool(legacy_names(stored)) is not converted
 
 
-def test_shadow_mode_changes_nothing_and_says_what_would_happen(api: Api, kubectl: Kubectl, namespace: str) -> None:
+def test_shadow_mode_changes_nothing_and_warns_of_the_conversion(api: Api, kubectl: Kubectl, namespace: str) -> None:
     result = kubectl.feed("create", pod("shadow", annotations={CONVERT: "shadow"}))
     assert result.ok, result.stderr
     assert any("NEU208" in warning for warning in result.warnings), result.stderr
@@ -62,7 +62,7 @@ def test_shadow_mode_changes_nothing_and_says_what_would_happen(api: Api, kubect
     assert generated_templates(api, namespace) == []
 
 
-def test_a_namespace_in_shadow_mode_leaves_its_pods_alone_but_says_so(
+def test_a_namespace_in_shadow_mode_keeps_its_pods_unchanged_and_warns(
     api: Api, webhook: Webhook, namespace: str
 ) -> None:
     annotate(api, webhook, namespace, "shadow")
@@ -72,7 +72,7 @@ def test_a_namespace_in_shadow_mode_leaves_its_pods_alone_but_says_so(
     assert generated_templates(api, namespace) == []
 
 
-def test_shadow_mode_admits_what_would_be_refused_and_says_so(kubectl: Kubectl) -> None:
+def test_shadow_mode_admits_pods_that_convert_would_deny_and_warns(kubectl: Kubectl) -> None:
     result = kubectl.feed("create", pod("many", container(neuron=17), annotations={CONVERT: "shadow"}))
     assert result.ok, result.stderr
     assert any("does not support requests for device: 17" in warning for warning in result.warnings), result.stderr
@@ -86,7 +86,7 @@ def test_an_unknown_mode_is_refused(kubectl: Kubectl) -> None:
 
 
 class TestLabels:
-    """Our label says nothing that the pod itself does not bear out."""
+    """The label and record of a conversion count only if the pod matches them."""
 
     def copied(self, stored: Object) -> Object:
         metadata = {key: stored["metadata"][key] for key in ("name", "labels", "annotations")}
@@ -110,7 +110,7 @@ class TestLabels:
             api.delete_all("Pod", other, force=True)
             api.delete("Namespace", other)
 
-    def test_a_converted_pod_restored_after_its_template_went_gets_it_again(
+    def test_a_restored_converted_pod_gets_its_deleted_template_again(
         self, api: Api, webhook: Webhook, namespace: str
     ) -> None:
         stored = api.create(pod("original"), namespace).body
@@ -128,7 +128,9 @@ class TestLabels:
         assert template_names(stored) == generated_templates(api, namespace)
 
     @pytest.mark.parametrize("record", ["not json", "[]", '{"containers": 1}', '{"containers": {"main": {"x": "1"}}}'])
-    def test_a_forged_record_makes_no_template_and_breaks_nothing(self, api: Api, namespace: str, record: str) -> None:
+    def test_a_forged_record_creates_no_template_and_causes_no_error(
+        self, api: Api, namespace: str, record: str
+    ) -> None:
         labels, annotations = {CONVERTED: "true"}, {CONVERTED_FROM: record}
         api.create(pod("forged", container(), labels=labels, annotations=annotations), namespace)
         assert generated_templates(api, namespace) == []
@@ -149,10 +151,10 @@ class TestLabels:
         assert generated_templates(api, namespace) == []
 
 
-class TestNeverInTheWay:
+class TestAdmissionScope:
     """Rule 12: other pods do not even reach the webhook."""
 
-    def test_pods_of_kube_system_are_left_alone(self, api: Api, webhook: Webhook) -> None:
+    def test_pods_of_kube_system_are_not_converted(self, api: Api, webhook: Webhook) -> None:
         before = webhook.reviews()
         stored = api.create(pod("system"), "kube-system", dry_run=True).body
         assert legacy_names(stored)
@@ -170,7 +172,7 @@ class TestNeverInTheWay:
         ],
         ids=["no-resources", "cpu", "init-containers", "another-device", "requests-only"],
     )
-    def test_pods_without_neuron_are_admitted_without_asking_us(
+    def test_pods_without_neuron_are_not_sent_to_the_webhook(
         self, api: Api, webhook: Webhook, namespace: str, manifest: Object
     ) -> None:
         before = webhook.reviews()
@@ -187,7 +189,9 @@ class TestNeverInTheWay:
         ],
         ids=["container", "second-container", "init-container"],
     )
-    def test_pods_with_neuron_do_reach_us(self, api: Api, webhook: Webhook, namespace: str, manifest: Object) -> None:
+    def test_pods_with_neuron_are_sent_to_the_webhook(
+        self, api: Api, webhook: Webhook, namespace: str, manifest: Object
+    ) -> None:
         before = webhook.reviews()
         assert is_converted(api.create(manifest, namespace).body)
         assert webhook.reviews() > before

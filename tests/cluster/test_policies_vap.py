@@ -223,7 +223,7 @@ def installed(api: Api) -> Iterator[None]:
 
 
 def theirs(api: Api, case: str, namespace: str) -> tuple[bool, int, list[str]]:
-    """Whether the API server allows the pod, the code if not, and what it says."""
+    """Whether the API server allows the pod, the code if not, and its messages."""
     try:
         answer = api.create(pod(case, namespace), namespace, dry_run=True)
     except ApiError as error:
@@ -232,7 +232,7 @@ def theirs(api: Api, case: str, namespace: str) -> tuple[bool, int, list[str]]:
 
 
 def ours(case: str, namespace: str) -> tuple[bool, int, list[str]]:
-    """The same of ours."""
+    """The same for the webhook's own evaluation."""
     rules = load({"policy.yaml": policy_text(case).encode()}).validating
     now = dt.datetime.now(dt.UTC)
     verdicts = evaluate(rules, of_object(pod(case, namespace)), now, time.monotonic)
@@ -250,7 +250,7 @@ def settled(read: Callable[[], Any], wanted: Any) -> Any:
     return found
 
 
-def test_what_is_exported_is_accepted(api: Api) -> None:
+def test_the_api_server_accepts_an_exported_policy(api: Api) -> None:
     (rule,) = load({"policy.yaml": EXPORTABLE.encode()}).validating
     policy, binding = to_vap(rule)
     for path, exported in (("validatingadmissionpolicies", policy), ("validatingadmissionpolicybindings", binding)):
@@ -312,7 +312,7 @@ def test_an_exported_pack_answers_as_its_cases_say(api: Api, namespace: str, pac
 
 
 @pytest.mark.usefixtures("installed")
-def test_only_ours_has_the_namespace_in_match_conditions(api: Api, namespace: str) -> None:
+def test_only_this_webhook_has_namespace_object_in_match_conditions(api: Api, namespace: str) -> None:
     settled(lambda: theirs(api, ONLY_OURS, namespace)[0], wanted=False)
     allowed, _, said = theirs(api, ONLY_OURS, namespace)
     assert (allowed, "no such key: metadata" in said[0]) == (False, True)
@@ -324,7 +324,7 @@ def test_only_ours_has_the_namespace_in_match_conditions(api: Api, namespace: st
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("case", [case for case in CASES if case != ONLY_OURS])
-def test_both_agree(api: Api, namespace: str, case: str) -> None:
+def test_the_api_server_and_the_webhook_give_the_same_verdict(api: Api, namespace: str, case: str) -> None:
     # Until a policy that denies is in effect, an allowed pod proves nothing.
     settled(lambda: theirs(api, "error-fails", namespace)[0], wanted=False)
     expected = ours(case, namespace)

@@ -254,7 +254,7 @@ def pruned(review: Object) -> Object:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_both_say_the_same(
+def test_the_api_server_and_the_webhook_give_the_same_warnings(
     lent_control_plane: ControlPlane, recorder: Recorder, policies: PolicySet, record: dict[str, Any], name: str
 ) -> None:
     api = lent_control_plane.admin

@@ -92,7 +92,7 @@ def waiting(prune: Prune, api: Api, namespace: str, name: str) -> Iterator["subp
             child.kill()
 
 
-def test_unused_ones_go_and_those_in_use_stay(api: Api, namespace: str, prune: Prune) -> None:
+def test_unused_templates_are_removed_and_used_ones_stay(api: Api, namespace: str, prune: Prune) -> None:
     gone = unused(api, namespace)
     [kept] = template_names(api.create(pod("lives", container(neuron=1)), namespace).body)
     assert prune.must(namespace) == {gone: "removed"}
@@ -100,13 +100,13 @@ def test_unused_ones_go_and_those_in_use_stay(api: Api, namespace: str, prune: P
     assert mark_of(api, kept, namespace) is None
 
 
-def test_one_with_settings_can_be_marked_and_goes(api: Api, namespace: str, prune: Prune) -> None:
+def test_an_unused_template_with_settings_is_removed(api: Api, namespace: str, prune: Prune) -> None:
     gone = unused(api, namespace, annotations={LNC: "1"})
     assert "parameters" in json.dumps(api.get(TEMPLATE, gone, namespace)["spec"])
     assert prune.must(namespace) == {gone: "removed"}
 
 
-def test_the_webhook_makes_a_pruned_one_again(api: Api, namespace: str, prune: Prune) -> None:
+def test_the_webhook_creates_a_pruned_template_again(api: Api, namespace: str, prune: Prune) -> None:
     gone = unused(api, namespace)
     prune.must(namespace)
     assert generated_templates(api, namespace) == []
@@ -123,12 +123,14 @@ def test_a_dry_run_and_a_list_change_nothing(api: Api, namespace: str, prune: Pr
     assert api.get(TEMPLATE, gone, namespace) == before
 
 
-def test_young_ones_stay(api: Api, namespace: str, prune: Prune) -> None:
+def test_young_templates_stay(api: Api, namespace: str, prune: Prune) -> None:
     unused(api, namespace)
     assert prune.must(namespace, older_than="1h") == {}
 
 
-def test_nothing_but_what_the_webhook_made_is_touched(api: Api, namespace: str, kubectl: Kubectl, prune: Prune) -> None:
+def test_only_templates_that_the_webhook_created_are_removed(
+    api: Api, namespace: str, kubectl: Kubectl, prune: Prune
+) -> None:
     four, eight = (api.get(TEMPLATE, unused(api, namespace, count), namespace) for count in (4, 8))
     for each in (four, eight):
         api.delete(TEMPLATE, each["metadata"]["name"], namespace)
@@ -151,7 +153,7 @@ def test_nothing_but_what_the_webhook_made_is_touched(api: Api, namespace: str, 
     assert api.list(TEMPLATE, namespace) == before
 
 
-def test_an_admission_in_the_grace_keeps_the_template(api: Api, namespace: str, prune: Prune) -> None:
+def test_a_pod_admitted_in_the_grace_period_keeps_its_template(api: Api, namespace: str, prune: Prune) -> None:
     name = unused(api, namespace)
     uid = api.get(TEMPLATE, name, namespace)["metadata"]["uid"]
     with waiting(prune, api, namespace, name):
@@ -169,7 +171,7 @@ def test_an_admission_in_the_grace_keeps_the_template(api: Api, namespace: str, 
     assert api.get(TEMPLATE, name, namespace)["metadata"]["uid"] == uid
 
 
-def test_a_killed_run_does_no_harm_and_the_next_one_goes_on(api: Api, namespace: str, prune: Prune) -> None:
+def test_the_next_run_continues_after_a_killed_run(api: Api, namespace: str, prune: Prune) -> None:
     name = unused(api, namespace)
     with waiting(prune, api, namespace, name) as child:
         child.kill()
@@ -204,7 +206,9 @@ def test_a_missing_right_is_named_before_anything_is_changed(
         api.merge("ClusterRole", "neuron-dra-prune", {"rules": role["rules"]})
 
 
-def test_a_webhook_that_may_not_patch_says_so(api: Api, namespace: str, kubectl: Kubectl, prune: Prune) -> None:
+def test_a_webhook_without_the_right_to_patch_reports_it(
+    api: Api, namespace: str, kubectl: Kubectl, prune: Prune
+) -> None:
     name = unused(api, namespace)
     role = api.get("ClusterRole", "neuron-dra")
     rules = [{**rule, "verbs": [verb for verb in rule["verbs"] if verb != "patch"]} for rule in role["rules"]]
@@ -253,7 +257,7 @@ class Users(Loop):
         return any(each.get("resourceClaimName") for each in status.get("resourceClaimStatuses", []))
 
 
-def test_prunes_without_end_never_leave_a_pod_without_its_claim(api: Api, namespace: str, prune: Prune) -> None:
+def test_continuous_prunes_never_leave_a_pod_without_its_claim(api: Api, namespace: str, prune: Prune) -> None:
     outcomes: list[str] = []
     with Users(api, namespace) as users:
         for _ in range(6):

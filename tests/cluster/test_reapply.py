@@ -152,7 +152,7 @@ def test_applying_the_same_manifest_again_changes_nothing(
         assert essence(api.get("Pod", "p", kubectl.namespace)) == essence(before)
 
 
-def test_a_changed_count_is_denied_and_says_what_to_do(api: Api, kubectl: Kubectl, verb: str, manifest: Object) -> None:
+def test_a_changed_count_is_denied_with_the_fix(api: Api, kubectl: Kubectl, verb: str, manifest: Object) -> None:
     before = place(kubectl, api, verb, manifest)
     changed = json.loads(
         json.dumps(manifest)
@@ -167,7 +167,7 @@ def test_a_changed_count_is_denied_and_says_what_to_do(api: Api, kubectl: Kubect
     assert essence(api.get("Pod", "p", kubectl.namespace)) == essence(before)
 
 
-def test_a_changed_image_and_label_pass(api: Api, kubectl: Kubectl, verb: str, manifest: Object) -> None:
+def test_a_changed_image_and_label_are_admitted(api: Api, kubectl: Kubectl, verb: str, manifest: Object) -> None:
     before = place(kubectl, api, verb, manifest)
     changed = copy.deepcopy(manifest)
     changed["spec"]["containers"][0]["image"] = "app:2"
@@ -193,7 +193,7 @@ def test_a_count_added_to_another_container_is_denied(api: Api, kubectl: Kubectl
 
 
 @pytest.mark.parametrize("others", [0, 1], ids=["the-only-container", "one-of-two"])
-def test_a_count_taken_away_is_denied(api: Api, kubectl: Kubectl, verb: str, others: int) -> None:
+def test_a_removed_count_is_denied(api: Api, kubectl: Kubectl, verb: str, others: int) -> None:
     rest = [container(f"c{index}", neuron=4) for index in range(others)]
     place(kubectl, api, verb, replaceable(pod("p", container(neuron=4), *rest)))
     refused = kubectl.feed(verb, replaceable(pod("p", container(), *rest)))
@@ -220,7 +220,7 @@ def test_moving_on_to_server_side_apply_works_once_the_fields_are_taken_over(api
         assert essence(api.get("Pod", "p", kubectl.namespace)) == essence(before)
 
 
-def test_a_stored_pod_can_be_edited_and_put_back(api: Api, kubectl: Kubectl) -> None:
+def test_a_stored_pod_can_be_edited_and_replaced(api: Api, kubectl: Kubectl) -> None:
     place(kubectl, api, "apply", pod("p"))
     stored = kubectl.get("pod", "p")
     stored["spec"]["containers"][0]["image"] = "app:2"

@@ -47,7 +47,7 @@ def test_an_unsupported_count_is_refused_with_the_schedulers_sentence_and_the_ne
     assert generated_templates(api, namespace) == []
 
 
-def test_where_nothing_says_the_type_only_what_no_type_serves_is_refused(webhook: Webhook, kubectl: Kubectl) -> None:
+def test_only_counts_that_no_type_serves_are_denied_if_the_type_is_unknown(webhook: Webhook, kubectl: Kubectl) -> None:
     # Candidates are the instance types that were ever seen: start with none.
     webhook.restart()
     result = kubectl.feed("create", pod("seventeen", container(neuron=17)))
@@ -78,14 +78,14 @@ def test_a_refusal_is_machine_readable(api: Api, namespace: str) -> None:
     assert SENTENCE in status["details"]["causes"][0]["message"]
 
 
-def test_all_unsupported_counts_are_told_at_once(kubectl: Kubectl) -> None:
+def test_all_unsupported_counts_are_reported_together(kubectl: Kubectl) -> None:
     both = pod("both", container("a", neuron=7), container("b", neuron=3), nodeSelector=TRN1)
     result = kubectl.feed("create", both)
     assert "device: 7" in result.stderr
     assert "device: 3" in result.stderr
 
 
-def test_all_findings_are_told_at_once_each_with_its_place(kubectl: Kubectl) -> None:
+def test_all_findings_are_reported_together_with_their_paths(kubectl: Kubectl) -> None:
     broken = pod(
         "broken",
         mixed("a", limits={NEURON: "4", NEURONCORE: "8"}),

@@ -147,7 +147,7 @@ def test_real_controllers_objects_are_one_workload(
     eventually("shadow mode", in_shadow)
 
 
-def test_a_namespace_that_is_migrated(api: Api, namespace: str, kubectl: Kubectl, auditor: Command) -> None:
+def test_a_migrated_namespace_is_reported(api: Api, namespace: str, kubectl: Kubectl, auditor: Command) -> None:
     kubectl.feed("apply", workload("Deployment", "serve", pod("x", container(neuron=4)), replicas=2))
     eventually("two pods", lambda: len(api.list("Pod", namespace)) == 2)
     found = auditor.json("-n", namespace, "--no-webhook-records")
@@ -167,13 +167,13 @@ def test_refusals_are_read_from_events(control_plane: ControlPlane, namespace: s
     eventually("the Event", told)
 
 
-def test_without_an_api_for_reports_it_says_what_to_install(auditor: Command, policies: Path) -> None:
+def test_a_missing_api_for_reports_is_an_error_with_the_fix(auditor: Command, policies: Path) -> None:
     done = auditor.run("--policies", policies, "--write-policy-reports", "--no-webhook-records")
     assert done.returncode == 2
     assert "the cluster serves no API for policy reports: install the CustomResourceDefinitions" in done.stderr
 
 
-def test_the_older_api(
+def test_reports_are_written_with_the_older_api(
     api: Api, namespace: str, kubectl: Kubectl, auditor: Command, policies: Path, older_api: ReportApi
 ) -> None:
     kubectl.feed("apply", workload("Deployment", "serve", pod("x", container(neuron=4))))
@@ -186,7 +186,7 @@ def test_the_older_api(
     assert stored["summary"]["fail"] == 1
 
 
-def test_the_open_api_comes_first_and_results_go_when_objects_go(
+def test_the_open_reports_api_is_preferred_and_results_follow_deleted_objects(
     namespace: str,
     kubectl: Kubectl,
     auditor: Command,

@@ -1,4 +1,4 @@
-"""The stand-in runtime makes of CDI ids what a real one would, and says no where a real one would."""
+"""The stand-in runtime applies CDI ids and refuses calls as a real runtime does."""
 
 import json
 from collections.abc import Iterator
@@ -96,7 +96,7 @@ def test_a_container_with_an_unknown_device_is_refused(channel: grpc.Channel, ru
     assert runtime.refusals == [f"main: unresolvable CDI devices {KIND}=gone"]
 
 
-def test_what_is_not_there_is_not_found(channel: grpc.Channel) -> None:
+def test_a_missing_container_is_not_found(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         call(channel, "ContainerStatus", pb.ContainerStatusRequest(container_id="nobody"))
     error: Any = refused.value
@@ -107,7 +107,7 @@ def test_what_is_not_there_is_not_found(channel: grpc.Channel) -> None:
 @pytest.mark.parametrize(
     ("command", "state"), [(("true",), pb.CONTAINER_EXITED), (("serve",), pb.CONTAINER_RUNNING)], ids=["true", "other"]
 )
-def test_only_true_ends_by_itself(channel: grpc.Channel, command: tuple[str, ...], state: int) -> None:
+def test_only_the_command_true_exits_by_itself(channel: grpc.Channel, command: tuple[str, ...], state: int) -> None:
     container = create(channel, command=command)
     call(channel, "StartContainer", pb.StartContainerRequest(container_id=container))
     status = call(channel, "ContainerStatus", pb.ContainerStatusRequest(container_id=container)).status
@@ -115,7 +115,7 @@ def test_only_true_ends_by_itself(channel: grpc.Channel, command: tuple[str, ...
     assert status.exit_code == 0
 
 
-def test_images_exist_once_pulled(channel: grpc.Channel) -> None:
+def test_a_pulled_image_exists(channel: grpc.Channel) -> None:
     spec = pb.ImageSpec(image="app:1")
     asked = pb.ImageStatusRequest(image=spec)
     assert not call(channel, "ImageStatus", asked, "ImageService").HasField("image")

@@ -118,7 +118,9 @@ def test_a_converted_claim_finds_the_place_that_is_free(
     assert not devices & set(used)
 
 
-def test_an_undivided_request_shows_why(allocating: Allocating, allocator_tries_orders: bool) -> None:
+def test_an_undivided_request_times_out_in_schedulers_that_try_orders(
+    allocating: Allocating, allocator_tries_orders: bool
+) -> None:
     """What conversion does not write, and NEU542 names: 11 devices in one request, of which 10 are free."""
     claim: Object = {"devices": {"requests": [request("n0", count=11)]}}
     seconds, outcome = refused(allocating, RING, claim, (3, 8))

@@ -52,20 +52,20 @@ def no_failure(figures: Figures) -> None:
 
 
 @pytest.mark.fault
-def test_quiet(release: Release, report_fault: Report) -> None:
+def test_no_review_fails_without_disturbance(release: Release, report_fault: Report) -> None:
     with under_load(release, "no disturbance") as running:
         time.sleep(QUIET)
     no_failure(running.figures)
     report_fault(running.outcome("no disturbance", time.monotonic()))
 
 
-def test_a_new_leaf(release: Release) -> None:
+def test_no_review_fails_during_the_rotation_of_the_leaf(release: Release) -> None:
     with under_load(release, "leaf rotation") as running:
         release.rotate("leaf")
     no_failure(running.figures)
 
 
-def test_a_new_ca(release: Release) -> None:
+def test_no_review_fails_during_the_rotation_of_the_ca(release: Release) -> None:
     with under_load(release, "CA rotation") as running:
         release.rotate("ca")
     no_failure(running.figures)
@@ -109,7 +109,7 @@ def test_sigterm_under_load(release: Release) -> None:
 
 
 @pytest.mark.fault
-def test_a_frozen_replica_costs_what_was_on_its_way_and_then_nothing(release: Release, report_fault: Report) -> None:
+def test_a_frozen_replica_fails_only_requests_in_progress(release: Release, report_fault: Report) -> None:
     """Requests on a connection of the frozen replica fail by the time-out; no other replica can answer them."""
     victim = release.replicas[0]
     with under_load(release, "SIGSTOP of one of two replicas") as running:

@@ -17,7 +17,7 @@ TRN1 = {INSTANCE_TYPE: "trn1.32xlarge"}
 REFUSED = ("-o", "json", "--field-selector", "reason=ConversionRefused")
 
 
-def test_who_may_read_nothing_is_told_which_rules_would_help(control_plane: ControlPlane) -> None:
+def test_a_user_without_permissions_gets_the_missing_rules(control_plane: ControlPlane) -> None:
     found = status(control_plane.user_kubeconfig("curious"))
     assert found.code == 2
     # Known faults of the version are notes.
@@ -31,7 +31,7 @@ def test_who_may_read_nothing_is_told_which_rules_would_help(control_plane: Cont
     )
 
 
-def test_a_cluster_that_does_not_accept_us_cannot_be_looked_at(control_plane: ControlPlane) -> None:
+def test_refused_credentials_exit_with_2(control_plane: ControlPlane) -> None:
     found = status(control_plane.token_kubeconfig("stranger", "no-token"))
     assert found.code == 2
     assert "the API server does not accept these credentials." in found.stderr
@@ -46,7 +46,7 @@ def refused(kubectl: Kubectl) -> list[Any]:
 
 
 @pytest.mark.usefixtures("webhook")
-def test_a_refused_replica_set_has_an_event_that_says_why(kubectl: Kubectl, api: Api, namespace: str) -> None:
+def test_a_denied_replica_set_has_an_event_with_the_cause(kubectl: Kubectl, api: Api, namespace: str) -> None:
     seven = pod("seven", container(neuron=7), nodeSelector=TRN1)
     api.create(workload("ReplicaSet", "train", seven), namespace)
     (event,) = eventually("the Event", lambda: refused(kubectl))
@@ -59,7 +59,7 @@ def test_a_refused_replica_set_has_an_event_that_says_why(kubectl: Kubectl, api:
 
 
 @pytest.mark.usefixtures("webhook")
-def test_a_refused_pod_without_a_controller_has_an_event_about_its_namespace(kubectl: Kubectl, namespace: str) -> None:
+def test_a_denied_pod_without_a_controller_has_an_event_about_its_namespace(kubectl: Kubectl, namespace: str) -> None:
     assert not kubectl.feed("create", pod("seven", container(neuron=7), nodeSelector=TRN1)).ok
     (event,) = eventually("the Event", lambda: refused(kubectl))
     assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Namespace", namespace)

@@ -92,7 +92,7 @@ def installation(lent_control_plane: ControlPlane) -> Iterator[Installation]:
     lent_control_plane.admin.merge("ClusterRole", NAMESPACE, {"rules": role["rules"]})
 
 
-def test_an_installation_is_well_until_something_is_broken(installation: Installation) -> None:
+def test_status_reports_each_fault_of_an_installation(installation: Installation) -> None:
     installation.report()
     api, kubeconfig = installation.plane.admin, installation.plane.admin_kubeconfig
 

@@ -60,7 +60,7 @@ def no_more_templates(api: Api, namespace: str) -> None:
 
 
 def refused(kubectl: Kubectl, *fragments: str) -> None:
-    """Create a legacy pod until it is refused with these words: what was just set up takes a moment."""
+    """Create a legacy pod until it is denied with this message: a new setup takes a moment to apply."""
 
     def attempt() -> bool:
         result = kubectl.feed("create", pod("legacy"))
@@ -91,7 +91,7 @@ class TestRefusals:
         refused(kubectl, "NEU301", "exceeded quota: none", f"count/{TEMPLATES}.resource.k8s.io")
         assert api.find("Pod", "legacy", namespace) is None
 
-    def test_a_replicaset_recovers_when_the_quota_goes(self, api: Api, namespace: str) -> None:
+    def test_a_replicaset_recovers_after_the_quota_is_deleted(self, api: Api, namespace: str) -> None:
         no_more_templates(api, namespace)
         api.create(workload("ReplicaSet", "rs", pod("x"), replicas=1), namespace)
         messages = eventually("the event", lambda: events(api, namespace, "rs", "FailedCreate"))
@@ -120,7 +120,7 @@ class TestRefusals:
             assert "NEU303" in refused_with.stderr
             assert name in refused_with.stderr
 
-    def test_the_setting_admits_such_pods_unchanged_with_a_warning(
+    def test_the_setting_admits_pods_without_a_template_unchanged_with_a_warning(
         self, api: Api, kubectl: Kubectl, webhook: Webhook, namespace: str
     ) -> None:
         no_more_templates(api, namespace)
@@ -139,7 +139,7 @@ class TestRefusals:
 
 
 class TestDryRun:
-    """A dry run leaves nothing behind, and says so."""
+    """A dry run creates no template and warns about it."""
 
     @pytest.mark.parametrize("verb", ["create", "apply", "apply --server-side"])
     def test_a_dry_run_creates_no_template_and_warns(
@@ -151,7 +151,7 @@ class TestDryRun:
         assert generated_templates(api, namespace) == []
         assert api.find("Pod", "legacy", namespace) is None
 
-    def test_a_dry_run_does_not_warn_where_the_template_exists(self, kubectl: Kubectl) -> None:
+    def test_a_dry_run_does_not_warn_if_the_template_exists(self, kubectl: Kubectl) -> None:
         assert kubectl.feed("create", pod("real", nodeSelector=TRN2)).ok
 
         def quiet() -> bool:
@@ -159,7 +159,7 @@ class TestDryRun:
 
         eventually("the webhook to know its own template", quiet)
 
-    def test_a_dry_run_is_refused_as_the_real_one_would_be(self, kubectl: Kubectl) -> None:
+    def test_a_dry_run_is_denied_as_the_real_request(self, kubectl: Kubectl) -> None:
         result = kubectl.feed("create", pod("many", container(neuron=17)), flags=("--dry-run=server",))
         assert not result.ok
         assert "NEU105" in result.stderr
@@ -168,7 +168,7 @@ class TestDryRun:
 class TestLifetime:
     """Templates are shared, and made again where they went."""
 
-    def test_a_deleted_template_is_made_again_for_the_next_pod(
+    def test_a_deleted_template_is_created_again_for_the_next_pod(
         self, api: Api, webhook: Webhook, namespace: str, fleet: Fleet
     ) -> None:
         fleet.add("trn2.48xlarge")
@@ -184,7 +184,7 @@ class TestLifetime:
         assert api.get("ResourceClaimTemplate", name, namespace)["metadata"]["uid"] != first
         scheduled_devices(api, namespace, "second")
 
-    def test_thirty_pods_at_once_make_one_template(self, api: Api, namespace: str, fleet: Fleet) -> None:
+    def test_thirty_pods_at_once_create_one_template(self, api: Api, namespace: str, fleet: Fleet) -> None:
         for _ in range(2):
             fleet.add("trn2.48xlarge")
         api.create(
@@ -223,7 +223,7 @@ class TestLifetime:
         assert template_names(stored) == [name] == generated_templates(api, namespace)
         assert api.get("ResourceClaimTemplate", name, namespace)["metadata"]["uid"] == uid
 
-    def test_a_restarted_api_server_is_followed_again(
+    def test_the_webhook_watches_again_after_a_restart_of_the_api_server(
         self, control_plane: ControlPlane, api: Api, webhook: Webhook, namespace: str
     ) -> None:
         control_plane.restart_apiserver()

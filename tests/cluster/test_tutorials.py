@@ -47,7 +47,7 @@ NEEDING = {"pending": "taints", "scheduler-extension": "shares", "ultraserver": 
     "name",
     [pytest.param(name, marks=pytest.mark.needs(NEEDING[name])) if name in NEEDING else name for name in TYPES],
 )
-def test_a_tutorial_is_what_a_reader_sees(name: str, sandbox: Sandbox, tmp_path: Path) -> None:
+def test_the_commands_of_a_tutorial_print_its_output(name: str, sandbox: Sandbox, tmp_path: Path) -> None:
     directory = tmp_path / "reader"
     directory.mkdir()
     shutil.copytree(ROOT / "deploy", directory / "deploy")

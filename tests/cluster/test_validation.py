@@ -1,4 +1,4 @@
-"""What can never work is refused when it is applied, and told as kubectl and events show it."""
+"""Objects that can never work are denied when they are applied, with the messages in kubectl and Events."""
 
 import base64
 import copy
@@ -102,14 +102,14 @@ class TestTemplates:
         ],
         ids=["misspelt field", "7 on trn1", "8 in a group of 4", "17 of 16"],
     )
-    def test_are_refused_in_words_that_kubectl_prints(
+    def test_an_invalid_template_is_denied_and_kubectl_prints_the_message(
         self, kubectl: Kubectl, spec: Object, field: str, message: str
     ) -> None:
         result = applied(kubectl, claim_template("big", spec))
         assert result.code == 1
         assert result.stderr == f'The ResourceClaimTemplate "big" is invalid: {field}: {message}\n'
 
-    def test_all_that_is_wrong_is_printed_at_once(self, kubectl: Kubectl) -> None:
+    def test_all_errors_are_printed_together(self, kubectl: Kubectl) -> None:
         result = applied(kubectl, claim_template("big", devices(7, TRN1, parameters=MISSPELT)))
         assert result.stderr.startswith('The ResourceClaimTemplate "big" is invalid: \n')
         assert [line[:9] for line in result.stderr.splitlines()[1:]] == ["* spec.sp", "* spec.sp"]
@@ -133,7 +133,7 @@ class TestTemplates:
             "NEU524: Add constraints: [{requests: [neurons], matchAttribute: resource.aws.com/devicegroup4_id}]",
         )
 
-    def test_repeated_keys_survive_the_way_here(self, api: Api, namespace: str) -> None:
+    def test_repeated_keys_reach_the_webhook(self, api: Api, namespace: str) -> None:
         manifest = claim_template("twice", devices(1, TRN2, parameters={"@": 1}))
         text = json.dumps(manifest).replace(
             '{"@": 1}',
@@ -145,12 +145,12 @@ class TestTemplates:
 
 
 class TestClaims:
-    def test_are_refused(self, kubectl: Kubectl) -> None:
+    def test_an_invalid_claim_is_denied(self, kubectl: Kubectl) -> None:
         made = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "shared"}}
         result = applied(kubectl, {**made, "spec": devices(17, TRN2)})
         assert "spec.devices.requests[0].exactly.count: NEU521: " in result.stderr
 
-    def test_of_a_template_from_before_are_refused_where_the_pod_shows_it(
+    def test_a_claim_of_an_older_invalid_template_is_denied_with_an_event_of_the_pod(
         self, api: Api, namespace: str, configuration: Object
     ) -> None:
         """The controller that makes claims puts the message into an event of the pod."""
@@ -188,7 +188,9 @@ class TestClaims:
 
         assert eventually("the event", told)
 
-    def test_a_bad_one_from_before_can_be_deleted(self, api: Api, namespace: str, configuration: Object) -> None:
+    def test_an_invalid_claim_from_before_the_webhook_can_be_deleted(
+        self, api: Api, namespace: str, configuration: Object
+    ) -> None:
         api.delete("ValidatingWebhookConfiguration", configuration["metadata"]["name"])
         made: Object = {
             "apiVersion": "resource.k8s.io/v1",
@@ -214,7 +216,7 @@ class TestClaims:
 
 
 class TestClasses:
-    def test_are_refused(self, kubectl: Kubectl) -> None:
+    def test_an_invalid_class_is_denied(self, kubectl: Kubectl) -> None:
         config = [{"opaque": {"driver": DRIVER, "parameters": MISSPELT}}]
         made = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "own"}}
         result = applied(kubectl, {**made, "spec": {"config": config}})
@@ -224,7 +226,7 @@ class TestClasses:
 
 
 class TestWorkloads:
-    def test_what_would_become_of_the_pods_is_told_at_once(self, kubectl: Kubectl) -> None:
+    def test_a_workload_gets_warnings_about_its_pods(self, kubectl: Kubectl) -> None:
         seven = pod("seven", container(neuron=7), nodeSelector={INSTANCE_TYPE: "trn1.32xlarge"})
         result = applied(kubectl, workload("Deployment", "serve", seven))
         assert result.ok
@@ -235,20 +237,20 @@ class TestWorkloads:
             "NEU105: Instance types that serve 7: inf2.48xlarge, inf1.24xlarge.",
         )
 
-    def test_a_claim_that_no_container_uses_is_told(self, api: Api, kubectl: Kubectl, namespace: str) -> None:
+    def test_an_unused_claim_gets_a_warning(self, api: Api, kubectl: Kubectl, namespace: str) -> None:
         api.create(claim_template("driver-version-neuron", devices(1, TRN2)), namespace)
         claims = [{"name": "neurons", "resourceClaimTemplateName": "driver-version-neuron"}]
         result = applied(kubectl, workload("Deployment", "serve", pod("any", container(), resourceClaims=claims)))
         assert result.warnings[0].startswith("NEU702: no container refers to claim 'neurons'")
 
-    def test_a_template_that_was_applied_just_before_is_not_missed(self, kubectl: Kubectl) -> None:
+    def test_a_template_that_was_applied_just_before_is_found(self, kubectl: Kubectl) -> None:
         using = container()
         using["resources"] = {"claims": [{"name": "neurons"}]}
         claims = [{"name": "neurons", "resourceClaimTemplateName": "big"}]
         result = kubectl.feed("apply", claim_template("big", devices(1, TRN2)), pod("p", using, resourceClaims=claims))
         assert (result.ok, result.warnings) == (True, ()), result.stderr
 
-    def test_one_that_does_not_exist_is(self, kubectl: Kubectl) -> None:
+    def test_a_missing_template_gets_a_warning(self, kubectl: Kubectl) -> None:
         using = container()
         using["resources"] = {"claims": [{"name": "neurons"}]}
         claims = [{"name": "neurons", "resourceClaimTemplateName": "big"}]
@@ -259,13 +261,13 @@ class TestWorkloads:
             " it.",
         )
 
-    def test_converted_pods_pass(self, kubectl: Kubectl) -> None:
+    def test_converted_pods_get_no_warning(self, kubectl: Kubectl) -> None:
         result = applied(kubectl, pod("legacy", nodeSelector={INSTANCE_TYPE: "trn2.48xlarge"}))
         assert (result.ok, result.warnings) == (True, ())
 
 
 class TestSlices:
-    def test_what_no_node_publishes_now_is_told(self, kubectl: Kubectl, fleet: Fleet) -> None:
+    def test_a_request_for_unpublished_devices_gets_a_warning(self, kubectl: Kubectl, fleet: Fleet) -> None:
         fleet.add("trn1.32xlarge")
 
         def told() -> bool:
@@ -285,7 +287,7 @@ class TestExamples:
             if document["kind"] != "DeviceClass"
         ],
     )
-    def test_of_the_source_documents_are_admitted(self, kubectl: Kubectl, manifest: Object) -> None:
+    def test_examples_of_the_source_documents_are_admitted(self, kubectl: Kubectl, manifest: Object) -> None:
         result = applied(kubectl, copy.deepcopy(manifest))
         assert result.ok, result.stderr
 
@@ -304,7 +306,7 @@ class TestCommand:
         )
         return done.returncode, [finding["code"] for finding in json.loads(done.stdout)["findings"]]
 
-    def test_holds_manifests_against_the_slices_and_objects_of_the_cluster(
+    def test_validate_compares_manifests_with_slices_and_objects_of_the_cluster(
         self, api: Api, kubectl: Kubectl, namespace: str, fleet: Fleet
     ) -> None:
         fleet.add("trn1.32xlarge")

@@ -13,7 +13,7 @@ _ROW = re.compile(r"^\| ([A-Za-z]+) \| ((?:(?:on|off|-) \| ){2}(?:on|off|-)) \|"
 BOOK = Path(__file__).parents[2] / "docs" / "versions.md"
 
 
-def test_the_api_server_says_the_version_of_its_binary(assets: Assets, api: Api) -> None:
+def test_the_api_server_reports_the_version_of_its_binary(assets: Assets, api: Api) -> None:
     assert api.request("GET", "/version").body["gitVersion"].startswith(f"v{versions.text(assets.version)}")
 
 

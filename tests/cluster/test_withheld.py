@@ -31,7 +31,7 @@ def short_path() -> Iterator[Path]:
         pytest.param("v1.36.2", True, True, "", id="nothing is withheld"),
     ],
 )
-def test_the_version_decides_what_is_published(
+def test_the_version_decides_which_fields_are_published(
     control_plane: ControlPlane,
     fleet: Fleet,
     short_path: Path,

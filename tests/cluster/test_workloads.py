@@ -150,9 +150,7 @@ class TestLeaderWorkerSets:
     """The one workload whose metadata gets a hint: groups of an UltraServer belong together."""
 
     @pytest.mark.parametrize("nodes", [2, 4])
-    def test_an_ultraserver_annotation_brings_the_exclusive_topology(
-        self, api: Api, namespace: str, nodes: int
-    ) -> None:
+    def test_an_ultraserver_annotation_sets_the_exclusive_topology(self, api: Api, namespace: str, nodes: int) -> None:
         worker = pod("x", container(neuron=16), annotations={ULTRASERVER_MODE: str(nodes)})
         stored = api.create(leader_worker_set("us", worker), namespace).body
         label = f"neuron.amazonaws.com/ultraserver-server-id-{nodes}"
@@ -160,7 +158,7 @@ class TestLeaderWorkerSets:
         assert legacy_names(stored["spec"]["leaderWorkerTemplate"]["workerTemplate"])
 
     @pytest.mark.parametrize("nodes", [2, 4])
-    def test_so_does_a_claim_template_with_an_ultraserver_config(
+    def test_a_claim_template_with_an_ultraserver_config_sets_the_exclusive_topology(
         self, api: Api, webhook: Webhook, namespace: str, nodes: int
     ) -> None:
         api.create(ultraserver_template("us", nodes), namespace)
@@ -177,13 +175,13 @@ class TestLeaderWorkerSets:
         stored = api.create(manifest, namespace).body
         assert stored["metadata"]["annotations"][TOPOLOGY] == label
 
-    def test_the_users_own_topology_stays_and_a_wrong_one_is_warned_about(self, api: Api, namespace: str) -> None:
+    def test_the_users_own_topology_stays_and_a_wrong_one_gets_a_warning(self, api: Api, namespace: str) -> None:
         worker = pod("x", container(neuron=16), annotations={ULTRASERVER_MODE: "4"})
         own = {TOPOLOGY: "neuron.amazonaws.com/ultraserver-server-id-2"}
         answer = api.create(leader_worker_set("us", worker, own), namespace)
         assert answer.body["metadata"]["annotations"] == own
         assert any("NEU212" in warning for warning in answer.warnings), answer.warnings
 
-    def test_others_are_stored_as_they_are(self, api: Api, namespace: str) -> None:
+    def test_other_leader_worker_sets_are_not_changed(self, api: Api, namespace: str) -> None:
         stored = api.create(leader_worker_set("plain", pod("x")), namespace).body
         assert TOPOLOGY not in stored["metadata"].get("annotations", {})

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from ruamel.yaml import YAML
 
 from tests.cluster.api import Answer, Object
 from tests.cluster.controlplane import ControlPlane
@@ -29,7 +29,7 @@ CONFIGURATION_KINDS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhook
 
 def load(path: Path) -> list[Object]:
     """The documents of a YAML file."""
-    return [dict(document) for document in YAML(typ="safe").load_all(path) if document]
+    return [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
 
 
 class Webhook:
@@ -69,7 +69,7 @@ class Webhook:
         return Process("neuron-dra webhook", argv, self._directory / "webhook.log")
 
     def start(self, *flags: str) -> None:
-        """Start it; return when it says that it is ready."""
+        """Start it; return when it reports that it is ready."""
         self._process = self._make(*flags)
         self._process.start()
         context = ssl.create_default_context(cafile=str(self._authority))
@@ -102,7 +102,7 @@ class Webhook:
         return self._process.stop()
 
     def kill(self) -> None:
-        """End it without a chance to say good-bye."""
+        """Kill the process with SIGKILL."""
         self._process.kill()
 
     def freeze(self) -> None:

@@ -1,4 +1,4 @@
-"""The server and all commands say the same about an object: codes, paths and outcome, in text and in JSON."""
+"""The server and all commands have the same result for an object: codes, paths and outcome, in text and in JSON."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ OF_CONVERT_ONLY = {"NEU209", "NEU303"}
 """About the manifests that it writes."""
 
 NOT_IN_TEXT = {"NEU208", "NEU220"}
-"""Notes, and the mode, which the texts say in other words."""
+"""Codes of notes and of the mode, which the texts express in another way."""
 
 NEURON = "aws.amazon.com/neuron"
 PODS: dict[str, dict[str, Any]] = {
@@ -51,6 +51,10 @@ KARPENTER = template(
     {"resources": PODS["fits"], "env": [{"name": "NEURON_RT_VISIBLE_CORES", "value": "0-3"}]},
     nodeSelector={"karpenter.sh/nodepool": "accelerated"},
 )
+MISSPELT_KEY = {
+    "metadata": {"annotations": {"neuron.aws.com/logical-neuroncore": "1"}},
+    **template({"resources": PODS["fits"]}),
+}
 QUEUED = {
     "metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "q"}},
     **template({"resources": PODS["fits"]}),
@@ -81,7 +85,7 @@ def scheduled(pod: dict[str, Any]) -> dict[str, Any]:
 def of_kinds() -> Iterator[Any]:
     """An object of each kind of the table, with each pod."""
     pods = {name: template({"resources": resources}) for name, resources in PODS.items()}
-    pods |= {"karpenter": KARPENTER, "queued": QUEUED}
+    pods |= {"karpenter": KARPENTER, "queued": QUEUED, "key": MISSPELT_KEY}
     for (group, kind), entry in KINDS.items():
         for name, pod in pods.items():
             version = f"{group}/v1" if group else "v1"
@@ -176,7 +180,7 @@ def counts_template(item: Any) -> bool:
 
 
 @pytest.mark.parametrize("item", [*of_kinds(), *of_files()])
-def test_everybody_says_the_same(item: dict[str, Any]) -> None:
+def test_server_and_all_commands_give_the_same_findings(item: dict[str, Any]) -> None:
     told = of_validate(item)
     codes = {code for code, _ in told}
     assert of_explain(item) == told

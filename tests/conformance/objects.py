@@ -9,10 +9,10 @@ from typing import Final
 import yaml
 
 from kubeletplugin import owner
+from kubeletplugin.api_store import from_v1
 from kubeletplugin.discover.health import DeviceHealth, Snapshot, Status
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.own_node import NodeState
-from kubeletplugin.kube import from_v1
 from kubeletplugin.prepare import claim_status
 from kubeletplugin.publish.offer import Guard
 from kubeletplugin.publish.slices import ClusterFeatures

@@ -85,7 +85,7 @@ message Ask {
 """
 
 
-def test_a_table_has_all_that_the_wire_depends_on(tmp_path: Path) -> None:
+def test_a_message_table_has_every_property_of_the_wire_format(tmp_path: Path) -> None:
     (tmp_path / "demo.proto").write_text(PROTO)
     out = tmp_path / "demo.pb"
     command = ["-m", "grpc_tools.protoc", f"-I{tmp_path}", f"--descriptor_set_out={out}", "demo.proto"]

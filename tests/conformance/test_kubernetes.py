@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.kube import VERSIONS
+from kubeletplugin.api_store import VERSIONS
 from tests.conformance import objects
 from tests.conformance.schemas import Object, definition_faults, is_known, kubernetes_faults
 
@@ -30,19 +30,19 @@ def faults(obj: Object) -> list[str]:
 
 
 @pytest.mark.parametrize("case", objects.MUTATED, ids=lambda case: case.name)
-def test_patched_pods_and_their_templates(case: Path) -> None:
+def test_patched_pods_and_their_templates_match_the_schema(case: Path) -> None:
     found = [fault for each in objects.mutated(case) for fault in faults(each)]
     # Fields that this version does not know are the API server's to judge: conversion keeps them.
     assert set(found) == (OF_THE_FUTURE if case.name == "unknown-fields-survive" else set())
 
 
 @pytest.mark.parametrize("path", objects.CONVERTED, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_converted_manifests_and_examples(path: Path) -> None:
+def test_converted_manifests_and_examples_match_the_schema(path: Path) -> None:
     assert [fault for each in objects.converted(path) for fault in faults(each)] == []
 
 
 @pytest.mark.parametrize("values", objects.CHARTS)
-def test_the_chart(values: str) -> None:
+def test_the_chart_matches_the_schema(values: str) -> None:
     rendered = objects.chart(values)
     assert {each["kind"] for each in rendered if not is_known(each)} <= ADDED_BY_OPERATORS
     assert [fault for each in rendered if is_known(each) for fault in kubernetes_faults(each)] == []
@@ -50,23 +50,23 @@ def test_the_chart(values: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("features", objects.FEATURES)
-def test_slices_in_every_version_of_the_api(features: str, version: str) -> None:
+def test_slices_match_the_schema_of_every_api_version(features: str, version: str) -> None:
     found = objects.slices(objects.FEATURES[features], version)
     assert len(found) >= 2
     assert [fault for each in found for fault in kubernetes_faults(each)] == []
 
 
-def test_exported_policies() -> None:
+def test_exported_policies_match_the_schema() -> None:
     exported = objects.policies()
     assert exported
     assert [fault for each in exported for fault in kubernetes_faults(each)] == []
 
 
-def test_events_and_leases() -> None:
+def test_events_and_leases_match_the_schema() -> None:
     assert [fault for each in objects.small() for fault in kubernetes_faults(each)] == []
 
 
-def test_the_status_of_a_device_in_a_claim() -> None:
+def test_the_device_status_of_a_claim_matches_the_schema() -> None:
     assert definition_faults("io.k8s.api.resource.v1.AllocatedDeviceStatus", objects.claim_status_entry()) == []
 
 
@@ -81,6 +81,6 @@ def test_the_status_of_a_device_in_a_claim() -> None:
     ],
     ids=["unknown-field", "type", "missing", "field-of-an-older-version", "list"],
 )
-def test_a_fault_is_found(spec: Object, fault: str) -> None:
+def test_an_invalid_pod_is_found(spec: Object, fault: str) -> None:
     [found] = kubernetes_faults({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
     assert fault in found

@@ -56,7 +56,7 @@ def judged(policies: Policies, request: Request) -> None:
 
 
 @pytest.mark.parametrize("request_", DRIVER_REQUESTS, ids=lambda each: each.name)
-def test_the_driver_writes_what_is_of_its_node(policies: Policies, request_: Request) -> None:
+def test_the_driver_writes_only_objects_of_its_node(policies: Policies, request_: Request) -> None:
     judged(policies, request_)
 
 
@@ -67,12 +67,12 @@ def test_a_token_without_a_node_writes_no_slice(policies: Policies) -> None:
 
 
 @pytest.mark.parametrize("request_", OTHERS, ids=lambda each: f"{each.account}: {each.resource}: {each.name}")
-def test_an_account_writes_what_its_program_writes(policies: Policies, request_: Request) -> None:
+def test_an_account_writes_only_what_its_program_writes(policies: Policies, request_: Request) -> None:
     judged(policies, request_)
 
 
 @pytest.mark.parametrize("request_", OTHERS, ids=lambda each: f"{each.account}: {each.resource}: {each.name}")
-def test_other_users_are_not_concerned(policies: Policies, request_: Request) -> None:
+def test_the_policies_ignore_other_users(policies: Policies, request_: Request) -> None:
     group, _, plural = request_.resource.split("/")
     assert policies.refusals("somebody", request_.operation, f"{group}/{plural}", request_.new, request_.old) == []
 
@@ -113,7 +113,7 @@ def test_every_right_to_write_has_a_policy() -> None:
         assert written - covered == set()
 
 
-def test_no_account_has_a_right_that_leads_to_others() -> None:
+def test_no_account_has_a_right_that_gives_further_rights() -> None:
     forbidden = {"impersonate", "bind", "escalate", "approve", "sign", "deletecollection"}
     objects = render({**VALUES, "map": {"enabled": True}, "validation": {"followPolicies": True}})
     for each in objects:
@@ -126,7 +126,7 @@ def test_no_account_has_a_right_that_leads_to_others() -> None:
                 assert not {"create", "delete", "update"} & set(rule["verbs"])
 
 
-def test_the_map_writes_nothing() -> None:
+def test_the_map_has_the_verb_list_only() -> None:
     role = find(render({"map": {"enabled": True}}), "ClusterRole", webhook.MAP)
     assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"list"}
 
@@ -177,7 +177,7 @@ def test_rules_are_not_written_where_policies_are_not_followed() -> None:
     assert any("rules for resources of users only" in each for each in with_rules(unlisted, rule))
 
 
-def test_the_chart_has_what_the_program_follows() -> None:
+def test_the_chart_has_the_resources_that_the_program_follows() -> None:
     assert (rendering.CHART / "files" / "followed.json").read_text() == rendering.followed(), "run `make manifests`"
     values = yaml.safe_load((rendering.CHART / "values.yaml").read_text())
     assert values["validation"]["followGroups"] == list(GROUPS)

@@ -72,7 +72,7 @@ def test_the_rules_for_workloads_match_the_table_of_kinds() -> None:
     assert kinds_of_pods.PATH.read_text() == kinds_of_pods.text(), "run `make manifests`"
 
 
-def test_the_plain_manifests_leave_no_object_of_the_chart_out() -> None:
+def test_the_plain_manifests_have_every_object_of_the_chart() -> None:
     texts = rendering.manifests().values()
     written = [each for text in texts for each in yaml.safe_load_all(text)]
     with_extras = render({**EXTRAS, **AUDIT})
@@ -260,7 +260,7 @@ def test_the_server_knows_every_flag_it_is_given(values: Object) -> None:
     assert given <= known
 
 
-def test_a_replica_ends_without_losing_a_review(default: list[Object]) -> None:
+def test_the_deployment_settings_let_a_replica_end_without_losing_a_review(default: list[Object]) -> None:
     deployment = find(default, "Deployment")["spec"]
     assert deployment["replicas"] == 2
     assert deployment["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
@@ -391,7 +391,7 @@ def test_following_policies_needs_policies_and_the_other_entries(values: Object,
         ("Ignore", True, {"pods": ("Ignore", 2)}),
     ],
 )
-def test_with_policies_pods_have_an_entry_with_fail(
+def test_pods_have_an_entry_with_failure_policy_fail_if_there_are_policies(
     policy: str, with_policies: bool, answers: dict[str, tuple[str, int]]
 ) -> None:
     values = {
@@ -471,7 +471,7 @@ def test_a_secret_of_the_admin_is_mounted(values: Object, injects: bool, bundle:
 # --- policies -------------------------------------------------------------------------------------------------
 
 
-def test_without_policies_no_folder_is_mounted(default: list[Object]) -> None:
+def test_no_folder_is_mounted_without_policies(default: list[Object]) -> None:
     assert "--policies" not in flags(pod_specs(default)["Deployment/neuron-dra"])
     assert "ConfigMap" not in {kind for kind, _ in kinds(default)}
 

@@ -103,7 +103,7 @@ def test_the_driver_has_the_rights_it_is_documented_to_need(default: list[Object
     assert find(default, "ClusterRole", DRIVER)["rules"] == NEEDED
 
 
-def test_a_driver_that_writes_no_claim_status_has_no_right_to(default: list[Object]) -> None:
+def test_a_driver_that_writes_no_claim_status_has_no_right_to_write_it(default: list[Object]) -> None:
     without = render({"kubeletPlugin": {"claimStatus": False}})
     rules = find(without, "ClusterRole", DRIVER)["rules"]
     assert not any("/" in resource for rule in rules for resource in rule["resources"])
@@ -132,7 +132,7 @@ def test_two_instances_of_the_driver_may_overlap(default: list[Object]) -> None:
     assert not any("hostPort" in port for port in spec["containers"][0]["ports"])
 
 
-def test_the_driver_sees_of_the_host_what_it_needs(default: list[Object]) -> None:
+def test_the_driver_mounts_only_the_host_paths_that_it_needs(default: list[Object]) -> None:
     spec = pod_specs(default)[f"DaemonSet/{DRIVER}"]
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
     mounts = {
@@ -164,7 +164,7 @@ def test_directories_of_the_host_are_values() -> None:
     assert given["--pod-resources-socket"] == ["/data/kubelet/pod-resources/kubelet.sock"]
 
 
-def test_the_look_at_processes_has_a_right_of_its_own_that_can_be_taken_away() -> None:
+def test_the_process_check_has_its_own_right_that_can_be_switched_off() -> None:
     default = pod_specs(render({}))[f"DaemonSet/{DRIVER}"]
     assert default["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_PTRACE"]}
     assert not default.get("hostPID")
@@ -174,7 +174,7 @@ def test_the_look_at_processes_has_a_right_of_its_own_that_can_be_taken_away() -
     assert "--proc-root" not in flags(spec)
 
 
-def test_the_driver_goes_where_the_devices_are_and_taints_keep_others_off(default: list[Object]) -> None:
+def test_the_driver_runs_on_neuron_nodes_and_tolerates_their_taints(default: list[Object]) -> None:
     spec = pod_specs(default)[f"DaemonSet/{DRIVER}"]
     required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     [term] = required["nodeSelectorTerms"]
@@ -190,7 +190,7 @@ def test_the_driver_goes_where_the_devices_are_and_taints_keep_others_off(defaul
     assert {"key": "aws.amazon.com/neuron", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"]
 
 
-def test_the_driver_can_be_brought_in_node_group_by_node_group() -> None:
+def test_the_driver_can_be_installed_node_group_by_node_group() -> None:
     more = {"key": "dedicated", "operator": "Exists"}
     values = {"kubeletPlugin": {"nodeSelector": {"neuron-driver": "dra"}, "tolerations": [more]}}
     spec = pod_specs(render(values))[f"DaemonSet/{DRIVER}"]
@@ -222,7 +222,7 @@ def test_the_policy_about_events_knows_the_reasons_that_the_driver_writes(defaul
     assert listed == {APPEARED, LEFT, KEPT, FREED}
 
 
-def test_without_labels_the_driver_may_not_patch_nodes(default: list[Object]) -> None:
+def test_the_driver_has_no_right_to_patch_nodes_without_labels(default: list[Object]) -> None:
     def verbs(objects: list[Object]) -> list[str]:
         rules = find(objects, "ClusterRole", DRIVER)["rules"]
         [found] = [rule["verbs"] for rule in rules if rule["resources"] == ["nodes"]]
@@ -237,13 +237,13 @@ def test_without_labels_the_driver_may_not_patch_nodes(default: list[Object]) ->
     assert policies_of_the_driver(without) == [DRIVER, f"{DRIVER}-events", f"{DRIVER}-claims"]
 
 
-def test_what_the_driver_does_beside_a_device_plugin_is_a_value() -> None:
+def test_the_behaviour_beside_a_device_plugin_is_a_value() -> None:
     values = {"kubeletPlugin": {"devicePluginGuard": "Withhold", "ultraserverPublish": "node"}}
     given = flags(pod_specs(render(values))[f"DaemonSet/{DRIVER}"])
     assert (given["--device-plugin-guard"], given["--ultraserver-publish"]) == (["Withhold"], ["node"])
 
 
-def test_without_the_driver_nothing_of_it_is_left() -> None:
+def test_a_chart_without_the_driver_has_none_of_its_objects() -> None:
     objects = render({"kubeletPlugin": {"enabled": False}})
     assert not [each for each in objects if each["metadata"]["name"] == DRIVER]
     assert "DaemonSet" not in kinds(objects)
@@ -275,7 +275,7 @@ def test_admin_access_is_guarded_also_beside_another_driver() -> None:
 # --- classes, network -----------------------------------------------------------------------------------------
 
 
-def test_the_default_class_takes_what_the_driver_publishes(default: list[Object]) -> None:
+def test_the_default_class_selects_the_published_devices(default: list[Object]) -> None:
     spec = find(default, "DeviceClass", "neuron.aws.com")["spec"]
     assert spec == {"selectors": [{"cel": {"expression": "device.driver == 'neuron.aws.com'"}}]}
 
@@ -302,7 +302,7 @@ def test_classes_are_values() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_switched_off_is_not_there(default: list[Object], values: Object, kind: str) -> None:
+def test_switched_off_parts_are_not_rendered(default: list[Object], values: Object, kind: str) -> None:
     assert kind in kinds(default)
     assert kind not in kinds(render(values))
 
@@ -327,7 +327,7 @@ def test_the_policies_of_the_driver_can_be_switched_off(default: list[Object]) -
     ],
     ids=["default", "registry", "digest"],
 )
-def test_images_come_from_where_values_say(values: Object, image: str) -> None:
+def test_values_set_the_images(values: Object, image: str) -> None:
     specs = pod_specs(render({**values, "prune": {"enabled": True}, "map": {"enabled": True}}))
     images = {name: spec["containers"][0]["image"] for name, spec in specs.items()}
     assert {images[name] for name in images if not name.startswith("DaemonSet")} == {image}
@@ -468,7 +468,7 @@ def test_the_test_runs_a_command_that_exists(default: list[Object]) -> None:
     assert (result.exit_code, "dry run" in result.output) == (0, True)
 
 
-def test_the_test_and_its_rights_go_with_it(default: list[Object]) -> None:
+def test_the_helm_test_and_its_rights_are_deleted_together(default: list[Object]) -> None:
     hooks = [each for each in default if each["metadata"].get("annotations", {}).get("helm.sh/hook") == "test"]
     assert {each["kind"] for each in hooks} == {"ServiceAccount", "Role", "RoleBinding", "Pod"}
     assert all("hook-succeeded" in each["metadata"]["annotations"]["helm.sh/hook-delete-policy"] for each in hooks)

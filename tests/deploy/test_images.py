@@ -56,19 +56,19 @@ def values(stage: list[tuple[str, str]], instruction: str) -> list[str]:
     return [value for name, value in stage if name == instruction]
 
 
-def test_hadolint_has_nothing_to_say() -> None:
+def test_hadolint_reports_no_problem() -> None:
     done = subprocess.run([PROGRAMS / "hadolint", DOCKERFILE], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_every_stage_stands_on_the_one_base_that_can_be_pinned(stages: dict[str, list[tuple[str, str]]]) -> None:
+def test_every_stage_uses_the_same_base_image(stages: dict[str, list[tuple[str, str]]]) -> None:
     bases = {name: values(stage, "FROM")[0].partition(" AS ")[0] for name, stage in stages.items()}
     assert set(bases.values()) == {"${PYTHON_IMAGE}", "scratch", "venv", "sbom-tool", "runtime"}
     assert {name for name, base in bases.items() if base == "runtime"} == set(IMAGES)
     assert "ARG PYTHON_IMAGE=" in DOCKERFILE.read_text()
 
 
-def test_nothing_is_installed_that_is_not_locked(stages: dict[str, list[tuple[str, str]]]) -> None:
+def test_only_locked_packages_are_installed(stages: dict[str, list[tuple[str, str]]]) -> None:
     runs = [run for stage in stages.values() for run in values(stage, "RUN")]
     installs = [line for run in runs for line in run.split("&&") if "pip install" in line]
     assert len(installs) == 6
@@ -106,7 +106,7 @@ def test_images_run_as_the_chart_runs_them(
     assert exposed == {str(port["containerPort"]) for port in container["ports"]}
 
 
-def test_a_read_only_root_is_enough(stages: dict[str, list[tuple[str, str]]]) -> None:
+def test_images_are_prepared_for_a_read_only_root(stages: dict[str, list[tuple[str, str]]]) -> None:
     [environment] = values(stages["runtime"], "ENV")
     assert "PYTHONDONTWRITEBYTECODE=1" in environment
     for image in IMAGES:
@@ -122,7 +122,7 @@ def test_the_build_backend_is_taken_from_the_lock(stages: dict[str, list[tuple[s
     assert pinned == ["packaging", "setuptools", "wheel"]
 
 
-def test_the_context_holds_what_is_built_and_nothing_else() -> None:
+def test_the_build_context_has_only_the_built_files() -> None:
     kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
     assert {package.rstrip("*") for package in packages} <= set(kept)
@@ -237,7 +237,7 @@ def run(programs: Path, *arguments: str | Path) -> str:
     return done.stdout
 
 
-def test_the_wheel_has_the_packages_and_what_they_read(wheel: Path) -> None:
+def test_the_wheel_has_the_packages_and_their_data_files(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {
         "certs",
@@ -256,7 +256,7 @@ def test_the_wheel_has_the_packages_and_what_they_read(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_what_runs_is_locked_as_what_is_developed_with(image: str) -> None:
+def test_run_time_locks_equal_the_development_lock(image: str) -> None:
     developed = locked("dev.txt")
     runtime = locked(f"{image}.txt")
     assert runtime
@@ -267,7 +267,7 @@ def test_what_runs_is_locked_as_what_is_developed_with(image: str) -> None:
     } == {}
 
 
-def test_no_image_has_what_only_the_other_imports() -> None:
+def test_no_image_has_packages_that_only_the_other_imports() -> None:
     webhook, plugin = (set(locked(f"{image}.txt")) for image in IMAGES)
     assert plugin - webhook == {"grpcio", "protobuf"}
     assert {"cel-python", "lark", "google-re2", "starlette", "uvicorn", "cryptography", "jsonpatch"} <= webhook - plugin
@@ -422,7 +422,7 @@ def test_the_webhook_serves_from_the_wheel_alone(server: tuple[str, int], tmp_pa
     connection.close()
 
 
-def test_what_runs_in_the_image_is_what_was_installed() -> None:
+def test_the_chart_runs_the_installed_commands() -> None:
     commands = {spec["containers"][0]["command"][0] for spec in pod_specs(render(EVERYTHING)).values()}
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     # The names of the same program as a plugin of kubectl, for a workstation.

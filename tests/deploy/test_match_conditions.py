@@ -147,7 +147,7 @@ def test_a_listed_name_cannot_break_out_of_the_expression() -> None:
     ],
     ids=["default", "pack", "config map", "Neuron", "All"],
 )
-def test_with_policies_every_pod_with_claims_is_sent(values: Object, every: bool) -> None:
+def test_every_pod_with_claims_is_sent_if_there_are_policies(values: Object, every: bool) -> None:
     expression = conditions(values)["pods/claims"]
     assert ("request.kind.kind != 'Pod'" in expression) is every
     assert "name.contains('neuron')" in expression

@@ -13,7 +13,7 @@ def default() -> list[Object]:
     return render()
 
 
-def test_only_reviews_are_reached_and_only_the_api_server_is_called(default: list[Object]) -> None:
+def test_ingress_is_for_reviews_and_egress_for_the_api_server_only(default: list[Object]) -> None:
     assert find(default, "NetworkPolicy")["spec"]["ingress"] == [{"ports": [{"port": "https"}]}]
     for name in ("neuron-dra", DRIVER, "neuron-dra-jobs"):
         policy = find(default, "NetworkPolicy", name)["spec"]

@@ -41,7 +41,7 @@ def sent(values: Object) -> str:
 
 
 @pytest.mark.parametrize("name", PACKS)
-def test_a_pack_with_deny_renders_with_what_the_command_prints_and_not_without(name: str) -> None:
+def test_a_pack_with_deny_renders_only_with_the_values_that_the_command_prints(name: str) -> None:
     """The text that the chart reads, and the analysis of the command, agree about all packs."""
     values, wanted = denying(name), needs(name)
     if wanted["extraRules"]:
@@ -70,7 +70,7 @@ def test_a_pack_that_audits_renders(name: str) -> None:
     assert render({"policies": {"packs": [name]}})
 
 
-def test_the_packs_that_need_other_pods() -> None:
+def test_only_some_packs_need_pods_without_claims() -> None:
     assert [each.policy for each in pod_conditions(PACKS.values())] == ["host-devices", "privileged"]
 
 

@@ -62,7 +62,7 @@ def test_values_without_the_field_are_refused() -> None:
         (["--webhook=sha256:abc"], "WEBHOOK_DIGEST is 'sha256:abc', which is no digest"),
     ],
 )
-def test_a_release_without_digests_stops(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_a_release_without_image_digests_fails(tmp_path: Path, arguments: list[str], said: str) -> None:
     command = [sys.executable, ROOT / "deploy" / "release.py", tmp_path, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")

@@ -41,7 +41,7 @@ def given(values: Object, schema: Object, prefix: str = "") -> Iterator[str]:
             yield from given(each, listed[name], f"{prefix}{name}.")
 
 
-def test_the_schema_is_valid_and_the_defaults_keep_to_it() -> None:
+def test_the_schema_is_valid_and_accepts_the_defaults() -> None:
     jsonschema.Draft7Validator.check_schema(SCHEMA)
     jsonschema.Draft7Validator(SCHEMA).validate(VALUES)
 
@@ -79,7 +79,7 @@ def test_values_in_the_documentation_exist(page: Path) -> None:
     assert [path for path in found if not reads(SCHEMA, path)] == []
 
 
-def test_a_value_that_does_not_exist_is_found() -> None:
+def test_a_documented_value_that_does_not_exist_is_found() -> None:
     assert not reads(SCHEMA, "webhook.replica")
     assert reads(SCHEMA, "webhook.replicas")
     assert reads(SCHEMA, "policies.files.own")

@@ -11,7 +11,7 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 NOTHING, GONE = DISTURBANCES[:2]
 
 
-def test_what_failed_after_the_end_counts_as_recovery() -> None:
+def test_failures_after_the_end_of_the_disturbance_count_as_recovery_time() -> None:
     attempts = [
         Attempt(0.0, 0.5),
         Attempt(1.0, 0.5, failed=True),
@@ -51,7 +51,7 @@ def test_a_disturbance_can_be_repeated_alone(tmp_path: Path) -> None:
     assert remember(store, []) == [Outcome(GONE, "reviews", 11, 1, 0, 2.0)]
 
 
-def test_a_page_without_a_place_is_refused(tmp_path: Path) -> None:
+def test_a_page_without_a_table_marker_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("text")
     with pytest.raises(ValueError, match=r"page\.md has no place for the table: add the lines"):

@@ -162,7 +162,7 @@ def manifest_file(data: bytes) -> None:
 
 
 def yaml_edit(data: bytes) -> None:
-    """An edit in place gives exactly the wanted data, or says that it cannot."""
+    """An edit in place gives exactly the wanted data or raises an error."""
     try:
         found = documents(data)
     except ManifestError:
@@ -183,7 +183,7 @@ def yaml_edit(data: bytes) -> None:
 
 
 def sysfs_files(data: bytes) -> None:
-    """Any content of the kernel driver's files is read as far as it goes."""
+    """Any content of the kernel driver's files is read without an error."""
     root = Path(tempfile.mkdtemp(prefix="fuzz-sysfs-"))
     try:
         device = root / sysfs.DEVICES / "neuron0"

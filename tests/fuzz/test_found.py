@@ -12,7 +12,7 @@ FOUND = Path(__file__).parent / "found"
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_no_seed_breaks_the_target(target: str) -> None:
+def test_no_seed_makes_a_target_fail(target: str) -> None:
     inputs = seeds(target, ROOT)
     assert inputs
     for each in inputs:
@@ -20,5 +20,5 @@ def test_no_seed_breaks_the_target(target: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(FOUND.glob("*/*")), ids=lambda path: f"{path.parent.name}-{path.name[:20]}")
-def test_no_input_that_was_found_breaks_the_target(path: Path) -> None:
+def test_no_recorded_input_makes_a_target_fail(path: Path) -> None:
     TARGETS[path.parent.name](path.read_bytes())

@@ -157,14 +157,14 @@ def test_a_selector_may_build_less_than_a_policy(source: str) -> None:
     assert Cel(DEFAULT_LIMITS).compile(source, {}).evaluate({}, Budget(time.monotonic, DEFAULT_LIMITS)) is True
 
 
-def test_all_that_is_built_together_has_a_limit() -> None:
+def test_the_values_that_one_evaluation_builds_have_a_common_limit() -> None:
     variables = {"l": list(range(2000)), "s": "x" * 250}
     limits = Limits(built=1_000_000)
     with pytest.raises(CelBudgetExceededError, match="values of more than 1000000 characters together"):
         compiled("l.map(x, s.replace('', s))", variables).evaluate(variables, Budget(time.monotonic, limits))
 
 
-def test_a_pattern_is_tried_where_the_time_is_enough_even_at_worst() -> None:
+def test_a_pattern_is_evaluated_if_the_time_is_enough_for_its_worst_case() -> None:
     text = "registry.example/team/image:1.2.3 " * 300
     variables = {"s": text}
     program = compiled("s.matches('^[a-z]+[.]example/[a-z0-9-]{1,30}/')", variables)
@@ -217,7 +217,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("source", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_sources_are_compiled_or_refused_soon(source: str) -> None:
+def test_hostile_sources_are_compiled_or_refused_in_time(source: str) -> None:
     refused: CelError | None = None
     started = time.thread_time()
     try:

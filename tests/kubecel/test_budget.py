@@ -19,7 +19,7 @@ def test_an_expression_has_a_size_limit() -> None:
     ENGINE.compile("'" + "a" * 10238 + "'", {})
 
 
-def test_the_size_is_that_in_utf_8() -> None:
+def test_the_expression_size_is_counted_in_utf_8_bytes() -> None:
     with pytest.raises(CelSyntaxError, match="has 12 bytes, 10 are allowed"):
         Cel(Limits(expression_bytes=10)).compile("'ééééé'", {})
 
@@ -50,7 +50,7 @@ def test_the_deepest_expression_that_is_allowed_is_evaluated() -> None:
     assert compiled(source, {"a": None}).evaluate({"a": [1]}, Budget(frozen_clock)) == [1]
 
 
-def test_a_stack_that_is_almost_used_up_is_an_error_of_the_expression() -> None:
+def test_an_almost_full_stack_is_an_error_of_the_expression() -> None:
     program = compiled("-" * 99 + "a", {"a": None})
     assert program.evaluate({"a": 1}, Budget(frozen_clock)) == -1
 
@@ -72,14 +72,14 @@ def test_loops_in_loops_have_a_limit() -> None:
         ENGINE.compile(source, {"l": DYN})
 
 
-def test_steps_are_counted_by_what_a_round_computes() -> None:
+def test_each_loop_round_counts_the_steps_that_it_computes() -> None:
     limits = Limits(steps=1000)
     assert limited("l.all(x, x >= 0)", limits, l=HUNDRED) is True
     with pytest.raises(CelBudgetExceededError, match="evaluation needs more than 1000 steps: loop over less"):
         limited("l.all(x, l.all(y, x + y >= 0))", limits, l=HUNDRED)
 
 
-def test_logic_does_not_absorb_the_end_of_the_budget() -> None:
+def test_logical_operators_do_not_hide_an_exceeded_budget() -> None:
     limits = Limits(steps=1000)
     with pytest.raises(CelBudgetExceededError):
         limited("l.all(x, l.all(y, x + y >= 0)) || true", limits, l=HUNDRED)
@@ -87,14 +87,14 @@ def test_logic_does_not_absorb_the_end_of_the_budget() -> None:
         limited("l.exists(z, l.all(x, l.all(y, x + y >= 0)) || true)", limits, l=HUNDRED)
 
 
-def test_time_is_up_at_the_deadline() -> None:
+def test_evaluation_stops_at_the_deadline() -> None:
     now = iter(range(1000))
     budget = Budget(lambda: next(now) * 0.01, Limits(seconds=0.05))
     with pytest.raises(CelBudgetExceededError, match=r"evaluation takes longer than 0\.05 s: loop over less"):
         compiled("l.all(x, l.all(y, l.all(z, x + y + z >= 0)))", {"l": None}).evaluate({"l": HUNDRED}, budget)
 
 
-def test_a_runaway_expression_stops_in_time_on_the_real_clock() -> None:
+def test_an_endless_expression_stops_in_time_on_the_real_clock() -> None:
     program = compiled("l.all(a, l.all(b, l.all(c, l.all(d, a + b + c + d >= 0))))", {"l": None})
     limits = Limits(steps=10**12, call=10**12, seconds=0.2)
     started = time.monotonic()
@@ -103,7 +103,7 @@ def test_a_runaway_expression_stops_in_time_on_the_real_clock() -> None:
     assert time.monotonic() - started < 2
 
 
-def test_every_evaluation_costs_what_it_computes() -> None:
+def test_every_evaluation_is_charged_for_its_steps() -> None:
     program = compiled("a + b * 2", {"a": None, "b": None})
     budget = Budget(frozen_clock, Limits(steps=11))
     for _ in range(2):
@@ -135,7 +135,7 @@ GROWING = {
 
 
 @pytest.mark.parametrize("source", GROWING.values(), ids=GROWING)
-def test_texts_do_not_grow_without_bound(source: str) -> None:
+def test_the_length_of_texts_is_bounded(source: str) -> None:
     with pytest.raises(CelBudgetExceededError, match=r"evaluation builds a text of \d+ characters, 700 are allowed"):
         limited(source, Limits(text=700), s="x" * 100)
 
@@ -153,7 +153,7 @@ LONG = {
 
 
 @pytest.mark.parametrize("source", LONG.values(), ids=LONG)
-def test_lists_do_not_grow_without_bound(source: str) -> None:
+def test_the_length_of_lists_is_bounded(source: str) -> None:
     with pytest.raises(CelBudgetExceededError, match=r"evaluation builds a list or map of \d+ elements, 500 are"):
         limited(source, Limits(items=500), l=HUNDRED, s="x" * 501)
 
@@ -175,7 +175,7 @@ def test_a_pattern_that_needs_too_much_memory_is_refused() -> None:
         ENGINE.compile(r"'a'.matches('((((a{0,100}){0,100}){0,100}){0,100})')", {})
 
 
-def test_values_nested_without_end_are_not_compared() -> None:
+def test_deeply_nested_values_are_not_compared() -> None:
     deep: object = 1
     for _ in range(200):
         deep = [deep]

@@ -114,7 +114,7 @@ def test_patterns_that_only_the_original_re2_takes_are_refused(pattern: str) -> 
     ],
     ids=str,
 )
-def test_patterns_that_go_takes_are_taken(pattern: str, text: str) -> None:
+def test_patterns_that_go_accepts_are_accepted(pattern: str, text: str) -> None:
     assert value(f"s.matches({_quoted(pattern)})", s=text) is True
 
 
@@ -239,12 +239,12 @@ NEVER_UNIFIED = [
 
 
 @pytest.mark.parametrize(("source", "described"), UNIFIED.items(), ids=str)
-def test_a_type_that_is_not_known_yet_is_decided_by_its_use(source: str, described: str) -> None:
+def test_an_unknown_type_is_inferred_from_its_use(source: str, described: str) -> None:
     assert str(ENGINE.compile(source, {"x": DYN}).result) == described
 
 
 @pytest.mark.parametrize("source", NEVER_UNIFIED)
-def test_what_never_has_one_type_is_refused(source: str) -> None:
+def test_an_expression_without_a_single_type_is_refused(source: str) -> None:
     with pytest.raises(CelTypeError):
         ENGINE.compile(source, {"x": DYN})
 

@@ -98,7 +98,7 @@ def their_values() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("expression", ANSWERS, ids=str)
-def test_where_cel_python_differs_the_api_server_agrees_with_kubecel(
+def test_the_api_server_agrees_with_kubecel_if_cel_python_differs(
     their_values: dict[str, Any], expression: str
 ) -> None:
     their_value = their_values[expression]
@@ -174,7 +174,7 @@ ABSORBING = ("&&", "||", ".all(", ".exists(")
 
 @settings(derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.one_of(INTEGERS, BOOLS, LISTS, joined(TEXTS, ["+"], TEXTS)))
-def test_generated_expressions_mean_the_same_to_both(expression: str) -> None:
+def test_generated_expressions_have_equal_results_in_both_engines(expression: str) -> None:
     expected, actual = theirs(expression, DATA), ours(expression, DATA)
     if expected == FAILED and isinstance(actual, bool) and any(word in expression for word in ABSORBING):
         return  # errors inside macros escape cel-python's && and ||

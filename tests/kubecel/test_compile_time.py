@@ -65,7 +65,7 @@ PATTERNS = [
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("call", ["'a'.matches('%s')", "device.driver.matches('%s')", "'a'.find('%s') == ''"])
-def test_a_selector_full_of_slow_patterns_is_left_soon(pattern: str, call: str) -> None:
+def test_compiling_a_selector_with_many_slow_patterns_ends_in_time(pattern: str, call: str) -> None:
     source = filled(lambda number: call % (pattern.replace("%d", str(number))))
     started, failed = time.thread_time(), None
     try:
@@ -86,7 +86,7 @@ def test_a_pattern_that_is_too_slow_only_here_is_not_an_error_of_the_selector() 
         compile_selector(Cel(SELECTOR_LIMITS), r"device.driver.matches('(\\pL.){999}')")
 
 
-def test_no_pattern_is_compiled_once_constants_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_pattern_is_compiled_after_a_constant_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
     source = "lists.range(10001).size() > 0 || " + filled(lambda number: f"device.driver.matches('never{number}')")
     monkeypatch.setattr("kubecel.library.regexes._compile", compiled.append)
@@ -114,7 +114,7 @@ def test_usual_patterns_are_compiled(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["[^b]{9,999}", ".{1000}", r"\pL{3}", "((.{5}){5}){5}", "(?i)k{999}", r"\w{999}"])
-def test_the_estimate_of_a_slow_pattern_is_not_far_below_what_it_takes(pattern: str) -> None:
+def test_the_estimate_of_a_slow_pattern_is_not_far_below_its_true_time(pattern: str) -> None:
     taken = []
     for number in range(5):
         started = time.thread_time()
@@ -139,7 +139,7 @@ def test_repetitions_inside_each_other_multiply(pattern: str, repeats: int) -> N
     assert pattern_costs.estimate(pattern)[1] == repeats
 
 
-def test_a_pattern_that_is_computed_is_weighed_as_well() -> None:
+def test_the_cost_of_a_computed_pattern_is_estimated() -> None:
     with pytest.raises(CelSizeExceededError):
         value("a.matches(b)", a="a", b=r"(\pL.){999}")
     started = time.thread_time()
@@ -180,7 +180,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
-def test_every_step_looks_at_the_clock(source: str) -> None:
+def test_every_compile_step_checks_the_deadline(source: str) -> None:
     """The compilation ends at the first check after the deadline."""
     whole = Counting()
     with contextlib.suppress(CelCostExceededError, CelCompileError):
@@ -194,7 +194,7 @@ def test_every_step_looks_at_the_clock(source: str) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.02, 0.1])
-def test_it_ends_in_time(seconds: float) -> None:
+def test_compiling_ends_at_the_deadline(seconds: float) -> None:
     source = "[" + filled(lambda _: "1", ",") + "][0] == 1"
     compile_selector(Cel(SELECTOR_LIMITS), "true")
     started = time.monotonic()

@@ -162,13 +162,13 @@ def agrees(row: Row, ours: Answer) -> bool:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_case_gives_what_the_specification_expects(table: str) -> None:
+def test_a_case_has_the_result_of_the_specification(table: str) -> None:
     answers = [(row, answer(row)) for row in TABLES[table] if "differs" not in row]
     assert [(row, ours) for row, ours in answers if not agrees(row, ours)] == []
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if "differs" in row], ids=lambda row: row["name"])
-def test_a_case_that_differs_does_so_as_its_class_says(row: Row) -> None:
+def test_a_case_that_differs_has_the_difference_of_its_class(row: Row) -> None:
     ours = answer(row)
     assert not agrees(row, ours), "no longer a difference: remove the class from the row"
     assert {ours.kind: ours.value if ours.kind == "value" else True} == row["ours"]

@@ -31,7 +31,7 @@ def test_the_cost_is_that_of_kubernetes(source: str, variables: dict[str, Any], 
     assert cost_of(source, variables) == DECIDED_BY_THE_LAST.get(source, cost)
 
 
-def test_the_figures_are_many_and_hardly_any_differs() -> None:
+def test_there_are_enough_figures_and_only_one_known_difference() -> None:
     assert len(FIGURES) > 250
     assert len(DECIDED_BY_THE_LAST) == 1
 
@@ -77,7 +77,7 @@ def test_only_the_branch_that_is_taken_is_charged() -> None:
     assert cost_of(source, {"a": False, "b": {"c": {"d": 1}}}) == 1 + 3
 
 
-def test_constants_cost_at_run_time_what_computing_them_costs() -> None:
+def test_constants_are_charged_at_run_time_for_their_computation() -> None:
     assert cost_of("'x' + 'y' == 'xy'", {}) == 2
     assert cost_of("a.all(x, 'abc'.contains('b'))", {"a": [1, 2]}) == 1 + 2 * (3 + 1) + 1
 
@@ -116,7 +116,7 @@ def test_every_function_charges_by_size_or_is_known_to_take_constant_time(name: 
     assert overload.budgeted or name in CONSTANT
 
 
-def test_nothing_is_listed_that_does_not_exist() -> None:
+def test_every_listed_function_exists() -> None:
     assert {name for name, _ in OVERLOADS} >= CONSTANT
 
 
@@ -133,7 +133,7 @@ def test_the_limits_are_those_of_kubernetes() -> None:
     assert (MATCH_CONDITION_LIMITS.steps, MATCH_CONDITION_LIMITS.call) == (2_500_000, 1_000_000)
 
 
-def test_a_selector_builds_little() -> None:
+def test_a_selector_has_a_small_limit_for_built_values() -> None:
     assert (SELECTOR_LIMITS.text, SELECTOR_LIMITS.items) == (64 * 1024, 10_000)
     assert DEFAULT_LIMITS.text == 1024 * 1024
 
@@ -151,7 +151,7 @@ def test_one_expression_may_not_use_the_whole_budget_of_a_policy() -> None:
         compiled(source, variables).evaluate(variables, budget)
 
 
-def test_a_clock_that_jumps_stops_what_costs_little_but_walks_much() -> None:
+def test_the_deadline_stops_a_long_comparison_with_a_low_cost() -> None:
     shared: list[Any] = [0]
     for _ in range(50):
         shared = [shared, shared]

@@ -48,7 +48,7 @@ def test_the_estimate_is_that_of_the_api_server(selector: str, cost: int) -> Non
 
 
 @pytest.mark.parametrize(("selector", "words"), REFUSALS.items(), ids=str)
-def test_what_the_api_server_finds_too_costly_is_refused_in_its_words(selector: str, words: str) -> None:
+def test_selectors_too_costly_for_the_api_server_are_refused_with_its_message(selector: str, words: str) -> None:
     said = words.removeprefix("Forbidden: ")
     with pytest.raises(CelCostExceededError, match=said) as caught:
         compile_selector(ENGINE, selector)
@@ -62,7 +62,7 @@ def test_the_size_of_a_variable_that_a_macro_hides_is_not_known() -> None:
         compile_selector(ENGINE, "['x'].exists(device, .device.driver.contains(device))")
 
 
-def test_constants_that_are_too_large_for_us_are_not_called_too_costly() -> None:
+def test_constants_above_our_limit_are_not_reported_as_too_costly() -> None:
     with pytest.raises(CelSizeExceededError, match="a list or map of 200000 elements") as caught:
         compile_selector(ENGINE, "lists.range(200000).size() > 0")
     assert caught.value.source == "lists.range(200000).size() > 0"
@@ -91,7 +91,7 @@ def test_the_estimate_is_that_of_cel_go(selector: str, cost: int) -> None:
     assert estimated(selector) == cost
 
 
-def test_what_a_macro_copies_is_visited_once() -> None:
+def test_an_expression_that_a_macro_copies_is_estimated_once() -> None:
     selector = f"optional.of(1){'.optMap(x, x + 1)' * 90}.hasValue()"
     started = time.monotonic()
     assert estimated(selector) == UNLIMITED

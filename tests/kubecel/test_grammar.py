@@ -30,7 +30,7 @@ def test_the_stored_table_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("stored", [None, json.dumps({"digest": "of another version", "data": {}, "memo": {}})])
-def test_without_a_table_of_this_grammar_it_is_computed(tmp_path: Path, stored: str | None) -> None:
+def test_the_parser_table_is_computed_if_no_table_is_stored_for_the_grammar(tmp_path: Path, stored: str | None) -> None:
     path = tmp_path / "parser_table.json"
     if stored is not None:
         path.write_text(stored)

@@ -94,7 +94,7 @@ def test_operators_and_macros_take_any_values(source: str) -> None:
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
-def test_values_of_the_receivers_own_type_are_taken(value: object) -> None:
+def test_functions_take_values_of_the_receivers_type(value: object) -> None:
     """Calls every function with every value as its receiver, with arguments of the right types."""
     arguments = {INT: "1", STRING: "'a'"}
     for name, overload in METHODS:
@@ -117,7 +117,7 @@ HALVES = [
 
 
 @pytest.mark.parametrize("source", HALVES)
-def test_half_a_surrogate_pair_breaks_nothing(source: str) -> None:
+def test_half_a_surrogate_pair_is_evaluated_or_refused(source: str) -> None:
     """JSON allows `"\\ud800"`, which UTF-8 does not allow."""
     settle(source, ("half \ud800 pair", None, None))
 

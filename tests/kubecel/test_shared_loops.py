@@ -54,7 +54,7 @@ def test_another_expression_uses_the_result() -> None:
         "object.items.filter(i, i > 1).size() == 2",
     ],
 )
-def test_loops_over_other_variables_and_loops_that_build_are_not_remembered(source: str) -> None:
+def test_loops_over_unshared_variables_and_loops_that_build_values_are_not_cached(source: str) -> None:
     results: dict[str, tuple[bool, int]] = {}
     assert evaluated(source, results)[0] is True
     assert results == {}
@@ -81,7 +81,7 @@ def test_a_remembered_loop_counts_against_the_budget() -> None:
         program.evaluate(VALUES, Budget(frozen_clock, Limits(steps=40), results))
 
 
-def test_without_shared_variables_nothing_is_remembered() -> None:
+def test_no_loop_is_cached_without_shared_variables() -> None:
     results: dict[str, tuple[bool, int]] = {}
     Cel().compile(LOOP, VARIABLES).evaluate(VALUES, Budget(frozen_clock, results=results))
     assert results == {}

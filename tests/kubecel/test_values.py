@@ -14,7 +14,7 @@ from tests.kubecel.evaluating import frozen_clock, value
 
 
 class Text(str):
-    """A string with an attribute, as of ruamel.yaml."""
+    """A string with an attribute, as some YAML libraries return."""
 
     __slots__ = ()
 
@@ -133,7 +133,7 @@ def test_membership_in_long_lists_is_charged_and_found() -> None:
         ("{?'a': dyn(optional.of(2)), ?'b': dyn(optional.none())}", {"a": 2}),
     ],
 )
-def test_rare_results(source: str, expected: object) -> None:
+def test_rare_functions_have_the_expected_results(source: str, expected: object) -> None:
     assert value(source) == expected
 
 
@@ -166,7 +166,7 @@ def test_formats_are_bounded(source: str, message: str) -> None:
     ],
     ids=str,
 )
-def test_types_are_joined_to_what_covers_both(first: Type, second: Type, expected: Type | None) -> None:
+def test_two_types_are_joined_to_their_common_type(first: Type, second: Type, expected: Type | None) -> None:
     assert Unifier().join(first, second) == expected
 
 

@@ -1,4 +1,4 @@
-"""Dies at a chosen write, for good: SIGKILL leaves no chance to clean up."""
+"""Kills the process at a chosen write: SIGKILL allows no clean-up."""
 
 import dataclasses
 import os

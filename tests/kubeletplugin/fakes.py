@@ -67,7 +67,7 @@ async def until(done: Callable[[], object]) -> None:
 
 @contextlib.asynccontextmanager
 async def working(*parts: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run parts of the driver beside a test; none of them may end by itself."""
+    """Run parts of the driver beside a test; a part that ends early is an error."""
     tasks = [asyncio.create_task(part) for part in parts]
     try:
         yield
@@ -311,7 +311,7 @@ class FakeApi:
             yield body
 
     def change_node(self, body: JsonObject) -> None:
-        """Somebody changes the node."""
+        """Change the Node as another client."""
         self._version += 1
         body = copy.deepcopy(body)
         body["metadata"]["resourceVersion"] = str(self._version)
@@ -422,7 +422,7 @@ class FakeApi:
             self._notify("DELETED", body)
 
     def tamper(self, name: str, change: Callable[[JsonObject], None]) -> None:
-        """Somebody else changes a slice."""
+        """Change a slice as another client."""
         body = copy.deepcopy(self.stored[name])
         change(body["spec"])
         self._store("MODIFIED", body)

@@ -22,7 +22,7 @@ from kubeletplugin.metrics import Metrics, MetricsServer
 from kubeletplugin.pb import dra_v1_pb2, health_v1_pb2, registration_v1_pb2
 from runtime import logs
 from tests.kubeletplugin.fakes import NODE, claim_object, devices, uid, until
-from tests.kubeletplugin.test_kube import Server, kubeconfig
+from tests.kubeletplugin.test_api_store import Server, kubeconfig
 from tests.support.forked import Forked
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -149,7 +149,7 @@ def started() -> Iterator[list[Plugin]]:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_it_serves_publishes_and_stops_cleanly(tmp_path: Path, started: list[Plugin], name: str) -> None:
+def test_the_plugin_serves_publishes_and_stops_cleanly(tmp_path: Path, started: list[Plugin], name: str) -> None:
     async def scenario() -> None:
         api = ApiServer()
         plugin = Plugin(tmp_path, await api.start(), TYPES[name])
@@ -210,7 +210,9 @@ def test_it_serves_publishes_and_stops_cleanly(tmp_path: Path, started: list[Plu
     assert {"serving", "slices published", "claim done", "stopping", "slices withdrawn"} <= set(events)
 
 
-def test_it_starts_and_serves_while_the_api_server_is_away(tmp_path: Path, started: list[Plugin]) -> None:
+def test_the_plugin_starts_and_serves_while_the_api_server_is_unavailable(
+    tmp_path: Path, started: list[Plugin]
+) -> None:
     async def scenario() -> None:
         plugin = Plugin(tmp_path, "http://127.0.0.1:1", metrics_port=0, health_port=0)
         started.append(plugin)
@@ -263,7 +265,9 @@ FAILURES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_plugin_that_cannot_start_exits_with_3_and_says_why(tmp_path: Path, started: list[Plugin], name: str) -> None:
+def test_a_plugin_that_cannot_start_exits_with_3_and_the_cause(
+    tmp_path: Path, started: list[Plugin], name: str
+) -> None:
     flags, said = FAILURES[name]
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -278,7 +282,7 @@ def test_a_plugin_that_cannot_start_exits_with_3_and_says_why(tmp_path: Path, st
     assert not any(path.exists() for path in plugin.sockets)
 
 
-def test_a_health_port_that_is_taken_is_said(tmp_path: Path, started: list[Plugin]) -> None:
+def test_a_health_port_in_use_is_reported(tmp_path: Path, started: list[Plugin]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -290,7 +294,7 @@ def test_a_health_port_that_is_taken_is_said(tmp_path: Path, started: list[Plugi
 
 
 @pytest.mark.parametrize("address", ["::", "[::]", "0.0.0.0"])
-def test_it_serves_on_addresses_of_both_families(tmp_path: Path, started: list[Plugin], address: str) -> None:
+def test_the_plugin_serves_on_ipv4_and_ipv6_addresses(tmp_path: Path, started: list[Plugin], address: str) -> None:
     """Any address of IPv6 takes connections of IPv4 as well, where the node has both."""
 
     async def scenario() -> None:
@@ -369,7 +373,7 @@ def test_logs_are_lines_of_keys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("formatter", [logs.JSONFormatter(), logs.TextFormatter()], ids=["json", "text"])
-def test_a_line_is_one_line_for_every_reader(formatter: logging.Formatter) -> None:
+def test_a_log_record_is_one_printable_line(formatter: logging.Formatter) -> None:
     text = "a\u2028b\x85c\x7fd\u202ee\nf"
     record = logging.makeLogRecord({"msg": text, "levelno": 20, "levelname": "INFO", "name": "x", "created": 1.5})
     record.reason = text

@@ -29,7 +29,7 @@ def cordoned(value: str) -> JsonObject:
 def offered(
     root: Path, instance_type: str, value: str, *held: int, keeps_taints: bool = True
 ) -> tuple[dict[str, JsonObject], str]:
-    """The published devices by name, and what an administrator is told."""
+    """The published devices by name, and the problem that is reported to the administrator."""
     found = assess(Node(root, instance_type).discover(), Catalogue().get(instance_type))
     state, features = node_state(cordoned(value)), ClusterFeatures()
     made = offer(found, state, features, OfferSettings(), keeps_taints=keeps_taints, held=held)
@@ -63,7 +63,7 @@ def test_the_whole_node_alone_can_be_cordoned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("instance_type", ["trn2.48xlarge", "trn2u.48xlarge"])
-def test_without_taints_a_cordoned_device_is_not_published(tmp_path: Path, instance_type: str) -> None:
+def test_a_cordoned_device_is_not_published_without_taints(tmp_path: Path, instance_type: str) -> None:
     devices, _ = offered(tmp_path, instance_type, "neuron-device-3", 4, keeps_taints=False)
     assert devices.keys() == {f"neuron-device-{number}" for number in range(16) if number not in (3, 4)}
     assert not any("taints" in device for device in devices.values())
@@ -74,7 +74,7 @@ def test_a_device_can_be_held_and_cordoned(tmp_path: Path) -> None:
     assert devices["neuron-device-3"]["taints"] == [HELD, TAINT]
 
 
-def test_names_that_the_node_does_not_have_are_told_and_the_others_count(tmp_path: Path) -> None:
+def test_unknown_names_in_a_cordon_are_reported_and_the_others_apply(tmp_path: Path) -> None:
     devices, problem = offered(tmp_path, "trn2.48xlarge", "neuron-device-16,neuron-device-3,neron-device-1")
     assert tainted(devices) == {"neuron-device-3"}
     assert problem == (

@@ -69,7 +69,7 @@ def check_nothing_twice(node: Node) -> None:
 @pytest.mark.fault
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_crash_at_any_write_is_survived(
+def test_the_node_recovers_from_a_crash_at_any_write(
     tmp_path: Path, scenario: str, phase: str, report_fault: Callable[[Outcome], None]
 ) -> None:
     expected = node_at(tmp_path / "undisturbed", scenario)
@@ -102,7 +102,7 @@ def test_a_crash_at_any_write_is_survived(
     report_fault(Outcome("driver killed before, in and after every write", "claims", steps, steps, 0, longest))
 
 
-def test_a_claim_that_died_while_it_was_prepared_can_be_given_up(tmp_path: Path) -> None:
+def test_a_claim_can_be_unprepared_after_a_crash_during_prepare(tmp_path: Path) -> None:
     """The pod may be deleted before the kubelet tries again; it unprepares what it never saw prepared."""
     steps = steps_of(node_at(tmp_path / "undisturbed", "prepare"), "prepare")
     for step in range(steps):

@@ -55,7 +55,7 @@ def test_shares_name_their_cores_and_requests_are_apart() -> None:
     assert [(each.cores, each.container) for each in found] == [("2-3", "main"), ("5,7", "other")]
 
 
-def test_a_whole_node_is_all_of_its_devices_and_admin_access_is_none() -> None:
+def test_a_whole_node_shows_all_of_its_devices_and_admin_access_shows_none() -> None:
     node = PreparedDevice("n0", NODE, "neuron-node", (0, 1))
     found = rows([claim(1, node), claim(2, whole(5, admin_access=True))], [], CORES)
     assert [each.device for each in found] == ["neuron-device-0", "neuron-device-1"]

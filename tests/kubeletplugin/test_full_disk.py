@@ -44,7 +44,7 @@ def writes_of(node: Node, scenario: str) -> int:
 @pytest.mark.parametrize(
     ("scenario", "restarts"), [*((each, False) for each in SCENARIOS), ("prepare", True), ("unprepare", True)]
 )
-def test_a_full_disk_loses_nothing(
+def test_a_full_disk_loses_no_state(
     tmp_path: Path, scenario: str, restarts: bool, report_fault: Callable[[Outcome], None]
 ) -> None:
     expected = node_at(tmp_path / "undisturbed", scenario)

@@ -1,4 +1,4 @@
-"""Slices wait for a kubelet that can prepare, and not for ever."""
+"""Slices wait a bounded time for a kubelet that can prepare claims."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ async def passes(gate: KubeletGate, *, first: bool = True) -> bool:
     return done
 
 
-def test_the_first_slices_wait_for_the_kubelets_yes() -> None:
+def test_the_first_slices_wait_until_the_kubelet_accepts_the_plugin() -> None:
     async def scenario() -> None:
         gate = KubeletGate(StillClock(), 30.0)
         assert gate.registered is None
@@ -45,7 +45,7 @@ def test_the_first_slices_wait_for_the_kubelets_yes() -> None:
 
 
 @pytest.mark.parametrize("bound", [0.0, 30.0])
-def test_a_silent_kubelet_is_waited_for_until_the_bound_and_that_is_said(
+def test_the_gate_opens_and_logs_if_the_kubelet_does_not_answer_within_the_bound(
     bound: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
@@ -60,7 +60,7 @@ def test_a_silent_kubelet_is_waited_for_until_the_bound_and_that_is_said(
     assert [record.getMessage() for record in caplog.records] == ["the kubelet has not registered the plugin"]
 
 
-def test_the_bound_begins_with_the_instance_and_not_with_the_wait() -> None:
+def test_the_bound_starts_with_the_instance_and_not_with_the_wait() -> None:
     clock = FakeClock()
 
     async def scenario() -> None:
@@ -73,7 +73,7 @@ def test_the_bound_begins_with_the_instance_and_not_with_the_wait() -> None:
 
 
 @pytest.mark.parametrize(("age", "opens"), [(RECENT_SECONDS, True), (RECENT_SECONDS + 1, False)])
-def test_after_a_deletion_a_recent_registration_is_enough(age: float, *, opens: bool) -> None:
+def test_a_recent_registration_opens_the_gate_after_a_deletion(age: float, *, opens: bool) -> None:
     async def scenario() -> None:
         clock = StillClock()
         gate = KubeletGate(clock, 30.0)
@@ -84,7 +84,7 @@ def test_after_a_deletion_a_recent_registration_is_enough(age: float, *, opens: 
     asyncio.run(scenario())
 
 
-def test_after_a_deletion_the_next_registration_opens() -> None:
+def test_the_next_registration_opens_the_gate_after_a_deletion() -> None:
     async def scenario() -> None:
         clock = StillClock()
         gate = KubeletGate(clock, 30.0)
@@ -100,7 +100,7 @@ def test_after_a_deletion_the_next_registration_opens() -> None:
     asyncio.run(scenario())
 
 
-def test_slices_that_somebody_deleted_come_back_without_a_registration() -> None:
+def test_deleted_slices_are_created_again_without_a_registration() -> None:
     clock = FakeClock()
 
     async def scenario() -> None:

@@ -26,7 +26,9 @@ def views(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, NodeView]:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_no_core_belongs_to_two_claims(views: Mapping[str, NodeView], tmp_path: Path, part: int) -> None:
+def test_random_sequences_never_assign_a_core_to_two_claims(
+    views: Mapping[str, NodeView], tmp_path: Path, part: int
+) -> None:
     prepared = shares = refused = 0
     for seed in range(part * LIVES, (part + 1) * LIVES):
         life = Life(seed, views, tmp_path)

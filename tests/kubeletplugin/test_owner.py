@@ -1,4 +1,4 @@
-"""A device plugin on the driver's node is reported when it comes and when it goes."""
+"""A device plugin on the driver's node is reported when it appears and when it leaves."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,9 @@ def active(metrics: Metrics) -> float | None:
     return metrics.registry.get_sample_value("neuron_dra_plugin_device_plugin_active")
 
 
-def test_it_is_reported_once_when_it_comes_and_once_when_it_goes(api: FakeApi, clock: FakeClock) -> None:
+def test_a_device_plugin_is_reported_once_when_it_appears_and_once_when_it_leaves(
+    api: FakeApi, clock: FakeClock
+) -> None:
     async def scenario() -> None:
         async with reporting(api, clock) as metrics:
             await until(lambda: "follow node" in api.calls)
@@ -75,7 +77,7 @@ def test_it_is_reported_once_when_it_comes_and_once_when_it_goes(api: FakeApi, c
     )
 
 
-def test_an_event_that_cannot_be_written_is_tried_again(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_write_of_an_event_is_retried(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
     api = FakeApi(node_object(neuron="16"))
     api.forbidden = {"report"}
 

@@ -28,7 +28,7 @@ def specs_of(node: Node) -> dict[str, bytes]:
 
 
 def test_a_first_start_finds_nothing_and_claims_may_be_missing(node: Node) -> None:
-    """It cannot be told from a start after the state was lost."""
+    """The driver cannot distinguish it from a start after the state was lost."""
     node.state_dir.mkdir()
     preparer = node.preparer()
     recovery = preparer.recover()
@@ -42,7 +42,7 @@ def test_a_first_start_finds_nothing_and_claims_may_be_missing(node: Node) -> No
     preparer.prepare(claim, node.view())
 
 
-def test_specs_that_are_lost_or_changed_while_it_runs_are_written_again(busy: Node) -> None:
+def test_specs_that_are_lost_or_changed_at_run_time_are_written_again(busy: Node) -> None:
     before, preparer = specs_of(busy), busy.preparer()
     assert preparer.mend().notes == ()
     (busy.cdi_dir / spec_name(1)).unlink()
@@ -64,7 +64,7 @@ def test_a_plain_restart_changes_nothing(busy: Node) -> None:
     assert (recovery.errors, recovery.notes, specs_of(busy)) == ((), (), before)
 
 
-def test_lost_specs_come_back(busy: Node) -> None:
+def test_lost_specs_are_written_again(busy: Node) -> None:
     before = specs_of(busy)
     for name in busy.spec_names():
         (busy.cdi_dir / name).unlink()
@@ -72,7 +72,7 @@ def test_lost_specs_come_back(busy: Node) -> None:
     assert specs_of(busy) == before
 
 
-def test_changed_specs_are_put_right(busy: Node) -> None:
+def test_changed_specs_are_restored(busy: Node) -> None:
     before = specs_of(busy)
     (busy.cdi_dir / spec_name(1)).write_text("{}")
     busy.preparer().recover()
@@ -109,7 +109,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_checkpoint_is_set_aside_said_and_rebuilt_from_the_specs(busy: Node, name: str) -> None:
+def test_a_damaged_checkpoint_is_kept_aside_logged_and_rebuilt_from_the_specs(busy: Node, name: str) -> None:
     before = specs_of(busy)
     path = busy.state_dir / "checkpoint.json"
     path.write_bytes(DAMAGE[name])
@@ -133,7 +133,7 @@ def test_a_lost_checkpoint_is_rebuilt_as_well(busy: Node) -> None:
     assert (set(checkpoint.claims), checkpoint.incomplete) == ({uid(1), uid(2)}, True)
 
 
-def test_damage_while_running_is_noticed_and_mended(busy: Node) -> None:
+def test_damage_at_run_time_is_found_and_repaired(busy: Node) -> None:
     preparer = busy.preparer()
     preparer.recover()
     (busy.state_dir / "checkpoint.json").write_bytes(b"garbage")
@@ -152,7 +152,7 @@ def torn(busy: Node) -> Node:
     return busy
 
 
-def test_a_damaged_spec_is_kept_until_the_api_server_was_asked(torn: Node) -> None:
+def test_a_damaged_spec_is_kept_until_the_api_server_was_read(torn: Node) -> None:
     recovery = torn.preparer().recover()
     assert len(recovery.errors) == 2
     assert f"{torn.cdi_dir / spec_name(1)} cannot be read back" in recovery.errors[1]
@@ -188,7 +188,7 @@ def test_a_claim_that_cannot_be_restored_is_named(torn: Node) -> None:
     assert error.startswith("Claim ns/claim-1 cannot be restored: Device neuron-device-2 is still prepared for")
 
 
-def test_a_cdi_directory_that_cannot_be_used_does_not_keep_the_driver_from_starting(node: Node) -> None:
+def test_the_driver_starts_with_an_unusable_cdi_directory(node: Node) -> None:
     node.state_dir.mkdir()
     node.cdi_dir.write_text("a file")
     recovery = node.preparer().recover()

@@ -165,7 +165,7 @@ def dropped(node: Node, *claims: AllocatedClaim, environment: bool = True) -> Pr
     return node.preparer()
 
 
-def test_a_claim_without_variables_holds_its_device_in_doubt(tmp_path: Path) -> None:
+def test_a_claim_without_variables_holds_its_whole_device(tmp_path: Path) -> None:
     """A version without shares prepared it: its containers may use any core."""
     node = Node(tmp_path, TYPE)
     preparer = dropped(node, ONE, environment=False)
@@ -178,7 +178,7 @@ def test_a_claim_without_variables_holds_its_device_in_doubt(tmp_path: Path) -> 
         preparer.prepare(allocated(5, share(0, 1)), node.view())
 
 
-def test_a_kubelet_that_asks_before_the_first_sweep_gets_the_same_cores(tmp_path: Path) -> None:
+def test_a_prepare_call_before_the_first_sweep_gets_the_same_cores(tmp_path: Path) -> None:
     node = Node(tmp_path, TYPE)
     preparer = dropped(node, TWO, ONE)
     assert [answer.share_id for answer in preparer.prepare(ONE, node.view())] == ["share-one"]
@@ -213,5 +213,5 @@ def test_variables_are_read_back(numbers: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "all", "1-", "-1", "1,,2", "99999"])
-def test_other_values_of_the_variable_are_no_cores(value: str) -> None:
+def test_other_values_of_the_variable_give_no_cores(value: str) -> None:
     assert read_visible_cores(value) == ()

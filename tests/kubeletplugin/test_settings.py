@@ -1,4 +1,4 @@
-"""Every setting has a flag, a variable and a config-file field, and what is wrong with one is said."""
+"""Every setting has a flag, a variable and a config-file field, and an invalid value is reported."""
 
 import json
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_every_setting_has_a_sample() -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 @pytest.mark.parametrize("source", ["flag", "variable", "file"])
-def test_every_setting_can_be_given_everywhere(tmp_path: Path, name: str, source: str) -> None:
+def test_every_setting_can_be_a_flag_a_variable_or_in_the_file(tmp_path: Path, name: str, source: str) -> None:
     setting = next(each for each in declarations() if each.name == name)
     text, value = SAMPLES[name]
     flags: dict[str, Any] = {"node_name": "n"}
@@ -74,7 +74,7 @@ def test_every_setting_can_be_given_everywhere(tmp_path: Path, name: str, source
     assert getattr(load(flags, environment), name) == value
 
 
-def test_a_flag_beats_a_variable_and_a_variable_the_file(tmp_path: Path) -> None:
+def test_a_flag_overrides_a_variable_and_a_variable_the_file(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("logLevel: error\nlogFormat: text\ncdiDir: /file\n")
     environment = {
@@ -87,7 +87,7 @@ def test_a_flag_beats_a_variable_and_a_variable_the_file(tmp_path: Path) -> None
     assert (settings.log_level, settings.cdi_dir, settings.log_format) == ("debug", Path("/variable"), "text")
 
 
-def test_a_service_of_the_namespace_sets_nothing() -> None:
+def test_service_variables_of_kubernetes_are_no_settings() -> None:
     environment = {"NEURON_DRA_METRICS_PORT": "tcp://10.0.0.1:80"}
     assert load({"node_name": "n"}, environment).metrics_port == 9090
 
@@ -185,7 +185,7 @@ def test_help_explains_every_flag() -> None:
     assert "[default: /var/run/cdi]" in text
 
 
-def test_a_plugin_that_cannot_start_says_why_and_exits_with_3() -> None:
+def test_a_plugin_that_cannot_start_exits_with_3_and_the_cause() -> None:
     done = invoke("--metrics-port", "x", NEURON_DRA_NODE_NAME="n")
     assert (done.exit_code, done.stderr) == (
         3,

@@ -126,7 +126,7 @@ def test_logical_cores_count_from_the_first_device_of_the_host(tmp_path: Path) -
     assert environments(node, 1) == {"n0": ["NEURON_RT_VISIBLE_CORES=12-13"]}, "with the type's default of 2"
 
 
-def test_admin_access_looks_at_shares_and_holds_none(inf1: Node) -> None:
+def test_admin_access_sees_shares_and_holds_none(inf1: Node) -> None:
     preparer = inf1.preparer()
     preparer.prepare(allocated(1, share(0, 2)), inf1.view())
     watching = [share(index, 0, "all", share_id=f"w{index}", adminAccess=True) for index in range(4)]
@@ -137,11 +137,25 @@ def test_admin_access_looks_at_shares_and_holds_none(inf1: Node) -> None:
     preparer.prepare(allocated(4, share(1, 4)), inf1.view())
 
 
+@pytest.mark.parametrize(
+    "look",
+    [
+        pytest.param(result("neuron-device-2", "look", adminAccess=True), id="behind"),
+        pytest.param(result("neuron-device-1", "look", adminAccess=True), id="same"),
+        pytest.param(share(1, 2, "look", adminAccess=True), id="a-part-of-the-same"),
+    ],
+)
+def test_admin_access_of_the_same_claim_gets_no_cores_and_changes_none(inf1: Node, look: Any) -> None:
+    claim = allocated(1, look, share(1, 2, "a"), constraints=[match()])
+    inf1.preparer().prepare(claim, inf1.view())
+    assert environments(inf1, 1) == {"a": ["NEURON_RT_VISIBLE_CORES=4-5"]}
+
+
 # --- refusals -------------------------------------------------------------------------------------------------
 
 
 def refusal(node: Node, claim: Any, preparer: Preparer | None = None) -> tuple[str, bool]:
-    """What is said, and whether the driver waits for another claim."""
+    """The message, and whether the driver waits for another claim."""
     with pytest.raises(PrepareError) as caught:
         (preparer or node.preparer()).prepare(claim, node.view())
     return str(caught.value), isinstance(caught.value, DeviceHeldError)
@@ -295,7 +309,7 @@ def _lose(node: Node, *numbers: int) -> None:
         (node.cdi_dir / spec_name(number)).write_text("{}")
 
 
-def test_cores_that_nobody_remembers_are_given_to_no_other_claim(inf1: Node) -> None:
+def test_cores_of_a_lost_claim_are_given_to_no_other_claim(inf1: Node) -> None:
     preparer = inf1.preparer()
     lost = [allocated(number, share(0, 1)) for number in (1, 2)]
     for claim in lost:
@@ -338,7 +352,7 @@ def test_the_only_cores_that_are_left_are_those_of_the_lost_claim(inf1: Node) ->
     assert held(again, 3) == {"neuron-device-0": (2, 3)}
 
 
-def test_a_claim_that_is_allocated_anew_keeps_the_cores_of_its_shares(inf1: Node) -> None:
+def test_a_claim_that_is_allocated_again_keeps_the_cores_of_its_shares(inf1: Node) -> None:
     preparer = inf1.preparer()
     preparer.prepare(allocated(1, share(0, 1)), inf1.view())
     preparer.prepare(allocated(2, share(0, 1, share_id="mine")), inf1.view())

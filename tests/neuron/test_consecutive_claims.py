@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+import re
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import Phase, assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +13,6 @@ from neuron.allocator.search import Result
 from neuron.demand.claims import Claim, Refusal, make_claim
 from neuron.demand.containers import Ask, Role
 from neuron.demand.instance_fit import DeviceConfig
-from neuron.hardware import windows
 from neuron.hardware.instances import Catalogue, InstanceType, Topology
 from neuron.hardware.windows import Line
 from tests.support.allocations import CORES, claim_of, node_of
@@ -165,27 +166,51 @@ def claim_of_one(size: int, entry: InstanceType) -> Claim:
     return claim
 
 
+def left_out(claim: Claim) -> set[int]:
+    """First devices of the runs that NEU219 names."""
+    texts = [each.message for each in claim.warnings if each.code == "NEU219"]
+    starts = [text.partition("from device ")[2].partition(":")[0] for text in texts]
+    return {int(number) for text in starts for number in re.findall(r"[0-9]+", text)}
+
+
 @WIDE
 @given(ENTRIES, st.data())
-def test_one_container_fits_wherever_a_listed_run_is_free(entry: InstanceType, data: st.DataObject) -> None:
+def test_one_container_fits_wherever_a_run_is_free_that_no_warning_names(
+    entry: InstanceType, data: st.DataObject
+) -> None:
     line = entry.line
     assert line is not None
-    size = data.draw(st.integers(2, min(12, line.devices - 1)))
+    size = data.draw(st.integers(2, line.devices - 1))
     claim = claim_of_one(size, entry)
     busy = data.draw(st.sets(st.integers(0, line.devices - 1)))
     results = node_of(entry, busy=busy).allocate(claim_of(claim.template.spec))
     free = {start for start in line.starts(size) if busy.isdisjoint(line.window(size, start))}
-    by_attribute = {
-        windows.attribute(size, shift, line.devices): line.starts_at(size, shift)
-        for shift in windows.published_shifts(line).get(size, ())
-    }
-    listed: set[int] = set()
-    for place in windows.placements(line, size, entry.windows):
-        listed.update(by_attribute[place.attribute] if place.attribute else place.ids[:1])
     if results is None:
-        assert free.isdisjoint(listed)
+        assert free <= left_out(claim)
     else:
         check(claim, asks_of(("app", DEVICE, size)), entry, results)
+
+
+@pytest.mark.parametrize(
+    ("name", "complete"),
+    [
+        pytest.param("inf1.24xlarge", {2, 3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15}, id="inf1.24xlarge"),
+        pytest.param("inf1.6xlarge", {2, 3}, id="inf1.6xlarge"),
+        pytest.param("inf2.24xlarge", {2, 3, 4, 5}, id="inf2.24xlarge"),
+        pytest.param("inf2.48xlarge", {2, 3, 4, 5}, id="inf2.48xlarge"),
+    ],
+)
+@pytest.mark.parametrize("shares", [False, True])
+def test_a_claim_leaves_few_runs_out(name: str, complete: set[int], shares: bool) -> None:
+    entry = dataclasses.replace(named(name, shares=shares), tries_orders=False)
+    line = entry.line
+    assert line is not None
+    for size in range(2, line.devices):
+        missing = left_out(claim_of_one(size, entry))
+        assert bool(missing) == (size not in complete)
+        if line.wraps:
+            # Runs that do not wrap around are all tried.
+            assert all(start + size > line.devices for start in missing)
 
 
 def test_cores_beside_whole_devices_are_given_at_either_end() -> None:
@@ -205,3 +230,13 @@ def test_cores_beside_whole_devices_are_given_at_either_end() -> None:
     for _ in range(2):
         assert node.allocate(claim_of(taken.template.spec)) is not None
     assert node.allocate(claim_of(taken.template.spec)) is None
+
+
+def test_an_ultraserver_is_never_given_as_a_share_of_a_device() -> None:
+    entry = dataclasses.replace(named("trn2u.48xlarge"), shares_cores=True)
+    asks = asks_of(("app", CORE, 1))
+    whole = DeviceConfig(ultraserver_mode=4)
+    refused = make_claim(asks, [entry], whole, "neuron.aws.com", pin_types=False)
+    assert isinstance(refused, Refusal)
+    assert [each.code for each in refused.findings] == ["NEU112"]
+    assert isinstance(claim_for(asks, entry), Claim)

@@ -73,7 +73,7 @@ def test_a_group_is_allocated_wherever_one_is_free(size: int, busy: set[int]) ->
     assert allocated(claim_for(size), node(busy)) == (free[:1] or None)
 
 
-def test_with_the_attribute_of_the_group_a_device_in_use_makes_the_scheduler_refuse() -> None:
+def test_the_scheduler_refuses_the_group_attribute_beside_a_device_in_use() -> None:
     """The reason for the alternatives, in the model and on Kubernetes 1.36.2."""
     by_attribute = claim_for(4, of=types("trn2u.48xlarge", catalogue=Catalogue()))
     assert devices(by_attribute)["constraints"]
@@ -120,7 +120,7 @@ def test_requests_that_an_init_container_uses_together_keep_the_attribute() -> N
     assert sorted(device for each in found for device in each) == list(range(8))
 
 
-def test_where_alternatives_are_too_many_the_attribute_is_used() -> None:
+def test_the_group_attribute_is_used_if_there_are_too_many_alternatives() -> None:
     """Three containers and seven types: with some of the groups left out, the claim would not fit an empty node."""
     wanted = ("trn2u.48xlarge", "inf2.48xlarge", "inf2.24xlarge", "inf1.24xlarge", "inf1.6xlarge")
     claim = claim_for(4, 4, 4, of=types(*wanted))

@@ -37,7 +37,7 @@ def test_sections_are_unique_and_in_the_order_of_codes() -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_its_section_says_what_why_how_to_mend_it_and_shows_it(code: str) -> None:
+def test_the_section_of_a_code_has_cause_reason_fix_and_example(code: str) -> None:
     section = SECTIONS[code]
     assert f"**{CODES[code]}.**" in section
     for part in ("- What: ", "- Why: ", "- Fix: "):
@@ -46,14 +46,14 @@ def test_its_section_says_what_why_how_to_mend_it_and_shows_it(code: str) -> Non
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_it_is_used(code: str) -> None:
+def test_every_code_is_used_in_the_program(code: str) -> None:
     assert code in USED
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_it_is_exercised(code: str) -> None:
+def test_every_code_is_exercised_by_a_test(code: str) -> None:
     assert code in EXERCISED
 
 
-def test_no_other_code_is_used() -> None:
+def test_the_program_uses_no_undocumented_code() -> None:
     assert not USED - set(CODES)

@@ -45,33 +45,33 @@ def test_a_quote_is_never_long(value: object) -> None:
 
 
 class TestCollected:
-    def test_each_is_kept_once_and_in_order(self) -> None:
+    def test_equal_findings_are_kept_once_in_order(self) -> None:
         assert list(Findings([*many(3), *many(2)])) == many(3)
 
-    def test_of_many_the_others_are_counted(self) -> None:
+    def test_findings_above_the_limit_are_counted(self) -> None:
         found = list(Findings(many(100), most=10))
         assert found[:10] == many(10)
         assert found[10].message == "and 90 more findings like this; correct those that are shown first."
         assert len(found) == 11
 
-    def test_no_number_of_warnings_hides_an_error(self) -> None:
+    def test_an_error_is_kept_beside_any_number_of_warnings(self) -> None:
         found = list(Findings([*many(1000, error=False), *many(1)], most=10))
         assert many(1)[0] in found
 
-    def test_for_another_place(self) -> None:
+    def test_findings_are_added_under_another_path(self) -> None:
         findings = Findings(most=2)
         findings.add_at(many(3), "elsewhere")
         assert [each.path for each in findings] == ["elsewhere", "elsewhere", ""]
 
 
-def test_an_answer_shows_so_many_and_says_how_many_more() -> None:
+def test_an_answer_shows_a_limited_number_of_findings_and_counts_the_rest() -> None:
     assert for_answer(many(MOST_SHOWN)) == tuple(many(MOST_SHOWN))
     shown = for_answer(many(100))
     assert len(shown) == MOST_SHOWN
     assert shown[-1].message.startswith("and 37 more findings")
 
 
-def test_of_many_known_words_the_likely_ones_are_compared() -> None:
+def test_suggestions_compare_only_likely_words_of_a_long_list() -> None:
     known = [f"class-{number:04}" for number in range(4000)]
     assert did_you_mean("neuron.aws.con", [*known, "neuron.aws.com"]) == " Did you mean 'neuron.aws.com'?"
     assert did_you_mean("", known) == did_you_mean("x" * 129, ["x" * 128]) == ""

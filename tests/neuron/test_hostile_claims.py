@@ -1,4 +1,4 @@
-"""Claims that are made to take long: what they cost is bounded, and so is what is said of them.
+"""Claims that are made to take long: the time to judge them and the size of the findings are bounded.
 
 The API server refuses most of them, but a mutating webhook sees them before it does, and so does the command line.
 """
@@ -43,7 +43,7 @@ HUGE = 10**5000
 
 
 def timed(spec: Any, *, accepted: bool = False, api_version: str = V1) -> tuple[Finding, ...]:
-    """Judge a claim with a second for its selectors, and hold it to its time and to the size of what is said."""
+    """Judge a claim with one second for its selectors; assert its time and the size of its findings."""
     DeviceSelectors().compile("true")  # The grammar is loaded once, and is nothing that a claim costs.
     where = structs.replace(WORLD, engine=DeviceSelectors())
     started = time.monotonic()
@@ -58,7 +58,7 @@ def timed(spec: Any, *, accepted: bool = False, api_version: str = V1) -> tuple[
 
 
 class TestSums:
-    def test_powers_of_two(self) -> None:
+    def test_counts_that_are_powers_of_two_are_judged_in_time(self) -> None:
         found = timed(claim(*[request(f"r{number}", 2**number) for number in range(32)]))
         assert "NEU521" in codes(found)
 
@@ -73,7 +73,7 @@ class TestSums:
         timed(claim(*requests))
 
     @pytest.mark.parametrize("count", [2**31, 2**63 - 1, 2**63, -(2**63), 10**300, HUGE], ids=list("abcdef"))
-    def test_any_count(self, count: int) -> None:
+    def test_two_requests_of_any_count_are_judged_in_time(self, count: int) -> None:
         timed(claim(request("a", count), request("b", count)))
 
     def test_a_sum_that_the_type_serves_is_still_found(self) -> None:
@@ -96,17 +96,17 @@ class TestLists:
             (claim(request(), config=[opaque(lnc(1), requests=["neurons"] * 65)]), "requests has 65 entries"),
         ],
     )
-    def test_what_is_not_read_is_refused_also_where_an_api_server_took_it(self, spec: Any, said: str) -> None:
+    def test_lists_that_are_too_long_to_read_are_errors_even_if_stored(self, spec: Any, said: str) -> None:
         for accepted in (True, False):
             [finding] = [each for each in timed(spec, accepted=accepted) if each.code == "NEU530"]
             assert said in finding.message
             assert finding.severity == "error"
 
-    def test_a_little_more_than_is_allowed_is_judged(self) -> None:
+    def test_lists_slightly_above_the_api_limit_are_judged(self) -> None:
         spec = claim(*[request(f"r{number}") for number in range(39)], request("last", 99))
         assert "spec.devices.requests[39].exactly.count" in [each.path for each in timed(spec, accepted=True)]
 
-    def test_a_hundred_thousand_requests(self) -> None:
+    def test_a_hundred_thousand_requests_are_judged_in_time(self) -> None:
         timed(claim(*[request(f"r{number}") for number in range(100_000)]))
 
     def test_a_name_of_a_megabyte_is_not_copied_into_every_alternative(self) -> None:
@@ -121,7 +121,7 @@ class TestConfigs:
         found = timed(claim(request(), config=[opaque({**lnc(1), **misspelt})] * 32), accepted=True)
         assert "more finding" in found[-1].message
 
-    def test_one_with_many_wrong_fields_says_how_many_more_there_are(self) -> None:
+    def test_a_config_with_many_wrong_fields_counts_those_it_does_not_show(self) -> None:
         for decoded in (
             decode_object({**lnc(1), **{f"x{number}": 1 for number in range(100)}}),
             decode_text(b'{"kind":"NeuronConfig",' + b",".join(b'"x%d":1' % (n // 2) for n in range(200)) + b"}"),
@@ -129,7 +129,7 @@ class TestConfigs:
             assert len(decoded.findings) < 50
             assert "NeuronConfig has 84 more unknown fields." in [each.message for each in decoded.findings]
 
-    def test_a_config_of_megabytes_is_not_written_out_to_be_measured(self) -> None:
+    def test_a_huge_config_is_measured_without_serializing_it(self) -> None:
         shared = ["x" * 1000] * 1000
         started = time.monotonic()
         [finding] = decode_object({"a": [shared] * 1000}).findings
@@ -165,14 +165,14 @@ class TestQuotes:
             f"device.attributes['neuron.aws.com']['{'a' * 9000}'].startsWith('a')",
         ],
     )
-    def test_whatever_a_selector_holds(self, expression: str) -> None:
+    def test_any_selector_text_is_judged_in_time(self, expression: str) -> None:
         assert timed(claim(request("neurons", 1, expression)))
 
     @pytest.mark.parametrize(
         "field", ["deviceClassName", "allocationMode", "count", "selectors", "adminAccess", "x" * 9999]
     )
     @pytest.mark.parametrize("value", ["v" * 100_000, HUGE, ["v" * 100_000], {"v" * 100_000: 1}], ids=list("abcd"))
-    def test_whatever_stands_in_a_field(self, field: str, value: Any) -> None:
+    def test_any_value_in_a_field_is_judged_in_time(self, field: str, value: Any) -> None:
         entry = request()
         entry["exactly"][field] = value
         timed(claim(entry))
@@ -254,5 +254,5 @@ def hostile_claims(draw: st.DrawFn) -> Hostile:
 # Shrinking would try claims that take seconds for minutes.
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(hostile_claims(), st.booleans())
-def test_no_claim_takes_long_or_is_answered_at_length(hostile: Hostile, accepted: bool) -> None:
+def test_hostile_claims_are_judged_in_time_with_bounded_findings(hostile: Hostile, accepted: bool) -> None:
     timed(hostile.spec, accepted=accepted)

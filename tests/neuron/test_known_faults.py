@@ -1,4 +1,4 @@
-"""Faulty versions are told from those without the fault, whatever a distribution adds to the version."""
+"""Faulty versions are distinguished from others, also with the suffix of a distribution."""
 
 from pathlib import Path
 
@@ -38,12 +38,12 @@ def test_the_regression_of_the_kubelet_1_34_is_known(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["v1.33.9", "v1.34.2", "v1.34.10", "v1.34.2-eks-1", "v1.35.0", "v2.34.1"])
-def test_other_kubelets_have_none_of_which_devices_are_withheld(version: str) -> None:
+def test_other_kubelets_have_no_fault_that_withholds_devices(version: str) -> None:
     assert devices_fault(version) is None
 
 
 @pytest.mark.parametrize("version", ["", "v1.34", "latest", "v1.34.x", "v1.34.99999", "x1.34.1"])
-def test_a_version_that_cannot_be_parsed_has_none(version: str) -> None:
+def test_a_version_that_cannot_be_parsed_has_no_known_fault(version: str) -> None:
     assert parse(version) is None
     assert [each for component in Component for each in of(component, version)] == []
     assert withheld(version) == {}

@@ -1,4 +1,4 @@
-"""Where nothing says which types there are, a pod is refused only if no released type of the catalogue serves it."""
+"""If the instance types are not known, a pod is denied only if no released type of the catalogue serves it."""
 
 import dataclasses
 
@@ -55,5 +55,5 @@ def test_a_pod_is_refused_only_if_no_type_serves_it(asks: list[Ask], config: Dev
     assert serves(asks, types, config) == any(serves(asks, (entry,), config) for entry in types)
 
 
-def test_every_count_up_to_a_node_is_served_by_something() -> None:
+def test_every_count_up_to_a_node_is_served_by_a_type() -> None:
     assert [count for count in range(1, 20) if serves([ask(count)], RELEASED, DeviceConfig())] == list(range(1, 17))

@@ -48,13 +48,13 @@ def test_whole_numbers_are_read_as_kubernetes_reads_them(written: object, count:
     ],
     ids=repr,
 )
-def test_other_quantities_say_what_is_wrong(written: object, reason: str) -> None:
+def test_invalid_quantities_are_reported_with_the_cause(written: object, reason: str) -> None:
     with pytest.raises(NotACountError, match=f"^{reason}$"):
         parse_count(written)
 
 
 @given(st.text(max_size=80))
-def test_no_text_does_worse_than_a_refusal(written: str) -> None:
+def test_any_text_is_parsed_or_refused(written: str) -> None:
     with contextlib.suppress(NotACountError):
         assert parse_count(written) >= 0
 
@@ -80,6 +80,6 @@ def test_amounts_need_not_be_whole_or_small(written: object, amount: object) -> 
 @pytest.mark.parametrize(
     "written", ["", "x", "1e9999", None, True, [], float("nan"), 10**5000], ids=lambda each: str(type(each))
 )
-def test_what_is_no_amount_is_refused(written: object) -> None:
+def test_invalid_amounts_are_refused(written: object) -> None:
     with pytest.raises(NotAQuantityError, match="is not a quantity"):
         parse_amount(written)

@@ -48,7 +48,7 @@ def test_any_count_up_to_the_nodes_is_one_request_without_a_constraint(count: in
 
 
 @pytest.mark.parametrize("count", [1, 4, 8, 16])
-def test_counts_that_can_be_connected_still_are(count: int) -> None:
+def test_counts_that_can_be_connected_stay_connected(count: int) -> None:
     allowed, strict = (
         make([ask(count)]),
         make_claim([ask(count)], DEFAULT, DeviceConfig(), "neuron.aws.com", pin_types=False),
@@ -77,18 +77,13 @@ def test_counts_that_can_be_connected_still_are(count: int) -> None:
             " devices. Nearest valid counts: 1.", id="one-device",
         ),
         pytest.param(
-            [ask(2)], types("trn3e.24xlarge"), "NEU105",
-            "Instance type trn3e.24xlarge does not support requests for device: 2. Please request a different number of"
-            " devices. Nearest valid counts: 1.", id="unknown-size",
-        ),
-        pytest.param(
             [cores(33)], types("trn1.32xlarge"), "NEU106",
             "Instance type trn1.32xlarge gives one container at most 32 NeuronCores at logical NeuronCore 1, and 33 are"
             " requested. Request 32 or fewer.", id="cores",
         ),
     ],
 )  # fmt: skip
-def test_what_no_node_has_is_refused_all_the_same(
+def test_counts_above_every_node_are_refused(
     asks: Sequence[Ask], candidates: Sequence[InstanceType], code: str, text: str
 ) -> None:
     finding = refuse(asks, candidates)
@@ -100,7 +95,7 @@ def test_an_ultraserver_stays_the_whole_node() -> None:
 
 
 @pytest.mark.parametrize(("amount", "count", "unused"), [(2, 1, 0), (3, 2, 1), (8, 4, 0), (9, 5, 1), (24, 12, 0)])
-def test_cores_are_rounded_up_to_whole_devices_and_no_further(amount: int, count: int, unused: int) -> None:
+def test_cores_are_rounded_up_to_whole_devices_only(amount: int, count: int, unused: int) -> None:
     claim = make([cores(amount)], types("trn1.32xlarge"))
     assert devices(claim)["requests"][0]["exactly"]["count"] == count
     expected = (["NEU202"] if unused else []) + ([] if count in (1, 4) else ["NEU215"])
@@ -154,6 +149,6 @@ def test_an_added_instance_type_has_the_counts_of_its_groups_connected() -> None
     assert refuse([ask(7)], [added]).fix == "Nearest valid counts: 6."
 
 
-def test_without_the_policy_nothing_changes() -> None:
+def test_counts_stay_connected_without_the_policy() -> None:
     found = make_claim([ask(7)], DEFAULT, DeviceConfig(), "neuron.aws.com", pin_types=False)
     assert isinstance(found, Refusal)

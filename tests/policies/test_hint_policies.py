@@ -230,7 +230,7 @@ def test_orders_are_unique_among_policies_of_the_kind() -> None:
     ]
 
 
-def test_unconnected_is_refused_for_rings_alone() -> None:
+def test_unconnected_is_refused_if_all_families_are_rings() -> None:
     conversion = HINTS.replace("SchedulingHintPolicy", "ConversionPolicy") + "  unconnected: Allow\n  families: "
     assert problems(conversion + "[inf1, inf2]") == [
         "0.yaml:7: spec.unconnected is for Trn; inf1, inf2 are rings or chains, which always get consecutive devices."
@@ -238,7 +238,7 @@ def test_unconnected_is_refused_for_rings_alone() -> None:
     assert problems(conversion + "[inf2, trn2]") == []
 
 
-def test_efa_is_refused_where_it_cannot_work() -> None:
+def test_efa_is_refused_for_families_without_interfaces_and_for_the_neuron_class() -> None:
     conversion = HINTS.replace("SchedulingHintPolicy", "ConversionPolicy")
     assert problems(conversion + "  efa: {}\n  families: [inf1, inf2]") == [
         "0.yaml:7: spec.efa needs device groups with EFA interfaces; instance types of inf1, inf2 have none."
@@ -249,13 +249,13 @@ def test_efa_is_refused_where_it_cannot_work() -> None:
     assert problems(conversion + "  efa: {deviceClass: net.example}\n  families: [inf2, trn2]") == []
 
 
-def test_the_set_says_whether_any_policy_allows_unconnected_devices() -> None:
+def test_the_set_knows_whether_any_policy_allows_unconnected_devices() -> None:
     conversion = HINTS.replace("SchedulingHintPolicy", "ConversionPolicy")
     assert not loaded(conversion).unconnected
     assert loaded(conversion + "  unconnected: Allow").unconnected
 
 
-def test_the_schema_for_editors_accepts_what_the_loader_does() -> None:
+def test_the_json_schema_accepts_the_files_that_the_loader_accepts() -> None:
     data = yaml.safe_load(hints().replace("Off}", "'Off'}"))
     validator = jsonschema.Draft202012Validator(json_schema(SchedulingHintPolicy))
     assert list(validator.iter_errors(data)) == []
@@ -343,7 +343,7 @@ def test_explain_lists_the_hints_of_the_first_match() -> None:
     ]
 
 
-def test_hints_that_are_off_are_explained_as_none() -> None:
+def test_explain_shows_hints_that_are_off_as_none() -> None:
     off = "tolerations: {action: Off}\nnodeAffinity: {action: Off}\nschedulerName: {action: Off}"
     assert list(explain(loaded(hints(off)), of_object(POD), NOW, time.monotonic)) == [
         "lease: gives scheduling hints",

@@ -23,17 +23,17 @@ def test_every_file_is_one_policy_of_its_name() -> None:
 
 @pytest.mark.parametrize("rule", PACKS, ids=lambda rule: rule.name)
 class TestPack:
-    def test_it_only_audits(self, rule: ValidatingRule) -> None:
+    def test_a_pack_has_the_action_audit_only(self, rule: ValidatingRule) -> None:
         assert [binding.actions for binding in rule.bindings] == [("Audit",)]
 
-    def test_its_cases_pass_and_include_a_violation(self, rule: ValidatingRule) -> None:
+    def test_the_cases_of_a_pack_pass_and_include_a_violation(self, rule: ValidatingRule) -> None:
         assert {"Audit"} < {case.expect for case in rule.tests}
         assert [result.failure for result in run_cases(rule, frozen_clock)] == [None] * len(rule.tests)
 
-    def test_it_is_documented(self, rule: ValidatingRule) -> None:
+    def test_a_pack_is_documented(self, rule: ValidatingRule) -> None:
         assert f"`{rule.name}`" in DOCS
 
-    def test_it_evaluates_without_errors_on_its_cases(self, rule: ValidatingRule) -> None:
+    def test_a_pack_has_no_evaluation_errors_on_its_cases(self, rule: ValidatingRule) -> None:
         for case in rule.tests:
             verdicts = evaluate((rule,), subject_of(case), case.at, frozen_clock, POLICY_LIMITS)
             assert [verdict.errors for verdict in verdicts] == [()]

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from kubernetes.aio.client.configuration import Configuration
 
-from kubeletplugin import kube as driver_kube
+from kubeletplugin import api_store
 from kubeletplugin.discover.node_object import NodeApi
 from runtime.api_errors import UnreachableError
 from runtime.api_transport import Connection, load_configuration
@@ -144,7 +144,7 @@ async def webhook(path: Path) -> None:
 
 
 async def driver(path: Path) -> None:
-    api = await driver_kube.connect(path, "node-1")
+    api = await api_store.connect(path, "node-1")
     try:
         assert await NodeApi(api, "node-1").node() == NODE
     finally:
@@ -185,7 +185,7 @@ def test_the_plugin_reads_a_rotated_token_again(tmp_path: Path) -> None:
     server = Server()
 
     async def scenario(path: Path) -> None:
-        api = await driver_kube.connect(path, "node-1")
+        api = await api_store.connect(path, "node-1")
         try:
             assert await NodeApi(api, "node-1").node() == NODE
             (tmp_path / "token").write_text("fresh")

@@ -54,7 +54,7 @@ def test_text_is_printed_without_control_characters(text: str) -> None:
 
 
 @given(texts.map(lambda text: text.replace("\t", "")))
-def test_what_other_code_prints_is_escaped_too(text: str) -> None:
+def test_output_of_other_code_is_escaped(text: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdout", out := Terminal())
         patch.setattr(sys, "stderr", err := Terminal())
@@ -101,7 +101,7 @@ def test_a_pipe_gets_manifests_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @given(texts, texts)
-def test_a_quote_has_one_beginning_and_one_end(text: str, after: str) -> None:
+def test_the_end_of_a_quote_is_unambiguous(text: str, after: str) -> None:
     shown = cited(text)
     assert not controls(shown)
     assert "\n" not in shown

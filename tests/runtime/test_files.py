@@ -32,7 +32,7 @@ def _device(path: Path) -> None:
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("make", [_fifo, _socket, _device], ids=["fifo", "socket", "device"])
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_special_files_are_refused_without_blocking(tmp_path: Path, make: Callable[[Path], None]) -> None:
     path = tmp_path / "tls.key"
     make(path)
     with pytest.raises(NotRegularError) as caught:
@@ -42,7 +42,7 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, make: Callab
 
 
 @pytest.mark.timeout(20)
-def test_a_name_that_becomes_a_fifo_between_two_looks_does_not_block(
+def test_a_file_that_becomes_a_fifo_between_check_and_open_does_not_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     regular, path = tmp_path / "regular", tmp_path / "tls.key"
@@ -81,12 +81,12 @@ def test_links_are_followed_as_in_a_mounted_secret(tmp_path: Path) -> None:
     assert read_regular(tmp_path / "tls.crt") == b"certificate"
 
 
-def test_a_directory_is_said_as_the_system_says_it(tmp_path: Path) -> None:
+def test_a_directory_raises_the_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError) as caught:
         read_regular(tmp_path)
     assert caught.value.strerror == "Is a directory"
 
 
-def test_what_is_not_there_is_said_by_the_system(tmp_path: Path) -> None:
+def test_a_missing_file_raises_the_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_regular(tmp_path / "tls.crt")

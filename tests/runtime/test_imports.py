@@ -7,7 +7,7 @@ import pytest
 from runtime.imports import uncollected
 
 
-def test_there_is_no_collection_in_it_and_there_are_later() -> None:
+def test_garbage_collection_is_off_in_the_context_and_on_after_it() -> None:
     with uncollected():
         assert not gc.isenabled()
         with uncollected():
@@ -16,7 +16,7 @@ def test_there_is_no_collection_in_it_and_there_are_later() -> None:
     assert gc.isenabled()
 
 
-def test_after_an_import_that_fails_there_are_collections() -> None:
+def test_garbage_collection_is_on_after_a_failed_import() -> None:
     with pytest.raises(ModuleNotFoundError), uncollected():
         import no_such_module  # noqa: F401 - the import fails
     assert gc.isenabled()

@@ -62,7 +62,7 @@ def test_a_context_without_namespace_means_default(tmp_path: Path) -> None:
     assert kubeconfigs.namespace((kubeconfig(tmp_path / "one", "a", a=""),), None) == "default"
 
 
-def test_in_a_pod_the_namespace_is_that_of_the_pod(tmp_path: Path) -> None:
+def test_the_default_namespace_in_a_pod_is_that_of_the_pod(tmp_path: Path) -> None:
     inside = tmp_path / "namespace"
     assert kubeconfigs.namespace((), None, inside) == "default"
     inside.write_text("neuron-dra\n")
@@ -70,7 +70,7 @@ def test_in_a_pod_the_namespace_is_that_of_the_pod(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "contexts: 1", "contexts: [1, {name: a}, {name: a, context: 3}]"])
-def test_a_file_of_another_form_names_nothing(tmp_path: Path, content: str) -> None:
+def test_an_invalid_kubeconfig_gives_no_context(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
     assert kubeconfigs.namespace((path,), "a") == "default"

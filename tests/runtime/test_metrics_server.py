@@ -62,7 +62,7 @@ def test_a_registry_is_served(server: MetricsServer) -> None:
     assert scrape(server, "/metrics?name[]=nothing") == (200, b"")
 
 
-def test_thousands_of_connections_are_no_thousands_of_threads(server: MetricsServer) -> None:
+def test_thousands_of_connections_use_few_threads(server: MetricsServer) -> None:
     before = threading.active_count()
     connections = [connect(server) for _ in range(300)]
     try:
@@ -75,7 +75,7 @@ def test_thousands_of_connections_are_no_thousands_of_threads(server: MetricsSer
             connection.close()
 
 
-def test_a_head_that_comes_byte_by_byte_is_not_waited_for(server: MetricsServer) -> None:
+def test_a_slow_request_head_is_closed_after_its_time_out(server: MetricsServer) -> None:
     with connect(server) as connection:
         started = time.monotonic()
         connection.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
@@ -87,7 +87,7 @@ def test_a_head_that_comes_byte_by_byte_is_not_waited_for(server: MetricsServer)
         assert time.monotonic() - started < 10
 
 
-def test_a_head_has_a_size(server: MetricsServer) -> None:
+def test_a_request_head_has_a_size_limit(server: MetricsServer) -> None:
     with connect(server) as connection:
         with contextlib.suppress(OSError):
             for _ in range(1000):
@@ -108,7 +108,7 @@ def test_a_head_has_a_size(server: MetricsServer) -> None:
     "sent",
     [b"\r\n\r\n", b"\n\n", b"GET\r\n\r\n", b"\xff\x00\x16\r\n\r\n", b"GET /metrics HTTP/2\r\n\r\n", b"a b c d\r\n\r\n"],
 )
-def test_what_is_no_http_is_answered_without_a_traceback(
+def test_input_that_is_not_http_logs_no_traceback(
     server: MetricsServer, sent: bytes, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with connect(server) as connection:
@@ -118,7 +118,7 @@ def test_what_is_no_http_is_answered_without_a_traceback(
     assert not caplog.records
 
 
-def test_a_client_that_goes_away_leaves_no_line(
+def test_a_client_that_disconnects_logs_no_line(
     server: MetricsServer, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(20):
@@ -142,7 +142,7 @@ class Broken(Collector):
         return []
 
 
-def test_faults_of_ours_are_one_line_now_and_then(
+def test_exceptions_of_collectors_are_logged_at_a_limited_rate(
     server: MetricsServer,
     registry: CollectorRegistry,
     capfd: pytest.CaptureFixture[str],

@@ -21,11 +21,11 @@ def test_one_line_is_due_in_an_interval() -> None:
     assert [interval.due() for _ in range(6)] == [True, False, True, False, True, False]
 
 
-def test_a_key_is_first_once() -> None:
+def test_first_is_true_once_per_key() -> None:
     once: Once[str] = Once()
     assert [once.first(key) for key in ("a", "a", "b")] == [True, False, True]
 
 
-def test_keys_beyond_the_bound_are_never_first() -> None:
+def test_first_is_false_for_keys_beyond_the_bound() -> None:
     once: Once[int] = Once(2)
     assert [once.first(key) for key in (1, 2, 3, 3)] == [True, True, False, False]

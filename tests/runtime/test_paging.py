@@ -4,12 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from neuron.api.objects import ListMeta, Page
+from runtime.api_errors import TooLongError
 from runtime.paging import pages
-
-
-class TooLongError(Exception):
-    pass
+from runtime.raw_objects import ListMeta, Page
 
 
 class Server:
@@ -24,15 +21,15 @@ class Server:
         self.queries.append(dict(query))
         limit = int(query.get("limit", self.size))
         if limit > self.most:
-            raise TooLongError
+            raise TooLongError("too long")
         end = int(query.get("continue", "0")) + limit
-        return Page(ListMeta(continue_=str(end) if end < self.size else ""))
+        return Page(ListMeta(continue_=str(end) if end < self.size else ""), None)
 
 
 @pytest.mark.anyio
 async def test_pages_follow_the_token_and_keep_the_query() -> None:
     server = Server(5, 5)
-    assert len([page async for page in pages(server.fetch, {"a": "b"}, 2, TooLongError)]) == 3
+    assert len([page async for page in pages(server.fetch, {"a": "b"}, 2)]) == 3
     assert server.queries == [
         {"a": "b", "limit": "2"},
         {"a": "b", "limit": "2", "continue": "2"},
@@ -43,7 +40,7 @@ async def test_pages_follow_the_token_and_keep_the_query() -> None:
 @pytest.mark.anyio
 async def test_an_answer_that_is_too_long_is_requested_with_fewer_objects() -> None:
     server = Server(40, 5)
-    assert len([page async for page in pages(server.fetch, {}, 64, TooLongError)]) == 10
+    assert len([page async for page in pages(server.fetch, {}, 64)]) == 10
     assert [query["limit"] for query in server.queries[:3]] == ["64", "16", "4"]
 
 
@@ -51,4 +48,4 @@ async def test_an_answer_that_is_too_long_is_requested_with_fewer_objects() -> N
 @pytest.mark.parametrize("limit", [0, 1])
 async def test_one_object_that_is_too_long_is_an_error(limit: int) -> None:
     with pytest.raises(TooLongError):
-        [page async for page in pages(Server(1, 0).fetch, {}, limit, TooLongError)]
+        [page async for page in pages(Server(1, 0).fetch, {}, limit)]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from runtime.remembered import OVERHEAD, Remembered, fingerprint
 
 
-def test_remembers_what_was_put() -> None:
+def test_get_returns_the_stored_value() -> None:
     remembered: Remembered[str, int] = Remembered(100_000)
 
     remembered.put("a", 1, 10)
@@ -27,7 +27,7 @@ def test_the_least_recently_used_is_forgotten_first() -> None:
     assert remembered.get("b") is None
 
 
-def test_one_large_entry_is_not_kept_and_pushes_nothing_out() -> None:
+def test_an_entry_above_the_size_limit_is_not_kept_and_evicts_no_other() -> None:
     remembered: Remembered[str, int] = Remembered(100_000)
     remembered.put("small", 1, 10)
 
@@ -37,7 +37,7 @@ def test_one_large_entry_is_not_kept_and_pushes_nothing_out() -> None:
     assert remembered.get("small") == 1
 
 
-def test_a_key_has_its_last_value_and_counts_once() -> None:
+def test_a_replaced_value_counts_once_in_the_size() -> None:
     remembered: Remembered[str, int] = Remembered(100_000)
     remembered.put("a", 1, 5000)
 
@@ -47,7 +47,7 @@ def test_a_key_has_its_last_value_and_counts_once() -> None:
     assert remembered.size == 10 + OVERHEAD
 
 
-def test_a_value_that_became_too_large_takes_its_predecessor_with_it() -> None:
+def test_a_replacement_above_the_size_limit_removes_the_old_value() -> None:
     remembered: Remembered[str, int] = Remembered(100_000)
     remembered.put("a", 1, 10)
 
@@ -68,7 +68,7 @@ def test_clear_forgets_everything() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 40_000)), max_size=200))
-def test_it_never_holds_more_than_its_bytes(puts: list[tuple[int, int]]) -> None:
+def test_the_size_never_exceeds_the_limit(puts: list[tuple[int, int]]) -> None:
     remembered: Remembered[int, int] = Remembered(64_000)
     kept: dict[int, int] = {}
     for key, size in puts:

@@ -1,4 +1,4 @@
-"""Text of others stays on its line, and stays what it says."""
+"""Foreign text stays on one line and keeps its content."""
 
 import json
 
@@ -21,7 +21,7 @@ def test_a_quoted_text_is_printable_and_can_be_read_back(text: str) -> None:
 
 
 @given(ANY)
-def test_json_that_is_escaped_says_the_same(text: str) -> None:
+def test_escaped_json_has_the_same_values(text: str) -> None:
     line = json.dumps({"name": text}, ensure_ascii=False)
     shown = escaped(line)
     assert shown.isprintable()
@@ -38,5 +38,5 @@ def test_json_that_is_escaped_says_the_same(text: str) -> None:
         ("no\u00a0break", "no\\u00a0break"),
     ],
 )
-def test_what_is_escaped(text: str, shown: str) -> None:
+def test_special_characters_are_escaped(text: str, shown: str) -> None:
     assert escaped(text) == shown

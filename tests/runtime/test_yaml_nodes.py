@@ -51,14 +51,14 @@ SYNTAX: dict[str, tuple[str, int, str]] = {
 
 
 @pytest.mark.parametrize(("text", "index", "problem"), FAULTS.values(), ids=FAULTS)
-def test_yaml_that_no_object_can_be_is_refused_with_its_place(text: str, index: int, problem: str) -> None:
+def test_yaml_that_is_no_object_is_refused_with_its_place(text: str, index: int, problem: str) -> None:
     with pytest.raises(YamlError) as caught:
         compose(text)
     assert (caught.value.index, caught.value.problem) == (index, problem)
 
 
 @pytest.mark.parametrize(("text", "index", "problem"), SYNTAX.values(), ids=SYNTAX)
-def test_what_is_no_yaml_is_refused_with_the_place_where_it_stops_to_be(text: str, index: int, problem: str) -> None:
+def test_invalid_yaml_is_refused_with_the_place_of_the_error(text: str, index: int, problem: str) -> None:
     with pytest.raises(YamlSyntaxError) as caught:
         compose(text)
     assert (caught.value.index, caught.value.problem) == (index, problem)
@@ -78,7 +78,7 @@ def test_aliases_that_would_be_billions_of_values_are_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# only\n# comments\n", "---\n"])
-def test_a_text_without_content_is_nothing(text: str) -> None:
+def test_a_text_without_content_has_no_value(text: str) -> None:
     root = compose(text)
     assert root is None or root.value is None
 
@@ -93,7 +93,7 @@ def test_a_text_without_content_is_nothing(text: str) -> None:
     ],
     ids=["own-members-win", "the-first-wins", "quoted-is-no-merge", "the-last-anchor-counts"],
 )
-def test_merges_and_aliases_bring_in_what_they_name(text: str, value: Any) -> None:
+def test_merges_and_aliases_are_resolved(text: str, value: Any) -> None:
     root = compose(text)
     assert root is not None
     assert root.value == value
@@ -149,7 +149,7 @@ def test_documents_are_read_one_by_one_with_their_own_anchors() -> None:
     ],
     ids=["depth", "values", "aliases"],
 )
-def test_limits_are_the_callers(text: str, limits: Limits, problem: str) -> None:
+def test_limits_are_parameters(text: str, limits: Limits, problem: str) -> None:
     with pytest.raises(YamlError, match=problem):
         list(compose_all(text, limits))
 

@@ -62,7 +62,7 @@ PLAIN: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("text", "value"), PLAIN.items(), ids=[text or "empty" for text in PLAIN])
-def test_plain_scalars_mean_what_they_mean_to_kubectl(text: str, value: Any) -> None:
+def test_plain_scalars_have_the_type_that_kubectl_gives_them(text: str, value: Any) -> None:
     resolved = resolve(text)
     assert (type(resolved), resolved) == (type(value), value)
 
@@ -85,7 +85,7 @@ def test_numbers_that_json_lacks_are_refused(text: str) -> None:
         ("!custom", "4", "4"),
     ],
 )
-def test_tags_decide(tag: str, text: str, value: Any) -> None:
+def test_explicit_tags_set_the_type(tag: str, text: str, value: Any) -> None:
     assert resolve_tagged(tag, text) == value
 
 
@@ -109,7 +109,7 @@ def test_keys_become_strings(value: Any, text: str) -> None:
     assert key_text(value) == text
 
 
-def test_null_is_no_key() -> None:
+def test_null_is_refused_as_key() -> None:
     with pytest.raises(ValueError, match="a key must be a string, a number or a boolean"):
         key_text(None)
 

@@ -1,4 +1,4 @@
-"""A cluster and a template store that are what a test says they are."""
+"""A cluster and a template store whose content a test sets."""
 
 import dataclasses
 import json
@@ -79,7 +79,7 @@ class FakeCluster:
 
 
 class FakeTemplates:
-    """Remembers what it was asked to make; refuses if told to."""
+    """Records the requested templates; raises the given error."""
 
     def __init__(
         self,

@@ -164,7 +164,7 @@ class FakeApi:
         self._faults.clear()
 
     def forbid(self, verb: str, plural: str, group: str = "", user: str = "nobody", times: int = 1000) -> None:
-        """Take a permission away, in RBAC's words."""
+        """Refuse a verb on a resource with the message of RBAC."""
         dotted = f"{plural}.{group}" if group else plural
         where = "at the cluster scope" if verb != "create" else 'in the namespace "team"'
         message = (

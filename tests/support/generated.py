@@ -89,7 +89,7 @@ def access(*denied: str) -> Any:
 
 
 def forbidden(verb: str, name: str = "x", user: str = "bob") -> str:
-    """RBAC's words about one template."""
+    """The message of RBAC about one template."""
     return (
         f'{PLURAL}.{GROUP} "{name}" is forbidden: User "{user}" cannot {verb} resource "{PLURAL}" in API group '
         f'"{GROUP}" in the namespace "team"'

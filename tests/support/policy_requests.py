@@ -217,7 +217,7 @@ class _Cluster(StandaloneCluster):
 
 
 def said(message: str) -> str:
-    """A message without the details of a run-time error, which both word differently."""
+    """A message without the details of a run-time error, which differ between both."""
     errors = r"^(expression '.*' resulted in error|match condition '.*' failed).*"
     return re.sub(errors, "an error", message, flags=re.DOTALL)
 

@@ -49,6 +49,6 @@ def claim_of(spec: Mapping[str, Any]) -> Claim:
 
 
 def results_of(claim: Mapping[str, Any]) -> tuple[Result, ...] | None:
-    """What an allocated claim holds, as the model says it; None where it is not allocated."""
+    """The devices of an allocated claim in the form of the model; None if it is not allocated."""
     found = read_stored_claim(claim)
     return None if found.allocation is None else tuple(map(result_of, found.ours))

@@ -1,4 +1,4 @@
-"""Claims as users write them, and a validator in a cluster that is what a test says it is."""
+"""Claims as users write them, and a validator in a cluster whose content a test sets."""
 
 import asyncio
 import dataclasses
@@ -267,6 +267,6 @@ def review(
 
 
 def decide(manifest: Any, cluster: FakeClaims | None = None, operation: str = "CREATE", **fields: Any) -> Decision:
-    """What the validator says about an object."""
+    """The answer of the validator for an object."""
     options = fields.pop("options", {})
     return asyncio.run(validator(cluster, **options).review(review(manifest, operation, **fields)))

@@ -28,7 +28,7 @@ DOCUMENTS = st.dictionaries(st.sampled_from("abcdefgh"), DATA, min_size=1, max_s
 
 
 class Writer:
-    """Writes documents with indents, quotes, comments, anchors and flow collections as chance has it."""
+    """Writes documents with random indents, quotes, comments, anchors and flow collections."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance

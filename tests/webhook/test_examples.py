@@ -1,4 +1,4 @@
-"""Every folder of deploy/examples does what it says."""
+"""Every folder of deploy/examples has the documented result."""
 
 import dataclasses
 import os
@@ -81,7 +81,7 @@ def expected(case: str, name: str, default: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_example_becomes_what_lies_beside_it(case: str) -> None:
+def test_converting_an_example_gives_its_expected_files(case: str) -> None:
     path = manifest_of(case)
     done = run(path)
     assert done.stderr.decode() == expected(case, "expected.txt", b"").decode()
@@ -90,7 +90,7 @@ def test_an_example_becomes_what_lies_beside_it(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", FACTS)
-def test_an_example_shows_what_it_is_for(case: str) -> None:
+def test_the_output_of_an_example_has_the_documented_feature(case: str) -> None:
     facts = FACTS[case]
     objects = [each for part in documents((EXAMPLES / case / "expected.yaml").read_bytes()) for each in manifests(part)]
     template, workload = objects
@@ -110,7 +110,7 @@ def test_an_example_shows_what_it_is_for(case: str) -> None:
     assert claims == facts.claims
 
 
-def test_every_other_example_is_refused_or_left_as_it_is() -> None:
+def test_every_other_example_is_refused_or_unchanged() -> None:
     assert {*CASES} - {*FACTS} == REFUSED | UNCHANGED
 
 
@@ -124,7 +124,7 @@ def test_an_example_for_dra_is_valid(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_readme_says_what_an_example_shows_and_how_to_see_it(case: str) -> None:
+def test_a_readme_describes_its_example_and_the_commands_to_run_it(case: str) -> None:
     text = (EXAMPLES / case / "README.md").read_text()
     assert re.match(r"# .+\n\n", text)
     assert f"$ neuron-dra convert --families {FAMILIES} -f {manifest_of(case)}\n" in text
@@ -138,7 +138,7 @@ def test_the_index_lists_every_example() -> None:
     assert sorted(re.findall(r"\]\((.+)\)", (EXAMPLES / "README.md").read_text())) == CASES
 
 
-def test_what_an_example_became_stays_that() -> None:
+def test_converting_a_converted_example_changes_nothing() -> None:
     for case in FACTS:
         done = run((EXAMPLES / case / "expected.yaml").relative_to(ROOT), "-o", "diff")
         assert (done.returncode, done.stdout) == (0, b"")

@@ -1,4 +1,4 @@
-"""The examples of AWS's own documents: the valid ones pass, the two with a slip are told of it."""
+"""The examples of AWS's own documents: the valid ones pass, the two with an error get a warning."""
 
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def test_valid_examples_are_admitted(manifest: Any) -> None:
     assert {finding.code for finding in decision.warnings} == expected
 
 
-def test_the_example_whose_container_forgets_its_claim_is_told() -> None:
+def test_the_example_whose_container_does_not_use_its_claim_gets_a_warning() -> None:
     """specific-driver-version.yaml: a Deployment with a claim that its container does not list."""
     spec = {
         "containers": [{"name": "ctr0", "image": "public.ecr.aws/ubuntu/ubuntu:22.04"}],
@@ -54,7 +54,7 @@ def test_the_example_whose_container_forgets_its_claim_is_told() -> None:
     assert {finding.code for finding in decide(manifest).warnings} == {"NEU702"}
 
 
-def test_the_private_betas_files_come_out_current_with_their_comments() -> None:
+def test_files_of_the_private_beta_are_converted_to_v1_with_their_comments() -> None:
     text = (ROOT / "beta.yaml").read_text()
     done = convert_texts(text)
     assert done.yaml.startswith(text.partition("\n")[0])
@@ -66,6 +66,6 @@ def test_the_private_betas_files_come_out_current_with_their_comments() -> None:
     assert convert_texts(done.yaml).diff == ""
 
 
-def test_current_files_stay_as_they_are() -> None:
+def test_current_files_are_unchanged() -> None:
     for name in ("current.yaml", "leaderworkerset.yaml"):
         assert convert_texts((ROOT / name).read_text()).diff == ""

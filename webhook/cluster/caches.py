@@ -17,16 +17,16 @@ from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.namespaces import namespace_value
 from neuron.demand import templates
 from neuron.hardware.instances import Observation
-from webhook.cluster.api import RESOURCE_GROUP, ApiServer, Resource
+from runtime.api_server import RESOURCE_GROUP, ApiServer, Collection, Resource
+from runtime.watching import Timing
 from webhook.cluster.cached_objects import Bounds, Key
 from webhook.cluster.claims import ClusterClaims
 from webhook.cluster.device_traits import TraitCounts
 from webhook.cluster.memory_estimates import footprint
 from webhook.cluster.node_types import NODE_METADATA, project_node, with_node
 from webhook.cluster.object_reader import Projection
-from webhook.cluster.pages import Collection
 from webhook.cluster.quotas import NamespaceQuotas, QuotaFacts, project_quota
-from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.reflector import Reflector
 from webhook.cluster.shared_parts import Shared
 from webhook.cluster.slice_facts import SliceFacts, project_slice, with_pool
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts
@@ -132,7 +132,6 @@ class KubeCluster(ClusterClaims):
 
     Attributes:
         caches: the view is current while all of them run.
-        templates: the cache of ResourceClaimTemplates.
     """
 
     def __init__(self, server: ApiServer, timing: Timing | None = None, *, nodes: bool = True) -> None:
@@ -337,7 +336,6 @@ class NamespaceRecord:
 
     Attributes:
         annotations: those under `neuron.aws.com/`, sorted.
-        labels: its labels.
         whole: all that policies can read, as JSON; None: too large.
     """
 

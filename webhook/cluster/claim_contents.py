@@ -12,7 +12,7 @@ import msgspec
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from runtime.api_errors import ApiServerError
-from webhook.cluster.api import RESOURCE_GROUP, ApiServer
+from runtime.api_server import RESOURCE_GROUP, ApiServer
 from webhook.cluster.lookups import MOST_LOOKUPS, RESOURCES, SECONDS, VERSION, can_exist
 from webhook.decisions import nesting
 
@@ -34,8 +34,6 @@ class ClaimContents:
 
         Args:
             kind: ResourceClaim or ResourceClaimTemplate.
-            namespace: of the objects.
-            names: of the objects.
         """
         if len(names) > MOST_LOOKUPS:
             return {}

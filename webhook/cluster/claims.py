@@ -9,12 +9,13 @@ from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.slice_shapes import Census, SliceShapes
 from neuron.hardware.device_shapes import Shape
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
-from webhook.cluster.api import PARTIAL, ApiServer
+from runtime.api_server import ApiServer
+from runtime.media_types import PARTIAL
 from webhook.cluster.lookups import MOST_LOOKUPS, RESOURCES, SECONDS, Lookups, can_exist
 from webhook.reviews.worker_threads import seconds_left
 
 _SHARE: Final = 0.5
-"""Of the time left for the review; the rest is for the decision."""
+"""Part of the time left for the review that look-ups may use; the rest is for the decision."""
 _TOO_LATE: Final = 0.05
 
 

@@ -1,7 +1,7 @@
 """What the nodes of an instance type publish now: single devices, whole nodes, shares of cores, windows, counters.
 
-Unlike the number of devices this follows the slices: if a driver no longer shares cores, claims for shares would wait
-for ever.
+Unlike the number of devices this follows the slices: if a driver no longer shares cores, claims for shares would
+never be allocated.
 """
 
 import dataclasses

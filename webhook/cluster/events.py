@@ -24,9 +24,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
+from runtime.api_server import ApiServer, Resource
 from runtime.media_types import MERGE_PATCH
 from runtime.once import Once
-from webhook.cluster.api import ApiServer, Resource
 from webhook.cluster.replicas import micro_time
 from webhook.decisions.decision import Decision
 from webhook.decisions.wire import AdmissionRequest
@@ -82,11 +82,9 @@ class EventCounters:
     """What happened to refusals, since the start.
 
     Attributes:
-        created: new Events.
         patched: updates of the series of an Event.
         full: refusals without an Event because `MOST_SERIES` are kept.
         rate: refusals without an Event because of the rate limit of the namespace.
-        failed: writes that failed.
     """
 
     created: int = 0
@@ -103,7 +101,6 @@ class Refusal:
     Attributes:
         namespace: of the request.
         regarding: `kind`, `name`, `apiVersion` and `uid` of the object; an empty uid is left out.
-        note: the error messages.
     """
 
     namespace: str
@@ -145,11 +142,7 @@ class _Bucket:
 
 
 class EventRecorder:
-    """Writes Events in the background.
-
-    Attributes:
-        counters: for metrics.
-    """
+    """Writes Events in the background."""
 
     def __init__(
         self,
@@ -164,7 +157,6 @@ class EventRecorder:
         """Prepare; `run` writes.
 
         Args:
-            server: the API server.
             instance: `reportingInstance`, by convention the pod's name.
             clock: monotonic seconds.
             now: wall clock, aware.

@@ -9,7 +9,7 @@ from typing import Final
 
 from policies.files.kept import KeepError, is_kept
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
-from webhook.cluster.api import ApiServer, Resource, loaded_object
+from runtime.api_server import ApiServer, Resource, loaded_object
 
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps")
 _FIELD: Final = "policies.json.z"

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from runtime.api_errors import ClusterUnavailableError, StatusError, UnreachableError
 from runtime.api_transport import Connection, load_configuration
+from runtime.watching import Timing
 from webhook.cluster.caches import KubeCluster
 from webhook.cluster.events import EventRecorder
-from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.reflector import Reflector
 from webhook.cluster.server_version import ServerVersion
 from webhook.cluster.templates import KubeTemplates, TemplateCounters
 from webhook.decisions.ports import TemplateStore, WorldView
@@ -26,11 +27,7 @@ class KubeWorld:
     """A cluster, while the context of `connect` is open.
 
     Attributes:
-        connection: to its API server.
-        view: of the cluster.
-        templates: the store of ResourceClaimTemplates.
         caches: of `view`; metrics read their counters and problems.
-        template_counters: for metrics.
         refusals: writes Events about refused conversions; None if Events are off.
     """
 
@@ -77,7 +74,6 @@ async def connect(
         context: context of the kubeconfig; None: its current context.
         sync_timeout: seconds to wait until every cache was filled once, or is at least being filled.
         create_budget: time-out in seconds for the creation of a ResourceClaimTemplate; below that of the webhook.
-        timing: of list-watch.
         events: whether to write Events about refused conversions.
         nodes: whether to learn instance types from Nodes.
         patient: whether an API server that does not answer may still answer within `sync_timeout`. A user's command
@@ -102,7 +98,7 @@ async def connect(
             tasks.append(asyncio.create_task(recorder.run(), name="events"))
         stack.push_async_callback(_cancel, tasks)
         await _first_sync(cluster.caches, connection.address, sync_timeout)
-        # Without it claims are divided, which is right with every version.
+        # If the version is not known, claims are divided, which works with every version.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(version.asked.wait(), _ANSWER_TIMEOUT)
         yield KubeWorld(connection, cluster, templates, cluster.caches, templates.counters, recorder)

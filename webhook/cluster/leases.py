@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
+from runtime.api_server import Collection, TimedApiServer
 from runtime.media_types import MERGE_PATCH
 from runtime.once import Problem
-from webhook.cluster.api import TimedApiServer, explain
+from runtime.watching import Timing
+from webhook.cluster.explanations import explain
 from webhook.cluster.object_reader import Projection
-from webhook.cluster.pages import Collection
-from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.reflector import Reflector
 from webhook.cluster.replicas import LABELS, LEASES, RENEW_EVERY, Replica, ReplicaStatus, lease_body, read_lease
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,6 @@ class LeaseIdentity:
     """Which Lease is this replica's.
 
     Attributes:
-        namespace: of the Lease.
         name: of the Lease, and of the pod.
         owner: `metav1.OwnerReference` of the pod; None outside of a pod.
     """
@@ -59,10 +59,8 @@ class Leases:
 
         Args:
             server: the API server; Leases follow its clock.
-            identity: of this replica's Lease.
             report: returns the present status of this replica.
             every: seconds between renewals.
-            timing: of list-watch.
         """
         self.name = identity.name
         selector = ",".join(f"{key}={value}" for key, value in LABELS.items())

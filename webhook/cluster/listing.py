@@ -12,7 +12,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from runtime import paging
 from runtime.api_errors import FORBIDDEN, GONE, NOT_FOUND, ApiServerError, StatusError, TooLongError
-from webhook.cluster.api import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, decoded, rule_text
+from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, decoded
+from webhook.cluster.explanations import rule_text
 
 PAGE_SIZE: Final = 500
 TIMEOUT: Final = 60.0
@@ -91,7 +92,7 @@ class Lister:
         for attempt in range(1, _ATTEMPTS + 1):
             restart()
             try:
-                async with contextlib.aclosing(paging.pages(fetch, query, self._page_size, TooLongError)) as listed:
+                async with contextlib.aclosing(paging.pages(fetch, query, self._page_size)) as listed:
                     async for page in listed:
                         take(page)
             except StatusError as error:

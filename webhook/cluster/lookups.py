@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from webhook.cluster.api import RESOURCE_GROUP, Resource
+from runtime.api_server import RESOURCE_GROUP, Resource
 
 VERSION: Final = "v1"
 RESOURCES: Final = {

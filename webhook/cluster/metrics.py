@@ -8,8 +8,8 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from runtime.watching import Counters
 from webhook.cluster.events import EventCounters
-from webhook.cluster.object_reader import Counters
 from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import TemplateCounters
 
@@ -24,7 +24,7 @@ _COUNTED: Final = {
     "them out; an unreadable ResourceClaimTemplate counts as existing, with unknown content. The log "
     "names each once.",
 }
-"""By field of `Counters`."""
+"""Metrics by field of `Counters`."""
 
 
 class ClusterMetrics(Collector):

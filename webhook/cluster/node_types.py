@@ -12,8 +12,7 @@ from typing import Final
 from neuron import names
 from neuron.api.nodes import Node, read_node
 from neuron.hardware.instances import Observation
-from webhook.cluster.api import Resource
-from webhook.cluster.pages import Collection
+from runtime.api_server import Collection, Resource
 
 NODES: Final = Resource("", "v1", "nodes")
 NODE_METADATA: Final = Collection(NODES, metadata_only=True)

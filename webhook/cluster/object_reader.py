@@ -5,29 +5,16 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from neuron.api import objects
+from runtime import raw_objects
 from runtime.api_errors import ApiAnswerError, ApiServerError
+from runtime.api_server import Resource, loaded
 from runtime.once import Once
-from webhook.cluster.api import Resource, loaded
+from runtime.watching import LONGEST_OBJECT, Counters
 from webhook.cluster.cached_objects import Bounds, Key
-from webhook.cluster.pages import LONGEST_OBJECT
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-@dataclasses.dataclass(slots=True)
-class Counters:
-    """Counters since the start, for metrics."""
-
-    lists: int = 0
-    watches: int = 0
-    events: int = 0
-    bookmarks: int = 0
-    expired: int = 0
-    failures: int = 0
-    unreadable: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +58,7 @@ class ObjectReader(Generic[T]):
             item = loaded(raw)
             key, version = key_of(item), item["metadata"].get("resourceVersion", "")
         except (ApiServerError, KeyError, TypeError, AttributeError) as error:
-            identity = objects.identity(bytes(raw[: objects.WINDOW]))
+            identity = raw_objects.identity(bytes(raw[: raw_objects.WINDOW]))
             key = identity.namespace, identity.name
             return key, identity.version, None if deleted or not identity.name else self._left_out(key, error)
         return key, version, None if deleted else self.project(item)

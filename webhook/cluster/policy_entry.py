@@ -15,13 +15,15 @@ from policies.judging.followed_rules import Rules, followed, next_rules
 from policies.judging.policy_set import PolicySet
 from policies.schema.followable import GROUPS
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
+from runtime.api_server import ApiServer, Resource
+from runtime.api_server import Collection as Objects
 from runtime.media_types import JSON_PATCH
 from runtime.once import Problem
-from webhook.cluster.api import ApiServer, Resource, explain
+from runtime.watching import Timing
+from webhook.cluster.explanations import explain
 from webhook.cluster.leases import Leases
 from webhook.cluster.object_reader import Projection
-from webhook.cluster.pages import Collection as Objects
-from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.reflector import Reflector
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,6 @@ class Entry:
     Attributes:
         version: `resourceVersion` of the configuration.
         index: of the entry in `webhooks`; None: there is none.
-        rules: of the entry.
     """
 
     version: str
@@ -92,12 +93,9 @@ class PolicyEntry:
         """Prepare; `run` writes.
 
         Args:
-            server: the API server.
             name: of the configuration.
-            policies: of this replica.
             leases: report the policies of all replicas.
             groups: API groups whose requests are followed.
-            timing: of list and watch.
             settle: seconds for which all replicas must have the same policies before rules are removed.
             clock: monotonic seconds.
         """

@@ -10,7 +10,7 @@ from typing import Final
 
 from neuron import names
 from runtime.api_errors import ApiAnswerError, ApiServerError, StatusError
-from webhook.cluster.api import ApiServer, Resource, loaded_object
+from runtime.api_server import ApiServer, Resource, loaded_object
 
 PODS: Final = Resource("", "v1", "pods")
 PAUSE: Final = 2.0

@@ -1,35 +1,20 @@
-"""A cache of one collection of API objects, kept current by list and watch.
-
-Source: "Efficient detection of changes", https://kubernetes.io/docs/reference/using-api/api-concepts/. Lists leave
-`resourceVersion` unset, which requests the most recent state, so a relist is never older than the last watch event.
-"""
+"""A cache of one collection of API objects, kept current by list and watch (`runtime.watching`)."""
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
-import random
-import time
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from neuron.api import objects
-from runtime.api_errors import (
-    FORBIDDEN,
-    GONE,
-    UNAUTHORIZED,
-    ApiAnswerError,
-    ApiServerError,
-    StatusError,
-    UnreachableError,
-)
-from runtime.media_types import JSON
+from runtime.api_errors import ApiAnswerError, ApiServerError
+from runtime.api_server import ApiServer, Collection
 from runtime.once import Problem
-from webhook.cluster.api import PARTIAL, ApiServer, decoded, explain, loaded
+from runtime.paging import Pace
+from runtime.watching import DELETED, PAGE_SIZE, Effects, Timing, Watching
 from webhook.cluster.cached_objects import Holdings
 from webhook.cluster.cached_objects import Key as Key  # noqa: PLC0414 - users of caches need their keys
-from webhook.cluster.object_reader import Counters, ObjectReader, Projection, key_of
-from webhook.cluster.pages import PAGE_SIZE, Collection, Pace, lines, pages
+from webhook.cluster.explanations import explain
+from webhook.cluster.object_reader import ObjectReader, Projection, key_of
 
 log = logging.getLogger(__name__)
 
@@ -37,54 +22,11 @@ T = TypeVar("T")
 OnChange: TypeAlias = Callable[[Key, T | None, T | None], None]
 """Takes the key, the projection before and the projection now; None: the object is not in the cache."""
 
-_DELETED: Final = "DELETED"
-_BRIEF: Final = 1.0
-"""Seconds. A watch that ends sooner, without an event, does not count as healthy."""
-_TOLERATED: Final = 3
-"""Consecutive answers of one kind that do not count as a lasting problem yet."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Timing:
-    """Time-outs and pauses of list-watch, in seconds.
-
-    Attributes:
-        list_timeout: for one page.
-        watch_timeout: shortest requested duration of a watch. Jitter adds up to the same again, as in client-go, so
-            that the watches of many clients do not end together.
-        stall: longest silence on a watch. The API server sends a bookmark about once a minute.
-        backoff: bound of the pause after the first failure; doubles with each further failure.
-        backoff_limit: largest bound.
-    """
-
-    list_timeout: float = 60.0
-    watch_timeout: float = 300.0
-    stall: float = 150.0
-    backoff: float = 0.5
-    backoff_limit: float = 30.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Effects:
-    """Clock and random numbers, which tests replace.
-
-    Attributes:
-        sleep: waits a number of seconds.
-        clock: monotonic seconds.
-        jitter: uniform in [0, 1).
-    """
-
-    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
-    clock: Callable[[], float] = time.monotonic
-    jitter: Callable[[], float] = random.random
-
 
 class Reflector(Generic[T]):
     """Projections of all objects of one collection, kept current while `run` runs.
 
     Attributes:
-        resource: the watched resource.
-        counters: for metrics.
         synced: set when the collection was listed and a watch is open; stays set.
         settled: set with `synced`, or when the API server keeps refusing until an operator acts.
         read: objects that lists have read so far. While it grows, a list makes progress.
@@ -103,29 +45,19 @@ class Reflector(Generic[T]):
         page_size: int = PAGE_SIZE,
         needed: bool = True,
     ) -> None:
+        self._effects = effects or Effects()
+        self._watching = Watching(server, collection, timing=timing, effects=self._effects, page_size=page_size)
         self.resource = collection.resource
-        self.counters = Counters()
+        self.counters = self._watching.counters
         self.synced = asyncio.Event()
         self.settled = asyncio.Event()
         self.read = 0
         self.needed = needed
-        self._server = server
-        self._collection = collection
-        self._page_size = page_size
-        self._timing = timing or Timing()
-        self._effects = effects or Effects()
         self._reader = ObjectReader(collection.resource, projection, self.counters)
         self._bounds = projection.bounds
         self._objects: Holdings[T] = Holdings(projection.bounds)
         self._problem = Problem(log)
         self._callbacks: list[OnChange[T]] = []
-        self._version = ""
-        self._heard = float("-inf")
-        self._verb = "list"
-        self._attempt = 0
-        self._statuses = 0
-        self._doubtful = False
-        self._gone = False
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -145,7 +77,7 @@ class Reflector(Generic[T]):
     @property
     def age(self) -> float:
         """Seconds since the last list, event or bookmark (about one a minute); infinite before the first list."""
-        return self._effects.clock() - self._heard
+        return self._effects.clock() - self._watching.heard
 
     def get(self, namespace: str, name: str) -> T | None:
         """The projection of one object; the same Python object until it changes."""
@@ -157,56 +89,40 @@ class Reflector(Generic[T]):
 
     def observe(self, event: str, item: dict[str, Any]) -> None:
         """Apply an event of a watch: `ADDED`, `MODIFIED` or `DELETED`, with its object."""
-        self._set(key_of(item), None if event == _DELETED else self._reader.project(item))
+        self._set(key_of(item), None if event == DELETED else self._reader.project(item))
 
     async def run(self) -> None:
         """List and watch, again after every failure, until it is cancelled."""
         while True:
-            asked_to_wait = 0.0
             try:
-                if not self._version:
+                if not self._watching.version:
                     await self._list()
-                if await self._watch():
+                await self._watch()
+                if self._watching.healthy:
                     continue
-                self._attempt += 1
             except ApiServerError as error:
                 self._fail(error)
-                asked_to_wait = error.retry_after if isinstance(error, StatusError) else 0.0
             except Exception as error:
                 log.exception("the cache of %s starts over after a defect", self.resource)
                 self._fail(ApiAnswerError(f"{type(error).__name__}: {error}"))
-            await self._effects.sleep(max(asked_to_wait, self._backoff()))
+            await self._effects.sleep(self._watching.pause)
 
     async def _list(self) -> None:
-        self._verb = "list"
-        self.counters.lists += 1
-        try:
-            fresh, version = await self._collect(self._page_size)
-        except StatusError as error:
-            if error.code != GONE:
-                raise
-            # The continue token is older than the server's history. A list in one page needs no token.
-            self.counters.expired += 1
-            fresh, version = await self._collect(0)
-        await self._replace(fresh)
-        self._version = version
-        self._heard = self._effects.clock()
+        fresh: Holdings[T] = Holdings(self._bounds)
 
-    async def _collect(self, limit: int) -> tuple[Holdings[T], str]:
-        fresh = Holdings(self._bounds)
-        version, pace = "", Pace()
-        time_out = self._timing.list_timeout
-        async with contextlib.aclosing(pages(self._server, self._collection, limit, time_out)) as listed:
-            async for page in listed:
-                for raw in page.items or ():
-                    key, _, projection = self._reader.read(memoryview(raw))
-                    if projection is not None:
-                        before = self._objects.get(key)
-                        fresh.put(key, before if before == projection else projection)
-                    self.read += 1
-                    await pace.after(memoryview(raw).nbytes)
-                version = page.metadata.resourceVersion
-        return fresh, version
+        def restart() -> None:
+            nonlocal fresh
+            fresh = Holdings(self._bounds)
+
+        def take(raw: memoryview) -> None:
+            key, _, projection = self._reader.read(raw)
+            if projection is not None:
+                before = self._objects.get(key)
+                fresh.put(key, before if before == projection else projection)
+            self.read += 1
+
+        await self._watching.list(take, restart)
+        await self._replace(fresh)
 
     async def _replace(self, fresh: Holdings[T]) -> None:
         """Replace the cache with a list, and call back for each difference."""
@@ -221,64 +137,20 @@ class Reflector(Generic[T]):
                 self._tell(key, before, after)
             await pace.after(0)
 
-    async def _watch(self) -> bool:
-        """Apply changes until the stream ends.
+    async def _watch(self) -> None:
+        """Apply changes until the watch ends."""
+        async with contextlib.aclosing(self._watching.events(self._opened, self._recover)) as events:
+            async for kind, raw in events:
+                self._take(kind, raw)
 
-        Returns:
-            Whether the watch was healthy; the next one may then follow without a pause.
-        """
-        self._verb = "watch"
-        self.counters.watches += 1
-        query = self._collection.query | {
-            "watch": "1",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": self._version,
-            "timeoutSeconds": str(round(self._timing.watch_timeout * (1 + self._effects.jitter()))),
-        }
-        begun = self._effects.clock()
-        delivered = False
-        pace = Pace()
-        steady: asyncio.TimerHandle | None = None
-        try:
-            accept = PARTIAL if self._collection.metadata_only else JSON
-            stream = self._server.stream(self._collection.path, query=query, stall=self._timing.stall, accept=accept)
-            async with stream as chunks:
-                self.synced.set()
-                self.settled.set()
-                if not self._doubtful:
-                    self._recover()
-                self._doubtful = True
-                steady = asyncio.get_running_loop().call_later(_BRIEF, self._recover)
-                async with contextlib.aclosing(lines(chunks)) as events:
-                    async for line in events:
-                        self._take(line)
-                        delivered = True
-                        self._recover()
-                        await pace.after(len(line))
-        finally:
-            if steady is not None:
-                steady.cancel()
-            healthy = delivered or self._effects.clock() - begun >= _BRIEF
-            if healthy:
-                self._attempt = self._statuses = 0
-                self._doubtful = False
-        return healthy
+    def _take(self, kind: str, raw: bytes) -> None:
+        key, version, projection = self._reader.read(memoryview(raw), deleted=kind == DELETED)
+        self._set(key, projection)
+        self._watching.version = version or self._watching.version
 
-    def _take(self, line: bytes) -> None:
-        cut = len(line) == objects.WINDOW and not line.endswith(b"}")  # see `lines`
-        kind, raw = decoded(objects.read_beginning if cut else objects.read_event, line)
-        if kind == "ERROR":
-            self._version = ""
-            raise StatusError.from_status(loaded(raw))
-        if kind == "BOOKMARK":
-            self.counters.bookmarks += 1
-            self._version = loaded(raw)["metadata"]["resourceVersion"]
-        else:
-            self.counters.events += 1
-            key, version, projection = self._reader.read(memoryview(raw), deleted=kind == _DELETED)
-            self._set(key, projection)
-            self._version = version or self._version
-        self._heard = self._effects.clock()
+    def _opened(self) -> None:
+        self.synced.set()
+        self.settled.set()
 
     def _set(self, key: Key, projection: T | None) -> None:
         before = self._objects.get(key)
@@ -306,45 +178,9 @@ class Reflector(Generic[T]):
             self._problem.set("")
 
     def _fail(self, error: ApiServerError) -> None:
-        gone = isinstance(error, StatusError) and error.code == GONE
-        if gone and not self._gone:
-            # A new API server, after an outage: it works, and the list that it asks for needs no long pause.
-            self._attempt = 0
-        self._gone = gone
-        self._attempt += 1
-        self._statuses += isinstance(error, StatusError)
-        if not self._resumable(error):
-            self._version = ""
-        if gone:
-            self.counters.expired += 1
-        else:
-            self.counters.failures += 1
-        if self._ordinary(error):
+        if self._watching.failed(error):
             return
-        self._problem.set(explain(error, self._verb, self.resource, self._collection.namespace, self._collection.name))
-        # An API server that starts has not read all roles yet, and refuses for a moment.
-        if isinstance(error, StatusError) and error.final and self._statuses >= _TOLERATED:
+        watched = self._watching.collection
+        self._problem.set(explain(error, self._watching.verb, self.resource, watched.namespace, watched.name))
+        if self._watching.lasting(error):
             self.settled.set()
-
-    def _ordinary(self, error: ApiServerError) -> bool:
-        """Whether watches end like this now and then; it is a problem only if it repeats."""
-        if self._verb != "watch":
-            return False
-        if isinstance(error, StatusError):
-            # The resourceVersion is older than the server's history.
-            return error.code == GONE and self._attempt <= _TOLERATED
-        # The server, or a proxy before it, was restarted.
-        return isinstance(error, UnreachableError) and self._attempt == 1
-
-    def _resumable(self, error: ApiServerError) -> bool:
-        """Whether a watch may resume from the last resourceVersion."""
-        if isinstance(error, StatusError):
-            # A lasting error may be about this resourceVersion; a list does not use it.
-            passing = error.passing and self._statuses < _TOLERATED
-            return passing or error.code in (UNAUTHORIZED, FORBIDDEN)
-        return isinstance(error, UnreachableError)
-
-    def _backoff(self) -> float:
-        """Seconds: full jitter, between 0 and a bound that doubles with each failure."""
-        bound = self._timing.backoff * 2.0 ** min(self._attempt - 1, 32)
-        return self._effects.jitter() * min(bound, self._timing.backoff_limit)

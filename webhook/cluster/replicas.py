@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.cluster.api import Resource
+from runtime.api_server import Resource
 
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases")
 
@@ -19,7 +19,7 @@ LABELS: Final = {"app.kubernetes.io/name": "neuron-dra", "app.kubernetes.io/comp
 """Labels of the Leases of replicas, also used as label selector."""
 
 ANNOTATION_REPLICA: Final = "neuron.aws.com/replica"
-"""On a Lease: the replica's `ReplicaStatus`, as JSON."""
+"""Annotation of a Lease: the replica's `ReplicaStatus` as JSON."""
 
 RENEW_EVERY: Final = 10.0
 """Seconds."""
@@ -36,8 +36,6 @@ class UnsentStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Requests that a policy denies and that the shipped webhook configuration does not send.
 
     Attributes:
-        policy: its name.
-        group: of the API.
         resource: plural name, with the subresource.
         operation: CREATE, UPDATE, DELETE or CONNECT.
         condition: CEL that is true for the objects, cut to `LONGEST_CONDITION`; empty: all.
@@ -88,7 +86,6 @@ class Replica(msgspec.Struct, frozen=True):
     Attributes:
         name: of the Lease, and of the pod.
         renewed: time of the last renewal.
-        report: its status.
     """
 
     name: str
@@ -107,7 +104,6 @@ def lease_body(
 
     Args:
         name: of the Lease: the pod's name.
-        report: its status.
         now: an aware time.
         owner: `metav1.OwnerReference` of the pod, so that the Lease is deleted with it; None outside of a pod.
     """

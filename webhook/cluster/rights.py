@@ -7,7 +7,8 @@ import dataclasses
 from typing import Final
 
 from neuron import names
-from webhook.cluster.api import RESOURCE_GROUP, rule_text
+from runtime.api_server import RESOURCE_GROUP
+from webhook.cluster.explanations import rule_text
 
 SECRET: Final = "neuron-dra-tls"  # noqa: S105 - its name
 """Name of the Secret with CA and serving certificate in the shipped manifests."""
@@ -20,7 +21,6 @@ class Rule:
     Attributes:
         group: API group; empty for the core.
         resources: plural names.
-        verbs: of the rule.
         purpose: what does not work without it.
         needed: whether conversion depends on it.
         names: `resourceNames`; empty: no restriction.

@@ -10,8 +10,8 @@ from typing import Final
 
 from neuron.known_faults import oldest
 from runtime.api_errors import ApiServerError
-from webhook.cluster.api import ApiServer
-from webhook.cluster.served_versions import kubernetes_version
+from runtime.api_server import ApiServer
+from runtime.served_versions import kubernetes_version
 
 PAUSE: Final = 300.0
 """Seconds between two questions."""
@@ -45,13 +45,13 @@ class ServerVersion:
         self.asked = asyncio.Event()
 
     async def run(self) -> None:
-        """Ask for ever."""
+        """Read the version repeatedly until cancelled."""
         while True:
             await self.ask()
             await self._sleep(PAUSE if self._seen else RETRY)
 
     async def ask(self) -> None:
-        """Ask once. Without an answer, what was known stays."""
+        """Read the version once. Without an answer, the known version stays."""
         try:
             version = await kubernetes_version(self._server, _TIMEOUT)
         except ApiServerError:

@@ -25,9 +25,8 @@ class SliceFacts:
 
     Attributes:
         pool: name of its pool; by the driver's convention, the node's name.
-        generation: of the pool.
         devices: names of its devices, by instance type.
-        groups: sizes above 1 of the device groups of these devices, by instance type.
+        groups: sizes above 1 of the device groups of its devices, by instance type.
         traits: what else it publishes, by instance type.
         shapes: the attributes that selectors can distinguish.
     """

@@ -13,8 +13,9 @@ from runtime.api_errors import (
     ApiServerError,
     StatusError,
 )
-from webhook.cluster.api import OLDEST_KUBERNETES, rule_text
+from runtime.api_server import OLDEST_KUBERNETES
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
+from webhook.cluster.explanations import rule_text
 from webhook.decisions.ports import TemplateUnavailableError
 
 _PATH: Final = "spec.resourceClaims"

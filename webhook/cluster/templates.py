@@ -27,9 +27,9 @@ from runtime.api_errors import (
     TooLongError,
     UnreachableError,
 )
+from runtime.api_server import ApiServer, loaded_object
 from runtime.media_types import COMPACT, MERGE_PATCH
 from webhook.cluster import template_errors
-from webhook.cluster.api import ApiServer, loaded_object
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts
 from webhook.cluster.reflector import Key, Reflector
 from webhook.decisions.ports import FoundTemplate, TemplateUnavailableError
@@ -86,8 +86,6 @@ class KubeTemplates:
         """Create templates through `server` that are not in `cache`.
 
         Args:
-            server: the API server.
-            cache: the watch cache of ResourceClaimTemplates.
             budget: time-out of `ensure` in seconds, below the time-out of the webhook.
             pause: seconds before the only retry.
             clock: monotonic seconds.

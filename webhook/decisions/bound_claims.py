@@ -30,11 +30,7 @@ def check_bound(
     """NEU123 and NEU124 about all claims of a pod: what a pod says about their origin does not matter.
 
     Args:
-        claiming: the pod and its claims.
-        known: what is known of them, by name of the entry.
-        steering: settings of the policies that match the pod.
-        context: for checks of claims.
-        conversion: the instance types of the cluster.
+        known: what is known of the pod's claims, by name of the entry.
         known_only: whether a claim that is not known is no error, because it may be created before the pod.
 
     Returns:

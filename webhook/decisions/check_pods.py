@@ -26,10 +26,7 @@ class _Reference:
     """One entry of a container's `resources.claims`.
 
     Attributes:
-        container: name of the container.
         owner: field path of the container.
-        path: field path of the entry.
-        claim: name of the pod's claim.
         request: name of the claim's request; empty: the whole claim.
     """
 
@@ -46,7 +43,6 @@ def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], context: ClaimCont
     Args:
         pod: its view; paths of findings are those of a Pod.
         known: what is known of its claims, by name of the entry.
-        context: for checks of claims.
     """
     entries = pod.decode_claims() or []
     references = [reference for _, container, path in pod.sections() for reference in _references(container, path)]

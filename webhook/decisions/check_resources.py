@@ -1,16 +1,17 @@
 """Checks the names of the resources that containers request. Pure."""
 
 import re
-from collections.abc import Collection, Iterator
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
 
 from neuron import names
 from neuron.check.misspelt import meant
-from neuron.findings import Finding, quoted, warning
+from neuron.findings import Finding, closest_word, quoted, short, warning
 from webhook.decisions import pods
 
 _WORDS: Final = (b"neuron", b"aws", b"amazon", b"\\u")
 _FIELDS: Final = ("requests", "limits")
+_RESOURCES: Final = frozenset({*_FIELDS, "claims"})
 _SHOWN: Final = 63
 _MOST_NAMES: Final = 128
 """Resources of one pod that are compared: each comparison takes up to 0.1 ms."""
@@ -26,7 +27,6 @@ def misspelt_resources(pod: pods.Pod, known: Collection[str] = ()) -> Iterator[F
     """NEU221 for names that look like a legacy resource and are none.
 
     Args:
-        pod: its view.
         known: extended resources of DeviceClasses: an administrator can give them any name.
     """
     left = _MOST_NAMES
@@ -37,12 +37,26 @@ def misspelt_resources(pod: pods.Pod, known: Collection[str] = ()) -> Iterator[F
                 continue
             path = f"spec.{section}[{index}]"
             resources = container.decode_resources(path) or {}
+            yield from _misspelt_fields(container.name, f"{path}.resources", resources)
             where = {name: field for field in _FIELDS for name in resources.get(field) or ()}
             for name in list(where)[:left]:
                 left -= 1
                 close = "" if name in known else meant(name)
                 if close:
                     yield _misspelt(container.name, f"{path}.resources.{where[name]}[{name}]", name, close)
+
+
+def _misspelt_fields(container: str, path: str, resources: Mapping[str, Any]) -> Iterator[Finding]:
+    """NEU222 for fields such as `limit`, which Kubernetes does not know: kinds of others keep them."""
+    for field in list(resources)[:_MOST_NAMES]:
+        close = "" if field in _RESOURCES else closest_word(field, _FIELDS)
+        if close:
+            message = (
+                f"container {container[:_SHOWN]} has resources.{short(field)}, which is no field. Did you mean {close}?"
+            )
+            yield warning(
+                "NEU222", f"{path}.{short(field)}", message, "Correct the field: it is ignored.", short(field)
+            )
 
 
 def _misspelt(container: str, path: str, name: str, close: str) -> Finding:

@@ -32,9 +32,7 @@ def claim_context(
     """Build the context.
 
     Args:
-        options: the server's settings.
         catalogue: instance types, completed by ResourceSlices.
-        cluster: the caches.
         policies: those in force; None without policies.
     """
     classes = cluster.device_classes()

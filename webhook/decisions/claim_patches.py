@@ -56,7 +56,6 @@ def strip_legacy(path: str, resources: Mapping[str, Any] | None, *, efa: bool = 
 
     Args:
         path: JSON pointer of the container.
-        resources: of the container.
         efa: whether the claim includes its EFA interfaces.
     """
     removed = (*names.LEGACY_RESOURCES, names.RESOURCE_EFA) if efa else names.LEGACY_RESOURCES

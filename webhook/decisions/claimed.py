@@ -20,9 +20,7 @@ class Claimed:
     """A conversion that a pod claims to have had. Not verified.
 
     Attributes:
-        record: the decoded annotation.
         claim: name of the entry in `spec.resourceClaims` that conversion may have added.
-        index: index of that entry.
         template: the ResourceClaimTemplate that it uses.
         asks: recorded asks of all containers of the pod, init containers first.
         lost: names of containers that have lost their reference to the claim, and so their devices.
@@ -43,7 +41,6 @@ class Restated(Requests, frozen=True):
 
     Attributes:
         claim: name of the entry.
-        index: its index.
         template: the ResourceClaimTemplate that it uses now.
         hints: what an earlier pass may have added; see `webhook.decisions.added_hints`.
     """

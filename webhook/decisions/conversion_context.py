@@ -48,9 +48,7 @@ class ConversionContext:
 
     Attributes:
         catalogue: instance types, completed by ResourceSlices.
-        families: what is known of the families in use.
         extended_resources: `extendedResourceName` -> DeviceClass (KEP-5004).
-        options: the server's settings.
         labels: values of the Nodes' instance-type label by type, where they are not the types' names.
         class_names: names of all DeviceClasses; None if they are not known.
     """

@@ -18,7 +18,7 @@ from neuron.demand.claims import Claim, Refusal, make_claim
 from neuron.demand.instance_fit import DeviceConfig
 from neuron.demand.scheduling import with_required
 from neuron.demand.templates import Template
-from neuron.findings import as_warning, warning
+from neuron.findings import Finding, as_warning, warning
 from webhook.decisions import efa_limits, hints, modes, obstacles, patches, pod_findings, pods, queues, records
 from webhook.decisions.added_hints import NOTHING_ADDED
 from webhook.decisions.claim_patches import claim_patch, encode_record, free_name, mark
@@ -55,11 +55,7 @@ def convert(
     """Decide about a Pod that is being created.
 
     Args:
-        pod: its view.
-        facts: settings of its namespace.
-        context: settings of the server, and facts about the cluster.
         claiming: names of claims in `spec.resourceClaims` that request our DeviceClass.
-        steering: settings of the policies that match the pod.
         by_kubelet: whether a kubelet creates it, as the mirror pod of a static pod. Any user can set the annotation of
             a mirror pod.
 
@@ -160,8 +156,8 @@ def _decide(
     if findings:
         return denied("bad-request", *findings)
     selection, found = _find_candidates(pod, context, settings, steering)
-    if found.errors:
-        return denied("no-candidate", *found.errors, warnings=found.warnings)
+    if not found.types:
+        return _without_candidate(found, settings, steering)
     efa = efa_limits.read(demand, context, steering)
     if efa.errors:
         return denied("efa", *efa.errors, warnings=found.warnings)
@@ -178,7 +174,7 @@ def _decide(
         others=context.catalogue,
     )
     if isinstance(claim, Refusal):
-        return denied("unservable", *claim.findings, warnings=found.warnings)
+        return _without_claim(claim, found, settings, steering)
     # A template of an operator does not serve the interfaces: the demand for which it is mapped does not name them.
     templates_of_policy = () if efa.moved else steering.templates
     mapped = next((each for each in templates_of_policy if each.is_for(asks, config, claim)), None)
@@ -240,6 +236,25 @@ def _decide(
         claimed_class="" if earlier or steering.queued else context.options.device_class,
         shows_queue=pod.shows_queue or any(operation["path"] in queues.POINTERS for operation in patch),
     )
+
+
+def _without_candidate(found: Candidates, settings: ModeSettings, steering: Steering) -> Decision:
+    if found.unknown:
+        return _left(found.unknown, settings, steering)
+    return denied("no-candidate", *found.errors, warnings=found.warnings)
+
+
+def _without_claim(refusal: Refusal, found: Candidates, settings: ModeSettings, steering: Steering) -> Decision:
+    if refusal.unknown:
+        return _left(refusal.findings, settings, steering)
+    return denied("unservable", *refusal.findings, warnings=found.warnings)
+
+
+def _left(unknown: Sequence[Finding], settings: ModeSettings, steering: Steering) -> Decision:
+    """A pod whose instance type is not known: it is left as it is. A locked policy refuses it."""
+    if steering.locked and settings.mode is not Mode.SHADOW:
+        return denied("locked", *unknown)
+    return unchanged("unknown-type", *map(as_warning, unknown))
 
 
 def _large(what: str, size: int, most: int) -> Excess:

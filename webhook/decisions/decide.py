@@ -21,6 +21,7 @@ from neuron.check.configs import decode_parameters
 from neuron.findings import Finding, Severity, as_warning, quoted, warning
 from webhook.decisions import leader_worker_sets, modes, pods, queues
 from webhook.decisions.bound_claims import check_bound
+from webhook.decisions.check_keys import misspelt_keys
 from webhook.decisions.check_pods import check_pod
 from webhook.decisions.check_resources import misspelt_resources
 from webhook.decisions.conversion_context import ConversionContext
@@ -51,10 +52,8 @@ class PodFacts:
     """A pod of an object, and what is known about it.
 
     Attributes:
-        place: where it is in the object.
         pod: its view; None: it cannot be read.
         known: its claims, by name of the entry in `resourceClaims`.
-        steering: settings of the policies that match it.
         faults: findings about policies that could not be evaluated.
         unreadable: NEU114, if it cannot be read.
     """
@@ -72,11 +71,7 @@ class Subject:
     """An object.
 
     Attributes:
-        group: API group.
-        kind: kind.
         namespace: in which its pods run.
-        data: the object.
-        pods: its pods.
         left_out: number of pods that the caller left out.
     """
 
@@ -103,10 +98,6 @@ class DecisionInputs:
     """What all pods of an object share.
 
     Attributes:
-        facts: settings of the namespace.
-        conversion: context of conversion.
-        claims: context for checks of claims.
-        templates: those that policies may name.
         rewrites: whether the caller converts the object itself, so that Kueue finds claims in its pod templates.
         past_shadow: whether to decide as if shadow mode were `convert`.
         remembered: answers about pods, by everything on which they depend; empty at first.
@@ -128,7 +119,6 @@ class Answer:
     """What is decided about a pod, wherever it is.
 
     Attributes:
-        decision: of conversion.
         settings: mode and device settings of the pod; None if it cannot be read.
         findings: all findings, with field paths in the pod template.
         ultraserver_modes: those that the pod gets by annotation or by its claims.
@@ -145,9 +135,8 @@ class Part:
     """What is decided about one pod of an object.
 
     Attributes:
-        facts: the pod.
-        answer: the decision and the findings.
         left: NEU220, if it has Neuron devices and conversion cannot rewrite the object.
+        keys: findings about its labels and annotations.
         unknown_kind: kind of the object, if its structure is not known: it may mean something else, so that errors
             are only warnings.
     """
@@ -155,6 +144,7 @@ class Part:
     facts: PodFacts
     answer: Answer
     left: Finding | None = None
+    keys: tuple[Finding, ...] = ()
     unknown_kind: str = ""
 
     @property
@@ -164,13 +154,13 @@ class Part:
 
     @property
     def decision(self) -> Decision:
-        """Of conversion."""
+        """The decision of conversion."""
         return self.answer.decision
 
     @property
     def findings(self) -> Iterator[Finding]:
         """All findings about the pod, with field paths in the object."""
-        found = (located(self.place, each) for each in self.answer.findings)
+        found = (located(self.place, each) for each in (*self.answer.findings, *self.keys))
         return iter(as_warnings(self.unknown_kind, found)) if self.unknown_kind else found
 
 
@@ -179,7 +169,6 @@ class ObjectDecision:
     """What is decided about an object.
 
     Attributes:
-        parts: its pods.
         placement: of a LeaderWorkerSet whose pods ask for UltraServers; None for other objects.
         own: findings about the object as a whole.
         left_out: number of pods that were not checked.
@@ -238,7 +227,6 @@ def decide(
 
     Args:
         subject: the object, its pods and what is known about them.
-        inputs: settings and facts.
         excluded_namespaces: those where no pod is changed or checked.
     """
     if subject.namespace in excluded_namespaces:
@@ -252,7 +240,8 @@ def decide(
             break
         answer = _answer(each, subject, inputs)
         unknown_kind = subject.kind if subject.entry is None else ""
-        parts.append(Part(each, answer, _left_as_it_is(each.place, answer, subject), unknown_kind))
+        keys = tuple(misspelt_keys(each.place.template.get("metadata"))) if _is_ours(each) else ()
+        parts.append(Part(each, answer, _left_as_it_is(each.place, answer, subject), keys, unknown_kind))
     left_out = subject.left_out + len(subject.pods) - len(parts)
     placement = _place(subject, parts)
     device_class = inputs.conversion.options.device_class
@@ -270,10 +259,7 @@ def check_created(
     """The findings about a pod as it is created: after conversion.
 
     Args:
-        claiming: the pod.
         known: as for `PodFacts`.
-        claims: context for checks of claims.
-        extended_resources: those of DeviceClasses.
     """
     return [*check_pod(claiming.pod, known, claims), *misspelt_resources(claiming.pod, extended_resources)]
 
@@ -282,7 +268,6 @@ def with_needs(decision: Decision, found: Iterable[Finding | None]) -> Decision:
     """A conversion, after the templates that policies name were checked. In shadow mode they are only reported.
 
     Args:
-        decision: the conversion.
         found: of each template: what is wrong with it, or None.
     """
     for each in found:
@@ -339,6 +324,11 @@ def check_size(kind: str, manifest: object, sizes: Iterable[int]) -> list[Findin
 # --- one pod ----------------------------------------------------------------------------------------------------
 
 
+def _is_ours(each: PodFacts) -> bool:
+    """Whether a pod requests Neuron devices, or has claims."""
+    return each.pod is not None and (each.pod.concerns_us or bool(each.known))
+
+
 def _answer(each: PodFacts, subject: Subject, inputs: DecisionInputs) -> Answer:
     """The answer about a pod, made once for equal pods: the templates of a JobSet often differ only in their names."""
     pod = each.pod
@@ -370,7 +360,7 @@ def _decided(pod: pods.Pod, each: PodFacts, inputs: DecisionInputs, *, is_pod: b
     decision = dataclasses.replace(decision, warnings=(*decision.warnings, *faults)) if faults else decision
     findings = [*decision.errors, *decision.warnings]
     if decision.outcome is Outcome.SHADOWED and decision.shadowed is not Outcome.DENIED and not is_pod:
-        # That conversion would work is said for each pod.
+        # Each pod already reports that its conversion would work.
         findings = [finding for finding in findings if finding.code != "NEU208"]
     if steering.binds_claims:
         findings += check_bound(Claiming.of(pod), each.known, steering, inputs.claims, conversion, known_only=True)

@@ -27,7 +27,7 @@ class Outcome(enum.StrEnum):
     SHADOWED = "shadowed"
     """Shadow mode: it would have been converted or refused, and is not changed."""
     UNCHANGED = "unchanged"
-    """Nothing is done."""
+    """The object is admitted unchanged."""
     DENIED = "denied"
 
 
@@ -44,7 +44,6 @@ class Decision:
     """The answer, and the templates that must exist before it is sent.
 
     Attributes:
-        outcome: what happens to the object.
         reason: reason for logs and metrics, e.g. `legacy-resources` or `mode-off-by-pod`.
         patch: JSON patch operations (RFC 6902) on the object exactly as it was sent.
         templates: ResourceClaimTemplates that must exist in the object's namespace first.

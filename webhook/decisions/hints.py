@@ -30,7 +30,6 @@ class HintPatch(Struct, frozen=True):
     """The hints of one pod.
 
     Attributes:
-        patch: operations on its spec.
         labels: operations on `metadata.labels`, which must exist.
         added: what a policy added, now or in an earlier pass.
         warnings: NEU203.
@@ -53,11 +52,9 @@ def hint_patch(
     """Find the hints that a pod lacks.
 
     Args:
-        pod: its view.
         selection: its node selection, with the policy's requirements.
         types: instance types that can serve it; None if its own node selection allows no others.
         options: the server's settings, used where no policy sets others.
-        steering: settings of the policies that match the pod.
         recorded: what was added before, by its record.
     """
     hints = steering.hints

@@ -29,8 +29,6 @@ class Kind:
     """A kind of object that holds pods, in all its versions.
 
     Attributes:
-        group: API group.
-        kind: kind.
         templates: patterns of the paths of its pod templates; `*` is each item or member.
         made: for a kind without pod templates: object -> its pods.
         no_claims: why it cannot hold claims; empty if it can.
@@ -190,7 +188,7 @@ _ALL: Final = (
 )
 
 KINDS: Final[Mapping[GroupKind, Kind]] = {(each.group, each.kind): each for each in _ALL}
-"""By API group and kind."""
+"""All kinds by API group and kind."""
 
 _COUNTED_GROUPS: Final = frozenset({"sparkoperator.k8s.io", "workload.codeflare.dev"})
 """Groups without a kind in the table, whose kinds Kueue counts by their pod template."""

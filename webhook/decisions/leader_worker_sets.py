@@ -104,9 +104,7 @@ def place(
     """Add the exclusive-topology annotation that fits the UltraServer mode of the pod templates.
 
     Args:
-        workload: its view.
         modes_of: UltraServer modes of ResourceClaimTemplates of its namespace, by name.
-        facts: settings of its namespace.
         default: the server's mode.
         steerings: settings of the policies that match the pods of each template; empty without policies.
     """
@@ -123,7 +121,6 @@ def placed(workload: LeaderWorkerSet, modes_of_pods: Iterable[int], steerings: S
     """Add the exclusive-topology annotation that fits the UltraServer modes of the pods.
 
     Args:
-        workload: its view.
         modes_of_pods: nodes of the UltraServers that its pods ask for.
         steerings: as for `place`.
     """

@@ -27,11 +27,7 @@ _TRAINER: Final = "node"
 
 
 class _Maker:
-    """Collects the fields of one pod, with their places in the object.
-
-    Attributes:
-        path: of the pod in the object.
-    """
+    """Collects the fields of one pod, with their places in the object."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -79,12 +75,7 @@ class _Maker:
 
 
 def pods_of_workflow(data: Any, spec_at: Path) -> Iterator[PodPlace]:
-    """The pods of an Argo Workflow: one for each template with containers.
-
-    Args:
-        data: the object.
-        spec_at: path of the WorkflowSpec.
-    """
+    """The pods of an Argo Workflow: one for each template with containers."""
     spec = next((mapping(found) for _, found in values_at(data, spec_at)), {})
     defaults = mapping(spec.get("templateDefaults"))
     for path, template in values_at(spec, ("templates", "*")):
@@ -110,7 +101,6 @@ def pods_of_knative(data: Any, template_at: Path) -> Iterator[PodPlace]:
     """The pod of a Knative Service, Configuration or Revision.
 
     Args:
-        data: the object.
         template_at: path of metadata and spec of the pod; () for a Revision.
     """
     for path, template in values_at(data, template_at):

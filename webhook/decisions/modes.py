@@ -33,12 +33,11 @@ class ModeSettings(Struct, frozen=True):
     """Mode and settings of one pod's conversion.
 
     Attributes:
-        mode: of conversion.
         source: where the mode is set: `pod`, `namespace`, `policy` or `flag`.
         device_config: logical NeuronCore and UltraServer mode.
         instance_types: the only types allowed; empty for any.
         findings: values that are not allowed (NEU109).
-        mode_findings: those of them that are about the mode.
+        mode_findings: those of `findings` that are about the mode.
         lnc_source: where the logical NeuronCore is set: `pod` or `namespace`; empty if it is not set.
     """
 

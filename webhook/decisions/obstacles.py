@@ -1,4 +1,4 @@
-"""What keeps a pod with a correct claim from running: pinned cores, and nodes that Karpenter makes. Pure.
+"""Reasons why a pod with a correct claim does not run: pinned cores, and nodes that Karpenter makes. Pure.
 
 Karpenter up to 1.14 ignores pods with claims, and later versions know Neuron devices in static capacity only.
 """

@@ -12,7 +12,7 @@ from webhook.decisions.canonical import key_of
 from webhook.decisions.decision import Operation
 
 MOST_BYTES: Final = 44 * 1024
-"""Of a patch as JSON. In base64 it has 59 KiB, and an answer has at most 64 KiB."""
+"""Largest size of a patch as JSON. In base64 it has 59 KiB, and an answer has at most 64 KiB."""
 
 
 def size_of(value: object) -> int:

@@ -34,7 +34,6 @@ class Claiming:
     """A pod and the claims that it declares. Read once: a tenant can make the list long.
 
     Attributes:
-        pod: the pod.
         names: name, kind and object name of each declared claim.
     """
 
@@ -82,9 +81,6 @@ def requesting(
 
     Args:
         named: result of `claims_from_templates`.
-        namespace: the pod's.
-        cluster: the caches.
-        device_class: name of the DeviceClass.
     """
     if not named:
         return ()

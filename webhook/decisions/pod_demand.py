@@ -17,12 +17,10 @@ class ContainerDemand(Struct, frozen=True):
     """What one container requests.
 
     Attributes:
-        container: its view.
         resources: its `resources`; None if absent or empty.
         section: `containers` or `initContainers`.
         index: its index in the section.
         amounts: legacy resources to convert: those of the record if it has the container, else the current ones.
-        ask: the amounts as an ask.
         findings: what is wrong with the amounts.
     """
 
@@ -44,7 +42,6 @@ class PodDemand(Struct, frozen=True):
     """What one pod requests.
 
     Attributes:
-        pod: its view.
         containers: all containers, init containers first.
         earlier: what the pod asks for by the record of an earlier conversion. It counts as limits would.
         claiming: names of claims in `spec.resourceClaims` that request our DeviceClass.

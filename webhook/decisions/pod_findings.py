@@ -7,6 +7,7 @@ from neuron import names
 from neuron.demand.families import SETTLED_BY
 from neuron.findings import Finding, few, short, warning
 from webhook.decisions import pods
+from webhook.decisions.check_keys import misspelt_keys_of_namespace
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.pods import Excess
 from webhook.decisions.ports import NamespaceFacts
@@ -20,7 +21,7 @@ _MOST_WARNED: Final = 16
 
 
 def side_effects(facts: NamespaceFacts, context: ConversionContext, own_claims: Sequence[str]) -> list[Finding]:
-    """NEU204 to NEU206: what works differently for a converted pod."""
+    """NEU204 to NEU206: what works differently for a converted pod; NEU222 about its namespace."""
     options = context.options
     found = uncounted(facts.quotas, context)
     found += [
@@ -42,15 +43,12 @@ def side_effects(facts: NamespaceFacts, context: ConversionContext, own_claims: 
         )
         for name in own_claims[:_MOST_WARNED]
     ]
+    found += misspelt_keys_of_namespace(facts.annotations)
     return found
 
 
 def unknown_types(types: Sequence[str]) -> Finding:
-    """NEU216: nothing says which instance types there are.
-
-    Args:
-        types: the known types that can serve the pod.
-    """
+    """NEU216: nothing says which instance types there are."""
     shown = few(types, _MOST_TYPES)
     message = (
         "neither the pod, a policy, ResourceSlices nor Nodes say which Neuron instance types there are: the claim fits"

@@ -95,7 +95,6 @@ def _part(raw: Raw, check: Callable[[bytes], object], where: str) -> Any:
     """Decode a part and check its types; unknown fields are kept. None if it is absent or null.
 
     Args:
-        raw: the part.
         check: decodes it with its types.
         where: its field path in the pod.
 

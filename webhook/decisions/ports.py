@@ -20,7 +20,6 @@ class LegacyQuota:
     """A ResourceQuota that counts legacy Neuron resources.
 
     Attributes:
-        name: its name.
         resources: the legacy resources that it counts, sorted.
         scoped: whether it has scopes. A quota with scopes counts no claim.
     """

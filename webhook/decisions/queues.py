@@ -71,8 +71,6 @@ def queues_of_workload(
     """The queues of a workload and of its pods, one for each system.
 
     Args:
-        group: API group.
-        kind: kind.
         data: the workload, of any content.
         templates: its pod templates, with their field paths.
     """
@@ -115,7 +113,6 @@ def losing_count(found: Iterable[Queue], *, by_template: bool) -> tuple[Queue, .
     """The queues that stop counting pods which are converted at admission.
 
     Args:
-        found: queues of the pods.
         by_template: whether Kueue counts these pods by a template that stays as it is.
     """
     return tuple(each for each in found if not (by_template and each.system == KUEUE))
@@ -125,8 +122,6 @@ def uncounted(queue: Queue, device_class: str, said: str = "") -> Finding:
     """NEU232 about a queue.
 
     Args:
-        queue: the queue.
-        device_class: DeviceClass of the claims.
         said: a sentence about how often this is said; or "".
     """
     where = f" in queue {quoted(queue.name, _MOST_NAME)}" if queue.name else ""
@@ -154,10 +149,7 @@ def declared(group: str, kind: str, data: object, device_class: str) -> Iterator
     """NEU232 for each place where a ClusterQueue, a Volcano Queue or a Karpenter NodePool names a legacy resource.
 
     Args:
-        group: API group.
-        kind: kind.
         data: the object, of any content.
-        device_class: DeviceClass of the claims of converted pods.
     """
     data = mapping(data)
     spec = mapping(data.get("spec"))

@@ -27,7 +27,7 @@ from webhook.decisions.added_hints import NOTHING_ADDED, AddedHints
 Amounts: TypeAlias = Mapping[str, str]
 
 MOST_BYTES: Final = 128 * 1024
-"""Of a record. The API server takes 256 KiB for all annotations of an object together."""
+"""Largest size of a record. The API server accepts 256 KiB for all annotations of an object together."""
 
 _MEMBERS: Final = frozenset({"containers", "initContainers", "hints", "claim", "template", "efa"})
 _LONGEST_NAME: Final = 253
@@ -40,7 +40,6 @@ class EfaRequest(Struct, frozen=True):
     """EFA interfaces that one container asked for, as its limit was.
 
     Attributes:
-        container: its name.
         count: number of interfaces, at least 1.
     """
 
@@ -54,7 +53,6 @@ class Requests(Struct, frozen=True):
     Attributes:
         containers: amounts of app containers, in canonical whole numbers.
         init_containers: amounts of init containers.
-        efa: EFA interfaces.
     """
 
     containers: Mapping[str, Amounts]
@@ -75,7 +73,6 @@ class Record(Struct, frozen=True):
 
     Attributes:
         containers: requests of app containers, in canonical whole numbers.
-        init_containers: requests of init containers.
         hints: what a SchedulingHintPolicy added.
         claim: name of our entry in `spec.resourceClaims`; empty: `neuron`, or `neuron-dra` if there is no `neuron`.
         template: the template that a policy named; empty: a generated one.

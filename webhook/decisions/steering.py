@@ -27,7 +27,6 @@ class Steering(Struct, frozen=True):
         device_class: DeviceClass of generated requests; None: the server's.
         lnc: logical NeuronCore, used if no annotation sets one or the policy is locked.
         unconnected: whether counts that cannot be connected are allowed.
-        hints: settings of the SchedulingHintPolicy.
         labels: labels of `hints` that this pod must get. The view of a pod does not have its labels.
         templates: templates of operators, used for the demands that they serve.
         binds_claims: whether `families` and `lnc` apply to claims that users write.
@@ -161,10 +160,12 @@ def allowed(found: Candidates, steering: Steering) -> Candidates:
     """Filter the candidates by the policy's families; without any left, the error is NEU110."""
     if not steering.families or found.errors:
         return found
+    if any(each.value.partition(".")[0] in steering.families for each in found.unknown):
+        return found
     left = tuple(entry for entry in found.types if entry.family in steering.families)
     if left:
         return structs.replace(found, types=left)
-    names = ", ".join(entry.name for entry in found.types)
+    names = ", ".join([entry.name for entry in found.types] or [each.value for each in found.unknown])
     finding = Finding(
         "NEU110",
         "spec",
@@ -172,4 +173,4 @@ def allowed(found: Candidates, steering: Steering) -> Candidates:
         "Select an instance type of these families, or ask the cluster's admins.",
         names,
     )
-    return Candidates((), (finding,), found.warnings)
+    return Candidates((), (finding,), warnings=found.warnings)

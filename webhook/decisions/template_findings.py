@@ -17,7 +17,6 @@ class KnownTemplates:
     """The templates of a namespace that policies may name.
 
     Attributes:
-        namespace: its name.
         specs: by name; None or no entry: not known.
         complete: whether a template that is not known does not exist.
     """

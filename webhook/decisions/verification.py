@@ -75,7 +75,6 @@ class Verified(Requests, frozen=True):
 
     Attributes:
         claim: name of our entry in `spec.resourceClaims`.
-        template: the ResourceClaimTemplate that it uses.
         lost: names of containers that have lost their reference to the claim, and so their devices.
     """
 

@@ -37,7 +37,6 @@ class Acceptor:
         tls: the context of the next handshake.
         open: number of open connections, including those in their handshake.
         refused: connections closed because there were too many.
-        failed: failed handshakes.
     """
 
     def __init__(
@@ -51,7 +50,6 @@ class Acceptor:
 
         Args:
             tls: the context of the next handshake.
-            make_protocol: of a new connection.
             most: number of connections; 0: as many as there are file descriptors.
             make_room: called at the limit; closes connections that are not in use, and returns how many.
         """

@@ -218,7 +218,6 @@ class BodyReader:
         """Return the whole body; call `release` when it is not needed any more.
 
         Args:
-            receive: of ASGI.
             declared: returns the declared size.
             memory_timeout: seconds that a large body may wait for memory.
 

@@ -71,9 +71,7 @@ class HTTPError(Exception):
     """A request that gets an HTTP error instead of an AdmissionReview.
 
     Attributes:
-        status: HTTP status.
         message: for the client, sent as JSON.
-        headers: further headers.
         unread: the request may have a body that was not read: close the connection.
         discard: the request may have a body that was not read: read and discard it, and keep the connection.
         instead: the review and its denial, sent instead of the error; None: send the error.
@@ -164,8 +162,8 @@ class AdmissionEndpoint:
     def at_once(self, scope: Scope, body: bytes) -> bytes | None:
         """The answer to a complete request whose decision needs no wait; None: call the application.
 
-        Most reviews need neither a task nor a time-out nor a place in the queue. Whatever else has to be done about a
-        request is done by the application, which then begins again.
+        Most reviews need neither a task nor a time-out nor a place in the queue. All other requests are handled by the
+        application from the beginning.
         """
         started = self._clock()
         if (

@@ -96,9 +96,6 @@ class DecisionLog:
         """Add the line of a decision that took `seconds`.
 
         Args:
-            request: the review.
-            rendered: the decision.
-            seconds: duration of the review.
             trace: the result of `tracing.trace_of`.
             address: of the peer that sent the review.
         """

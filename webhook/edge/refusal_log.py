@@ -42,7 +42,6 @@ class RefusalLog:
 
         Args:
             path: of an endpoint; empty if the request reached no endpoint.
-            status: HTTP status.
             reason: the message that the client got.
             client: address and port.
         """

@@ -163,7 +163,6 @@ class Server(uvicorn.Server):
     """Serves an application over TLS until `stop`.
 
     Attributes:
-        acceptor: accepts and counts connections.
         refused: requests that no endpoint saw: not HTTP, or a head above its bounds.
     """
 

@@ -82,8 +82,6 @@ def shape_of(kind: str, version: str, spec: bytes) -> Hashable | None:
     """The shape of a claim or template; None if its names may have findings, or if it has fields that are unknown here.
 
     Args:
-        kind: of the object.
-        version: of its API group.
         spec: its spec as JSON.
     """
     decode = _DECODERS.get(kind)

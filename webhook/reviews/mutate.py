@@ -11,7 +11,6 @@ import msgspec
 from neuron.demand.templates import Template
 from neuron.findings import Finding, warning
 from neuron.hardware.instances import Catalogue
-from runtime.remembered import Remembered
 from webhook.decisions import leader_worker_sets, nesting, pods, restore_pods
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from webhook.decisions.decide import decide_pod, templates_of_record, with_needs
@@ -20,11 +19,11 @@ from webhook.decisions.modes import Mode
 from webhook.decisions.patches import size_of
 from webhook.decisions.pod_claims import claims_from_templates, requesting
 from webhook.decisions.ports import ClusterView, NamespaceFacts, TemplateStore, TemplateUnavailableError
-from webhook.decisions.renaming import is_renamable, may_be_renamed, renamed
 from webhook.decisions.steering import NO_STEERING, Steer, Steering
 from webhook.decisions.verification import Sources, verify
 from webhook.decisions.wire import ABSENT, AdmissionRequest
 from webhook.reviews import effort
+from webhook.reviews.pod_decisions import PodDecisions, Shape
 from webhook.reviews.queue_notices import QueueNotices
 from webhook.reviews.template_checks import TemplateChecks
 from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane
@@ -32,10 +31,6 @@ from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
 _KUBELET: Final = "system:node:"
 """Prefix of every kubelet's user name (https://kubernetes.io/docs/reference/access-authn-authz/node/)."""
-_MOST_REMEMBERED: Final = 1024 * 1024
-"""Bytes of cached decisions."""
-_MOST_SHAPES: Final = 512 * 1024
-"""Bytes of cached decisions for pods with other names of containers."""
 _SIZE_OF_JSON: Final = 8
 """Estimated bytes of Python data and rendered answer per byte of JSON."""
 
@@ -82,8 +77,7 @@ class Mutator:
         self._cluster = cluster
         self._templates = templates
         self._steer = steer
-        self._decisions: Remembered[Hashable, Decision] = Remembered(_MOST_REMEMBERED)
-        self._shapes: Remembered[Hashable, _Named] = Remembered(_MOST_SHAPES)
+        self._decisions = PodDecisions()
         self._queues = queues or QueueNotices()
         self._version = cluster.version
         self._world = conversion_context(options, catalogue, cluster)
@@ -154,12 +148,11 @@ class Mutator:
         steer = None if self._steer is None else self._steer.fixed(namespace)
         read = await self._lane.run(namespace, lambda: _read_pod(request, steer), effort.of_reading(size))
         shape, world = self._shape(read, namespace), self._current_world()
-        renamable = may_be_renamed(read.pod)
-        decision = self._decisions.get((read.names, shape)) or (self._renamed(read, shape) if renamable else None)
+        decision = self._decisions.find(shape, read.pod, read.names)
         if decision is None:
             decision = await self._lane.run(namespace, lambda: read.converted(shape, world), seconds)
             if world is self._world:
-                self._remember(read, shape, decision, renamable=renamable)
+                self._remember(read, shape, decision)
         return decision
 
     def _place(
@@ -212,39 +205,23 @@ class Mutator:
             self._version = self._cluster.version
             self._world = conversion_context(self._options, self._catalogue, self._cluster)
             self._decisions.clear()
-            self._shapes.clear()
         return self._world
 
     def _create_pod(self, request: AdmissionRequest) -> Decision:
         read = _read_pod(request, self._steer)
         shape, world = self._shape(read, request.namespace), self._current_world()
-        renamable = False
-        decision = self._decisions.get((read.names, shape))
-        if decision is None and (renamable := may_be_renamed(read.pod)):
-            decision = self._renamed(read, shape)
+        decision = self._decisions.find(shape, read.pod, read.names)
         if decision is None:
             decision = read.converted(shape, world)
-            self._remember(read, shape, decision, renamable=renamable)
+            self._remember(read, shape, decision)
         return decision
 
-    def _shape(self, read: "_ReadPod", namespace: str) -> "_Shape":
+    def _shape(self, read: "_ReadPod", namespace: str) -> Shape:
         claiming = requesting(read.claims, namespace, self._cluster, self._options.device_class)
-        return _Shape(read.shape, self._cluster.namespace(namespace), claiming, read.steering, read.by_kubelet)
+        return Shape(read.shape, self._cluster.namespace(namespace), claiming, read.steering, read.by_kubelet)
 
-    def _renamed(self, read: "_ReadPod", shape: "_Shape") -> Decision | None:
-        """The decision, made from a cached one about a pod with other names of containers; None if there is none."""
-        similar = self._shapes.get(shape)
-        if similar is None:
-            return None
-        decision = renamed(similar.decision, similar.names, read.names)
-        self._decisions.put((read.names, shape), decision, _size(read.pod, shape.facts, decision))
-        return decision
-
-    def _remember(self, read: "_ReadPod", shape: "_Shape", decision: Decision, *, renamable: bool) -> None:
-        size = _size(read.pod, shape.facts, decision)
-        self._decisions.put((read.names, shape), decision, size)
-        if renamable and is_renamable(decision, read.names):
-            self._shapes.put(shape, _Named(decision, read.names), size)
+    def _remember(self, read: "_ReadPod", shape: Shape, decision: Decision) -> None:
+        self._decisions.add(shape, read.pod, read.names, decision, _size(read.pod, shape.facts, decision))
 
     async def _checked(self, decision: Decision, request: AdmissionRequest, checks: TemplateChecks) -> Decision:
         """The decision, after the templates that policies name were checked. In shadow mode they are only reported."""
@@ -286,31 +263,6 @@ class Mutator:
         )
 
 
-class _Shape(NamedTuple):
-    """All that a decision about a new Pod depends on, but the names of its containers and the context of conversion.
-
-    Attributes:
-        view: of the pod.
-        facts: settings of its namespace.
-        claiming: as for `convert`.
-        steering: settings of the policies that match it.
-        by_kubelet: as for `convert`.
-    """
-
-    view: Hashable
-    facts: NamespaceFacts
-    claiming: tuple[str, ...]
-    steering: Steering
-    by_kubelet: bool
-
-
-class _Named(NamedTuple):
-    """A decision that names containers, and these names."""
-
-    decision: Decision
-    names: tuple[str, ...]
-
-
 class _Subject(enum.Enum):
     """Reviews whose object is read."""
 
@@ -344,11 +296,8 @@ class _ReadPod(NamedTuple):
     """What a decision about a new Pod needs, without the cluster's facts.
 
     Attributes:
-        pod: its view.
-        names: of its containers.
         shape: all of the view that a decision depends on but these names.
         claims: as in `claims_from_templates`.
-        steering: settings of the policies that match it.
         by_kubelet: whether a kubelet creates it as a mirror pod.
     """
 
@@ -359,7 +308,7 @@ class _ReadPod(NamedTuple):
     steering: Steering
     by_kubelet: bool
 
-    def converted(self, shape: _Shape, world: ConversionContext) -> Decision:
+    def converted(self, shape: Shape, world: ConversionContext) -> Decision:
         """The decision, with the cluster's facts."""
         return decide_pod(self.pod, shape.facts, world, shape.claiming, self.steering, by_kubelet=self.by_kubelet)
 

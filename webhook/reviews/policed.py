@@ -69,7 +69,7 @@ _LONGEST_LOOK_UP: Final = 1.0
 """Time-out of look-ups, in seconds."""
 
 
-class PolicedReviewer:
+class PolicedValidator:
     """Evaluates policies, asks another reviewer, and returns the findings of both in one decision.
 
     The policies are first. The other reviewer may have to wait for the API server, and if the webhook times out, an
@@ -90,10 +90,8 @@ class PolicedReviewer:
 
         Args:
             make: makes the other reviewer, again for every set of policies.
-            store: the policies in force.
             lookups: where facts of the cluster are read.
             excluded_namespaces: namespaces whose objects no policy is evaluated on.
-            metrics: counts verdicts.
             now: the time of day, which decides whether exceptions have expired.
             execution: where policies are evaluated.
         """

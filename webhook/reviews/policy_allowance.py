@@ -89,7 +89,6 @@ class Execution:
 
     Attributes:
         clock: monotonic, in seconds.
-        lane: runs long evaluations.
         allowance: the time for policies on the event loop.
     """
 

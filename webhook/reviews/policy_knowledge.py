@@ -146,7 +146,6 @@ class ClusterLookups:
     """Where policies get facts of the cluster.
 
     Attributes:
-        view: the caches.
         find: reads claims and templates that the caches do not have.
         device_class: DeviceClass of generated requests, by the server's settings.
     """
@@ -246,10 +245,7 @@ def knowledge_for(
     """The facts for one pod.
 
     Args:
-        base: the facts for every object.
         knower: has cached templates.
-        namespace: of the pod.
-        named: the claims and templates that the pod names.
         found: claims and templates read from the API server, by kind and name.
     """
     if named is NOTHING_NAMED:

@@ -42,11 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class SteeringRefusedError(Exception):
-    """A policy with failurePolicy Fail could not be evaluated on a pod.
-
-    Attributes:
-        finding: the error for the user.
-    """
+    """A policy with failurePolicy Fail could not be evaluated on a pod."""
 
     def __init__(self, error: UndecidedError) -> None:
         super().__init__(str(error))

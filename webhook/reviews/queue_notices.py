@@ -36,7 +36,7 @@ _decode: Final = msgspec.json.Decoder(_Queued).decode
 
 
 class QueueNotices:
-    """Remembers the namespaces that were told. Used on the event loop only."""
+    """Remembers the namespaces that got the warning. Used on the event loop only."""
 
     def __init__(self, most: int = MOST_NAMESPACES) -> None:
         """Remember at most `most` namespaces."""

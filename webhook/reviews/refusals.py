@@ -6,7 +6,7 @@ from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.reviewer import Reviewer, deciding_at_once
 
 
-class ReportingReviewer:
+class RefusalReporter:
     """Calls another reviewer and reports its denials, except those of dry runs."""
 
     def __init__(self, inner: Reviewer, refusals: Refusals) -> None:

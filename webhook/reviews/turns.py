@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict
 from typing import Final, Generic, Protocol, TypeVar
 
 _AGED: Final = 8
-"""One of so many decisions that are taken is the oldest, whatever its size: short ones do not delay it for ever."""
+"""Every eighth decision that is taken is the oldest one of any size: short ones do not delay it without limit."""
 
 
 class Waiting(Protocol):
@@ -17,7 +17,6 @@ class Waiting(Protocol):
 
     Attributes:
         client: address of the peer that sent the review; empty if there is none.
-        namespace: of the object.
         estimate: CPU seconds.
     """
 

@@ -18,6 +18,7 @@ from neuron.findings import Finding, Severity, for_answer, short
 from neuron.hardware.instances import Catalogue
 from runtime.remembered import Remembered, fingerprint
 from webhook.decisions import nesting, pods
+from webhook.decisions.check_keys import misspelt_keys_in
 from webhook.decisions.claim_context import ClaimPolicies, claim_context, for_one_object
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from webhook.decisions.decide import DecisionInputs, PodFacts, check_created, check_names, templates_of_record
@@ -233,7 +234,7 @@ class Validator:
             return None
         claiming = Claiming.of(pods.decode(raw))
         if claiming.is_empty:
-            return self._created(claiming, _NOTHING_KNOWN)
+            return self._created(claiming, _NOTHING_KNOWN, misspelt_keys_in(raw))
         if self._bounds is not None:
             return None
         known: dict[str, KnownClaim] = {}
@@ -244,7 +245,7 @@ class Validator:
             if spec is None or not self._is_cheap(request.namespace, object_name, spec):
                 return None
             known[name] = KnownClaim(self._known(request.namespace, object_name, spec))
-        return self._created(claiming, known)
+        return self._created(claiming, known, misspelt_keys_in(raw))
 
     async def _review_pod(self, request: AdmissionRequest) -> Decision:
         if request.operation != "CREATE":
@@ -265,18 +266,31 @@ class Validator:
             known = await self._claims(claiming, request.namespace, made)
             if self._bounds is not None:
                 bound = await self._bounds.check(request, claiming, known, self._world, self._conversion)
-        check = functools.partial(self._created, claiming, known, bound)
+        check = functools.partial(self._created, claiming, known, tuple(misspelt_keys_in(raw)), bound)
         if len(raw) <= LARGE_OBJECT:
             return check()
         return await self._lane.run(request.namespace, check, effort.of_deciding(len(raw)))
 
-    def _created(self, claiming: Claiming, known: Mapping[str, KnownClaim], bound: Iterable[Finding] = ()) -> Decision:
-        """The decision about a pod. `bound`: findings about its claims by policies that bind them."""
+    def _created(
+        self,
+        claiming: Claiming,
+        known: Mapping[str, KnownClaim],
+        keys: Iterable[Finding],
+        bound: Iterable[Finding] = (),
+    ) -> Decision:
+        """The decision about a pod.
+
+        Args:
+            claiming: the pod.
+            known: its claims.
+            keys: findings about its labels and annotations.
+            bound: findings about its claims by policies that bind them.
+        """
         extended = self._conversion.extended_resources
         if claiming.is_empty:
-            findings = tuple(check_names(claiming.pod, extended))
+            findings = (*check_names(claiming.pod, extended), *keys)
             return _decision(findings, "valid") if findings else _NOT_NEURON
-        return _decision((*check_created(claiming, known, self._world, extended), *bound), "valid")
+        return _decision((*check_created(claiming, known, self._world, extended), *bound, *keys), "valid")
 
     async def _review_workload(self, request: AdmissionRequest) -> Decision:
         kind = request.kind
@@ -371,7 +385,6 @@ class _Claim:
         spec: as JSON.
         old: the spec before an update; else empty.
         small: whether it is decoded on the event loop.
-        key: of its decision.
     """
 
     __slots__ = ("_kind", "_shape", "_specs", "key", "old", "small", "spec")

@@ -61,7 +61,7 @@ class Size:
         estimate: largest estimated CPU seconds.
         most: CPU seconds after which a decision moves to the next class.
         waiting: number of decisions that may wait.
-        of_one: the same for one namespace.
+        of_one: number of decisions of one namespace that may wait.
     """
 
     estimate: float
@@ -360,7 +360,7 @@ class ThreadLane:
             return job
 
     def _next(self, size: int) -> _Job | None:
-        """From the class's own queue, or from that of a shorter class whose thread does not give way."""
+        """The next job of the class's own queue, or of a shorter class whose thread does not yield."""
         job = self._queues[size].take()
         if job is not None:
             return job

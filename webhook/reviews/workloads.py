@@ -27,9 +27,6 @@ class Workload:
     """A decoded workload.
 
     Attributes:
-        group: API group of its kind.
-        kind: its kind.
-        data: the object.
         pods: the first `MOST_TEMPLATES` of its pods, with their claims.
         left_out: number of further pods.
     """
@@ -64,10 +61,6 @@ def check_workload(
     """The findings that the pods of a workload would get, as warnings. Pure.
 
     Args:
-        workload: the workload.
-        namespace: of the workload.
-        found: its pods.
-        inputs: settings and facts.
         clock: returns seconds; the check stops after `SECONDS`.
 
     Returns:

@@ -12,17 +12,16 @@ import importlib.metadata
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from certs import files, issue
-from neuron.hardware.instances import Catalogue
 from runtime import console
+from runtime.api_server import TimedApiServer
 from runtime.logs import resolve
 from runtime.metrics_server import METRICS_PATH, MetricsServer
 from runtime.startup import StartupError
-from webhook.cluster.api import TimedApiServer
 from webhook.decisions.ports import Refusals, TemplateStore, WorldView
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
@@ -32,11 +31,8 @@ from webhook.edge.health import Check, Lifecycle
 from webhook.edge.metrics import Metrics
 from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import LoopLag
-from webhook.reviews.mutate import Mutator
-from webhook.reviews.refusals import ReportingReviewer
-from webhook.reviews.reviewer import Reviewer
-from webhook.reviews.validate import Validator
-from webhook.reviews.worker_threads import Lane, ThreadLane
+from webhook.reviews import chain
+from webhook.reviews.worker_threads import ThreadLane
 from webhook.server.application import build
 from webhook.server.certificates import Certificates, keeping, own_namespace, running
 from webhook.server.memory import give_back_large_blocks, upkeep
@@ -48,6 +44,7 @@ from webhook.serving_certificate.live import LiveCertificate
 
 if TYPE_CHECKING:
     from policies.files.store import PolicyStore
+    from webhook.reviews.chain import PolicyParts
 
 log = logging.getLogger(__name__)
 
@@ -78,10 +75,8 @@ class Service:
     """The parts of one run, ready to serve.
 
     Attributes:
-        url: of the reviews.
         metrics_url: of the metrics; empty if they are not served.
         ca: file of the CA to trust, if the certificate comes from files.
-        backend: cluster facts and templates.
     """
 
     url: str
@@ -129,11 +124,11 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[Service]:
         certificates.show(metrics)
         lane = ThreadLane()
         stack.callback(lane.close)
-        reviewers, more_checks, policies = await _reviewers(settings, backend, api_server, metrics, lane, stack)
+        parts = await _policies(settings, api_server, metrics, stack)
+        policies = None if parts is None else parts.store
+        more_checks: dict[str, Check] = {} if policies is None else {"policies": policies.check}
         if settings.follow_policies and policies is not None and api_server is not None:
             more_checks["policy rules"] = await _following(settings, policies, api_server, certificates, stack)
-        if backend.refusals is not None:
-            reviewers = {**reviewers, "/mutate": ReportingReviewer(reviewers["/mutate"], backend.refusals)}
         checks |= {
             "tls": certificates.check,
             "caches": backend.ready,
@@ -144,8 +139,9 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[Service]:
         certificates.describe = lambda: report(version(), settings.mode.value, checks, policies)
         metrics.gauge("neuron_dra_ready", "1 if /readyz passes.", lambda: all(check()[0] for check in checks.values()))
         refusals = RefusalLog()
+        options = settings.conversion()
         application = build(
-            reviewers,
+            chain.reviewers(options, backend.view, backend.templates, lane, backend.refusals, parts),
             checks,
             lifecycle,
             RequestLimits(
@@ -313,25 +309,18 @@ def _watch_edge(metrics: Metrics, running: server.Server, lag: LoopLag) -> None:
     )
 
 
-async def _reviewers(
-    settings: WebhookSettings,
-    backend: Backend,
-    api_server: TimedApiServer | None,
-    metrics: Metrics,
-    lane: Lane,
-    stack: contextlib.AsyncExitStack,
-) -> tuple[Mapping[str, Reviewer], dict[str, Check], "PolicyStore | None"]:
-    """Reviewers by path, further readiness checks by name, and the policies; None: no policies."""
-    options = settings.conversion()
+async def _policies(
+    settings: WebhookSettings, api_server: TimedApiServer | None, metrics: Metrics, stack: contextlib.AsyncExitStack
+) -> "PolicyParts | None":
+    """The policies, followed until the stack closes; None: no policies."""
     if settings.policies is None:
-        mutator = Mutator(options, Catalogue(), backend.view, backend.templates, lane=lane)
-        return {"/mutate": mutator, "/validate": Validator(options, Catalogue(), backend.view, lane=lane)}, {}, None
+        return None
     # Imported only with policies: the schema and the engine take 20 MiB.
     from policies.files.kept import FolderKeeper, Keeper
     from webhook.cluster.claim_contents import ClaimContents
     from webhook.cluster.kept_policies import ConfigMapKeeper
     from webhook.reviews.policy_knowledge import find_nothing
-    from webhook.server.policies import policing
+    from webhook.server.policies import following
 
     find = find_nothing if api_server is None else ClaimContents(api_server).find
     keeper: Keeper | None = None
@@ -339,20 +328,9 @@ async def _reviewers(
         keeper = FolderKeeper(settings.policies_state)
     elif settings.policies_state_config_map and api_server is not None:
         keeper = ConfigMapKeeper(api_server, own_namespace(settings), settings.policies_state_config_map)
-    policed = await stack.enter_async_context(
-        policing(
-            settings.policies,
-            options,
-            backend.view,
-            backend.templates,
-            metrics.registry,
-            lane,
-            find,
-            together=settings.policy_reload == "together",
-            keeper=keeper,
-        )
-    )
-    return policed.reviewers, {"policies": policed.store.check}, policed.store
+    together = settings.policy_reload == "together"
+    context = following(settings.policies, metrics.registry, find, together=together, keeper=keeper)
+    return await stack.enter_async_context(context)
 
 
 async def _following(

@@ -20,8 +20,8 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from certs import rotation
+from runtime.api_server import TimedApiServer
 from runtime.startup import StartupError
-from webhook.cluster.api import TimedApiServer
 from webhook.cluster.leases import LeaseIdentity, Leases
 from webhook.cluster.replicas import ReplicaStatus
 from webhook.edge.metrics import Metrics
@@ -55,7 +55,6 @@ class Certificates:
     """The served certificate and the parts that keep it current.
 
     Attributes:
-        live: the served certificate.
         now: the time; by the API server's clock if there is one, because API servers verify the certificate.
         describe: returns the other fields of this replica's report; set by `app`.
         folder: follows the files; None: no files.
@@ -172,7 +171,6 @@ async def keeping(
     """Keep the certificate current until the context ends.
 
     Args:
-        settings: of this run.
         certificates: the first certificate is already loaded, except with a Secret.
         server: the API server; None: no cluster.
 

@@ -44,7 +44,6 @@ def report(version: str, mode: str, checks: Mapping[str, Check], policies: Polic
     """A report without `bundle`, `serving` and `not_after`, which `Certificates.report` adds.
 
     Args:
-        version: of the program.
         mode: default mode of conversion.
         checks: readiness checks by name.
         policies: None: no policies.

@@ -156,8 +156,7 @@ class StandaloneBackend:
     """The `Backend` without a cluster.
 
     Attributes:
-        templates: templates in memory.
-        view: a cluster with only these templates.
+        view: a cluster that has only the templates of this backend.
     """
 
     def __init__(self) -> None:

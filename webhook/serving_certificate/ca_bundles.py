@@ -15,11 +15,12 @@ from typing import Any, Final
 
 from certs import material
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
+from runtime.api_server import ApiServer, Collection, Resource
 from runtime.media_types import JSON_PATCH
-from webhook.cluster.api import ApiServer, Resource, explain
+from runtime.watching import Timing
+from webhook.cluster.explanations import explain
 from webhook.cluster.object_reader import Projection
-from webhook.cluster.pages import Collection
-from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.reflector import Reflector
 
 log = logging.getLogger(__name__)
 
@@ -109,11 +110,8 @@ class CABundles:
         """Prepare; `repair` writes.
 
         Args:
-            server: the API server.
             name: of both configurations.
-            service: our Service.
             writes: whether this webhook writes `caBundle`; if not, `caBundle` may contain further CAs.
-            timing: of list and watch.
             clock: monotonic seconds.
         """
         self.name = name

@@ -195,7 +195,6 @@ class Keeper:
     Attributes:
         waiting: what a rotation waits for; empty: no rotation, or it does not wait.
         reported: the digests in our Lease.
-        secret: name of the Secret.
     """
 
     def __init__(
@@ -210,8 +209,6 @@ class Keeper:
         """Prepare; `run` writes.
 
         Args:
-            secret: the Secret to write.
-            follower: what this process serves of it.
             rules: hosts, lifetimes and waits of the certificates.
             now: the time by the API server's clock.
             confirmations: since when the replicas have the content of the Secret.

@@ -34,7 +34,6 @@ class LiveCertificate:
     """The certificate that a TLS context serves.
 
     Attributes:
-        context: used for every handshake.
         digest: hex SHA-256 of the serving certificate; empty without one.
         not_before: beginning of its validity; None without one.
         not_after: end of its validity; None without one.

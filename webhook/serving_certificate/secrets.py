@@ -16,11 +16,12 @@ import orjson
 
 from certs.material import KEYS
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
+from runtime.api_server import ApiServer, Collection, Resource
 from runtime.media_types import MERGE_PATCH
-from webhook.cluster.api import ApiServer, Resource, explain
+from runtime.watching import Timing
+from webhook.cluster.explanations import explain
 from webhook.cluster.object_reader import Projection
-from webhook.cluster.pages import Collection
-from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.reflector import Reflector
 
 SECRETS: Final = Resource("", "v1", "secrets")
 
@@ -72,8 +73,6 @@ class ManagedSecret:
     """Access to the Secret.
 
     Attributes:
-        namespace: of the Secret.
-        name: of the Secret.
         cache: the caller runs it; `facts` reads it.
     """
 

@@ -67,3 +67,8 @@ Written by deploy/kinds.py from webhook/decisions/kinds.py. Do not edit.
   operations: [CREATE, UPDATE]
   resources: [inferenceservices, servingruntimes, clusterservingruntimes]
 {{- end }}
+
+{{/* Their resources, separated by commas. */}}
+{{- define "neuron-dra.workloadResources" -}}
+podtemplates,replicationcontrollers,deployments,statefulsets,daemonsets,replicasets,jobs,cronjobs,jobsets,leaderworkersets,mpijobs,pytorchjobs,tfjobs,xgboostjobs,paddlejobs,jaxjobs,notebooks,trainingruntimes,clustertrainingruntimes,rayclusters,rayjobs,rayservices,rollouts,hyperpodpytorchjobs,workflows,workflowtemplates,clusterworkflowtemplates,cronworkflows,services,configurations,revisions,inferenceservices,servingruntimes,clusterservingruntimes,trainjobs
+{{- end }}

@@ -36,13 +36,13 @@ def address(cluster: ClusterChoice) -> str:
 
 
 @pytest.mark.usefixtures("kubeconfig")
-def test_the_namespace_is_the_chosen_one_or_that_of_the_context() -> None:
+def test_the_namespace_is_that_of_the_flag_or_of_the_context() -> None:
     assert ClusterChoice().namespace("mine") == "mine"
     assert ClusterChoice().namespace(None) == "team-a"
     assert ClusterChoice(context="b").namespace(None) == "default"
 
 
-def test_a_named_kubeconfig_counts_before_the_variable(kubeconfig: Path, tmp_path: Path) -> None:
+def test_a_kubeconfig_flag_overrides_the_variable(kubeconfig: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text(CONTENT.replace("c.example", "other.example").replace("team-a", "team-b"))
     assert address(ClusterChoice()) == "https://c.example"
@@ -71,7 +71,7 @@ def test_a_kubeconfig_that_names_no_namespace_is_an_error(tmp_path: Path, conten
     assert str(caught.value).startswith(message.format(path=path))
 
 
-def test_without_any_kubeconfig_the_fix_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_kubeconfig_is_an_error_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(CannotLookError, match=r"does not run in a cluster .*: give --kubeconfig or set \$KUBECONFIG"):

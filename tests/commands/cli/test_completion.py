@@ -69,7 +69,7 @@ def test_every_command_has_a_short_flag_for_help(words: tuple[str, ...]) -> None
     assert "-h, --help" in short.stdout
 
 
-def test_the_driver_has_it_too() -> None:
+def test_the_driver_has_a_short_flag_for_help() -> None:
     assert CliRunner().invoke(plugin, ["-h"]).exit_code == 0
 
 
@@ -172,7 +172,7 @@ def test_man_pages_are_valid_roff(tmp_path: Path) -> None:
         assert "NEURON" in done.stdout
 
 
-def test_no_line_of_help_becomes_a_request() -> None:
+def test_no_line_of_help_starts_with_a_roff_request() -> None:
     @click.command(help=".TH\n\nback\\slash")
     def strange() -> None: ...
 

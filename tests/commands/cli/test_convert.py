@@ -59,7 +59,7 @@ def kinds(done: subprocess.CompletedProcess[bytes]) -> list[str]:
     return [line.removeprefix("kind: ") for line in done.stdout.decode().splitlines() if line.startswith("kind: ")]
 
 
-def test_a_file_becomes_what_kubectl_applies(tmp_path: Path) -> None:
+def test_a_converted_file_can_be_applied_by_kubectl(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(legacy())
     done = run(tmp_path, "-f", "pod.yaml")
     assert (done.returncode, done.stderr) == (0, b"")
@@ -75,7 +75,7 @@ def test_standard_input_is_read_and_its_output_can_be_read_again(tmp_path: Path)
     assert run(tmp_path, "-f", "-", "-o", "diff", stdin=once.stdout).stdout == b""
 
 
-def test_directories_are_read_with_all_below_them_in_order(tmp_path: Path) -> None:
+def test_directories_are_read_recursively_in_order(tmp_path: Path) -> None:
     for name in ("b.yaml", "a/z.yml", "a/b.json", "c.txt", ".hidden.yaml", ".git/config.yaml"):
         file = tmp_path / "all" / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def test_files_are_joined_to_one_stream(tmp_path: Path) -> None:
     assert text.count("\ufeff") == 1
 
 
-def test_what_kubectl_cannot_read_in_a_stream_is_written_as_it_can(tmp_path: Path) -> None:
+def test_documents_that_kubectl_cannot_read_in_a_stream_are_rewritten(tmp_path: Path) -> None:
     (tmp_path / "1.json").write_text('{"kind": "A", "apiVersion": "v1", "a": "\\ud83d\\ude00\\/"}')
     (tmp_path / "2.yaml").write_text("# c\n%YAML 1.1\n# d\n---\nkind: B\napiVersion: v1\n")
     (tmp_path / "3.yaml").write_text("--- {kind: C, apiVersion: v1}\n")
@@ -164,7 +164,7 @@ def test_a_diff_of_files_elsewhere_names_the_directory_to_apply_it_in(tmp_path: 
     assert run(tmp_path, "-f", "-", "-o", "diff", stdin=legacy().encode()).stdout.startswith(b"--- a/stdin\n")
 
 
-def test_json_is_one_list_of_everything(tmp_path: Path) -> None:
+def test_json_output_is_one_list_of_all_objects(tmp_path: Path) -> None:
     (tmp_path / "pods.yaml").write_text(f"{legacy()}---\nnot: an object\n---\n{legacy('refused', 7)}")
     done = run(tmp_path, "-f", "pods.yaml", "-o", "json")
     listed = json.loads(done.stdout)
@@ -182,7 +182,7 @@ REFUSAL = (
 )
 
 
-def test_a_refused_object_stays_as_it_is_and_the_rest_is_converted(tmp_path: Path) -> None:
+def test_a_refused_object_is_unchanged_and_the_rest_is_converted(tmp_path: Path) -> None:
     (tmp_path / "pods.yaml").write_text(f"{legacy('seven', 7)}---\n{legacy()}")
     done = run(tmp_path, "-f", "pods.yaml")
     assert (done.returncode, said(done)) == (1, [REFUSAL])
@@ -190,7 +190,7 @@ def test_a_refused_object_stays_as_it_is_and_the_rest_is_converted(tmp_path: Pat
     assert kinds(done) == ["Pod", "ResourceClaimTemplate", "Pod"]
 
 
-def test_what_cannot_be_read_is_said_and_the_rest_is_converted(tmp_path: Path) -> None:
+def test_unreadable_files_are_reported_and_the_rest_is_converted(tmp_path: Path) -> None:
     (tmp_path / "pods.yaml").write_text(legacy("seven", 7))
     (tmp_path / "bad.yaml").write_text("a: 1\n---\nb: [\n")
     (tmp_path / "empty").mkdir()
@@ -209,7 +209,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_converted(tmp_path: Path) -
     assert done.stdout.decode() == legacy("seven", 7)
 
 
-def test_a_directory_that_cannot_be_listed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_cannot_be_listed_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def walk(top: str, onerror: object) -> list[object]:
         assert callable(onerror)
         onerror(PermissionError(13, "Permission denied", f"{top}/locked"))
@@ -275,7 +275,7 @@ def test_hints_can_be_switched_off_and_namespaces_left_out(tmp_path: Path) -> No
     ],
     ids=["no-file", "unknown-format", "bad-setting"],
 )
-def test_wrong_use_is_said(arguments: list[str], message: str) -> None:
+def test_wrong_arguments_are_usage_errors(arguments: list[str], message: str) -> None:
     done = CliRunner().invoke(main, ["convert", *arguments])
     assert done.exit_code == 2
     assert done.stderr.splitlines()[-1] == message
@@ -303,13 +303,13 @@ def closing(redirection: str, directory: Path) -> subprocess.CompletedProcess[by
     ],
     ids=["full", "no-output", "no-input"],
 )
-def test_streams_that_fail_are_said(tmp_path: Path, redirection: str, message: str) -> None:
+def test_failed_standard_streams_are_reported(tmp_path: Path, redirection: str, message: str) -> None:
     (tmp_path / "pod.yaml").write_text(legacy())
     done = closing(redirection, tmp_path)
     assert (done.returncode, done.stderr.decode()) == (2, message)
 
 
-def test_a_reader_that_has_had_enough_is_no_fault(tmp_path: Path) -> None:
+def test_a_closed_output_pipe_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(legacy())
     done = closing("| :", tmp_path)
     assert done.stderr == b""
@@ -359,7 +359,7 @@ def test_hostile_input_gets_one_clear_line(content: bytes) -> None:
     ),
     st.sampled_from(["yaml", "json", "diff"]),
 )
-def test_no_input_makes_it_fall(content: bytes, output: str) -> None:
+def test_any_input_ends_with_a_known_exit_code(content: bytes, output: str) -> None:
     done = CliRunner().invoke(main, ["convert", "-f", "-", "-o", output], input=content)
     assert done.exit_code in (0, 1, 2)
     assert done.exception is None or isinstance(done.exception, SystemExit)
@@ -367,7 +367,7 @@ def test_no_input_makes_it_fall(content: bytes, output: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-f", "pod.yaml"]], ids=["help", "pod"])
-def test_it_starts_without_the_server(tmp_path: Path, arguments: list[str]) -> None:
+def test_convert_does_not_import_the_server(tmp_path: Path, arguments: list[str]) -> None:
     (tmp_path / "pod.yaml").write_text(legacy())
     program = (
         "import sys\nfrom commands.cli.main import main\n"
@@ -411,7 +411,7 @@ def test_a_policy_moves_efa_limits_into_the_claim(tmp_path: Path) -> None:
     assert b"NEU125" in refused.stderr
 
 
-def test_policies_steer_it_and_are_loaded_only_then(tmp_path: Path) -> None:
+def test_policies_steer_conversion_and_are_loaded_only_on_request(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(legacy())
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "off.yaml").write_text(
@@ -429,7 +429,7 @@ def test_policies_steer_it_and_are_loaded_only_then(tmp_path: Path) -> None:
 # --- families -----------------------------------------------------------------------------------------------
 
 
-def test_without_families_nothing_is_guessed(tmp_path: Path) -> None:
+def test_unknown_families_give_a_warning_and_no_affinity(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(legacy(count=4))
     done = run(tmp_path, "-f", "pod.yaml", NEURON_DRA_FAMILIES="")
     assert done.returncode == 0
@@ -443,7 +443,7 @@ def test_without_families_nothing_is_guessed(tmp_path: Path) -> None:
     [("--families", "inf2,trn1"), ("--families", "inf2", "--families=trn1"), ("--families", " inf2 , trn1,")],
     ids=["commas", "repeated", "spaces"],
 )
-def test_families_settle_it(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_given_families_remove_the_warning(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     (tmp_path / "pod.yaml").write_text(legacy(count=1))
     done = run(tmp_path, "-f", "pod.yaml", *arguments)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -451,7 +451,7 @@ def test_families_settle_it(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     assert {name.partition(".")[0] for name in types} == {"inf2", "trn1"}
 
 
-def test_a_hint_in_the_manifest_comes_before_the_flag(tmp_path: Path) -> None:
+def test_a_family_hint_in_the_manifest_overrides_the_flag(tmp_path: Path) -> None:
     text = legacy(count=12).replace("spec:\n", "spec:\n  nodeSelector:\n    instanceType: inferentia-inf2\n")
     (tmp_path / "pod.yaml").write_text(text)
     done = run(tmp_path, "-f", "pod.yaml", "--families", "trn1")
@@ -471,7 +471,7 @@ spec:
 """
 
 
-def test_families_must_exist(tmp_path: Path) -> None:
+def test_unknown_family_names_are_refused(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(legacy())
     done = run(tmp_path, "-f", "pod.yaml", "--families", "inf5")
     assert done.returncode == 2

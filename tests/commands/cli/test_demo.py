@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
+import yaml
 
 from commands.cli import demo
 from tests.support.serving import Client, Process, free_port
@@ -53,9 +53,8 @@ def test_once_shows_the_conversion_and_stops(tmp_path: Path) -> None:
     assert text.startswith(f"{families}trn1, trn1n, trn2, trn2u, trn3.\n")
     assert section(text, "What the user applies").strip() == LEGACY_POD.format(count="4").strip()
     assert "path: /spec/resourceClaims" in section(text, "What the webhook changes (JSON patch)")
-    load = YAML(typ="safe", pure=True).load
-    stored = load(section(text, "What the cluster stores"))
-    template = load(section(text, "What the webhook creates before it answers"))
+    stored = yaml.safe_load(section(text, "What the cluster stores"))
+    template = yaml.safe_load(section(text, "What the webhook creates before it answers"))
     assert stored["spec"]["containers"][0]["resources"]["claims"] == [{"name": "neuron"}]
     assert stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] == template["metadata"]["name"]
     assert template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] == 4
@@ -75,7 +74,7 @@ def test_the_default_example_is_followed_by_a_refusal(tmp_path: Path) -> None:
     assert said.strip() in " ".join((Path(__file__).parents[3] / "README.md").read_text().split()), "as README shows it"
 
 
-def test_the_server_goes_on_and_its_commands_work(tmp_path: Path) -> None:
+def test_the_demo_server_keeps_running_and_its_commands_work(tmp_path: Path) -> None:
     with start(tmp_path) as process:
         assert process.event("decision")["decision"] == "converted"
         review = tmp_path / ".neuron-dra/review.json"
@@ -95,7 +94,7 @@ def test_the_server_goes_on_and_its_commands_work(tmp_path: Path) -> None:
         assert process.wait() == 0
 
 
-def test_a_refusal_is_shown_as_well(tmp_path: Path) -> None:
+def test_the_demo_shows_a_denial(tmp_path: Path) -> None:
     with start(tmp_path, "--once", count="7") as process:
         assert process.wait() == 0, process.stderr
         text = process.stdout()
@@ -121,7 +120,7 @@ def test_a_busy_port_is_exit_code_3(tmp_path: Path) -> None:
         pytest.param("- 1", "Error: The example other.yaml is not a Pod.", id="list"),
     ],
 )
-def test_an_example_that_is_none_is_said(tmp_path: Path, content: str | None, message: str) -> None:
+def test_an_invalid_example_file_is_reported(tmp_path: Path, content: str | None, message: str) -> None:
     if content is not None:
         (tmp_path / "other.yaml").write_text(content)
     with start(tmp_path, "--once", "--pod", "other.yaml") as process:
@@ -131,5 +130,4 @@ def test_an_example_that_is_none_is_said(tmp_path: Path, content: str | None, me
 
 
 def test_the_shipped_example_is_a_pod() -> None:
-
-    assert YAML(typ="safe", pure=True).load(demo.EXAMPLE.read_text())["kind"] == "Pod"
+    assert yaml.safe_load(demo.EXAMPLE.read_text())["kind"] == "Pod"

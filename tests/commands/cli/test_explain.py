@@ -121,7 +121,7 @@ def test_a_refused_pod_ends_with_1_and_shows_the_error(tmp_path: Path) -> None:
     assert "  error     NEU105 Instance type trn2.48xlarge does not support requests for device: 7." in result.stdout
 
 
-def test_policies_are_told_with_their_lines(file: Path, tmp_path: Path) -> None:
+def test_matching_policies_are_listed_with_file_and_line(file: Path, tmp_path: Path) -> None:
     folder = tmp_path / "policies"
     folder.mkdir()
     (folder / "team.yaml").write_text(POLICIES)
@@ -141,7 +141,7 @@ def test_policies_are_told_with_their_lines(file: Path, tmp_path: Path) -> None:
         ({}, {names.ANNOTATION_CONVERT: "off"}, "off: annotation neuron.aws.com/convert of Namespace team-a"),
     ],
 )
-def test_what_sets_the_mode_is_told(
+def test_the_source_of_the_mode_is_shown(
     tmp_path: Path, annotations: dict[str, str], namespace: dict[str, str], mode: str
 ) -> None:
     found = pod(namespace="team-a")
@@ -153,13 +153,13 @@ def test_what_sets_the_mode_is_told(
     assert f"  mode      {mode}\n" in result.stdout
 
 
-def test_shadow_mode_says_what_convert_would_do(file: Path) -> None:
+def test_shadow_mode_shows_the_result_of_mode_convert(file: Path) -> None:
     result = explain("-f", file, "--mode=shadow")
     assert "  mode      shadow: --mode of this command\n" in result.stdout
     assert "  result    not changed, because of shadow mode: in mode convert it would be converted\n" in result.stdout
 
 
-def test_a_quota_in_the_files_is_told(tmp_path: Path) -> None:
+def test_a_quota_in_the_files_is_shown(tmp_path: Path) -> None:
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -174,7 +174,7 @@ def test_a_quota_in_the_files_is_told(tmp_path: Path) -> None:
     assert result.exit_code == 1
 
 
-def test_a_pod_without_neuron_is_told_in_three_lines(tmp_path: Path) -> None:
+def test_a_pod_without_neuron_is_explained_in_three_lines(tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
     path.write_text(yaml.safe_dump(pod({"cpu": "1"})))
     result = explain("-f", path)
@@ -196,7 +196,7 @@ def test_each_pod_template_of_a_workload_is_explained() -> None:
     assert result.stdout.startswith("pods of spec.template in Deployment d (<stdin>:1)\n")
 
 
-def test_files_without_pods_are_told() -> None:
+def test_files_without_pods_are_reported() -> None:
     result = explain("-f", "-", stdin="{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "Nothing to explain: the files contain no pod, and no workload with pods.\n"
@@ -240,7 +240,7 @@ def test_json_has_everything(file: Path) -> None:
         ),
     ],
 )
-def test_wrong_arguments_are_told(arguments: tuple[str, ...], message: str) -> None:
+def test_wrong_arguments_are_usage_errors(arguments: tuple[str, ...], message: str) -> None:
     result = explain(*arguments)
     assert result.exit_code == 2
     assert message in result.stderr
@@ -270,7 +270,7 @@ def test_a_file_against_a_cluster_names_nodes_devices_and_reasons(api: Api, kube
     assert "mode      convert: the webhook's default (Deployment neuron-dra/neuron-dra, --mode)" in result.stdout
 
 
-def test_the_settings_of_the_webhook_count_unless_flags_say_otherwise(api: Api, kubeconfig: Path, file: Path) -> None:
+def test_flags_override_the_settings_of_the_webhook(api: Api, kubeconfig: Path, file: Path) -> None:
     installed(api, "--mode=shadow", "--exclude-namespace=kube-system", "--no-hint-affinity")
     EmulatedCluster().put_into(api)
     result = explain("-f", file, "--kubeconfig", kubeconfig)
@@ -316,7 +316,7 @@ def waiting(api: Api, cluster: EmulatedCluster, **status: Any) -> Object:
     return found
 
 
-def test_a_pending_pod_is_told_why_and_what_to_do(api: Api, kubeconfig: Path) -> None:
+def test_a_pending_pod_is_explained_with_cause_and_fix(api: Api, kubeconfig: Path) -> None:
     installed(api, "--mode=convert")
     cluster = EmulatedCluster()
     cluster.node("full")
@@ -382,7 +382,7 @@ def test_a_pod_that_does_not_exist_ends_with_2(api: Api, kubeconfig: Path) -> No
     assert "Pod team-b/nobody does not exist. -n names another namespace." in result.stderr
 
 
-def test_a_user_of_one_namespace_gets_what_can_be_read_and_the_rules_that_lack(api: Api, kubeconfig: Path) -> None:
+def test_a_user_of_one_namespace_gets_readable_facts_and_the_missing_rules(api: Api, kubeconfig: Path) -> None:
     EmulatedCluster().put_into(api)
     found, own = converted_pod()
     api.put("pods", found)

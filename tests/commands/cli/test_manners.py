@@ -33,7 +33,7 @@ def run_forked(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProce
 
 
 @pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
-def test_a_full_disk_is_one_line(arguments: tuple[str, ...]) -> None:
+def test_a_full_disk_is_reported_in_one_line(arguments: tuple[str, ...]) -> None:
     done = run(*arguments, redirect="> /dev/full")
     assert done.stderr.decode().splitlines()[-1:] == [
         "Error: Cannot write to standard output: No space left on device."
@@ -43,7 +43,7 @@ def test_a_full_disk_is_one_line(arguments: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("command", ["convert", "validate", "policy", "explain"])
-def test_closed_standard_output_is_one_line(command: str) -> None:
+def test_closed_standard_output_is_reported_in_one_line(command: str) -> None:
     done = run(*COMMANDS[command], redirect=">&-")
     assert (done.stderr, done.returncode) == (b"Error: Standard output is closed.\n", 2)
 
@@ -54,7 +54,7 @@ def test_a_reader_that_stops_is_no_error() -> None:
 
 
 @pytest.mark.parametrize("command", ["convert", "validate"])
-def test_an_interrupt_ends_with_130_and_no_word(command: str) -> None:
+def test_an_interrupt_exits_with_130_and_no_message(command: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "commands", command, "-f", "-"],
         cwd=ROOT,
@@ -74,7 +74,7 @@ def test_an_interrupt_ends_with_130_and_no_word(command: str) -> None:
     assert (process.returncode, out, err) == (130, b"", b"")
 
 
-def test_no_objects_on_standard_input_is_said() -> None:
+def test_standard_input_without_objects_is_reported() -> None:
     for command in ("convert", "validate"):
         done = run_forked(command, "-f", "-", stdin=b"# nothing\n")
         assert b"<stdin>: it contains no objects." in done.stderr
@@ -87,7 +87,7 @@ def test_files_are_also_arguments(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["convert", "validate"])
-def test_nothing_to_read_is_wrong_use(command: str) -> None:
+def test_a_command_without_input_is_a_usage_error(command: str) -> None:
     done = run_forked(command)
     assert done.returncode == 2
     said = f"Error: No manifests to {command}: name files or directories, or - for standard input.\n"

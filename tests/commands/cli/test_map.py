@@ -98,7 +98,7 @@ def test_yaml_from_standard_input_is_read() -> None:
     assert "only  trn2.48xlarge, torus: 16 of 16 devices free" in result.stdout
 
 
-def test_html_is_a_page_that_does_not_ask_for_more(file: str) -> None:
+def test_the_html_page_loads_no_other_resource(file: str) -> None:
     result = CliRunner().invoke(main, ["map", "-f", file, "-o", "html"])
     assert result.stdout.startswith("<!DOCTYPE html>")
     assert "data-interval=" not in result.stdout.split("<script")[0]
@@ -142,7 +142,7 @@ def test_files_are_not_served(file: str) -> None:
     assert "--serve reads a cluster: use -o html for a page of files." in result.stderr
 
 
-def test_a_port_in_use_is_one_line(api: FakeApi, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(api: FakeApi, tmp_path: Path) -> None:
     port = api.url.rpartition(":")[2]
     result = run(api, tmp_path, "--serve", f"--port={port}")
     assert result.exit_code == 2
@@ -150,14 +150,14 @@ def test_a_port_in_use_is_one_line(api: FakeApi, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--serve", "--port=0"]])
-def test_refused_credentials_are_one_line(api: FakeApi, tmp_path: Path, arguments: list[str]) -> None:
+def test_refused_credentials_are_reported_in_one_line(api: FakeApi, tmp_path: Path, arguments: list[str]) -> None:
     api.tokens = set()
     result = run(api, tmp_path, *arguments)
     assert result.exit_code == 2
     assert "cannot be read: the API server does not accept these credentials: renew them\n" in result.stderr
 
 
-def test_without_permission_for_claims_the_map_says_what_it_lacks(api: FakeApi, tmp_path: Path) -> None:
+def test_the_map_reports_a_missing_permission_for_claims(api: FakeApi, tmp_path: Path) -> None:
     mixed().put_into(api)
     api.forbid("list", "resourceclaims", "resource.k8s.io")
     result = run(api, tmp_path, "torus")
@@ -175,13 +175,13 @@ def test_a_cluster_without_dra_ends_with_2(api: FakeApi, tmp_path: Path) -> None
     assert "does not serve resource.k8s.io/v1: Kubernetes >= 1.34 is needed. No device can be shown." in result.stdout
 
 
-def test_output_that_is_no_text_is_utf_8_on_every_terminal(file: str) -> None:
+def test_output_in_other_formats_is_utf_8_on_every_terminal(file: str) -> None:
     result = CliRunner(charset="ascii").invoke(main, ["map", "-f", file, "-o", "svg"])
     assert result.exit_code == 0
     assert "·" in result.stdout_bytes.decode("utf-8")
 
 
-def test_policy_files_say_how_the_devices_of_a_new_type_are_connected(tmp_path: Path) -> None:
+def test_policy_files_define_the_links_of_a_new_instance_type(tmp_path: Path) -> None:
     cluster = EmulatedCluster()
     cluster.node("new", "inf2.24xlarge")
     for device in cluster.slices[0]["spec"]["devices"]:

@@ -101,11 +101,11 @@ def test_a_folder_without_policies_is_an_error(command: str, tmp_path: Path) -> 
     assert run(command, tmp_path) == (2, "", message)
 
 
-def test_test_lists_what_passes(folder: Path) -> None:
+def test_test_lists_passed_cases(folder: Path) -> None:
     assert run("test", folder) == (0, "pass  few-devices  none\n1 case, 0 failed.\n", "")
 
 
-def test_test_lists_what_fails_and_where(folder: Path) -> None:
+def test_test_lists_failed_cases_with_their_place(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY + FAILING)
     code, out, _ = run("test", folder)
     assert code == 1
@@ -138,7 +138,7 @@ def slowly(rule: AnyRule, clock: Clock) -> Iterator[CaseResult]:
     return (dataclasses.replace(each, seconds=2.4) for each in run_cases(rule, clock))
 
 
-def test_what_does_not_compile_cannot_be_tested(folder: Path) -> None:
+def test_policies_that_do_not_compile_are_not_tested(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY + "  severty: low\n")
     assert run("test", folder)[0] == 2
 
@@ -193,7 +193,7 @@ def test_explain_prints_the_verdict_of_each_policy_on_each_object(folder: Path) 
     )
 
 
-def test_explain_ends_with_0_where_nothing_is_denied(folder: Path) -> None:
+def test_explain_exits_with_0_if_no_policy_denies(folder: Path) -> None:
     assert explain(folder, OBJECTS.replace("16", "4"))[0] == 0
     assert explain(folder, OBJECTS, "--operation", "DELETE")[0] == 0
 
@@ -238,7 +238,7 @@ items:
 # --- export ---------------------------------------------------------------------------------------------------
 
 
-def test_export_prints_what_the_api_server_can_run_and_names_the_rest(folder: Path) -> None:
+def test_export_prints_exportable_policies_and_lists_the_others(folder: Path) -> None:
     plain = POLICY.replace("few-devices", "plain").replace("neuron.devices <= 4", "1 < 2")
     (folder / "plain.yaml").write_text(plain.replace("  tests:", "  validationActions: [Warn]\n  tests:"))
     code, out, err = run("export", folder, "--to", "vap")
@@ -260,7 +260,7 @@ def test_a_match_condition_on_the_namespace_is_not_exported(folder: Path) -> Non
     assert run("export", folder, "--to", "vap") == (1, "", f"few-devices: not exported: {reason}.\n")
 
 
-def test_what_was_exported_can_be_read_again(folder: Path) -> None:
+def test_exported_policies_can_be_read_again(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY.replace("neuron.devices <= 4", "1 < 2"))
     code, out, _ = run("export", folder, "--to", "vap")
     (folder / "p.yaml").write_text(out)
@@ -312,14 +312,14 @@ def test_a_policy_on_scheduling_hints_is_counted_tested_and_not_exported(folder:
     assert 'hints.yaml:11: test \'any pod\' of lease: expected tolerations [{"key": "a", "operator": "Exists"}]' in out
 
 
-def test_a_file_is_taken_like_a_folder(folder: Path) -> None:
+def test_a_file_is_accepted_instead_of_a_folder(folder: Path) -> None:
     (folder / "other.yaml").write_text("this is no policy")
     code, out, _ = run("check", folder / "p.yaml")
     assert (code, out) == (0, "1 file: policies: 1 for validation. No problems.\n")
     assert run("check", folder / "nothing.yaml")[0] == 2
 
 
-def test_rules_prints_what_the_shipped_configuration_lacks(folder: Path) -> None:
+def test_rules_prints_the_rules_that_the_shipped_configuration_lacks(folder: Path) -> None:
     assert run("rules", folder) == (0, "[]\n", "")
     (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [pods, secrets]"))
     code, out, _ = run("rules", folder)
@@ -327,7 +327,7 @@ def test_rules_prints_what_the_shipped_configuration_lacks(folder: Path) -> None
     assert (code, yaml.safe_load(out)) == (0, [rule])
 
 
-def test_check_says_what_follow_policies_leaves_out(folder: Path) -> None:
+def test_check_lists_the_resources_that_follow_policies_leaves_out(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [services, secrets]"))
     code, _, notes = run("check", folder)
     assert code == 0
@@ -351,7 +351,7 @@ def test_rules_as_values_have_the_conditions_for_pods_without_claims() -> None:
     assert notes == "note: policies that need pods without claims, which are not sent: 'privileged'. Use -o values.\n"
 
 
-def test_check_says_that_pods_without_claims_are_not_denied(folder: Path) -> None:
+def test_check_reports_that_pods_without_claims_are_not_denied(folder: Path) -> None:
     packs = Path(policies.__file__).parent / "packs"
     text = (packs / "host-devices.yaml").read_text()
     for action, told in (("Audit", "does not send. `neuron"), ("Deny", "does not send: such pods are not denied. ")):
@@ -361,7 +361,7 @@ def test_check_says_that_pods_without_claims_are_not_denied(folder: Path) -> Non
         assert f"matches pods without claims, which the shipped ValidatingWebhookConfiguration {told}" in notes
 
 
-def test_check_says_that_older_files_are_read_as_v1(folder: Path) -> None:
+def test_check_reports_that_older_files_are_read_as_v1(folder: Path) -> None:
     older = POLICY.replace("policy.neuron.aws.com/v1alpha1", "admissionregistration.k8s.io/v1beta1")
     older = older.replace("kind: ValidatingPolicy", "kind: ValidatingAdmissionPolicy").partition("  tests:")[0]
     (folder / "p.yaml").write_text(older.replace("  validationActions: [Deny]\n", ""))

@@ -54,7 +54,7 @@ def overlay(tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(not (shutil.which("kustomize") or shutil.which("kubectl")), reason="needs kustomize or kubectl")
-def test_k_builds_and_converts(overlay: Path) -> None:
+def test_the_flag_k_builds_with_kustomize_and_converts(overlay: Path) -> None:
     done = convert("-k", str(overlay), "--families", "trn2")
     template, pod = objects(done.stdout)
     assert template["metadata"]["name"].startswith("neuron-4-")
@@ -65,13 +65,13 @@ def test_k_builds_and_converts(overlay: Path) -> None:
 
 
 @pytest.mark.skipif(not (shutil.which("kustomize") or shutil.which("kubectl")), reason="needs kustomize or kubectl")
-def test_what_kustomize_refuses_is_said(tmp_path: Path) -> None:
+def test_an_error_of_kustomize_is_quoted(tmp_path: Path) -> None:
     done = convert("-k", str(tmp_path / "nowhere"))
     assert done.exit_code == 2
     assert f"{tmp_path / 'nowhere'} failed: " in done.stderr
 
 
-def test_without_kustomize_it_says_what_to_install(overlay: Path, tmp_path: Path) -> None:
+def test_a_missing_kustomize_is_an_error_with_the_fix(overlay: Path, tmp_path: Path) -> None:
     done = convert("-k", str(overlay), PATH=str(tmp_path))
     assert done.exit_code == 2
     assert done.stderr == f"Error: -k {overlay} needs kustomize or kubectl on the PATH: install one of them.\n"
@@ -139,7 +139,7 @@ def test_a_post_renderer_prints_nothing_after_a_refusal(tmp_path: Path, strict: 
     assert "NEU105" in done.stderr
 
 
-def test_a_strict_post_renderer_prints_nothing_if_something_was_left() -> None:
+def test_a_strict_post_renderer_prints_nothing_if_an_object_was_not_converted() -> None:
     text = (
         POD.format(count=4).replace("kind: Pod", "kind: Sweep").replace("apiVersion: v1", "apiVersion: example.com/v1")
     )

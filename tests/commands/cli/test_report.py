@@ -63,7 +63,7 @@ def read(result: Result) -> dict[str, Any]:
 
 
 class TestFiles:
-    def test_text_and_exit_code(self, tmp_path: Path) -> None:
+    def test_files_give_a_text_report_and_an_exit_code(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text(DEPLOYMENT)
         result = run("-f", tmp_path)
         assert result.exit_code == 1
@@ -71,7 +71,7 @@ class TestFiles:
         assert run("-f", "-", stdin=DEPLOYMENT.replace("7", "8")).exit_code == 0
 
     @pytest.mark.parametrize("output", ["html", "markdown", "json", "sarif"])
-    def test_formats(self, output: str) -> None:
+    def test_every_output_format_is_written(self, output: str) -> None:
         result = run("-f", "-", "-o", output, stdin=DEPLOYMENT)
         assert result.exit_code == 1
         assert "NEU105" in result.stdout
@@ -115,7 +115,7 @@ class TestFiles:
         text = json.dumps(deployment("a")) + "\n" + json.dumps(deployment("b"))
         assert len(read(run("-f", "-", "-o", "json", stdin=text))["workloads"]) == 2
 
-    def test_facts_in_other_files_count(self, tmp_path: Path) -> None:
+    def test_namespace_annotations_in_other_files_apply(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text(DEPLOYMENT.partition("---\n")[2])
         namespace = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "team-a"}}
         namespace["metadata"] |= {"annotations": {"neuron.aws.com/convert": "off"}}  # type: ignore[operator]
@@ -135,7 +135,7 @@ class TestFiles:
         [found] = read(run("-f", "-", "-o", "json", stdin=json.dumps(wrapper)))["workloads"]
         assert (found["kind"], found["namespace"], found["name"]) == ("Deployment", "team-b", "inner")
 
-    def test_what_cannot_be_read(self, tmp_path: Path) -> None:
+    def test_unreadable_files_are_reported(self, tmp_path: Path) -> None:
         (tmp_path / "good.yaml").write_text(DEPLOYMENT)
         (tmp_path / "bad.yaml").write_text("a: [")
         result = run("-f", tmp_path, "-f", tmp_path / "missing.yaml")
@@ -189,7 +189,7 @@ class TestCluster:
         trainer = {"apiVersion": "acme.example/v1", "kind": "Trainer", "metadata": {"name": "big", "uid": "uid-big"}}
         api.put("pods", owned(running("big-0", "node-2", namespace="team-b", count=7), trainer))
 
-    async def test_a_cluster(self, api: FakeApi, tmp_path: Path) -> None:
+    async def test_a_cluster_gives_a_report(self, api: FakeApi, tmp_path: Path) -> None:
         self.fill(api)
         result = await self.run(api, tmp_path, "-o", "json")
         assert result.exit_code == 1, result.stderr
@@ -211,13 +211,13 @@ class TestCluster:
             ("team-b", [], 20),
         ]
 
-    async def test_one_namespace(self, api: FakeApi, tmp_path: Path) -> None:
+    async def test_one_namespace_of_a_cluster_gives_a_report(self, api: FakeApi, tmp_path: Path) -> None:
         self.fill(api)
         found = read(await self.run(api, tmp_path, "-n", "team-b", "-o", "json"))
         assert [each["name"] for each in found["workloads"]] == ["big"]
         assert found["origin"].endswith(" in namespace team-b")
 
-    async def test_pages(self, api: FakeApi, tmp_path: Path) -> None:
+    async def test_long_lists_are_read_page_by_page(self, api: FakeApi, tmp_path: Path) -> None:
         for at in range(1100):
             api.put("deployments", deployment(f"train-{at:04}"))
         assert len(read(await self.run(api, tmp_path, "-o", "json"))["workloads"]) == 1100
@@ -231,7 +231,7 @@ class TestCluster:
         api.fault("continue", "pods", answer(410, "Expired", "the continue parameter is too old"))
         assert len(read(await self.run(api, tmp_path, "-o", "json"))["workloads"]) == 600
 
-    async def test_the_records_of_the_webhook(self, api: FakeApi, tmp_path: Path) -> None:
+    async def test_logs_and_events_of_the_webhook_are_read(self, api: FakeApi, tmp_path: Path) -> None:
         self.fill(api)
         labels = {"app.kubernetes.io/name": "neuron-dra", "app.kubernetes.io/component": "webhook"}
         api.put("pods", {"metadata": {"name": "neuron-dra-0", "namespace": "neuron-dra", "labels": labels}, "spec": {}})
@@ -248,7 +248,7 @@ class TestCluster:
         without = await self.run(api, tmp_path, "-o", "json", "--no-webhook-records")
         assert read(without)["shadow"] == []
 
-    async def test_what_may_not_be_read_is_named_with_the_rule(self, api: FakeApi, tmp_path: Path) -> None:
+    async def test_a_missing_permission_is_reported_with_the_rule(self, api: FakeApi, tmp_path: Path) -> None:
         self.fill(api)
         api.forbid("list", "deployments", "apps")
         api.forbid("list", "events", "events.k8s.io")

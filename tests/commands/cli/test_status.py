@@ -94,7 +94,7 @@ def verdicts(result: Result) -> dict[str, list[str]]:
     return found
 
 
-def test_an_installation_that_is_well_ends_with_0(installed: Api, tmp_path: Path) -> None:
+def test_a_healthy_installation_exits_with_0(installed: Api, tmp_path: Path) -> None:
     installed.fault("get", "secrets", plain(installation.secret(installation.leaf(days=3000))))
     result = run(installed, tmp_path)
     assert result.exit_code == 0, result.output
@@ -104,21 +104,21 @@ def test_an_installation_that_is_well_ends_with_0(installed: Api, tmp_path: Path
     assert "\x1b" not in result.stdout
 
 
-def test_what_is_wrong_ends_with_1(installed: Api, tmp_path: Path) -> None:
+def test_a_missing_device_class_is_shown_and_exits_with_1(installed: Api, tmp_path: Path) -> None:
     installed.remove("deviceclasses", "neuron.aws.com")
     result = run(installed, tmp_path)
     assert result.exit_code == 1
     assert "✗ device class" in result.stdout
 
 
-def test_permissions_of_the_webhook_are_asked_for_in_its_name(installed: Api, tmp_path: Path) -> None:
+def test_permissions_of_the_webhook_are_reviewed_for_its_account(installed: Api, tmp_path: Path) -> None:
     installed.allowed = False
     result = run(installed, tmp_path, "-o", "json")
     told = [text for text in verdicts(result)["wrong"] if "may not" in text]
     assert "system:serviceaccount:neuron-dra:neuron-dra may not list, watch namespaces: " in told[0]
 
 
-def test_what_may_not_be_read_names_the_rule_and_the_rest_is_shown(installed: Api, tmp_path: Path) -> None:
+def test_a_missing_permission_is_shown_with_its_rule_beside_other_checks(installed: Api, tmp_path: Path) -> None:
     for plural, group in (("nodes", ""), ("leases", "coordination.k8s.io"), ("endpointslices", "discovery.k8s.io")):
         installed.forbid("list", plural, group)
     result = run(installed, tmp_path, "-o", "json")
@@ -138,7 +138,7 @@ def test_long_collections_are_read_to_their_end(installed: Api, tmp_path: Path) 
     assert any("1204 namespaces by default" in text for text in verdicts(result)["well"])
 
 
-def test_only_what_is_ours_is_asked_for(installed: Api, tmp_path: Path) -> None:
+def test_only_objects_of_this_project_are_requested(installed: Api, tmp_path: Path) -> None:
     run(installed, tmp_path, "-n", "elsewhere")
     (leases,) = installed.calls("list", "leases")
     assert leases.namespace == "elsewhere"
@@ -159,7 +159,7 @@ def test_only_what_is_ours_is_asked_for(installed: Api, tmp_path: Path) -> None:
         pytest.param(plain([1]), "/version is not a JSON object.", id="no-object"),
     ],
 )
-def test_where_nothing_can_be_seen_the_command_ends_with_2(
+def test_an_api_server_that_cannot_be_read_exits_with_2(
     api: Api, tmp_path: Path, handler: Handler, message: str
 ) -> None:
     api.fixed["/version"] = handler
@@ -175,13 +175,13 @@ def test_a_cluster_that_does_not_answer_ends_with_2(api: Api, tmp_path: Path) ->
     assert "http://127.0.0.1:1 cannot be checked: cannot connect to http://127.0.0.1:1: " in result.stderr
 
 
-def test_a_kubeconfig_that_is_not_there_ends_with_2(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_exits_with_2(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["status", f"--kubeconfig={tmp_path / 'nowhere'}"])
     assert result.exit_code == 2
     assert result.stderr == f"Error: cannot read {tmp_path / 'nowhere'}: No such file or directory\n"
 
 
-def test_who_may_see_nothing_cannot_look(api: Api, tmp_path: Path) -> None:
+def test_a_user_without_permissions_gets_exit_code_2(api: Api, tmp_path: Path) -> None:
     for verb in ("list", "get", "create"):
         for plural in ("services", "secrets", "endpointslices", "leases", *EVERYWHERE):
             api.forbid(verb, plural)
@@ -191,7 +191,7 @@ def test_who_may_see_nothing_cannot_look(api: Api, tmp_path: Path) -> None:
     assert "Nothing wrong was seen, " in result.stdout.splitlines()[-1]
 
 
-def test_one_object_that_may_not_be_read_names_its_rule(installed: Api, tmp_path: Path) -> None:
+def test_one_unreadable_object_is_shown_with_the_missing_rule(installed: Api, tmp_path: Path) -> None:
     said = 'secrets "neuron-dra-tls" is forbidden: User "me" cannot get resource "secrets" in API group "" in the …'
     installed.fault("get", "secrets", answer(403, "Forbidden", said))
     fixes = [line["fix"] for line in json.loads(run(installed, tmp_path, "-o", "json").stdout)["checks"]]

@@ -13,10 +13,10 @@ from click.testing import CliRunner, Result
 
 from commands.cli import main as cli
 from commands.cli import templates as command
+from runtime.watching import Timing
 from tests.runtime.test_console import controls
 from tests.support.fake_api import FakeApi, answer
 from tests.support.generated import PLURAL, access, forbidden, pod, stored, template
-from webhook.cluster.reflector import Timing
 
 pytestmark = pytest.mark.anyio
 
@@ -73,11 +73,11 @@ async def test_a_list_for_programs_names_the_pods(api: FakeApi, kubeconfig: Path
     assert item == {"namespace": "team", "name": FOUR, "pods": ["a"], "pruneAfter": ""}
 
 
-async def test_an_empty_list_says_so(kubeconfig: Path) -> None:
+async def test_an_empty_list_is_reported(kubeconfig: Path) -> None:
     assert (await run("list", "--kubeconfig", kubeconfig, "-A")).stdout == "No generated templates.\n"
 
 
-async def test_a_prune_says_what_became_of_each(api: FakeApi, kubeconfig: Path) -> None:
+async def test_prune_lists_the_result_for_each_template(api: FakeApi, kubeconfig: Path) -> None:
     put(api, stored(4), stored(8))
     api.put("pods", pod("a", FOUR))
     api.put(PLURAL, stored(2, age=dt.timedelta(days=-9999)))
@@ -89,7 +89,7 @@ async def test_a_prune_says_what_became_of_each(api: FakeApi, kubeconfig: Path) 
     assert result.stderr == "Marked 1; checking again in 0 s.\n"
 
 
-async def test_a_prune_for_programs(api: FakeApi, kubeconfig: Path) -> None:
+async def test_prune_prints_json_for_programs(api: FakeApi, kubeconfig: Path) -> None:
     put(api, stored(4))
     result = await run("prune", "--kubeconfig", kubeconfig, "--grace=0s", "-o", "json")
     report = json.loads(result.stdout)
@@ -97,19 +97,19 @@ async def test_a_prune_for_programs(api: FakeApi, kubeconfig: Path) -> None:
     assert (report["summary"]["removed"], report["summary"]["generated"], report["problem"]) == (1, 1, "")
 
 
-async def test_a_dry_run_says_what_would_be_removed(api: FakeApi, kubeconfig: Path) -> None:
+async def test_a_dry_run_lists_the_templates_that_prune_would_remove(api: FakeApi, kubeconfig: Path) -> None:
     put(api, stored(4))
     result = await run("prune", "--kubeconfig", kubeconfig, "--dry-run")
     assert result.stdout.startswith(f"would be removed  team/{FOUR}  (3d4h old)\n1 would be removed; of 1 ")
     assert api.get(PLURAL, FOUR, "team")
 
 
-async def test_nothing_to_remove_is_said(kubeconfig: Path) -> None:
+async def test_prune_reports_that_there_is_nothing_to_remove(kubeconfig: Path) -> None:
     result = await run("prune", "--kubeconfig", kubeconfig)
     assert result.stdout == "nothing to remove; of 0 generated templates 0 in use, 0 too young.\n"
 
 
-async def test_one_that_fails_is_exit_code_1(api: FakeApi, kubeconfig: Path) -> None:
+async def test_a_failed_removal_exits_with_1(api: FakeApi, kubeconfig: Path) -> None:
     put(api, stored(4))
     api.fault("delete", PLURAL, answer(403, "Forbidden", forbidden("delete")))
     result = await run("prune", "--kubeconfig", kubeconfig, "--grace=0s")
@@ -117,7 +117,7 @@ async def test_one_that_fails_is_exit_code_1(api: FakeApi, kubeconfig: Path) -> 
     assert f'failed  team/{FOUR}  (3d4h old): could not be removed: "bob" lacks the rule' in result.stdout
 
 
-async def test_a_run_that_cannot_end_is_exit_code_1(api: FakeApi, kubeconfig: Path) -> None:
+async def test_a_run_that_loses_its_rights_exits_with_1(api: FakeApi, kubeconfig: Path) -> None:
     put(api, stored(4))
 
     async def marked(request: Any) -> Any:
@@ -131,7 +131,7 @@ async def test_a_run_that_cannot_end_is_exit_code_1(api: FakeApi, kubeconfig: Pa
 
 
 @pytest.mark.parametrize("verb", ["list", "prune"])
-async def test_what_cannot_be_looked_at_is_exit_code_2(api: FakeApi, kubeconfig: Path, verb: str) -> None:
+async def test_a_missing_right_to_list_exits_with_2(api: FakeApi, kubeconfig: Path, verb: str) -> None:
     api.forbid("list", "pods")
     result = await run(verb, "--kubeconfig", kubeconfig)
     assert (result.exit_code, result.stdout) == (2, "")
@@ -141,20 +141,20 @@ async def test_what_cannot_be_looked_at_is_exit_code_2(api: FakeApi, kubeconfig:
     )
 
 
-async def test_a_kubeconfig_that_cannot_be_used_is_exit_code_2(tmp_path: Path) -> None:
+async def test_an_unusable_kubeconfig_exits_with_2(tmp_path: Path) -> None:
     result = await run("prune", "--kubeconfig", tmp_path / "none")
     assert (result.exit_code, result.stderr) == (2, f"Error: cannot read {tmp_path}/none: No such file or directory\n")
 
 
 @pytest.mark.parametrize("name", ["", "Team_A", "a" * 64])
 @pytest.mark.parametrize("verb", ["list", "prune"])
-async def test_a_namespace_that_cannot_be_never_means_all(verb: str, name: str) -> None:
+async def test_an_invalid_namespace_is_refused_and_never_means_all(verb: str, name: str) -> None:
     result = await run(verb, "-n", name)
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"{name!r} is not a valid namespace name: use at most 63 characters of a-z, 0-9 and -." in result.stderr
 
 
-async def test_two_scopes_are_one_too_many() -> None:
+async def test_namespace_and_all_namespaces_exclude_each_other() -> None:
     result = await run("prune", "-n", "team", "-A")
     assert result.exit_code == 2
     assert "--namespace team and --all-namespaces cannot be combined: use one of them." in result.stderr
@@ -169,7 +169,7 @@ def test_times_are_written_as_in_kubernetes(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "24", "1.5h", "-1h", "30m1h", "day", " 1h", "1234567d", "٣h"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter) as caught:
         command.duration(text)
     assert caught.value.message == f"{text!r} is not a duration. Examples: 24h, 7d, 90s, 1h30m."

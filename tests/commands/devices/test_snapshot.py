@@ -10,10 +10,10 @@ from msgspec import structs
 from commands.devices.device_map import build
 from commands.devices.snapshot import Snapshot, fetch
 from neuron.api.nodes import read_node
+from runtime.api_server import Resource
 from runtime.api_transport import Connection, load_configuration
 from tests.support.emulated import EmulatedCluster
 from tests.support.fake_api import FakeApi, raw
-from webhook.cluster.api import Resource
 from webhook.cluster.listing import Lister, Unseen
 
 pytestmark = pytest.mark.anyio

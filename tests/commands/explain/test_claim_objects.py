@@ -66,7 +66,7 @@ def test_a_config_that_the_driver_would_refuse_is_an_error_before_the_pod_runs()
     assert "Did you mean 'logicalNeuronCore'?" in text
 
 
-def test_a_template_of_a_wrong_form_is_told_and_nodes_are_not_judged() -> None:
+def test_an_invalid_template_is_reported_and_nodes_are_not_judged() -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
     [found] = explained(template({"requests": ["r"]}), claiming(), cluster=live(cluster))
@@ -75,7 +75,7 @@ def test_a_template_of_a_wrong_form_is_told_and_nodes_are_not_judged() -> None:
     assert "NEU502" in render.as_text([found], render.Style())
 
 
-def test_a_template_that_is_not_known_is_told() -> None:
+def test_an_unknown_template_is_reported() -> None:
     text = render.as_text(explained(claiming()), render.Style())
     assert "its requests are not known: there is no ResourceClaimTemplate of this name" in text
 

@@ -42,11 +42,11 @@ def spec(*requests: dict[str, Any], **more: Any) -> ClaimSpec:
         ),
     ],
 )
-def test_requests(request_: dict[str, Any], text: str) -> None:
+def test_each_request_is_described(request_: dict[str, Any], text: str) -> None:
     assert list(lines(spec(request_))) == [text]
 
 
-def test_constraints_are_told_at_the_requests_that_they_cover() -> None:
+def test_constraints_are_described_at_the_requests_that_they_cover() -> None:
     constraint = {"matchAttribute": names.device_group_attribute(4), "requests": ["n1"]}
     exact = {"exactly": {**CLASS, "count": 4}}
     assert list(lines(spec(exact, exact, constraints=[constraint]))) == [
@@ -55,7 +55,7 @@ def test_constraints_are_told_at_the_requests_that_they_cover() -> None:
     ]
 
 
-def test_configs_of_the_driver_are_told() -> None:
+def test_configs_of_the_driver_are_described() -> None:
     parameters = {"apiVersion": names.CONFIG_API_VERSION, "kind": "NeuronConfig", "logicalNeuronCore": 1}
     ours = {"opaque": {"driver": names.DRIVER, "parameters": parameters}}
     other = {"opaque": {"driver": "dra.net", "parameters": {"kind": "X"}}}

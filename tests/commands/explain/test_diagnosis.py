@@ -77,7 +77,7 @@ def legacy(**status: Any) -> Object:
     return {**found, "status": {"phase": "Pending", **status}}
 
 
-def test_a_pod_that_shadow_mode_left_alone_names_who_decided() -> None:
+def test_a_pod_in_shadow_mode_is_explained_with_the_source_of_the_mode() -> None:
     namespace = {"metadata": {"name": "team-a", "annotations": {names.ANNOTATION_CONVERT: "shadow"}}}
     cluster = live(one_node(), [live_manifest(namespace, NAMESPACES, "Namespace")])
     found = diagnosed(
@@ -120,7 +120,7 @@ def test_a_pod_that_was_not_converted(mode: str, installation: Installation, tex
     assert found.fix.startswith(fix)
 
 
-def test_a_pod_that_conversion_would_refuse_is_told_the_error() -> None:
+def test_a_pod_that_conversion_would_deny_gets_the_error() -> None:
     found = diagnosed(legacy() | {"spec": pod({names.RESOURCE_NEURON: "7"})["spec"]}, live(one_node()))
     assert "Conversion would refuse it now: NEU105" in found.text
     assert "neuron-dra explain -f" in found.fix
@@ -208,7 +208,7 @@ def test_a_claim_that_is_created_in_a_moment() -> None:
 
 
 @pytest.mark.parametrize("with_claim", [True, False])
-def test_scheduling_gates_come_first(with_claim: bool) -> None:
+def test_scheduling_gates_are_reported_first(with_claim: bool) -> None:
     cluster = one_node()
     found, around = claimed(cluster) if with_claim else (converted_pod()[0], live(cluster))
     found["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
@@ -219,7 +219,7 @@ def test_scheduling_gates_come_first(with_claim: bool) -> None:
 # --- scheduling -------------------------------------------------------------------------------------------------
 
 
-def test_no_scheduler_has_looked_at_it() -> None:
+def test_a_pod_that_no_scheduler_has_seen_is_explained() -> None:
     found, around = claimed(one_node())
     found["spec"]["schedulerName"] = "volcano"
     answer = diagnosed(found, around)
@@ -248,7 +248,7 @@ def test_a_pod_that_waits_for_connected_devices() -> None:
     )
 
 
-def test_the_closest_of_many_nodes_is_told() -> None:
+def test_the_closest_of_many_nodes_is_shown() -> None:
     cluster = EmulatedCluster()
     for name in ("a", "b", "c"):
         cluster.node(name)
@@ -302,7 +302,7 @@ def test_a_device_class_that_does_not_exist() -> None:
     )
 
 
-def test_nodes_that_cannot_be_read_leave_the_schedulers_words() -> None:
+def test_the_schedulers_message_is_shown_if_nodes_cannot_be_read() -> None:
     from webhook.cluster.listing import Unseen
 
     found, around = claimed(one_node(), conditions=[UNSCHEDULABLE])
@@ -415,7 +415,7 @@ def test_the_newest_event_counts() -> None:
 @pytest.mark.parametrize(
     ("old", "new"), [("9", "10"), ("", "1"), ("x", "1"), ("9" * 5000, "1")], ids=["number", "none", "text", "long"]
 )
-def test_of_events_of_one_second_the_one_that_was_written_last_counts(old: str, new: str) -> None:
+def test_the_event_written_last_counts_among_events_of_one_second(old: str, new: str) -> None:
     found, around = claimed(one_node(), range(4))
     first = event("FailedPrepareDynamicResources", f"{PREPARE}DRA driver neuron.aws.com is not registered")
     second = event("FailedPrepareDynamicResources", f"{RESULT}is still prepared for")
@@ -425,7 +425,7 @@ def test_of_events_of_one_second_the_one_that_was_written_last_counts(old: str, 
         assert diagnosed(found, around, *events).case == "device-held"
 
 
-def test_a_node_that_is_gone() -> None:
+def test_a_pod_on_a_deleted_node_is_explained() -> None:
     cluster = one_node()
     found, _ = claimed(cluster, range(4))
     found["spec"]["nodeName"] = "b"
@@ -528,7 +528,7 @@ def test_a_pod_that_starts() -> None:
     assert diagnosed(found, around).case == "starting"
 
 
-def test_a_pod_that_runs_is_told_its_devices() -> None:
+def test_a_running_pod_gets_its_devices_listed() -> None:
     found, around = claimed(one_node(), range(2), containerStatuses=[{"name": "main", "state": {"running": {}}}])
     answer = diagnosed(found, around)
     assert (answer.case, answer.state, answer.text) == (

@@ -125,5 +125,5 @@ def test_only_codes_that_exist_are_recognised(text: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["NEU407", "NEU412", "NEU101"])
-def test_a_code_is_explained_in_the_words_of_the_table(code: str) -> None:
+def test_a_code_is_explained_with_the_text_of_the_table(code: str) -> None:
     assert CODES[code] in prepare_failure(f"{RESULT}{code}: do something bad", "a", publishes=True).text

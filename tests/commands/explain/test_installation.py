@@ -54,7 +54,7 @@ def test_flags_in_both_forms_switches_and_lists() -> None:
     assert (options.families, options.excluded_namespaces) == (("trn1", "trn2"), frozenset({"a", "b"}))
 
 
-def test_variables_count_and_files_of_this_machine_do_not() -> None:
+def test_variables_are_read_and_files_of_this_machine_are_not() -> None:
     env = [
         {"name": "NEURON_DRA_MODE", "value": "off"},
         {"name": "NEURON_DRA_CONFIG", "value": "/nowhere/config.yaml"},
@@ -107,7 +107,7 @@ def test_a_selector_of_an_unknown_form_selects_everything() -> None:
 
 
 @pytest.mark.parametrize("configurations", [CALLS_OPS, None], ids=["known", "not readable"])
-def test_a_deployment_that_a_tenant_labelled_is_not_believed(configurations: list[Any] | None) -> None:
+def test_a_deployment_with_our_label_in_a_tenants_namespace_is_ignored(configurations: list[Any] | None) -> None:
     forged = deployment("--mode=off", volumes=[{"name": "policies", "configMap": {"name": "forged"}}])
     forged["metadata"]["namespace"] = "tenant"
     found = read_installation([forged, deployment("--mode=shadow")], configurations)

@@ -30,7 +30,7 @@ from tests.support.explaining import explained, live, pod
 REQUEST = {"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS}}
 
 
-def test_a_device_is_read_with_all_that_allocation_looks_at() -> None:
+def test_a_device_is_read_with_all_fields_that_allocation_uses() -> None:
     policy = {"default": "4", "validValues": ["1", "2", "4"]}
     entry = {
         "name": "d0",
@@ -68,7 +68,7 @@ def test_selectors_of_the_class_count() -> None:
     assert found == [False, True, False]
 
 
-def test_answers_are_not_mixed_up_between_types() -> None:
+def test_cached_selector_results_are_separate_for_each_type() -> None:
     demand = read_demand(
         [
             PodClaim(
@@ -141,7 +141,7 @@ def test_a_class_that_does_not_exist_and_a_selector_that_is_no_cel() -> None:
     sick=st.sets(st.integers(0, 15), max_size=4),
     count=st.sampled_from(["1", "4", "8", "16"]),
 )
-def test_a_verdict_is_true_of_any_use_of_a_node(held: set[int], sick: set[int], count: str) -> None:
+def test_the_verdict_is_correct_for_any_devices_in_use(held: set[int], sick: set[int], count: str) -> None:
     """What fits gets free and healthy devices of one group; what does not fit is not for want of a free group."""
     cluster = EmulatedCluster()
     cluster.node("a", taints=dict.fromkeys(sick, SICK))
@@ -163,3 +163,46 @@ def test_a_verdict_is_true_of_any_use_of_a_node(held: set[int], sick: set[int], 
     expected = Block.TAINTED if untainted or all(group & sick for group in groups) else None
     enough = Block.NOT_CONNECTED if len(free) >= size else Block.HELD
     assert verdict.block is (expected or enough)
+
+
+@given(
+    instance_type=st.sampled_from([("inf2.48xlarge", 12, 2), ("inf1.24xlarge", 16, 4)]),
+    held=st.sets(st.integers(0, 15), max_size=6),
+    count=st.integers(2, 15),
+)
+def test_a_reason_counts_fewer_free_devices_than_the_pod_needs_or_names_them(
+    instance_type: tuple[str, int, int], held: set[int], count: int
+) -> None:
+    name, devices, cores = instance_type
+    cluster = EmulatedCluster()
+    cluster.node("a", name)
+    held = {index for index in held if index < devices}
+    for index in held:
+        cluster.claim(f"c{index}", "a", [index], cores=cores)
+    wanted = min(count, devices - 1)
+    [found] = explained(pod({names.RESOURCE_NEURON: str(wanted)}), cluster=live(cluster))
+    assert found.nodes is not None
+    [verdict] = found.nodes
+    if verdict.fits:
+        assert len(verdict.devices) == wanted
+        return
+    free = devices - len(held)
+    assert (verdict.block is Block.HELD) == (free < wanted)
+    if verdict.block is Block.HELD:
+        assert verdict.reason == f"{free} of {devices} devices free, the pod needs {wanted}"
+    else:
+        assert verdict.reason.startswith(f"{free} devices are free")
+
+
+def test_a_reason_names_the_free_devices_where_the_claim_names_none_of_their_runs() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", "inf2.48xlarge")
+    for index in (6, 7):
+        cluster.claim(f"c{index}", "a", [index], cores=2)
+    [found] = explained(pod({names.RESOURCE_NEURON: "10"}), cluster=live(cluster))
+    assert found.nodes is not None
+    [verdict] = found.nodes
+    assert (verdict.block, verdict.reason) == (
+        Block.NOT_CONNECTED,
+        "10 devices are free (0-5, 8-11), and the claim names no 10 of them together",
+    )

@@ -42,11 +42,11 @@ def requirement(key: str, operator: str, *values: str) -> dict[str, Any]:
         (requirement("disk", "Like", "s"), False),
     ],
 )
-def test_every_operator(term: dict[str, Any], meets: bool) -> None:
+def test_every_operator_is_evaluated(term: dict[str, Any], meets: bool) -> None:
     assert unmet_terms([{"matchExpressions": [term]}], "node-1", LABELS) == ([] if meets else [term])
 
 
-def test_terms_are_alternatives_and_the_closest_is_told() -> None:
+def test_terms_are_alternatives_and_the_closest_is_reported() -> None:
     far = {"matchExpressions": [requirement("disk", "In", "hdd"), requirement("zone", "In", "b")]}
     near = {"matchExpressions": [requirement("disk", "In", "ssd"), requirement("zone", "In", "b")]}
     assert unmet_terms([far, near], "node-1", LABELS) == [requirement("zone", "In", "b")]
@@ -86,13 +86,13 @@ def test_node_selector_and_affinity_are_both_required() -> None:
         ({"key": "team", "operator": "Exists", "effect": "NoSchedule"}, True),
     ],
 )
-def test_tolerations(toleration: dict[str, Any] | None, tolerated: bool) -> None:
+def test_tolerations_match_taints(toleration: dict[str, Any] | None, tolerated: bool) -> None:
     taint = {"key": "team", "value": "b", "effect": "NoSchedule"}
     pod = {"spec": {"tolerations": [toleration] if toleration else None}}
     assert node_fit.untolerated(pod, node(taints=[taint])) == ([] if tolerated else [Taint.read(taint)])
 
 
-def test_a_preference_keeps_nothing_away() -> None:
+def test_a_preference_excludes_no_node() -> None:
     mild = {"key": "team", "effect": "PreferNoSchedule"}
     assert node_fit.untolerated({"spec": {}}, node(taints=[mild])) == []
 
@@ -114,10 +114,10 @@ def test_a_cordoned_node_has_the_taint_of_kubernetes() -> None:
         (requirement("cores", "Gt", "64"), "cores Gt 64"),
     ],
 )
-def test_requirements_in_words(term: dict[str, Any], text: str) -> None:
+def test_requirements_are_described(term: dict[str, Any], text: str) -> None:
     assert node_fit.requirement_text(term) == text
 
 
-def test_taints_in_words() -> None:
+def test_taints_are_described() -> None:
     assert node_fit.taint_text(Taint("a")) == "a:NoSchedule"
     assert node_fit.taint_text(Taint("a", "b", "NoExecute")) == "a=b:NoExecute"

@@ -51,7 +51,7 @@ def test_a_free_node_takes_the_pod_with_connected_devices() -> None:
     assert verdict.texts == tuple(f"neuron-device-{index}" for index in (4, 5, 6, 7))
 
 
-def test_free_devices_that_are_not_connected_are_told_with_their_holders() -> None:
+def test_unconnected_free_devices_are_reported_with_the_holders_of_the_others() -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
     for index in (0, 5, 10, 15):
@@ -63,7 +63,7 @@ def test_free_devices_that_are_not_connected_are_told_with_their_holders() -> No
     )
 
 
-def test_held_devices_are_told_with_their_pods() -> None:
+def test_devices_in_use_are_reported_with_their_pods() -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
     cluster.claim("big", "a", range(13))
@@ -117,14 +117,14 @@ def test_a_toleration_of_the_claim_counts() -> None:
         ),
     ],
 )
-def test_devices_of_a_device_plugin_are_told(node: dict[str, Any], reason: str) -> None:
+def test_devices_of_a_device_plugin_are_reported(node: dict[str, Any], reason: str) -> None:
     cluster = EmulatedCluster()
     cluster.node("a", **node)
     verdict = only(cluster, pod())
     assert (verdict.block, verdict.reason) == (Block.PLUGIN, reason)
 
 
-def test_a_driver_that_withholds_its_devices_for_the_plugin_is_told() -> None:
+def test_a_driver_that_withholds_its_devices_for_the_plugin_is_reported() -> None:
     cluster = EmulatedCluster()
     cluster.node("a", allocatable={names.RESOURCE_NEURON: "16"})
     cluster.slices[0]["spec"]["devices"] = []
@@ -139,7 +139,7 @@ def test_a_driver_that_withholds_its_devices_for_the_plugin_is_told() -> None:
         (True, "the driver runs and publishes no device"),
     ],
 )
-def test_a_node_without_published_devices_is_told(empty: bool, reason: str) -> None:
+def test_a_node_without_published_devices_is_reported(empty: bool, reason: str) -> None:
     cluster = EmulatedCluster()
     cluster.node("a", driver=empty)
     for each in cluster.slices:
@@ -148,7 +148,7 @@ def test_a_node_without_published_devices_is_told(empty: bool, reason: str) -> N
     assert (verdict.block, verdict.reason) == (Block.NO_DRIVER, reason)
 
 
-def test_an_incomplete_pool_is_told() -> None:
+def test_an_incomplete_pool_is_reported() -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
     cluster.slices[0]["spec"]["pool"]["resourceSliceCount"] = 3
@@ -166,7 +166,7 @@ def test_only_the_newest_generation_of_a_pool_counts() -> None:
     assert only(cluster, pod()).block is Block.NO_DRIVER
 
 
-def test_nodes_that_are_closed_are_told() -> None:
+def test_closed_nodes_are_reported() -> None:
     cluster = EmulatedCluster()
     cluster.node("cordoned", unschedulable=True)
     cluster.node("lost", ready=False)
@@ -180,14 +180,14 @@ def test_nodes_that_are_closed_are_told() -> None:
     }
 
 
-def test_the_pods_node_selection_is_told() -> None:
+def test_the_node_selection_of_the_pod_is_reported() -> None:
     cluster = EmulatedCluster()
     cluster.node("a", labels={"disk": "hdd"})
     verdict = only(cluster, pod(nodeSelector={"disk": "ssd"}))
     assert (verdict.block, verdict.reason) == (Block.SELECTION, "the pod's node selection: disk in (ssd)")
 
 
-def test_a_node_of_another_type_is_told_with_the_types_that_the_pod_can_use() -> None:
+def test_a_node_of_another_type_is_reported_with_the_possible_types() -> None:
     cluster = EmulatedCluster()
     cluster.node("a", "inf2.48xlarge")
     cluster.node("b")
@@ -232,7 +232,7 @@ def test_more_connected_devices_than_the_node_has() -> None:
     assert (verdict.block, verdict.reason) == (Block.TOO_FEW, "it has no 5 devices that are connected")
 
 
-def test_a_selector_that_fails_on_a_device_is_told() -> None:
+def test_a_selector_that_fails_on_a_device_is_reported() -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
     selector = 'device.attributes["neuron.aws.com"].nothing == "x"'
@@ -306,7 +306,7 @@ def test_several_claims_of_a_pod_are_allocated_together() -> None:
     )
 
 
-def test_requests_for_other_drivers_are_told_and_left_out() -> None:
+def test_requests_for_other_drivers_are_reported_and_ignored() -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
     expression = 'device.driver == "dra.net"'
@@ -341,7 +341,7 @@ def test_the_devices_that_a_constraint_ties_to_other_drivers_are_judged() -> Non
     assert explanation.notes == ("Not judged: devices of other drivers (efa).",)
 
 
-def test_a_device_class_that_does_not_exist_is_told() -> None:
+def test_a_missing_device_class_is_reported() -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
     cluster.classes.clear()
@@ -350,7 +350,7 @@ def test_a_device_class_that_does_not_exist_is_told() -> None:
     assert explanation.notes == ("DeviceClass neuron.aws.com does not exist: no node can take the pod.",)
 
 
-def test_a_claim_that_is_not_known_is_told() -> None:
+def test_an_unknown_claim_is_reported() -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
     found, _ = claiming(ONE)

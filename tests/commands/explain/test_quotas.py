@@ -31,7 +31,7 @@ def texts(hard: dict[str, str], spec: dict[str, Any], used: dict[str, str] | Non
     ]
 
 
-def test_devices_of_a_class_are_counted_with_what_is_used() -> None:
+def test_devices_of_a_class_are_added_to_the_used_amount() -> None:
     spec = claim(exactly(count=4), exactly())
     assert texts({DEVICES: "16"}, spec, {DEVICES: "11"}) == [f"q: {DEVICES}: 11 used and 5 of 16"]
     told = f"q: {DEVICES}: 12 used and 5 of 16, exceeded: the claim cannot be created"
@@ -39,7 +39,7 @@ def test_devices_of_a_class_are_counted_with_what_is_used() -> None:
     assert texts({DEVICES: "16"}, spec) == [f"q: {DEVICES}: 5 of 16"]
 
 
-def test_of_alternatives_the_largest_counts_for_each_class() -> None:
+def test_the_largest_alternative_counts_for_each_class() -> None:
     other = {"deviceClassName": "other", "name": "b", "count": 9}
     parts = [{"deviceClassName": names.DEVICE_CLASS, "name": "a", "count": 4}, other]
     more = {"deviceClassName": names.DEVICE_CLASS, "name": "c", "count": 8}
@@ -64,7 +64,7 @@ def test_all_devices_count_as_the_largest_claim() -> None:
         (f"requests.deviceclass.resource.kubernetes.io/{names.DEVICE_CLASS}", 4),
     ],
 )
-def test_other_names_that_count_claims(resource: str, amount: int) -> None:
+def test_other_quota_keys_that_count_claims_are_evaluated(resource: str, amount: int) -> None:
     assert texts({resource: "100"}, claim(exactly(count=4))) == [f"q: {resource}: {amount} of 100"]
 
 

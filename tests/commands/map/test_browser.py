@@ -120,7 +120,7 @@ async def test_the_keyboard_reaches_every_device(tab: Page, tmp_path: Path) -> N
     assert await tab.evaluate(same) == []
 
 
-async def test_from_the_top_tab_goes_to_links_fields_and_nodes(tab: Page, tmp_path: Path) -> None:
+async def test_the_tab_key_moves_to_links_fields_and_nodes(tab: Page, tmp_path: Path) -> None:
     cluster = EmulatedCluster()
     cluster.node("torus")
     cluster.claim("train", "torus", [1])

@@ -22,7 +22,7 @@ from tests.commands.map.clusters import mixed
         (Filter(labels=selector("node.kubernetes.io/instance-type=inf2.48xlarge")), ["ring"]),
     ],
 )
-def test_a_filter_admits_nodes(chosen: Filter, names: list[str]) -> None:
+def test_a_filter_selects_nodes(chosen: Filter, names: list[str]) -> None:
     assert [node.name for node in apply(chosen, build(mixed().snapshot())).nodes] == names
 
 
@@ -51,7 +51,7 @@ LABELS = {"a": "b", "zone": "z1", "empty": ""}
         ("empty=", True),
     ],
 )
-def test_a_selector_is_kubectls(text: str, expected: bool) -> None:
+def test_a_selector_has_the_syntax_of_kubectl(text: str, expected: bool) -> None:
     assert selector(text)(LABELS) is expected
 
 

@@ -123,7 +123,7 @@ def test_svg_of_hostile_names_has_only_text() -> None:
     assert "\x1b" not in ET.tostring(root, encoding="unicode")
 
 
-def test_svg_without_nodes_says_so() -> None:
+def test_svg_without_nodes_has_a_message() -> None:
     assert "No node with Neuron devices." in as_svg(())
 
 
@@ -150,7 +150,7 @@ class Elements(HTMLParser):
             self._inside = ""
 
 
-def test_the_page_needs_nothing_from_elsewhere() -> None:
+def test_the_page_loads_no_other_resource() -> None:
     seen = mixed().snapshot()
     elements = Elements(page.as_page(build(seen), seen))
     links = {

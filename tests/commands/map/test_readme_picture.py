@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 
 
-def test_the_picture_is_what_the_command_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_picture_equals_the_output_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     [line] = re.findall(r"^neuron-dra (map .*) > (docs/.*)$", (DOCS / "how-to" / "map.md").read_text(), re.MULTILINE)
     result = CliRunner().invoke(main, line[0].split())
@@ -22,7 +22,7 @@ def test_the_picture_is_what_the_command_draws(monkeypatch: pytest.MonkeyPatch) 
     assert f"({line[1]})" in (ROOT / "README.md").read_text()
 
 
-def test_the_node_in_it_is_what_the_driver_publishes() -> None:
+def test_the_node_in_the_picture_equals_the_published_slice() -> None:
     items = json.loads((DOCS / "map-cluster.json").read_text())["items"]
     [published] = [item for item in items if item["kind"] == "ResourceSlice"]
     cluster = EmulatedCluster()
@@ -30,6 +30,6 @@ def test_the_node_in_it_is_what_the_driver_publishes() -> None:
     assert published["spec"]["devices"] == cluster.slices[0]["spec"]["devices"], "the driver has changed: draw it again"
 
 
-def test_the_text_in_the_guide_is_what_the_command_prints() -> None:
+def test_the_text_in_the_guide_equals_the_output_of_the_command() -> None:
     result = CliRunner().invoke(main, ["map", "-f", str(DOCS / "map-cluster.json"), "trn2-a"])
     assert result.stdout in (DOCS / "how-to" / "map.md").read_text()

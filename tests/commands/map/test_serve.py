@@ -1,4 +1,4 @@
-"""The map's server: routes, headers, hosts, one read for many readers, what happens when the cluster goes."""
+"""The map's server: routes, headers, hosts, one read for many readers, and an unavailable cluster."""
 
 import asyncio
 import dataclasses
@@ -76,13 +76,13 @@ async def test_every_answer_has_the_security_headers(world: World, method: str, 
 
 
 @pytest.mark.parametrize("host", ["localhost:8090", "127.0.0.1", "localhost"])
-async def test_on_loopback_loopback_names_are_answered(world: World, host: str) -> None:
+async def test_a_loopback_server_answers_loopback_host_names(world: World, host: str) -> None:
     async with client(world) as http:
         assert (await http.get("/data.json", headers={"Host": host})).status_code == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8090"])
-async def test_on_loopback_other_hosts_are_refused(world: World, host: str) -> None:
+async def test_a_loopback_server_refuses_other_host_names(world: World, host: str) -> None:
     async with client(world) as http:
         answer = await http.get("/data.json", headers={"Host": host})
     assert answer.status_code == 400
@@ -90,7 +90,7 @@ async def test_on_loopback_other_hosts_are_refused(world: World, host: str) -> N
     assert world.reads == 0
 
 
-async def test_elsewhere_any_host_is_answered(world: World) -> None:
+async def test_a_server_on_another_address_answers_any_host_name(world: World) -> None:
     async with client(world, loopback=False, base="http://map.example") as http:
         assert (await http.get("/data.json")).status_code == 200
 
@@ -107,7 +107,7 @@ async def test_many_readers_cause_one_read(world: World) -> None:
         assert world.reads == 2
 
 
-async def test_a_slow_cluster_does_not_hold_up_readers_of_an_older_map(
+async def test_a_slow_cluster_does_not_block_readers_of_an_older_map(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("commands.map.serve._PATIENCE", 0.05)
@@ -144,7 +144,7 @@ async def test_unchanged_data_is_not_sent_again(world: World) -> None:
         assert (await http.get("/data.json", headers={"If-None-Match": first.headers["ETag"]})).status_code == 200
 
 
-async def test_when_the_cluster_goes_the_last_map_stays_and_says_so(world: World) -> None:
+async def test_the_last_map_is_served_with_a_note_if_the_cluster_is_unavailable(world: World) -> None:
     async with client(world) as http:
         await http.get("/data.json")
         world.gone = True

@@ -53,7 +53,7 @@ def test_a_ring_is_drawn_with_shares_and_faults() -> None:
     assert RING in drawn(build(mixed().snapshot()), "ring")
 
 
-def test_the_summary_says_what_still_fits() -> None:
+def test_the_summary_shows_the_counts_that_still_fit() -> None:
     lines = as_text(build(mixed().snapshot()), Paper()).splitlines()
     assert lines[2:4] == [
         "inf2.48xlarge: 1 node, 12 devices: 6 free, 5 held, 1 partly held, 1 fault in all",
@@ -64,7 +64,7 @@ def test_the_summary_says_what_still_fits() -> None:
     assert lines[1] == "  No device is free on a node that takes new pods."
 
 
-def test_a_line_for_each_of_some_nodes() -> None:
+def test_a_few_nodes_have_one_line_each() -> None:
     text = as_text(build(mixed().snapshot()), Paper())
     assert "torus   trn2.48xlarge   11/16  4          AAAA ···· ·B·· ····\n" in text
     assert re.search(r"plugin +trn2.48xlarge +0/16 +0 +PPPP PPPP PPPP PPPP  device plugin only; plugin: 4 of 16 ", text)
@@ -89,7 +89,7 @@ def test_many_nodes_are_counted() -> None:
     assert as_text(build(many(5).snapshot()), Paper(), draw=True).count("┈[ 0") == 5
 
 
-def test_without_the_letters_of_utf_8_everything_is_ascii() -> None:
+def test_a_terminal_without_utf_8_gets_ascii() -> None:
     text = drawn(build(mixed().snapshot()), "ring", "torus", paper=Paper("ascii"))
     assert text.isascii()
     assert ".[ 0 A ]--[ 1 A ]--[ 2 A ]--[ 3 A ]." in text

@@ -98,7 +98,7 @@ def with_request(**fields: Any) -> dict[str, Any]:
     return claim
 
 
-def test_a_request_in_both_forms_is_left_for_its_author() -> None:
+def test_a_request_in_both_forms_is_not_rewritten() -> None:
     assert of(with_request(**REQUEST, exactly={"deviceClassName": "x"})) is None
 
 

@@ -35,7 +35,7 @@ def test_memory_is_bounded_by_the_largest_document(tmp_path: Path) -> None:
     assert peak < 6_000_000
 
 
-def test_an_error_in_a_later_document_drops_the_whole_file_before_anything_is_taken() -> None:
+def test_an_error_in_a_later_document_drops_the_whole_file() -> None:
     space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n"
     taken: list[object] = []
     inputs = read_sources(

@@ -29,7 +29,7 @@ def documents(text: str | bytes) -> list[Document]:
         max_size=4,
     ),
 )
-def test_the_parts_of_a_file_are_the_file(mark: str, texts: list[str]) -> None:
+def test_the_documents_of_a_file_join_to_the_same_text(mark: str, texts: list[str]) -> None:
     file = mark + "---\n".join(texts)
     given = converting.source("f", file)
     found = list(given.documents)
@@ -107,7 +107,9 @@ UNREADABLE: dict[str, tuple[bytes, int, int, str]] = {
 
 
 @pytest.mark.parametrize(("content", "line", "column", "problem"), UNREADABLE.values(), ids=UNREADABLE)
-def test_what_is_no_manifest_is_said_with_line_and_column(content: bytes, line: int, column: int, problem: str) -> None:
+def test_an_invalid_manifest_is_reported_with_line_and_column(
+    content: bytes, line: int, column: int, problem: str
+) -> None:
     with pytest.raises(ManifestError) as caught:
         documents(content)
     assert (caught.value.line, caught.value.column, caught.value.problem) == (line, column, problem)

@@ -1,4 +1,4 @@
-"""A document that was recognised has the result that it would have alone."""
+"""A recognised document has the same result as a document that is read completely."""
 
 from typing import Any
 
@@ -77,14 +77,14 @@ def validated(text: str, *, recognise: bool) -> list[Any]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(FIELDS, min_size=2, max_size=6))
-def test_recognised_documents_become_what_they_would_alone(fields: list[dict[str, str]]) -> None:
+def test_recognised_documents_are_converted_as_without_recognition(fields: list[dict[str, str]]) -> None:
     text = "---\n".join(POD.format(**each) for each in fields)
     assert converted(text, recognise=True) == converted(text, recognise=False)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(FIELDS, min_size=2, max_size=5))
-def test_recognised_documents_have_the_findings_that_they_would_have_alone(fields: list[dict[str, str]]) -> None:
+def test_recognised_documents_have_the_findings_of_full_validation(fields: list[dict[str, str]]) -> None:
     text = "---\n".join(POD.format(**each) for each in fields)
     assert validated(text, recognise=True) == validated(text, recognise=False)
 
@@ -118,7 +118,7 @@ def test_replicas_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(f"name: p-{n}\n" in printed and f'"w{n}"' in printed for n in range(50))
 
 
-def test_what_was_recorded_is_bounded() -> None:
+def test_the_number_of_recorded_shapes_is_bounded() -> None:
     kept = shapes.Shapes[None]()
     text = "".join(f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: a{n}b}}\n" for n in range(3000))
     for document in source("f", text, kept=0).documents:

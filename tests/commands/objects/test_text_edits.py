@@ -53,7 +53,7 @@ def test_unchanged_parts_between_changes_are_context() -> None:
     )
 
 
-def test_a_change_of_nothing_is_no_diff() -> None:
+def test_unchanged_text_gives_no_diff() -> None:
     assert unified_diff("a\nb\n", [Splice(0, 2, "a\n"), Splice(2, 2, "")], "f.yaml") == ""
 
 
@@ -77,7 +77,7 @@ def test_a_diff_shows_three_lines_around_a_change_and_joins_hunks_that_would_tou
     ],
     ids=["gains-newline", "loses-newline", "keeps-none", "empty-file"],
 )
-def test_a_missing_line_break_at_the_end_is_said(text: str, splice: Splice, body: str) -> None:
+def test_a_missing_line_break_at_the_end_is_marked(text: str, splice: Splice, body: str) -> None:
     assert unified_diff(text, [splice], "f").split("@@\n")[1] == body
 
 

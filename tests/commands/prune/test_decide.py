@@ -19,7 +19,7 @@ def read(**metadata: Any) -> decide.Generated:
     return found
 
 
-def test_what_the_webhook_made_is_ours() -> None:
+def test_a_template_that_the_webhook_created_is_recognised() -> None:
     found = read(uid="u", resourceVersion="7", mark="soon")
     assert (found.namespace, found.name, found.uid, found.version) == ("team", template(4).name, "u", "7")
     assert found.created == NOW - dt.timedelta(days=3)
@@ -47,12 +47,12 @@ def test_what_the_webhook_made_is_ours() -> None:
         pytest.param({"creationTimestamp": "yesterday"}, id="unreadable age"),
     ],
 )
-def test_all_else_is_not_ours(metadata: dict[str, Any]) -> None:
+def test_other_templates_are_not_recognised(metadata: dict[str, Any]) -> None:
     assert decide.read_generated(stored(**metadata)) is None
 
 
 @pytest.mark.parametrize("summary", ["4", "8-8-lnc1", "us4", "1or2-16", "x" * 60, "a" * 39 + "-" + "b" * 9])
-def test_every_name_that_is_given_is_known(summary: str) -> None:
+def test_every_generated_name_is_recognised(summary: str) -> None:
     made = Template.make(summary, template(4).spec)
     assert is_unchanged(made.name, {}, made.spec)
     assert not is_unchanged(made.name, {}, template(8).spec)
@@ -80,7 +80,7 @@ def test_candidates_are_in_order() -> None:
     assert [each.key for each in found] == sorted(each.key for each in several)
 
 
-def test_a_mark_is_readable_and_never_the_same() -> None:
+def test_marks_are_timestamps_and_unique() -> None:
     marks = [decide.mark(NOW + dt.timedelta(microseconds=n), MINUTE) for n in range(2)]
     assert marks == ["2026-03-01T12:01:00.000000Z", "2026-03-01T12:01:00.000001Z"]
 
@@ -98,11 +98,11 @@ def test_a_mark_is_readable_and_never_the_same() -> None:
         pytest.param("soon", False, id="unreadable"),
     ],
 )
-def test_marks_of_earlier_runs_count_once_their_time_has_surely_come(mark: str, due: bool) -> None:
+def test_marks_of_earlier_runs_count_after_their_time_and_a_clock_margin(mark: str, due: bool) -> None:
     assert decide.left_over(read(mark=mark), NOW) is due
 
 
-def test_what_comes_back_is_what_was_there_without_the_mark() -> None:
+def test_a_restored_template_equals_the_original_without_the_mark() -> None:
     item = stored(mark="soon", labels={"app.kubernetes.io/managed-by": "neuron-dra", "team": "a"})
     found = decide.read_generated(item)
     assert found is not None
@@ -115,7 +115,7 @@ def test_what_comes_back_is_what_was_there_without_the_mark() -> None:
 CARRIED = {"name": "team-a-four", "annotations": {"neuron.aws.com/template-digest": template(4).digest, "note": "x"}}
 
 
-def test_a_template_that_a_policy_carries_is_ours_as_long_as_it_is_unchanged() -> None:
+def test_an_unchanged_template_of_a_policy_is_recognised() -> None:
     found = read(**CARRIED)
     assert found.manifest()["metadata"]["annotations"] == CARRIED["annotations"]
     assert decide.read_generated(stored(8, **CARRIED)) is None

@@ -23,12 +23,11 @@ from hypothesis.errors import NoSuchExample
 from commands.prune.pruner import PruneAction, Pruner, PruneReport
 from commands.prune.reads import Reader
 from runtime.api_errors import StatusError
+from runtime.api_server import ApiServer, Collection
 from tests.support.fake_api import _merged
 from tests.support.generated import NOW, stored, template
-from webhook.cluster.api import ApiServer
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, project_template
 from webhook.cluster.object_reader import Projection
-from webhook.cluster.pages import Collection
 from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.ports import TemplateUnavailableError
@@ -294,7 +293,7 @@ QUICK = settings(
 
 @given(STEPS)
 @QUICK
-def test_no_admitted_pod_is_ever_without_its_template(choices: list[tuple[str, int]]) -> None:
+def test_every_admitted_pod_has_its_template_in_every_interleaving(choices: list[tuple[str, int]]) -> None:
     run = played(choices)
     assert run.orphans == []
     assert PruneAction.RESTORED not in run.outcomes  # nothing had to be healed: it was excluded
@@ -302,11 +301,11 @@ def test_no_admitted_pod_is_ever_without_its_template(choices: list[tuple[str, i
 
 
 @pytest.mark.parametrize("outcome", [PruneAction.REMOVED, PruneAction.KEPT])
-def test_the_search_reaches(outcome: PruneAction) -> None:
+def test_the_search_reaches_every_outcome(outcome: PruneAction) -> None:
     find(STEPS, lambda choices: outcome in played(choices).outcomes, settings=QUICK)
 
 
-def test_without_a_grace_the_search_finds_a_pod_that_loses_its_template() -> None:
+def test_the_search_finds_a_pod_without_its_template_if_there_is_no_grace_period() -> None:
     """Without the grace period, the property fails."""
     try:
         find(

@@ -89,7 +89,7 @@ def mark_of(api: FakeApi, name: str) -> str | None:
 # --- the ordinary run -----------------------------------------------------------------------------------------
 
 
-async def test_unused_and_old_ones_go_and_the_rest_stays(api: FakeApi) -> None:
+async def test_only_old_unused_templates_are_removed(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     api.put(PLURAL, stored(8))
     api.put(PLURAL, stored(2, age=dt.timedelta(hours=23)))
@@ -103,7 +103,7 @@ async def test_unused_and_old_ones_go_and_the_rest_stays(api: FakeApi) -> None:
     assert time.slept == [240]
 
 
-async def test_a_candidate_is_marked_with_its_time_before_the_wait(api: FakeApi) -> None:
+async def test_a_candidate_is_marked_with_its_end_time_before_the_wait(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     marks = []
     await prune(api, lambda: marks.append(mark_of(api, FOUR)))
@@ -112,7 +112,7 @@ async def test_a_candidate_is_marked_with_its_time_before_the_wait(api: FakeApi)
     assert call.query == {"fieldManager": "neuron-dra"}
 
 
-async def test_nothing_to_do_is_done_at_once(api: FakeApi) -> None:
+async def test_a_run_without_candidates_does_not_wait(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     api.put("pods", pod("p", FOUR))
     time = Time()
@@ -122,7 +122,7 @@ async def test_nothing_to_do_is_done_at_once(api: FakeApi) -> None:
     assert {call.verb for call in api.seen} == {"list"}
 
 
-async def test_a_template_that_no_parser_takes_stays_and_keeps_no_other(api: FakeApi) -> None:
+async def test_an_unreadable_template_stays_and_does_not_keep_others(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     listed = json.dumps(stored(8)).replace('"spec":', '"odd": ' + "[" * 3000 + "]" * 3000 + ', "spec":', 1)
     page = f'{{"metadata": {{}}, "items": [{listed}, {json.dumps(api.get(PLURAL, FOUR, "team"))}]}}'
@@ -140,7 +140,7 @@ async def test_a_plan_changes_nothing(api: FakeApi) -> None:
     assert {call.verb for call in api.seen} == {"list"}
 
 
-async def test_only_one_namespace_is_looked_at(api: FakeApi) -> None:
+async def test_only_the_given_namespace_is_pruned(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     api.put(PLURAL, stored(4, "other"))
     report = await prune(api, namespace="team")
@@ -149,7 +149,7 @@ async def test_only_one_namespace_is_looked_at(api: FakeApi) -> None:
     assert {call.namespace for call in api.seen if call.plural != REVIEWS} == {"team"}
 
 
-async def test_a_pod_of_another_namespace_keeps_nothing(api: FakeApi) -> None:
+async def test_a_pod_of_another_namespace_keeps_no_template(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     api.put("pods", pod("p", FOUR, namespace="other"))
     assert told(await prune(api)) == {FOUR: ("removed", "")}
@@ -166,7 +166,7 @@ async def test_big_clusters_are_read_page_by_page(api: FakeApi) -> None:
     assert not any("resourceVersion" in call.query for call in api.seen)
 
 
-async def test_a_list_that_outlives_its_history_starts_again(api: FakeApi) -> None:
+async def test_a_list_whose_token_expires_starts_again(api: FakeApi) -> None:
     for number in range(4):
         api.put(PLURAL, stored(4, f"ns-{number}"))
         api.put("pods", pod("p", FOUR, namespace=f"ns-{number}"))
@@ -178,7 +178,7 @@ async def test_a_list_that_outlives_its_history_starts_again(api: FakeApi) -> No
 # --- a template that is needed again stays --------------------------------------------------------------------
 
 
-async def test_a_pod_that_comes_in_the_grace_keeps_it_without_the_mark(api: FakeApi) -> None:
+async def test_a_pod_created_in_the_grace_period_keeps_its_template_without_the_mark(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     report = await prune(api, lambda: (api.put("pods", pod("late", FOUR)), api.put("pods", pod("x", FOUR))))
     assert told(report) == {FOUR: ("kept", "pod late and 1 more refer to it")}
@@ -186,7 +186,7 @@ async def test_a_pod_that_comes_in_the_grace_keeps_it_without_the_mark(api: Fake
     assert mark_of(api, FOUR) is None
 
 
-async def test_one_that_somebody_touched_in_the_grace_stays(api: FakeApi) -> None:
+async def test_a_template_that_was_changed_in_the_grace_period_stays(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     report = await prune(api, lambda: api.put(PLURAL, api.get(PLURAL, FOUR, "team")))
     assert told(report) == {FOUR: ("kept", "a webhook used it after it was marked")}
@@ -194,7 +194,7 @@ async def test_one_that_somebody_touched_in_the_grace_stays(api: FakeApi) -> Non
     assert not report.failed
 
 
-async def test_one_that_was_made_again_in_the_grace_stays(api: FakeApi) -> None:
+async def test_a_template_that_was_created_again_in_the_grace_period_stays(api: FakeApi) -> None:
     """As by another version of the webhook, with another resourceVersion."""
     api.put(PLURAL, stored(4))
 
@@ -207,7 +207,7 @@ async def test_one_that_was_made_again_in_the_grace_stays(api: FakeApi) -> None:
     assert names(api) == {FOUR}
 
 
-async def test_one_that_changed_before_it_was_marked_stays(api: FakeApi) -> None:
+async def test_a_template_that_changed_before_it_was_marked_stays(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     api.fault("patch", PLURAL, answer(409, "Conflict", "modified"))
     time = Time()
@@ -216,7 +216,7 @@ async def test_one_that_changed_before_it_was_marked_stays(api: FakeApi) -> None
 
 
 @pytest.mark.parametrize("verb", ["patch", "delete"])
-async def test_one_that_somebody_else_removed_is_no_failure(api: FakeApi, verb: str) -> None:
+async def test_a_template_that_another_client_removed_is_no_failure(api: FakeApi, verb: str) -> None:
     api.put(PLURAL, stored(4))
     api.fault(verb, PLURAL, answer(404, "NotFound", "not found"))
     report = await prune(api)
@@ -227,7 +227,7 @@ async def test_one_that_somebody_else_removed_is_no_failure(api: FakeApi, verb: 
 @pytest.mark.parametrize(
     "how", [answer(409, "Conflict", "modified"), answer(404, "NotFound", "no")], ids=["409", "404"]
 )
-async def test_a_mark_that_somebody_else_took_off_is_no_failure(api: FakeApi, how: Handler) -> None:
+async def test_a_mark_that_another_client_removed_is_no_failure(api: FakeApi, how: Handler) -> None:
     api.put(PLURAL, stored(4))
 
     def meanwhile() -> None:
@@ -240,7 +240,7 @@ async def test_a_mark_that_somebody_else_took_off_is_no_failure(api: FakeApi, ho
 # --- healing --------------------------------------------------------------------------------------------------
 
 
-async def test_a_pod_that_turns_up_after_all_gets_its_template_back(api: FakeApi) -> None:
+async def test_a_pod_that_appears_after_the_removal_gets_its_template_back(api: FakeApi) -> None:
     before = api.put(PLURAL, stored(4))
     listed = 0
 
@@ -260,15 +260,15 @@ async def test_a_pod_that_turns_up_after_all_gets_its_template_back(api: FakeApi
     assert mark_of(api, FOUR) is None
 
 
-async def test_the_cluster_role_allows_what_is_asked_for_and_nothing_else(api: FakeApi) -> None:
-    await test_a_pod_that_turns_up_after_all_gets_its_template_back(api)
+async def test_the_cluster_role_allows_exactly_the_requests_that_are_sent(api: FakeApi) -> None:
+    await test_a_pod_that_appears_after_the_removal_gets_its_template_back(api)
     asked = {(call.plural, call.verb) for call in api.seen if call.plural != REVIEWS}
     (role,) = (item for item in yaml.safe_load_all(MANIFEST.read_text()) if item["kind"] == "ClusterRole")
     allowed = {(what, verb) for rule in role["rules"] for what in rule["resources"] for verb in rule["verbs"]}
     assert asked == allowed
 
 
-async def test_a_template_whose_removal_was_not_answered_is_healed_too(api: FakeApi) -> None:
+async def test_a_template_is_restored_after_a_delete_without_an_answer(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     api.put(PLURAL, stored(8))
 
@@ -282,7 +282,7 @@ async def test_a_template_whose_removal_was_not_answered_is_healed_too(api: Fake
     assert names(api) == {FOUR}
 
 
-async def test_a_namespace_that_is_being_deleted_gets_nothing_back(api: FakeApi) -> None:
+async def test_no_template_is_restored_in_a_namespace_that_is_being_deleted(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     ending = answer(403, "Forbidden", "it is being terminated", causes=[{"reason": "NamespaceTerminating"}])
 
@@ -297,7 +297,7 @@ async def test_a_namespace_that_is_being_deleted_gets_nothing_back(api: FakeApi)
     assert not report.failed
 
 
-async def test_one_that_the_webhook_made_again_meanwhile_is_as_good(api: FakeApi) -> None:
+async def test_a_template_that_the_webhook_created_again_is_not_restored(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     lists = iter([[], [], [pod("late", FOUR)]])
 
@@ -316,7 +316,7 @@ async def test_one_that_the_webhook_made_again_meanwhile_is_as_good(api: FakeApi
     assert names(api) == {FOUR}
 
 
-async def test_a_template_that_cannot_be_brought_back_is_said(api: FakeApi) -> None:
+async def test_a_template_that_cannot_be_restored_is_reported(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     lists = iter([[], [], [pod("late", FOUR)]])
 
@@ -341,7 +341,7 @@ async def test_a_template_that_cannot_be_brought_back_is_said(api: FakeApi) -> N
 # --- a run that was killed ------------------------------------------------------------------------------------
 
 
-async def test_a_killed_run_leaves_marks_that_the_next_one_goes_on_with(api: FakeApi) -> None:
+async def test_the_next_run_continues_with_the_marks_of_a_killed_run(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     asleep = asyncio.Event()
 
@@ -363,14 +363,14 @@ async def test_a_killed_run_leaves_marks_that_the_next_one_goes_on_with(api: Fak
     assert len(api.calls("patch", PLURAL)) == 1
 
 
-async def test_a_mark_that_is_too_recent_is_set_anew_and_waited_for(api: FakeApi) -> None:
+async def test_a_mark_that_is_too_recent_is_set_again_and_the_run_waits(api: FakeApi) -> None:
     api.put(PLURAL, stored(4, mark="2026-03-01T11:59:00Z"))
     time = Time()
     assert told(await prune(api, time=time)) == {FOUR: ("removed", "")}
     assert time.slept == [240]
 
 
-async def test_of_two_runs_at_a_time_the_one_that_marked_last_removes(api: FakeApi) -> None:
+async def test_the_run_that_marked_last_removes_if_two_run_at_a_time(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     second: list[asyncio.Task[PruneReport]] = []
     go, gone = asyncio.Event(), asyncio.Event()
@@ -435,7 +435,7 @@ async def test_of_two_runs_at_a_time_the_one_that_marked_last_removes(api: FakeA
         pytest.param("pods", hang_up, "Cannot list pods in all namespaces: the connection to", id="no answer"),
     ],
 )
-async def test_what_cannot_be_looked_at_is_said_and_nothing_is_changed(
+async def test_objects_that_cannot_be_listed_are_reported_and_nothing_is_changed(
     api: FakeApi, plural: str, fault: Handler, message: str
 ) -> None:
     api.put(PLURAL, stored(4))
@@ -446,7 +446,7 @@ async def test_what_cannot_be_looked_at_is_said_and_nothing_is_changed(
     assert {call.verb for call in api.seen} == {"list"}
 
 
-async def test_what_passes_is_asked_again(api: FakeApi) -> None:
+async def test_temporary_errors_are_retried(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     busy = answer(429, "TooManyRequests", "slow down", headers={"Retry-After": "7"})
     api.fault("list", "pods", busy)
@@ -459,7 +459,7 @@ async def test_what_passes_is_asked_again(api: FakeApi) -> None:
 @pytest.mark.parametrize(
     ("namespace", "role"), [("", "a ClusterRole"), ("team", "a Role in namespace team")], ids=["all", "one"]
 )
-async def test_without_the_rights_for_all_steps_none_is_taken(api: FakeApi, namespace: str, role: str) -> None:
+async def test_no_step_is_taken_without_the_rights_for_all_steps(api: FakeApi, namespace: str, role: str) -> None:
     api.put(PLURAL, stored(4))
     api.heal()
     api.fault("create", REVIEWS, access("delete", "create"), times=9)
@@ -472,7 +472,7 @@ async def test_without_the_rights_for_all_steps_none_is_taken(api: FakeApi, name
     assert api.calls("patch", PLURAL) == []
 
 
-async def test_who_may_not_ask_for_rights_may_still_prune(api: FakeApi) -> None:
+async def test_prune_works_without_the_right_to_review_access(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
     api.heal()
     api.fault("create", REVIEWS, answer(403, "Forbidden", "no"), times=9)
@@ -480,7 +480,7 @@ async def test_who_may_not_ask_for_rights_may_still_prune(api: FakeApi) -> None:
 
 
 @pytest.mark.parametrize(("verb", "done"), [("patch", "marked"), ("delete", "removed")])
-async def test_one_that_fails_does_not_stop_the_others(api: FakeApi, verb: str, done: str) -> None:
+async def test_a_failed_removal_does_not_stop_the_others(api: FakeApi, verb: str, done: str) -> None:
     api.put(PLURAL, stored(4))
     api.put(PLURAL, stored(8))
     api.fault(verb, PLURAL, answer(403, "Forbidden", forbidden(verb)))
@@ -496,7 +496,7 @@ async def test_one_that_fails_does_not_stop_the_others(api: FakeApi, verb: str, 
     ]
 
 
-async def test_a_mark_that_cannot_be_taken_off_is_said(api: FakeApi) -> None:
+async def test_a_mark_that_cannot_be_removed_is_reported(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
 
     def meanwhile() -> None:
@@ -508,7 +508,7 @@ async def test_a_mark_that_cannot_be_taken_off_is_said(api: FakeApi) -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"{}"], ids=["no JSON", "no object"])
-async def test_a_mark_whose_answer_cannot_be_read_is_not_relied_on(api: FakeApi, body: bytes) -> None:
+async def test_a_template_is_not_removed_if_the_answer_to_its_mark_is_unreadable(api: FakeApi, body: bytes) -> None:
     api.put(PLURAL, stored(4))
     api.fault("patch", PLURAL, raw(200, body))
     report = await prune(api)
@@ -527,7 +527,7 @@ async def test_pods_that_cannot_be_listed_again_leave_the_marks_and_all_template
     assert mark_of(api, FOUR)
 
 
-async def test_pods_that_cannot_be_listed_at_the_end_leave_a_doubt(api: FakeApi) -> None:
+async def test_pods_that_cannot_be_listed_at_the_end_are_reported_as_uncertain(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
 
     async def last(request: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What becomes of a workload, and what stands in its way: the webhook's own decisions, and what it does not look at."""
+"""The fate of a workload and its obstacles: the webhook's own decisions, and facts that it does not check."""
 
 from typing import Any
 
@@ -76,7 +76,9 @@ class TestFate:
             ([deployment(namespace="kube-system")], "the namespace is excluded"),
         ],
     )
-    def test_what_stays_on_the_device_plugin_says_why(self, items: list[dict[str, Any]], why: str) -> None:
+    def test_a_workload_that_stays_on_the_device_plugin_has_a_reason(
+        self, items: list[dict[str, Any]], why: str
+    ) -> None:
         only = workload(*items)
         assert only.fate is Fate.STAYS
         assert only.why.startswith(why)
@@ -140,7 +142,7 @@ class TestObstacles:
         limit_range = {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": limits}}
         assert obstacles(limit_range, deployment(**TRN1)) == [("LimitRange", "NEU205", True)]
 
-    def test_pinned_cores(self) -> None:
+    def test_pinned_cores_are_an_obstacle(self) -> None:
         item = deployment(**TRN1)
         item["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "NEURON_RT_VISIBLE_CORES", "value": "0-3"}]
         assert obstacles(item) == [("pinned cores", "NEU901", False)]
@@ -158,7 +160,9 @@ class TestObstacles:
             ({"schedulerName": "yunikorn"}, "YuniKorn", ""),
         ],
     )
-    def test_queues(self, change: dict[str, Any], system: str, queue: str) -> None:
+    def test_queues_that_count_the_legacy_resource_are_an_obstacle(
+        self, change: dict[str, Any], system: str, queue: str
+    ) -> None:
         found = workload(deployment(**TRN1, **change)).obstacles
         [message] = [each.finding.message for each in found if each.finding.code == "NEU232"]
         assert message.startswith(f"{system} counts aws.amazon.com/neuron{queue}, and does not count the claims")
@@ -169,14 +173,14 @@ class TestObstacles:
         assert obstacles(item) == [("queue", "NEU232", False)]
 
     @pytest.mark.parametrize(("label", "codes"), [("labels", []), ("annotations", ["NEU232"])])
-    def test_kueue_goes_on_counting_jobs_by_their_template(self, label: str, codes: list[str]) -> None:
+    def test_kueue_still_counts_jobs_by_their_template(self, label: str, codes: list[str]) -> None:
         key = "kueue.x-k8s.io/queue-name" if label == "labels" else "scheduling.volcano.sh/queue-name"
         metadata = {"name": "train", "namespace": "team-a", label: {key: "training"}}
         template = deployment(**TRN1)["spec"]["template"]
         item = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
         assert [each.finding.code for each in workload(item).obstacles] == codes
 
-    def test_a_custom_scheduler(self) -> None:
+    def test_a_custom_scheduler_is_an_obstacle(self) -> None:
         assert ("schedulerName", "NEU203", False) in obstacles(deployment(schedulerName="ours", **TRN1))
 
     @pytest.mark.parametrize(
@@ -201,7 +205,7 @@ class TestObstacles:
     def test_karpenter_by_node_selection(self, spec: dict[str, Any]) -> None:
         assert ("Karpenter", "NEU903", True) in obstacles(deployment(**spec))
 
-    def test_keeping_off_karpenter_is_no_obstacle(self) -> None:
+    def test_excluding_karpenter_nodes_is_no_obstacle(self) -> None:
         expression = {"key": "karpenter.sh/nodepool", "operator": "DoesNotExist"}
         required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
@@ -211,11 +215,11 @@ class TestObstacles:
         estate = Estate({"a": 16}, {}, 0, {"a": "trn1.32xlarge"}, frozenset({"a"}))
         assert obstacles(deployment(), estate=estate, families=("trn1",)) == [("Karpenter", "NEU903", True)]
 
-    def test_no_node_of_a_type_that_can_serve_it(self) -> None:
+    def test_a_missing_node_of_a_suitable_type_is_an_obstacle(self) -> None:
         estate = Estate({"a": 12}, {}, 0, {"a": "inf2.48xlarge"})
         assert obstacles(deployment(), estate=estate, families=("trn1",)) == [("nodes", "NEU904", False)]
 
-    def test_nodes_on_which_both_offer_devices(self) -> None:
+    def test_nodes_with_device_plugin_and_driver_are_an_obstacle(self) -> None:
         estate = Estate({"a": 16}, {"a": 16}, 0, {"a": "trn1.32xlarge"})
         assert obstacles(deployment(), estate=estate, families=("trn1",)) == [("nodes", "NEU904", True)]
 

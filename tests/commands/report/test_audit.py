@@ -35,7 +35,7 @@ def audited(*policies: str) -> Audit:
         (FAILS + EXCEPTION, "skip", ""),
     ],
 )
-def test_results(spec: str, result: str, action: str) -> None:
+def test_a_violation_is_a_result_with_policy_action_and_path(spec: str, result: str, action: str) -> None:
     found = audited(policy(spec + "\nseverity: high", name="few"))
     [violation] = found.violations
     assert (violation.policy, violation.result, violation.action) == ("few", result, action)
@@ -94,7 +94,7 @@ def test_excluded_namespaces_are_not_judged() -> None:
     assert made.audit.violations == ()
 
 
-def test_without_policies_for_validation_there_is_no_audit() -> None:
+def test_there_is_no_audit_without_policies_for_validation() -> None:
     assert report(deployment()).audit is None
 
 

@@ -37,7 +37,7 @@ def cluster() -> Report:
     )
 
 
-def test_the_report_of_the_page_is_the_one_of_the_program() -> None:
+def test_the_report_on_the_page_equals_the_output_of_the_program() -> None:
     printed = as_text(cluster(), encoding="utf-8", width=WIDTH)
     printed = printed.replace("of manifests", "of https://cluster.example")
     assert BLOCKS[0] == f"$ neuron-dra report --context prod --policies policies/\n{printed}"

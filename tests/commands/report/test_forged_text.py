@@ -44,7 +44,7 @@ def test_a_forged_event_of_the_webhook(form: str) -> None:
         assert "cluster-admin" not in outside_quotes(plain), line
 
 
-def test_programs_see_the_source() -> None:
+def test_json_output_names_the_source_of_a_text() -> None:
     found = json.loads(as_json(forged()))["shadow"]
     assert {each["source"] for each in found} == {"Event forged", LOG}
     [of_event] = (each for each in found if each["source"] != LOG)

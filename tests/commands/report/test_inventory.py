@@ -49,7 +49,7 @@ def test_a_cron_job_stands_for_its_jobs() -> None:
     assert refs(job, owned(running("nightly-1-x"), job), top) == ["CronJob team-a/nightly"]
 
 
-def test_an_owner_of_an_unknown_kind_is_a_workload_with_the_pods_of_what_it_controls() -> None:
+def test_an_owner_of_an_unknown_kind_is_a_workload_with_all_controlled_pods() -> None:
     trainer = {"apiVersion": "acme.example/v1", "kind": "Trainer", "metadata": {"name": "big", "uid": "uid-big"}}
     made = report(owned(running("big-0"), trainer), owned(running("big-1"), trainer))
     [only] = made.workloads
@@ -109,14 +109,14 @@ def test_objects_without_neuron_are_ignored() -> None:
 def test_an_object_that_cannot_be_read_is_noted_by_name() -> None:
     item = deployment()
     item["metadata"]["labels"] = ["no", "mapping"]
-    assert report(item).notes == ("not readable, and left out: Deployment team-a/train.",)
+    assert [str(each) for each in report(item).problems] == ["Deployment team-a/train: not readable, and left out."]
     nested = b'{"metadata":{"name":"deep"},"spec":{"aws.amazon.com/neuron":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
     inventory = Inventory()
     assert inventory.take(Found("apps", "v1", "Deployment", nested)) is None
     assert inventory.unreadable == ["Deployment /deep"]
 
 
-def test_an_owner_that_owns_itself_does_not_hang() -> None:
+def test_an_owner_that_owns_itself_ends_the_search() -> None:
     pod = running("loop")
     looped = owned(pod, pod)
     assert refs(looped) == ["Pod team-a/loop"]

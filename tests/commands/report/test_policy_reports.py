@@ -93,13 +93,13 @@ def audit(*violations: Violation, passed: int = 3) -> Audit:
 @pytest.mark.parametrize("api", [OPEN, OLDER])
 @pytest.mark.parametrize("severity", ["info", "low", "medium", "high", "critical"])
 @pytest.mark.parametrize("result", ["fail", "warn", "error", "skip"])
-def test_they_keep_to_the_schema(api: ReportApi, severity: str, result: str) -> None:
+def test_reports_match_the_schema(api: ReportApi, severity: str, result: str) -> None:
     found = audit(violation(severity=severity, result=result), violation("gpu", "", result=result))
     for body in bodies(found, api, NOW, ()):
         VALIDATORS[api].validate(body)
 
 
-def test_one_per_namespace_and_one_for_cluster_scoped_objects() -> None:
+def test_each_namespace_and_the_cluster_have_one_report() -> None:
     made = bodies(audit(violation(), violation("class", "")), OPEN, NOW, ())
     assert [(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in made] == [
         ("ClusterReport", None, "neuron-dra"),
@@ -110,7 +110,7 @@ def test_one_per_namespace_and_one_for_cluster_scoped_objects() -> None:
     assert (older["apiVersion"], older["kind"]) == ("wgpolicyk8s.io/v1alpha2", "PolicyReport")
 
 
-def test_a_namespace_where_all_is_well_has_a_report_with_its_counts() -> None:
+def test_a_namespace_without_violations_has_a_report_with_its_counts() -> None:
     [body] = bodies(audit(), OPEN, NOW, ())
     assert (body["results"], body["summary"]["pass"]) == ([], 3)
 

@@ -51,7 +51,7 @@ def foreign(name: str, **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "team-a", "labels": labels}, "results": []}
 
 
-async def test_a_report_is_created_left_alone_replaced_and_deleted(api: FakeApi, server: Connection) -> None:
+async def test_a_report_is_created_kept_replaced_and_deleted(api: FakeApi, server: Connection) -> None:
     assert await publish(server, audited("train")) == (
         "Report objects of openreports.io/v1alpha1: 1 created, 0 updated, 0 unchanged, 0 deleted."
     )
@@ -69,7 +69,7 @@ async def test_the_older_api_is_used_where_the_newer_one_is_not_served(api: Fake
     assert api.get("policyreports", "neuron-dra", "team-a")["kind"] == "PolicyReport"
 
 
-async def test_without_either_api_it_says_what_to_install(api: FakeApi, server: Connection) -> None:
+async def test_missing_report_apis_are_an_error_with_the_fix(api: FakeApi, server: Connection) -> None:
     api.kinds = []
     with pytest.raises(
         CannotPublishError, match=r"no API for policy reports: install .* openreports.io or wgpolicyk8s"
@@ -77,7 +77,7 @@ async def test_without_either_api_it_says_what_to_install(api: FakeApi, server: 
         await publish(server, audited("train"))
 
 
-async def test_without_an_audit_there_is_nothing_to_write(server: Connection) -> None:
+async def test_no_report_is_written_without_an_audit(server: Connection) -> None:
     with pytest.raises(CannotPublishError, match="no policy for validation was loaded"):
         await publish(server, report())
 
@@ -88,13 +88,13 @@ async def test_a_missing_permission_is_named(api: FakeApi, server: Connection) -
         await publish(server, audited("train"))
 
 
-async def test_reports_cannot_be_listed(api: FakeApi, server: Connection) -> None:
+async def test_a_failed_list_of_reports_is_reported(api: FakeApi, server: Connection) -> None:
     api.forbid("list", "reports", "openreports.io")
     with pytest.raises(CannotPublishError, match=r"not allowed to list reports\.openreports\.io"):
         await publish(server, audited("train"))
 
 
-async def test_the_list_of_apis_cannot_be_read(api: FakeApi, server: Connection) -> None:
+async def test_an_unreadable_list_of_apis_is_reported(api: FakeApi, server: Connection) -> None:
     api.kinds = [("a", "v1", "B", 7, True)]  # type: ignore[list-item]
     with pytest.raises(CannotPublishError, match="cannot read which APIs are served"):
         await publish(server, audited("train"))

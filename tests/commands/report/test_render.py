@@ -1,5 +1,7 @@
-"""The formats of a report: the same content, and no name of a tenant that could act."""
+"""The formats of a report: the same content, and names of tenants are escaped."""
 
+import dataclasses
+import functools
 import html.parser
 import json
 import re
@@ -12,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from commands.objects.manifest_files import Fault
 from commands.report.model import Estate, Report, Shadowed
 from commands.report.render_html import as_html
 from commands.report.render_json import as_json
@@ -77,7 +80,7 @@ class Page(html.parser.HTMLParser):
 
 
 class TestText:
-    def test_the_first_screen(self) -> None:
+    def test_the_first_screen_has_the_summary(self) -> None:
         lines = text(whole()).splitlines()
         assert lines[:5] == [
             "Neuron workloads of manifests, 2026-11-22T09:00:00Z",
@@ -87,7 +90,7 @@ class TestText:
             "2 workloads cannot run converted until something is changed.",
         ]
 
-    def test_every_part_is_there(self) -> None:
+    def test_text_has_every_part(self) -> None:
         found = text(whole())
         for part in ("What blocks", "Order of migration", "Workloads", "Seen by the webhook", "Policy results"):
             assert f"\n{part}\n" in found
@@ -101,10 +104,10 @@ class TestText:
         assert sentences
         assert max(map(len, sentences)) <= 60
 
-    def test_nothing_found_is_said(self) -> None:
+    def test_an_empty_report_is_one_sentence(self) -> None:
         assert "No workload requests resources of the Neuron device plugin." in text(report())
 
-    def test_an_encoding_without_a_letter(self) -> None:
+    def test_letters_outside_of_the_encoding_are_escaped(self) -> None:
         assert "tr\\xe4in" in as_text(report(deployment("träin")), encoding="ascii", width=None)
 
     def test_control_characters_of_tenants_do_not_reach_the_terminal(self) -> None:
@@ -114,7 +117,7 @@ class TestText:
 
 
 class TestHtml:
-    def test_it_needs_no_other_file_and_no_network(self) -> None:
+    def test_html_needs_no_other_file_and_no_network(self) -> None:
         page = Page(as_html(whole()))
         links = [
             value for _, attributes in page.elements for key, value in attributes.items() if key in ("src", "href")
@@ -125,7 +128,7 @@ class TestHtml:
         assert policy_.startswith("default-src 'none'; style-src 'sha256-")
         assert "url(" not in as_html(whole())
 
-    def test_it_has_the_structure_that_screen_readers_need(self) -> None:
+    def test_html_has_the_structure_that_screen_readers_need(self) -> None:
         page = Page(as_html(whole()))
         assert page.tags("html") == [{"lang": "en"}]
         tags = [tag for tag, _ in page.elements]
@@ -137,7 +140,7 @@ class TestHtml:
         assert {each["aria-labelledby"] for each in page.tags("div")} <= set(identifiers)
         assert all(each["tabindex"] == "0" for each in page.tags("div"))
 
-    def test_it_is_readable_in_light_and_dark(self) -> None:
+    def test_html_is_readable_in_light_and_dark_mode(self) -> None:
         found = as_html(whole())
         assert "color-scheme: light dark" in found
         assert "prefers-color-scheme: dark" in found
@@ -186,7 +189,7 @@ class TestMarkdown:
 
 
 class TestJson:
-    def test_every_part_is_there(self) -> None:
+    def test_json_has_every_part(self) -> None:
         found: dict[str, Any] = json.loads(as_json(whole()))
         assert found["summary"] == {
             "workloads": 2,
@@ -211,13 +214,13 @@ class TestJson:
         assert found["audit"]["results"][0]["policy"] == "limits"
         assert found["shadow"][0]["count"] == 3
 
-    def test_what_is_not_known_is_null(self) -> None:
+    def test_unknown_values_are_null(self) -> None:
         found: dict[str, Any] = json.loads(as_json(report(deployment())))
         assert (found["nodes"], found["audit"], found["workloads"][0]["podsNow"]) == (None, None, None)
 
 
 class TestSarif:
-    def test_it_is_valid_and_says_each_thing_once(self) -> None:
+    def test_sarif_is_valid_and_has_each_finding_once(self) -> None:
         log = json.loads(as_sarif(whole(), lambda _source, _line, _path: 1))
         jsonschema.validate(log, SARIF)
         results = log["runs"][0]["results"]
@@ -237,3 +240,29 @@ class TestSarif:
         few = policy(f'validations: [{{expression: "false"}}]\nvalidationActions: [{action}]')
         log = json.loads(as_sarif(report(deployment(**TRN1), policies=[few]), lambda *_: 1))
         assert [each["level"] for each in log["runs"][0]["results"]] == [level]
+
+
+FORMATS = {
+    "text": functools.partial(as_text, encoding="utf-8", width=None),
+    "markdown": as_markdown,
+    "html": as_html,
+    "json": as_json,
+}
+
+
+@pytest.mark.parametrize("render", FORMATS.values(), ids=FORMATS)
+def test_a_report_names_what_could_not_be_read_first(render: Any) -> None:
+    fault = Fault("broken.yaml", 1, 5, "mapping values are not allowed in this context")
+    text = render(dataclasses.replace(report(), problems=(fault,)))
+    assert "broken.yaml" in text
+    assert "No workload requests" not in text
+    if render is not as_json:
+        assert text.index("Not complete") < text.index("No workload of the objects that could be read")
+
+
+def test_sarif_has_a_notification_for_each_file_that_could_not_be_read() -> None:
+    fault = Fault("broken.yaml", 1, 5, "mapping values are not allowed in this context")
+    log = json.loads(as_sarif(dataclasses.replace(report(), problems=(fault,)), lambda _source, line, _path: line))
+    (invocation,) = log["runs"][0]["invocations"]
+    assert invocation["executionSuccessful"] is False
+    assert "broken.yaml" in json.dumps(invocation)

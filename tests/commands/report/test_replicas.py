@@ -77,7 +77,9 @@ REPLICATED = [{"replicas": 3, "template": {"spec": {"parallelism": 2, "completio
         ("", "Pod", {}, (), 1),
     ],
 )
-def test_by_kind(group: str, kind: str, spec: dict[str, Any], path: tuple[str | int, ...], pods: int) -> None:
+def test_the_number_of_pods_is_computed_for_each_kind(
+    group: str, kind: str, spec: dict[str, Any], path: tuple[str | int, ...], pods: int
+) -> None:
     assert pods_of(group, kind, {"spec": spec, "template": TEMPLATE}, path) == pods
 
 
@@ -96,7 +98,9 @@ COUNTED = ("replicas", "parallelism", "completions", "size", "suspend")
 
 
 @given(st.sampled_from(sorted(KINDS_WITH_PODS)), st.dictionaries(st.sampled_from(COUNTED), json_values), json_values)
-def test_any_value_in_a_number_of_pods_is_survived(kind: tuple[str, str], counts: dict[str, Any], other: Any) -> None:
+def test_any_value_of_a_replica_field_gives_a_bounded_number_or_none(
+    kind: tuple[str, str], counts: dict[str, Any], other: Any
+) -> None:
     template = {**counts, "template": TEMPLATE}
     spec = {**template, "leaderWorkerTemplate": template, "jobTemplate": {"spec": template}, "more": other}
     for path in (("spec", "template"), ("spec", "leaderWorkerTemplate", "template")):

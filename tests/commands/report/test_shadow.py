@@ -43,7 +43,7 @@ def test_other_lines_are_ignored() -> None:
 
 
 @given(st.lists(st.binary(max_size=60)))
-def test_any_log_is_survived(lines: list[bytes]) -> None:
+def test_any_log_content_is_read_without_an_error(lines: list[bytes]) -> None:
     shadow.of_log([*lines, *(b'"shadowed"' + each for each in lines)])
 
 

@@ -88,7 +88,7 @@ def pod_manifests(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(pod_manifests().flatmap(lambda manifest: st.tuples(st.just(manifest), written(manifest))))
-def test_pods_become_what_the_webhook_makes_of_them(case: tuple[dict[str, Any], str]) -> None:
+def test_pods_are_converted_as_by_the_webhook(case: tuple[dict[str, Any], str]) -> None:
     manifest, written_text = case
     # A template of that name, so that a container may refer to the claim; an undeclared claim is an error of its own.
     declares = "resourceClaims" in manifest["spec"]
@@ -111,7 +111,7 @@ def test_pods_become_what_the_webhook_makes_of_them(case: tuple[dict[str, Any], 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(pod_manifests(), min_size=1, max_size=3).flatmap(lambda each: st.tuples(*map(written, each))))
-def test_converting_what_was_converted_changes_nothing(texts: tuple[str, ...]) -> None:
+def test_converting_a_converted_file_changes_nothing(texts: tuple[str, ...]) -> None:
     once = convert_texts(*texts)
     again = convert_texts(once.yaml)
     assert again.yaml == once.yaml
@@ -123,7 +123,7 @@ def test_converting_what_was_converted_changes_nothing(texts: tuple[str, ...]) -
 
 @settings(max_examples=100, deadline=None)
 @given(pod_manifests().flatmap(written))
-def test_the_diff_of_a_file_makes_it_what_is_printed(written_text: str) -> None:
+def test_applying_the_diff_of_a_file_gives_the_printed_output(written_text: str) -> None:
     done = convert_texts(written_text)
     changed = patched(written_text, done.diff)
     if written_text.startswith("{"):
@@ -164,7 +164,7 @@ def test_metadata_of_a_template_without_any_stands_before_its_spec() -> None:
 _SPEC = "spec: {containers: [{name: m, resources: {limits: {aws.amazon.com/neuron: 1}}}]}\n"
 
 
-def test_objects_of_other_kinds_pass_byte_for_byte() -> None:
+def test_objects_of_other_kinds_are_unchanged_byte_for_byte() -> None:
     other = "# c\napiVersion: v1\nkind: ConfigMap\ndata:   {a: 'b' ,  c: [ ]}  # d\n\n\n---\n#e"
     done = convert_texts(other)
     assert (done.yaml, done.diff, done.notices) == (other, "", [])
@@ -197,7 +197,7 @@ def test_an_ultraserver_of_workers_gets_its_topology() -> None:
     assert convert_texts(done.yaml).diff == ""
 
 
-def test_lists_keep_their_items_where_they_are_and_templates_come_before() -> None:
+def test_items_of_lists_keep_their_place_and_templates_are_inserted_before() -> None:
     item = {"metadata": {"name": "a"}, "spec": pod(container(neuron=4))["spec"]}
     done = convert_texts(text({"apiVersion": "v1", "kind": "PodList", "items": [item, {"metadata": {"name": "b"}}]}))
     assert [each["kind"] for each in done.objects] == ["ResourceClaimTemplate", "Pod", "Pod"]
@@ -221,7 +221,7 @@ def test_a_template_is_printed_once_in_each_namespace() -> None:
     ]
 
 
-def test_a_converted_pod_that_comes_without_its_template_gets_it_again() -> None:
+def test_a_converted_pod_without_its_template_in_the_file_gets_it_again() -> None:
     done = convert_texts(text(named("p", pod(container(neuron=4)))))
     alone = text(done.named("Pod"))
     again = convert_texts(alone)
@@ -340,7 +340,7 @@ def test_annotations_of_namespaces_among_the_files_are_defaults() -> None:
         *("extended-resource", "unreadable-namespace", "unreadable-quota"),
     ],
 )
-def test_what_the_webhook_would_know_counts(objects: list[Any], said: list[str]) -> None:
+def test_classes_and_quotas_in_the_files_are_used(objects: list[Any], said: list[str]) -> None:
     assert notices(*objects) == said
 
 
@@ -459,14 +459,14 @@ def test_settings_decide_as_they_do_for_the_webhook() -> None:
         *("cluster-scoped", "ray-cores"),
     ],
 )
-def test_everything_that_is_said_names_file_line_object_and_field(written_text: str, said: list[str]) -> None:
+def test_every_message_has_file_line_object_and_field(written_text: str, said: list[str]) -> None:
     found = convert_texts(written_text).notices
     assert len(found) == len(said)
     for notice, start in zip(found, said, strict=True):
         assert notice.startswith(start)
 
 
-def test_the_same_thing_is_said_once_about_an_object() -> None:
+def test_equal_messages_about_an_object_are_printed_once() -> None:
     quota = facts("ResourceQuota", "q", "team", spec={"hard": {f"requests.{NEURON}": "16"}})
     template = {"spec": pod(container(neuron=4))["spec"]}
     spec = {"pytorchReplicaSpecs": {"Master": {"template": template}, "Worker": {"template": template}}}
@@ -474,7 +474,7 @@ def test_the_same_thing_is_said_once_about_an_object() -> None:
     assert [notice[:28] for notice in notices(quota, job)] == ["metadata.namespace: NEU204: "]
 
 
-def test_ray_groups_that_say_their_cores_themselves_are_left_in_peace() -> None:
+def test_ray_groups_that_declare_their_cores_get_no_notice() -> None:
     group = {
         "rayStartParams": {"resources": '"{\\"neuron_cores\\": 32}"'},
         "template": {"spec": pod(container(neuroncore=32))["spec"]},
@@ -489,7 +489,7 @@ def test_a_template_in_a_workload_is_named_by_its_content() -> None:
     assert Template.make("4", template["spec"]).name == template["metadata"]["name"]
 
 
-def test_a_document_that_cannot_be_changed_in_place_is_written_anew_and_this_is_said() -> None:
+def test_a_document_that_cannot_be_edited_in_place_is_rewritten_and_reported() -> None:
     source = "? kind\n: Pod\n# c\napiVersion: v1\n" + _SPEC
     done = convert_texts(source)
     assert done.named("Pod")["spec"]["resourceClaims"]
@@ -535,7 +535,7 @@ items:
     assert claims == [{"claims": [{"name": "neuron", "request": name}]} for name in ("n0", "n1")]
 
 
-def test_repeated_references_to_the_claim_are_pointed_out() -> None:
+def test_repeated_references_to_the_claim_are_reported() -> None:
     three = pod(*(container(name, neuron=count) for name, count in (("a", 4), ("b", 4), ("c", 1))))
     three["spec"]["initContainers"] = [container("i", neuron=8)]
     (said,) = notices(three)

@@ -1,4 +1,4 @@
-"""Each folder of tests/golden/convert: a manifest, what it becomes, what is said of it, and the exit code."""
+"""Each folder of tests/golden/convert: a manifest, its converted form, the messages, and the exit code."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ CASES = sorted(folder.name for folder in ROOT.iterdir())
 
 
 def converted(case: str, *arguments: str, text: str | None = None) -> tuple[str, str]:
-    """What is printed, and what is said, with the exit code as its last line."""
+    """Standard output, and the messages with the exit code as their last line."""
     given = (ROOT / case / "input.yaml").read_text() if text is None else text
     options = ("convert", "--families", "trn2", "--strict", "-f", "-")
     done = CliRunner().invoke(main, [*options, *arguments], input=given, env=ENVIRONMENT)
@@ -23,7 +23,7 @@ def converted(case: str, *arguments: str, text: str | None = None) -> tuple[str,
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_manifest_becomes_what_lies_beside_it(case: str) -> None:
+def test_converting_a_manifest_gives_its_golden_files(case: str) -> None:
     assert converted(case) == (
         (ROOT / case / "expected.yaml").read_text(),
         (ROOT / case / "expected.txt").read_text(),
@@ -31,7 +31,7 @@ def test_a_manifest_becomes_what_lies_beside_it(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_it_became_stays_that(case: str) -> None:
+def test_converting_a_golden_file_changes_nothing(case: str) -> None:
     expected = (ROOT / case / "expected.yaml").read_text()
     assert converted(case, text=expected)[0] == expected
 
@@ -43,7 +43,7 @@ def test_no_comment_is_lost(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_claims_templates_and_classes_come_out_as_v1(case: str) -> None:
+def test_claims_templates_and_classes_are_written_as_v1(case: str) -> None:
     for found in yaml.safe_load_all((ROOT / case / "expected.yaml").read_text()):
         text = yaml.safe_dump(found)
         assert "resource.k8s.io/v1beta" not in text
@@ -51,7 +51,7 @@ def test_claims_templates_and_classes_come_out_as_v1(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", [each for each in CASES if "left" in (ROOT / each / "expected.txt").read_text()])
-def test_what_was_left_fails_only_a_strict_run(case: str) -> None:
+def test_unconverted_objects_fail_only_a_strict_run(case: str) -> None:
     given = (ROOT / case / "input.yaml").read_text()
     done = CliRunner().invoke(main, ["convert", "--families", "trn2", "-f", "-"], input=given, env=ENVIRONMENT)
     assert done.exit_code == 0
@@ -65,6 +65,6 @@ def test_what_was_left_fails_only_a_strict_run(case: str) -> None:
         "argo-cron-workflow",
     ],
 )
-def test_an_object_that_is_not_rewritten_is_named_with_what_happens_to_it(case: str) -> None:
+def test_an_object_that_is_not_rewritten_is_reported_with_the_consequence(case: str) -> None:
     _, told = converted(case)
     assert re.search(r"NEU220: the \w+ is left as it is: .+\. The webhook converts its pods when they are", told)

@@ -1,4 +1,4 @@
-"""Workloads for Inf1 and Inf2 in the shapes in which people publish them, where nothing but the manifest says a type.
+"""Workloads for Inf1 and Inf2 in the shapes in which people publish them, where only the manifest names a type.
 
 The manifests are our own; node selectors, resources and kinds are those of public repositories and tutorials. Each is
 converted or refused, and none is pinned to instance types that it does not name.
@@ -51,11 +51,13 @@ CONVERTED: dict[str, tuple[list[str], list[str], list[int]]] = {
 REFUSED = {
     "seventeen-chips": "NEU105: Instance type inf1.24xlarge does not support requests for device: 17.",
     "vllm-too-many-chips": "NEU105: Instance type inf2.xlarge does not support requests for device: 2.",
-    "wrong-type-name": "NEU110: nodeSelector node.kubernetes.io/instance-type=inf2.4xlarge admits no Neuron instance"
-    " type. Did you mean 'inf2.48xlarge'?",
 }
-LEFT = {"knative-service": "NEU220: the Service is left as it is: Knative accepts no claims in it."}
-"""Kinds that cannot hold claims are left, with a message."""
+LEFT = {
+    "knative-service": "NEU220: the Service is left as it is: Knative accepts no claims in it.",
+    "wrong-type-name": "NEU218: inf2.4xlarge is not in the catalogue of instance types: the pod is left as it is."
+    " Did you mean 'inf2.48xlarge'?",
+}
+"""Kinds that cannot hold claims, and unknown instance types, are left, with a message."""
 
 
 def content(name: str) -> str:

@@ -66,15 +66,15 @@ class TestValidate:
         assert validated(QUEUED) == [f"6 metadata.labels[{LABEL}]"]
 
     @pytest.mark.parametrize(("version", "kind", "told"), [("apps/v1", "Deployment", True), ("batch/v1", "Job", False)])
-    def test_kinds_that_are_counted_by_their_template_are_not_told(
+    def test_kinds_that_are_counted_by_their_template_get_no_warning(
         self, version: str, kind: str, *, told: bool
     ) -> None:
         assert bool(validated(workload(version, kind))) is told
 
-    def test_a_volcano_job_is_told_once(self) -> None:
+    def test_a_volcano_job_gets_one_warning(self) -> None:
         assert validated(VOLCANO_JOB) == ["6 spec.schedulerName"]
 
-    def test_objects_that_count(self) -> None:
+    def test_objects_that_count_the_legacy_resource_get_a_warning(self) -> None:
         assert validated(CLUSTER_QUEUE) == ["8 spec.resourceGroups[0].coveredResources[0]"]
         assert validated(NODE_POOL) == ["7 spec.limits[aws.amazon.com/neuron]"]
 
@@ -100,19 +100,19 @@ class TestValidate:
 
 
 class TestConvert:
-    def test_a_template_that_is_rewritten_is_not_counted_either(self) -> None:
+    def test_a_job_with_a_rewritten_template_gets_the_queue_warning(self) -> None:
         [line] = converted(workload("batch/v1", "Job"))
         assert line.startswith(f"f0.yaml:6: [document 1, Job w] metadata.labels[{LABEL}]: NEU232: Kueue counts ")
         assert line.endswith("deviceClassNames: [neuron.aws.com]} in resources.deviceClassMappings.")
 
-    def test_a_volcano_job_is_told_once(self) -> None:
+    def test_a_volcano_job_gets_one_warning(self) -> None:
         [line] = converted(VOLCANO_JOB)
         assert "spec.schedulerName: NEU232: Volcano counts aws.amazon.com/neuron in queue 'gold'" in line
 
-    def test_objects_that_count(self) -> None:
+    def test_objects_that_count_the_legacy_resource_get_a_warning(self) -> None:
         assert len(converted(CLUSTER_QUEUE, NODE_POOL)) == 2
 
-    def test_a_refused_pod_is_not_told(self) -> None:
+    def test_a_refused_pod_gets_no_queue_warning(self) -> None:
         refused = {**QUEUED, "spec": pod(container(neuron="7"))["spec"]}
         assert converted(refused) == []
 

@@ -25,7 +25,7 @@ def value(text: str) -> Any:
 
 
 @given(DOCUMENTS.flatmap(written), st.randoms(use_true_random=False))
-def test_an_edited_text_means_what_was_wanted(text: str, chance: random.Random) -> None:
+def test_an_edited_text_has_the_wanted_values(text: str, chance: random.Random) -> None:
     wanted = changed(value(text), chance)
     try:
         result = edited(text, wanted)
@@ -37,12 +37,14 @@ def test_an_edited_text_means_what_was_wanted(text: str, chance: random.Random) 
 
 
 @given(DOCUMENTS.flatmap(written))
-def test_a_text_that_says_it_already_stays(text: str) -> None:
+def test_a_text_with_the_wanted_values_is_unchanged(text: str) -> None:
     assert edited(text, value(text)) == text
 
 
 @given(DOCUMENTS, st.sampled_from([2, 4]), st.sampled_from([0, 2]), st.sampled_from(["\n", "\r\n"]))
-def test_what_is_written_anew_is_read_back(document: dict[str, Any], indent: int, dash: int, newline: str) -> None:
+def test_a_rewritten_value_is_read_back_unchanged(
+    document: dict[str, Any], indent: int, dash: int, newline: str
+) -> None:
     assert value(Layout(indent, dash, newline).document(document)) == document
 
 
@@ -89,7 +91,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("text", "wanted", "result"), CASES.values(), ids=CASES)
-def test_only_the_difference_is_written(text: str, wanted: Any, result: str) -> None:
+def test_only_differing_lines_are_written(text: str, wanted: Any, result: str) -> None:
     assert edited(text, wanted) == result
 
 
@@ -116,7 +118,7 @@ ALIASES = {
 
 
 @pytest.mark.parametrize(("text", "wanted", "problem"), ALIASES.values(), ids=ALIASES)
-def test_what_an_anchor_is_used_for_is_not_changed_in_place(text: str, wanted: Any, problem: str) -> None:
+def test_values_that_an_alias_uses_are_not_edited_in_place(text: str, wanted: Any, problem: str) -> None:
     with pytest.raises(EditError, match=problem):
         edited(text, wanted)
 
@@ -135,10 +137,10 @@ def test_anchors_and_aliases_elsewhere_stay() -> None:
     ],
     ids=["nothing-stays", "blank-lines-would-join-a-block-scalar"],
 )
-def test_what_cannot_be_changed_in_place_is_an_error(text: str, wanted: Any, problem: str) -> None:
+def test_values_that_cannot_be_edited_in_place_are_an_error(text: str, wanted: Any, problem: str) -> None:
     with pytest.raises(EditError, match=problem):
         edited(text, wanted)
 
 
-def test_a_complex_mapping_is_written_anew_in_its_place() -> None:
+def test_a_complex_mapping_is_rewritten_in_its_place() -> None:
     assert edited("a:\n  ? b\n  : 1\nc: 2 # two\n", {"a": {"b": 3}, "c": 2}) == "a:\n    b: 3\nc: 2 # two\n"

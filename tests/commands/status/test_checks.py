@@ -40,7 +40,7 @@ VALIDATING = "ValidatingWebhookConfiguration"
 PODS_CREATE = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
 
 
-def test_the_entries_that_the_chart_makes_for_policies_are_well() -> None:
+def test_the_policy_entries_of_the_chart_pass_the_check() -> None:
     [made] = well().validating
     claims, pods = made["webhooks"]
     of_pods = {
@@ -54,7 +54,7 @@ def test_the_entries_that_the_chart_makes_for_policies_are_well() -> None:
     assert len(said(well(validating=({**made, "webhooks": [claims, of_pods]},)))) == 2
 
 
-def test_the_shipped_manifests_are_well() -> None:
+def test_the_shipped_manifests_pass_every_check() -> None:
     lines = judge(well(), NOW)
     assert said(well()) == []
     assert overall(lines) is Verdict.WELL
@@ -251,7 +251,7 @@ WRONG: list[Any] = [
 
 
 @pytest.mark.parametrize(("snapshot", "text"), WRONG)
-def test_what_is_wrong_is_said_once(snapshot: Snapshot, text: str) -> None:
+def test_each_fault_is_reported_once(snapshot: Snapshot, text: str) -> None:
     wrong = [line.text for line in said(snapshot, Verdict.WRONG)]
     assert wrong.count(text) == 1, wrong
     assert overall(said(snapshot)) is Verdict.WRONG
@@ -424,13 +424,13 @@ NOTED: list[Any] = [
 
 
 @pytest.mark.parametrize(("snapshot", "text"), NOTED)
-def test_what_is_worth_a_note_is_no_fault(snapshot: Snapshot, text: str) -> None:
+def test_notes_are_no_faults(snapshot: Snapshot, text: str) -> None:
     lines = said(snapshot)
     assert [line.text for line in lines].count(text) == 1, lines
     assert overall(lines) is Verdict.WELL
 
 
-def test_what_ultraserver_nodes_publish_is_said() -> None:
+def test_the_published_device_kind_of_ultraserver_nodes_is_reported() -> None:
     slices = (resource_slice("n1", instance_type=US), resource_slice("n2", 0, instance_type=US))
     texts = [line.text for line in said(well(resource_slices=slices), Verdict.WELL)]
     assert "UltraServer nodes that publish their devices and the whole node: n1." in texts
@@ -448,7 +448,7 @@ def test_what_ultraserver_nodes_publish_is_said() -> None:
         ("AcceleratedHardwareReady", "False", "NvidiaXID79Error", False),
     ],
 )
-def test_what_agents_of_aws_report_is_said(kind: str, status: str, reason: str, *, faulty: bool) -> None:
+def test_node_conditions_of_aws_agents_are_reported(kind: str, status: str, reason: str, *, faulty: bool) -> None:
     condition = {"type": kind, "status": status, "reason": reason}
     nodes = (read_node({"metadata": {"name": "n1"}, "status": {"conditions": [condition]}}),)
     notes = [line for line in said(well(nodes=nodes)) if "an agent of AWS" in line.text]
@@ -458,7 +458,7 @@ def test_what_agents_of_aws_report_is_said(kind: str, status: str, reason: str, 
     assert all("neuron-dra drain NODE" in line.fix for line in notes)
 
 
-def test_cordoned_devices_are_said() -> None:
+def test_cordoned_devices_are_reported() -> None:
     annotations = (
         {},
         {names.ANNOTATION_CORDONED: "*"},
@@ -514,7 +514,7 @@ def test_a_permission_that_only_helps_is_a_note() -> None:
     assert line.fix.endswith("- {apiGroups: [events.k8s.io], resources: [events], verbs: [create]}")
 
 
-def test_every_rule_says_what_it_is_for() -> None:
+def test_every_rule_has_a_purpose() -> None:
     assert all(rule.purpose for rule in RULES)
 
 
@@ -528,7 +528,7 @@ FIELDS = [
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_what_may_not_be_read_is_unknown_with_the_rule_that_would_allow_it(field: str) -> None:
+def test_an_unreadable_object_is_unknown_with_the_missing_rule(field: str) -> None:
     unseen = Unseen(f"you are not allowed to list {field}.", "- {…}")
     lines = said(well(**{field: unseen}), Verdict.UNKNOWN)
     assert [line.text for line in lines] == [unseen.why]
@@ -537,18 +537,18 @@ def test_what_may_not_be_read_is_unknown_with_the_rule_that_would_allow_it(field
     assert overall(lines) is Verdict.UNKNOWN
 
 
-def test_a_secret_that_may_not_be_read_is_not_needed_where_replicas_report() -> None:
+def test_an_unreadable_secret_is_no_fault_if_replicas_report() -> None:
     assert said(well(secret=Unseen("no."))) == []
 
 
-def test_a_secret_that_may_not_be_read_is_unknown_where_nobody_reports() -> None:
+def test_an_unreadable_secret_is_unknown_if_no_replica_reports() -> None:
     lines = said(well(secret=Unseen("you are not allowed to get secrets.", "- {…}"), leases=()), Verdict.UNKNOWN)
     assert [line.text for line in lines] == [
         "you are not allowed to get secrets. No replica reports its certificate either."
     ]
 
 
-def test_nothing_can_make_judging_fail() -> None:
+def test_judging_works_if_no_object_can_be_read() -> None:
     nothing = well(**dict.fromkeys(FIELDS, Unseen("no.")), secret=Unseen("no."))
     assert overall(judge(nothing, NOW)) is Verdict.UNKNOWN
     assert LEAF
@@ -558,7 +558,7 @@ def test_nothing_can_make_judging_fail() -> None:
     ("version", "issues"),
     [("v1.34.9", ["139034", "every order"]), ("v1.36.1-eks-1", ["138882", "139034"]), ("v1.36.2", []), ("v1.37.0", [])],
 )
-def test_what_is_withheld_because_of_the_control_plane_is_noted(version: str, issues: list[str]) -> None:
+def test_features_withheld_because_of_the_control_plane_are_noted(version: str, issues: list[str]) -> None:
     lines = said(well(version={"gitVersion": version}))
     assert {line.verdict for line in lines} <= {Verdict.NOTE}
     assert len(lines) == len(issues)
@@ -568,7 +568,7 @@ def test_what_is_withheld_because_of_the_control_plane_is_noted(version: str, is
         assert "Upgrade the control plane to 1.36." in line.fix
 
 
-def test_a_kubelet_fault_that_converted_pods_do_not_meet_is_not_told() -> None:
+def test_a_kubelet_fault_that_does_not_affect_converted_pods_is_not_reported() -> None:
     assert said(well(nodes=(node("n1", kubelet="v1.35.0"), node("n2", kubelet="v1.36.2")))) == []
 
 

@@ -41,7 +41,7 @@ def test_a_terminal_without_the_marks_gets_ascii() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
-def test_a_name_from_the_cluster_neither_fails_nor_steers_the_terminal(encoding: str) -> None:
+def test_a_name_from_the_cluster_does_not_control_the_terminal(encoding: str) -> None:
     shown = text((Line("nodes", Verdict.WRONG, "node \x1b[31m\u202e日本\n."),), encoding)
     shown.encode(encoding)
     assert "\x1b" not in shown
@@ -72,7 +72,7 @@ def test_the_verdict_is_the_last_line(lines: tuple[Line, ...], last: str) -> Non
     assert text(lines).splitlines()[-1] == last
 
 
-def test_programs_get_json() -> None:
+def test_json_output_has_all_checks() -> None:
     document = json.loads(as_json("https://c", "neuron-dra", LINES))
     assert (document["cluster"], document["verdict"]) == ("https://c", "wrong")
     assert document["checks"][2] == {
@@ -83,5 +83,5 @@ def test_programs_get_json() -> None:
     }
 
 
-def test_of_many_names_the_first_few_are_said() -> None:
+def test_the_first_names_of_a_long_list_are_shown() -> None:
     assert listed(f"n{number}" for number in range(7)) == "n0, n1, n2, n3, n4 and 2 more"

@@ -32,7 +32,7 @@ def said(*unsent: UnsentStatus, condition: str = "", rules: Any = None) -> list[
     return [(line.text, line.fix) for line in lines if line.check == "policies" and line.verdict is Verdict.WRONG]
 
 
-def test_each_is_reported_once_with_what_to_set() -> None:
+def test_each_unsent_request_is_reported_once_with_the_value_to_set() -> None:
     assert said(OF_PODS, OF_VOLUMES) == [
         (
             "policy privileged has the action Deny for CREATE of pods without claims, which the webhook configuration"
@@ -48,12 +48,12 @@ def test_each_is_reported_once_with_what_to_set() -> None:
 
 
 @pytest.mark.parametrize("condition", [CONDITION, CONDITION.replace(" ", "\n  "), "true"])
-def test_a_condition_of_the_chart_sends_the_pods(condition: str) -> None:
+def test_no_pods_are_reported_with_the_condition_of_the_chart(condition: str) -> None:
     assert said(OF_PODS, condition=condition) == []
 
 
 @pytest.mark.parametrize("condition", [f"{CONDITION} && false", "object.spec.hostPID", "!(true && false)"])
-def test_another_condition_does_not(condition: str) -> None:
+def test_pods_are_reported_with_another_condition(condition: str) -> None:
     assert len(said(OF_PODS, condition=condition)) == 1
 
 
@@ -63,7 +63,7 @@ def test_a_long_condition_is_compared_by_its_beginning() -> None:
     assert len(said(cut, condition="x" * 1000)) == 1
 
 
-def test_a_rule_without_conditions_sends_them() -> None:
+def test_no_pods_are_reported_with_a_rule_without_conditions() -> None:
     def rule(resource: str) -> dict[str, Any]:
         return {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]}
 

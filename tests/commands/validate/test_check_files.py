@@ -37,29 +37,29 @@ def found(
 
 
 class TestVersions:
-    def test_an_older_version_is_a_warning_without_a_cluster(self) -> None:
+    def test_an_older_api_version_is_a_warning_without_a_cluster(self) -> None:
         assert found(OLD) == [
             "warning NEU720 apiVersion: resource.k8s.io/v1beta1 is not served by default: a cluster that serves only"
             " resource.k8s.io/v1 refuses this object."
         ]
 
-    def test_it_is_an_error_if_the_cluster_does_not_serve_it(self) -> None:
+    def test_an_api_version_that_the_cluster_does_not_serve_is_an_error(self) -> None:
         assert found(OLD, served=("v1", "v1beta2")) == [
             "error NEU720 apiVersion: the cluster does not serve resource.k8s.io/v1beta1, only resource.k8s.io/v1,"
             " v1beta2."
         ]
 
-    def test_it_is_nothing_if_the_cluster_serves_it(self) -> None:
+    def test_an_older_api_version_that_the_cluster_serves_has_no_finding(self) -> None:
         assert found(OLD, served=("v1", "v1beta1")) == []
 
-    def test_the_current_version_is_nothing(self) -> None:
+    def test_the_current_api_version_has_no_finding(self) -> None:
         assert found({**OLD, "apiVersion": "resource.k8s.io/v1beta2"}) != []
         request = {"name": "a", "exactly": {"deviceClassName": "gpu.example.com"}}
         assert found({**OLD, "apiVersion": "resource.k8s.io/v1", "spec": {"devices": {"requests": [request]}}}) == []
 
 
 class TestOtherKinds:
-    def test_the_pods_of_a_known_kind_are_judged_where_they_stand(self) -> None:
+    def test_findings_of_pods_of_a_known_kind_have_their_path(self) -> None:
         assert [line.partition(": ")[0] for line in found(WORKFLOW)] == [
             "error NEU105 spec.templates[0].container.resources.limits[aws.amazon.com/neuron]",
         ]
@@ -72,10 +72,10 @@ class TestOtherKinds:
             "warning NEU105 spec.templates[0].container.resources.limits[aws.amazon.com/neuron]",
         ]
 
-    def test_an_excluded_namespace_is_left_alone(self) -> None:
+    def test_an_excluded_namespace_is_not_judged(self) -> None:
         assert found(WORKFLOW, excluded_namespaces=frozenset({"default"})) == []
 
-    def test_an_object_without_pods_is_nothing(self) -> None:
+    def test_an_object_without_pods_has_no_finding(self) -> None:
         assert found({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}) == []
 
     def test_the_objects_in_an_app_wrapper_are_judged_once(self) -> None:

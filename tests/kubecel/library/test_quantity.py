@@ -62,7 +62,7 @@ def test_binary_quantities_stop_at_an_int64() -> None:
 
 
 @pytest.mark.parametrize("text", ["1e1001", "9" * 129, "1e99999999999"])
-def test_numbers_without_measure_are_refused(text: str) -> None:
+def test_numbers_above_the_limits_are_refused(text: str) -> None:
     with pytest.raises(CelRuntimeError, match="is not a quantity"):
         quantity.parse(text)
 
@@ -90,12 +90,12 @@ def test_versions_are_totally_ordered(first: str, second: str, third: str) -> No
 
 
 @given(VERSIONS)
-def test_build_metadata_decides_nothing(version: str) -> None:
+def test_build_metadata_does_not_change_the_order(version: str) -> None:
     assert semver.parse(version) == semver.parse(version.partition("+")[0])
 
 
 @given(st.text(alphabet="0123456789.v-+ab ", max_size=14))
-def test_normalising_takes_whatever_was_a_version_before(text: str) -> None:
+def test_normalising_accepts_every_strict_version(text: str) -> None:
     try:
         strict = semver.parse(text)
     except CelRuntimeError:
@@ -103,6 +103,6 @@ def test_normalising_takes_whatever_was_a_version_before(text: str) -> None:
     assert semver.parse(text, normalize=True) == strict
 
 
-def test_a_pre_release_of_numbers_comes_before_one_of_words() -> None:
+def test_numeric_pre_releases_are_ordered_before_alphanumeric_ones() -> None:
     ordered = ["1.0.0-1", "1.0.0-2", "1.0.0-10", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-beta", "1.0.0"]
     assert sorted(sorted(ordered), key=semver.parse) == ordered

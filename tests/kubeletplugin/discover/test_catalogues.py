@@ -1,4 +1,4 @@
-"""A new instance type needs a policy file, and no new driver: it is published as the file says."""
+"""A policy file adds an instance type to the driver: its devices are published with the values of the file."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return found
 
 
-def test_without_a_folder_the_catalogue_is_the_built_in_one() -> None:
+def test_the_catalogue_without_a_folder_is_the_built_in_one() -> None:
     assert "trn9.48xlarge" not in Catalogues(None).current()
 
 

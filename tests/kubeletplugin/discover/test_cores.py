@@ -28,7 +28,7 @@ from kubeletplugin.discover.cores import Side, assign, side_of
         (6, (0, 4, 5), None),
     ],
 )
-def test_cores_are_taken_where_the_rest_stays_together(
+def test_free_cores_stay_together_after_an_allocation(
     amount: int, taken: tuple[int, ...], expected: tuple[int, ...] | None
 ) -> None:
     """Aligned blocks first, the one in the smallest free block; then consecutive cores; then any."""
@@ -86,7 +86,7 @@ def test_the_side_is_that_of_the_whole_devices(index: int, whole: set[int], wrap
 
 
 @given(st.data())
-def test_whatever_is_taken_a_share_gets_free_cores_if_there_are_enough(data: st.DataObject) -> None:
+def test_a_share_gets_free_cores_if_there_are_enough(data: st.DataObject) -> None:
     logical = data.draw(st.sampled_from([1, 2]))
     units = data.draw(st.integers(1, 8))
     taken_units = data.draw(st.sets(st.integers(0, units - 1)))

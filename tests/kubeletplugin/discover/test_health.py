@@ -80,7 +80,7 @@ def test_devices_that_the_type_has_and_the_node_lacks_have_vanished(node: Node) 
     assert len(snapshot.health) == 16
 
 
-def test_a_node_without_any_device_has_none_to_miss() -> None:
+def test_a_node_without_devices_has_no_missing_devices() -> None:
     assert assess(NodeHardware(None, None), trn2()).health == ()
 
 
@@ -112,7 +112,7 @@ def monitor_of(node: Node, clock: FakeClock, interval: float = 10.0) -> HealthMo
     return HealthMonitor(node.discover, CATALOGUE, clock, interval)
 
 
-def test_changes_are_noticed_told_and_logged(node: Node, clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
+def test_health_changes_are_reported_and_logged(node: Node, clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
     counter = node.device_directory(5) / "stats/hardware/mem_ecc_uncorrected"
 
     async def scenario() -> None:
@@ -145,7 +145,7 @@ def test_waiting_ends_with_its_time(node: Node, clock: FakeClock) -> None:
     asyncio.run(scenario())
 
 
-def test_an_unchanged_node_is_no_news(node: Node, clock: FakeClock) -> None:
+def test_an_unchanged_node_is_not_reported(node: Node, clock: FakeClock) -> None:
     async def scenario() -> None:
         monitor = monitor_of(node, clock)
         await monitor.refresh()
@@ -155,7 +155,7 @@ def test_an_unchanged_node_is_no_news(node: Node, clock: FakeClock) -> None:
     asyncio.run(scenario())
 
 
-def test_it_looks_again_and_again(node: Node, clock: FakeClock) -> None:
+def test_health_is_checked_repeatedly(node: Node, clock: FakeClock) -> None:
     async def scenario() -> None:
         monitor = monitor_of(node, clock, interval=7.0)
         task = asyncio.create_task(monitor.run())
@@ -168,7 +168,7 @@ def test_it_looks_again_and_again(node: Node, clock: FakeClock) -> None:
     asyncio.run(scenario())
 
 
-def test_the_label_names_the_type_where_dmi_does_not(node: Node, clock: FakeClock) -> None:
+def test_the_instance_type_is_read_from_the_label_if_dmi_lacks_it(node: Node, clock: FakeClock) -> None:
     (node.sysfs / "devices/virtual/dmi/id/product_name").write_text("HVM domU\n")
 
     async def scenario() -> None:

@@ -1,5 +1,6 @@
 """The Node over real HTTP: it is followed by a watch of its own, labelled by a merge patch, and reported about."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from kubeletplugin.api_store import ApiStore
 from kubeletplugin.discover.node_object import NodeApi
-from kubeletplugin.kube import KubeApi
 from kubeletplugin.ports import KubeError
 from tests.kubeletplugin.fakes import NODE
-from tests.kubeletplugin.test_kube import GROUP, Server, answering, run, status
+from tests.kubeletplugin.test_api_store import GROUP, Server, answering, run, status
 
 NODES = "/api/v1/nodes"
 SELECTOR = {"fieldSelector": f"metadata.name={NODE}"}
@@ -34,7 +35,7 @@ def following(*events: tuple[str, dict[str, Any]]) -> Server:
     return server
 
 
-async def followed(api: KubeApi) -> list[str]:
+async def followed(api: ApiStore) -> list[str]:
     return [body["metadata"]["resourceVersion"] async for body in NodeApi(api, NODE).follow()]
 
 
@@ -54,6 +55,24 @@ def test_an_expired_watch_is_an_error(tmp_path: Path) -> None:
         run(following(("ERROR", expired)), tmp_path, followed)
 
 
+def test_the_next_watch_resumes_and_an_expired_version_is_followed_by_a_list(tmp_path: Path) -> None:
+    expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+    server = following(("MODIFIED", node("10")), ("BOOKMARK", node("11")))
+
+    async def scenario(api: ApiStore) -> list[str]:
+        own = NodeApi(api, NODE)
+        seen = [body["metadata"]["resourceVersion"] for _ in range(2) async for body in own.follow()]
+        for faulty in (True, False):
+            server.answers[NODES] = following(*((("ERROR", expired),) if faulty else ())).answers[NODES]
+            with pytest.raises(KubeError, match="410") if faulty else contextlib.nullcontext():
+                seen += [body["metadata"]["resourceVersion"] async for body in own.follow()]
+        return seen
+
+    assert run(server, tmp_path, scenario) == ["4", "10", "10", "4"]
+    asked = [query.get("resourceVersion", "list") for _, _, query, _ in server.requests]
+    assert asked == ["list", "9", "11", "11", "list", "9"]
+
+
 def test_a_broken_watch_names_its_kind(tmp_path: Path) -> None:
     server = following()
     listing = server.answers[NODES]
@@ -69,7 +88,7 @@ def test_a_broken_watch_names_its_kind(tmp_path: Path) -> None:
 def test_a_list_without_items_is_an_error(tmp_path: Path) -> None:
     server = Server()
     server.answers[NODES] = {"metadata": {}}
-    with pytest.raises(KubeError, match="The list of Nodes cannot be read: KeyError"):
+    with pytest.raises(KubeError, match=r"The list of Nodes cannot be read: .* missing required field `items`"):
         run(server, tmp_path, followed)
 
 
@@ -77,7 +96,7 @@ def test_labels_are_a_merge_patch(tmp_path: Path) -> None:
     server = Server()
     server.answers[f"PATCH {NODES}/{NODE}"] = node("5")
 
-    async def scenario(api: KubeApi) -> Any:
+    async def scenario(api: ApiStore) -> Any:
         return await NodeApi(api, NODE).label({"a": "1", "b": None})
 
     assert run(server, tmp_path, scenario) == node("5")
@@ -86,7 +105,7 @@ def test_labels_are_a_merge_patch(tmp_path: Path) -> None:
     assert server.headers[0]["Content-Type"] == "application/merge-patch+json"
 
 
-def test_events_are_created_where_those_about_nodes_are(tmp_path: Path) -> None:
+def test_events_about_nodes_are_created_in_the_default_namespace(tmp_path: Path) -> None:
     server = Server()
     server.answers["POST /api/v1/namespaces/default/events"] = {}
     run(server, tmp_path, lambda api: NodeApi(api, NODE).report({"reason": "X"}))

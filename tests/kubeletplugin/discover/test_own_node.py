@@ -51,7 +51,7 @@ async def following(api: FakeApi, clock: FakeClock) -> AsyncIterator[OwnNode]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def test_changes_arrive_through_the_watch_and_only_real_ones_count(api: FakeApi, clock: FakeClock) -> None:
+def test_watch_events_change_the_state_only_if_a_read_field_differs(api: FakeApi, clock: FakeClock) -> None:
     async def scenario() -> None:
         async with following(api, clock) as own:
             await until(lambda: own.state is not None)
@@ -83,7 +83,7 @@ def test_the_facts_are_passed_on_with_each_change(clock: FakeClock) -> None:
     assert types == ["trn2.48xlarge", "trn2.3xlarge"]
 
 
-def test_news_from_before_the_last_read_is_ignored(api: FakeApi, clock: FakeClock) -> None:
+def test_a_watch_event_older_than_the_last_read_is_ignored(api: FakeApi, clock: FakeClock) -> None:
     async def scenario() -> None:
         async with following(api, clock) as own:
             await until(lambda: own.state is not None)
@@ -129,7 +129,18 @@ def test_a_driver_that_may_not_watch_reads_its_node(
     assert "the node cannot be watched" in caplog.messages
 
 
-def test_an_api_server_that_is_away_is_tried_again(
+def test_a_retry_waits_for_the_time_that_the_api_server_requests(api: FakeApi, clock: FakeClock) -> None:
+    api.fail = KubeError("busy", 429, "TooManyRequests", 7)
+
+    async def scenario() -> None:
+        async with following(api, clock):
+            await until(lambda: len(clock.slept) > 4)
+            assert clock.slept[:5] == [7, 7, 7, 8, 10]
+
+    asyncio.run(scenario())
+
+
+def test_reading_the_node_is_retried_while_the_api_server_is_unavailable(
     api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.fail = KubeError("away")

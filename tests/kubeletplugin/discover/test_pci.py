@@ -32,7 +32,7 @@ def test_the_only_function_belongs_to_the_only_device(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("numa", ["-1", "", "x"])
-def test_a_machine_that_tells_no_numa_node_has_none(tmp_path: Path, numa: str) -> None:
+def test_a_machine_without_numa_information_has_no_numa_node(tmp_path: Path, numa: str) -> None:
     function(tmp_path, numa=numa)
     assert places(tmp_path, "inf2.xlarge", [0]) == {0: Place("pci0000:00", None, "0000:00:1f.0")}
 
@@ -60,7 +60,7 @@ def test_documented_addresses_give_the_documented_numa_nodes(tmp_path: Path, nam
     assert all(place.root for place in found.values())
 
 
-def test_documents_do_not_hold_for_a_node_with_other_functions(tmp_path: Path) -> None:
+def test_documented_addresses_are_not_used_on_a_node_with_other_functions(tmp_path: Path) -> None:
     node = Node(tmp_path, "trn2.48xlarge")
     function(node.sysfs, device="0x7364")
     assert node.discover().places == {}

@@ -93,7 +93,7 @@ def test_a_file_with_such_a_name_elsewhere_is_no_device(proc: Proc, tmp_path: Pa
     assert proc.using(0) == ProcessScan()
 
 
-def test_a_procfs_of_a_container_is_no_answer(tmp_path: Path) -> None:
+def test_the_procfs_of_a_container_gives_no_result(tmp_path: Path) -> None:
     (tmp_path / "proc/1").mkdir(parents=True)
     (tmp_path / "proc/1/comm").write_text("neuron-dra\n")
     (tmp_path / "proc/1/cgroup").write_text("0::/\n")
@@ -104,7 +104,7 @@ def test_a_procfs_of_a_container_is_no_answer(tmp_path: Path) -> None:
         Processes(tmp_path / "nowhere", tmp_path).using([0])
 
 
-def test_a_process_of_a_pod_that_cannot_be_read_leaves_a_doubt(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_process_of_a_pod_may_use_devices(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
     made = proc.add(41, "python", SYSTEMD)
     proc.add(42, "systemd", "0::/init.scope\n")
     really = os.scandir

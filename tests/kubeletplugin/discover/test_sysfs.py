@@ -39,7 +39,7 @@ def test_the_ring_is_the_one_of_neuron_ls(tmp_path: Path) -> None:
     assert connected == [{(index - 1) % 12, (index + 1) % 12} for index in range(12)]
 
 
-def test_a_tree_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
+def test_an_existing_tree_is_not_changed(tmp_path: Path) -> None:
     node = Node(tmp_path)
     counter = node.device_directory(3) / "stats/hardware/mem_ecc_uncorrected"
     counter.write_text("7\n")
@@ -134,7 +134,7 @@ def _failing_open(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> No
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENODEV, errno.ENXIO], ids=["root-only", "gone", "no-device"])
-def test_files_that_only_root_may_read_or_that_vanish_are_as_good_as_absent(
+def test_files_that_cannot_be_opened_or_disappear_count_as_absent(
     node: Node, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     _failing_open(monkeypatch, "core_count", number)
@@ -224,7 +224,7 @@ def test_an_election_is_seen(tmp_path: Path, files: dict[str, str]) -> None:
     assert found.members == {}
 
 
-def test_no_set_is_no_membership(tmp_path: Path) -> None:
+def test_a_node_without_a_set_has_no_membership(tmp_path: Path) -> None:
     files = {"server_id_4": "0" * 16, "node_id_4": "-1\n", "server_id_2": HEX, "node_id_2": "-1"}
     assert ultraserver(tmp_path, ultraserver_mode="\n", **files) == UltraServer()
 
@@ -235,5 +235,5 @@ def test_the_later_generation_names_its_files_without_a_number(tmp_path: Path) -
     assert found.members == {2: Membership(HEX, 2), 4: Membership(HEX, 2)}
 
 
-def test_other_nodes_have_no_such_files(node: Node) -> None:
+def test_nodes_without_ultraserver_have_no_ultraserver_files(node: Node) -> None:
     assert node.read_ultraserver() is None

@@ -161,7 +161,7 @@ def test_claims_of_many_pods_at_once_are_all_answered(node: Node, api: FakeApi, 
 @pytest.mark.parametrize(
     ("timeout", "least", "most"), [(None, 30, CALL_BUDGET), (10.0, 3, 7.5), (1.0, 0, 0)], ids=["none", "10-s", "1-s"]
 )
-def test_retries_end_before_the_kubelet_gives_up(
+def test_retries_end_before_the_kubelets_time_out(
     node: Node, api: FakeApi, clock: FakeClock, timeout: float | None, least: float, most: float
 ) -> None:
     api.fail = KubeError("down")
@@ -176,7 +176,7 @@ def test_retries_end_before_the_kubelet_gives_up(
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha1"])
-def test_health_is_streamed_whole_at_once_and_on_every_change(
+def test_the_complete_health_is_streamed_at_start_and_on_every_change(
     node: Node, api: FakeApi, clock: FakeClock, version: str
 ) -> None:
     pb = dra_health_v1alpha1_pb2
@@ -205,7 +205,7 @@ def test_health_is_streamed_whole_at_once_and_on_every_change(
     asyncio.run(scenario())
 
 
-def test_health_is_said_again_before_the_kubelet_forgets_it(
+def test_health_is_sent_again_before_it_expires_in_the_kubelet(
     node: Node, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert service.RESEND_SECONDS < 30
@@ -232,7 +232,7 @@ def test_health_is_said_again_before_the_kubelet_forgets_it(
 
 @contextlib.asynccontextmanager
 async def registered(paths: SocketPaths) -> AsyncIterator[tuple[list[bool], grpc.aio.Channel]]:
-    """The kubelet's answers as the driver hears them, and a channel for its calls."""
+    """The kubelet's answers as the driver receives them, and a channel for its calls."""
     answers: list[bool] = []
     registration = Registration(paths.plugin, answers.append)
     server = UnixServer(paths.registration, [registration.handler()])
@@ -252,7 +252,7 @@ async def registration_call(channel: grpc.aio.Channel, method: str, request: Any
 
 
 @pytest.mark.parametrize(("registered_now", "level"), [(True, "INFO"), (False, "ERROR")], ids=["taken", "refused"])
-def test_the_kubelet_learns_of_the_driver_and_says_what_it_thinks(
+def test_the_driver_registers_and_receives_the_answer_of_the_kubelet(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, level: str, *, registered_now: bool
 ) -> None:
     pb = registration_v1_pb2
@@ -292,14 +292,14 @@ def test_a_path_that_is_too_long_is_refused(tmp_path: Path) -> None:
     assert str(caught.value).endswith("is longer than the 107 bytes that the kernel allows: use shorter directories.")
 
 
-def test_a_socket_that_cannot_be_had_is_named(tmp_path: Path) -> None:
+def test_a_socket_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     server = UnixServer(tmp_path / "file" / "dra.sock", [])
     with pytest.raises(SocketError, match=rf"^The driver cannot serve on {tmp_path}/file/dra.sock: "):
         asyncio.run(server.start())
 
 
-def test_sockets_that_nobody_serves_are_removed_and_others_stay(tmp_path: Path) -> None:
+def test_unserved_sockets_are_removed_and_served_ones_stay(tmp_path: Path) -> None:
     plugins, registry = tmp_path / "p", tmp_path / "r"
     for directory in (plugins, registry):
         directory.mkdir()
@@ -412,7 +412,7 @@ def test_probes_ask_as_the_kubelet_does(node: Node, api: FakeApi, clock: FakeClo
         ("readiness/node", True, ()),
     ],
 )
-def test_an_instance_is_not_ready_for_what_it_does_not_offer(
+def test_an_instance_is_not_ready_for_services_that_it_does_not_offer(
     node: Node, api: FakeApi, clock: FakeClock, name: str, offered: tuple[str, ...], *, registered_now: bool
 ) -> None:
     async def scenario() -> None:

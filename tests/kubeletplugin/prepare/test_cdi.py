@@ -43,7 +43,7 @@ def check(spec: dict[str, Any]) -> None:
         assert all(node["path"].startswith("/") for node in edits.get("deviceNodes", []))
 
 
-def test_a_spec_is_valid_and_says_what_containers_get() -> None:
+def test_a_spec_is_valid_and_has_the_edits_of_containers() -> None:
     spec = json.loads(json.dumps(cdi.spec(TWO, BOOT)))
     check(spec)
     assert spec["kind"] == "neuron.aws.com/claim"
@@ -74,7 +74,7 @@ def test_a_spec_is_valid_and_says_what_containers_get() -> None:
     ],
     ids=["unknown", "missing", "type", "of-a-later-version"],
 )
-def test_a_fault_is_found(edits: dict[str, Any], fault: str) -> None:
+def test_an_invalid_cdi_spec_is_found(edits: dict[str, Any], fault: str) -> None:
     spec = {"cdiVersion": "0.6.0", "kind": "a.b/c", "devices": [{"name": "d", "containerEdits": edits}]}
     [found] = cdi_faults(spec)
     assert fault in found
@@ -102,7 +102,7 @@ def test_a_whole_node_is_one_device_with_all_nodes() -> None:
     assert paths == [f"/dev/neuron{index}" for index in range(16)]
 
 
-def test_the_environment_of_a_request_comes_once_with_its_first_device() -> None:
+def test_the_environment_of_a_request_is_set_once_with_its_first_device() -> None:
     ids = [cdi.device_ids(TWO, position) for position in range(3)]
     kind = "neuron.aws.com/claim"
     assert ids == [
@@ -117,7 +117,7 @@ def test_ids_and_spec_agree() -> None:
     assert {each for position in range(3) for each in cdi.device_ids(TWO, position)} == named
 
 
-def test_a_device_can_be_used_and_looked_at_in_one_claim() -> None:
+def test_one_claim_can_use_a_device_and_have_admin_access_to_it() -> None:
     both = claim(device(0), device(0, "monitor", admin=True))
     check(cdi.spec(both, BOOT))
 
@@ -134,7 +134,7 @@ def test_a_spec_carries_the_claim(specs: cdi.SpecFiles) -> None:
     assert specs.read(uid(1)) == TWO
 
 
-def test_a_right_spec_is_not_written_again(specs: cdi.SpecFiles) -> None:
+def test_a_correct_spec_is_not_written_again(specs: cdi.SpecFiles) -> None:
     specs.ensure(TWO)
     before = specs.path(uid(1)).stat().st_ino
     specs.ensure(TWO)
@@ -144,14 +144,14 @@ def test_a_right_spec_is_not_written_again(specs: cdi.SpecFiles) -> None:
     assert specs.read(uid(1)) == TWO
 
 
-def test_removing_what_is_not_there_is_no_error(specs: cdi.SpecFiles) -> None:
+def test_removing_a_missing_spec_is_no_error(specs: cdi.SpecFiles) -> None:
     specs.remove(uid(1))
     specs.ensure(TWO)
     specs.remove(uid(1))
     assert specs.uids() == []
 
 
-def test_files_of_others_are_not_ours(specs: cdi.SpecFiles, tmp_path: Path) -> None:
+def test_files_of_other_programs_are_ignored(specs: cdi.SpecFiles, tmp_path: Path) -> None:
     specs.ensure(TWO)
     foreign = ["nvidia.json", ".other.tmp", "neuron.aws.com-claim_x y.json", "neuron.aws.com-claim_a.yaml"]
     for name in foreign:
@@ -178,7 +178,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_spec_says_why(specs: cdi.SpecFiles, name: str) -> None:
+def test_a_damaged_spec_is_an_error_with_the_cause(specs: cdi.SpecFiles, name: str) -> None:
     content, said = DAMAGED[name]
     specs.ensure(TWO)
     specs.path(uid(1)).write_text(content)
@@ -188,7 +188,7 @@ def test_a_damaged_spec_says_why(specs: cdi.SpecFiles, name: str) -> None:
     assert str(specs.path(uid(1))) in str(caught.value)
 
 
-def test_a_spec_of_another_claim_or_boot_is_not_believed(specs: cdi.SpecFiles, tmp_path: Path) -> None:
+def test_a_spec_of_another_claim_or_boot_is_damaged(specs: cdi.SpecFiles, tmp_path: Path) -> None:
     specs.ensure(TWO)
     specs.path(uid(1)).rename(specs.path(uid(2)))
     with pytest.raises(cdi.DamagedSpecError, match="not the one of its name"):

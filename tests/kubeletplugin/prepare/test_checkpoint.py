@@ -1,4 +1,4 @@
-"""The checkpoint keeps what it was given, and says so when it cannot."""
+"""The checkpoint keeps the prepared claims and reports damage."""
 
 import hashlib
 import json
@@ -62,7 +62,7 @@ CHECKPOINT = Checkpoint("boot", {CLAIM.uid: CLAIM})
 
 
 @given(CHECKPOINTS)
-def test_what_is_written_is_read_again(checkpoint: Checkpoint) -> None:
+def test_a_written_checkpoint_is_read_back(checkpoint: Checkpoint) -> None:
     assert decode(encode(checkpoint)) == checkpoint
 
 
@@ -73,7 +73,7 @@ def test_the_same_state_gives_the_same_bytes() -> None:
     assert encode(one) == encode(two)
 
 
-def test_claims_come_and_go() -> None:
+def test_claims_are_added_and_removed() -> None:
     assert CHECKPOINT.without_claim(CLAIM.uid) == Checkpoint("boot")
     assert Checkpoint("boot").with_claim(CLAIM) == CHECKPOINT
     assert str(CLAIM) == f"ns/c (UID {uid(1)})"
@@ -110,14 +110,14 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_damage_is_recognized(name: str) -> None:
+def test_a_damaged_checkpoint_is_an_error_with_the_cause(name: str) -> None:
     content, said = DAMAGED[name]
     with pytest.raises(DamagedCheckpointError) as caught:
         decode(content)
     assert said in str(caught.value)
 
 
-def test_another_instance_is_heard(node: Node) -> None:
+def test_a_checkpoint_that_another_instance_wrote_is_loaded(node: Node) -> None:
     node.state_dir.mkdir()
     ours, theirs = (CheckpointStore(DiskFiles(), node.state_dir) for _ in range(2))
     assert ours.load() is None
@@ -137,7 +137,7 @@ def test_a_damaged_file_is_kept_for_people(node: Node) -> None:
     assert store.set_aside() == aside
 
 
-def test_a_checkpoint_of_the_first_version_is_read_and_its_claims_stay_as_they_are(node: Node) -> None:
+def test_a_checkpoint_of_the_first_version_is_read_with_unchanged_claims(node: Node) -> None:
     """Written by version 0.1.0: two claims in use and one that looks on, before devices were shared."""
     node.state_dir.mkdir()
     path = node.state_dir / "checkpoint.json"

@@ -1,4 +1,4 @@
-"""Claims say which devices they have and how these are; whatever goes wrong with that, pods do not notice."""
+"""The status of claims has their devices and health; failed status writes do not affect pods."""
 
 import asyncio
 import contextlib
@@ -127,7 +127,7 @@ async def test_a_prepared_claim_has_ids_conditions_and_variables(world: World) -
 
 
 @in_loop
-async def test_a_share_is_told_from_another_share_of_the_device(world: World) -> None:
+async def test_shares_of_one_device_have_separate_entries(world: World) -> None:
     share = "8d3ae8a4-5a3c-4a3a-9c4a-0d5a7b6c1e2f"
     await world.prepare(1, result("neuron-device-0", shareID=share))
     await world.writer.sync()
@@ -147,7 +147,7 @@ async def test_entries_of_other_drivers_stay(world: World) -> None:
 
 
 @in_loop
-async def test_a_device_that_two_requests_look_at_has_one_entry(world: World) -> None:
+async def test_a_device_in_two_admin_access_requests_has_one_entry(world: World) -> None:
     looks = [result("neuron-device-0", request, adminAccess=True) for request in ("a", "b")]
     await world.prepare(1, *looks)
     await world.writer.sync()
@@ -279,7 +279,7 @@ async def test_a_claim_that_is_prepared_again_keeps_its_entries(world: World) ->
 
 @pytest.mark.parametrize("change", ["gone", "another UID", "other devices"])
 @in_loop
-async def test_a_claim_that_is_another_by_now_is_left_alone(world: World, change: str) -> None:
+async def test_a_claim_that_was_deleted_or_allocated_again_is_not_written(world: World, change: str) -> None:
     await world.prepare(1, *devices(0))
     if change == "gone":
         world.api.remove_claim(1)
@@ -297,7 +297,7 @@ async def test_a_claim_that_is_another_by_now_is_left_alone(world: World, change
 
 
 @in_loop
-async def test_a_claim_that_vanishes_before_it_is_written_is_forgotten(world: World) -> None:
+async def test_a_claim_that_is_deleted_before_the_write_is_forgotten(world: World) -> None:
     await world.prepare(1, *devices(0))
     await world.writer.sync()
     world.api.remove_claim(1)
@@ -308,7 +308,7 @@ async def test_a_claim_that_vanishes_before_it_is_written_is_forgotten(world: Wo
 
 
 @in_loop
-async def test_an_api_server_that_is_away_is_asked_again(world: World) -> None:
+async def test_status_is_written_again_after_the_api_server_was_unavailable(world: World) -> None:
     async with running(world):
         world.api.fail = None
         await world.prepare(1, *devices(0))
@@ -321,7 +321,7 @@ async def test_an_api_server_that_is_away_is_asked_again(world: World) -> None:
 
 
 @in_loop
-async def test_a_refusal_fails_no_prepare_and_is_tried_again_much_later(
+async def test_a_refused_status_write_does_not_fail_prepare_and_is_retried_later(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     await world.prepare(1, *devices(0))
@@ -338,7 +338,9 @@ async def test_a_refusal_fails_no_prepare_and_is_tried_again_much_later(
 
 
 @in_loop
-async def test_an_api_server_without_the_field_is_left_in_peace(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_status_is_not_written_repeatedly_if_the_api_server_drops_the_field(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     world.api.keeps_device_status = False
     for number in (1, 2):
         await world.prepare(number, *devices(number))
@@ -352,7 +354,7 @@ async def test_an_api_server_without_the_field_is_left_in_peace(world: World, ca
 
 
 @in_loop
-async def test_a_checkpoint_that_cannot_be_read_is_an_error_of_this_part_only(
+async def test_an_unreadable_checkpoint_is_reported_by_the_status_writer(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(_call: Any) -> Any:
@@ -363,7 +365,7 @@ async def test_a_checkpoint_that_cannot_be_read_is_an_error_of_this_part_only(
     assert caplog.records[-1].__dict__["error"] == "prepared claims cannot be read: disk"
 
 
-def test_a_device_that_nobody_watches_has_unknown_health() -> None:
+def test_a_device_without_health_checks_has_unknown_health() -> None:
     assert conditions("neuron-device-0", NODE, Snapshot(NodeHardware(None, None), None))[1] == {
         "type": "Healthy",
         "status": "Unknown",

@@ -45,7 +45,7 @@ def from_template(name: str, claim: AllocatedClaim) -> AllocatedClaim:
     return dataclasses.replace(claim, pod_claim=name)
 
 
-def test_a_container_reads_what_it_got(node: Node) -> None:
+def test_a_container_reads_the_metadata_of_its_devices(node: Node) -> None:
     node.preparer().prepare(allocated(1, *devices(4, 5)), node.view())
     [(path, source)] = mounts(node).items()
     assert path == f"{ROOT}/resourceclaims/claim-1/n0/{DRIVER}-metadata.json"
@@ -84,7 +84,7 @@ def test_an_alternative_is_named_in_the_file_and_not_in_the_path(node: Node) -> 
     assert [read(source)["requests"][0]["name"] for source in found.values()] == ["n0/big", "n1"]
 
 
-def test_settings_of_the_claim_are_told(node: Node) -> None:
+def test_metadata_has_the_settings_of_the_claim(node: Node) -> None:
     claim = allocated(1, *devices(0), config=[config("NeuronConfig", logicalNeuronCore=1)])
     assert attributes(node, claim)["logicalNeuronCore"] == {"int": 1}
 
@@ -122,7 +122,7 @@ def test_files_end_with_the_claim(node: Node) -> None:
 
 
 @pytest.mark.parametrize("lost", ["metadata", "specs", "both"])
-def test_what_is_lost_is_written_again_on_a_start(node: Node, lost: str) -> None:
+def test_lost_files_are_written_again_at_start(node: Node, lost: str) -> None:
     node.preparer().prepare(allocated(1, *devices(0)), node.view())
     [path] = mounts(node).values()
     before = path.read_bytes()
@@ -135,7 +135,7 @@ def test_what_is_lost_is_written_again_on_a_start(node: Node, lost: str) -> None
     assert path.read_bytes() == before
 
 
-def test_a_file_without_a_claim_goes_on_a_start(node: Node) -> None:
+def test_a_file_without_a_claim_is_removed_at_start(node: Node) -> None:
     node.preparer().prepare(allocated(1, *devices(0)), node.view())
     [path] = mounts(node).values()
     stray = path.with_name(f"{uid(9)}_n0.json")

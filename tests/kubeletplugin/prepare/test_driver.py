@@ -59,7 +59,7 @@ def sample(metrics: Metrics, name: str, **labels: str) -> float:
     return value
 
 
-def test_no_claims_are_no_work(driver: Driver, api: FakeApi) -> None:
+def test_a_call_without_claims_sends_no_request(driver: Driver, api: FakeApi) -> None:
     assert prepare(driver) == unprepare(driver) == {}
     assert api.calls == []
 
@@ -122,7 +122,7 @@ BAD: dict[str, tuple[JsonObject | None, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_claims_get_their_own_error_and_do_not_spoil_their_siblings(
+def test_invalid_claims_get_their_own_error_and_the_others_are_prepared(
     driver: Driver, api: FakeApi, metrics: Metrics, node: Node, name: str
 ) -> None:
     body, said = BAD[name]
@@ -162,13 +162,23 @@ def failing(times: int, error: KubeError, api: FakeApi) -> Callable[[str, str], 
     [DOWN, KubeError("busy", 429, "TooManyRequests"), KubeError("oops", 503, "ServiceUnavailable")],
     ids=["no-answer", "overload", "unavailable"],
 )
-def test_an_api_server_that_comes_back_in_time_is_asked_again(
+def test_requests_are_retried_until_the_api_server_answers(
     driver: Driver, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, error: KubeError
 ) -> None:
     api.add_claim(claim_object(1, *devices(0)))
     monkeypatch.setattr(api, "claim", failing(5, error, api))
     assert prepare(driver, 1)[uid(1)].error == ""
     assert clock.slept == [0.1, 0.2, 0.4, 0.8, 1.6]
+
+
+@pytest.mark.parametrize(("asked", "pause"), [(7, 7), (60, 0.1)], ids=["within the budget", "beyond it"])
+def test_a_pause_that_the_api_server_asks_for_is_kept_if_the_call_has_time(
+    driver: Driver, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, asked: float, pause: float
+) -> None:
+    api.add_claim(claim_object(1, *devices(0)))
+    monkeypatch.setattr(api, "claim", failing(1, KubeError("busy", 429, "TooManyRequests", asked), api))
+    assert prepare(driver, 1)[uid(1)].error == ""
+    assert clock.slept == [pause]
 
 
 def test_an_api_server_that_stays_away_is_an_error_within_the_budget(
@@ -184,10 +194,10 @@ def test_an_api_server_that_stays_away_is_an_error_within_the_budget(
     assert 30 < clock.monotonic() - start <= 80, "two claims on one clock, each within its 40 s"
 
 
-def test_a_request_that_hangs_is_given_up_at_the_end_of_the_budget(
+def test_a_hanging_request_is_cancelled_at_the_end_of_the_budget(
     driver: Driver, api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kubelet hears why within its 45 s, however long a request could take."""
+    """The kubelet gets the cause within its 45 s, however long a request could take."""
 
     async def hang(*_args: str) -> None:
         await asyncio.sleep(5)
@@ -201,7 +211,7 @@ def test_a_request_that_hangs_is_given_up_at_the_end_of_the_budget(
     assert time.monotonic() - start < 3
 
 
-def test_devices_that_another_claim_holds_are_waited_for(
+def test_prepare_waits_for_devices_that_another_claim_holds(
     driver: Driver, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deleting a pod without grace lets the scheduler be faster than the kubelet."""
@@ -234,7 +244,7 @@ def test_devices_that_stay_held_are_an_error_that_names_the_claim(
     assert sum(clock.slept) <= 17
 
 
-def test_a_refusal_is_not_asked_again(driver: Driver, api: FakeApi, clock: FakeClock) -> None:
+def test_a_refused_request_is_not_retried(driver: Driver, api: FakeApi, clock: FakeClock) -> None:
     api.fail = KubeError("The API server answered 403: forbidden", 403, "Forbidden")
     assert "answered 403: forbidden" in prepare(driver, 1)[uid(1)].error
     assert clock.slept == []
@@ -249,7 +259,7 @@ def test_an_older_api_version_is_logged(driver: Driver, api: FakeApi, caplog: py
     assert record.finding.startswith("NEU411")  # type: ignore[attr-defined]
 
 
-def test_a_cdi_directory_that_cannot_be_written_is_an_error_that_says_where(
+def test_a_cdi_directory_that_cannot_be_written_is_an_error_with_its_path(
     driver: Driver, api: FakeApi, node: Node
 ) -> None:
     node.cdi_dir.write_text("a file")
@@ -284,7 +294,7 @@ def test_damaged_state_is_logged_and_counted(
     assert any("is damaged" in getattr(record, "problem", "") for record in caplog.records)
 
 
-def test_what_cannot_be_counted_is_said(
+def test_claims_that_cannot_be_counted_are_logged(
     driver: Driver, node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_args: Any) -> None:
@@ -305,7 +315,7 @@ class UnreadableFirst(FakeApi):
         return await super().claim(namespace, name)
 
 
-def test_a_claim_that_no_parser_takes_fails_alone_and_at_once(node: Node, clock: FakeClock, metrics: Metrics) -> None:
+def test_a_claim_that_cannot_be_parsed_fails_alone_and_at_once(node: Node, clock: FakeClock, metrics: Metrics) -> None:
     api = UnreadableFirst()
     api.add_claim(claim_object(2, *devices(2)))
     driver = Driver(NodeClaims(node.preparer(), api, node.view, NODE), clock=clock, metrics=metrics)

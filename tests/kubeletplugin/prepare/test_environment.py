@@ -17,7 +17,7 @@ def variables(mode: str, server: str, node: str) -> dict[str, str]:
     }
 
 
-def test_what_nobody_set_is_left_to_the_runtime() -> None:
+def test_no_variable_is_set_without_settings() -> None:
     assert environment(ConfigsInForce(), UltraServer()) == {}
 
 
@@ -44,7 +44,7 @@ def test_a_number_of_nodes_becomes_the_mode_that_means_it(
     assert environment(ConfigsInForce(None, nodes), UltraServer(frozenset(modes), MEMBERS)) == expected
 
 
-def test_both_kinds_together() -> None:
+def test_settings_of_both_kinds_are_combined() -> None:
     found = environment(ConfigsInForce(1, 2), UltraServer(frozenset({3}), MEMBERS))
     assert found == {"NEURON_LOGICAL_NC_CONFIG": "1"} | variables("3", "aa" * 8, "1")
 

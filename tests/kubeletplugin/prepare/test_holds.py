@@ -52,9 +52,7 @@ def test_a_held_device_has_a_taint(tmp_path: Path, instance_type: str) -> None:
 
 
 @pytest.mark.parametrize("instance_type", ["trn2.48xlarge", "trn2u.48xlarge", "inf2.48xlarge"])
-def test_without_taints_a_held_device_is_not_published_and_the_others_stay_as_they_are(
-    tmp_path: Path, instance_type: str
-) -> None:
+def test_held_devices_are_not_published_if_the_cluster_has_no_taints(tmp_path: Path, instance_type: str) -> None:
     before = offered(tmp_path, instance_type)
     devices = offered(tmp_path, instance_type, 3, keeps_taints=False)
     assert devices.keys() == before.keys() - {"neuron-device-3", NODE_DEVICE}
@@ -64,7 +62,7 @@ def test_without_taints_a_held_device_is_not_published_and_the_others_stay_as_th
 
 
 @pytest.mark.parametrize("taints", [True, False])
-def test_slices_follow_what_is_held(node: Node, api: FakeApi, clock: FakeClock, taints: bool) -> None:
+def test_slices_follow_the_held_devices(node: Node, api: FakeApi, clock: FakeClock, taints: bool) -> None:
     api.taints = taints
 
     async def scenario() -> None:
@@ -85,7 +83,7 @@ def test_slices_follow_what_is_held(node: Node, api: FakeApi, clock: FakeClock, 
 
 
 @pytest.mark.parametrize("taints", [True, False])
-def test_while_claims_may_be_missing_every_device_is_held(
+def test_every_device_is_held_while_claims_may_be_missing(
     node: Node, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, taints: bool
 ) -> None:
     monkeypatch.setattr(publisher, "_RESTORE_SECONDS", 0.1)
@@ -103,7 +101,7 @@ def test_while_claims_may_be_missing_every_device_is_held(
     asyncio.run(scenario())
 
 
-def test_a_quick_restoration_is_awaited(node: Node, api: FakeApi, clock: FakeClock) -> None:
+def test_publishing_waits_for_a_quick_restoration(node: Node, api: FakeApi, clock: FakeClock) -> None:
     async def scenario() -> None:
         async with publishing(node, api, clock, restoring=True) as at:
             await asyncio.sleep(0.05)

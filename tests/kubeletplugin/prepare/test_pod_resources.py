@@ -47,13 +47,13 @@ def test_a_device_without_cdi_ids_has_the_name_of_its_claim(kubelet: KubeletServ
     assert (first.uid, first.request, first.claim) == ("", "", "claim-1")
 
 
-def test_a_kubelet_that_hangs_is_no_answer(kubelet: KubeletServer) -> None:
+def test_a_hanging_kubelet_gives_no_answer(kubelet: KubeletServer) -> None:
     kubelet.hangs = True
     with pytest.raises(UsageUnknownError, match=r"the kubelet does not answer at .*k\.sock: DEADLINE_EXCEEDED"):
         asyncio.run(PodResources(kubelet.socket, 0.2).used())
 
 
-def test_a_socket_that_is_missing_or_without_a_kubelet_is_no_answer(tmp_path: Path) -> None:
+def test_a_missing_or_unserved_socket_gives_no_answer(tmp_path: Path) -> None:
     with pytest.raises(NoKubeletError, match="does not exist"):
         asyncio.run(PodResources(tmp_path / "k.sock").used())
     (tmp_path / "k.sock").touch()

@@ -57,7 +57,7 @@ def test_a_damaged_checkpoint_does_not_restore_refused_admin_access(node: Node) 
     assert not node.spec_names()
 
 
-def test_the_kubelet_hears_of_requests_without_their_alternatives(node: Node) -> None:
+def test_the_answer_names_the_request_without_its_alternative(node: Node) -> None:
     [answer] = node.preparer().prepare(allocated(1, result("neuron-device-0", "n0/big")), node.view())
     assert answer.request == "n0"
 
@@ -80,7 +80,7 @@ def test_the_same_claim_gets_the_same_answer_also_after_a_restart(node: Node) ->
     assert (node.cdi_dir / spec_name(1)).read_bytes() == spec
 
 
-def test_a_prepared_claim_is_answered_for_while_its_device_is_sick(node: Node) -> None:
+def test_a_prepared_claim_is_answered_while_its_device_is_unhealthy(node: Node) -> None:
     """A restarted kubelet asks again for running pods; an error would keep them from being tracked."""
     claim = allocated(1, *devices(0))
     first = node.preparer().prepare(claim, node.view())
@@ -88,7 +88,7 @@ def test_a_prepared_claim_is_answered_for_while_its_device_is_sick(node: Node) -
     assert node.preparer().prepare(claim, node.view()) == first
 
 
-def test_a_claim_that_was_allocated_anew_is_prepared_anew(node: Node) -> None:
+def test_a_claim_that_was_allocated_again_is_prepared_again(node: Node) -> None:
     preparer = node.preparer()
     preparer.prepare(allocated(1, *devices(0)), node.view())
     [answer] = preparer.prepare(allocated(1, *devices(7)), node.view())
@@ -97,7 +97,7 @@ def test_a_claim_that_was_allocated_anew_is_prepared_anew(node: Node) -> None:
     preparer.prepare(allocated(2, *devices(0)), node.view())
 
 
-def test_settings_reach_the_requests_that_they_are_for(node: Node) -> None:
+def test_each_request_gets_its_settings(node: Node) -> None:
     settings = [
         config("NeuronConfig", "FromClass", logicalNeuronCore=2),
         config("NeuronConfig", requests=("n1",), logicalNeuronCore=1),
@@ -127,7 +127,7 @@ def test_a_whole_ultraserver_node_gets_all_devices_and_its_place(tmp_path: Path)
     ]
 
 
-def test_an_election_is_read_anew_for_every_claim(tmp_path: Path) -> None:
+def test_the_ultraserver_election_is_read_again_for_every_claim(tmp_path: Path) -> None:
     node = Node(tmp_path, "trn2u.48xlarge")
     claim = allocated(1, result("neuron-node"), config=[config("UltraServerConfig", ultraserverMode=4)])
     view = node.view()
@@ -169,7 +169,7 @@ def test_a_whole_node_and_its_devices_exclude_each_other(tmp_path: Path) -> None
         preparer.prepare(allocated(1, *devices(3)), node.view())
 
 
-def test_admin_access_looks_at_devices_of_others_and_holds_none(node: Node) -> None:
+def test_admin_access_sees_devices_of_others_and_holds_none(node: Node) -> None:
     preparer = node.preparer()
     preparer.prepare(allocated(1, *devices(0)), node.view())
     watching = [result(f"neuron-device-{index}", "all", adminAccess=True) for index in range(16)]
@@ -205,7 +205,7 @@ REFUSED: dict[str, tuple[str, tuple[Any, ...], list[Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_the_hardware_cannot_do_is_refused_and_leaves_nothing(tmp_path: Path, name: str) -> None:
+def test_settings_that_the_hardware_lacks_are_refused_without_traces(tmp_path: Path, name: str) -> None:
     instance_type, results, settings, said = REFUSED[name]
     node = Node(tmp_path, instance_type)
     preparer = node.preparer()
@@ -225,14 +225,14 @@ def test_a_device_without_its_node_is_refused(node: Node) -> None:
     )
 
 
-def test_a_node_that_lost_a_device_is_not_whole(tmp_path: Path) -> None:
+def test_a_node_without_one_of_its_devices_is_refused_as_a_whole(tmp_path: Path) -> None:
     node = Node(tmp_path, "trn2u.48xlarge")
     shutil.rmtree(node.device_directory(9))
     with pytest.raises(PrepareError, match="The node does not have the device neuron-node"):
         node.preparer().prepare(allocated(1, result("neuron-node")), node.view())
 
 
-def test_settings_are_not_judged_where_the_type_is_unknown(node: Node) -> None:
+def test_settings_are_not_checked_if_the_instance_type_is_unknown(node: Node) -> None:
     view = dataclasses.replace(node.view(), instance=None)
     node.preparer().prepare(allocated(1, *devices(0), config=[config("NeuronConfig", logicalNeuronCore=1)]), view)
 
@@ -249,7 +249,7 @@ def test_unprepare_removes_spec_and_state(node: Node) -> None:
 
 
 @pytest.mark.parametrize("unknown", [uid(9), "", "../../etc/passwd"], ids=["uid", "empty", "path"])
-def test_unknown_claims_are_unprepared_without_complaint(node: Node, unknown: str) -> None:
+def test_unpreparing_an_unknown_claim_is_no_error(node: Node, unknown: str) -> None:
     assert node.preparer().unprepare(unknown) is None
 
 
@@ -281,7 +281,7 @@ class FailingFiles(DiskFiles):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS], ids=["full", "read-only"])
 @pytest.mark.parametrize("where", ["cdi", "state"])
-def test_a_claim_is_prepared_as_soon_as_the_disk_takes_it(tmp_path: Path, where: str, number: int) -> None:
+def test_a_claim_is_prepared_once_the_disk_can_be_written(tmp_path: Path, where: str, number: int) -> None:
     files = FailingFiles(tmp_path / where, number)
     node = Node(tmp_path, files=files)
     claim = allocated(1, *devices(0))
@@ -306,7 +306,7 @@ def test_a_claim_whose_spec_could_not_be_written_can_be_undone(tmp_path: Path) -
     preparer.prepare(allocated(2, *devices(0)), node.view())
 
 
-def test_another_instance_that_holds_the_lock_is_waited_for(tmp_path: Path) -> None:
+def test_prepare_waits_for_the_lock_of_another_instance(tmp_path: Path) -> None:
     node = Node(tmp_path, lock_timeout=0.05)
     preparer = node.preparer()
     with (node.state_dir / "serialize.lock").open("w") as lock:

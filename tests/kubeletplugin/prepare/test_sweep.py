@@ -1,4 +1,4 @@
-"""Claims that are gone are released after a while, and lost ones are asked for."""
+"""Deleted claims are released after a while, and lost claims are restored."""
 
 import asyncio
 import dataclasses
@@ -98,7 +98,7 @@ def test_claims_that_exist_stay(sweeper: Sweeper, node: Node) -> None:
     assert node.spec_names() == [spec_name(1), spec_name(2)]
 
 
-def test_a_claim_that_is_gone_twice_in_a_row_is_released(
+def test_a_claim_that_is_missing_in_two_sweeps_in_a_row_is_released(
     sweeper: Sweeper, node: Node, api: FakeApi, metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.remove_claim(1)
@@ -111,7 +111,7 @@ def test_a_claim_that_is_gone_twice_in_a_row_is_released(
     assert record.claim == f"ns/claim-1 (UID {uid(1)})"  # type: ignore[attr-defined]
 
 
-def test_a_claim_that_comes_back_is_not_released(sweeper: Sweeper, node: Node, api: FakeApi) -> None:
+def test_a_claim_that_appears_again_is_not_released(sweeper: Sweeper, node: Node, api: FakeApi) -> None:
     api.remove_claim(1)
     sweep(sweeper)
     api.add_claim(claim_object(1, *devices(1)))
@@ -122,7 +122,9 @@ def test_a_claim_that_comes_back_is_not_released(sweeper: Sweeper, node: Node, a
 
 
 @pytest.mark.parametrize("how", ["other-uid", "not-allocated"])
-def test_a_claim_that_is_another_one_now_counts_as_gone(sweeper: Sweeper, node: Node, api: FakeApi, how: str) -> None:
+def test_a_claim_with_another_uid_or_without_allocation_counts_as_missing(
+    sweeper: Sweeper, node: Node, api: FakeApi, how: str
+) -> None:
     body = claim_object(1, *devices(1)) if how == "other-uid" else claim_object(1)
     if how == "other-uid":
         body["metadata"]["uid"] = uid(9)
@@ -136,7 +138,7 @@ def test_a_claim_that_is_another_one_now_counts_as_gone(sweeper: Sweeper, node: 
     [result("neuron-device-1", pool="node-2"), result("neuron-device-9"), result("gpu-0", driver="gpu.example.com")],
     ids=["other-node", "other-device", "other-driver"],
 )
-def test_a_claim_that_was_allocated_anew_elsewhere_counts_as_gone(
+def test_a_claim_that_was_allocated_again_elsewhere_counts_as_missing(
     sweeper: Sweeper, node: Node, api: FakeApi, now: JsonObject
 ) -> None:
     api.add_claim(claim_object(1, now))
@@ -146,7 +148,7 @@ def test_a_claim_that_was_allocated_anew_elsewhere_counts_as_gone(
     assert node.spec_names() == [spec_name(2)]
 
 
-def test_a_claim_with_another_share_of_the_same_device_counts_as_gone(
+def test_a_claim_with_another_share_of_the_same_device_counts_as_missing(
     sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
 ) -> None:
     for number in (3, 4):
@@ -165,7 +167,7 @@ def test_a_share_that_an_older_driver_wrote_as_a_whole_device_stays(
     assert uid(3) in preparer.checkpoint().claims
 
 
-def test_shares_that_an_older_driver_dropped_come_back(
+def test_shares_that_an_older_driver_dropped_are_restored(
     sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
 ) -> None:
     for number in (3, 4):
@@ -191,7 +193,7 @@ def test_a_claim_whose_config_is_not_understood_stays(sweeper: Sweeper, node: No
     assert node.spec_names() == [spec_name(1), spec_name(2)]
 
 
-def test_a_claim_that_is_prepared_anew_meanwhile_is_not_released(
+def test_a_claim_that_is_prepared_again_meanwhile_is_not_released(
     sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     really = api.claim
@@ -209,7 +211,7 @@ def test_a_claim_that_is_prepared_anew_meanwhile_is_not_released(
     assert spec_name(1) in node.spec_names()
 
 
-def test_without_the_api_server_nothing_is_released(
+def test_no_claim_is_released_without_the_api_server(
     sweeper: Sweeper, node: Node, api: FakeApi, metrics: Metrics
 ) -> None:
     api.fail = KubeError("down")
@@ -218,7 +220,7 @@ def test_without_the_api_server_nothing_is_released(
     assert metrics.registry.get_sample_value("neuron_dra_plugin_background_errors_total", {"component": "sweep"}) == 2
 
 
-def test_what_a_damaged_checkpoint_lost_is_restored(
+def test_claims_that_a_damaged_checkpoint_lost_are_restored(
     sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
 ) -> None:
     (node.state_dir / "checkpoint.json").write_bytes(b"garbage")
@@ -236,7 +238,7 @@ def test_what_a_damaged_checkpoint_lost_is_restored(
     assert node.spec_names() == [spec_name(1), spec_name(2)]
 
 
-def test_what_cannot_be_restored_is_said(
+def test_claims_that_cannot_be_restored_are_logged(
     sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     (node.state_dir / "checkpoint.json").write_bytes(b"garbage")
@@ -247,7 +249,7 @@ def test_what_cannot_be_restored_is_said(
     assert any(error.startswith("Claim ns/claim-3 cannot be restored: Device neuron-device-1") for error in errors)
 
 
-def test_without_any_state_claims_come_back_from_api_server_and_kubelet(
+def test_claims_are_restored_from_api_server_and_kubelet_without_any_state(
     sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
 ) -> None:
     """The kubelet also knows the claims whose objects are gone: their devices are in use."""
@@ -286,7 +288,7 @@ def test_a_share_that_only_the_kubelet_knows_holds_the_whole_device(
         preparer.prepare(allocated(4, share(5, 1)), node.view())
 
 
-def test_while_the_kubelet_hangs_after_a_lost_state_nothing_is_given(
+def test_no_claim_is_prepared_while_the_kubelet_hangs_after_a_lost_state(
     sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
 ) -> None:
     (node.state_dir / "checkpoint.json").unlink()
@@ -303,7 +305,7 @@ def test_while_the_kubelet_hangs_after_a_lost_state_nothing_is_given(
     assert answers[uid(3)].error == ""
 
 
-def test_without_a_kubelet_claims_come_back_from_the_api_server(
+def test_claims_are_restored_from_the_api_server_without_a_kubelet(
     sweeper: Sweeper, preparer: Preparer, node: Node, kubelet: KubeletServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     (node.state_dir / "checkpoint.json").unlink()
@@ -342,7 +344,7 @@ def test_specs_that_cannot_be_compared_are_counted(
     assert metrics.registry.get_sample_value("neuron_dra_plugin_background_errors_total", {"component": "sweep"}) == 1
 
 
-def test_it_sweeps_often_until_everything_is_known(sweeper: Sweeper, api: FakeApi, clock: FakeClock) -> None:
+def test_sweeps_are_frequent_until_every_claim_is_known(sweeper: Sweeper, api: FakeApi, clock: FakeClock) -> None:
     api.fail = KubeError("down")
 
     async def scenario() -> None:
@@ -368,7 +370,7 @@ class UnreadableFirst(FakeApi):
         return await super().claim(namespace, name)
 
 
-def test_a_claim_that_cannot_be_read_stays_and_keeps_no_other(
+def test_an_unreadable_claim_stays_and_does_not_keep_others(
     driver: Driver,
     preparer: Preparer,
     node: Node,
@@ -413,7 +415,7 @@ def test_a_claim_that_a_pod_no_longer_uses_is_released_by_the_next_sweep(
     assert (driver.holds.claims, node.spec_names()) == ({}, [spec_name(2)])
 
 
-def test_pods_of_other_claims_keep_none(
+def test_pods_of_other_claims_keep_no_claim(
     sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
 ) -> None:
     kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(2)])]
@@ -488,7 +490,7 @@ def test_devices_are_held_from_the_first_sweep_on(sweeper: Sweeper, driver: Driv
     assert driver.holds.claims == {}
 
 
-def test_a_refused_claim_names_what_keeps_the_device(
+def test_a_refused_claim_names_the_holder_of_the_device(
     sweeper: Sweeper, driver: Driver, preparer: Preparer, api: FakeApi, kubelet: KubeletServer
 ) -> None:
     kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(1)])]
@@ -505,7 +507,7 @@ def test_a_refused_claim_names_what_keeps_the_device(
     assert driver.refusals == 2
 
 
-def test_it_looks_again_soon_after_a_claim_was_refused(
+def test_a_refused_claim_causes_an_early_sweep(
     sweeper: Sweeper, driver: Driver, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[tuple[float, bool]] = []
@@ -530,7 +532,7 @@ def test_it_looks_again_soon_after_a_claim_was_refused(
     assert looks[:3] == [(0, True), (10, False), (300, True)]
 
 
-def test_a_look_between_two_sweeps_releases_nothing(sweeper: Sweeper, node: Node, api: FakeApi) -> None:
+def test_a_sweep_without_release_releases_no_claim(sweeper: Sweeper, node: Node, api: FakeApi) -> None:
     api.remove_claim(1)
     assert asyncio.run(sweeper.sweep(release=False))
     assert asyncio.run(sweeper.sweep(release=False))

@@ -1,4 +1,4 @@
-"""The UltraServer labels of a Node say what sysfs says, while it says it, and no other label is touched."""
+"""The UltraServer labels of a Node follow sysfs; other labels are not changed."""
 
 import asyncio
 import contextlib
@@ -115,7 +115,7 @@ def test_labels_are_set_changed_and_removed_with_the_membership(ultra: Node, clo
     asyncio.run(scenario())
 
 
-def test_a_node_of_no_ultraserver_is_not_written_and_stale_labels_go(node: Node, clock: FakeClock) -> None:
+def test_a_node_of_no_ultraserver_is_not_written_and_stale_labels_are_removed(node: Node, clock: FakeClock) -> None:
     async def scenario(api: FakeApi, writes: int) -> None:
         async with labelling(node, api, clock) as at:
             await until(lambda: at.own.state is not None and not set(KEYS) & at.labels().keys())
@@ -134,7 +134,7 @@ PRESENT = "neuron.amazonaws.com/present"
     [({}, "true"), ({PRESENT: "false"}, "false")],
     ids=["missing", "of an administrator"],
 )
-def test_agents_of_aws_find_the_node_by_a_label_that_others_may_set(
+def test_the_label_for_agents_of_aws_may_be_set_by_others(
     ultra: Node, clock: FakeClock, labels: dict[str, str], then: str
 ) -> None:
     api = FakeApi(node_object(labels))
@@ -167,7 +167,7 @@ def test_a_node_without_devices_does_not_get_the_label_of_aws(node: Node, clock:
     asyncio.run(scenario(FakeApi()))
 
 
-def test_labels_that_somebody_changes_come_back_more_and_more_slowly(
+def test_labels_that_others_change_are_restored_with_growing_pauses(
     ultra: Node, api: FakeApi, clock: FakeClock
 ) -> None:
     async def scenario() -> None:
@@ -182,7 +182,7 @@ def test_labels_that_somebody_changes_come_back_more_and_more_slowly(
     asyncio.run(scenario())
 
 
-def test_labels_that_cannot_be_written_are_tried_again(
+def test_a_failed_write_of_labels_is_retried(
     ultra: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.forbidden = {"label node"}

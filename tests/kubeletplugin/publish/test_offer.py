@@ -83,7 +83,7 @@ OFFERS: dict[str, tuple[ClusterFeatures, str, dict[str, str], UltraServerOffer]]
 
 
 @pytest.mark.parametrize("name", OFFERS)
-def test_without_counters_an_ultraserver_node_offers_one_kind(tmp_path: Path, name: str) -> None:
+def test_an_ultraserver_node_offers_one_kind_without_counters(tmp_path: Path, name: str) -> None:
     features, setting, labels, expected = OFFERS[name]
     state, settings = node_state(node_object(labels)), OfferSettings(ultraserver=setting)
     found = snapshot(tmp_path, "trn2u.48xlarge")
@@ -101,7 +101,7 @@ def test_without_counters_an_ultraserver_node_offers_one_kind(tmp_path: Path, na
 
 
 @pytest.mark.parametrize("label", ["devices", "node"])
-def test_other_nodes_offer_devices_whatever_the_setting(tmp_path: Path, label: str) -> None:
+def test_nodes_without_ultraserver_offer_devices_with_any_setting(tmp_path: Path, label: str) -> None:
     state, settings = node_state(node_object({LABEL: label})), OfferSettings(ultraserver="node")
     found = snapshot(tmp_path, "trn2.48xlarge")
     assert offer(found, state, WITHOUT, settings, keeps_taints=True).ultraserver is None

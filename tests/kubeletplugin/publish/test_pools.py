@@ -4,8 +4,8 @@ import copy
 from pathlib import Path
 from typing import Any
 
+from kubeletplugin.api_store import to_v1
 from kubeletplugin.discover.node_facts import NodeFacts
-from kubeletplugin.kube import to_v1
 from kubeletplugin.publish.pools import Writes, dropped_fields, plan_writes, without_times
 from kubeletplugin.publish.slices import DesiredSlice, NodeDevices, desired_slices
 from neuron.api.taints import Taint
@@ -41,7 +41,7 @@ def test_slices_are_created_with_owner_and_pool(tmp_path: Path) -> None:
         assert body["metadata"] == {"name": f"{NODE}-neuron.aws.com-{number:03d}", "ownerReferences": [owner]}
 
 
-def test_what_is_as_it_should_be_is_left_alone(tmp_path: Path) -> None:
+def test_correct_slices_cause_no_write(tmp_path: Path) -> None:
     slices = desired(tmp_path)
     assert not plan_writes(FACTS, slices, stored(plan_writes(FACTS, slices, {})))
 
@@ -55,7 +55,7 @@ def test_a_change_in_one_slice_keeps_the_generation(tmp_path: Path) -> None:
     assert writes.update[0]["metadata"]["resourceVersion"] == "2"
 
 
-def test_wiped_slices_come_back_in_a_later_generation(tmp_path: Path) -> None:
+def test_deleted_slices_are_created_again_in_a_later_generation(tmp_path: Path) -> None:
     writes = plan_writes(FACTS, desired(tmp_path), {}, last_generation=7)
     assert [pool["generation"] for pool in pools(writes)] == [8, 8]
 
@@ -68,14 +68,14 @@ def test_one_wiped_slice_raises_the_generation_of_all(tmp_path: Path) -> None:
     assert [pool["generation"] for pool in pools(writes)] == [2, 2]
 
 
-def test_slices_that_should_not_be_are_deleted(tmp_path: Path) -> None:
+def test_surplus_slices_are_deleted(tmp_path: Path) -> None:
     existing = stored(plan_writes(FACTS, desired(tmp_path / "u"), {}))
     writes = plan_writes(FACTS, desired(tmp_path / "d", "trn2.48xlarge"), existing)
     assert writes.delete == (f"{NODE}-neuron.aws.com-001",)
     assert pools(writes) == [{"name": NODE, "generation": 2, "resourceSliceCount": 1}]
 
 
-def test_a_crash_between_two_writes_is_mended(tmp_path: Path) -> None:
+def test_a_crash_between_two_writes_is_repaired(tmp_path: Path) -> None:
     existing = stored(plan_writes(FACTS, desired(tmp_path), {}))
     existing[f"{NODE}-neuron.aws.com-001"]["spec"]["pool"]["generation"] = 2
     writes = plan_writes(FACTS, desired(tmp_path), existing)
@@ -107,7 +107,7 @@ def test_dropped_fields_are_found() -> None:
     assert dropped_fields(sent, sent) == ()
 
 
-def test_an_empty_list_of_devices_that_comes_back_as_null_is_as_it_was() -> None:
+def test_a_device_list_that_is_read_back_as_null_equals_an_empty_list() -> None:
     """As Kubernetes 1.34 returns it."""
     stored = {"spec": {"pool": {"name": "a"}, "devices": None}}
     assert to_v1(stored)["spec"]["devices"] == []

@@ -94,7 +94,7 @@ async def publishing(
         yield made
 
 
-def test_slices_are_published_once_and_then_left_alone(node: Node, api: FakeApi, clock: FakeClock) -> None:
+def test_slices_are_published_once_and_not_written_again(node: Node, api: FakeApi, clock: FakeClock) -> None:
     async def scenario() -> None:
         async with publishing(node, api, clock) as at:
             await at.until(lambda: bool(api.stored))
@@ -131,7 +131,7 @@ def test_a_restart_finds_its_slices_and_writes_nothing(node: Node, api: FakeApi,
     asyncio.run(scenario())
 
 
-def test_wiped_slices_come_back(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
+def test_deleted_slices_are_created_again(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
     async def scenario() -> None:
         async with publishing(ultra, api, clock) as at:
             await at.until(lambda: len(api.stored) == 2)
@@ -148,7 +148,7 @@ def test_wiped_slices_come_back(ultra: Node, api: FakeApi, clock: FakeClock) -> 
     asyncio.run(scenario())
 
 
-def test_slices_that_went_with_their_node_come_back_as_those_of_the_new_one(
+def test_slices_of_a_deleted_node_are_created_again_for_the_new_node(
     node: Node, api: FakeApi, clock: FakeClock
 ) -> None:
     """A Node that registers again has another UID; slices of the old one would be collected as garbage."""
@@ -180,7 +180,7 @@ def test_a_changed_label_of_the_node_is_published_at_once(node: Node, api: FakeA
     asyncio.run(scenario())
 
 
-def test_a_change_by_somebody_else_is_undone(node: Node, api: FakeApi, clock: FakeClock) -> None:
+def test_a_change_by_another_writer_is_undone(node: Node, api: FakeApi, clock: FakeClock) -> None:
     def change(spec: JsonObject) -> None:
         del spec["devices"][3]
 
@@ -194,7 +194,9 @@ def test_a_change_by_somebody_else_is_undone(node: Node, api: FakeApi, clock: Fa
     asyncio.run(scenario())
 
 
-def test_whoever_writes_against_us_is_answered_ever_more_slowly(node: Node, api: FakeApi, clock: FakeClock) -> None:
+def test_repeated_changes_by_another_writer_are_undone_with_growing_pauses(
+    node: Node, api: FakeApi, clock: FakeClock
+) -> None:
     async def scenario() -> None:
         async with publishing(node, api, clock) as at:
             for _ in range(9):
@@ -228,7 +230,7 @@ def test_sick_devices_are_tainted_until_they_recover(node: Node, api: FakeApi, c
 
 
 @pytest.mark.parametrize(("effect", "tainted"), [("NoExecute", True), (None, False)], ids=["evict", "off"])
-def test_the_effect_of_the_taint_is_a_setting(
+def test_the_taint_effect_is_configurable(
     node: Node, api: FakeApi, clock: FakeClock, effect: str | None, *, tainted: bool
 ) -> None:
     shutil.rmtree(node.device_directory(1))
@@ -244,7 +246,7 @@ def test_the_effect_of_the_taint_is_a_setting(
     asyncio.run(scenario())
 
 
-def test_the_end_of_a_watch_is_nothing_special(node: Node, api: FakeApi, clock: FakeClock) -> None:
+def test_the_end_of_a_watch_is_no_error(node: Node, api: FakeApi, clock: FakeClock) -> None:
     async def scenario() -> None:
         async with publishing(node, api, clock) as at:
             await at.until(lambda: bool(api.stored))
@@ -257,7 +259,7 @@ def test_the_end_of_a_watch_is_nothing_special(node: Node, api: FakeApi, clock: 
     asyncio.run(scenario())
 
 
-def test_an_api_server_that_is_away_is_tried_again(
+def test_publishing_is_retried_while_the_api_server_is_unavailable(
     node: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.fail = KubeError("The API server did not answer")
@@ -274,7 +276,9 @@ def test_an_api_server_that_is_away_is_tried_again(
     assert "publishing failed" in caplog.messages
 
 
-def test_a_foreign_slice_under_our_name_is_an_error_and_no_end(node: Node, api: FakeApi, clock: FakeClock) -> None:
+def test_a_foreign_slice_with_our_name_is_an_error_and_publishing_continues(
+    node: Node, api: FakeApi, clock: FakeClock
+) -> None:
     hidden = {"metadata": {"name": FIRST, "resourceVersion": "1"}, "spec": {}}
 
     async def scenario() -> None:
@@ -291,7 +295,7 @@ async def _nothing() -> tuple[list[JsonObject], str]:
     return [], "1"
 
 
-def test_fields_that_the_cluster_drops_are_said_and_not_written_for_ever(
+def test_fields_that_the_cluster_drops_are_logged_and_not_written_repeatedly(
     node: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.rmtree(node.device_directory(1))
@@ -317,7 +321,7 @@ def test_fields_that_the_cluster_drops_are_said_and_not_written_for_ever(
     assert sum("does not keep taints of ResourceSlices" in reason for reason in said) == 1
 
 
-def test_without_shared_counters_the_whole_node_is_withdrawn(
+def test_the_whole_node_is_withdrawn_without_shared_counters(
     ultra: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     def drop(spec: JsonObject) -> None:
@@ -408,7 +412,7 @@ def test_old_clusters_get_counters_and_devices_in_one_slice(ultra: Node, api: Fa
     ],
     ids=["no-devices", "no-type"],
 )
-def test_nothing_to_publish_is_an_empty_slice_and_said_once(
+def test_a_node_without_known_devices_publishes_an_empty_slice_and_logs_once(
     node: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture, said: str, *, empty: bool
 ) -> None:
     (node.sysfs / "devices/virtual/dmi/id/product_name").write_text("HVM domU\n")
@@ -470,7 +474,7 @@ def test_only_one_instance_publishes_and_the_next_takes_over(
     assert said.count("another instance publishes; waiting for its end") == 1
 
 
-def test_news_from_before_our_own_write_is_ignored(node: Node, api: FakeApi, clock: FakeClock) -> None:
+def test_a_watch_event_older_than_our_own_write_is_ignored(node: Node, api: FakeApi, clock: FakeClock) -> None:
     async def scenario() -> None:
         async with publishing(node, api, clock) as at:
             await at.until(lambda: bool(api.stored))
@@ -504,9 +508,7 @@ def test_nothing_is_written_before_the_kubelet_has_registered_the_plugin(
     asyncio.run(scenario())
 
 
-def test_a_device_plugin_that_comes_and_goes_taints_the_devices_meanwhile(
-    node: Node, api: FakeApi, clock: FakeClock
-) -> None:
+def test_devices_are_tainted_while_a_device_plugin_is_present(node: Node, api: FakeApi, clock: FakeClock) -> None:
     async def scenario() -> None:
         async with publishing(node, api, clock) as at:
             await at.until(lambda: bool(api.stored))
@@ -523,7 +525,7 @@ def test_a_device_plugin_that_comes_and_goes_taints_the_devices_meanwhile(
     asyncio.run(scenario())
 
 
-def test_where_taints_are_dropped_no_device_is_ever_published_beside_a_device_plugin(
+def test_no_device_is_published_beside_a_device_plugin_if_taints_are_dropped(
     node: Node, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     api = FakeApi(node_object(neuron="16"))
@@ -579,7 +581,9 @@ def test_the_nodes_label_switches_between_devices_and_the_whole_node(
     assert any("has the value 'both', which is not devices or node" in str(vars(r)) for r in caplog.records)
 
 
-def test_with_counters_an_ultraserver_node_offers_both(ultra: Node, api: FakeApi, clock: FakeClock) -> None:
+def test_an_ultraserver_node_offers_devices_and_the_whole_node_with_counters(
+    ultra: Node, api: FakeApi, clock: FakeClock
+) -> None:
     async def scenario() -> None:
         async with publishing(ultra, api, clock) as at:
             await at.until(lambda: len(api.stored) == 2)

@@ -123,7 +123,7 @@ def test_every_device_has_its_documented_memory_and_cores(tmp_path: Path, entry:
         assert device["capacity"] == (whole if device["name"] == "neuron-node" else one)
 
 
-def test_no_capacity_is_invented_for_a_type_without_documents() -> None:
+def test_an_undocumented_type_has_no_capacity() -> None:
     [content] = many(3)
     assert all("capacity" not in device for device in content["devices"])
 
@@ -137,7 +137,7 @@ def test_attributes_and_capacities_are_within_the_limit(tmp_path: Path, entry: I
         assert len(published) <= 32, sorted(published)
 
 
-def test_attributes_that_nobody_knows_are_left_out(tmp_path: Path) -> None:
+def test_unknown_attributes_are_left_out(tmp_path: Path) -> None:
     facts = NodeFacts(NODE, "node-uid", None, {1: "x" * 65}, None)
     [content] = publish(tmp_path, "trn2.3xlarge", facts)
     assert set(content["devices"][0]["attributes"]) == COMMON - {f"networkNodeLayer{layer}" for layer in (1, 2, 3)}
@@ -168,13 +168,13 @@ def test_a_whole_ultraserver_node_and_its_devices_exclude_each_other(tmp_path: P
     assert not GROUPS & set(whole["attributes"])
 
 
-def test_before_1_35_counters_lie_in_the_slice_of_their_devices(tmp_path: Path) -> None:
+def test_counters_are_in_the_slice_of_their_devices_before_1_35(tmp_path: Path) -> None:
     [content] = publish(tmp_path, "trn2u.48xlarge", features=ClusterFeatures(separate_counters=False))
     assert len(content["sharedCounters"]) == 1
     assert len(content["devices"]) == 17
 
 
-def test_without_counters_the_whole_node_is_not_published(tmp_path: Path) -> None:
+def test_the_whole_node_is_not_published_without_counters(tmp_path: Path) -> None:
     [content] = publish(tmp_path, "trn2u.48xlarge", features=ClusterFeatures(counters=False))
     assert [device["name"] for device in content["devices"]] == [f"neuron-device-{index}" for index in range(16)]
     assert not any("consumesCounters" in device for device in content["devices"])
@@ -202,7 +202,7 @@ def test_vanished_devices_stay_listed_with_their_attributes(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("instance", [None, CATALOGUE.get("trn2.48xlarge")], ids=["unknown-type", "no-devices"])
-def test_no_devices_are_said_with_an_empty_slice(instance: InstanceType | None) -> None:
+def test_a_node_without_devices_publishes_an_empty_slice(instance: InstanceType | None) -> None:
     hardware = NodeHardware(None, None, () if instance else (NeuronDevice(0),))
     [piece] = desired_slices(FACTS, NodeDevices(hardware, instance), "1.2.3")
     assert piece.content == {"driver": "neuron.aws.com", "nodeName": NODE, "devices": []}
@@ -225,7 +225,7 @@ def test_device_names_in_both_spellings_of_aws_are_understood(name: str, index: 
     assert device_index(name) == index
 
 
-def test_node_facts_come_from_labels() -> None:
+def test_node_facts_are_read_from_labels() -> None:
     labels = {
         "node.kubernetes.io/instance-type": "ml.trn2.48xlarge",
         "topology.k8s.aws/network-node-layer-1": "nn-1",
@@ -251,7 +251,7 @@ def test_the_instance_type_is_that_of_dmi_or_else_of_the_label() -> None:
 
 
 @pytest.mark.parametrize(("devices", "topology"), [(1, Topology.SINGLE), (4, Topology.SWITCH)])
-def test_an_unknown_type_has_what_the_node_shows(devices: int, topology: Topology) -> None:
+def test_an_unknown_type_publishes_the_values_that_sysfs_shows(devices: int, topology: Topology) -> None:
     hardware = NodeHardware("trn9.4xlarge", None, tuple(NeuronDevice(index) for index in range(devices)))
     found = instance_type(hardware, None, CATALOGUE)
     assert found is not None
@@ -284,7 +284,7 @@ def values(content: dict[str, Any], attribute: str) -> list[str]:
         ("inf2.48xlarge", "neuron.aws.com/window2_1", "11 1 1 3 3 5 5 7 7 9 9 11"),
     ],
 )
-def test_a_window_is_a_value_that_consecutive_devices_share(
+def test_consecutive_devices_of_a_window_share_a_value(
     tmp_path: Path, name: str, attribute: str, expected: str
 ) -> None:
     """A chain has no window over its ends, a ring has; a device in no window has a value of its own."""
@@ -339,7 +339,7 @@ def test_shared_devices_have_their_cores_as_capacity(tmp_path: Path, name: str, 
         assert len(device["attributes"]) + len(device["capacity"]) <= 32
 
 
-def test_nothing_is_shared_where_the_cluster_or_the_settings_say_so(tmp_path: Path) -> None:
+def test_devices_are_not_shared_if_the_cluster_or_settings_forbid_it(tmp_path: Path) -> None:
     for options in ({}, {"shares_cores": True, "features": ClusterFeatures(shares=False)}):
         [content] = publish(tmp_path, "inf1.6xlarge", **options)
         assert not any("allowMultipleAllocations" in device for device in content["devices"])
@@ -380,7 +380,7 @@ def test_the_whole_ultraserver_node_is_not_shared_and_its_devices_can_be(tmp_pat
         ("on", {*CATALOGUE.names()}),
     ],
 )
-def test_the_setting_says_which_types_are_shared(setting: Setting, shared: set[str]) -> None:
+def test_the_setting_selects_the_types_that_are_shared(setting: Setting, shared: set[str]) -> None:
     found = {entry.name for entry in CATALOGUE if shares(setting, entry)}
     large = {entry.name for entry in CATALOGUE if entry.family.startswith("trn") and entry.devices != 1}
     assert found >= shared

@@ -58,7 +58,7 @@ def test_twelve_devices_of_a_ring_serve(sizes: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 5])
-def test_nothing_consecutive_is_free(size: int) -> None:
+def test_a_window_is_not_allocated_if_no_neighbours_are_free(size: int) -> None:
     node = Node(devices(12))
     for index in range(0, 12, 2):
         wanted = f"d{index}"
@@ -93,7 +93,7 @@ def test_all_fails_beside_an_allocated_device_but_leaves_out_a_shared_one() -> N
         assert names_of(node.allocate(Claim((exactly(None),)))) == expected
 
 
-def test_admin_access_takes_devices_in_use_and_of_shared_ones_nothing() -> None:
+def test_admin_access_gets_devices_in_use_and_no_capacity_of_shared_ones() -> None:
     node = Node(devices(2))
     assert node.allocate(Claim((exactly(2),)))
     assert names_of(node.allocate(Claim((exactly(2, admin_access=True),)))) == ["d0", "d1"]
@@ -132,7 +132,7 @@ def test_a_device_without_the_attribute_does_not_match() -> None:
     assert names_of(node.allocate(Claim((exactly(2),), (Constraint("a"),)))) == ["d0", "d2"]
 
 
-def test_the_search_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_ends_at_its_step_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("neuron.allocator.search.MOST_STEPS", 5_000)
     node = Node(devices(22))
     assert node.allocate(Claim((exactly(1),)))
@@ -140,7 +140,7 @@ def test_the_search_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         node.allocate(Claim((exactly(22),)))
 
 
-def test_what_is_released_is_free_again() -> None:
+def test_released_devices_can_be_allocated_again() -> None:
     node = Node(devices(4, cores=4))
     results = node.allocate(Claim((exactly(4),)))
     assert results
@@ -156,7 +156,7 @@ def test_a_capacity_with_a_default_is_not_used_up_by_requests_that_do_not_name_i
     assert [names_of(node.allocate(share)) for _ in range(5)] == [["d0"]] * 4 + [[]]
 
 
-def test_a_capacity_with_a_default_is_consumed_by_who_requests_it_only() -> None:
+def test_only_requests_that_name_a_capacity_with_a_default_consume_it() -> None:
     memory = Capacity(32, default=0)
     shared = Device("d0", {}, shared=True, capacity={CORES: Capacity(2, (0, 1, 2)), "memory": memory})
     node = Node([shared])
@@ -168,7 +168,7 @@ def test_a_capacity_with_a_default_is_consumed_by_who_requests_it_only() -> None
     assert node.allocate(Claim((exactly(1, capacity={CORES: 1}),))) is not None
 
 
-def test_hurry_does_not_change_what_a_scheduler_that_loses_count_finds() -> None:
+def test_the_shortcut_does_not_change_results_for_schedulers_that_lose_count() -> None:
     """Six shared devices, the first tainted, and a request for all of them or else for the last five.
 
     The first alternative cannot succeed. A scheduler that loses count keeps the counters of the shared devices that it

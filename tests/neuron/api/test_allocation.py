@@ -1,4 +1,4 @@
-"""An allocated claim gives our devices and configs, or says why it cannot be used."""
+"""An allocated claim gives our devices and configs, or an error with the reason."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def read(body: dict[str, Any], uid: str = UID) -> Any:
     return read_allocation(body, "neuron.aws.com", "node-1", uid)
 
 
-def test_only_our_results_and_configs_are_taken() -> None:
+def test_only_results_and_configs_of_our_driver_are_read() -> None:
     other = {"request": "efa", "driver": "dra.net", "pool": "elsewhere", "device": "efa0"}
     foreign = {"source": "FromClaim", "opaque": {"driver": "dra.net", "parameters": {"kind": "Net"}}}
     ours = opaque(kind="NeuronConfig", logicalNeuronCore=1)
@@ -88,7 +88,7 @@ def test_constraints_connect_the_requests_that_were_allocated() -> None:
     assert everything.together("g") == {"w", "c", "e", "g"}
 
 
-def test_class_configs_give_way_to_those_of_the_claim() -> None:
+def test_configs_of_the_claim_override_those_of_the_class() -> None:
     config = [
         opaque("FromClass", kind="NeuronConfig", logicalNeuronCore=2),
         opaque("FromClaim", ("n1",), kind="NeuronConfig", logicalNeuronCore=1),

@@ -50,7 +50,7 @@ def without_paths(value: Any) -> Any:
 
 
 class TestModel:
-    def test_reads_everything_that_a_claim_says(self) -> None:
+    def test_every_field_of_a_claim_is_read(self) -> None:
         read, findings = read_claim("ResourceClaim", V1, WHOLE)
         assert findings == ()
         first, second, third = read.requests
@@ -234,23 +234,23 @@ FORM_CASES = {
 
 class TestForm:
     @pytest.mark.parametrize(("spec", "said"), FORM_CASES.values(), ids=FORM_CASES)
-    def test_says_what_is_wrong(self, spec: Any, said: str) -> None:
+    def test_form_errors_have_path_and_message(self, spec: Any, said: str) -> None:
         assert form(spec) == [said]
 
-    def test_names_an_unknown_version_and_reads_on(self) -> None:
+    def test_an_unknown_version_is_reported_and_the_rest_is_read(self) -> None:
         assert form(changed(count=-1), "resource.k8s.io/v1alpha3") == [
             "apiVersion: NEU503: apiVersion 'resource.k8s.io/v1alpha3' is not known. Did you mean"
             " 'resource.k8s.io/v1'? Write apiVersion: resource.k8s.io/v1.",
             f"{REQUEST}.exactly.count: NEU507: count is -1. Request 1 device or more.",
         ]
 
-    def test_v1_in_v1beta1_is_told_where_the_fields_belong(self) -> None:
+    def test_v1_fields_in_v1beta1_are_reported_with_their_right_place(self) -> None:
         assert form(claim(request("neurons", 4)), V1BETA1)[0] == (
             f"{REQUEST}.exactly: NEU501: requests[0] has no field 'exactly' in v1beta1. Write apiVersion:"
             " resource.k8s.io/v1, or move its fields into the request."
         )
 
-    def test_finds_everything_at_once(self) -> None:
+    def test_all_form_errors_are_reported_together(self) -> None:
         spec = claim(request("A", -1, mode="all"), request("A"), constraints=[{}], config=[{}])
         assert len(form(spec)) == 7
 
@@ -283,7 +283,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-class TestAnything:
+class TestAnyJson:
     @settings(deadline=None)
     @given(JSON, st.sampled_from(KINDS))
     def test_any_json_is_read_without_an_exception(self, spec: Any, kind: str) -> None:

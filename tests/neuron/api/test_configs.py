@@ -217,7 +217,7 @@ NOT_OBJECTS = {
 
 
 @pytest.mark.parametrize("name", NOT_OBJECTS)
-def test_what_is_no_object_is_refused(name: str) -> None:
+def test_parameters_that_are_no_object_are_refused(name: str) -> None:
     text, what, shown = NOT_OBJECTS[name]
     for decoded in (decode_text(text), decode_object(json.loads(text))):
         [finding] = decoded.findings
@@ -270,7 +270,7 @@ JSON = st.recursive(
 
 
 @given(JSON | st.fixed_dictionaries({"apiVersion": JSON, "kind": JSON, "logicalNeuronCore": JSON}))
-def test_any_json_decodes_or_says_why_not(value: Any) -> None:
+def test_any_json_is_decoded_or_reported(value: Any) -> None:
     decoded = decode_object(value)
     assert (decoded.config is None) == bool(decoded.errors)
     assert decoded == decode_text(json.dumps(value))
@@ -280,7 +280,7 @@ def test_any_json_decodes_or_says_why_not(value: Any) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_decode_or_say_why_not(data: bytes) -> None:
+def test_any_bytes_are_decoded_or_reported(data: bytes) -> None:
     assert decode_text(data).errors or decode_text(data).config
 
 
@@ -305,7 +305,9 @@ def entry(source: str, lnc: int, *requests: str) -> ConfigEntry:
     ],
     ids=["all", "same", "one-of", "other", "parent-of-alternative", "alternative", "sibling", "alternative-of"],
 )
-def test_requests_cover(requests: tuple[str, ...], request_name: str, *, covered: bool) -> None:
+def test_a_config_covers_its_requests_and_their_alternatives(
+    requests: tuple[str, ...], request_name: str, *, covered: bool
+) -> None:
     assert covers(requests, request_name) is covered
 
 
@@ -323,7 +325,7 @@ def test_requests_cover(requests: tuple[str, ...], request_name: str, *, covered
     ],
     ids=["none", "one", "later-wins", "later-class-wins", "claim-wins", "claim-wins-in-any-order", "by-request", "sub"],
 )
-def test_precedence(configs: list[ConfigEntry], lnc: int | None) -> None:
+def test_the_config_with_the_highest_precedence_is_in_force(configs: list[ConfigEntry], lnc: int | None) -> None:
     if lnc is None and configs:
         assert configs_in_force(configs, "a").logical_neuron_core == 2
         assert configs_in_force(configs, "a/x").logical_neuron_core == 1
@@ -331,7 +333,7 @@ def test_precedence(configs: list[ConfigEntry], lnc: int | None) -> None:
         assert configs_in_force(configs, "a").logical_neuron_core == lnc
 
 
-def test_the_two_kinds_do_not_touch_each_other() -> None:
+def test_configs_of_different_kinds_do_not_override_each_other() -> None:
     configs = [
         ConfigEntry(Source.FROM_CLAIM, (), UltraServerConfig(2)),
         entry("FromClaim", 1),

@@ -16,13 +16,13 @@ READ = {
 
 
 @pytest.mark.parametrize("name", READ)
-def test_what_an_annotation_says(name: str) -> None:
+def test_a_cordon_annotation_is_read(name: str) -> None:
     text, cordon = READ[name]
     assert read(text) == cordon
     assert bool(cordon) is (name not in ("none", "empty"))
 
 
-def test_a_long_annotation_costs_little() -> None:
+def test_reading_a_long_cordon_annotation_is_fast() -> None:
     assert len(read(",".join(f"d{number}" for number in range(100_000))).devices) == 256
 
 

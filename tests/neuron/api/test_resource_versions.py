@@ -80,7 +80,7 @@ REQUESTS = st.lists(
 
 
 @given(REQUESTS, st.sampled_from(["ResourceClaim", "ResourceClaimTemplate"]))
-def test_no_field_is_lost_there_and_back(requests: list[dict[str, Any]], kind: str) -> None:
+def test_no_field_is_lost_by_a_conversion_and_its_reverse(requests: list[dict[str, Any]], kind: str) -> None:
     before = claim("v1", requests, kind)
     assert converted(kind, converted(kind, before, "v1beta1"), "v1") == before
 

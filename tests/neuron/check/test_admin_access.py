@@ -27,5 +27,5 @@ def test_admin_access_is_reported() -> None:
         ),
     ],
 )
-def test_other_requests_are_not(spec: Any) -> None:
+def test_requests_without_admin_access_are_not_reported(spec: Any) -> None:
     assert "NEU544" not in [each.code for each in judge(spec)]

@@ -171,7 +171,7 @@ FINE: dict[str, tuple[Any, ClaimContext | None]] = {
 
 
 @pytest.mark.parametrize(("spec", "where", "severity", "path", "said"), FOUND.values(), ids=FOUND)
-def test_what_does_not_work_as_written(
+def test_capacity_requests_that_cannot_work_have_findings(
     spec: Any, where: ClaimContext | None, severity: str, path: str, said: str
 ) -> None:
     # NEU544 reports every adminAccess.
@@ -181,7 +181,7 @@ def test_what_does_not_work_as_written(
 
 
 @pytest.mark.parametrize(("spec", "where"), FINE.values(), ids=FINE)
-def test_what_works_has_no_findings(spec: Any, where: ClaimContext | None) -> None:
+def test_valid_capacity_requests_have_no_findings(spec: Any, where: ClaimContext | None) -> None:
     assert [each for each in judge(spec, where) if each.code != "NEU544"] == []
 
 
@@ -200,12 +200,12 @@ def test_a_class_with_a_config_sets_the_logical_cores_of_a_share() -> None:
 @pytest.mark.parametrize(
     "amount", ["x", "-1", "", True, None, [], {}, "1e9999", 10**5000], ids=lambda each: str(type(each))
 )
-def test_an_amount_that_is_no_quantity_is_told(amount: Any) -> None:
+def test_an_amount_that_is_no_quantity_is_reported(amount: Any) -> None:
     [finding] = judge(shares(on(INF2), of=amount))
     assert (finding.code, finding.path) == ("NEU502", CORES)
     assert "not a quantity of 0 or more" in finding.message
 
 
-def test_capacity_of_another_form_is_told() -> None:
+def test_capacity_of_another_json_type_is_reported() -> None:
     assert codes(judge(claim(request("neurons", 1, on(INF2), capacity={"request": {}})))) == ["NEU501"]
     assert codes(judge(claim(request("neurons", 1, on(INF2), capacity={"requests": []})))) == ["NEU502"]

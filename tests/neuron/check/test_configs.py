@@ -138,22 +138,22 @@ FINE = {
 
 class TestConfigs:
     @pytest.mark.parametrize(("spec", "path", "said"), ERRORS.values(), ids=ERRORS)
-    def test_what_can_never_work_is_refused(self, spec: Any, path: str, said: str) -> None:
+    def test_configs_that_can_never_work_are_errors(self, spec: Any, path: str, said: str) -> None:
         [finding] = [each for each in judge(spec) if each.severity == "error"]
         assert finding.path == path
         assert str(finding).startswith(said)
 
     @pytest.mark.parametrize(("spec", "path", "said"), WARNINGS.values(), ids=WARNINGS)
-    def test_what_may_work_warns(self, spec: Any, path: str, said: str) -> None:
+    def test_configs_that_may_work_are_warnings(self, spec: Any, path: str, said: str) -> None:
         [finding] = judge(spec)
         assert (finding.severity, finding.path) == ("warning", path)
         assert str(finding).startswith(said)
 
     @pytest.mark.parametrize("spec", FINE.values(), ids=FINE)
-    def test_what_works_is_not_spoken_of(self, spec: Any) -> None:
+    def test_valid_configs_have_no_findings(self, spec: Any) -> None:
         assert judge(spec) == ()
 
-    def test_an_error_where_all_that_is_published_refuses_it_comes_with_the_published_type(self) -> None:
+    def test_a_config_that_no_published_type_supports_is_an_error(self) -> None:
         unheard_of = published("trn9.48xlarge")
         findings = judge(
             claim(request("neurons", 1, on("trn9.48xlarge")), config=[opaque(ultraserver(2))]), world([unheard_of])

@@ -336,24 +336,24 @@ COST = "NEU542"
 
 class TestCounts:
     @pytest.mark.parametrize(("spec", "path", "said"), REFUSED.values(), ids=REFUSED)
-    def test_what_can_never_work_is_refused(self, spec: Any, path: str, said: str) -> None:
+    def test_counts_that_can_never_work_are_errors(self, spec: Any, path: str, said: str) -> None:
         [finding] = judge(spec)
         assert (finding.severity, finding.path) == ("error", path)
         assert str(finding).startswith(said)
 
     @pytest.mark.parametrize(("spec", "path", "said"), WARNED.values(), ids=WARNED)
-    def test_what_may_work_warns(self, spec: Any, path: str, said: str) -> None:
+    def test_counts_that_may_work_are_warnings(self, spec: Any, path: str, said: str) -> None:
         [finding] = [each for each in judge(spec) if each.code != COST]
         assert (finding.severity, finding.path) == ("warning", path)
         assert str(finding).startswith(said)
 
     @pytest.mark.parametrize("spec", FINE.values(), ids=FINE)
-    def test_what_works_is_not_spoken_of(self, spec: Any) -> None:
+    def test_valid_counts_have_no_findings(self, spec: Any) -> None:
         # NEU544 reports every adminAccess.
         assert [code for code in codes(judge(spec)) if code not in (COST, "NEU544")] == []
 
     @pytest.mark.parametrize("count", range(1, 20))
-    def test_on_trn1_only_the_documented_counts_pass(self, count: int) -> None:
+    def test_only_the_documented_counts_of_trn1_have_no_error(self, count: int) -> None:
         refused = any(finding.severity == "error" for finding in judge(asks(count, on(TRN1))))
         assert refused is (count not in (1, 4, 8, 16))
 
@@ -361,24 +361,24 @@ class TestCounts:
         [finding] = judge(claim(request("n" * 63, 4, on(TRN2))))
         assert finding.fix == "Add constraints: [{matchAttribute: resource.aws.com/devicegroup4_id}]"
 
-    def test_every_bad_count_is_told(self) -> None:
+    def test_every_invalid_count_is_reported(self) -> None:
         findings = judge(claim(request("a", 17, on(TRN2)), request("b", 7, on(TRN2)), request("c", 33, on(TRN2))))
         assert [each.path for each in findings if each.code == "NEU521"] == [
             "spec.devices.requests[0].exactly.count",
             "spec.devices.requests[2].exactly.count",
         ]
 
-    def test_what_the_cluster_publishes_is_named_first(self) -> None:
+    def test_published_types_are_listed_first_in_messages(self) -> None:
         [finding] = judge(asks(7), world([published("trn2u.48xlarge")]))
         assert (finding.severity, finding.code) == ("warning", "NEU525")
         assert "7 devices of trn2u.48xlarge" in finding.message
 
-    def test_a_node_that_publishes_more_than_the_catalogue_knows_is_believed(self) -> None:
+    def test_a_published_device_count_above_the_catalogue_is_used(self) -> None:
         spec = asks(32, on("trn3e.24xlarge"))
         assert codes(judge(spec)) == ["NEU521"]
         assert "NEU521" not in codes(judge(spec, world([published("trn3e.24xlarge", 32)])))
 
-    def test_a_type_of_the_administrators_own_has_its_own_counts(self) -> None:
+    def test_an_instance_type_that_an_administrator_adds_has_its_own_counts(self) -> None:
         entry = InstanceType("trn4.96xlarge", "trn4", 24, 8, (1, 2), 2, 192, Topology.TORUS, (6, 12))
         catalogue = CATALOGUE.extended([entry])
         where = ClaimContext(catalogue, DeviceIndex(catalogue_shapes(catalogue)), DeviceSelectors())
@@ -388,15 +388,15 @@ class TestCounts:
         right = judge(asks(12, on("trn4.96xlarge"), constraint="resource.aws.com/devicegroup12_id"), where)
         assert codes(right) == [COST]
 
-    def test_a_selector_that_is_wrong_hides_no_other_mistake(self) -> None:
+    def test_a_wrong_selector_does_not_hide_a_count_error(self) -> None:
         assert codes(judge(asks(17, "device.attributes["))) == ["NEU601", "NEU521"]
         assert codes(judge(asks(17, f"{attribute('topology_x')} == '1'"))) == ["NEU607", "NEU521"]
 
-    def test_where_a_selector_is_wrong_nothing_is_guessed(self) -> None:
+    def test_a_wrong_selector_gives_no_finding_that_depends_on_its_types(self) -> None:
         assert codes(judge(asks(7, "device.attributes["))) == ["NEU601"]
 
     @pytest.mark.parametrize("count", range(2, 12))
-    def test_what_a_warning_about_a_ring_suggests_gives_no_further_warning(self, count: int) -> None:
+    def test_the_fix_of_a_ring_warning_gives_no_further_warning(self, count: int) -> None:
         [finding] = [each for each in judge(asks(count, on(INF2))) if each.code != COST]
         assert finding.code == "NEU524"
         attributes = re.findall(r"matchAttribute: (\S+)}", finding.fix)
@@ -413,7 +413,7 @@ class TestCounts:
         assert codes(judge(asks(6, on(INF2), constraint="neuron.aws.com/window5_0"), where)) == ["NEU522"]
 
 
-class TestDriversOfOthers:
+class TestOtherDrivers:
     """AWS's own driver publishes no windows for Inferentia."""
 
     @staticmethod
@@ -424,14 +424,14 @@ class TestDriversOfOthers:
             device["attributes"] = {key: value for key, value in named if "window" not in key and "group" not in key}
         return world([item])
 
-    def test_advice_is_by_device_id(self) -> None:
+    def test_the_fix_selects_by_device_id(self) -> None:
         [finding] = judge(asks(2, on(INF2)), self.where())
         assert str(finding) == (
             "NEU524: nothing keeps the 2 devices of request neurons connected. Select neighbours, such as:"
             " device.attributes['neuron.aws.com'].deviceId < 2."
         )
 
-    def test_a_window_that_it_does_not_publish_is_warned_of(self) -> None:
+    def test_a_window_attribute_that_the_driver_does_not_publish_is_a_warning(self) -> None:
         [finding] = judge(asks(2, on(INF2), constraint=group(2)), self.where())
         assert (finding.severity, finding.path) == ("warning", MATCH)
         assert str(finding) == (
@@ -440,7 +440,7 @@ class TestDriversOfOthers:
             " device.attributes['neuron.aws.com'].deviceId < 2."
         )
 
-    def test_an_attribute_of_types_that_the_cluster_does_not_have_is_waited_for(self) -> None:
+    def test_an_attribute_of_types_that_the_cluster_lacks_is_reported_as_pending(self) -> None:
         spec = asks(1, f"{attribute('instanceType')} in ['{TRN1}', '{INF2}']", constraint=group(16))
         [finding] = judge(spec, self.where())
         assert (finding.code, finding.fix) == ("NEU538", "Pods wait until a node's driver publishes it.")

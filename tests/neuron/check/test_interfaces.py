@@ -45,7 +45,7 @@ def test_the_numbers_are_those_of_conversion(instance_type: str, size: int) -> N
     assert (finding.path, finding.value, finding.severity) == (MATCH, str(most + 1), "error")
 
 
-def test_the_message() -> None:
+def test_the_message_names_the_interfaces_of_the_group() -> None:
     [finding] = judge(tied(interfaces(4), 4, 4))
     assert str(finding) == (
         "NEU543: 4 EFA interfaces must agree on resource.aws.com/devicegroup4_id with the Neuron devices, and a group"
@@ -73,7 +73,7 @@ def test_the_message() -> None:
         pytest.param(claim(request("neurons", 4, on(TRN1)), interfaces(16)), id="no constraint"),
     ],
 )
-def test_what_can_be_met_or_is_not_known_is_no_error(spec: dict[str, Any]) -> None:
+def test_possible_or_unknown_interface_counts_are_no_errors(spec: dict[str, Any]) -> None:
     assert "NEU543" not in codes(judge(spec))
 
 
@@ -89,5 +89,5 @@ def test_a_policy_may_name_another_class() -> None:
     assert "NEU543" in codes(judge(spec, world(network_classes=frozenset({"net.example"}))))
 
 
-def test_more_neuron_devices_than_the_group_has_are_said_first() -> None:
+def test_too_many_neuron_devices_are_reported_before_interfaces() -> None:
     assert [code for code in codes(judge(tied(interfaces(8), 8, 4))) if code in ("NEU522", "NEU543")] == ["NEU522"]

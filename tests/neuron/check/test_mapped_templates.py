@@ -65,7 +65,7 @@ def compare(
 @pytest.mark.parametrize("resource", ["neuron", "neuroncore"])
 @pytest.mark.parametrize("lnc", [None, 1])
 @pytest.mark.parametrize("name", ["trn1.32xlarge", "trn2.48xlarge", "inf2.48xlarge"])
-def test_what_conversion_makes_itself_serves(amount: int, resource: str, lnc: int | None, name: str) -> None:
+def test_a_generated_claim_spec_has_no_difference(amount: int, resource: str, lnc: int | None, name: str) -> None:
     wanted, device = ask(amount, resource), DeviceConfig(lnc)
     entries = [entry for entry in CATALOGUE if entry.name == name]
     made = make_claim([wanted], entries, device, CLASS, pin_types=True)
@@ -143,7 +143,7 @@ def test_what_conversion_makes_itself_serves(amount: int, resource: str, lnc: in
         ),
     ],
 )
-def test_a_difference_is_said(found: str, said: str) -> None:
+def test_a_difference_is_reported(found: str, said: str) -> None:
     assert found == said
 
 

@@ -18,7 +18,7 @@ from neuron.check.misspelt import meant
         ("NEURON_DEVICES", "aws.amazon.com/neurondevice"),
     ],
 )
-def test_a_misspelt_name_has_a_right_one(written: str, right: str) -> None:
+def test_a_misspelt_resource_name_gets_a_suggestion(written: str, right: str) -> None:
     assert meant(written) == right
 
 
@@ -31,5 +31,5 @@ def test_a_misspelt_name_has_a_right_one(written: str, right: str) -> None:
         "aws.amazon.com/neurons" + "s" * 200,
     ],
 )
-def test_any_other_name_has_none(name: str) -> None:
+def test_other_resource_names_get_no_suggestion(name: str) -> None:
     assert meant(name) == ""

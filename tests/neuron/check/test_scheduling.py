@@ -92,7 +92,7 @@ FOUND: dict[str, tuple[Any, ClaimContext | None, str, str]] = {
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_what_is_found(name: str) -> None:
+def test_scheduling_problems_are_warnings(name: str) -> None:
     spec, where, path, text = FOUND[name]
     (finding,) = [each for each in judge(spec, where) if each.code in OURS]
     assert (str(finding.severity), finding.path) == ("warning", path)
@@ -144,7 +144,7 @@ def test_what_is_found(name: str) -> None:
         ),
     ],
 )
-def test_what_is_not_found(spec: Any, where: ClaimContext | None) -> None:
+def test_valid_claims_have_no_scheduling_warnings(spec: Any, where: ClaimContext | None) -> None:
     assert not set(codes(judge(spec, where))) & set(OURS)
 
 

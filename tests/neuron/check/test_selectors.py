@@ -238,7 +238,7 @@ class TestCapacities:
         [finding] = say(MEMORY.replace("80Gi", "8000Gi"))
         assert finding.code == "NEU610"
 
-    def test_a_driver_that_publishes_no_capacity_needs_a_guard(self) -> None:
+    def test_a_capacity_selector_needs_a_guard_if_a_driver_publishes_no_capacity(self) -> None:
         [finding] = say(MEMORY, where=world([published(TRN2)]))
         assert (finding.severity, finding.path) == ("warning", SELECTOR)
         assert str(finding).startswith(f"NEU609: memory is missing on {TRN2}: one such device ends the scheduling")
@@ -253,19 +253,19 @@ class TestCapacities:
 
 class TestSelectors:
     @pytest.mark.parametrize(("expression", "said"), REFUSED.values(), ids=REFUSED)
-    def test_what_can_never_work_is_refused(self, expression: str, said: str) -> None:
+    def test_selectors_that_can_never_match_are_errors(self, expression: str, said: str) -> None:
         [finding] = say(expression)
         assert (finding.severity, finding.path) == ("error", SELECTOR)
         assert str(finding).startswith(said)
 
     @pytest.mark.parametrize(("expression", "path", "said"), WARNED.values(), ids=WARNED)
-    def test_what_may_work_warns(self, expression: str, path: str, said: str) -> None:
+    def test_selectors_that_may_match_are_warnings(self, expression: str, path: str, said: str) -> None:
         [finding] = say(expression)
         assert (finding.severity, finding.path) == ("warning", path)
         assert str(finding).startswith(said)
 
     @pytest.mark.parametrize("expression", FINE.values(), ids=FINE)
-    def test_what_works_is_not_spoken_of(self, expression: str) -> None:
+    def test_valid_selectors_have_no_findings(self, expression: str) -> None:
         assert say(expression) == ()
 
     def test_a_selector_that_loops_too_much_is_refused(self) -> None:
@@ -275,7 +275,7 @@ class TestSelectors:
         assert (finding.severity, finding.code) == ("error", "NEU605")
         assert finding.message.startswith("the selector costs too much")
 
-    def test_one_that_is_too_slow_to_try_on_every_device_is_let_pass(self) -> None:
+    def test_a_selector_that_is_too_slow_to_evaluate_on_every_device_is_admitted(self) -> None:
         numbers = "[" + ", ".join(map(str, range(250))) + "]"
         [finding] = say(f"{numbers}.all(a, {numbers}.all(b, a + b + {attribute('deviceId')} >= 0))")
         assert (finding.severity, finding.path) == ("warning", SELECTOR)
@@ -287,15 +287,15 @@ class TestSelectors:
     def test_every_selector_of_a_request_is_judged(self) -> None:
         assert codes(say("device.driver ==", f"{attribute('topology_x')} == '1'")) == ["NEU601", "NEU607"]
 
-    def test_later_selectors_see_only_what_earlier_ones_let_through(self) -> None:
+    def test_later_selectors_are_evaluated_on_devices_that_earlier_ones_match(self) -> None:
         assert say(on(TRN2), f"{attribute('topology_x')} == 1") == ()
         assert codes(say(f"{attribute('topology_x')} == 1", on(TRN2))) == ["NEU609"]
 
-    def test_selectors_of_other_drivers_are_not_our_business(self) -> None:
+    def test_selectors_for_other_drivers_are_ignored(self) -> None:
         foreign = "device.attributes['gpu.nvidia.com'].productName == 1"
         assert judge(claim(request("gpu", 1, foreign, device_class="gpu.nvidia.com"))) == ()
 
-    def test_selectors_on_neuron_attributes_are_our_business_in_any_class(self) -> None:
+    def test_selectors_on_neuron_attributes_are_judged_in_any_class(self) -> None:
         assert codes(say(f"{attribute('topology_x')} == '1'", device_class="own")) == ["NEU607"]
 
 
@@ -308,7 +308,7 @@ class TestCluster:
         where = world([published(TRN2, rackHeight={"int": 42})])
         assert "NEU607" in codes(say(f"{on(TRN2)} && {attribute('rackHeight')} == '42'", where=where))
 
-    def test_what_a_newer_driver_publishes_beats_what_is_documented(self) -> None:
+    def test_published_attributes_override_documented_ones(self) -> None:
         newer = published(TRN2, without=["neuronDriverVersion"])
         for device in newer["devices"]:
             device["attributes"]["neuronDriverVersion"] = {"version": "3.0.0"}
@@ -316,34 +316,34 @@ class TestCluster:
         assert codes(say(expression)) == ["NEU608"]
         assert say(expression, where=world([newer])) == ()
 
-    def test_what_nobody_publishes_now_warns(self) -> None:
+    def test_a_selector_for_unpublished_devices_is_a_warning(self) -> None:
         [finding] = say(on(TRN1), where=world([published(TRN2)]))
         assert (finding.severity, finding.path) == ("warning", SELECTORS)
         assert str(finding) == (
             "NEU612: no device that the cluster publishes now matches. It has devices of: trn2.48xlarge."
         )
 
-    def test_what_is_published_is_not_spoken_of(self) -> None:
+    def test_a_selector_for_published_devices_has_no_findings(self) -> None:
         assert say(on(TRN2), where=world([published(TRN2)])) == ()
 
-    def test_a_driver_version_that_nobody_has_warns(self) -> None:
+    def test_a_selector_for_an_unpublished_driver_version_is_a_warning(self) -> None:
         expression = f"{on(TRN2)} && {attribute('neuronDriverVersion')} == '2.25.4.1'"
         assert codes(say(expression, where=world([published(TRN2)]))) == ["NEU612"]
         assert say(expression, where=world([published(TRN2, driver_version="2.25.4.1")])) == ()
 
-    def test_a_device_that_lacks_what_all_others_have_is_warned_about(self) -> None:
+    def test_a_device_without_an_attribute_that_all_others_have_is_a_warning(self) -> None:
         where = world([published(TRN2), published(TRN2, node="old", without=["resourceType"])])
         [finding] = say(f"{attribute('resourceType')} == 'neuron_device'", where=where)
         assert str(finding).startswith("NEU609: resourceType is missing on trn2.48xlarge:")
 
-    def test_class_selectors_come_first(self) -> None:
+    def test_class_selectors_are_evaluated_first(self) -> None:
         device_class, _ = read_class(V1, {"selectors": [{"cel": {"expression": on(TRN2)}}]})
         where = world(classes={"trn2": device_class}, classes_known=True)
         assert say(f"{attribute('topology_x')} == 1", where=where, device_class="trn2") == ()
         [finding] = judge(claim(request("neurons", 17, device_class="trn2")), where)
         assert "a node of trn2.48xlarge has 16" in finding.message
 
-    def test_a_class_of_another_driver_is_not_our_business(self) -> None:
+    def test_requests_for_a_class_of_another_driver_are_ignored(self) -> None:
         device_class, _ = read_class(V1, {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]})
         where = world(classes={"gpu": device_class}, classes_known=True)
         assert judge(claim(request("gpu", 64, "device.attributes['x'].y == 1", device_class="gpu")), where) == ()
@@ -356,7 +356,7 @@ class TestCluster:
             " exists."
         )
 
-    def test_without_a_cluster_only_a_likely_misspelling_warns(self) -> None:
+    def test_only_a_likely_misspelling_is_a_warning_without_a_cluster(self) -> None:
         [finding] = say(device_class="neuron.aws.co")
         assert finding.message == "DeviceClass 'neuron.aws.co' is not known here. Did you mean 'neuron.aws.com'?"
         assert say(device_class="team-devices") == ()

@@ -25,7 +25,7 @@ def found(selector: Any, effect: Any = "NoSchedule") -> list[str]:
     ],
 )
 @pytest.mark.parametrize("effect", ["None", "NoSchedule", "NoExecute"])
-def test_a_rule_that_names_its_devices_is_right(selector: dict[str, str], effect: str) -> None:
+def test_a_rule_that_selects_its_devices_has_no_findings(selector: dict[str, str], effect: str) -> None:
     assert found(selector, effect) == []
 
 
@@ -47,12 +47,12 @@ def test_a_rule_that_names_its_devices_is_right(selector: dict[str, str], effect
         ([], "NEU546: the deviceSelector is [], not an object."),
     ],
 )
-def test_each_fault_of_a_selector_is_told(selector: Any, text: str) -> None:
+def test_each_error_of_a_rule_selector_is_reported(selector: Any, text: str) -> None:
     [message] = found(selector)
     assert message.startswith(text)
 
 
-def test_an_effect_that_does_not_exist_is_told() -> None:
+def test_an_unknown_taint_effect_is_reported() -> None:
     assert found(GOOD, "NoExcute") == [
         "NEU546: the effect 'NoExcute' of a device taint does not exist. Did you mean 'NoExecute'? Use one of None, "
         "NoSchedule, NoExecute."
@@ -60,6 +60,6 @@ def test_an_effect_that_does_not_exist_is_told() -> None:
     assert found(GOOD, None)[0].startswith("NEU546: the effect None of a device taint does not exist.")
 
 
-def test_a_rule_without_a_spec_is_told() -> None:
+def test_a_rule_without_a_spec_is_reported() -> None:
     [finding] = check_taint_rule({"metadata": {"name": "r"}})
     assert (finding.code, finding.severity) == ("NEU546", Severity.ERROR)

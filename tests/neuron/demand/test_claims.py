@@ -135,7 +135,7 @@ def test_requests_are_ordered_connected_first_then_largest() -> None:
     assert claim.template.name.startswith("neuron-8-4-1-1-")
 
 
-def test_a_container_that_uses_everything_refers_to_the_claim() -> None:
+def test_a_container_that_uses_all_requests_refers_to_the_claim() -> None:
     claim = make([ask(8, role=Role.INIT), ask(4, index=1)])
     assert claim.uses == ((), ("n0",))
     assert devices(claim)["constraints"] == [
@@ -198,7 +198,7 @@ def test_two_alternatives_of_one_family_have_different_names() -> None:
         (1, "inf2.48xlarge", None, 1, 1),
     ],
 )
-def test_cores_become_devices_rounded_up_and_the_waste_is_said(
+def test_cores_become_devices_rounded_up_and_unused_cores_are_reported(
     amount: int, name: str, lnc: int | None, count: int, waste: int
 ) -> None:
     claim = make([cores(amount)], types(name), DeviceConfig(lnc))
@@ -235,7 +235,7 @@ def test_lnc_becomes_a_config_on_hardware_that_has_a_choice() -> None:
     assert claim.template.name.startswith("neuron-4-lnc1-")
 
 
-def test_lnc_1_needs_no_config_where_there_is_nothing_else() -> None:
+def test_lnc_1_needs_no_config_on_types_without_another_size() -> None:
     claim = make([ask(4)], types("trn1.32xlarge"), DeviceConfig(lnc=1))
     assert "config" not in devices(claim)
 
@@ -362,7 +362,7 @@ NO_WHOLE_NODE = (
         "no-ultraserver", "part-of-a-node", "part-without-a-selector", "count-where-lnc-exists", "two-halves",
     ],
 )  # fmt: skip
-def test_what_nobody_can_serve_is_refused_in_one_sentence(
+def test_a_demand_that_no_type_serves_has_one_error(
     asks: Sequence[Ask], candidates: Sequence[InstanceType], config: DeviceConfig, code: str, text: str
 ) -> None:
     finding = refuse(asks, candidates, config)
@@ -390,10 +390,37 @@ def test_a_refusal_names_types_that_serve_the_count(amount: int, resource: str, 
 def test_an_unlisted_type_cannot_turn_cores_into_devices() -> None:
     unknown = InstanceType("trn4.96xlarge", "trn4", 16, None, (), 1, None, Topology.SWITCH, (4,))
     finding = refuse([cores(4)], [unknown])
-    assert finding.message == (
-        "Instance type trn4.96xlarge has an unknown number of cores per device, so aws.amazon.com/neuroncore: 4"
-        " cannot become devices."
+    assert (finding.code, finding.message) == (
+        "NEU218",
+        "it is not known how many cores trn4.96xlarge has, and whether it serves 4 cores: the pod is left as it is.",
     )
+
+
+@pytest.mark.parametrize(
+    ("amount", "candidates"),
+    [
+        pytest.param(4, ("trn3n.48xlarge",), id="the-only-candidate"),
+        pytest.param(32, ("trn3.48xlarge",), id="above-the-largest-group"),
+    ],
+)
+def test_a_count_that_a_type_of_unknown_size_may_have_is_not_refused(amount: int, candidates: tuple[str, ...]) -> None:
+    claim = make_claim([ask(amount)], types(*candidates), DeviceConfig(), "neuron.aws.com", pin_types=True)
+    assert isinstance(claim, Refusal)
+    assert (claim.unknown, [each.code for each in claim.findings]) == (True, ["NEU218"])
+
+
+def test_a_count_is_refused_where_a_type_of_known_size_refuses_it() -> None:
+    candidates = types("trn2.48xlarge", "trn3n.48xlarge")
+    claim = make_claim([ask(7)], candidates, DeviceConfig(), "neuron.aws.com", pin_types=False)
+    assert isinstance(claim, Refusal)
+    assert (claim.unknown, [each.code for each in claim.findings]) == (False, ["NEU105"])
+
+
+def test_a_count_is_not_refused_where_the_cluster_has_a_type_that_is_not_in_the_catalogue() -> None:
+    seen = InstanceType("trn9.big", "trn9", None, None, (), 1, None, Topology.SWITCH)
+    claim = make_claim([ask(7)], [*types("trn2.48xlarge"), seen], DeviceConfig(), "neuron.aws.com", pin_types=False)
+    assert isinstance(claim, Refusal)
+    assert claim.unknown
 
 
 def test_a_type_of_unknown_size_is_bounded_by_its_largest_group() -> None:
@@ -404,7 +431,7 @@ def test_a_type_of_unknown_size_is_bounded_by_its_largest_group() -> None:
     )
 
 
-def test_a_pod_cannot_hold_more_devices_than_a_claim_does() -> None:
+def test_a_pod_above_the_device_limit_of_a_claim_is_refused() -> None:
     huge = InstanceType("huge.large", "huge", 64, 2, (1,), 1, None, Topology.TORUS, (4, 16, 64))
     finding = refuse([ask(16, index=index) for index in range(3)], [huge])
     assert (finding.code, finding.message) == (
@@ -427,7 +454,7 @@ def test_shares_that_cannot_be_connected_are_refused() -> None:
     )
 
 
-def test_types_that_would_share_devices_differently_are_left_out_and_said() -> None:
+def test_types_that_share_devices_differently_are_left_out_and_reported() -> None:
     asks = [ask(4, role=Role.INIT), ask(3, CORE, index=1)]
     claim = make(asks, types("trn1.32xlarge", "trn2.48xlarge"))
     assert claim.types == ("trn1.32xlarge",)
@@ -435,14 +462,14 @@ def test_types_that_would_share_devices_differently_are_left_out_and_said() -> N
     assert claim.warnings[1].message.startswith("trn2.48xlarge would distribute")
 
 
-def test_a_type_of_unknown_size_is_no_reason_to_hope() -> None:
+def test_a_type_of_unknown_size_does_not_make_an_unserved_demand_valid() -> None:
     finding = refuse([ask(1, index=index) for index in range(17)])
     assert finding.message == "the pod's containers need 17 Neuron devices in all, and trn1.32xlarge has 16."
     only_unknown = make([ask(1, index=index) for index in range(17)], types("trn3e.24xlarge"))
     assert only_unknown.types == ("trn3e.24xlarge",)
 
 
-def test_waste_is_said_for_types_that_share_an_alternative() -> None:
+def test_unused_cores_are_reported_for_types_that_share_an_alternative() -> None:
     claim = make([cores(2)], types("trn1.32xlarge", "trn2.48xlarge"))
     assert [finding.message for finding in claim.warnings] == [
         "c0 asked for 2 cores and gets 1 device on trn2.48xlarge (4 cores): 2 unused."

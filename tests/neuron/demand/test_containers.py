@@ -1,6 +1,6 @@
 import pytest
 
-from neuron.demand.containers import Role, legacy_amounts, read, scheduled
+from neuron.demand.containers import Ask, Role, legacy_amounts, names_legacy, read, scheduled
 
 DEVICE, ALIAS, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neurondevice", "aws.amazon.com/neuroncore"
 
@@ -62,7 +62,7 @@ def test_a_valid_ask_is_read(
     ],
     ids=["text", "fraction", "negative", "request-only", "unequal", "devices-and-cores", "both-aliases"],
 )  # fmt: skip
-def test_an_invalid_ask_says_what_where_and_how_to_mend_it(
+def test_an_invalid_ask_has_a_message_a_path_and_a_fix(
     limits: dict[str, object], requests: dict[str, object], code: str, path: str, message: str
 ) -> None:
     ask, (finding,) = read("main", Role.APP, "spec.containers[0]", limits, requests)
@@ -72,9 +72,27 @@ def test_an_invalid_ask_says_what_where_and_how_to_mend_it(
     assert ask.amount == 0
 
 
-def test_all_findings_of_a_container_come_together() -> None:
+def test_all_findings_of_a_container_are_reported_together() -> None:
     _, findings = read("main", Role.APP, "spec.containers[0]", {DEVICE: "x"}, {CORE: "1"})
     assert [finding.code for finding in findings] == ["NEU101", "NEU102"]
+
+
+def test_a_request_that_is_a_copy_of_the_limit_is_reported_once() -> None:
+    _, findings = read("main", Role.APP, "spec.containers[0]", {DEVICE: "x"}, {DEVICE: "x"})
+    assert [finding.path for finding in findings] == [f"spec.containers[0].resources.limits[{DEVICE}]"]
+
+
+def test_an_ask_names_its_container_its_role_and_its_place() -> None:
+    assert read("main", Role.INIT, "spec.x", {DEVICE: "4"}, {})[0] == Ask("main", Role.INIT, "spec.x", DEVICE, 4)
+    assert read("main", Role.INIT, "spec.x", {DEVICE: "x"}, {})[0] == Ask("main", Role.INIT, "spec.x")
+    assert read("main", Role.INIT, "spec.x", {DEVICE: "0"}, {})[0] == Ask("main", Role.INIT, "spec.x")
+
+
+@pytest.mark.parametrize("resource", [DEVICE, ALIAS, CORE])
+@pytest.mark.parametrize("field", ["limits", "requests"])
+def test_legacy_names_are_found_in_limits_and_requests(field: str, resource: str) -> None:
+    assert names_legacy({field: {resource: "1", "cpu": "1"}})
+    assert not names_legacy({"limits": None, "requests": {"cpu": "1"}, field: {"cpu": "1"}})
 
 
 def test_a_huge_value_is_cut_in_messages() -> None:
@@ -90,7 +108,7 @@ def test_a_long_name_is_cut_in_messages() -> None:
 
 @pytest.mark.parametrize("value", [None, [], {"a": "b" * 100_000}], ids=["null", "list", "object"])
 @pytest.mark.parametrize("field", ["limits", "requests"])
-def test_what_is_no_quantity_is_refused_wherever_it_stands(field: str, value: object) -> None:
+def test_invalid_quantities_are_refused_in_limits_and_requests(field: str, value: object) -> None:
     asked = {"limits": {DEVICE: "4"}, "requests": {}}
     asked[field] = asked[field] | {ALIAS: value}
     _, (finding,) = read("main", Role.APP, "spec.containers[0]", **asked)

@@ -37,7 +37,7 @@ INFERENTIA = frozenset({"inf1", "inf2"})
         ("x" * 63 + "-inf2", set()),
     ],
 )
-def test_words_of_a_value_name_families(value: str, expected: set[str]) -> None:
+def test_families_are_found_in_words_of_a_value(value: str, expected: set[str]) -> None:
     assert named_families(value, ALL) == expected
 
 
@@ -70,7 +70,7 @@ def test_a_node_selection_names_families(
     assert (None if hint is None else set(hint.families)) == expected
 
 
-def test_a_hint_says_where_it_stands() -> None:
+def test_a_family_hint_has_its_path() -> None:
     selector = find_hint({"zone": "a", "instanceType": "inferentia-inf2"}, None, ALL)
     assert selector is not None
     assert selector.path == "spec.nodeSelector[instanceType]"
@@ -85,7 +85,7 @@ def hint_to(*families: str) -> FamilyHint:
     return FamilyHint(frozenset(families), "spec.nodeSelector[pool]", "nodeSelector pool=x")
 
 
-def test_without_any_knowledge_all_families_are_candidates() -> None:
+def test_all_families_are_candidates_without_any_knowledge() -> None:
     choice = choose_families(UNKNOWN, None, ALL)
     assert (choice.families, choice.known, choice.everything, choice.warnings) == (ALL, False, True, ())
 
@@ -111,7 +111,7 @@ def test_without_any_knowledge_all_families_are_candidates() -> None:
         "hint-not-seen", "hint-before-setting", "hint-among-declared", "hint-within-policy", "policy-against-hint",
     ],
 )  # fmt: skip
-def test_what_decides(
+def test_policy_nodes_setting_and_hint_decide_the_families(
     families: Families, hint: FamilyHint | None, expected: tuple[str, ...], known: bool, warns: bool
 ) -> None:
     choice = choose_families(families, hint, ALL)
@@ -119,7 +119,7 @@ def test_what_decides(
     assert [each.code for each in choice.warnings] == ["NEU217"] * warns
 
 
-def test_a_policy_is_never_left_and_nothing_is_known_by_a_hint_alone() -> None:
+def test_choices_stay_within_the_policy_and_a_hint_alone_is_not_certain() -> None:
     groups = [(), ("trn1",), ("inf2",), ("trn1", "inf2")]
     for allowed, seen, declared, hinted in itertools.product(groups, repeat=4):
         families = Families(allowed, seen, declared)
@@ -129,7 +129,7 @@ def test_a_policy_is_never_left_and_nothing_is_known_by_a_hint_alone() -> None:
         assert not choice.known or choice.families == (allowed or seen or declared)
 
 
-def test_the_warnings_say_what_settles_it() -> None:
+def test_family_warnings_name_the_settings_that_decide() -> None:
     (decides,) = choose_families(UNKNOWN, hint_to("inf2"), ALL).warnings
     assert decides.path == "spec.nodeSelector[pool]"
     assert "nodeSelector pool=x is taken as a hint to inf2: the claim is made for inf2" in decides.message

@@ -12,6 +12,7 @@ from neuron.demand.scheduling import (
     missing_labels,
     missing_tolerations,
     scheduler_for,
+    tolerates_neuron,
     with_required,
 )
 
@@ -29,10 +30,43 @@ POOL = {"key": "pool", "operator": "In", "values": ["neuron"]}
         pytest.param({"key": "lease", "value": "other"}, False, id="other-value"),
         pytest.param({"key": "other", "operator": "Exists"}, False, id="other-key"),
         pytest.param({"key": "lease", "operator": "Exists", "effect": "NoExecute"}, False, id="other-effect"),
+        pytest.param({"key": "lease", "operator": "", "value": "ml"}, True, id="empty-operator"),
+        pytest.param({"key": "lease", "operator": "Gt", "value": "ml"}, False, id="other-operator"),
+        pytest.param({"key": "lease"}, False, id="no-value"),
     ],
 )
 def test_one_toleration_covers_another(one: dict[str, Any], expected: bool) -> None:
     assert covers(one, LEASE) is expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        pytest.param({"key": "a", "value": ""}, {"key": "a"}, True, id="no-value-is-an-empty-one"),
+        pytest.param({"key": "a"}, {"key": "a", "operator": "Equal"}, True, id="no-operator-is-equal"),
+        pytest.param({"key": "a"}, {"key": "a", "operator": ""}, True, id="empty-operator-is-equal"),
+        pytest.param({"key": "a"}, {"key": "a", "operator": "Exists"}, False, id="one-value-of-all"),
+    ],
+)
+def test_what_a_toleration_does_not_say_is_its_default(
+    one: dict[str, Any], other: dict[str, Any], expected: bool
+) -> None:
+    assert covers(one, other) is expected
+
+
+@pytest.mark.parametrize(
+    ("toleration", "tolerates"),
+    [
+        pytest.param({"key": "aws.amazon.com/neuron", "operator": "Equal", "value": "x"}, True, id="key"),
+        pytest.param({"operator": "Exists"}, True, id="all"),
+        pytest.param({"key": "", "operator": "Exists", "effect": "NoSchedule"}, True, id="all-of-the-effect"),
+        pytest.param({"operator": "Exists", "effect": "NoExecute"}, False, id="another-effect"),
+        pytest.param({"key": "other", "operator": "Exists"}, False, id="another-key"),
+        pytest.param({"operator": "Equal"}, False, id="no-key"),
+    ],
+)
+def test_a_toleration_of_the_key_or_of_all_taints_tolerates_neuron(toleration: dict[str, Any], tolerates: bool) -> None:
+    assert tolerates_neuron([toleration]) is tolerates
 
 
 @pytest.mark.parametrize(("seconds", "wanted", "expected"), [(60, 60, True), (60, 61, False), (60, None, False)])
@@ -85,7 +119,7 @@ def test_tolerations_are_added_where_they_are_missing(
         ("kueue", SchedulingHints(scheduler=True, scheduler_name="kueue"), True, None),
     ],
 )
-def test_a_scheduler_takes_the_place_of_none_and_of_a_legacy_one(
+def test_a_policys_scheduler_replaces_none_or_a_legacy_scheduler(
     current: str | None, hints: SchedulingHints, flag: bool, expected: str | None
 ) -> None:
     assert scheduler_for(current, hints, legacy=flag) == expected
@@ -119,6 +153,6 @@ def test_labels_are_added_or_replaced(
     ],
     ids=["none", "matches-nothing", "empty-term", "fields", "there"],
 )
-def test_what_a_policy_requires_goes_into_every_term(terms: Any, expected: Any) -> None:
+def test_required_expressions_of_a_policy_are_added_to_every_term(terms: Any, expected: Any) -> None:
     assert with_required(terms, [POOL]) == expected
     assert with_required(terms, []) == terms

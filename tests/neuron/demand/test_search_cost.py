@@ -165,7 +165,7 @@ def test_many_single_devices_have_devices_of_their_own(shares: bool) -> None:
     assert len({each["exactly"]["selectors"][0]["cel"]["expression"] for each in few}) == 1
 
 
-def test_what_one_request_can_cost_is_left_as_it_is() -> None:
+def test_requests_below_the_cost_bound_are_not_divided() -> None:
     (four,) = requests(GROUPS, (4,))
     (eight,) = requests(GROUPS, (8,))
     assert (four["exactly"]["count"], eight["exactly"]["count"]) == (4, 8)
@@ -191,7 +191,7 @@ def test_a_count_of_any_size_is_bounded_at_once(count: int, orders: bool) -> Non
     assert steps([Choice(count, 1, kind=ANY), Choice(count, 1)], orders=orders) > MOST_STEPS
 
 
-def test_many_containers_with_devices_and_shares_are_in_one_place() -> None:
+def test_containers_with_devices_and_shares_get_a_claim_without_constraints() -> None:
     """Seven containers with a device and a core of 24 cores: 14 devices are too many, and every other form is slow."""
     wanted = [
         Ask(f"c{index}", Role.APP, f"spec.containers[{index}]", "aws.amazon.com/neuroncore", 3) for index in range(7)

@@ -20,7 +20,7 @@ def test_one_device_and_a_whole_node() -> None:
     assert capacities.quantities(TRN2, 16) == {"memory": "1536Gi", "neuroncores": "128"}
 
 
-def test_what_is_not_documented_is_left_out() -> None:
+def test_undocumented_capacities_are_left_out() -> None:
     entry = dataclasses.replace(TRN2, memory_gib=None)
     assert capacities.quantities(entry) == {"neuroncores": "8"}
     device: dict[str, Any] = {"name": "d"}

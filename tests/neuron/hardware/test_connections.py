@@ -37,7 +37,7 @@ def test_values_are_equal_on_all_nodes_of_a_type_and_differ_between_sizes() -> N
     assert all(len(value) == 16 for value in again.values())
 
 
-def test_where_aws_publishes_a_map_its_ids_are_used() -> None:
+def test_group_ids_are_those_of_the_map_that_aws_publishes() -> None:
     trn2 = known("trn2.48xlarge")
     assert connections.attributes(trn2, 6, 16) == device_groups.group_attributes("trn2.48xlarge", 6)
     wider = dataclasses.replace(trn2, groups=(2, 4, 8, 16))

@@ -65,7 +65,7 @@ class TestCatalogue:
         ]
         assert sorted(have, key=str) == sorted(wanted, key=str)
 
-    def test_a_type_whose_devices_nobody_counted_is_taken_for_the_largest(self) -> None:
+    def test_a_type_with_an_unknown_device_count_gets_the_largest_count(self) -> None:
         assert len(catalogued("trn3e.24xlarge")) == 16
 
     def test_an_ultraserver_node_has_a_device_of_its_own(self) -> None:
@@ -107,7 +107,7 @@ class TestSlices:
         older = {"driver": "neuron.aws.com", "devices": [{"name": "d0", "basic": fields}]}
         assert shapes_of(older) == shapes_of(current)
 
-    def test_reads_capacities_and_nothing_that_is_none(self) -> None:
+    def test_valid_capacities_are_read_and_others_ignored(self) -> None:
         capacity = {"memory": {"value": "96Gi"}, "other.example.com/x": {"value": "2"}, "odd": "1", "empty": {}}
         read = shapes_of({"driver": "neuron.aws.com", "devices": [{"name": "d0", "capacity": capacity}]})
         assert read is not None
@@ -135,7 +135,7 @@ class TestSlices:
         [{"driver": "gpu.nvidia.com", "devices": [{}]}, {"driver": "neuron.aws.com"}, slice_with()],
         ids=["another driver", "counters only", "no devices"],
     )
-    def test_what_has_no_devices_of_ours_is_nothing(self, spec: dict[str, Any]) -> None:
+    def test_slices_without_neuron_devices_are_ignored(self, spec: dict[str, Any]) -> None:
         assert shapes_of(spec) is None
 
 
@@ -149,7 +149,7 @@ class TestCensus:
         assert varying.values is not None
         assert len(varying.values) == 200
 
-    def test_what_every_slice_added_is_gone_when_all_are(self) -> None:
+    def test_the_census_is_empty_after_all_slices_are_removed(self) -> None:
         census = Census()
         slices = [shapes_of(published(TRN2)), shapes_of(published(TRN1)), shapes_of(published(TRN2, node="b"))]
         assert all(census.replace(None, each) for each in slices)
@@ -164,7 +164,7 @@ class TestCensus:
         assert not census.replace(first, None)
         assert not census.replace(first, shapes_of(published(TRN2)))
 
-    def test_a_change_takes_the_old_away(self) -> None:
+    def test_a_changed_slice_removes_its_old_values(self) -> None:
         census = Census()
         before, after = shapes_of(published(TRN2)), shapes_of(published(TRN2, driver_version="2.26.5.0"))
         census.replace(None, before)
@@ -172,7 +172,7 @@ class TestCensus:
         versions = census.shapes()[0].varying["neuron.aws.com/neuronDriverVersion"].values
         assert versions == frozenset({"2.26.5.0"})
 
-    def test_beyond_a_few_thousand_values_any_may_occur(self) -> None:
+    def test_an_attribute_with_thousands_of_values_may_have_any_value(self) -> None:
         census = Census()
         for number in range(4100):
             device = {"instanceType": {"string": TRN2}, "serial": {"string": str(number)}}
@@ -215,14 +215,14 @@ class TestIndex:
         assert match.failing == 0, "every type of the catalogue has documented memory"
         assert selector.evaluations < 10
 
-    def test_a_selector_that_lists_capacities_sees_every_shape(self) -> None:
+    def test_a_selector_that_iterates_over_capacities_is_evaluated_on_every_shape(self) -> None:
         index = DeviceIndex(catalogue_shapes(CATALOGUE))
         match = index.match(
             DeviceSelectors().compile("device.capacity['neuron.aws.com'].exists(name, name == 'memory')")
         )
         assert match.matched == index.everything
 
-    def test_a_selector_is_evaluated_once_for_what_it_can_tell_apart(self) -> None:
+    def test_a_selector_is_evaluated_once_for_shapes_that_it_cannot_distinguish(self) -> None:
         selector = _Counted(on(TRN2))
         index = DeviceIndex(catalogue_shapes(CATALOGUE))
         assert index.types(index.match(selector).matched) == (TRN2,)
@@ -239,7 +239,7 @@ class TestIndex:
             counts.append(selector.evaluations)
         assert counts[0] == counts[1]
 
-    def test_one_that_walks_over_attributes_sees_every_shape(self) -> None:
+    def test_a_selector_that_iterates_over_attributes_is_evaluated_on_every_shape(self) -> None:
         selector = _Counted("device.attributes['neuron.aws.com'].exists(name, name == 'topology_x')")
         matched = INDEX.types(DeviceIndex(INDEX.shapes).match(selector).matched)
         assert selector.evaluations >= len(INDEX.shapes)

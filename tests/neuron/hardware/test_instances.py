@@ -64,7 +64,7 @@ def test_rings_and_chains_are_lines_of_devices(name: str, line: Line | None) -> 
     assert (entry(name).line, entry(name).consecutive) == (line, line is not None)
 
 
-def test_a_ring_of_unknown_length_or_of_one_device_is_no_line() -> None:
+def test_a_ring_of_unknown_length_or_of_one_device_has_no_line() -> None:
     for devices in (None, 1):
         ring = InstanceType("odd.large", "odd", devices, 2, (1,), 1, None, Topology.RING)
         assert (ring.line, ring.consecutive) == (None, True)
@@ -85,7 +85,7 @@ def test_a_family_starts_with_its_largest_known_type() -> None:
         assert sizes == sorted(sizes, reverse=True)
 
 
-def test_observation_fills_in_what_the_catalogue_does_not_know() -> None:
+def test_observation_sets_fields_that_the_catalogue_does_not_know() -> None:
     seen = CATALOGUE.observed({"trn3e.24xlarge": Observation(4, (4,)), "trn3.48xlarge": Observation(16, ())})
     small, large = seen.get("trn3e.24xlarge"), seen.get("trn3.48xlarge")
     assert small is not None
@@ -94,12 +94,12 @@ def test_observation_fills_in_what_the_catalogue_does_not_know() -> None:
     assert (large.devices, large.groups) == (16, (4, 8, 16))
 
 
-def test_observation_does_not_change_what_is_documented() -> None:
+def test_observation_does_not_change_documented_fields() -> None:
     seen = CATALOGUE.observed({"trn1.32xlarge": Observation(15, ())})
     assert seen.get("trn1.32xlarge") == entry("trn1.32xlarge")
 
 
-def test_observation_says_whether_cores_are_shared_and_windows_published() -> None:
+def test_observation_sets_whether_cores_are_shared_and_windows_published() -> None:
     assert all(known.windows and not known.shares_cores for known in CATALOGUE)
     seen = CATALOGUE.observed({"inf2.48xlarge": Observation(12, shares_cores=True, windows=False)}).get("inf2.48xlarge")
     assert seen == dataclasses.replace(entry("inf2.48xlarge"), shares_cores=True, windows=False)
@@ -114,7 +114,7 @@ def test_observation_says_whether_cores_are_shared_and_windows_published() -> No
         pytest.param(Observation(16, whole_node=True), (True, True), id="both"),
     ],
 )
-def test_what_ultraserver_nodes_publish_is_known_from_their_slices_only(
+def test_the_published_kind_of_ultraserver_nodes_is_known_from_slices_only(
     seen: Observation, offered: tuple[bool, bool]
 ) -> None:
     found = CATALOGUE.observed({"trn2u.48xlarge": seen}).get("trn2u.48xlarge")
@@ -129,7 +129,7 @@ def test_shared_counters_are_known_from_the_slices_of_the_type_only() -> None:
     assert [each.name for each in known if each.counters] == ["trn4u.large"]
 
 
-def test_types_that_were_not_seen_are_as_those_of_their_kind() -> None:
+def test_unobserved_types_get_the_traits_of_observed_types_of_their_kind() -> None:
     seen = CATALOGUE.observed({"inf1.6xlarge": Observation(4, shares_cores=True), "trn1.32xlarge": Observation(16)})
     assert {known.name for known in seen if known.shares_cores} == {
         known.name for known in CATALOGUE if known.consecutive or known.devices == 1
@@ -142,7 +142,7 @@ def test_types_that_were_not_seen_are_as_those_of_their_kind() -> None:
     assert [known[name].windows for name in ("inf1.6xlarge", "inf1.24xlarge", "trn1.32xlarge")] == [True, False, True]
 
 
-def test_an_unlisted_type_is_known_as_far_as_it_was_seen() -> None:
+def test_an_unlisted_type_has_its_observed_fields() -> None:
     new = CATALOGUE.observed({"trn4.96xlarge": Observation(32, (4, 8))}).get("trn4.96xlarge")
     assert new is not None
     assert (new.family, new.devices, new.counts, new.cores(None)) == ("trn4", 32, (1, 4, 8, 32), None)

@@ -84,7 +84,7 @@ def test_cases_that_passed_are_not_run_again() -> None:
     assert len(case_time.passed_of(files)) == 1
 
 
-def test_a_case_that_fails_is_reported_though_others_take_long() -> None:
+def test_a_failed_case_is_reported_even_if_others_take_too_long() -> None:
     ticks = ticking(0.1)
     files = {"a.yaml": policy("a", 300), "b.yaml": policy("b", 1, "false")}
     with pytest.raises(PolicyError) as caught:

@@ -20,7 +20,7 @@ TRN9 = HEAD + "  - {name: trn9.48xlarge, devices: 16, coresPerDevice: 8, deviceG
 BROKEN_POLICY = "apiVersion: policy.neuron.aws.com/v1alpha1\nkind: ValidatingPolicy\nspec: {no: such}\n"
 
 
-def test_the_types_of_all_files_are_added_and_other_kinds_do_not_matter() -> None:
+def test_the_types_of_all_files_are_added_and_other_kinds_are_ignored() -> None:
     chain = HEAD.replace("new", "other") + "  - {name: inf9.large, devices: 6, topology: chain}\n"
     files = {"a.yaml": f"{BROKEN_POLICY}---\n{TRN9}", "b.yaml": chain, "c.yaml": "- not a policy\n"}
     found = read({name: text.encode() for name, text in files.items()})

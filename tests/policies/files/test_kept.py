@@ -49,7 +49,7 @@ def kept(tmp_path: Path) -> KeptSet:
     return unpack(pack(kept_set(files, tmp_path, EARLIER)))
 
 
-def test_without_a_kept_set_a_faulty_file_stops_the_start(tmp_path: Path, kept: KeptSet) -> None:
+def test_a_faulty_file_stops_the_start_without_a_kept_set(tmp_path: Path, kept: KeptSet) -> None:
     with pytest.raises(PolicyError, match="objekt"):
         opened(tmp_path, None)
 
@@ -77,7 +77,7 @@ def test_a_restored_set_is_checked_like_any_file(tmp_path: Path, kept: KeptSet) 
         opened(tmp_path, KeptSet({"a.yaml": text}, EARLIER))
 
 
-def test_a_kept_set_does_not_matter_while_the_folder_is_good(tmp_path: Path) -> None:
+def test_a_valid_folder_is_used_instead_of_the_kept_set(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", "a")
     store = opened(tmp_path, KeptSet({"b.yaml": (tmp_path / "a.yaml").read_bytes()}, EARLIER))
     assert (names(store), store.older_since, store.problems) == (["a"], None, ())
@@ -113,7 +113,7 @@ def test_a_running_server_reports_since_when_an_older_set_is_in_force(tmp_path: 
     assert store.older_since == NOW
 
 
-def test_what_is_packed_is_unpacked(tmp_path: Path) -> None:
+def test_a_packed_set_is_unpacked_unchanged(tmp_path: Path) -> None:
     files = {f"{tmp_path}/a.yaml": b"\xff\x00", f"{tmp_path}/sub/b.yaml": b""}
     kept = kept_set(files, tmp_path, EARLIER)
     assert unpack(pack(kept)) == kept
@@ -137,7 +137,7 @@ def test_what_is_packed_is_unpacked(tmp_path: Path) -> None:
     ],
     ids=range(11),
 )
-def test_what_is_damaged_is_refused(content: bytes) -> None:
+def test_damaged_content_is_refused(content: bytes) -> None:
     with pytest.raises(KeepError):
         unpack(content)
 
@@ -172,7 +172,7 @@ def test_a_directory_keeps_a_set(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["policies.json.z"]
 
 
-def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file")
     kept = KeptSet({"a.yaml": b"1"}, EARLIER)
     with pytest.raises(KeepError, match="cannot be"):

@@ -248,17 +248,17 @@ def test_a_failing_case_refuses_the_set() -> None:
     assert problems(policy(tests)) == ["0.yaml:15: test 'four devices' of limits: expected Allow, came Deny. too many"]
 
 
-def test_a_case_for_conversion_says_whether_it_matches() -> None:
+def test_a_conversion_case_with_another_match_is_reported() -> None:
     text = CONVERSION + "  tests:\n  - {name: other, object: {kind: Pod, apiVersion: v1}, expect: Match}\n"
     assert problems(text) == ["0.yaml:12: test 'other' of team-a: expected Match, came NoMatch."]
 
 
-def test_policies_on_pods_come_in_their_own_order() -> None:
+def test_policies_on_pods_are_sorted_by_their_order_field() -> None:
     later = CONVERSION.replace("order: 10", "order: 20").replace("team-a}", "later}")
     assert [rule.name for rule in loaded(later, CONVERSION).conversions] == ["team-a", "later"]
 
 
-def test_a_binding_says_what_a_policy_does_and_without_one_it_denies() -> None:
+def test_a_binding_sets_the_actions_and_the_default_action_is_deny() -> None:
     (bound,) = loaded(VAP, BINDING).validating
     (unbound,) = loaded(VAP).validating
     assert [(each.name, each.actions) for each in bound.bindings] == [("bound", ("Warn",))]
@@ -282,7 +282,7 @@ def test_only_the_fields_that_are_set_change_a_known_instance_type() -> None:
     assert (after.cores_per_device, after.default_logical_neuron_core) == (before.cores_per_device, 2)
 
 
-def test_a_folder_is_read_with_all_below_it_but_for_what_is_hidden(tmp_path: Path) -> None:
+def test_a_folder_is_read_recursively_without_hidden_files(tmp_path: Path) -> None:
     for name in ("a.yaml", "sub/b.yml", "sub/c.json", ".hidden.yaml", ".git/d.yaml", "notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("# nothing")
@@ -300,7 +300,7 @@ def test_a_mounted_config_map_is_read_through_its_link(tmp_path: Path) -> None:
     assert [rule.name for rule in load_folder(tmp_path).validating] == ["limits"]
 
 
-def test_the_folder_does_not_count_for_the_digest() -> None:
+def test_the_digest_does_not_depend_on_the_folder_path() -> None:
     one, other = {"/a/p.yaml": b"x", "/a/b/q.yaml": b"y"}, {"c/d/p.yaml": b"x", "c/d/b/q.yaml": b"y"}
     assert folders.digest(one) == folders.digest(other)
     assert folders.digest(one) != folders.digest({"/a/p.yaml": b"x", "/a/c/q.yaml": b"y"})
@@ -318,7 +318,7 @@ def test_the_digest_follows_content_and_names() -> None:
     assert NO_POLICIES.digest == ""
 
 
-def test_no_folder_is_a_problem(tmp_path: Path) -> None:
+def test_a_missing_folder_is_a_problem(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match=r"none: this is not a directory. Give the folder of the policy files."):
         read_folder(tmp_path / "none")
 
@@ -380,7 +380,7 @@ def test_files_that_could_block_the_reader_are_not_opened(
     assert time.monotonic() - started < 5
 
 
-def test_a_folder_has_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_files_and_bytes_of_a_folder_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for at in range(4):
         (tmp_path / f"{at}.yaml").write_text(GOOD.replace("limits", f"p{at}"))
     assert load_folder(tmp_path).files == 4
@@ -391,7 +391,7 @@ def test_a_folder_has_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
                 load_folder(tmp_path)
 
 
-def test_names_need_not_be_utf_8(tmp_path: Path) -> None:
+def test_file_names_that_are_not_utf_8_are_escaped(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"\xff.yaml")).write_text("kind: Frog")
     with pytest.raises(PolicyError) as caught:
         load_folder(tmp_path)
@@ -399,7 +399,7 @@ def test_names_need_not_be_utf_8(tmp_path: Path) -> None:
     assert "\\xff.yaml" in str(caught.value)
 
 
-def test_a_message_quotes_little() -> None:
+def test_long_values_are_cut_in_messages() -> None:
     told = problems(f"apiVersion: policy.neuron.aws.com/v1alpha1\nkind: {'x' * 100_000}")
     assert max(map(len, told)) < 500
 

@@ -70,7 +70,7 @@ def test_names_and_templates_are_read() -> None:
         ),
     ],
 )
-def test_problems_are_said(entry: str, said: str) -> None:
+def test_problems_are_reported(entry: str, said: str) -> None:
     (problem,) = problems(policy(entry))
     assert said in problem
 

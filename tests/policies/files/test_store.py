@@ -117,7 +117,7 @@ def test_a_repaired_folder_is_loaded_even_if_it_equals_the_old_one(folder: Path)
     assert store.reloads == {"success": 1, "failure": 1}
 
 
-def test_a_folder_that_goes_away_keeps_the_last_good_set(folder: Path, tmp_path: Path) -> None:
+def test_a_deleted_folder_keeps_the_last_good_set(folder: Path, tmp_path: Path) -> None:
     store = opened(folder)
     moved = tmp_path.parent / f"{tmp_path.name}-moved"
     watched(store, lambda: folder.rename(moved), nothing)
@@ -163,7 +163,7 @@ def test_the_first_load_raises(folder: Path) -> None:
         opened(folder)
 
 
-def test_a_file_that_vanishes_while_it_is_looked_at_changes_the_fingerprint(folder: Path) -> None:
+def test_a_dangling_link_changes_the_fingerprint(folder: Path) -> None:
     before = fingerprint(folder)
     (folder / "b.yaml").symlink_to("nowhere")
     assert fingerprint(folder) != before
@@ -232,7 +232,7 @@ def test_last_good_versions_that_do_not_fit_the_new_files_keep_the_whole_set(fol
     assert "the folder has changed and was rejected: " in store.problem
 
 
-def test_together_nothing_changes_until_all_files_can_be_loaded(folder: Path) -> None:
+def test_in_together_mode_nothing_changes_until_all_files_can_be_loaded(folder: Path) -> None:
     store = opened(folder, together=True)
 
     def change() -> None:

@@ -84,7 +84,7 @@ def test_a_policy_that_counts_devices_gets_a_note_on_pods_that_are_not_sent() ->
 
 
 @pytest.mark.parametrize("field", ["finalizers", "ownerReferences"])
-def test_a_policy_that_reads_what_updates_leave_out_is_reported_and_gets_a_rule(field: str) -> None:
+def test_a_policy_that_reads_fields_of_unsent_updates_is_reported_with_a_rule(field: str) -> None:
     claims = rule("resource.k8s.io", "resourceclaims", "CREATE, UPDATE")
     check = f"validations: [{{expression: 'neuron.devices < 9 || !has(oldObject.metadata.{field})'}}]"
     text = policy(check).replace(

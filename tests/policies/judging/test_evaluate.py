@@ -279,7 +279,7 @@ def test_an_exception_admits_until_the_end_of_its_day() -> None:
 
 
 @pytest.mark.parametrize("when", ["false", "object.spec.none == 1"], ids=["other", "error"])
-def test_an_exception_that_does_not_match_or_fails_admits_nothing(when: str) -> None:
+def test_an_exception_that_does_not_match_or_fails_has_no_effect(when: str) -> None:
     verdict = judged(EXCEPTION.format(expires="2999-01-01", when=when))
     assert verdict.outcome is PolicyOutcome.DENY
     assert verdict.expired is None
@@ -334,7 +334,7 @@ def test_a_runaway_expression_follows_the_failure_policy(policy_word: str, outco
     assert "evaluation needs more than 100 steps" in str(verdict.errors[0])
 
 
-def test_after_the_time_limit_the_other_policies_follow_their_failure_policy() -> None:
+def test_policies_after_the_time_limit_follow_their_failure_policy() -> None:
     texts = [policy("validations: [{expression: 'true'}]", name) for name in ("a", "b")]
     ticks = itertools.count(0, 1.0)
     first, second = evaluate(loaded(*texts).validating, of_object(POD), NOW, lambda: next(ticks), Limits(seconds=9))
@@ -407,7 +407,7 @@ def test_a_policy_whose_condition_fails_does_not_match_and_reports_it() -> None:
     assert tuple(map(str, errors)) == ("p0: match condition 'a' failed: no such key: 'none' (line 1, column 13)",)
 
 
-def test_evaluating_changes_nothing() -> None:
+def test_evaluating_does_not_change_the_object() -> None:
     data = pod({"a": DEVICES})
     before = copy.deepcopy(data)
     judged("validations: [{expression: 'object.spec.containers.all(c, c.name.size() > 0)'}]", of_object(data))
@@ -466,5 +466,5 @@ def test_an_error_that_quotes_a_tenant_is_cut() -> None:
     assert max(map(len, (*messages(verdict), *map(str, verdict.errors)))) < 600
 
 
-def test_a_namespace_that_is_not_known_has_its_name() -> None:
+def test_an_unknown_namespace_has_only_its_name() -> None:
     assert of_object(POD).namespace_object == namespace_named("team-a")

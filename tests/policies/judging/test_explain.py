@@ -87,5 +87,5 @@ STOP = "validations: [{expression: 'false', message: stop}]"
         ),
     ],
 )
-def test_explained(texts: list[str], lines: list[str]) -> None:
+def test_explain_lists_verdicts_and_messages(texts: list[str], lines: list[str]) -> None:
     assert list(explain(loaded(*texts), of_object(POD), NOW, time.monotonic)) == lines

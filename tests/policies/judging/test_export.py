@@ -1,4 +1,4 @@
-"""What the API server would refuse is not exported, and the reason is said."""
+"""Policies that the API server would refuse are not exported, and the reason is reported."""
 
 import datetime as dt
 import math
@@ -43,14 +43,14 @@ from tests.policies.test_packs import PACKS
         ),
     ],
 )
-def test_what_the_api_server_refuses_is_not_exported(spec: str, reason: str) -> None:
+def test_policies_that_the_api_server_refuses_are_not_exported(spec: str, reason: str) -> None:
     (rule,) = loaded(policy(spec)).validating
     with pytest.raises(NotExportableError) as caught:
         to_vap(rule)
     assert any(reason in each for each in caught.value.reasons)
 
 
-def test_what_it_accepts_is_exported() -> None:
+def test_policies_that_the_api_server_accepts_are_exported() -> None:
     (rule,) = loaded(policy("validations: [{expression: 'true', messageExpression: string(object.kind)}]")).validating
     assert [each["kind"] for each in to_vap(rule)] == [
         "ValidatingAdmissionPolicy",
@@ -124,7 +124,7 @@ _VALUES = st.recursive(
 
 
 @given(_VALUES)
-def test_a_literal_is_its_value(given_: object) -> None:
+def test_a_cel_literal_has_the_value_of_the_constant(given_: object) -> None:
     assert same(value(literal(given_)), given_)
 
 

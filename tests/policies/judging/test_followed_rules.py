@@ -88,9 +88,7 @@ NEVER = [
 
 @pytest.mark.parametrize(("group", "resources"), NEVER)
 @pytest.mark.parametrize("listed", [False, True], ids=["default groups", "group listed"])
-def test_what_the_control_plane_depends_on_and_secrets_are_never_followed(
-    group: str, resources: str, listed: bool
-) -> None:
+def test_secrets_and_control_plane_resources_are_never_followed(group: str, resources: str, listed: bool) -> None:
     rules, problem = of(match(group, resources), groups=(*GROUPS, group) if listed else GROUPS)
     assert rules == []
     assert problem.startswith("policy 'p0' matches CREATE, UPDATE, DELETE of ")
@@ -118,7 +116,7 @@ def test_requests_of_users_are_followed(group: str, resources: str, kept: set[st
     assert {operation for each in rules for operation in each["operations"]} == kept
 
 
-def test_what_is_left_out_is_said_with_the_rules_and_the_fix() -> None:
+def test_left_out_resources_are_reported_with_the_rules_and_the_fix() -> None:
     leases = match("coordination.k8s.io", "leases", "UPDATE")
     widgets = match("example.com", "widgets", "CREATE")
     rules, problem = of(leases, match("", "secrets, services", "CREATE"), widgets)

@@ -254,7 +254,7 @@ RECORD = {"containers": {"a": {NEURON: "16"}}, "initContainers": {"i": {NEURON: 
 
 
 @pytest.mark.parametrize("record", [json.dumps(RECORD), '{"x": 1}', "[", "[]", 7, "9" * 5000])
-def test_a_record_that_is_not_verified_does_not_count(record: object) -> None:
+def test_an_unverified_record_is_not_counted(record: object) -> None:
     data = pod(container(neuron=4)) | {"metadata": {"annotations": {"neuron.aws.com/converted-from": record}}}
     holding = of_pod(data, DeviceKnowledge())
     assert (holding.devices, holding.converted) == (4, False)
@@ -272,7 +272,7 @@ def test_a_verified_record_counts_for_its_claim() -> None:
     assert of_pod(data, known).devices == 8
 
 
-def test_a_verified_record_hides_no_limits_and_no_other_claims() -> None:
+def test_limits_and_other_claims_count_beside_a_verified_record() -> None:
     known = DeviceKnowledge(record=RECORD, recorded_claim="neuron", templates={"own": spec_of(exactly(4))})
     data = pod(container(neuron=1), claims=(template("neuron-16-x", "neuron"), template("own", "own")))
     assert of_pod(data, known).devices == 1 + 16 + 4
@@ -382,7 +382,7 @@ def test_expansion_does_not_grow_without_bound() -> None:
     assert of_pod({"spec": {"containers": [{"env": env}]}}, DeviceKnowledge()).lncs == (1, 2)
 
 
-def test_counting_is_linear() -> None:
+def test_counting_takes_linear_time() -> None:
     import time
 
     spec = {"requests": [exactly(1, f"r{n}") for n in range(20_000)]}

@@ -84,9 +84,7 @@ def test_an_equivalent_rule_sees_the_version_that_it_lists(
 @pytest.mark.parametrize("delivered", ["v1", "v1beta1", "v1beta2"])
 @pytest.mark.parametrize("sent", ["v1", "v1beta1", "v1beta2"])
 @pytest.mark.parametrize("listed", ["v1", "v1beta1", "v1beta2"])
-def test_an_exact_rule_sees_only_what_was_sent_in_a_version_that_it_lists(
-    listed: str, sent: str, delivered: str
-) -> None:
+def test_an_exact_rule_matches_only_objects_sent_in_a_listed_version(listed: str, sent: str, delivered: str) -> None:
     subject = arriving(of_object(claim(sent)), delivered)
     expression = FLAT if listed == "v1beta1" else NESTED
     verdicts = judged(subject, policy(expression, listed, "Exact"))

@@ -41,7 +41,7 @@ def test_the_object_of_the_requests_namespace_is_the_value_of_params() -> None:
 
 
 @pytest.mark.parametrize("action", ["Deny", "Allow"])
-def test_without_an_object_in_the_namespace_the_action_decides(action: str) -> None:
+def test_a_missing_parameter_object_follows_parameter_not_found_action(action: str) -> None:
     binding = PARAM_BINDING.replace("Action: Deny", f"Action: {action}")
     found = messages(judged(binding, PARAMETER, pod=in_namespace("team-b")))
     assert found == ([("deny", [NOT_FOUND])] if action == "Deny" else [])
@@ -73,7 +73,7 @@ def test_bindings_with_and_without_parameters_are_evaluated_apart() -> None:
     assert "no such key" in found[0].violations[0].message
 
 
-def test_it_is_explained_for_each_object() -> None:
+def test_explain_lists_the_verdict_for_each_parameter_object() -> None:
     lines = list(explain(loaded(PARAMETERIZED, SELECTED, PARAMETER, OTHER), of_object(POD), NOW, time.monotonic))
     assert lines == [
         "replicas with ConfigMap 'limits': denies it",
@@ -82,7 +82,7 @@ def test_it_is_explained_for_each_object() -> None:
     ]
 
 
-def test_it_is_exported_as_it_is() -> None:
+def test_parameters_are_exported_unchanged() -> None:
     (rule,) = loaded(PARAMETERIZED, PARAM_BINDING, PARAMETER).validating
     policy, binding = to_vap(rule)
     assert policy["spec"]["paramKind"] == {"apiVersion": "v1", "kind": "ConfigMap"}

@@ -40,7 +40,7 @@ REFERENCES = {
 
 
 @pytest.mark.parametrize(("source", "expected"), REFERENCES.items(), ids=REFERENCES)
-def test_a_program_says_which_paths_it_reads(source: str, expected: set[tuple[str, ...]]) -> None:
+def test_a_program_lists_the_paths_that_it_reads(source: str, expected: set[tuple[str, ...]]) -> None:
     assert compiled(source, {"object": None, "request": None}).references == expected
 
 
@@ -99,7 +99,7 @@ def test_long_paths_are_walked(source: str, expected: object) -> None:
     assert value(source, o={"a": {"b": {"c": {"d": 1}}}}) == expected
 
 
-def test_an_object_is_used_as_it_is() -> None:
+def test_an_object_is_evaluated_without_a_copy() -> None:
     program = compiled("object", {"object": None})
     assert program.evaluate({"object": POD}, Budget(frozen_clock)) is POD
 
@@ -122,7 +122,7 @@ class Computed(dict[str, object]):
         return found
 
 
-def test_values_may_be_computed_when_they_are_looked_up() -> None:
+def test_values_of_a_mapping_can_be_computed_on_lookup() -> None:
     variables = Computed()
     variables.asked = []
     program = compiled("v.ab + v.ab + v.?abc.orValue(0) + (false ? v.never : 0)", {"v": None})
@@ -146,7 +146,7 @@ class Roots(Mapping[str, object]):
         return 2
 
 
-def test_only_the_variables_that_are_used_are_asked_for() -> None:
+def test_only_used_variables_are_looked_up() -> None:
     program = ENGINE.compile("object.metadata.name", {"object": DYN, "expensive": DYN})
     assert program.evaluate(Roots(), Budget(frozen_clock)) == "train"
 
@@ -162,12 +162,12 @@ VALUES = {
 
 
 @pytest.mark.parametrize(("source", "expected"), VALUES.items(), ids=VALUES)
-def test_values_come_out_as_documented(source: str, expected: object) -> None:
+def test_results_have_the_documented_python_types(source: str, expected: object) -> None:
     found = value(source)
     assert (type(found), found) == (type(expected), expected)
 
 
-def test_an_optional_comes_out_as_an_optional() -> None:
+def test_an_optional_result_is_an_optional_value() -> None:
     found = value("optional.of(1)")
     assert isinstance(found, Optional)
     assert (found.present, found.value) == (True, 1)

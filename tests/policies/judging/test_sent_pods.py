@@ -86,7 +86,7 @@ def test_several_conditions_are_one() -> None:
         ("[{expression: 'neuron.devices > 0'}]", [EVERY_POD]),
     ],
 )
-def test_a_policy_that_other_pods_cannot_violate_needs_none(validations: str, needed: list[str]) -> None:
+def test_a_policy_that_other_pods_cannot_violate_needs_no_other_pods(validations: str, needed: list[str]) -> None:
     assert conditions(f"validations: {validations}") == needed
 
 

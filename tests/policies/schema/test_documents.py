@@ -21,7 +21,7 @@ def test_every_value_knows_its_line() -> None:
     assert second.line(("d",)) == 9
 
 
-def test_what_is_not_there_has_the_line_of_what_is_around_it() -> None:
+def test_a_missing_field_has_the_line_of_its_parent() -> None:
     (document,) = read("f", b"a:\n  b: 1\n")
     assert document.line(("a", "missing", 3)) == 1
     assert str(document.problem(("a", "b"), "wrong.")) == "f:2: wrong."
@@ -52,7 +52,7 @@ def test_times_stay_text_and_empty_documents_are_left_out() -> None:
         pytest.param(b"[" * 150 + b"]" * 150, 1, "values are nested deeper than 100 levels.", id="deep"),
     ],
 )
-def test_what_is_no_policy_text_is_refused_with_its_line(text: bytes, line: int, message: str) -> None:
+def test_invalid_policy_text_is_refused_with_its_line(text: bytes, line: int, message: str) -> None:
     with pytest.raises(DocumentError) as caught:
         list(read("f", text))
     assert caught.value.line == line
@@ -65,7 +65,7 @@ def test_what_is_no_policy_text_is_refused_with_its_line(text: bytes, line: int,
     ids=["flow", "map", "block", *"345678"],
 )
 @pytest.mark.parametrize("times", [300, 30_000, 200_000])
-def test_what_nests_too_deeply_is_refused_before_anything_recurses(part: str, times: int) -> None:
+def test_deep_nesting_is_refused_before_any_recursion(part: str, times: int) -> None:
     """The composer of libyaml's binding recurses in C: 30,000 brackets ended the process with SIGSEGV."""
     text = (part * times).encode()[: 1 << 20]
     started = time.monotonic()
@@ -75,7 +75,7 @@ def test_what_nests_too_deeply_is_refused_before_anything_recurses(part: str, ti
     assert time.monotonic() - started < 2
 
 
-def test_a_server_process_survives_it() -> None:
+def test_deep_nesting_does_not_crash_the_process() -> None:
     """In a process of its own, because the old one would have ended with it."""
     code = (
         "from policies.schema.documents import *\n"

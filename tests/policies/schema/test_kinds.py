@@ -191,7 +191,7 @@ def test_every_kind_has_a_schema() -> None:
         ("12/31/2026", "write a date as YYYY-MM-DD"),
     ],
 )
-def test_a_date_in_another_format_is_answered_with_the_right_one(written: str, said: str) -> None:
+def test_a_date_in_another_format_is_refused_with_the_right_format(written: str, said: str) -> None:
     exception = (
         f"exceptions: [{{name: a, owner: b, reason: c, expires: {written}, "
         "matchConditions: [{name: d, expression: 'true'}]}]"

@@ -82,7 +82,7 @@ def test_guards_are_understood(source: str) -> None:
         'device.attributes[?"neuron.aws.com"].or(optional.none()).resourceType.orValue("") == "a"',
     ],
 )
-def test_optional_lookups_only_test(source: str) -> None:
+def test_optional_lookups_count_as_tests_only(source: str) -> None:
     (lookup,) = analyse(parse(source)).lookups
     assert (lookup.subject, lookup.tests, lookup.guarded) == (TYPE, True, True)
 
@@ -113,7 +113,7 @@ def test_capacities_are_lookups_too() -> None:
         (f"{D}.deviceId > 0", ""),
     ],
 )
-def test_the_driver_that_a_test_narrows_to_is_known(source: str, driver: str) -> None:
+def test_the_driver_of_a_test_is_found(source: str, driver: str) -> None:
     (lookup,) = analyse(parse(source)).lookups
     assert lookup.driver == driver
 
@@ -164,7 +164,7 @@ def test_uses_are_found_with_their_constants(source: str, use: Use) -> None:
     assert use in analyse(parse(source)).uses
 
 
-def test_a_test_of_presence_is_no_use_of_the_value() -> None:
+def test_a_presence_test_is_not_a_use_of_the_value() -> None:
     found = analyse(parse(f'has({D}.resourceType) && "deviceId" in {D}'))
     assert found.uses == ()
 
@@ -184,6 +184,6 @@ def test_domains_may_be_written_as_fields() -> None:
     assert lookup.subject == Subject(Field.ATTRIBUTES, "gpu", "memory")
 
 
-def test_computed_names_are_left_alone() -> None:
+def test_computed_names_are_ignored() -> None:
     source = f'["a"].all(n, {D}[n] == 1) && device.attributes[device.driver].x == 1'
     assert analyse(parse(source)).lookups == ()

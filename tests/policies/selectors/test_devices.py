@@ -72,7 +72,7 @@ def test_a_matching_selector_matches(expression: str) -> None:
 
 
 @pytest.mark.parametrize("expression", OTHERS)
-def test_another_selector_does_not(expression: str) -> None:
+def test_a_selector_that_does_not_match_is_false(expression: str) -> None:
     assert matched(expression) is False
 
 
@@ -90,12 +90,12 @@ def test_another_selector_does_not(expression: str) -> None:
         (f"{OWN}.kind > 3", r"'>' does not take \(string, int\)"),
     ],
 )
-def test_what_aborts_the_scheduling_of_a_pod_is_an_error_not_a_mismatch(expression: str, message: str) -> None:
+def test_an_error_that_aborts_scheduling_is_an_error_and_no_mismatch(expression: str, message: str) -> None:
     with pytest.raises(CelRuntimeError, match=message):
         matched(expression)
 
 
-def test_a_selector_that_tests_the_driver_first_never_looks_further() -> None:
+def test_a_selector_that_tests_the_driver_first_is_false_for_other_drivers() -> None:
     other = device_activation("gpu.example.com", {})
     selector = compile_selector(
         ENGINE, 'device.driver == "dra.example.com" && device.attributes["dra.example.com"].name'
@@ -110,7 +110,7 @@ def test_an_invalid_selector_is_rejected() -> None:
         compile_selector(ENGINE, 'device.attribute["a"].b')
 
 
-def test_values_may_be_given_as_they_are() -> None:
+def test_plain_python_values_are_accepted() -> None:
     device = device_activation(
         "d", {"a": 1, "b": "x", "v": semver.parse("1.0.0")}, {"m": "1Gi"}, allow_multiple_allocations=True
     )
@@ -126,6 +126,6 @@ def test_an_attribute_of_no_known_kind_is_refused() -> None:
         device_activation("d", {"a": {"float": 1.5}})
 
 
-def test_a_version_that_is_none_is_refused() -> None:
+def test_an_invalid_version_is_refused() -> None:
     with pytest.raises(CelRuntimeError, match=r"'2\.25\.4\.0' is not a semantic version"):
         device_activation("d", {"a": {"version": "2.25.4.0"}})

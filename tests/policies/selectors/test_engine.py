@@ -24,7 +24,7 @@ LOOP = "[" + ", ".join(map(str, range(100))) + "]"
 
 
 def ticking(step: float) -> Callable[[], float]:
-    """A clock that goes on by as much at every look."""
+    """A clock that advances by the same amount at every read."""
     now = [0.0]
 
     def clock() -> float:
@@ -60,7 +60,7 @@ class TestReading:
             "size(device.attributes) > 0",
         ],
     )
-    def test_attributes_are_none_if_they_cannot_be_listed(self, expression: str) -> None:
+    def test_attributes_are_unknown_if_they_cannot_be_listed(self, expression: str) -> None:
         assert DeviceSelectors().compile(expression).attributes is None
 
 
@@ -86,7 +86,7 @@ class TestEvaluation:
             selector.evaluate("neuron.aws.com", {})
         assert caught.value.position == " (line 1, column 37)"
 
-    def test_what_is_called_on_an_unknown_value_fails(self) -> None:
+    def test_a_function_call_on_an_unknown_value_is_an_error(self) -> None:
         selector = DeviceSelectors().compile(f"{attribute('instanceType')}.startsWith('trn')")
         with pytest.raises(SelectorRuntimeError):
             selector.evaluate("neuron.aws.com", {TYPE: None})
@@ -105,12 +105,12 @@ class TestRefusals:
         with pytest.raises(error):
             DeviceSelectors().compile(expression)
 
-    def test_one_that_takes_too_many_steps_on_one_device_costs_too_much(self) -> None:
+    def test_a_selector_with_too_many_steps_on_one_device_is_too_costly(self) -> None:
         loops = f"{LOOP}.all(a, {LOOP}.all(b, {LOOP}.all(c, a + b + c >= 0)))"
         with pytest.raises(SelectorTooCostlyError):
             DeviceSelectors().compile(loops).evaluate("neuron.aws.com", {})
 
-    def test_one_that_takes_too_many_steps_on_all_devices_is_left_unjudged(self) -> None:
+    def test_a_selector_with_too_many_steps_on_all_devices_is_not_judged(self) -> None:
         selector = DeviceSelectors().compile(f"{LOOP}.all(a, {LOOP}.all(b, a + b >= 0))")
 
         def on_every_device() -> None:
@@ -120,7 +120,7 @@ class TestRefusals:
         with pytest.raises(SelectorUnsupportedError, match="on all known devices takes too long"):
             on_every_device()
 
-    def test_what_costs_too_much_on_one_device_only_when_it_is_evaluated(self) -> None:
+    def test_a_selector_can_be_found_too_costly_during_evaluation_only(self) -> None:
         # The API server estimates 64 characters. The clock stands still, so that nothing but the cost can stop it.
         reads = f"{attribute('serial')}.contains('s')"
         costly = DeviceSelectors(ticking(0)).compile(" && ".join([reads] * 20))
@@ -128,13 +128,13 @@ class TestRefusals:
         with pytest.raises(SelectorTooCostlyError, match="more than 1000000 steps"):
             costly.evaluate("neuron.aws.com", {"neuron.aws.com/serial": "s" * 600_000})
 
-    def test_one_that_is_slow_on_the_first_device_is_left_unjudged(self) -> None:
+    def test_a_selector_that_is_slow_on_the_first_device_is_not_judged(self) -> None:
         selector = DeviceSelectors(ticking(0.002)).compile(f"{LOOP}.all(a, {LOOP}.all(b, a + b >= 0))")
         with pytest.raises(SelectorUnsupportedError, match="on all known devices takes too long") as caught:
             selector.evaluate("neuron.aws.com", {})
         assert not isinstance(caught.value, SelectorTimeError)
 
-    def test_one_that_has_less_than_its_time_left_is_judged_again(self) -> None:
+    def test_a_selector_that_got_less_than_its_time_is_judged_again(self) -> None:
         engine = DeviceSelectors(ticking(0.002))
         for number in range(140):
             engine.compile(f"device.driver == '{number % 2}'")
@@ -149,7 +149,7 @@ class TestRefusals:
             (f"({attribute('a')} + {attribute('a')}).size() > 0", "a text of 80000 characters"),
         ],
     )
-    def test_what_only_we_find_too_large_is_left_unjudged(self, expression: str, said: str) -> None:
+    def test_values_that_only_this_engine_finds_too_large_are_not_judged(self, expression: str, said: str) -> None:
         with pytest.raises(SelectorUnsupportedError, match=said):
             DeviceSelectors().compile(expression).evaluate("neuron.aws.com", {"neuron.aws.com/a": "a" * 40_000})
 

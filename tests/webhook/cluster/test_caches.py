@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from neuron.demand.templates import digest
 from neuron.hardware.instances import Observation
 from runtime.api_errors import UnreachableError
+from runtime.api_server import Resource
 from tests.support.fake_api import FakeApi, eventually
-from webhook.cluster.api import Resource
 from webhook.cluster.caches import (
     DEVICE_CLASSES,
     LIMIT_RANGES,
@@ -33,7 +33,7 @@ INF2 = "inf2.48xlarge"
 NEURON = "aws.amazon.com/neuron"
 
 
-class Unplugged:
+class UncalledServer:
     """An API server that must not be called."""
 
     async def request(self, method: str, path: str, **_: object) -> bytes:
@@ -43,11 +43,11 @@ class Unplugged:
         raise UnreachableError(path)
 
 
-class Told:
+class WatchedCluster:
     """A cluster that receives objects as from its watches."""
 
     def __init__(self) -> None:
-        self.view = KubeCluster(Unplugged())
+        self.view = KubeCluster(UncalledServer())
         self._caches = {cache.resource: cache for cache in self.view.caches}
 
     def of(self, resource: Resource, item: Object) -> None:
@@ -65,8 +65,8 @@ def seen_with(
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def watched() -> WatchedCluster:
+    return WatchedCluster()
 
 
 def device(number: int, instance_type: str = TRN2, kind: str | None = "neuron_device", **more: Object) -> Object:
@@ -121,55 +121,55 @@ def template_of(name: str, devices: Mapping[str, Any] | None, **labels: str) -> 
 # --- ResourceSlices -------------------------------------------------------------------------------------------
 
 
-def test_a_cluster_without_slices_observes_nothing(told: Told) -> None:
-    view: ClusterView = told.view
+def test_a_cluster_without_slices_observes_nothing(watched: WatchedCluster) -> None:
+    view: ClusterView = watched.view
     assert (view.observations(), view.version) == ({}, 0)
 
 
-def test_slices_of_one_pool_count_together(told: Told) -> None:
-    told.of(RESOURCE_SLICES, slice_of("a", devices(*range(10))))
-    told.of(RESOURCE_SLICES, slice_of("b", devices(*range(10, 16))))
-    assert told.view.observations() == {TRN2: seen_with(16)}
-    assert told.view.version == 2
+def test_slices_of_one_pool_count_together(watched: WatchedCluster) -> None:
+    watched.of(RESOURCE_SLICES, slice_of("a", devices(*range(10))))
+    watched.of(RESOURCE_SLICES, slice_of("b", devices(*range(10, 16))))
+    assert watched.view.observations() == {TRN2: seen_with(16)}
+    assert watched.view.version == 2
 
 
-def test_the_fullest_node_of_a_type_counts(told: Told) -> None:
+def test_the_fullest_node_of_a_type_counts(watched: WatchedCluster) -> None:
     for number, published in enumerate((devices(0, 1), devices(*range(5)), devices(0))):
-        told.of(RESOURCE_SLICES, slice_of(f"s{number}", published, pool=f"node-{number}"))
-    assert told.view.observations() == {TRN2: seen_with(5)}
-    assert told.view.version == 2
+        watched.of(RESOURCE_SLICES, slice_of(f"s{number}", published, pool=f"node-{number}"))
+    assert watched.view.observations() == {TRN2: seen_with(5)}
+    assert watched.view.version == 2
 
 
-def test_what_was_seen_stays_when_slices_vanish_or_shrink(told: Told) -> None:
-    told.of(RESOURCE_SLICES, slice_of("a", devices(*range(16))))
-    told.of(RESOURCE_SLICES, slice_of("a", devices(0)))
-    told.gone(RESOURCE_SLICES, slice_of("a", devices(0)))
-    assert told.view.observations() == {TRN2: seen_with(16)}
-    assert told.view.version == 1
+def test_observations_stay_when_slices_vanish_or_shrink(watched: WatchedCluster) -> None:
+    watched.of(RESOURCE_SLICES, slice_of("a", devices(*range(16))))
+    watched.of(RESOURCE_SLICES, slice_of("a", devices(0)))
+    watched.gone(RESOURCE_SLICES, slice_of("a", devices(0)))
+    assert watched.view.observations() == {TRN2: seen_with(16)}
+    assert watched.view.version == 1
 
 
-def test_only_the_newest_generation_of_a_pool_counts(told: Told) -> None:
-    told.of(RESOURCE_SLICES, slice_of("a", devices(*range(8)), generation=1))
-    told.of(RESOURCE_SLICES, slice_of("b", devices(*range(8, 12)), generation=2))
-    assert told.view.observations() == {TRN2: seen_with(8)}
+def test_only_the_newest_generation_of_a_pool_counts(watched: WatchedCluster) -> None:
+    watched.of(RESOURCE_SLICES, slice_of("a", devices(*range(8)), generation=1))
+    watched.of(RESOURCE_SLICES, slice_of("b", devices(*range(8, 12)), generation=2))
+    assert watched.view.observations() == {TRN2: seen_with(8)}
 
 
-def test_a_device_that_two_slices_of_a_pool_publish_counts_once(told: Told) -> None:
-    told.of(RESOURCE_SLICES, slice_of("old name", devices(*range(16))))
-    told.of(RESOURCE_SLICES, slice_of("new name", devices(*range(16))))
-    assert told.view.observations() == {TRN2: seen_with(16)}
+def test_a_device_in_two_slices_of_a_pool_counts_once(watched: WatchedCluster) -> None:
+    watched.of(RESOURCE_SLICES, slice_of("old name", devices(*range(16))))
+    watched.of(RESOURCE_SLICES, slice_of("new name", devices(*range(16))))
+    assert watched.view.observations() == {TRN2: seen_with(16)}
 
 
-def test_a_slice_that_moves_to_another_pool_leaves_the_first(told: Told) -> None:
-    told.of(RESOURCE_SLICES, slice_of("a", devices(*range(4)), pool="one"))
-    told.of(RESOURCE_SLICES, slice_of("a", devices(*range(4)), pool="two"))
-    told.of(RESOURCE_SLICES, slice_of("b", devices(*range(4, 7)), pool="one"))
-    assert told.view.observations() == {TRN2: seen_with(4)}
+def test_a_slice_that_moves_to_another_pool_leaves_the_first(watched: WatchedCluster) -> None:
+    watched.of(RESOURCE_SLICES, slice_of("a", devices(*range(4)), pool="one"))
+    watched.of(RESOURCE_SLICES, slice_of("a", devices(*range(4)), pool="two"))
+    watched.of(RESOURCE_SLICES, slice_of("b", devices(*range(4, 7)), pool="one"))
+    assert watched.view.observations() == {TRN2: seen_with(4)}
 
 
-def test_types_on_one_node_are_told_apart(told: Told) -> None:
-    told.of(RESOURCE_SLICES, slice_of("a", [*devices(0, 1), *devices(2, instance_type="trn1.2xlarge")]))
-    assert told.view.observations() == {TRN2: seen_with(2), "trn1.2xlarge": seen_with(1)}
+def test_types_on_one_node_are_counted_separately(watched: WatchedCluster) -> None:
+    watched.of(RESOURCE_SLICES, slice_of("a", [*devices(0, 1), *devices(2, instance_type="trn1.2xlarge")]))
+    assert watched.view.observations() == {TRN2: seen_with(2), "trn1.2xlarge": seen_with(1)}
 
 
 @pytest.mark.parametrize(
@@ -221,55 +221,57 @@ def test_types_on_one_node_are_told_apart(told: Told) -> None:
         ),
     ],
 )
-def test_what_a_slice_says(told: Told, published: Any, expected: dict[str, Observation]) -> None:
-    told.of(RESOURCE_SLICES, slice_of("a", published))
-    assert told.view.observations() == expected
+def test_a_slice_gives_the_observation_of_its_type(
+    watched: WatchedCluster, published: Any, expected: dict[str, Observation]
+) -> None:
+    watched.of(RESOURCE_SLICES, slice_of("a", published))
+    assert watched.view.observations() == expected
 
 
-def test_what_the_nodes_of_a_type_publish_follows_their_slices_and_outlives_them(told: Told) -> None:
+def test_published_device_kinds_of_a_type_follow_its_slices_and_outlive_them(watched: WatchedCluster) -> None:
     """A node can switch from devices to the whole node; slices also go while a driver restarts."""
     single, whole = [device(0)], [device(0, kind="neuron_node")]
 
     def seen() -> tuple[bool, bool]:
-        found = told.view.observations()[TRN2]
+        found = watched.view.observations()[TRN2]
         return found.single_devices, found.whole_node
 
-    told.of(RESOURCE_SLICES, slice_of("a", single))
+    watched.of(RESOURCE_SLICES, slice_of("a", single))
     assert seen() == (True, False)
-    version = told.view.version
-    told.of(RESOURCE_SLICES, slice_of("a", whole))
-    assert (seen(), told.view.version) == ((False, True), version + 1)
-    told.of(RESOURCE_SLICES, slice_of("b", single, pool="other"))
+    version = watched.view.version
+    watched.of(RESOURCE_SLICES, slice_of("a", whole))
+    assert (seen(), watched.view.version) == ((False, True), version + 1)
+    watched.of(RESOURCE_SLICES, slice_of("b", single, pool="other"))
     assert seen() == (True, True)
-    told.gone(RESOURCE_SLICES, slice_of("a", whole))
+    watched.gone(RESOURCE_SLICES, slice_of("a", whole))
     assert seen() == (True, False)
-    version = told.view.version
-    told.gone(RESOURCE_SLICES, slice_of("b", single, pool="other"))
-    assert (seen(), told.view.version) == ((True, False), version)
-    assert told.view.observations()[TRN2].devices == 1
+    version = watched.view.version
+    watched.gone(RESOURCE_SLICES, slice_of("b", single, pool="other"))
+    assert (seen(), watched.view.version) == ((True, False), version)
+    assert watched.view.observations()[TRN2].devices == 1
 
 
-def test_group_sizes_add_up(told: Told) -> None:
-    told.of(RESOURCE_SLICES, slice_of("a", [device(0, **group(8))]))
-    told.of(RESOURCE_SLICES, slice_of("b", [device(0, **group(4))], pool="other"))
-    assert told.view.observations() == {TRN2: seen_with(1, (4, 8))}
-    assert told.view.version == 2
+def test_group_sizes_add_up(watched: WatchedCluster) -> None:
+    watched.of(RESOURCE_SLICES, slice_of("a", [device(0, **group(8))]))
+    watched.of(RESOURCE_SLICES, slice_of("b", [device(0, **group(4))], pool="other"))
+    assert watched.view.observations() == {TRN2: seen_with(1, (4, 8))}
+    assert watched.view.version == 2
 
 
-def test_other_drivers_do_not_count(told: Told) -> None:
+def test_other_drivers_do_not_count(watched: WatchedCluster) -> None:
     item = slice_of("a", devices(0))
     item["spec"]["driver"] = "gpu.example.com"
-    told.of(RESOURCE_SLICES, item)
-    assert told.view.observations() == {}
+    watched.of(RESOURCE_SLICES, item)
+    assert watched.view.observations() == {}
 
 
-def test_answers_are_the_same_object_until_the_version_grows(told: Told) -> None:
-    told.of(RESOURCE_SLICES, slice_of("a", devices(0, 1)))
-    before = told.view.observations()
-    told.of(RESOURCE_SLICES, slice_of("b", devices(0), pool="other"))
-    assert told.view.observations() is before
-    told.of(RESOURCE_SLICES, slice_of("b", devices(0, 1, 2), pool="other"))
-    assert told.view.observations() is not before
+def test_observations_are_the_same_object_until_the_version_changes(watched: WatchedCluster) -> None:
+    watched.of(RESOURCE_SLICES, slice_of("a", devices(0, 1)))
+    before = watched.view.observations()
+    watched.of(RESOURCE_SLICES, slice_of("b", devices(0), pool="other"))
+    assert watched.view.observations() is before
+    watched.of(RESOURCE_SLICES, slice_of("b", devices(0, 1, 2), pool="other"))
+    assert watched.view.observations() is not before
     assert before == {TRN2: seen_with(2)}
 
 
@@ -287,60 +289,60 @@ def inferentia(*, windows: bool = True, shared: bool = True) -> list[Object]:
 
 
 class TestTraits:
-    def test_windows_and_shares_are_seen(self, told: Told) -> None:
-        told.of(RESOURCE_SLICES, slice_of("a", inferentia()))
-        assert told.view.observations() == {INF2: Observation(2, shares_cores=True, windows=True)}
+    def test_windows_and_shares_are_seen(self, watched: WatchedCluster) -> None:
+        watched.of(RESOURCE_SLICES, slice_of("a", inferentia()))
+        assert watched.view.observations() == {INF2: Observation(2, shares_cores=True, windows=True)}
 
-    def test_a_driver_without_them_is_seen_too(self, told: Told) -> None:
-        told.of(RESOURCE_SLICES, slice_of("a", inferentia(windows=False, shared=False)))
-        assert told.view.observations() == {INF2: Observation(2, shares_cores=False, windows=False)}
+    def test_a_driver_without_them_is_seen_too(self, watched: WatchedCluster) -> None:
+        watched.of(RESOURCE_SLICES, slice_of("a", inferentia(windows=False, shared=False)))
+        assert watched.view.observations() == {INF2: Observation(2, shares_cores=False, windows=False)}
 
-    def test_shared_counters_are_seen_until_the_last_node_has_none(self, told: Told) -> None:
+    def test_shared_counters_are_seen_until_the_last_node_has_none(self, watched: WatchedCluster) -> None:
         single = device(0) | {"consumesCounters": [{"counterSet": "devices", "counters": {"d0": {"value": "1"}}}]}
-        told.of(RESOURCE_SLICES, slice_of("a", [single, device(1, kind="neuron_node")]))
-        assert told.view.observations() == {TRN2: seen_with(1, whole_node=True, counters=True)}
-        told.of(RESOURCE_SLICES, slice_of("a", [device(0), device(1, kind="neuron_node")]))
-        assert told.view.observations() == {TRN2: seen_with(1, whole_node=True)}
+        watched.of(RESOURCE_SLICES, slice_of("a", [single, device(1, kind="neuron_node")]))
+        assert watched.view.observations() == {TRN2: seen_with(1, whole_node=True, counters=True)}
+        watched.of(RESOURCE_SLICES, slice_of("a", [device(0), device(1, kind="neuron_node")]))
+        assert watched.view.observations() == {TRN2: seen_with(1, whole_node=True)}
 
-    def test_one_node_with_them_is_enough_during_an_upgrade(self, told: Told) -> None:
-        told.of(RESOURCE_SLICES, slice_of("a", inferentia(windows=False, shared=False)))
-        told.of(RESOURCE_SLICES, slice_of("b", inferentia(), pool="other"))
-        assert told.view.observations() == {INF2: Observation(2, shares_cores=True, windows=True)}
+    def test_one_node_with_them_is_enough_during_an_upgrade(self, watched: WatchedCluster) -> None:
+        watched.of(RESOURCE_SLICES, slice_of("a", inferentia(windows=False, shared=False)))
+        watched.of(RESOURCE_SLICES, slice_of("b", inferentia(), pool="other"))
+        assert watched.view.observations() == {INF2: Observation(2, shares_cores=True, windows=True)}
 
-    def test_when_a_driver_no_longer_shares_cores_no_claim_may_ask_for_a_share(self, told: Told) -> None:
-        told.of(RESOURCE_SLICES, slice_of("a", inferentia()))
-        version = told.view.version
-        told.of(RESOURCE_SLICES, slice_of("a", inferentia(shared=False)))
-        assert told.view.observations() == {INF2: Observation(2, shares_cores=False, windows=True)}
-        assert told.view.version == version + 1
+    def test_when_a_driver_no_longer_shares_cores_no_claim_may_ask_for_a_share(self, watched: WatchedCluster) -> None:
+        watched.of(RESOURCE_SLICES, slice_of("a", inferentia()))
+        version = watched.view.version
+        watched.of(RESOURCE_SLICES, slice_of("a", inferentia(shared=False)))
+        assert watched.view.observations() == {INF2: Observation(2, shares_cores=False, windows=True)}
+        assert watched.view.version == version + 1
 
-    def test_while_no_slice_exists_the_last_ones_count(self, told: Told) -> None:
-        told.of(RESOURCE_SLICES, slice_of("a", inferentia()))
-        told.gone(RESOURCE_SLICES, slice_of("a", inferentia()))
-        assert told.view.observations() == {INF2: Observation(2, shares_cores=True, windows=True)}
-        told.of(RESOURCE_SLICES, slice_of("a", inferentia(shared=False)))
-        assert told.view.observations() == {INF2: Observation(2, shares_cores=False, windows=True)}
+    def test_the_last_slices_count_while_no_slice_exists(self, watched: WatchedCluster) -> None:
+        watched.of(RESOURCE_SLICES, slice_of("a", inferentia()))
+        watched.gone(RESOURCE_SLICES, slice_of("a", inferentia()))
+        assert watched.view.observations() == {INF2: Observation(2, shares_cores=True, windows=True)}
+        watched.of(RESOURCE_SLICES, slice_of("a", inferentia(shared=False)))
+        assert watched.view.observations() == {INF2: Observation(2, shares_cores=False, windows=True)}
 
-    def test_slices_that_join_the_newest_generation_bring_their_traits(self, told: Told) -> None:
-        told.of(RESOURCE_SLICES, slice_of("a", devices(0), generation=2))
-        told.of(RESOURCE_SLICES, slice_of("b", inferentia(), generation=1))
-        assert INF2 not in told.view.observations()
-        told.of(RESOURCE_SLICES, slice_of("b", inferentia(), generation=2))
-        assert told.view.observations()[INF2] == Observation(2, shares_cores=True, windows=True)
+    def test_slices_that_join_the_newest_generation_bring_their_traits(self, watched: WatchedCluster) -> None:
+        watched.of(RESOURCE_SLICES, slice_of("a", devices(0), generation=2))
+        watched.of(RESOURCE_SLICES, slice_of("b", inferentia(), generation=1))
+        assert INF2 not in watched.view.observations()
+        watched.of(RESOURCE_SLICES, slice_of("b", inferentia(), generation=2))
+        assert watched.view.observations()[INF2] == Observation(2, shares_cores=True, windows=True)
 
     @pytest.mark.parametrize("ours", [True, False])
-    def test_the_driver_of_a_single_device_is_told_by_its_capacity(self, told: Told, ours: bool) -> None:
+    def test_the_capacity_of_a_single_device_shows_its_driver(self, watched: WatchedCluster, ours: bool) -> None:
         item = devices(0, instance_type="inf2.xlarge")
         if ours:
             item[0]["capacity"] = {"neuroncores": {"value": "2"}}
-        told.of(RESOURCE_SLICES, slice_of("a", item))
-        assert told.view.observations() == {"inf2.xlarge": Observation(1, windows=ours)}
+        watched.of(RESOURCE_SLICES, slice_of("a", item))
+        assert watched.view.observations() == {"inf2.xlarge": Observation(1, windows=ours)}
 
-    def test_capacity_alone_is_no_share(self, told: Told) -> None:
+    def test_capacity_alone_is_no_share(self, watched: WatchedCluster) -> None:
         item = devices(0)
         item[0]["allowMultipleAllocations"] = True
-        told.of(RESOURCE_SLICES, slice_of("a", item))
-        assert not told.view.observations()[TRN2].shares_cores
+        watched.of(RESOURCE_SLICES, slice_of("a", item))
+        assert not watched.view.observations()[TRN2].shares_cores
 
 
 Published = tuple[str, str, int, frozenset[int], str]
@@ -355,20 +357,20 @@ SLICES = st.tuples(
 
 @given(st.lists(st.tuples(st.booleans(), SLICES), max_size=12))
 @settings(max_examples=100)
-def test_increments_agree_with_looking_at_all_slices_each_time(events: list[tuple[bool, Published]]) -> None:
-    told = Told()
+def test_incremental_updates_equal_a_full_recount_of_all_slices(events: list[tuple[bool, Published]]) -> None:
+    watched = WatchedCluster()
     present: dict[str, Published] = {}
     highest: dict[str, int] = {}
     for deleted, (name, pool, generation, numbers, instance_type) in events:
         item = slice_of(name, devices(*sorted(numbers), instance_type=instance_type), pool, generation)
         before = present.pop(name, None)
         if deleted:
-            told.gone(RESOURCE_SLICES, item)
+            watched.gone(RESOURCE_SLICES, item)
         else:
-            told.of(RESOURCE_SLICES, item)
+            watched.of(RESOURCE_SLICES, item)
             if numbers:
                 present[name] = (name, pool, generation, numbers, instance_type)
-        # A slice that is told again as it was changes nothing.
+        # A slice that is reported again unchanged changes nothing.
         changed = {} if deleted or not numbers or present[name] == before else {pool}
         for each in changed:
             members = [entry for entry in present.values() if entry[1] == each]
@@ -377,103 +379,105 @@ def test_increments_agree_with_looking_at_all_slices_each_time(events: list[tupl
                 together = frozenset[int]().union(*(e[3] for e in members if (e[2], e[4]) == (newest, instance)))
                 if together:
                     highest[instance] = max(highest.get(instance, 0), len(together))
-    assert {name: seen.devices for name, seen in told.view.observations().items()} == highest
+    assert {name: seen.devices for name, seen in watched.view.observations().items()} == highest
 
 
 # --- DeviceClasses --------------------------------------------------------------------------------------------
 
 
-def test_the_newest_class_serves_an_extended_resource(told: Told) -> None:
-    told.of(DEVICE_CLASSES, class_of("new", created="2026-02-01"))
-    told.of(DEVICE_CLASSES, class_of("old", created="2026-01-01"))
-    assert told.view.extended_resources() == {NEURON: "new"}
-    assert told.view.version == 2
-    told.gone(DEVICE_CLASSES, class_of("new", created="2026-02-01"))
-    assert told.view.extended_resources() == {NEURON: "old"}
-    told.gone(DEVICE_CLASSES, class_of("old"))
-    assert told.view.extended_resources() == {}
-    assert told.view.version == 4
+def test_the_newest_class_serves_an_extended_resource(watched: WatchedCluster) -> None:
+    watched.of(DEVICE_CLASSES, class_of("new", created="2026-02-01"))
+    watched.of(DEVICE_CLASSES, class_of("old", created="2026-01-01"))
+    assert watched.view.extended_resources() == {NEURON: "new"}
+    assert watched.view.version == 2
+    watched.gone(DEVICE_CLASSES, class_of("new", created="2026-02-01"))
+    assert watched.view.extended_resources() == {NEURON: "old"}
+    watched.gone(DEVICE_CLASSES, class_of("old"))
+    assert watched.view.extended_resources() == {}
+    assert watched.view.version == 4
 
 
 @pytest.mark.parametrize("order", [("b", "a"), ("a", "b")])
-def test_of_classes_made_at_once_the_first_by_name_serves(told: Told, order: tuple[str, str]) -> None:
+def test_the_first_class_by_name_serves_if_creation_times_are_equal(
+    watched: WatchedCluster, order: tuple[str, str]
+) -> None:
     for name in order:
-        told.of(DEVICE_CLASSES, class_of(name))
-    assert told.view.extended_resources() == {NEURON: "a"}
+        watched.of(DEVICE_CLASSES, class_of(name))
+    assert watched.view.extended_resources() == {NEURON: "a"}
 
 
-def test_a_class_may_change_what_it_serves(told: Told) -> None:
-    told.of(DEVICE_CLASSES, class_of("c"))
-    told.of(DEVICE_CLASSES, class_of("c", extended="example.com/neuron"))
-    assert told.view.extended_resources() == {"example.com/neuron": "c"}
-    told.of(DEVICE_CLASSES, class_of("c", extended=None))
-    assert told.view.extended_resources() == {}
+def test_a_class_can_change_its_extended_resource(watched: WatchedCluster) -> None:
+    watched.of(DEVICE_CLASSES, class_of("c"))
+    watched.of(DEVICE_CLASSES, class_of("c", extended="example.com/neuron"))
+    assert watched.view.extended_resources() == {"example.com/neuron": "c"}
+    watched.of(DEVICE_CLASSES, class_of("c", extended=None))
+    assert watched.view.extended_resources() == {}
 
 
-def test_classes_without_an_extended_resource_change_only_the_names(told: Told) -> None:
-    assert told.view.class_names() == frozenset()
-    told.of(DEVICE_CLASSES, class_of("neuron.aws.com", extended=None))
-    assert (told.view.extended_resources(), told.view.version) == ({}, 1)
-    assert told.view.class_names() == {"neuron.aws.com"}
-    told.of(DEVICE_CLASSES, class_of("neuron.aws.com", extended=None, created="2026-02-02"))
-    assert told.view.version == 1
-    told.gone(DEVICE_CLASSES, class_of("neuron.aws.com", extended=None))
-    assert (told.view.class_names(), told.view.version) == (frozenset(), 2)
+def test_classes_without_an_extended_resource_change_only_the_names(watched: WatchedCluster) -> None:
+    assert watched.view.class_names() == frozenset()
+    watched.of(DEVICE_CLASSES, class_of("neuron.aws.com", extended=None))
+    assert (watched.view.extended_resources(), watched.view.version) == ({}, 1)
+    assert watched.view.class_names() == {"neuron.aws.com"}
+    watched.of(DEVICE_CLASSES, class_of("neuron.aws.com", extended=None, created="2026-02-02"))
+    assert watched.view.version == 1
+    watched.gone(DEVICE_CLASSES, class_of("neuron.aws.com", extended=None))
+    assert (watched.view.class_names(), watched.view.version) == (frozenset(), 2)
 
 
 # --- Namespaces -----------------------------------------------------------------------------------------------
 
 
-def test_a_namespace_nobody_told_of_says_nothing(told: Told) -> None:
-    assert told.view.namespace("team") is NO_FACTS
+def test_an_unknown_namespace_has_no_facts(watched: WatchedCluster) -> None:
+    assert watched.view.namespace("team") is NO_FACTS
 
 
-def test_only_our_annotations_are_kept_and_sorted(told: Told) -> None:
-    told.of(NAMESPACES, namespace_of("team", convert="off", alpha="1"))
-    facts = told.view.namespace("team")
+def test_only_our_annotations_are_kept_and_sorted(watched: WatchedCluster) -> None:
+    watched.of(NAMESPACES, namespace_of("team", convert="off", alpha="1"))
+    facts = watched.view.namespace("team")
     assert facts == NamespaceFacts(annotations=(("neuron.aws.com/alpha", "1"), ("neuron.aws.com/convert", "off")))
 
 
-def test_facts_come_together_from_three_kinds_of_object_and_go_again(told: Told) -> None:
+def test_namespace_facts_combine_three_kinds_of_objects_and_follow_deletions(watched: WatchedCluster) -> None:
     steps: list[tuple[Callable[[Resource, Object], None], Resource, Object, NamespaceFacts]] = [
-        (told.of, RESOURCE_QUOTAS, quota_of("q2", f"requests.{NEURON}"), NamespaceFacts(quotas=(Q2,))),
-        (told.of, RESOURCE_QUOTAS, quota_of("q1", f"requests.{NEURON}"), NamespaceFacts(quotas=(Q1, Q2))),
+        (watched.of, RESOURCE_QUOTAS, quota_of("q2", f"requests.{NEURON}"), NamespaceFacts(quotas=(Q2,))),
+        (watched.of, RESOURCE_QUOTAS, quota_of("q1", f"requests.{NEURON}"), NamespaceFacts(quotas=(Q1, Q2))),
         (
-            told.of,
+            watched.of,
             LIMIT_RANGES,
             limits_of("l", max={NEURON: "4"}),
             NamespaceFacts(quotas=(Q1, Q2), limit_ranges=("l",)),
         ),
         (
-            told.of,
+            watched.of,
             NAMESPACES,
             namespace_of("team", convert="off"),
             NamespaceFacts((("neuron.aws.com/convert", "off"),), (Q1, Q2), ("l",)),
         ),
         (
-            told.of,
+            watched.of,
             RESOURCE_QUOTAS,
             quota_of("q1", "requests.cpu"),
             NamespaceFacts((("neuron.aws.com/convert", "off"),), (Q2,), ("l",)),
         ),
-        (told.gone, NAMESPACES, namespace_of("team"), NamespaceFacts(quotas=(Q2,), limit_ranges=("l",))),
-        (told.gone, LIMIT_RANGES, limits_of("l"), NamespaceFacts(quotas=(Q2,))),
+        (watched.gone, NAMESPACES, namespace_of("team"), NamespaceFacts(quotas=(Q2,), limit_ranges=("l",))),
+        (watched.gone, LIMIT_RANGES, limits_of("l"), NamespaceFacts(quotas=(Q2,))),
     ]
     for tell, resource, item, expected in steps:
         tell(resource, item)
-        assert told.view.namespace("team") == expected
-    told.gone(RESOURCE_QUOTAS, quota_of("q2"))
-    assert told.view.namespace("team") is NO_FACTS
+        assert watched.view.namespace("team") == expected
+    watched.gone(RESOURCE_QUOTAS, quota_of("q2"))
+    assert watched.view.namespace("team") is NO_FACTS
 
 
-def test_facts_are_the_same_object_while_they_do_not_change(told: Told) -> None:
-    told.of(NAMESPACES, namespace_of("team", convert="off"))
-    facts = told.view.namespace("team")
-    told.of(NAMESPACES, namespace_of("team", convert="off"))
-    told.of(NAMESPACES, namespace_of("other", convert="off"))
-    told.of(RESOURCE_QUOTAS, quota_of("q", "requests.cpu"))
-    assert told.view.namespace("team") is facts
-    assert told.view.version == 0
+def test_facts_are_the_same_object_while_they_do_not_change(watched: WatchedCluster) -> None:
+    watched.of(NAMESPACES, namespace_of("team", convert="off"))
+    facts = watched.view.namespace("team")
+    watched.of(NAMESPACES, namespace_of("team", convert="off"))
+    watched.of(NAMESPACES, namespace_of("other", convert="off"))
+    watched.of(RESOURCE_QUOTAS, quota_of("q", "requests.cpu"))
+    assert watched.view.namespace("team") is facts
+    assert watched.view.version == 0
 
 
 @pytest.mark.parametrize(
@@ -488,18 +492,18 @@ def test_facts_are_the_same_object_while_they_do_not_change(told: Told) -> None:
         ("neuron.aws.com.deviceclass.resource.k8s.io/devices", False),
     ],
 )
-def test_quotas_that_count_a_legacy_resource_are_named(told: Told, hard: str, counts: bool) -> None:
-    told.of(RESOURCE_QUOTAS, quota_of("q", "pods", hard))
-    assert told.view.namespace("team").quotas == ((LegacyQuota("q", (hard.partition(".")[2],)),) if counts else ())
+def test_quotas_that_count_a_legacy_resource_are_named(watched: WatchedCluster, hard: str, counts: bool) -> None:
+    watched.of(RESOURCE_QUOTAS, quota_of("q", "pods", hard))
+    assert watched.view.namespace("team").quotas == ((LegacyQuota("q", (hard.partition(".")[2],)),) if counts else ())
 
 
-def test_what_quotas_allow_is_unknown_until_they_were_seen(told: Told) -> None:
+def test_quota_amounts_are_unknown_until_the_first_list(watched: WatchedCluster) -> None:
     hard = "neuron.aws.com.deviceclass.resource.k8s.io/devices"
-    told.of(RESOURCE_QUOTAS, quota_of("q", hard))
-    assert told.view.quotas("team") is None
-    next(cache for cache in told.view.caches if cache.resource == RESOURCE_QUOTAS).synced.set()
-    assert (told.view.quotas("team"), told.view.quotas("other")) == ({hard: 4}, {})
-    assert told.view.namespace("team") is NO_FACTS, "no decision on conversion depends on it"
+    watched.of(RESOURCE_QUOTAS, quota_of("q", hard))
+    assert watched.view.quotas("team") is None
+    next(cache for cache in watched.view.caches if cache.resource == RESOURCE_QUOTAS).synced.set()
+    assert (watched.view.quotas("team"), watched.view.quotas("other")) == ({hard: 4}, {})
+    assert watched.view.namespace("team") is NO_FACTS, "no decision on conversion depends on it"
 
 
 @pytest.mark.parametrize(
@@ -514,15 +518,17 @@ def test_what_quotas_allow_is_unknown_until_they_were_seen(told: Told) -> None:
         pytest.param({"min": {"cpu": "1"}, "max": None}, False, id="another resource"),
     ],
 )
-def test_limit_ranges_that_refuse_a_converted_pod_are_named(told: Told, limit: Object, refuses: bool) -> None:
-    told.of(LIMIT_RANGES, limits_of("l", **limit))
-    assert told.view.namespace("team").limit_ranges == (("l",) if refuses else ())
+def test_limit_ranges_that_refuse_a_converted_pod_are_named(
+    watched: WatchedCluster, limit: Object, refuses: bool
+) -> None:
+    watched.of(LIMIT_RANGES, limits_of("l", **limit))
+    assert watched.view.namespace("team").limit_ranges == (("l",) if refuses else ())
 
 
 @pytest.mark.parametrize("resource", [RESOURCE_QUOTAS, LIMIT_RANGES], ids=str)
-def test_empty_specs_say_nothing(told: Told, resource: Resource) -> None:
-    told.of(resource, {"metadata": {"name": "x", "namespace": "team"}, "spec": {}})
-    assert told.view.namespace("team") is NO_FACTS
+def test_empty_specs_give_no_facts(watched: WatchedCluster, resource: Resource) -> None:
+    watched.of(resource, {"metadata": {"name": "x", "namespace": "team"}, "spec": {}})
+    assert watched.view.namespace("team") is NO_FACTS
 
 
 # --- ResourceClaimTemplates -----------------------------------------------------------------------------------
@@ -536,17 +542,17 @@ def ultraserver(mode: object = 4, api_version: str = "neuron.aws.com/v1") -> Obj
     return {"apiVersion": api_version, "kind": "UltraServerConfig", "ultraserverMode": mode}
 
 
-def test_device_classes_of_requests_and_their_alternatives_are_known(told: Told) -> None:
+def test_device_classes_of_requests_and_their_alternatives_are_known(watched: WatchedCluster) -> None:
     alternatives = [{"name": "x", "deviceClassName": "b"}, {"name": "y", "deviceClassName": "c"}]
     requests = [
         {"name": "n0", "exactly": {"deviceClassName": "a"}},
         {"name": "n1", "firstAvailable": alternatives},
         {"name": "n2", "exactly": {}},
     ]
-    told.of(RESOURCE_CLAIM_TEMPLATES, template_of("t", {"requests": requests}))
-    assert told.view.template_device_classes("team", "t") == {"a", "b", "c"}
-    assert told.view.template_device_classes("other", "t") == frozenset()
-    assert told.view.template_ultraserver_mode("other", "t") is None
+    watched.of(RESOURCE_CLAIM_TEMPLATES, template_of("t", {"requests": requests}))
+    assert watched.view.template_device_classes("team", "t") == {"a", "b", "c"}
+    assert watched.view.template_device_classes("other", "t") == frozenset()
+    assert watched.view.template_ultraserver_mode("other", "t") is None
 
 
 @pytest.mark.parametrize(
@@ -572,9 +578,9 @@ def test_device_classes_of_requests_and_their_alternatives_are_known(told: Told)
         ),
     ],
 )
-def test_ultraserver_mode_is_known(told: Told, devices: Object | None, mode: int | None) -> None:
-    told.of(RESOURCE_CLAIM_TEMPLATES, template_of("t", devices))
-    assert told.view.template_ultraserver_mode("team", "t") == mode
+def test_ultraserver_mode_is_known(watched: WatchedCluster, devices: Object | None, mode: int | None) -> None:
+    watched.of(RESOURCE_CLAIM_TEMPLATES, template_of("t", devices))
+    assert watched.view.template_ultraserver_mode("team", "t") == mode
 
 
 def test_templates_with_names_like_ours_have_a_digest_and_a_maker() -> None:

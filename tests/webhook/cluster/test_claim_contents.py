@@ -66,7 +66,7 @@ def test_claims_and_templates_are_read() -> None:
     ],
     ids=["unreachable", "gone", "forbidden", "empty", "list", "number", "deep", "large"],
 )
-def test_what_is_not_told_is_not_known(answer: bytes | Exception) -> None:
+def test_claims_without_a_usable_answer_are_unknown(answer: bytes | Exception) -> None:
     assert find(Server(answer), "ResourceClaim", "one") == {}
 
 
@@ -77,7 +77,7 @@ def test_only_names_become_part_of_a_url(name: str) -> None:
     assert server.asked == []
 
 
-def test_too_many_are_not_asked_for() -> None:
+def test_claims_beyond_the_limit_are_not_requested() -> None:
     server = Server(b"{}")
     assert find(server, "ResourceClaim", *[f"c{at}" for at in range(MOST_LOOKUPS + 1)]) == {}
     assert server.asked == []

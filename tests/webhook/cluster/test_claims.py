@@ -50,7 +50,7 @@ def claims(error: Exception | None = None) -> ClusterClaims:
     return ClusterClaims(Server(error), unknown)
 
 
-def test_slices_grow_the_version_only_where_something_is_new() -> None:
+def test_only_slices_with_new_devices_increase_the_version() -> None:
     known = claims()
     first = shapes_of(published(TRN2))
     known.slice_changed(None, first)
@@ -61,7 +61,7 @@ def test_slices_grow_the_version_only_where_something_is_new() -> None:
     assert (known.claim_version, len(known.device_shapes())) == (2, 32)
 
 
-def test_classes_come_and_go() -> None:
+def test_added_and_deleted_classes_change_the_view() -> None:
     known = claims()
     spec, _ = read_class(V1, {"selectors": [{"cel": {"expression": "true"}}]})
     known.class_changed("own", spec)
@@ -89,7 +89,7 @@ def test_asks_the_api_server_whether_an_object_exists(error: Exception | None, e
     assert server.asked == [f"GET {path} as PartialObjectMetadata"]
 
 
-def test_templates_that_the_cache_has_are_not_asked_for() -> None:
+def test_templates_in_the_cache_are_not_requested() -> None:
     server = Server(StatusError.parse(404, b'{"reason": "NotFound"}'))
     known = ClusterClaims(server, lambda *key: UNREADABLE_TEMPLATE if key == ("team-a", "big") else None)
     found = asyncio.run(known.exist("ResourceClaimTemplate", "team-a", ["big", "small"]))
@@ -98,14 +98,14 @@ def test_templates_that_the_cache_has_are_not_asked_for() -> None:
 
 
 @pytest.mark.parametrize("name", ["..", "a/../b", "a?b", "A", "", "x" * 254, "a b"])
-def test_what_no_object_can_be_called_is_not_asked_for(name: str) -> None:
+def test_invalid_object_names_are_not_requested(name: str) -> None:
     server = Server(None)
     known = ClusterClaims(server, unknown)
     assert asyncio.run(known.exist("ResourceClaim", "team-a", [name])) == {name: False}
     assert server.asked == []
 
 
-def test_a_name_stays_one_part_of_a_path() -> None:
+def test_a_name_is_escaped_to_one_path_segment() -> None:
     path = RESOURCES["ResourceClaim"].path("team/a", "b?c")
     assert path == "/apis/resource.k8s.io/v1/namespaces/team%2Fa/resourceclaims/b%3Fc"
 
@@ -115,7 +115,7 @@ def test_a_name_stays_one_part_of_a_path() -> None:
 MANY = [f"c{number}" for number in range(1600)]
 
 
-def test_many_objects_are_asked_for_at_once_and_the_rest_is_not_known() -> None:
+def test_look_ups_are_sent_together_up_to_a_limit_and_the_rest_is_unknown() -> None:
     server = Server(StatusError.parse(404, b'{"reason": "NotFound"}'), delay=0.01)
     known = ClusterClaims(server, unknown)
     found = asyncio.run(known.exist("ResourceClaim", "team-a", MANY))
@@ -126,7 +126,7 @@ def test_many_objects_are_asked_for_at_once_and_the_rest_is_not_known() -> None:
 
 
 @pytest.mark.parametrize(("waits", "most"), [(30.0, 1.0), (0.4, 0.2)])
-def test_all_look_ups_together_end_in_time(waits: float, most: float) -> None:
+def test_all_look_ups_together_end_within_the_budget(waits: float, most: float) -> None:
     server = Server(delay=60)
     known = ClusterClaims(server, unknown)
 
@@ -140,7 +140,7 @@ def test_all_look_ups_together_end_in_time(waits: float, most: float) -> None:
     assert set(found.values()) == {None}
 
 
-def test_nothing_is_asked_when_the_time_is_over() -> None:
+def test_no_object_is_requested_after_the_deadline() -> None:
     server = Server()
 
     async def ask() -> Any:
@@ -150,7 +150,7 @@ def test_nothing_is_asked_when_the_time_is_over() -> None:
     assert (asyncio.run(ask()), server.asked) == ({"a": None}, [])
 
 
-def test_one_namespace_uses_up_its_own_questions_only() -> None:
+def test_each_namespace_has_its_own_rate_limit_for_look_ups() -> None:
     now = [0.0]
     server = Server()
     known = ClusterClaims(server, unknown, lambda: now[0])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from runtime.api_errors import ApiAnswerError
-from webhook.cluster.api import Resource
+from runtime.api_server import Resource
 from webhook.cluster.discovery import served_kinds
 
 pytestmark = pytest.mark.anyio
@@ -50,6 +50,6 @@ async def test_an_older_server_answers_with_a_plain_list() -> None:
     assert await served_kinds(Server({"kind": "APIGroupList", "groups": []})) == {}  # type: ignore[arg-type]
 
 
-async def test_an_answer_that_is_no_document() -> None:
+async def test_an_invalid_discovery_document_is_an_error() -> None:
     with pytest.raises(ApiAnswerError):
         await served_kinds(Server({"items": 7}))  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ from webhook.cluster.events import (
 )
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.wire import AdmissionRequest
-from webhook.reviews.refusals import ReportingReviewer
+from webhook.reviews.refusals import RefusalReporter
 
 pytestmark = pytest.mark.anyio
 
@@ -142,20 +142,20 @@ async def test_an_event_is_about_the_controller_of_the_pod(bench: Bench) -> None
         pytest.param({"metadata": {"ownerReferences": "?"}}, "NEU105: no Ask for 8.", id="metadata that is none"),
     ],
 )
-def test_without_a_controller_an_event_is_about_the_namespace(manifest: Any, note: str) -> None:
+def test_an_event_is_about_the_namespace_without_a_controller(manifest: Any, note: str) -> None:
     described = describe(request(manifest), refusal("no"))
     assert described.regarding == ("Namespace", "team-a", "v1", "")
     assert described.note == note
 
 
 @given(st.binary(max_size=60))
-def test_no_object_can_make_describing_fail(body: bytes) -> None:
+def test_any_object_can_be_described_in_an_event(body: bytes) -> None:
     asked = msgspec.structs.replace(request({}), object=Raw(body))
     assert describe(asked, refusal()).regarding[0]
 
 
 @given(st.text(max_size=40).map(lambda text: text * 60))
-def test_a_note_is_what_the_api_server_takes(message: str) -> None:
+def test_a_note_is_within_the_limits_of_the_api_server(message: str) -> None:
     note = describe(request(pod()), refusal(message)).note
     assert len(note.encode()) <= LONGEST_NOTE
     assert note.isprintable()
@@ -170,7 +170,7 @@ def test_all_findings_are_in_the_note() -> None:
 # --- how often ---------------------------------------------------------------------------------------------------
 
 
-async def test_what_happens_again_becomes_a_series(bench: Bench) -> None:
+async def test_a_repeated_refusal_becomes_an_event_series(bench: Bench) -> None:
     for _ in range(5):
         bench.refuse()
     await bench.recorder.write()
@@ -185,7 +185,7 @@ async def test_what_happens_again_becomes_a_series(bench: Bench) -> None:
     assert bench.counts == {"created": 1, "patched": 1}
 
 
-async def test_a_series_that_ended_starts_anew(bench: Bench) -> None:
+async def test_a_refusal_after_the_end_of_a_series_creates_a_new_event(bench: Bench) -> None:
     bench.refuse()
     await bench.recorder.write()
     bench.seconds = SERIES_ENDS
@@ -195,7 +195,7 @@ async def test_a_series_that_ended_starts_anew(bench: Bench) -> None:
     assert bench.counts == {"created": 2}
 
 
-async def test_an_event_that_is_gone_is_told_anew(bench: Bench) -> None:
+async def test_a_deleted_event_is_created_again(bench: Bench) -> None:
     bench.refuse()
     await bench.recorder.write()
     bench.api.remove("events", "neuron-dra.t1", "team-a")
@@ -225,7 +225,7 @@ async def test_too_many_different_refusals_are_counted_and_left_out(bench: Bench
 
 
 @pytest.mark.parametrize("fields", [{"dryRun": True}, {"namespace": ""}], ids=["dry run", "no namespace"])
-async def test_what_is_no_news_is_not_told(bench: Bench, fields: dict[str, Any]) -> None:
+async def test_unchanged_or_dry_run_refusals_send_no_event(bench: Bench, fields: dict[str, Any]) -> None:
     bench.refuse(**fields)
     await bench.recorder.write()
     assert not bench.api.seen
@@ -242,7 +242,7 @@ async def test_what_is_no_news_is_not_told(bench: Bench, fields: dict[str, Any])
         pytest.param(hang_up, UnreachableError, 3, id="broken off"),
     ],
 )
-async def test_what_cannot_be_written_is_counted_and_logged_once(
+async def test_events_that_cannot_be_written_are_counted_and_logged_once(
     bench: Bench, caplog: pytest.LogCaptureFixture, fault: Handler, kind: type[Exception], tries: int
 ) -> None:
     bench.api.fault("create", "events", fault, times=100)
@@ -258,7 +258,7 @@ async def test_what_cannot_be_written_is_counted_and_logged_once(
     ]
 
 
-async def test_a_failure_that_passes_loses_nothing(bench: Bench) -> None:
+async def test_a_temporary_write_failure_loses_no_event(bench: Bench) -> None:
     bench.api.fault("create", "events", answer(503, "ServiceUnavailable", "busy"), times=2)
     bench.refuse()
     for _ in range(3):
@@ -266,7 +266,7 @@ async def test_a_failure_that_passes_loses_nothing(bench: Bench) -> None:
     assert bench.counts == {"created": 1}
 
 
-async def test_events_are_written_while_it_runs(bench: Bench) -> None:
+async def test_a_running_recorder_writes_events(bench: Bench) -> None:
     running = asyncio.create_task(bench.recorder.run())
     try:
         bench.refuse()
@@ -296,9 +296,9 @@ class Listener:
         pytest.param(unchanged("not-neuron"), False, [], id="admitted"),
     ],
 )
-async def test_refusals_are_told_but_for_dry_runs(decision: Decision, dry_run: bool, heard: list[str]) -> None:
+async def test_refusals_are_reported_except_for_dry_runs(decision: Decision, dry_run: bool, heard: list[str]) -> None:
     listener = Listener()
-    answered = await ReportingReviewer(Answering(decision), listener).review(request(pod(), dryRun=dry_run))
+    answered = await RefusalReporter(Answering(decision), listener).review(request(pod(), dryRun=dry_run))
     assert answered is decision
     assert listener.heard == heard
 

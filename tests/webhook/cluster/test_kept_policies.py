@@ -63,7 +63,7 @@ def test_a_set_is_written_and_read() -> None:
     assert server.stored["metadata"] == SHIPPED["metadata"]
 
 
-def test_a_set_that_is_there_is_not_written_again() -> None:
+def test_an_unchanged_set_is_not_written_again() -> None:
     server = Server(SHIPPED)
     write(server, KeptSet({"a.yaml": b"x"}, SINCE))
     server.asked.clear()

@@ -21,13 +21,13 @@ from neuron.demand.templates import Template
 from neuron.findings import Finding
 from runtime.api_errors import ClusterUnavailableError, StatusError, UnreachableError
 from runtime.api_transport import Connection, load_configuration
+from runtime.watching import Timing
 from tests.support.clusters import request
 from tests.support.fake_api import FakeApi, answer, eventually, hang, server_certificate
 from tests.support.generated import stored, template
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, KubeCluster
 from webhook.cluster.events import PATCH_EVERY, EventRecorder
 from webhook.cluster.kube import KubeWorld, connect
-from webhook.cluster.reflector import Timing
 from webhook.cluster.rights import RULES
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.decision import denied
@@ -75,7 +75,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 # --- connect --------------------------------------------------------------------------------------------------
 
 
-async def test_a_cluster_is_seen_and_templates_are_made_in_it(cluster: Cluster) -> None:
+async def test_a_connection_reads_the_cluster_and_creates_templates(cluster: Cluster) -> None:
     cluster.api.put("namespaces", {"metadata": {"name": "team", "annotations": {"neuron.aws.com/convert": "off"}}})
     async with connect(cluster.kubeconfig()) as world:
         assert world.ready() == (True, "")
@@ -102,7 +102,7 @@ async def test_nodes_are_watched_by_their_metadata(cluster: Cluster) -> None:
     assert {call.accept for call in cluster.api.seen if call.plural == "namespaces"} == {"application/json"}
 
 
-async def test_without_the_right_to_list_nodes_the_webhook_is_ready_and_says_what_is_missing(cluster: Cluster) -> None:
+async def test_the_webhook_is_ready_without_the_right_to_list_nodes_and_reports_it(cluster: Cluster) -> None:
     cluster.api.forbid("list", "nodes")
     async with connect(cluster.kubeconfig(), timing=QUICK) as world:
         ready, detail = world.ready()
@@ -122,14 +122,14 @@ async def test_leaving_ends_the_watches(cluster: Cluster) -> None:
     await eventually(lambda: cluster.api.watching("namespaces") == 0)
 
 
-async def test_a_defect_inside_leaves_nothing_running(cluster: Cluster) -> None:
+async def test_an_exception_in_the_context_stops_all_watches(cluster: Cluster) -> None:
     with pytest.raises(ZeroDivisionError):
         async with connect(cluster.kubeconfig()):
             raise ZeroDivisionError
     await eventually(lambda: cluster.api.watching("namespaces") == 0)
 
 
-async def test_a_cluster_that_comes_up_late_is_waited_for(cluster: Cluster) -> None:
+async def test_the_webhook_waits_for_a_cluster_that_starts_late(cluster: Cluster) -> None:
     for plural in ("namespaces", "resourceslices"):
         cluster.api.fault("list", plural, answer(503, "ServiceUnavailable", "starting"), times=3)
     async with connect(cluster.kubeconfig(), timing=QUICK) as world:
@@ -143,14 +143,14 @@ async def refused(cluster: Cluster, kubeconfig: Path | None = None, **options: A
     return str(caught.value)
 
 
-async def test_credentials_that_are_not_accepted_are_said_at_once(cluster: Cluster) -> None:
+async def test_refused_credentials_are_reported_at_once(cluster: Cluster) -> None:
     cluster.api.tokens = {"other"}
     message = await refused(cluster)
     assert message.startswith(f"the cluster at {cluster.api.url} cannot be used: cannot list resourceslices")
     assert "the API server does not accept the webhook's credentials" in message
 
 
-async def test_all_missing_permissions_are_said_together(cluster: Cluster) -> None:
+async def test_all_missing_permissions_are_reported_together(cluster: Cluster) -> None:
     cluster.api.forbid("list", "namespaces")
     cluster.api.forbid("watch", "deviceclasses", "resource.k8s.io")
     message = await refused(cluster)
@@ -159,7 +159,7 @@ async def test_all_missing_permissions_are_said_together(cluster: Cluster) -> No
     assert "limitranges" not in message
 
 
-async def test_a_cluster_too_old_for_dra_is_said(cluster: Cluster) -> None:
+async def test_a_cluster_without_dra_is_reported(cluster: Cluster) -> None:
     cluster.api.unserved = {"resource.k8s.io"}
     assert (
         "the API server does not serve resourceslices in resource.k8s.io/v1: Kubernetes >= 1.34 with Dynamic Resource "
@@ -167,7 +167,7 @@ async def test_a_cluster_too_old_for_dra_is_said(cluster: Cluster) -> None:
     )
 
 
-async def test_a_server_that_does_not_listen_is_said(cluster: Cluster) -> None:
+async def test_an_unreachable_server_is_reported(cluster: Cluster) -> None:
     nowhere = {"server": "https://127.0.0.1:1", "certificate-authority": str(cluster.authority)}
     message = await refused(cluster, cluster.kubeconfig(nowhere), sync_timeout=0.2)
     assert "cannot list namespaces: cannot connect to https://127.0.0.1:1: " in message
@@ -180,14 +180,14 @@ async def test_a_command_does_not_wait_for_a_server_that_does_not_listen(cluster
     assert message.startswith("the cluster at https://127.0.0.1:1 cannot be used: cannot connect to")
 
 
-async def test_a_name_that_does_not_resolve_is_said_in_words(cluster: Cluster) -> None:
+async def test_a_host_name_that_does_not_resolve_is_reported(cluster: Cluster) -> None:
     nowhere = {"server": "https://nowhere.invalid", "certificate-authority": str(cluster.authority)}
     message = await refused(cluster, cluster.kubeconfig(nowhere), sync_timeout=0.2)
     assert "cannot connect to https://nowhere.invalid: " in message
     assert "Unknown error" not in message
 
 
-async def test_a_certificate_that_is_not_trusted_is_said(cluster: Cluster, tmp_path: Path) -> None:
+async def test_an_untrusted_server_certificate_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     _, other = server_certificate(elsewhere)
@@ -197,7 +197,7 @@ async def test_a_certificate_that_is_not_trusted_is_said(cluster: Cluster, tmp_p
     assert "check the certificate authority" in message
 
 
-async def test_a_server_that_never_answers_is_given_up(cluster: Cluster) -> None:
+async def test_a_server_that_never_answers_causes_a_time_out(cluster: Cluster) -> None:
     cluster.api.fault("list", "namespaces", hang, times=99)
     message = await refused(cluster, sync_timeout=1.5)
     assert message.endswith("cannot be used: no list of namespaces within 1.5 s")
@@ -240,7 +240,7 @@ async def test_a_server_that_never_answers_is_given_up(cluster: Cluster) -> None
         ),
     ],
 )
-async def test_what_is_wrong_with_a_kubeconfig_is_said(tmp_path: Path, content: str, message: str) -> None:
+async def test_an_invalid_kubeconfig_is_reported_with_its_path(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(content)
     with pytest.raises(ClusterUnavailableError) as caught:
@@ -248,13 +248,13 @@ async def test_what_is_wrong_with_a_kubeconfig_is_said(tmp_path: Path, content: 
     assert str(caught.value).startswith(message.format(path=path))
 
 
-async def test_a_kubeconfig_that_is_not_there_is_said(tmp_path: Path) -> None:
+async def test_a_missing_kubeconfig_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "nowhere"
     with pytest.raises(ClusterUnavailableError, match=f"cannot read {path}: No such file or directory"):
         await load_configuration(path)
 
 
-async def test_another_context_can_be_asked_for(cluster: Cluster) -> None:
+async def test_another_context_can_be_selected(cluster: Cluster) -> None:
     path = cluster.kubeconfig()
     content = yaml.safe_load(path.read_text())
     content["contexts"].append({"name": "second", "context": {"cluster": "d", "user": "u"}})
@@ -266,7 +266,7 @@ async def test_another_context_can_be_asked_for(cluster: Cluster) -> None:
     assert str(caught.value) == f"kubeconfig {path} has no context 'third': use one of main, second"
 
 
-async def test_a_certificate_that_is_none_is_said(cluster: Cluster) -> None:
+async def test_a_file_without_a_certificate_is_reported(cluster: Cluster) -> None:
     (cluster.directory / "broken.crt").write_text("no certificate")
     broken = {"server": cluster.api.url, "certificate-authority": str(cluster.directory / "broken.crt")}
     message = await refused(cluster, cluster.kubeconfig(broken))
@@ -274,7 +274,7 @@ async def test_a_certificate_that_is_none_is_said(cluster: Cluster) -> None:
     assert message.endswith("check the certificate authority, client certificate and key")
 
 
-async def test_outside_of_a_cluster_a_kubeconfig_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_error_outside_of_a_cluster_asks_for_a_kubeconfig(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(ClusterUnavailableError) as caught:
         await load_configuration(None)
@@ -298,14 +298,14 @@ def service_account(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("service_account")
-async def test_in_a_cluster_the_service_account_is_used(cluster: Cluster) -> None:
+async def test_the_service_account_is_used_in_a_cluster(cluster: Cluster) -> None:
     async with connect(None) as world:
         assert world.ready() == (True, "")
         assert {call.token for call in cluster.api.seen} == {"secret"}
 
 
 @pytest.mark.usefixtures("service_account")
-async def test_a_service_account_without_a_token_is_said(cluster: Cluster) -> None:
+async def test_a_service_account_without_a_token_is_reported(cluster: Cluster) -> None:
     cluster.token.unlink()
     with pytest.raises(ClusterUnavailableError, match=r"Service token file does not exist\."):
         await load_configuration(None)
@@ -358,7 +358,7 @@ async def test_requests_that_are_refused_together_read_the_token_once(cluster: C
         assert loads == 2
 
 
-async def test_a_token_that_stays_refused_is_not_read_over_and_over(cluster: Cluster, connection: Connection) -> None:
+async def test_a_token_that_stays_refused_is_not_read_repeatedly(cluster: Cluster, connection: Connection) -> None:
     cluster.api.tokens = set()
     for calls in (2, 3):
         with pytest.raises(StatusError, match="HTTP 401, 'Unauthorized'"):
@@ -408,7 +408,7 @@ async def test_a_credential_plugin_is_run_again_when_its_token_expires(cluster: 
 
 
 @pytest.mark.usefixtures("service_account")
-async def test_a_service_account_token_that_empties_is_a_failed_request(
+async def test_an_emptied_service_account_token_fails_the_request(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = await Connection.open(lambda: load_configuration(None))
@@ -448,7 +448,7 @@ async def test_retry_after_is_read(cluster: Cluster, header: str, seconds: float
 # --- readiness ------------------------------------------------------------------------------------------------
 
 
-async def test_what_was_not_seen_yet_is_not_ready(cluster: Cluster) -> None:
+async def test_caches_before_their_first_list_are_not_ready(cluster: Cluster) -> None:
     connection = await Connection.open(lambda: load_configuration(cluster.kubeconfig()))
     async with closing(connection):
         view = KubeCluster(connection)
@@ -462,7 +462,7 @@ async def test_what_was_not_seen_yet_is_not_ready(cluster: Cluster) -> None:
         assert world.ready() == (False, "not seen yet: deviceclasses.resource.k8s.io; cannot list it")
 
 
-async def test_a_cache_that_falls_behind_is_told_but_stays_ready(cluster: Cluster) -> None:
+async def test_a_cache_that_falls_behind_is_reported_but_stays_ready(cluster: Cluster) -> None:
     async with connect(cluster.kubeconfig(), timing=QUICK) as world:
         cluster.api.fault("watch", "namespaces", answer(500, "InternalError", "oh no"), times=10_000)
         cluster.api.break_watches()
@@ -487,7 +487,7 @@ async def test_the_clock_of_the_api_server_is_known_from_its_answers(
     assert caplog.messages.count("clock compared") == bool(ahead)
 
 
-async def test_an_answer_without_a_usable_date_says_nothing_of_the_clock(
+async def test_an_answer_without_a_valid_date_does_not_change_the_clock_skew(
     cluster: Cluster, connection: Connection
 ) -> None:
     cluster.api.ahead = dt.timedelta(hours=1)
@@ -497,14 +497,14 @@ async def test_an_answer_without_a_usable_date_says_nothing_of_the_clock(
     assert abs(connection.skew - dt.timedelta(hours=1)) < dt.timedelta(seconds=3)
 
 
-async def test_an_answer_that_waited_for_us_says_nothing_of_the_clock(connection: Connection) -> None:
+async def test_an_answer_that_was_read_late_does_not_change_the_clock_skew(connection: Connection) -> None:
     before = connection.skew
     connection._note_time("Wed, 01 Jul 2026 12:00:00 GMT", time.monotonic() - 30)
     assert connection.skew == before
 
 
 @pytest.mark.parametrize("jump", [dt.timedelta(days=100), dt.timedelta(days=-100)])
-async def test_the_clock_of_the_api_server_does_not_jump_with_ours(
+async def test_a_jump_of_the_local_clock_does_not_change_the_api_servers_time(
     cluster: Cluster, connection: Connection, jump: dt.timedelta
 ) -> None:
     ours = dt.datetime.now(dt.UTC)
@@ -539,7 +539,7 @@ def manifest(file: str, kind: str, name: str = "neuron-dra") -> Any:
     return found
 
 
-async def test_the_cluster_role_allows_what_is_asked_for_and_nothing_else(
+async def test_the_cluster_role_allows_exactly_the_requests_that_are_sent(
     cluster: Cluster, connection: Connection
 ) -> None:
     asked: set[tuple[str, str, str]] = set()
@@ -585,13 +585,13 @@ def test_every_rule_that_is_shipped_is_known_by_name() -> None:
     assert sorted(shipped) == sorted(known)
 
 
-def test_the_webhook_asks_for_more_time_than_creating_a_template_may_take() -> None:
+def test_the_webhook_time_out_is_longer_than_the_template_budget() -> None:
     webhook, _ = manifest("webhook.yaml", "MutatingWebhookConfiguration")["webhooks"]
     default = inspect.signature(KubeTemplates).parameters["budget"].default
     assert default < webhook["timeoutSeconds"] <= 10
 
 
-def test_the_webhook_is_registered_as_it_works() -> None:
+def test_the_webhook_configuration_matches_the_service() -> None:
     webhook, _ = manifest("webhook.yaml", "MutatingWebhookConfiguration")["webhooks"]
     assert (webhook["failurePolicy"], webhook["sideEffects"], webhook["reinvocationPolicy"]) == (
         "Fail",

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from runtime.api_server import Collection
+from runtime.watching import Timing
 from tests.support.fake_api import FakeApi, answer, eventually, hang, status
 from tests.support.generated import MARK, PLURAL, connected, forbidden, stored, template
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts, project_template
 from webhook.cluster.object_reader import Projection
-from webhook.cluster.pages import Collection
-from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.ports import TemplateUnavailableError
 
@@ -73,7 +74,7 @@ async def test_a_marked_template_is_not_held_and_its_mark_is_taken_off(api: Fake
         assert (call.namespace, call.query) == ("team", {"fieldManager": "neuron-dra"})
 
 
-async def test_a_mark_that_is_off_counts_before_the_watch_tells(api: FakeApi) -> None:
+async def test_a_removed_mark_counts_before_the_watch_event_arrives(api: FakeApi) -> None:
     api.put(PLURAL, stored(4, mark=FIRST))
     async with opened(api, watch=False) as store:
         await asyncio.gather(*(store.ensure("team", FOUR) for _ in range(50)))
@@ -93,7 +94,7 @@ async def test_a_second_mark_is_not_taken_for_the_first(api: FakeApi) -> None:
         assert len(api.calls("patch", PLURAL)) == 2
 
 
-async def test_a_mark_that_comes_while_another_is_taken_off_stays_in_doubt(api: FakeApi) -> None:
+async def test_a_mark_that_is_set_during_the_removal_of_another_is_kept_as_uncertain(api: FakeApi) -> None:
     """The answer does not contain which of the two marks it removed."""
     api.put(PLURAL, stored(4, mark=FIRST))
     async with opened(api) as store:
@@ -111,7 +112,7 @@ async def test_a_mark_that_comes_while_another_is_taken_off_stays_in_doubt(api: 
         assert not store.holds("team", FOUR)
 
 
-async def test_one_that_was_removed_before_its_mark_was_off_is_made_again(api: FakeApi) -> None:
+async def test_a_template_that_is_deleted_before_its_mark_is_removed_is_created_again(api: FakeApi) -> None:
     api.put(PLURAL, stored(4, mark=FIRST))
     async with opened(api, watch=False) as store:
         api.remove(PLURAL, FOUR.name, "team")
@@ -121,7 +122,7 @@ async def test_one_that_was_removed_before_its_mark_was_off_is_made_again(api: F
         assert [len(api.calls(verb, PLURAL)) for verb in ("patch", "create")] == [1, 1]
 
 
-async def test_one_that_turns_out_to_exist_and_to_be_marked_is_kept(api: FakeApi) -> None:
+async def test_an_existing_marked_template_is_kept_and_its_mark_removed(api: FakeApi) -> None:
     async with opened(api, watch=False) as store:
         api.put(PLURAL, stored(4, mark=FIRST))
         await store.ensure("team", FOUR)
@@ -129,7 +130,7 @@ async def test_one_that_turns_out_to_exist_and_to_be_marked_is_kept(api: FakeApi
         assert [len(api.calls(verb, PLURAL)) for verb in ("create", "get", "patch")] == [1, 1, 1]
 
 
-async def test_one_that_is_pruned_between_two_looks_is_made_again(api: FakeApi) -> None:
+async def test_a_template_that_is_pruned_between_two_requests_is_created_again(api: FakeApi) -> None:
     async with opened(api, watch=False) as store:
         api.put(PLURAL, stored(4, mark=FIRST))
 
@@ -143,7 +144,7 @@ async def test_one_that_is_pruned_between_two_looks_is_made_again(api: FakeApi) 
         assert len(api.calls("create", PLURAL)) == 2
 
 
-async def test_a_foreign_template_that_is_marked_is_left_alone(api: FakeApi) -> None:
+async def test_a_foreign_template_with_a_mark_is_not_changed(api: FakeApi) -> None:
     api.put(PLURAL, {**stored(4, mark=FIRST), "spec": stored(8)["spec"]})
     async with opened(api) as store:
         with pytest.raises(TemplateUnavailableError, match="exists with another spec"):
@@ -152,7 +153,7 @@ async def test_a_foreign_template_that_is_marked_is_left_alone(api: FakeApi) -> 
         assert api.calls("patch", PLURAL) == []
 
 
-async def test_one_that_was_replaced_by_another_spec_is_a_conflict(api: FakeApi) -> None:
+async def test_a_marked_template_with_another_spec_is_a_conflict(api: FakeApi) -> None:
     api.put(PLURAL, stored(4, mark=FIRST))
     async with opened(api, watch=False) as store:
         api.put(PLURAL, {**stored(4, mark=FIRST), "spec": stored(8)["spec"]})
@@ -161,7 +162,7 @@ async def test_one_that_was_replaced_by_another_spec_is_a_conflict(api: FakeApi)
         assert caught.value.finding.code == "NEU303"
 
 
-async def test_without_the_right_to_patch_the_pod_is_refused_with_the_rule(api: FakeApi) -> None:
+async def test_the_pod_is_denied_with_the_missing_rule_without_the_right_to_patch(api: FakeApi) -> None:
     api.put(PLURAL, stored(4, mark=FIRST))
     api.fault("patch", PLURAL, answer(403, "Forbidden", forbidden("patch", FOUR.name)), times=9)
     async with opened(api) as store:
@@ -187,7 +188,7 @@ async def test_a_passing_failure_to_take_the_mark_off_is_retried_once(api: FakeA
         assert len(api.calls("patch", PLURAL)) == 2
 
 
-async def test_a_server_that_hangs_costs_the_budget_and_no_more(api: FakeApi) -> None:
+async def test_removing_a_mark_ends_within_the_budget_if_the_server_hangs(api: FakeApi) -> None:
     api.put(PLURAL, stored(4, mark=FIRST))
     api.fault("patch", PLURAL, hang, times=9)
     async with opened(api, budget=0.1) as store:

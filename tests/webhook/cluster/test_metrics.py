@@ -5,14 +5,14 @@ import math
 import pytest
 from prometheus_client import CollectorRegistry
 
+from runtime.api_server import Collection, Resource
 from runtime.api_transport import Connection
+from runtime.watching import Effects
 from tests.support.fake_api import FakeApi
-from webhook.cluster.api import Resource
 from webhook.cluster.events import EventCounters
 from webhook.cluster.metrics import ClusterMetrics
 from webhook.cluster.object_reader import Projection
-from webhook.cluster.pages import Collection
-from webhook.cluster.reflector import Effects, Reflector
+from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import TemplateCounters
 
 pytestmark = pytest.mark.anyio
@@ -66,5 +66,5 @@ async def test_counters_are_shown_under_their_names() -> None:
     assert bench.value("events_total", result="rate") == 5
 
 
-async def test_without_events_none_are_counted() -> None:
+async def test_event_counters_are_absent_if_events_are_off() -> None:
     assert Bench(events=False).value("events_total", result="created") is None

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from neuron.hardware.instances import Catalogue, Observation
-from webhook.cluster.api import RESOURCE_GROUP, Resource
+from runtime.api_server import RESOURCE_GROUP, Resource
+from runtime.raw_objects import read_event
 from webhook.cluster.caches import KubeCluster
 from webhook.cluster.node_types import MOST_TYPES, NODES, project_node, with_node
 from webhook.decisions.conversion_context import ConversionOptions, conversion_context
@@ -38,7 +39,7 @@ def node(name: str, instance_type: str | None = None, label: str = TYPE, **more:
         ({"metadata": {"name": "a"}}, None),
     ],
 )
-def test_a_node_says_its_type(item: dict[str, Any], expected: str | None) -> None:
+def test_the_instance_type_of_a_node_is_read(item: dict[str, Any], expected: str | None) -> None:
     assert project_node(item) == expected
 
 
@@ -47,7 +48,7 @@ def test_nodes_of_one_type_share_its_name() -> None:
     assert first is second
 
 
-class Unplugged:
+class UncalledServer:
     """An API server that is not called."""
 
     async def request(self, *_: object, **__: object) -> bytes:
@@ -59,7 +60,7 @@ class Unplugged:
 
 @pytest.fixture
 def view() -> KubeCluster:
-    return KubeCluster(Unplugged())
+    return KubeCluster(UncalledServer())
 
 
 def tell(view: KubeCluster, item: dict[str, Any], event: str = "MODIFIED", resource: Resource = NODES) -> None:
@@ -74,7 +75,7 @@ def slice_of(instance_type: str, devices: int) -> dict[str, Any]:
     return {"metadata": {"name": "a"}, "spec": spec}
 
 
-def test_types_are_remembered_when_the_nodes_are_gone(view: KubeCluster) -> None:
+def test_types_are_remembered_after_their_nodes_are_deleted(view: KubeCluster) -> None:
     tell(view, node("a", "inf2.48xlarge"))
     tell(view, node("a", "inf2.48xlarge"), "DELETED")
     assert view.observations() == {"inf2.48xlarge": Observation(0, labels=("inf2.48xlarge",))}
@@ -115,7 +116,7 @@ def test_nodes_decide_families(view: KubeCluster) -> None:
     assert context.label_values(["inf2.48xlarge", "trn1.2xlarge"]) == ("inf2.48xlarge", "trn1.2xlarge")
 
 
-def test_labels_of_hyperpod_are_used_as_they_are(view: KubeCluster) -> None:
+def test_labels_of_hyperpod_are_used_unchanged(view: KubeCluster) -> None:
     tell(view, node("a", "ml.trn1.32xlarge"))
     context = conversion_context(ConversionOptions(), Catalogue(), view)
     assert context.families.seen == ("trn1",)
@@ -133,8 +134,8 @@ def test_a_type_that_is_not_released_counts_if_a_node_has_it(view: KubeCluster) 
     assert (seen.released, seen.devices) == (True, None)
 
 
-def test_without_the_watch_nodes_are_not_listed() -> None:
-    assert NODES not in {cache.resource for cache in KubeCluster(Unplugged(), nodes=False).caches}
+def test_nodes_are_not_listed_without_the_watch() -> None:
+    assert NODES not in {cache.resource for cache in KubeCluster(UncalledServer(), nodes=False).caches}
 
 
 # --- five thousand nodes ----------------------------------------------------------------------------------------
@@ -157,13 +158,13 @@ def metadata_of(number: int) -> dict[str, Any]:
 def test_five_thousand_nodes_take_little_memory_and_time() -> None:
     texts = [json.dumps(metadata_of(number)).encode() for number in range(MANY)]
     assert sum(map(len, texts)) > MANY * 4_000
-    view = KubeCluster(Unplugged())
+    view = KubeCluster(UncalledServer())
     (cache,) = (each for each in view.caches if each.resource == NODES)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     begun = time.process_time()
     for text in texts:
-        cache._take(b'{"type":"ADDED","object":' + text + b"}")
+        cache._take(*read_event(b'{"type":"ADDED","object":' + text + b"}"))
     taken = time.process_time() - begun
     kept = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()

@@ -99,7 +99,7 @@ async def test_rules_follow_the_policies_in_force(api: FakeApi) -> None:
     assert api.get(PLURAL, NAME)["webhooks"][0]["rules"][0]["resources"] == [], "the other entry is left"
 
 
-async def test_right_rules_are_not_written(api: FakeApi) -> None:
+async def test_correct_rules_are_not_written_again(api: FakeApi) -> None:
     put(api, "services")
     async with following(api, policies("services")) as bench:
         await eventually(lambda: bench.entry._agreed_since is not None)
@@ -120,7 +120,7 @@ async def test_rules_stay_while_another_replica_has_other_policies(api: FakeApi)
         await eventually(lambda: resources(api) == ["services"])
 
 
-async def test_a_replica_that_is_gone_does_not_hold_rules(api: FakeApi) -> None:
+async def test_rules_of_a_replica_that_is_gone_are_removed(api: FakeApi) -> None:
     put(api, "services", "namespaces")
     async with following(api, policies("services"), settle=0.0) as bench:
         other = lease_body("gone", ReplicaStatus(policies="other"), bench.leases._server.now())
@@ -154,7 +154,7 @@ async def test_a_missing_right_is_named(api: FakeApi) -> None:
 
 
 @pytest.mark.parametrize(("name", "what"), [("other.neuron.aws.com", f"webhook {ENTRY}"), (None, "object")])
-async def test_a_missing_entry_is_said(api: FakeApi, name: str | None, what: str) -> None:
+async def test_a_missing_webhook_entry_is_reported(api: FakeApi, name: str | None, what: str) -> None:
     if name is not None:
         put(api, name=name)
     async with following(api, policies("services")) as bench:
@@ -165,7 +165,7 @@ async def test_a_missing_entry_is_said(api: FakeApi, name: str | None, what: str
         )
 
 
-async def test_what_is_left_out_is_said(api: FakeApi) -> None:
+async def test_rules_that_are_left_out_are_reported(api: FakeApi) -> None:
     put(api)
     async with following(api, policies("'*'")) as bench:
         await eventually(lambda: bool(bench.entry.check()[1]))

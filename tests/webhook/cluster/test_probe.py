@@ -55,7 +55,7 @@ FORBIDDEN = StatusError(403, 'pods is forbidden: User "u" cannot create resource
 TOO_EARLY = StatusError(403, 'error looking up service account default/default: serviceaccount "default" not found')
 
 
-async def test_nothing_is_stored_and_any_mode_converts_it() -> None:
+async def test_the_probe_is_a_dry_run_that_every_mode_converts() -> None:
     server = Server(GOOD)
     assert await attempt(server, "team") == ProbeResult(True, "neuron-1-ab")
     [(method, path, query, body)] = server.asked
@@ -81,7 +81,7 @@ async def test_nothing_is_stored_and_any_mode_converts_it() -> None:
     ],
     ids=["untouched", "no-endpoints", "new-namespace", "forbidden", "unreachable", "html", "list"],
 )
-async def test_what_went_wrong_is_said(answer: bytes | Exception, message: str, passing: bool) -> None:
+async def test_a_failed_probe_reports_the_reason(answer: bytes | Exception, message: str, passing: bool) -> None:
     outcome = await attempt(Server(answer), "team")
     assert (outcome.converted, outcome.passing) == (False, passing)
     assert message in outcome.message
@@ -107,14 +107,14 @@ async def test_a_webhook_that_is_just_starting_is_waited_for() -> None:
     assert (len(server.asked), clock.now) == (3, 2 * PAUSE)
 
 
-async def test_after_the_time_is_up_the_last_reason_is_said() -> None:
+async def test_the_last_reason_is_reported_after_the_time_out() -> None:
     server, clock = Server(UNTOUCHED, NOBODY), Clock()
     outcome = await probe(server, "team", 3 * PAUSE, clock=clock, sleep=clock.sleep)
     assert "no endpoints" in outcome.message
     assert (len(server.asked), clock.now) == (4, 3 * PAUSE)
 
 
-async def test_what_time_does_not_mend_is_said_at_once() -> None:
+async def test_a_permanent_failure_is_reported_at_once() -> None:
     server, clock = Server(FORBIDDEN), Clock()
     await probe(server, "team", 30, clock=clock, sleep=clock.sleep)
     assert (len(server.asked), clock.now) == (1, 0)
@@ -127,7 +127,7 @@ def test_the_pod_is_one_that_restricted_namespaces_admit() -> None:
     assert (security["runAsNonRoot"], security["allowPrivilegeEscalation"]) == (True, False)
 
 
-def test_without_a_cluster_the_command_says_so(tmp_path: Path) -> None:
+def test_the_command_reports_that_it_has_no_cluster(tmp_path: Path) -> None:
     command = [Path(sys.executable).parent / "neuron-dra", "probe", f"--kubeconfig={tmp_path / 'none'}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")

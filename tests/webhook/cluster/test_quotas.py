@@ -42,11 +42,11 @@ def quota(hard: dict[str, Any] | None, **spec: Any) -> QuotaFacts | None:
         pytest.param(None, {}, None, id="nothing"),
     ],
 )
-def test_only_what_bounds_devices_is_kept(hard: Any, spec: dict[str, Any], expected: QuotaFacts | None) -> None:
+def test_only_quotas_for_devices_are_kept(hard: Any, spec: dict[str, Any], expected: QuotaFacts | None) -> None:
     assert quota(hard, **spec) == expected
 
 
-def test_of_several_quotas_the_smallest_amount_counts_until_it_is_gone() -> None:
+def test_the_smallest_amount_of_several_quotas_counts_until_its_quota_is_deleted() -> None:
     quotas = NamespaceQuotas()
     quotas.keep("team", "a", quota({CLASS: "16"}))
     quotas.keep("team", "b", quota({CLASS: "4", LEGACY: "8"}))
@@ -57,7 +57,7 @@ def test_of_several_quotas_the_smallest_amount_counts_until_it_is_gone() -> None
     assert quotas.of("team") is NO_QUOTAS
 
 
-def test_a_quota_that_nobody_kept_can_go() -> None:
+def test_deleting_an_unknown_quota_is_no_error() -> None:
     quotas = NamespaceQuotas()
     quotas.keep("team", "a", None)
     assert quotas.of("team") is NO_QUOTAS

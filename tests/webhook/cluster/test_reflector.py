@@ -7,16 +7,14 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kubernetes.aio.client.configuration import Configuration
 
+from runtime.api_server import Collection, Resource
 from runtime.api_transport import Connection
+from runtime.watching import Effects, Timing
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
-from webhook.cluster.api import Resource
 from webhook.cluster.object_reader import Projection
-from webhook.cluster.pages import Collection
-from webhook.cluster.reflector import Effects, Key, Reflector, Timing, lines
+from webhook.cluster.reflector import Key, Reflector
 
 pytestmark = pytest.mark.anyio
 
@@ -108,14 +106,14 @@ async def test_a_list_whose_continue_token_expired_is_taken_in_one_piece(api: Fa
         assert (it.reflector.counters.expired, it.reflector.problem) == (1, "")
 
 
-async def test_query_goes_with_lists_and_watches(api: FakeApi) -> None:
+async def test_lists_and_watches_have_the_query(api: FakeApi) -> None:
     async with watched(api, Collection(PODS, parameters={"fieldSelector": "spec.driver=neuron.aws.com"})) as it:
         await it.reflector.synced.wait()
         asked = [call.query["fieldSelector"] for verb in ("list", "watch") for call in api.calls(verb, "pods")]
         assert asked == ["spec.driver=neuron.aws.com"] * 2
 
 
-async def test_watches_are_asked_for_bookmarks_and_a_jittered_time(api: FakeApi) -> None:
+async def test_watches_request_bookmarks_and_a_jittered_time_out(api: FakeApi) -> None:
     timing = Timing(watch_timeout=300)
     async with watched(api, timing=timing, effects=Effects(jitter=lambda: 0.5)) as it:
         await it.reflector.synced.wait()
@@ -128,7 +126,7 @@ async def test_watches_are_asked_for_bookmarks_and_a_jittered_time(api: FakeApi)
 # --- watch --------------------------------------------------------------------------------------------------
 
 
-async def test_changes_are_taken_in_and_told(api: FakeApi) -> None:
+async def test_changes_are_stored_and_reported(api: FakeApi) -> None:
     api.put("pods", pod("old", 1))
     async with watched(api) as it:
         await it.reflector.synced.wait()
@@ -140,7 +138,7 @@ async def test_changes_are_taken_in_and_told(api: FakeApi) -> None:
         assert it.known("old", "new") == {"old": "2", "new": None}
 
 
-async def test_objects_that_are_not_of_interest_are_not_kept(api: FakeApi) -> None:
+async def test_irrelevant_objects_are_not_kept(api: FakeApi) -> None:
     api.put("pods", pod("dull", None))
     api.put("pods", pod("fading", 1))
     async with watched(api) as it:
@@ -151,7 +149,7 @@ async def test_objects_that_are_not_of_interest_are_not_kept(api: FakeApi) -> No
         assert len(it.reflector) == 0
 
 
-async def test_what_is_kept_stays_the_same_object_while_it_does_not_change(api: FakeApi) -> None:
+async def test_an_unchanged_value_stays_the_same_object(api: FakeApi) -> None:
     api.put("pods", pod("p", "a value that Python does not intern"))
     async with watched(api) as it:
         await it.reflector.synced.wait()
@@ -222,28 +220,11 @@ async def test_events_may_be_as_large_as_objects_get(api: FakeApi) -> None:
         assert it.reflector.counters.failures == 0
 
 
-async def test_a_silent_watch_is_given_up_and_resumed(api: FakeApi) -> None:
+async def test_a_silent_watch_is_cancelled_and_resumed(api: FakeApi) -> None:
     async with watched(api, timing=Timing(stall=0.05, backoff=0.002)) as it:
         await it.reflector.synced.wait()
         await eventually(lambda: len(api.calls("watch", "pods")) > 1)
         assert it.reflector.counters.lists == 1
-
-
-@given(st.lists(st.binary(max_size=8).map(lambda line: line.replace(b"\n", b"."))), st.data())
-def test_lines_come_whole_however_they_are_cut(texts: list[bytes], data: st.DataObject) -> None:
-    whole = b"".join(text + b"\n" for text in texts)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
-    tail = data.draw(st.sampled_from([b"", b"cut of"]))
-
-    async def pieces() -> AsyncIterator[bytes]:
-        for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
-            yield whole[start:end]
-        yield tail
-
-    async def read() -> list[bytes]:
-        return [line async for line in lines(pieces())]
-
-    assert asyncio.run(read()) == [text for text in texts if text.strip()]
 
 
 # --- 410 Gone -----------------------------------------------------------------------------------------------
@@ -259,7 +240,7 @@ async def expire_by_event(api: FakeApi) -> None:
 
 
 @pytest.mark.parametrize("expire", [expire_by_status, expire_by_event])
-async def test_a_version_that_is_gone_is_followed_by_a_list(api: FakeApi, expire: Any) -> None:
+async def test_an_expired_version_causes_a_list(api: FakeApi, expire: Any) -> None:
     for name in ("kept", "changed", "deleted"):
         api.put("pods", pod(name, 1))
     async with watched(api) as it:
@@ -278,7 +259,7 @@ async def test_a_version_that_is_gone_is_followed_by_a_list(api: FakeApi, expire
         assert sorted(it.changes) == [("added", None, "1"), ("changed", "1", "2"), ("deleted", "1", None)]
 
 
-async def test_deletions_during_an_absence_are_told_after_the_next_list(api: FakeApi) -> None:
+async def test_deletions_during_a_disconnection_are_reported_after_the_next_list(api: FakeApi) -> None:
     api.put("pods", pod("p", 1))
     api.put("pods", pod("q", 1))
     async with watched(api) as it:
@@ -306,7 +287,7 @@ class Pauses:
         await asyncio.sleep(0.002)
 
 
-async def test_pauses_double_up_to_a_limit_and_are_jittered(api: FakeApi) -> None:
+async def test_pauses_double_up_to_a_limit_with_jitter(api: FakeApi) -> None:
     pauses = Pauses()
     api.fault("list", "pods", UNAVAILABLE, times=6)
     timing = Timing(backoff=1, backoff_limit=10)
@@ -315,7 +296,7 @@ async def test_pauses_double_up_to_a_limit_and_are_jittered(api: FakeApi) -> Non
         assert pauses.lengths == [0.5, 1, 2, 4, 5, 5]
 
 
-async def test_a_watch_that_works_ends_the_doubling(api: FakeApi) -> None:
+async def test_a_successful_watch_resets_the_backoff(api: FakeApi) -> None:
     pauses = Pauses()
     api.fault("list", "pods", UNAVAILABLE, times=3)
     timing = Timing(backoff=1, backoff_limit=10)
@@ -328,7 +309,7 @@ async def test_a_watch_that_works_ends_the_doubling(api: FakeApi) -> None:
         assert pauses.lengths == [1, 2, 4, 1]
 
 
-async def test_after_an_outage_the_list_for_a_version_that_is_gone_does_not_wait_long(api: FakeApi) -> None:
+async def test_the_list_for_an_expired_version_is_sent_soon_after_an_outage(api: FakeApi) -> None:
     pauses = Pauses()
     timing = Timing(backoff=1, backoff_limit=10)
     async with watched(api, timing=timing, effects=Effects(sleep=pauses, jitter=lambda: 1.0)) as it:
@@ -365,7 +346,7 @@ async def test_watches_that_end_at_once_are_not_repeated_without_a_pause(api: Fa
         assert pauses.lengths == [1, 2, 4, 8]
 
 
-async def test_a_problem_is_logged_once_however_often_it_is_met(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_repeated_problem_is_logged_once(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "webhook.cluster.reflector")
     api.fault("list", "pods", UNAVAILABLE, times=5)
     async with watched(api) as it:
@@ -391,7 +372,7 @@ async def test_a_stream_that_keeps_failing_is_one_problem(api: FakeApi, caplog: 
         assert it.reflector.counters.lists == 5
 
 
-async def test_a_stream_that_stands_is_a_recovery_though_nothing_happens(api: FakeApi) -> None:
+async def test_an_open_watch_without_events_clears_the_problem(api: FakeApi) -> None:
     api.fault("watch", "pods", raw(200, b'{"type":"ERROR","object":{"kind":"Status","code":500}}\n'))
     async with watched(api) as it:
         await eventually(lambda: it.reflector.problem)
@@ -401,7 +382,9 @@ async def test_a_stream_that_stands_is_a_recovery_though_nothing_happens(api: Fa
         assert it.reflector.counters.events == 0
 
 
-async def test_one_broken_connection_is_no_problem_and_two_are(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
+async def test_two_broken_connections_in_a_row_are_a_problem_and_one_is_not(
+    api: FakeApi, caplog: pytest.LogCaptureFixture
+) -> None:
     async with watched(api) as it:
         await it.reflector.synced.wait()
         api.bookmark("pods")
@@ -416,14 +399,14 @@ async def test_one_broken_connection_is_no_problem_and_two_are(api: FakeApi, cap
 
 
 @pytest.mark.parametrize("code", [401, 403])
-async def test_a_permission_that_comes_back_needs_no_list(api: FakeApi, code: int) -> None:
+async def test_a_restored_permission_needs_no_list(api: FakeApi, code: int) -> None:
     api.fault("watch", "pods", answer(code, "Forbidden", "RBAC is not ready"), times=5)
     async with watched(api) as it:
         await it.reflector.synced.wait()
         assert it.reflector.counters.lists == 1
 
 
-async def test_a_refusal_counts_when_it_is_repeated(api: FakeApi) -> None:
+async def test_only_a_repeated_refusal_is_a_problem(api: FakeApi) -> None:
     pauses = Pauses()
     api.forbid("list", "pods", times=2)
     async with watched(api, effects=Effects(sleep=pauses)) as it:
@@ -431,14 +414,14 @@ async def test_a_refusal_counts_when_it_is_repeated(api: FakeApi) -> None:
         assert it.reflector.synced.is_set()
 
 
-async def test_an_error_that_stays_with_a_version_ends_in_a_list(api: FakeApi) -> None:
+async def test_a_repeated_error_for_a_version_causes_a_list(api: FakeApi) -> None:
     api.fault("watch", "pods", UNAVAILABLE, times=3)
     async with watched(api) as it:
         await it.reflector.synced.wait()
         assert it.reflector.counters.lists == 2
 
 
-async def test_a_passing_error_does_not(api: FakeApi) -> None:
+async def test_a_temporary_error_causes_no_list(api: FakeApi) -> None:
     api.fault("watch", "pods", UNAVAILABLE, times=2)
     async with watched(api) as it:
         await it.reflector.synced.wait()
@@ -454,7 +437,7 @@ async def test_a_passing_error_does_not(api: FakeApi) -> None:
         pytest.param("watch", b"\xff\xfe\n", id="event that is not UTF-8"),
     ],
 )
-async def test_what_is_not_the_apis_json_is_a_problem_and_starts_over(api: FakeApi, verb: str, body: bytes) -> None:
+async def test_an_invalid_answer_is_a_problem_and_causes_a_new_list(api: FakeApi, verb: str, body: bytes) -> None:
     api.put("pods", pod("p", 1))
     api.fault(verb, "pods", raw(200, body))
     async with watched(api) as it:
@@ -463,9 +446,7 @@ async def test_what_is_not_the_apis_json_is_a_problem_and_starts_over(api: FakeA
         assert it.reflector.counters.lists == 2
 
 
-async def test_an_object_that_cannot_be_read_does_not_keep_the_others_out(
-    api: FakeApi, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_unreadable_object_does_not_affect_the_others(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
     api.put("pods", {"metadata": {"name": "odd", "namespace": "team"}})
     api.put("pods", pod("p", 1))
     async with watched(api) as it:
@@ -492,7 +473,7 @@ async def test_a_defect_in_a_callback_does_not_end_the_cache(api: FakeApi, caplo
         assert it.known("p") == {"p": "1"}
 
 
-async def test_a_server_that_hangs_is_given_up(api: FakeApi) -> None:
+async def test_a_request_to_a_hanging_server_times_out(api: FakeApi) -> None:
     api.fault("list", "pods", hang)
     async with watched(api, timing=Timing(list_timeout=0.05, backoff=0.002)) as it:
         await eventually(lambda: it.reflector.problem)
@@ -537,7 +518,7 @@ REFUSALS: Iterable[Any] = [
 
 
 @pytest.mark.parametrize(("resource", "forbidden", "problem"), REFUSALS)
-async def test_a_missing_permission_is_named_until_it_is_given(
+async def test_a_missing_permission_is_reported_until_it_is_granted(
     api: FakeApi, resource: Resource, forbidden: tuple[str, str, str, str], problem: str
 ) -> None:
     api.forbid(*forbidden)
@@ -580,7 +561,9 @@ async def test_a_missing_permission_is_named_until_it_is_given(
         ),
     ],
 )
-async def test_a_refusal_settles_with_a_reason(api: FakeApi, resource: Resource, handler: Any, problem: str) -> None:
+async def test_a_refused_list_settles_the_cache_with_a_reason(
+    api: FakeApi, resource: Resource, handler: Any, problem: str
+) -> None:
     api.fault("list", resource.plural, handler, times=1000)
     async with watched(api, resource) as it:
         await it.reflector.settled.wait()

@@ -9,7 +9,7 @@ from webhook.cluster.replicas import ANNOTATION_REPLICA, DURATION, ReplicaStatus
 NOW = dt.datetime(2026, 7, 1, 12, 30, 15, 250, tzinfo=dt.UTC)
 
 
-def test_what_is_written_is_what_is_read() -> None:
+def test_a_written_lease_is_read_back_unchanged() -> None:
     report = ReplicaStatus(version="1", mode="shadow", bundle="ab", ready=True, problems=("one",))
     replica = read_lease(lease_body("pod-1", report, NOW))
     assert replica is not None
@@ -40,10 +40,10 @@ def test_a_field_of_a_newer_version_is_skipped() -> None:
         pytest.param({ANNOTATION_REPLICA: "{}"}, {"renewTime": "yesterday"}, id="no time"),
     ],
 )
-def test_other_leases_are_no_replicas(annotations: dict[str, str] | None, spec: dict[str, str] | None) -> None:
+def test_other_leases_do_not_count_as_replicas(annotations: dict[str, str] | None, spec: dict[str, str] | None) -> None:
     assert read_lease({"metadata": {"name": "x", "annotations": annotations}, "spec": spec}) is None
 
 
-def test_the_owner_takes_its_lease_along() -> None:
+def test_the_lease_has_an_owner_reference() -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod-1", "uid": "u"}
     assert lease_body("pod-1", ReplicaStatus(), NOW, owner)["metadata"]["ownerReferences"] == [owner]

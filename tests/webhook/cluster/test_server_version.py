@@ -1,4 +1,4 @@
-"""The version of the control plane is the oldest that an API server told lately."""
+"""The version of the control plane is the oldest that an API server reported recently."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ class Servers:
 
 
 class Watching:
-    """The watch, what it told, and how long it slept."""
+    """The watch, the versions that it reported, and how long it slept."""
 
     def __init__(self, *answers: Any) -> None:
         self.now = 0.0
@@ -61,11 +61,11 @@ def test_an_older_version_counts_at_once() -> None:
     assert [watching.ask(), watching.ask(PAUSE)] == ["v1.36.2", "v1.35.6"]
 
 
-def test_a_version_that_is_none_is_not_known() -> None:
+def test_an_invalid_version_is_unknown() -> None:
     assert Watching("main").ask() == ""
 
 
-def test_what_was_known_stays_without_an_answer() -> None:
+def test_the_known_version_stays_if_the_api_server_does_not_answer() -> None:
     refused = StatusError.parse(500, b"")
     watching = Watching(UnreachableError("https://api", "refused"), "v1.36.2", refused)
     assert watching.ask() == "nothing"
@@ -73,7 +73,7 @@ def test_what_was_known_stays_without_an_answer() -> None:
     assert watching.ask(2 * KEPT) == "v1.36.2"
 
 
-def test_it_asks_sooner_while_nothing_is_known() -> None:
+def test_an_unknown_version_is_requested_again_after_a_shorter_pause() -> None:
     watching = Watching(StatusError.parse(403, b""), "v1.36.2")
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(watching.watch.run())

@@ -41,7 +41,7 @@ def test_equal_parts_are_the_same_object() -> None:
     assert first.names is not second.names
 
 
-def test_what_has_no_hash_stays_as_it_is() -> None:
+def test_parts_that_cannot_be_hashed_are_not_shared() -> None:
     shared = Shared()
     first = shared.of(Part("x", inner=(Part("y", data={"a": [1]}),)))
     assert first == Part("x", inner=(Part("y", data={"a": [1]}),))
@@ -49,7 +49,7 @@ def test_what_has_no_hash_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("value", ["x" * (LONGEST + 1), tuple(map(str, range(LONGEST + 1)))], ids=["text", "tuple"])
-def test_what_is_long_is_not_kept(value: Any) -> None:
+def test_long_values_are_not_shared(value: Any) -> None:
     shared = Shared()
     assert shared.of(Part("p", data=value)).data is value if isinstance(value, str) else value
     assert all(key[1] != value for key in shared._parts)

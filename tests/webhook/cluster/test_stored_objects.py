@@ -15,6 +15,7 @@ from kubernetes.aio.client.configuration import Configuration
 from neuron import names
 from runtime.api_errors import TooLongError
 from runtime.api_transport import Connection
+from runtime.watching import Timing
 from tests.support.fake_api import FakeApi, Object, eventually, raw
 from webhook.cluster.cached_objects import Bounds, Holdings
 from webhook.cluster.caches import (
@@ -26,7 +27,7 @@ from webhook.cluster.caches import (
     TemplateFacts,
 )
 from webhook.cluster.memory_estimates import footprint
-from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.reflector import Reflector
 
 pytestmark = pytest.mark.anyio
 
@@ -85,7 +86,7 @@ async def seen(cache: Reflector[Any]) -> None:
 
 
 @pytest.mark.parametrize("parameters", ODD.values(), ids=ODD.keys())
-async def test_an_object_that_no_parser_takes_stops_no_list(
+async def test_an_object_that_cannot_be_parsed_does_not_stop_a_list(
     api: FakeApi, parameters: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     items = [
@@ -103,7 +104,7 @@ async def test_an_object_that_no_parser_takes_stops_no_list(
         assert known.template_device_classes("tenant", "first") == {names.DEVICE_CLASS}
         assert known.template_device_classes("tenant", "last") == {names.DEVICE_CLASS}
         assert known.claim_template("tenant", "last") is not None
-        # It is there, and what it asks for is not known: neither absent nor harmless.
+        # The template exists, and its requests are unknown: it must not count as absent or as empty.
         assert known.claim_template("tenant", "odd") is None
         assert known.templates.get("tenant", "odd") == UNREADABLE_TEMPLATE
         assert (await known.exist("ResourceClaimTemplate", "tenant", ["odd"])) == {"odd": True}
@@ -115,7 +116,7 @@ async def test_an_object_that_no_parser_takes_stops_no_list(
 
 
 @pytest.mark.parametrize("parameters", ODD.values(), ids=ODD.keys())
-async def test_an_object_that_no_parser_takes_stops_no_watch(api: FakeApi, parameters: bytes) -> None:
+async def test_an_object_that_cannot_be_parsed_does_not_stop_a_watch(api: FakeApi, parameters: bytes) -> None:
     async with cluster(api) as known:
         await seen(known.templates)
         odd = template("odd", "PARAMETERS")
@@ -133,10 +134,8 @@ async def test_an_object_that_no_parser_takes_stops_no_watch(api: FakeApi, param
         assert known.templates.counters.lists == 1
 
 
-async def test_an_event_longer_than_memory_is_for_is_read_as_far_as_its_name(
-    api: FakeApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("webhook.cluster.pages.lines.__defaults__", (100_000,))
+async def test_only_the_name_of_a_too_long_watch_event_is_read(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.watching.LONGEST_OBJECT", 100_000)
     async with cluster(api) as known:
         await seen(known.templates)
         api.put(PLURAL, template("long", {"a": "x" * 300_000}))
@@ -146,7 +145,7 @@ async def test_an_event_longer_than_memory_is_for_is_read_as_far_as_its_name(
         assert known.templates.counters.lists == 1
 
 
-async def test_pages_that_are_too_long_are_asked_for_again_with_fewer_objects(
+async def test_pages_that_are_too_long_are_requested_again_with_fewer_objects(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(40):
@@ -173,7 +172,7 @@ async def test_answers_are_not_compressed(api: FakeApi) -> None:
     assert encodings == ["identity"]
 
 
-async def test_an_answer_of_any_kind_has_a_longest_length(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_answer_has_a_size_limit(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.api_transport.LONGEST_ANSWER", 1000)
     api.put(PLURAL, template("long", {"a": "x" * 2000}))
 
@@ -190,13 +189,13 @@ async def test_an_answer_of_any_kind_has_a_longest_length(api: FakeApi, monkeypa
 
 
 def told(*items: Object) -> KubeCluster:
-    made = KubeCluster(_Unplugged())
+    made = KubeCluster(_UncalledServer())
     for item in items:
         made.templates.observe("ADDED", item)
     return made
 
 
-class _Unplugged:
+class _UncalledServer:
     async def request(self, method: str, path: str, **_: object) -> bytes:
         raise AssertionError(method + path)
 
@@ -212,7 +211,7 @@ def heavy(name: str, namespace: str = "tenant") -> Object:
     return item
 
 
-def test_templates_of_one_namespace_take_its_share_of_memory_and_leave_that_of_others() -> None:
+def test_templates_of_one_namespace_do_not_use_the_memory_share_of_others() -> None:
     known = told(*(heavy(f"h{number}") for number in range(200)), heavy("mine", namespace="neighbour"))
     kept = sum(footprint(facts.spec) for facts in known.templates.values())
     assert kept < 5 * 1024 * 1024
@@ -223,7 +222,7 @@ def test_templates_of_one_namespace_take_its_share_of_memory_and_leave_that_of_o
     assert known.claim_template("neighbour", "mine") is not None
 
 
-def test_a_deleted_template_gives_its_share_back() -> None:
+def test_a_deleted_template_frees_its_share_of_memory() -> None:
     known = told(*(heavy(f"h{number}") for number in range(200)))
     for number in range(200):
         known.templates.observe("DELETED", heavy(f"h{number}"))
@@ -238,7 +237,7 @@ async def test_a_template_that_is_too_long_is_not_decoded(api: FakeApi) -> None:
         assert known.templates.get("tenant", "long") == UNREADABLE_TEMPLATE
 
 
-def test_all_together_have_a_bound_as_well() -> None:
+def test_the_memory_of_all_namespaces_together_is_bounded() -> None:
     def weigh(value: str) -> int:
         return len(value)
 
@@ -254,10 +253,10 @@ def test_all_together_have_a_bound_as_well() -> None:
     assert (holdings.weight, len(holdings)) == (0, 0)
 
 
-def test_of_a_namespace_few_bytes_are_kept() -> None:
+def test_the_kept_annotations_and_labels_of_a_namespace_are_bounded() -> None:
     annotations = {f"neuron.aws.com/{number}": "x" * 5000 for number in range(1000)}
     labels = {f"label-{number}": "x" for number in range(20_000)}
-    known = KubeCluster(_Unplugged())
+    known = KubeCluster(_UncalledServer())
     cache = next(cache for cache in known.caches if cache.resource == NAMESPACES)
     cache.observe("ADDED", {"metadata": {"name": "tenant", "annotations": annotations, "labels": labels}})
     facts = known.namespace("tenant")
@@ -277,7 +276,7 @@ async def longest_pause(stop: asyncio.Event) -> float:
     return longest
 
 
-async def test_a_flood_of_changes_does_not_hold_up_the_event_loop(api: FakeApi) -> None:
+async def test_many_changes_do_not_block_the_event_loop(api: FakeApi) -> None:
     async with cluster(api) as known:
         await seen(known.templates)
         lines = [
@@ -291,7 +290,7 @@ async def test_a_flood_of_changes_does_not_hold_up_the_event_loop(api: FakeApi) 
         assert await watching < 0.5
 
 
-async def test_cutting_a_deep_page_does_not_hold_up_the_event_loop(api: FakeApi) -> None:
+async def test_splitting_a_deeply_nested_page_does_not_block_the_event_loop(api: FakeApi) -> None:
     items = [text(template(f"t{number}", "PARAMETERS"), b"[" * 4500 + b"]" * 4500) for number in range(200)]
     page = b'{"metadata":{"resourceVersion":"999"},"items":[' + b",".join(items) + b"]}"
     api.fault("list", PLURAL, raw(200, page))
@@ -307,7 +306,7 @@ async def test_cutting_a_deep_page_does_not_hold_up_the_event_loop(api: FakeApi)
 # --- what is left of an object whose content cannot be used ---------------------------------------------------------
 
 
-def test_an_unreadable_template_is_none_of_ours() -> None:
+def test_an_unreadable_template_is_not_a_generated_template() -> None:
     assert TemplateFacts("", False, frozenset(), None, None) == UNREADABLE_TEMPLATE
     assert not re.fullmatch("[0-9a-f]+", UNREADABLE_TEMPLATE.digest)
 
@@ -323,7 +322,7 @@ def test_an_unreadable_template_is_none_of_ours() -> None:
         b'{"a":"\\ud800"}',
     ],
 )
-async def test_what_is_no_list_is_not_taken_for_an_empty_one(api: FakeApi, body: bytes) -> None:
+async def test_an_answer_that_is_no_list_does_not_empty_the_cache(api: FakeApi, body: bytes) -> None:
     api.put(PLURAL, template("kept"))
     async with cluster(api) as known:
         await seen(known.templates)

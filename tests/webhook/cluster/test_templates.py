@@ -10,12 +10,13 @@ from kubernetes.aio.client.configuration import Configuration
 
 from neuron.demand.templates import Template
 from neuron.findings import CODES
+from runtime.api_server import Collection
 from runtime.api_transport import Connection
+from runtime.watching import Timing
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts, project_template
 from webhook.cluster.object_reader import Projection
-from webhook.cluster.pages import Collection
-from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.ports import TemplateUnavailableError
 
@@ -104,7 +105,7 @@ async def test_a_template_that_is_cached_needs_no_request(api: FakeApi) -> None:
         assert api.calls("create", PLURAL) == []
 
 
-async def test_a_missing_template_is_created_as_ours(api: FakeApi) -> None:
+async def test_a_missing_template_is_created_with_our_labels(api: FakeApi) -> None:
     async with opened(api) as store:
         assert not store.holds("team", FOUR)
         await store.ensure("team", FOUR)
@@ -115,7 +116,7 @@ async def test_a_missing_template_is_created_as_ours(api: FakeApi) -> None:
         assert made["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "neuron-dra"}
 
 
-async def test_the_same_template_in_another_namespace_is_another(api: FakeApi) -> None:
+async def test_each_namespace_gets_its_own_template(api: FakeApi) -> None:
     async with opened(api) as store:
         await store.ensure("team", FOUR)
         assert not store.holds("other", FOUR)
@@ -124,7 +125,7 @@ async def test_the_same_template_in_another_namespace_is_another(api: FakeApi) -
 
 
 @pytest.mark.parametrize("labels", [{}, {"app.kubernetes.io/managed-by": "neuron-dra"}], ids=["unlabelled", "ours"])
-async def test_a_template_that_somebody_else_made_meanwhile_is_as_good(api: FakeApi, labels: dict[str, str]) -> None:
+async def test_a_template_that_another_client_created_is_used(api: FakeApi, labels: dict[str, str]) -> None:
     async with opened(api, watch=False) as store:
         api.put(PLURAL, defaulted(stored(**labels)))
         await store.ensure("team", FOUR)
@@ -132,21 +133,21 @@ async def test_a_template_that_somebody_else_made_meanwhile_is_as_good(api: Fake
         assert [len(api.calls(verb, PLURAL)) for verb in ("create", "get")] == [1, 1]
 
 
-async def test_one_made_and_deleted_meanwhile_is_made_again(api: FakeApi) -> None:
+async def test_a_template_that_was_created_and_deleted_meanwhile_is_created_again(api: FakeApi) -> None:
     async with opened(api, watch=False) as store:
         api.fault("create", PLURAL, answer(409, "AlreadyExists", "already exists"))
         await store.ensure("team", FOUR)
         assert [len(api.calls(verb, PLURAL)) for verb in ("create", "get")] == [2, 1]
 
 
-async def test_a_hundred_pods_that_come_together_create_it_once(api: FakeApi) -> None:
+async def test_a_hundred_simultaneous_pods_create_the_template_once(api: FakeApi) -> None:
     async with opened(api, watch=False) as store:
         await asyncio.gather(*(store.ensure("team", FOUR) for _ in range(100)))
         await store.ensure("team", FOUR)
         assert len(api.calls("create", PLURAL)) == 1
 
 
-async def test_what_was_made_is_forgotten_when_the_watch_tells_of_its_deletion(api: FakeApi) -> None:
+async def test_a_created_template_is_forgotten_when_the_watch_reports_its_deletion(api: FakeApi) -> None:
     async with opened(api) as store:
         await store.ensure("team", FOUR)
         api.remove(PLURAL, FOUR.name, "team")
@@ -155,7 +156,7 @@ async def test_what_was_made_is_forgotten_when_the_watch_tells_of_its_deletion(a
         assert len(api.calls("create", PLURAL)) == 2
 
 
-async def test_what_the_watch_never_shows_is_forgotten_after_a_minute(api: FakeApi) -> None:
+async def test_a_created_template_that_the_watch_never_shows_is_forgotten_after_a_minute(api: FakeApi) -> None:
     clock = Clock()
     async with opened(api, watch=False, clock=clock) as store:
         await store.ensure("team", FOUR)
@@ -169,7 +170,7 @@ async def test_what_the_watch_never_shows_is_forgotten_after_a_minute(api: FakeA
         assert store.holds("team", template(8))
 
 
-async def test_another_spec_under_the_name_is_not_held(api: FakeApi) -> None:
+async def test_a_template_with_another_spec_does_not_count_as_existing(api: FakeApi) -> None:
     api.put(PLURAL, defaulted(stored(spec=template(8).spec)))
     async with opened(api) as store:
         assert not store.holds("team", FOUR)
@@ -214,7 +215,7 @@ async def test_a_passing_failure_is_retried_once(api: FakeApi, fault: Any) -> No
         ),
     ],
 )
-async def test_a_failure_that_stays_is_told_as_unavailable(api: FakeApi, fault: Any, why: str) -> None:
+async def test_a_repeated_failure_raises_template_unavailable(api: FakeApi, fault: Any, why: str) -> None:
     api.fault("create", PLURAL, fault, times=9)
     async with opened(api) as store:
         with pytest.raises(TemplateUnavailableError) as caught:
@@ -226,7 +227,7 @@ async def test_a_failure_that_stays_is_told_as_unavailable(api: FakeApi, fault: 
         assert len(api.calls("create", PLURAL)) <= 2
 
 
-async def test_a_server_that_hangs_costs_the_budget_and_no_more(api: FakeApi) -> None:
+async def test_creating_a_template_ends_within_the_budget_if_the_server_hangs(api: FakeApi) -> None:
     api.fault("create", PLURAL, hang, times=9)
     async with opened(api, budget=0.1) as store:
         begun = asyncio.get_running_loop().time()
@@ -245,7 +246,7 @@ async def test_no_retry_starts_beyond_the_budget(api: FakeApi) -> None:
         assert (len(api.calls("create", PLURAL)), clock.now) == (1, 100)
 
 
-async def test_a_budget_that_is_used_up_between_two_requests_is_said(api: FakeApi) -> None:
+async def test_a_budget_that_ends_between_two_requests_is_reported(api: FakeApi) -> None:
     clock = Clock()
 
     async def late(request: Any) -> Any:
@@ -349,7 +350,7 @@ async def test_a_refusal_is_explained_and_not_retried(
         assert len(api.calls("create", PLURAL)) == 1
 
 
-async def test_the_right_to_read_is_named_where_it_is_missing(api: FakeApi) -> None:
+async def test_a_missing_right_to_read_is_reported(api: FakeApi) -> None:
     async with opened(api, watch=False) as store:
         api.put(PLURAL, defaulted(stored()))
         api.forbid("get", PLURAL, GROUP)
@@ -392,7 +393,7 @@ async def test_a_foreign_spec_under_our_name_is_a_conflict(api: FakeApi, labels:
         pytest.param(b'{"metadata": {}, "spec": 7}', id="another type"),
     ],
 )
-async def test_a_stored_template_that_cannot_be_read_is_a_foreign_one(api: FakeApi, body: bytes) -> None:
+async def test_an_unreadable_stored_template_is_a_conflict(api: FakeApi, body: bytes) -> None:
     conflict = answer(409, "AlreadyExists", "already exists")
     for _ in range(2):
         api.fault("create", PLURAL, conflict)
@@ -406,7 +407,7 @@ async def test_a_stored_template_that_cannot_be_read_is_a_foreign_one(api: FakeA
         assert real.value.status_code == 409
 
 
-async def test_a_page_of_a_proxy_is_no_template(api: FakeApi) -> None:
+async def test_an_html_answer_of_a_proxy_is_an_error(api: FakeApi) -> None:
     api.fault("get", PLURAL, raw(200, b"<html>"))
     async with opened(api) as store:
         with pytest.raises(TemplateUnavailableError) as caught:
@@ -432,7 +433,7 @@ def test_the_codes_are_listed() -> None:
 # --- sharing one attempt --------------------------------------------------------------------------------------
 
 
-async def test_a_failure_is_shared_by_those_who_wait_and_forgotten(api: FakeApi) -> None:
+async def test_waiting_requests_share_a_failure_and_later_ones_try_again(api: FakeApi) -> None:
     api.fault("create", PLURAL, answer(400, "BadRequest", "no"))
     async with opened(api) as store:
         results = await asyncio.gather(*(store.ensure("team", FOUR) for _ in range(5)), return_exceptions=True)
@@ -442,7 +443,7 @@ async def test_a_failure_is_shared_by_those_who_wait_and_forgotten(api: FakeApi)
         assert store.holds("team", FOUR)
 
 
-async def test_one_who_stops_waiting_does_not_stop_the_others(api: FakeApi) -> None:
+async def test_a_cancelled_waiter_does_not_cancel_the_others(api: FakeApi) -> None:
     gate = asyncio.Event()
 
     async def slow(request: Any) -> Any:
@@ -460,7 +461,7 @@ async def test_one_who_stops_waiting_does_not_stop_the_others(api: FakeApi) -> N
         assert store.holds("team", FOUR)
 
 
-async def test_a_failure_that_nobody_waits_for_is_no_noise(api: FakeApi) -> None:
+async def test_a_failure_without_waiters_is_not_logged(api: FakeApi) -> None:
     gate = asyncio.Event()
 
     async def slow(request: Any) -> Any:
@@ -476,7 +477,7 @@ async def test_a_failure_that_nobody_waits_for_is_no_noise(api: FakeApi) -> None
         await eventually(lambda: not store.under_way)
 
 
-async def test_closing_gives_up_on_what_is_under_way(api: FakeApi) -> None:
+async def test_closing_cancels_requests_in_progress(api: FakeApi) -> None:
     api.fault("create", PLURAL, hang)
     async with opened(api) as store:
         waiting = asyncio.create_task(store.ensure("team", FOUR))
@@ -498,7 +499,7 @@ async def test_a_dry_run_finds_a_template_that_only_the_api_server_knows(api: Fa
         assert api.calls("create", PLURAL) == []
 
 
-async def test_a_dry_run_refuses_a_foreign_template_as_the_creation_does(api: FakeApi) -> None:
+async def test_a_dry_run_reports_a_foreign_template_like_the_creation(api: FakeApi) -> None:
     api.put(PLURAL, defaulted(stored(template(16).spec)))
     async with opened(api) as store:
         with pytest.raises(TemplateUnavailableError) as dry:
@@ -509,7 +510,7 @@ async def test_a_dry_run_refuses_a_foreign_template_as_the_creation_does(api: Fa
     assert (dry.value.finding, dry.value.status_code) == (real.value.finding, real.value.status_code)
 
 
-async def test_a_dry_run_that_cannot_ask_says_so(api: FakeApi) -> None:
+async def test_a_dry_run_warns_if_the_api_server_cannot_be_read(api: FakeApi) -> None:
     api.fault("get", PLURAL, UNAVAILABLE)
     async with opened(api) as store:
         with pytest.raises(TemplateUnavailableError) as refused:
@@ -518,7 +519,7 @@ async def test_a_dry_run_that_cannot_ask_says_so(api: FakeApi) -> None:
     assert refused.value.finding.message.startswith(f"ResourceClaimTemplate team/{FOUR.name} could not be read: ")
 
 
-async def test_what_was_just_made_is_remembered_within_bounds(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_remembered_templates_is_bounded(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webhook.cluster.templates._MOST_REMEMBERED", 3)
     async with opened(api, watch=False) as store:
         for count in range(1, 9):
@@ -539,7 +540,7 @@ async def test_the_template_of_an_operator_is_read_from_the_cache_or_the_api_ser
         assert not found.missing
 
 
-async def test_a_missing_template_of_an_operator_is_said_to_be_missing(api: FakeApi) -> None:
+async def test_a_missing_template_of_an_operator_is_reported(api: FakeApi) -> None:
     api.put(PLURAL, stored(name="own", namespace="other"))
     async with opened(api) as store:
         found = await store.read("team", "own")

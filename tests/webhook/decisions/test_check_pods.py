@@ -228,10 +228,12 @@ FINE: dict[str, tuple[Any, dict[str, KnownClaim]]] = {
 
 
 @pytest.mark.parametrize(("manifest", "claims", "said"), SAID.values(), ids=SAID)
-def test_says_what_does_not_fit(manifest: Any, claims: dict[str, KnownClaim], said: list[str]) -> None:
+def test_a_pod_that_does_not_match_its_claims_has_findings(
+    manifest: Any, claims: dict[str, KnownClaim], said: list[str]
+) -> None:
     assert check(manifest, claims) == said
 
 
 @pytest.mark.parametrize(("manifest", "claims"), FINE.values(), ids=FINE)
-def test_what_fits_is_not_spoken_of(manifest: Any, claims: dict[str, KnownClaim]) -> None:
+def test_a_pod_that_matches_its_claims_has_no_findings(manifest: Any, claims: dict[str, KnownClaim]) -> None:
     assert check(manifest, claims) == []

@@ -29,12 +29,12 @@ def test_a_misspelt_resource_is_named_once_with_the_right_name() -> None:
     ]
 
 
-def test_it_warns() -> None:
+def test_a_misspelt_resource_is_a_warning() -> None:
     (finding,) = misspelt_resources(pods.view(pod(container(limits={"aws.amazon.com/neurons": 4}))))
     assert (finding.code, finding.severity) == ("NEU221", Severity.WARNING)
 
 
-def test_a_name_that_a_device_class_serves_is_right() -> None:
+def test_the_extended_resource_of_a_device_class_has_no_finding() -> None:
     assert found(container(limits={"aws.amazon.com/neurons": 4}), known=("aws.amazon.com/neurons",)) == []
 
 

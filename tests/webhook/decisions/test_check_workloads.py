@@ -1,4 +1,4 @@
-"""Workloads: what would become of their pods, said at `kubectl apply`."""
+"""Workloads get warnings about their future pods at `kubectl apply`."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ def warnings(manifest: dict[str, Any], cluster: FakeClaims | None = None, **opti
 
 class TestRefusedPods:
     @pytest.mark.parametrize(("group", "kind", "steps"), KINDS)
-    def test_every_kind_with_pods_is_told_what_would_be_refused(
+    def test_every_workload_kind_gets_a_warning_about_denied_pods(
         self, group: str, kind: str, steps: tuple[Any, ...]
     ) -> None:
         said = warnings(workload(group, kind, steps, SEVEN))
@@ -81,14 +81,14 @@ class TestRefusedPods:
             "NEU105: Instance types that serve 7: inf2.48xlarge, inf1.24xlarge.",
         ]
 
-    def test_paths_lead_into_the_workload(self) -> None:
+    def test_warnings_have_paths_into_the_workload(self) -> None:
         job = workload("kubeflow.org", "PyTorchJob", ("spec", "pytorchReplicaSpecs", "*", "template"), SEVEN)
         paths = [finding.path for finding in decide(job).warnings]
         container_path = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]"
         assert paths[0] == container_path
         assert paths[1] == f"{container_path}.resources.limits[aws.amazon.com/neuron]"
 
-    def test_every_refused_container_is_announced(self) -> None:
+    def test_every_denied_container_gets_a_warning(self) -> None:
         said = warnings(deployment(pod(container("a", neuron="x"), container("b", neuroncore="1.5"))))
         assert [each.partition(":")[0] for each in said] == ["NEU701", "NEU101", "NEU701", "NEU101"]
 
@@ -97,36 +97,38 @@ class TestRefusedPods:
         [
             (pod({"name": "main", "resources": {"claims": [{"name": "neurons"}]}}), "NEU703"),
             (pod(container(neuron="1"), annotations={names.ANNOTATION_LNC: "3"}), "NEU109"),
-            (pod(container(neuron="1"), nodeSelector={names.LABEL_INSTANCE_TYPE: "trn2.48xlarg"}), "NEU110"),
+            (pod(container(neuron="1"), nodeSelector={names.LABEL_INSTANCE_TYPE: "m5.large"}), "NEU110"),
         ],
     )
-    def test_so_is_everything_else_for_which_a_pod_is_refused(self, template: dict[str, Any], code: str) -> None:
+    def test_every_other_error_of_the_pod_is_a_warning_of_the_workload(
+        self, template: dict[str, Any], code: str
+    ) -> None:
         said = warnings(deployment(template))
         assert said[0].startswith("NEU701: ")
         assert said[1].startswith(code)
 
 
 class TestWarnings:
-    def test_what_conversion_warns_of_is_told(self) -> None:
+    def test_a_workload_gets_the_warnings_of_its_conversion(self) -> None:
         assert [each[:6] for each in warnings(deployment(pod(container(neuron="1"), schedulerName="own")))] == [
             "NEU203"
         ]
 
-    def test_a_good_workload_hears_nothing(self) -> None:
+    def test_a_valid_workload_gets_no_warning(self) -> None:
         assert warnings(deployment(pod(container(neuron="4")))) == []
 
-    def test_a_claim_that_no_container_uses_is_told(self) -> None:
+    def test_an_unused_claim_gets_a_warning(self) -> None:
         """As in a published example, whose container never mentions the claim."""
         claims = [{"name": "neurons", "resourceClaimTemplateName": "driver-version-neuron"}]
         said = warnings(deployment(pod(container(), resourceClaims=claims)))
         assert said[0].startswith("NEU702: no container refers to claim 'neurons'")
 
-    def test_a_missing_template_is_told(self) -> None:
+    def test_a_missing_template_gets_a_warning(self) -> None:
         claims = [{"name": "neurons", "resourceClaimTemplateName": "big"}]
         template = pod({"name": "main", "resources": {"claims": [{"name": "neurons"}]}}, resourceClaims=claims)
         assert [each[:6] for each in warnings(deployment(template), FakeClaims(objects=set()))] == ["NEU705"]
 
-    def test_limits_beside_a_claim_for_neuron_devices_are_told_once(self) -> None:
+    def test_limits_beside_a_claim_for_neuron_devices_get_one_warning(self) -> None:
         cluster = FakeClaims()
         cluster.add_template("big", claim(request("a", 1, on(TRN2))))
         claims = [{"name": "devices", "resourceClaimTemplateName": "big"}]
@@ -140,20 +142,20 @@ class TestWarnings:
 
 
 class TestModes:
-    def test_nothing_is_refused_where_nothing_is_converted(self) -> None:
+    def test_a_workload_gets_no_warning_if_conversion_is_off(self) -> None:
         assert warnings(deployment(SEVEN), mode="off") == []
         assert warnings(deployment(pod(container(neuron="7"), annotations={names.ANNOTATION_CONVERT: "off"}))) == []
 
-    def test_the_namespace_counts(self) -> None:
+    def test_the_annotation_of_the_namespace_switches_warnings_off(self) -> None:
         facts = NamespaceFacts(annotations=((names.ANNOTATION_CONVERT, "off"),))
         assert warnings(deployment(SEVEN), FakeClaims(namespaces={"team-a": facts})) == []
 
-    def test_shadow_mode_says_what_would_happen(self) -> None:
+    def test_shadow_mode_warns_of_future_denials(self) -> None:
         said = warnings(deployment(SEVEN), mode="shadow")
         assert said[0] == "NEU208: shadow mode: this pod would be refused."
         assert said[1].startswith("NEU105: Instance type trn1.32xlarge does not support requests for device: 7.")
 
-    def test_shadow_mode_is_quiet_about_what_would_work(self) -> None:
+    def test_shadow_mode_does_not_warn_of_valid_pods(self) -> None:
         assert warnings(deployment(pod(container(neuron="4"))), mode="shadow") == []
 
 

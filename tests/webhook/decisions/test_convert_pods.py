@@ -57,7 +57,7 @@ def namespace(**annotations: str) -> FakeCluster:
         ("convert-if-enriched", None, "off", "converted", "legacy-resources"),
     ],
 )
-def test_the_strongest_voice_sets_the_mode(
+def test_the_mode_is_taken_from_pod_then_namespace_then_flag(
     annotation: str | None, on_namespace: str | None, flag: str, outcome: str, reason: str
 ) -> None:
     annotations = {CONVERT: annotation} if annotation else {}
@@ -128,17 +128,17 @@ def test_the_annotated_type_is_in_the_claim_itself() -> None:
     )
 
 
-def test_all_findings_of_a_pod_come_together() -> None:
+def test_all_findings_of_a_pod_are_reported_together() -> None:
     manifest = pod(container("a", neuron="half"), container("b", neuron="-1"), annotations={LNC: "9"})
     assert [error.code for error in decide(manifest).errors] == ["NEU109", "NEU101", "NEU101"]
 
 
-def test_mirror_pods_are_left_alone() -> None:
+def test_mirror_pods_are_not_converted() -> None:
     manifest = pod(container(neuron="4"), annotations={"kubernetes.io/config.mirror": "hash"})
     assert decide(manifest).reason == "mirror-pod"
 
 
-def test_a_zero_is_no_ask() -> None:
+def test_an_amount_of_zero_is_no_request() -> None:
     assert decide(pod(container(neuron="0"))).reason == "not-neuron"
 
 
@@ -154,7 +154,7 @@ def test_ephemeral_containers_are_ignored() -> None:
     assert converted(manifest)["spec"]["ephemeralContainers"] == manifest["spec"]["ephemeralContainers"]
 
 
-def test_a_taken_claim_name_is_stepped_around_once() -> None:
+def test_a_taken_claim_name_gets_one_alternative_name() -> None:
     own = {"name": "neuron", "resourceClaimTemplateName": "mine"}
     result = converted(pod(container(neuron="4"), resourceClaims=[own]))
     assert [entry["name"] for entry in result["spec"]["resourceClaims"]] == ["neuron", "neuron-dra"]
@@ -165,7 +165,7 @@ def test_a_taken_claim_name_is_stepped_around_once() -> None:
     )
 
 
-def test_a_name_that_is_only_referred_to_is_taken_as_well() -> None:
+def test_a_claim_name_without_an_entry_counts_as_taken() -> None:
     dangling = container(neuron="4")
     dangling["resources"]["claims"] = [{"name": "neuron"}]
     result = converted(pod(dangling))
@@ -231,12 +231,12 @@ def test_a_pin_that_is_too_wide_is_narrowed() -> None:
     assert term["matchExpressions"] == [expression, expression | {"values": ["trn1.32xlarge"]}]
 
 
-def test_hyperpod_labels_get_no_affinity_that_they_cannot_meet() -> None:
+def test_hyperpod_node_labels_get_no_affinity() -> None:
     result = converted(pod(container(neuron="1"), nodeSelector={"beta.kubernetes.io/instance-type": "ml.trn1.2xlarge"}))
     assert "affinity" not in result["spec"]
 
 
-def test_remembered_families_decide_what_is_refused() -> None:
+def test_observed_families_decide_which_counts_are_denied() -> None:
     cluster = FakeCluster(seen={"inf2.24xlarge": Observation(6)})
     assert decide(pod(container(neuron="6")), cluster).allowed
     assert not decide(pod(container(neuron="6"))).allowed
@@ -267,7 +267,7 @@ def test_only_enriched_pods_are_converted_where_a_class_serves_the_rest(
     assert decide(manifest, FakeCluster(classes=classes), mode="convert-if-enriched").reason == reason
 
 
-def test_a_claim_of_the_users_own_for_our_class_is_pointed_out() -> None:
+def test_a_users_own_claim_for_our_class_gets_a_warning() -> None:
     cluster = FakeCluster(template_classes={("team-a", "mine"): frozenset({"neuron.aws.com"})})
     manifest = pod(container(neuron="4"), resourceClaims=[{"name": "extra", "resourceClaimTemplateName": "mine"}])
     assert [str(each) for each in decide(manifest, cluster).warnings] == [
@@ -286,7 +286,7 @@ def test_an_init_container_may_refer_to_two_requests_of_three() -> None:
     ]
 
 
-def test_all_unsupported_counts_are_told_at_once() -> None:
+def test_all_unsupported_counts_are_reported_together() -> None:
     errors = decide(pod(container("a", neuron="7"), container("b", neuron="3"), container("c", neuron="4"))).errors
     assert [(error.code, error.path.split(".")[1], error.value) for error in errors] == [
         ("NEU105", "containers[0]", "7"),
@@ -301,7 +301,7 @@ def test_all_unsupported_counts_are_told_at_once() -> None:
         '{"containers": {"main": {"aws.amazon.com/neuron": 4}}}', '{"containers": {"main": "4"}}', '{"other": {}}',
     ],
 )  # fmt: skip
-def test_a_forged_record_is_not_believed(record: str) -> None:
+def test_a_forged_record_is_ignored(record: str) -> None:
     manifest = pod(
         container(),
         labels={"neuron.aws.com/converted": "true"},
@@ -312,7 +312,7 @@ def test_a_forged_record_is_not_believed(record: str) -> None:
     assert (decision.outcome, decision.reason, decision.patch) == ("unchanged", "not-neuron", ())
 
 
-def test_a_record_without_our_claim_is_not_believed() -> None:
+def test_a_record_without_the_generated_claim_is_ignored() -> None:
     record = '{"containers":{"main":{"aws.amazon.com/neuron":"16"}}}'
     manifest = pod(
         container(neuron="4"),
@@ -325,7 +325,7 @@ def test_a_record_without_our_claim_is_not_believed() -> None:
 @pytest.mark.parametrize(
     "main", ["", '"main":{}', '"main":{"aws.amazon.com/neuron":"0"}'], ids=["none", "empty", "zero"]
 )
-def test_a_record_that_asks_for_nothing_is_not_believed(main: str) -> None:
+def test_a_record_without_requests_is_ignored(main: str) -> None:
     manifest = pod(
         container(neuron="4"),
         labels={"neuron.aws.com/converted": "true"},
@@ -337,7 +337,7 @@ def test_a_record_that_asks_for_nothing_is_not_believed(main: str) -> None:
     assert decision.templates[0].name.startswith("neuron-4-")
 
 
-def test_a_claim_of_the_users_own_is_not_taken_for_ours() -> None:
+def test_a_users_own_claim_is_not_used_as_the_generated_claim() -> None:
     own = {"name": "neuron", "resourceClaimTemplateName": "neuron-my-own"}
     manifest = pod(
         container(neuron="4"),
@@ -377,7 +377,7 @@ def many(count: int) -> list[dict[str, Any]]:
     ],
     ids=["types", "mode", "containers", "refusals", "node-selector", "terms", "tolerations"],
 )
-def test_an_absurd_pod_is_refused_without_much_ado(manifest: Any, code: str) -> None:
+def test_a_huge_pod_is_denied_fast_with_a_short_message(manifest: Any, code: str) -> None:
     subject, review = mutator(), request(manifest)
     started = time.process_time()
     decision = asyncio.run(subject.review(review))
@@ -396,12 +396,22 @@ def test_a_copied_pod_gets_the_template_that_its_record_asks_for() -> None:
     assert entry["resourceClaimTemplateName"] == decision.templates[0].name
 
 
-def test_the_claim_stays_what_it_was_if_a_limit_range_puts_another_number_back() -> None:
+def test_the_claim_stays_unchanged_if_a_limit_range_sets_another_number() -> None:
     first = converted(pod(container(neuron="4")))
     again = copy.deepcopy(first)
     again["spec"]["containers"][0]["resources"] |= {"limits": {NEURON: "1"}, "requests": {NEURON: "1"}}
     decision = decide(again)
     assert after(again, decision) == first
+
+
+def test_references_that_no_request_has_are_removed_and_those_of_the_user_stay() -> None:
+    manifest = pod(container(neuron="4"), container("b", neuron="1"), resourceClaims=[{"name": "net"}])
+    manifest["spec"]["containers"][0]["resources"]["claims"] = [{"name": "net"}]
+    first = converted(manifest)
+    again = copy.deepcopy(first)
+    stale = [{"name": "neuron", "request": "x0"}, {"name": "neuron", "request": "x1"}]
+    again["spec"]["containers"][0]["resources"]["claims"] = [*stale, {"name": "net"}]
+    assert after(again, decide(again)) == first
 
 
 def test_a_new_core_container_in_the_second_pass_keeps_to_its_cores() -> None:

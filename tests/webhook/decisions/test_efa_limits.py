@@ -80,7 +80,7 @@ def test_the_policy_may_name_the_class() -> None:
     st.sampled_from(["1", "4", "8", "16", "7"]),
     st.one_of(st.none(), st.sampled_from(["0", "1", "16", "99", "x", 1.5])),
 )
-def test_without_the_field_nothing_changes(neuron: str, efa: Any) -> None:
+def test_efa_limits_stay_without_the_policy_field(neuron: str, efa: Any) -> None:
     plain = pod(container(neuron=neuron))
     limited = copy.deepcopy(plain)
     if efa is not None:
@@ -93,7 +93,7 @@ def test_without_the_field_nothing_changes(neuron: str, efa: Any) -> None:
         assert after(limited, other)["spec"]["containers"][0]["resources"]["limits"] == {EFA: efa}
 
 
-def test_without_the_class_the_limit_stays() -> None:
+def test_efa_limits_stay_without_the_device_class() -> None:
     manifest = pod(with_efa(container(neuron="4")))
     decision = decide(manifest, named_classes=frozenset({"neuron.aws.com"}))
     (finding,) = decision.warnings
@@ -112,7 +112,7 @@ def test_without_the_class_the_limit_stays() -> None:
         [container("a", neuron="4"), with_efa(container("b"))],
     ],
 )
-def test_one_container_must_have_both(containers: list[Any]) -> None:
+def test_exactly_one_container_must_set_both_limits(containers: list[Any]) -> None:
     (error,) = decide(pod(*containers)).errors
     assert error.code == "NEU125"
     assert "needs one container that has both limits, and no other container with either" in error.message
@@ -128,7 +128,7 @@ def test_an_invalid_number_is_refused(limit: Any, wanted: Any) -> None:
     assert "it needs a limit that is a whole number, and an equal request or none" in error.message
 
 
-def test_zero_stays() -> None:
+def test_an_efa_limit_of_zero_stays_in_the_container() -> None:
     manifest = pod(with_efa(container(neuron="4"), "0"))
     decision = decide(manifest)
     assert efa_of(decision) is None

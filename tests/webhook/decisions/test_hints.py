@@ -66,7 +66,7 @@ def test_many_terms_are_replaced_as_a_whole(count: int, operations: int) -> None
         ({"podAffinity": {}}, required({"matchExpressions": [EXPRESSION]})),
     ],
 )
-def test_any_other_difference_is_not_the_hint(affinity: Any, hinted: Any) -> None:
+def test_other_affinity_differences_are_not_caused_by_hints(affinity: Any, hinted: Any) -> None:
     assert not hints.lacks_only_hints(affinity, hinted)
 
 
@@ -82,5 +82,5 @@ def test_any_other_difference_is_not_the_hint(affinity: Any, hinted: Any) -> Non
     ],
     ids=["none", "empty", "other-key", "other-effect", "everything", "own"],
 )
-def test_the_toleration_is_added_where_nothing_tolerates_the_taint(current: Any, added: bool) -> None:
+def test_the_toleration_is_added_if_the_pod_does_not_tolerate_the_taint(current: Any, added: bool) -> None:
     assert bool(missing_tolerations(current, NO_HINTS, neuron=True)) == added

@@ -56,7 +56,7 @@ def test_a_template_that_the_pods_name_places_the_group() -> None:
     ],
     ids=["plain", "one-node", "shadow", "off", "placed", "empty"],
 )
-def test_otherwise_the_workload_is_left_alone(manifest: Any, options: Any, reason: str) -> None:
+def test_a_workload_without_ultraserver_settings_is_unchanged(manifest: Any, options: Any, reason: str) -> None:
     decision, result = place(manifest, **options)
     assert decision.reason == reason
     assert result == manifest
@@ -78,7 +78,7 @@ def test_otherwise_the_workload_is_left_alone(manifest: Any, options: Any, reaso
     ],
     ids=["other-topology", "two-modes"],
 )
-def test_a_topology_that_does_not_fit_is_pointed_out(manifest: Any, text: str) -> None:
+def test_a_topology_that_does_not_match_gets_a_warning(manifest: Any, text: str) -> None:
     decision, _ = place(manifest)
     assert [str(each) for each in decision.warnings] == [text]
     assert decision.patch == ()

@@ -57,7 +57,7 @@ def preferring(count: int) -> list[dict[str, Any]]:
 
 
 class TestUpdate:
-    """The old object says what was added, the new one lacks it."""
+    """The record of the old object lists added fields that the new object lacks."""
 
     @pytest.mark.parametrize("count", [128, 1000, 4500])
     def test_tolerations(self, count: int) -> None:
@@ -111,8 +111,8 @@ class TestUpdate:
         assert decision.reason == "not-converted"
 
 
-def test_a_restoring_patch_that_no_answer_holds_is_not_made() -> None:
-    """The old object says more than any conversion wrote."""
+def test_a_restoring_patch_that_is_too_large_for_an_answer_is_not_made() -> None:
+    """The record of the old object is longer than any conversion writes."""
     old = stored(tolerations=tolerations(1000))
     old["spec"]["tolerations"] = tolerations(1000)
     decision = quick(pod(container(neuron="4"), tolerations=[]), "UPDATE", old)
@@ -123,7 +123,7 @@ def test_a_restoring_patch_that_no_answer_holds_is_not_made() -> None:
 
 
 class TestCreate:
-    """A pod that says of itself that it was converted, and what was added to it."""
+    """A pod whose author wrote the label and record of a conversion, with added fields."""
 
     @pytest.mark.parametrize("count", [128, 2500])
     def test_preferences(self, count: int) -> None:
@@ -166,7 +166,7 @@ class TestCreate:
         )
         assert error.path == f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
 
-    def test_a_patch_that_no_answer_holds_is_not_made(self) -> None:
+    def test_a_patch_that_is_too_large_for_an_answer_is_not_made(self) -> None:
         terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["x" * 900]}]}] * 64
         (error,) = quick(pod(container(neuron="4"), affinity=requiring(*terms))).errors
         assert error.code == "NEU114"
@@ -182,7 +182,7 @@ class TestCreate:
             assert len(reviews.encode(request(manifest), decision)) < 64 * 1024
         assert 0 < allowed < 18
 
-    def test_more_terms_than_are_meant(self) -> None:
+    def test_more_affinity_terms_than_the_limit_are_denied(self) -> None:
         (error,) = quick(pod(container(neuron="4"), affinity=requiring(*[{}] * 1100))).errors
         assert error.message == ("the pod is too large: spec.affinity has 1103 entries, at most 1024.")
 
@@ -209,14 +209,14 @@ class TestCreate:
         assert max(len(finding.value) for finding in told) <= 100
 
 
-def test_a_record_that_would_be_larger_than_we_read_any_is_not_written() -> None:
+def test_a_record_above_the_size_limit_is_not_written() -> None:
     zeros = [container(f"{index:03}" + "x" * 400, neuron="0") for index in range(500)]
     (error,) = quick(pod(container(neuron="4"), *zeros)).errors
     assert error.code == "NEU114"
     assert "the record of its conversion has" in error.message
 
 
-def test_what_was_converted_is_found_again_at_the_largest() -> None:
+def test_the_largest_converted_pod_is_recognised_as_converted() -> None:
     manifest = pod(container(neuron="4"), *(container(f"{index:063}", neuron="0") for index in range(150)))
     first = quick(manifest)
     assert patches.size_of(first.patch) > patches.MOST_BYTES * 3 / 4

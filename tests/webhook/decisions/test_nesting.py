@@ -19,12 +19,12 @@ from tests.support.serving import Reply, Running, serving
 from tests.support.trainium import trainium
 from webhook.decisions import nesting
 from webhook.reviews.mutate import Mutator
-from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_knowledge import ClusterLookups
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
+from webhook.reviews.steered import SteeredMutator
 from webhook.reviews.validate import Validator
-from webhook.server.policies import PolicedMutator
 from webhook.server.standalone import StandaloneBackend
 
 POLICIES = """
@@ -120,8 +120,8 @@ def policed(tls_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     metrics = PolicyMetrics(store)
     CollectorRegistry().register(metrics)
     reviewers: dict[str, Reviewer] = {
-        "/mutate": PolicedMutator(options, store, world.view, world.templates),
-        "/validate": PolicedReviewer(
+        "/mutate": SteeredMutator(options, store, world.view, world.templates),
+        "/validate": PolicedValidator(
             lambda policies: Validator(options, policies.catalogue, world.view),
             store,
             ClusterLookups(world.view),
@@ -183,14 +183,16 @@ def test_a_deep_object_is_refused_wherever_it_is_read(plain: Running, where: str
 @pytest.mark.parametrize("levels", DEPTHS.values(), ids=DEPTHS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("where", OBJECTS)
-def test_policies_let_no_deep_object_pass(policed: Running, where: str, shape: str, levels: int) -> None:
+def test_deeply_nested_objects_are_denied_if_policies_match(
+    policed: Running, where: str, shape: str, levels: int
+) -> None:
     path, kind, template, _ = OBJECTS[where]
     reply = ask(policed, path, body(kind, template.replace("@", SHAPES[shape](levels))))
     assert refused(reply) or where in ("whole-object", "leader-worker-set"), "mutation policies are about Neuron pods"
 
 
 @pytest.mark.parametrize("where", OBJECTS)
-def test_an_object_at_the_cap_is_judged(policed: Running, where: str) -> None:
+def test_an_object_at_the_nesting_limit_is_judged(policed: Running, where: str) -> None:
     path, kind, template, _ = OBJECTS[where]
     shallow = SHAPES["objects"](
         100 - template.count("{", 0, template.index("@")) - template.count("[", 0, template.index("@"))
@@ -207,7 +209,7 @@ def refused_for_depth(reply: Reply) -> bool:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 @pytest.mark.parametrize("part", ["user", "more"])
-def test_what_is_deep_outside_the_object_is_no_review(
+def test_deep_nesting_outside_of_the_object_is_status_400(
     policed: Running, path: str, part: str, shape: str, levels: int
 ) -> None:
     deep = SHAPES[shape](levels)
@@ -224,12 +226,12 @@ def test_what_is_deep_outside_the_object_is_no_review(
     [b"[" * (8 << 20), b'{"a":' * (1 << 20), b'{"request":{"object":' + b"[" * (1 << 20), b'["' * (4 << 20)],
     ids=["lists", "objects", "no-review", "quotes"],
 )
-def test_nothing_but_nesting_is_no_review(plain: Running, sent: bytes) -> None:
+def test_a_body_of_brackets_only_is_status_400(plain: Running, sent: bytes) -> None:
     assert ask(plain, "/mutate", sent).status == 400
 
 
 @pytest.mark.parametrize("levels", [500, 1_000_000])
-def test_json_in_an_annotation_is_no_way_in(policed: Running, levels: int) -> None:
+def test_nested_json_in_an_annotation_does_not_matter(policed: Running, levels: int) -> None:
     text = json.dumps("[" * levels + "]" * levels)
     pod = (
         '{"metadata":{"labels":{"neuron.aws.com/converted":"true"},"annotations":{"neuron.aws.com/converted-from":%s}},'
@@ -262,7 +264,7 @@ def depth_of(value: object) -> int:
 
 
 @given(JSON, st.integers(80, 105), st.booleans())
-def test_exactly_what_is_deeper_than_the_cap_is_refused(value: object, levels: int, ascii_only: bool) -> None:
+def test_exactly_the_texts_deeper_than_the_limit_are_refused(value: object, levels: int, ascii_only: bool) -> None:
     for _ in range(levels):
         value = [value, "]]]}"] if levels % 2 else {"[{": value, "}": "]"}
     text = json.dumps(value, ensure_ascii=ascii_only).encode()
@@ -282,32 +284,32 @@ def test_any_bytes_are_decoded_or_refused(text: bytes) -> None:
     raise AssertionError("101 open lists are no JSON")
 
 
-def test_what_is_not_utf8_is_refused() -> None:
+def test_text_that_is_not_utf8_is_refused() -> None:
     with pytest.raises(msgspec.DecodeError, match=r"^it is not UTF-8: invalid start byte$"):
         nesting.decode(b'"\xff"')
 
 
 @pytest.mark.parametrize("text", [b"[" + b"{}," * 100_000 + b"1]", b"[" + b"[]," * 2_000_000 + b"1]"])
-def test_more_lists_and_objects_than_memory_is_for_are_refused(text: bytes) -> None:
+def test_more_lists_and_objects_than_the_limit_are_refused(text: bytes) -> None:
     with pytest.raises(nesting.TooDeepError, match=r"^it has more than 100000 lists and objects$"):
         nesting.check(text)
 
 
 @pytest.mark.parametrize("value", [b"1", b'"a"', b"1.5", b'"\\",{}[]"', b"null"])
-def test_more_values_than_memory_is_for_are_refused(value: bytes) -> None:
+def test_more_values_than_the_limit_are_refused(value: bytes) -> None:
     nesting.check(b"[" + (value + b",") * 249_990 + b"1]")
     with pytest.raises(nesting.TooDeepError, match=r"^it has more than 250000 values$"):
         nesting.check(b"[" + (value + b",") * 250_000 + b"1]")
 
 
-def test_names_count_with_their_values() -> None:
+def test_members_of_objects_count_as_values() -> None:
     members = b",".join(b'"k%06x":1' % number for number in range(260_000))
     with pytest.raises(nesting.TooDeepError, match=r"^it has more than 250000 values$"):
         nesting.check(b"{" + members + b"}")
 
 
 @given(st.binary(min_size=1, max_size=12), st.integers(1, 40), st.integers(1, 64))
-def test_where_a_text_is_cut_makes_no_difference(text: bytes, times: int, piece: int) -> None:
+def test_the_check_does_not_depend_on_the_piece_boundaries(text: bytes, times: int, piece: int) -> None:
     text = b'["' + text.replace(b'"', b'\\"[') * times + b'\\\\",[{}],"]"' + b"]"
 
     def look(size: int) -> tuple[int, int, int]:
@@ -334,7 +336,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_the_check_takes_no_time_worth_stealing(text: bytes) -> None:
+def test_the_check_of_hostile_text_is_fast(text: bytes) -> None:
     started = time.process_time()
     with contextlib.suppress(nesting.TooDeepError):
         nesting.check(text)
@@ -342,7 +344,7 @@ def test_the_check_takes_no_time_worth_stealing(text: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_the_check_lets_others_have_their_turn(text: bytes) -> None:
+def test_each_step_of_the_check_is_short(text: bytes) -> None:
     scan = nesting.Scan(text)
     longest = 0.0
     with contextlib.suppress(nesting.TooDeepError):
@@ -354,7 +356,7 @@ def test_the_check_lets_others_have_their_turn(text: bytes) -> None:
     assert longest < 0.05, "a step takes about a millisecond"
 
 
-def test_a_text_without_an_end_is_looked_at_once() -> None:
+def test_a_text_without_a_closing_quote_is_scanned_once() -> None:
     begun = time.perf_counter()
     for end in (b"", b"\\"):
         assert nesting.without_objects(b'{"request":{"' + b'\\"' * 32_000 + end) is None

@@ -28,7 +28,7 @@ def test_removing_members_removes_them_and_never_leaves_an_empty_object(
 
 
 @given(st.one_of(st.none(), st.lists(st.integers(), max_size=3)), st.lists(st.integers(), max_size=3))
-def test_appending_makes_the_list_where_there_is_none(current: list[int] | None, values: list[int]) -> None:
+def test_appending_creates_a_missing_list(current: list[int] | None, values: list[int]) -> None:
     document = {} if current is None else {"a": current}
     result = jsonpatch.apply_patch(document, append("/a", current, values))
     assert result.get("a", []) == [*(current or []), *values]

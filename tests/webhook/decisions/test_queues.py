@@ -48,7 +48,7 @@ class TestPods:
             ({"spec": {"schedulerName": "yunikorn"}}, Queue("YuniKorn", "", "spec.schedulerName")),
         ],
     )
-    def test_what_shows_a_queue(self, pod: dict[str, Any], expected: Queue) -> None:
+    def test_fields_that_show_a_queue(self, pod: dict[str, Any], expected: Queue) -> None:
         assert queues_of_pod(pod) == (expected,)
 
     @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ class TestPods:
             {"metadata": {"labels": [KUEUE_LABEL]}, "spec": {"schedulerName": ["volcano"]}},
         ],
     )
-    def test_no_queue(self, pod: dict[str, Any]) -> None:
+    def test_pods_without_queue_fields_have_no_queue(self, pod: dict[str, Any]) -> None:
         assert queues_of_pod(pod) == ()
 
     def test_one_entry_for_each_system_and_the_named_one_first(self) -> None:

@@ -1,4 +1,4 @@
-"""Whom the warning about old quotas reaches, and what it says to do."""
+"""The warning about legacy quotas: which pods get it, and its fix."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ LINE = f"{CLASS}.deviceclass.resource.k8s.io/devices"
 
 
 def told(quota: LegacyQuota, served: Mapping[str, str]) -> list[str]:
-    """NEU204 in what conversion says of a pod with one device."""
+    """The NEU204 warnings of converting a pod with one device."""
     cluster = FakeCluster(classes=dict(served), namespaces={"team-a": NamespaceFacts(quotas=(quota,))})
     decision = asyncio.run(mutator(cluster).review(request(pod(container(neuron="1")))))
     assert decision.patch
@@ -36,7 +36,7 @@ def told(quota: LegacyQuota, served: Mapping[str, str]) -> list[str]:
         ),
     ],
 )
-def test_a_quota_that_does_not_count_claims_is_named_with_what_does(
+def test_a_quota_that_does_not_count_claims_is_reported_with_the_key_to_use(
     quota: LegacyQuota, served: Mapping[str, str], place: str
 ) -> None:
     expected = [f"NEU204: ResourceQuota q no longer counts this pod. Use {LINE} in {place}"] if place else []

@@ -1,4 +1,4 @@
-"""Whether a record is ours: what a pod has to show, and what the template has to say."""
+"""Which records are verified: the required fields of the pod and the required content of its template."""
 
 import copy
 import json
@@ -31,7 +31,7 @@ def asks_for(template: Template) -> ClaimSpec:
 
 
 def forged(record: Any, *containers: Any, claims: Any = None, **fields: Any) -> Any:
-    """A pod that says of itself that it was converted."""
+    """A pod whose author wrote the label and record of a conversion."""
     text = record if isinstance(record, str) else json.dumps(record)
     manifest = pod(*containers, labels={CONVERTED: "true"}, annotations={RECORD: text}, **fields)
     manifest["spec"]["resourceClaims"] = claims or [{"name": "neuron", "resourceClaimTemplateName": SIXTEEN}]
@@ -55,7 +55,7 @@ def verified(manifest: Any, template: Any, computed: str | None = None) -> Verif
 ONE = {"containers": {"main": {NEURON: "1"}}}
 
 
-def test_what_conversion_wrote_is_found() -> None:
+def test_the_record_of_a_conversion_is_found_and_verified() -> None:
     stored, template = converted(pod(container(neuron="4"), init=[container("warm", neuron="8")]))
     conversion = found(stored)
     assert conversion is not None
@@ -99,12 +99,12 @@ FORGED = {
 
 
 @pytest.mark.parametrize("manifest", FORGED.values(), ids=FORGED)
-def test_a_record_that_the_pod_does_not_bear_out_is_not_ours(manifest: Any) -> None:
+def test_a_record_that_contradicts_its_pod_is_ignored(manifest: Any) -> None:
     assert found(manifest) is None
     assert verified(manifest, lambda _: ClaimSpec("")) is None
 
 
-def test_a_reference_that_another_webhook_dropped_is_said() -> None:
+def test_a_claim_reference_that_another_webhook_removed_is_reported() -> None:
     stored, template = converted(pod(container("a", neuron="4"), container("b", neuron="1")))
     del stored["spec"]["containers"][1]["resources"]["claims"]
     conversion = found(stored)
@@ -115,30 +115,30 @@ def test_a_reference_that_another_webhook_dropped_is_said() -> None:
     assert checked.lost == ("b",)
 
 
-def test_a_limit_range_default_does_not_unmake_a_conversion() -> None:
+def test_a_limit_range_default_does_not_invalidate_a_record() -> None:
     stored, template = converted(pod(container(neuron="4")))
     stored["spec"]["containers"][0]["resources"]["limits"] = {NEURON: "16"}
     assert verified(stored, {template.name: asks_for(template)}.get) is not None
 
 
-class TestOwnClaimCalledNeuron:
+class TestOwnClaimNamedNeuron:
     """A claim of the user's own under our name, for a template that is called like ours."""
 
     own: ClassVar = {"name": "neuron", "resourceClaimTemplateName": SIXTEEN}
 
-    def test_ours_is_called_otherwise_and_found_under_that_name(self) -> None:
+    def test_the_generated_claim_gets_another_name_and_is_found(self) -> None:
         stored, template = converted(pod(container(neuron="4"), resourceClaims=[self.own]))
         conversion = found(stored)
         assert conversion is not None
         assert (conversion.claim, conversion.index, conversion.template) == ("neuron-dra", 1, template.name)
 
-    def test_also_where_the_container_uses_both(self) -> None:
+    def test_the_generated_claim_is_found_if_the_container_uses_both_claims(self) -> None:
         stored, _ = converted(pod(using(neuron="4"), resourceClaims=[self.own]))
         conversion = found(stored)
         assert conversion is not None
         assert conversion.claim == "neuron-dra"
 
-    def test_the_other_name_is_not_taken_for_ours_either(self) -> None:
+    def test_a_users_own_claim_with_the_alternative_name_is_not_the_generated_claim(self) -> None:
         own = {"name": "neuron-dra", "resourceClaimTemplateName": SIXTEEN}
         stored, template = converted(pod(using(claim="neuron-dra", neuron="4"), resourceClaims=[own]))
         conversion = found(stored)
@@ -173,7 +173,9 @@ def requests(*counts: int, selector: str = selectors.single_device(), mode: str 
     ],
     ids=["one", "four", "more", "twice", "any-device", "all-devices", "a-node", "a-node-for-16"],
 )
-def test_a_template_that_asks_for_more_than_the_record_is_not_believed(asked: str, spec: Any, believed: bool) -> None:
+def test_a_template_that_requests_more_than_the_record_does_not_verify_it(
+    asked: str, spec: Any, believed: bool
+) -> None:
     manifest = forged({"containers": {"main": {NEURON: asked}}}, using())
     template = Template("neuron-x", spec, "")
     conversion = verified(manifest, {SIXTEEN: asks_for(template)}.get)
@@ -189,7 +191,7 @@ def test_the_largest_alternative_counts() -> None:
     assert verified(manifest, lambda _: asks_for(Template("x", spec, ""))) is None
 
 
-def test_a_template_that_nobody_knows_is_not_believed() -> None:
+def test_an_unknown_template_does_not_verify_a_record() -> None:
     stored, _ = converted(pod(container(neuron="4")))
     assert verified(stored, lambda _: None) is None
 
@@ -207,7 +209,7 @@ def test_a_template_that_nobody_knows_is_not_believed() -> None:
     ],
     ids=["cores", "many-cores", "mixed", "sidecar", "ultraserver", "lnc", "ring"],
 )
-def test_whatever_conversion_makes_is_believed(manifest: Any) -> None:
+def test_every_record_of_a_conversion_is_verified(manifest: Any) -> None:
     stored, template = converted(manifest)
     assert verified(stored, {template.name: asks_for(template)}.get) is not None
 
@@ -220,7 +222,7 @@ def test_a_record_is_read_in_canonical_numbers() -> None:
     assert (record.containers["main"], record.init_containers["i"]) == ({NEURON: "4"}, {CORE: "4"})
 
 
-def test_hints_longer_than_policies_make_them_say_nothing() -> None:
+def test_hints_of_a_record_above_the_limits_are_ignored() -> None:
     stored, _ = converted(pod(container(neuron="4")))
     claimed = copy.deepcopy(json.loads(stored["metadata"]["annotations"][RECORD]))
     claimed["hints"] = {"tolerations": [{"key": f"k{index}"} for index in range(129)]}

@@ -28,13 +28,13 @@ OFF = {"neuron.aws.com/convert": "off"}
         pytest.param(pod(container()), "unchanged", "", id="none"),
     ],
 )
-def test_a_decision_names_the_resource_it_is_about(manifest: Any, outcome: str, resource: str) -> None:
+def test_a_decision_has_the_resource_of_the_request(manifest: Any, outcome: str, resource: str) -> None:
     decision = asyncio.run(mutator().review(request(manifest)))
     assert (decision.outcome.value, decision.resource) == (outcome, resource)
 
 
 @pytest.mark.parametrize("on_template_failure", ["deny", "admit"])
-def test_so_does_one_whose_template_cannot_be_made(on_template_failure: str) -> None:
+def test_a_decision_without_its_template_has_the_resource_of_the_request(on_template_failure: str) -> None:
     templates = FakeTemplates(TemplateUnavailableError(Finding("NEU302", "", "unreachable"), 503, "ServiceUnavailable"))
     reviewing = mutator(None, templates, on_template_failure=on_template_failure)
     decision = asyncio.run(reviewing.review(request(pod(container(neuron=4)))))

@@ -72,7 +72,7 @@ def test_a_strategic_merge_of_the_original_changes_nothing() -> None:
     assert update(merged, stored)[1] == stored
 
 
-def test_our_claim_comes_back_at_its_place_among_the_users_own() -> None:
+def test_the_generated_claim_is_restored_at_its_place_in_the_list() -> None:
     stored = create(rich())
     stored["spec"]["resourceClaims"].append({"name": "late", "resourceClaimName": "z"})
     stored["spec"]["containers"][0]["resources"]["claims"].append({"name": "late"})
@@ -94,7 +94,7 @@ def test_a_shortened_environment_is_left_to_the_api_server_to_refuse(environment
     assert result["spec"]["containers"][0]["env"][:-1] == environment
 
 
-def test_a_term_that_matches_nothing_does_not_hide_the_hint() -> None:
+def test_an_empty_affinity_term_does_not_hide_the_hint() -> None:
     original = pod(container(neuron="4"), affinity=copy.deepcopy(AFFINITY))
     node = original["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     node["nodeSelectorTerms"].insert(0, {})
@@ -112,7 +112,7 @@ def test_image_labels_and_annotations_pass_through() -> None:
     assert result["metadata"]["labels"] == {"app": "z", "neuron.aws.com/converted": "true"}
 
 
-def test_an_update_without_legacy_names_is_nobodys_business() -> None:
+def test_an_update_without_legacy_resources_is_unchanged() -> None:
     stored = create(rich())
     relabelled = copy.deepcopy(stored)
     relabelled["metadata"]["labels"]["more"] = "labels"
@@ -121,7 +121,7 @@ def test_an_update_without_legacy_names_is_nobodys_business() -> None:
     assert result == relabelled
 
 
-def test_the_marks_stay_as_long_as_the_claim_does() -> None:
+def test_the_conversion_label_and_record_are_restored_if_the_claim_stays() -> None:
     stored = create(pod(container(neuron="4")))
     stripped = copy.deepcopy(stored)
     del stripped["metadata"]["labels"]
@@ -131,7 +131,7 @@ def test_the_marks_stay_as_long_as_the_claim_does() -> None:
     assert result == stored
 
 
-def test_a_forged_record_is_put_right() -> None:
+def test_a_changed_record_is_restored() -> None:
     stored = create(pod(container(neuron="4")))
     forged = copy.deepcopy(stored)
     forged["metadata"]["annotations"]["neuron.aws.com/converted-from"] = "{}"
@@ -202,14 +202,14 @@ def test_a_count_on_a_container_that_had_none_is_denied() -> None:
     )
 
 
-def test_an_equal_count_in_other_words_is_no_change() -> None:
+def test_an_equal_count_in_another_notation_is_no_change() -> None:
     stored = create(pod(container(neuron="4")))
     decision, result = update(pod(container(neuron="4000m")), stored)
     assert decision.allowed
     assert result == stored
 
 
-def test_pods_that_were_never_converted_are_left_alone() -> None:
+def test_pods_that_were_never_converted_are_unchanged() -> None:
     legacy = pod(container(neuron="4"))
     decision, _ = update(legacy, legacy)
     assert (decision.outcome, decision.reason) == ("unchanged", "not-converted")
@@ -219,3 +219,59 @@ def test_the_label_alone_does_not_make_a_pod_converted() -> None:
     legacy = pod(container(neuron="4"), labels={"neuron.aws.com/converted": "true"})
     decision, _ = update(legacy, legacy)
     assert decision.reason == "not-converted"
+
+
+def test_what_the_user_takes_away_of_the_users_own_is_not_put_back() -> None:
+    stored = create(rich())
+    shorter = rich()
+    shorter["spec"]["tolerations"] = []
+    shorter["spec"]["resourceClaims"] = []
+    shorter["spec"]["containers"][0]["resources"]["claims"] = []
+    decision, result = update(shorter, stored)
+    assert decision.reason == "reapplied"
+    assert {"key": "team", "operator": "Exists"} not in result["spec"]["tolerations"]
+    assert [each["name"] for each in result["spec"]["resourceClaims"]] == ["neuron"]
+    assert [each["name"] for each in result["spec"]["containers"][0]["resources"]["claims"]] == ["neuron"]
+
+
+def test_an_affinity_that_is_taken_away_is_left_to_the_api_server_to_refuse() -> None:
+    stored = create(rich())
+    without = rich()
+    del without["spec"]["affinity"]
+    _, result = update(without, stored)
+    assert "affinity" not in result["spec"]
+
+
+def test_a_variable_comes_back_where_the_container_has_no_others() -> None:
+    stored = create(pod(container(neuroncore="3")))
+    assert stored["spec"]["containers"][0]["env"]
+    assert update(pod(container(neuroncore="3")), stored)[1] == stored
+
+
+def test_several_references_of_one_container_come_back_in_their_order() -> None:
+    original = pod(container("a", neuron="1"), container("b", neuron="4"), init=[container("i", neuron="8")])
+    stored = create(original)
+    references = [{"name": "neuron", "request": f"n{number}"} for number in (5, 3, 4)]
+    stored["spec"]["initContainers"][0]["resources"]["claims"] = [*references, {"name": "mine"}]
+    again = copy.deepcopy(original)
+    again["spec"]["initContainers"][0]["resources"]["claims"] = [{"name": "mine"}]
+    _, result = update(again, stored)
+    assert result["spec"]["initContainers"][0]["resources"]["claims"] == [*references, {"name": "mine"}]
+
+
+def test_all_changed_counts_are_said_with_their_places() -> None:
+    stored = create(pod(container("a", neuron="4"), container("b", neuron="1"), init=[container("i", neuron="4")]))
+    changed = pod(container("a"), container("b", neuron="2"), init=[container("i")])
+    decision, _ = update(changed, stored)
+    assert decision.reason == "immutable"
+    assert [(error.path, error.value) for error in decision.errors] == [
+        ("spec.initContainers[0].resources.limits", "0"),
+        ("spec.containers[0].resources.limits", "0"),
+        ("spec.containers[1].resources.limits[aws.amazon.com/neuron]", "2"),
+    ]
+
+
+def test_a_changed_request_is_denied_as_a_changed_limit_is() -> None:
+    stored = create(pod(container(neuron="4")))
+    decision, _ = update(pod(container() | {"resources": {"requests": {NEURON: "4"}}}), stored)
+    assert not decision.allowed

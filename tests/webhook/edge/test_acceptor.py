@@ -39,7 +39,7 @@ def closed(connection: socket.socket) -> bool:
         return True
 
 
-def test_above_the_cap_new_connections_are_closed_and_old_ones_go_on(running: Running) -> None:
+def test_new_connections_above_the_cap_are_closed_and_existing_ones_continue(running: Running) -> None:
     with contextlib.ExitStack() as stack:
         old = stack.enter_context(running.client())
         assert old.review(review()).status == 200
@@ -64,7 +64,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_at_the_cap_unused_connections_make_room_and_then_the_longest_idle(
+def test_unused_and_then_longest_idle_connections_are_closed_at_the_cap(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     with contextlib.ExitStack() as stack, caplog.at_level(logging.WARNING):
@@ -87,7 +87,7 @@ def test_at_the_cap_unused_connections_make_room_and_then_the_longest_idle(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_connection_with_a_request_in_progress_makes_no_room(tls_directory: Path) -> None:
+def test_a_connection_with_a_request_in_progress_is_not_closed_at_the_cap(tls_directory: Path) -> None:
     reviewer = Answering(delay=1.0)
     with (
         serving(tls_directory, {"/mutate": reviewer}, max_connections=1) as busy,
@@ -142,7 +142,7 @@ def limits(monkeypatch: pytest.MonkeyPatch, soft: int) -> None:
     [(2000, 1024, 960), (100, 1024, 100), (0, 1024, 960), (0, resource.RLIM_INFINITY, 0), (5, 10, 1)],
     ids=["more-than-there-are", "fewer", "any", "no-limit-at-all", "hardly-any"],
 )
-def test_there_are_no_more_connections_than_file_descriptors(
+def test_the_connection_cap_is_reduced_to_the_file_descriptor_limit(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, asked: int, soft: int, most: int
 ) -> None:
     limits(monkeypatch, soft)
@@ -162,7 +162,7 @@ class OutOfDescriptors(socket.socket):
         return super().accept()
 
 
-def test_without_descriptors_accepting_pauses_and_goes_on(
+def test_accepting_pauses_without_file_descriptors_and_continues(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(acceptor, "_PAUSE", 0.05)

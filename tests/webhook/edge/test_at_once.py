@@ -15,7 +15,7 @@ from webhook.decisions import wire
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.edge.bodies import BodyReader
 from webhook.edge.connections import MOST_PIPELINED, Connection
-from webhook.reviews.refusals import ReportingReviewer
+from webhook.reviews.refusals import RefusalReporter
 from webhook.reviews.worker_threads import LaneFullError
 
 HEAD = "POST /mutate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
@@ -107,13 +107,13 @@ def raising(error: Exception) -> Callable[[], Decision | None]:
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), LaneFullError("x"), RecursionError()], ids=str)
-def test_an_error_is_left_to_the_ordinary_way(tls_directory: Path, error: Exception) -> None:
+def test_an_error_at_once_is_repeated_in_a_task(tls_directory: Path, error: Exception) -> None:
     with serving(tls_directory, {"/mutate": Quick(decide=raising(error))}) as running, running.client() as client:
         assert client.review(review(uid="a")).response["uid"] == "a"
         assert len(running.decisions()) == 1
 
 
-def test_while_too_many_are_decided_a_quick_one_is_shed_too(tls_directory: Path) -> None:
+def test_a_quick_review_is_shed_too_if_the_server_is_full(tls_directory: Path) -> None:
     with (
         serving(tls_directory, {"/mutate": Quick(delay=1.0)}, max_inflight=1) as running,
         running.raw() as slow,
@@ -149,7 +149,7 @@ def test_an_idle_connection_does_not_keep_the_body_of_its_last_review(tls_direct
         assert len(connection.cycle.body) == 0
 
 
-def test_a_large_body_takes_the_ordinary_way(tls_directory: Path) -> None:
+def test_a_large_body_is_decided_in_a_task(tls_directory: Path) -> None:
     quick = Quick()
     with serving(tls_directory, {"/mutate": quick}) as running, running.client() as client:
         body = json.dumps(review(uid="large")).encode() + b" " * BodyReader.SMALL
@@ -157,7 +157,7 @@ def test_a_large_body_takes_the_ordinary_way(tls_directory: Path) -> None:
     assert (quick.quick, [each.uid for each in quick.requests]) == ([], ["large"])
 
 
-def test_while_draining_answers_close_their_connection(tls_directory: Path) -> None:
+def test_answers_close_their_connection_while_draining(tls_directory: Path) -> None:
     with serving(tls_directory, {"/mutate": Quick()}, drain_delay=0.5) as running, running.client() as client:
         assert "connection" not in client.review(review(uid="a")).headers
         running.stop()
@@ -165,7 +165,7 @@ def test_while_draining_answers_close_their_connection(tls_directory: Path) -> N
         assert client.review(review(uid="b")).headers["connection"] == "close"
 
 
-class Told:
+class DenialListener:
     """Receives denied conversions."""
 
     def __init__(self) -> None:
@@ -176,9 +176,9 @@ class Told:
 
 
 def test_denials_are_reported_once(tls_directory: Path) -> None:
-    told, quick = Told(), Quick(decide=lambda: DENIED)
+    told, quick = DenialListener(), Quick(decide=lambda: DENIED)
     quick.answer = DENIED
-    reviewer = ReportingReviewer(quick, told)  # type: ignore[arg-type]
+    reviewer = RefusalReporter(quick, told)  # type: ignore[arg-type]
     with serving(tls_directory, {"/mutate": reviewer}) as running, running.client() as client:
         assert not client.review(review(uid="a")).response["allowed"]
         assert not client.review(review(uid="b", dryRun=True)).response["allowed"]

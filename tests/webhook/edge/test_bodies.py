@@ -11,7 +11,7 @@ from webhook.edge.bodies import BodyReader, BodyTooLargeError, BodyTooSlowError,
 
 
 def receiving(*messages: Message) -> Callable[[], Awaitable[Message]]:
-    """A client that sends these and then nothing."""
+    """A client that sends these messages and then stops."""
     waiting = list(messages)
 
     async def receive() -> Message:
@@ -50,7 +50,7 @@ def test_bodies_are_put_together(messages: list[Message]) -> None:
         pytest.param([piece(b"abcde", more=True)], True, id="first-of-many"),
     ],
 )
-def test_too_large_bodies_are_not_read_on(messages: list[Message], unread: bool) -> None:
+def test_reading_stops_at_the_body_limit(messages: list[Message], unread: bool) -> None:
     with pytest.raises(BodyTooLargeError) as error:
         asyncio.run(BodyReader(4, 1.0).read(receiving(*messages)))
     assert (error.value.limit, error.value.unread) == (4, unread)
@@ -95,7 +95,7 @@ def test_every_wait_has_its_own_deadline() -> None:
     assert asyncio.run(asyncio.wait_for(scenario(), 10)) == ["b done", "a slow after 0.1 s", "c slow after 0.1 s"]
 
 
-def test_a_task_goes_on_after_it_was_interrupted() -> None:
+def test_a_task_continues_after_its_time_out_was_handled() -> None:
     async def scenario() -> str:
         patience = TimeOuts(0.02)
         with contextlib.suppress(BodyTooSlowError):

@@ -74,7 +74,7 @@ def test_a_client_with_another_name_gets_403(running: Running, ours: Authority) 
     )
 
 
-def test_without_names_every_verified_certificate_is_accepted(tls_directory: Path, ours: Authority) -> None:
+def test_every_verified_certificate_is_accepted_without_listed_names(tls_directory: Path, ours: Authority) -> None:
     with (
         serving(tls_directory, {"/mutate": Answering()}, client_ca=ours.file) as running,
         client(running, ours.client("anybody")) as connected,
@@ -113,7 +113,7 @@ def test_sessions_are_not_resumed(running: Running, ours: Authority) -> None:
     assert session is None or not session.has_ticket
 
 
-def test_without_a_client_ca_no_certificate_is_requested(tls_directory: Path) -> None:
+def test_no_certificate_is_requested_without_a_client_ca(tls_directory: Path) -> None:
     with serving(tls_directory, {"/mutate": Answering()}) as running, running.client() as connected:
         assert connected.review(review()).status == 200
 
@@ -142,7 +142,7 @@ def context() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
 
-def test_a_ca_that_leaves_the_file_is_trusted_no_more(tls_directory: Path, tmp_path: Path) -> None:
+def test_a_ca_that_is_removed_from_the_file_is_not_trusted(tls_directory: Path, tmp_path: Path) -> None:
     old, new = authority(tmp_path, "old"), authority(tmp_path, "new")
     file = tmp_path / "both.crt"
     file.write_bytes(old.pem + new.pem)

@@ -1,4 +1,4 @@
-"""After its answer, a refused client moves a bounded number of bytes, and it receives the answer."""
+"""After the answer, a refused client can send a bounded number of bytes, and it receives the answer."""
 
 import contextlib
 import json

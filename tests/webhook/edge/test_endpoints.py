@@ -58,7 +58,7 @@ def test_patches_reach_the_client(client: Client) -> None:
     assert client.review(review(), "/patch").patch == [{"op": "remove", "path": "/spec/a"}]
 
 
-def test_refusals_are_answers_too(client: Client) -> None:
+def test_denials_are_answered_with_status_200(client: Client) -> None:
     reply = client.review(review(name="train"), "/deny")
     assert reply.status == 200
     assert reply.response["uid"] == UID
@@ -188,7 +188,7 @@ def test_a_too_large_object_can_be_deleted(client: Client) -> None:
     assert (reply.status, reply.json) == (413, TOO_LARGE)
 
 
-def test_a_review_over_the_cap_whose_rest_does_not_come_is_refused(server: Running) -> None:
+def test_a_review_over_the_cap_whose_rest_does_not_arrive_is_refused(server: Running) -> None:
     with server.raw() as connection:
         connection.sendall(HEAD.replace(b"1000", b"%d" % (9 * CAP)) + padded(2 * CAP))
         answer = b""
@@ -220,7 +220,7 @@ HEAD = b"POST /mutate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/j
 
 
 @pytest.mark.parametrize("begun", [HEAD, HEAD + b"{"], ids=["nothing", "a-byte"])
-def test_a_body_that_does_not_come_is_408(server: Running, begun: bytes) -> None:
+def test_a_body_that_does_not_arrive_is_408(server: Running, begun: bytes) -> None:
     before = errors(server, "/mutate", 408)
     with server.raw() as connection:
         connection.sendall(begun)
@@ -259,7 +259,7 @@ def test_clients_that_disconnect_are_counted(server: Running) -> None:
     eventually(lambda: server.metrics.path("/mutate").inflight == 0, "nothing is in flight")
 
 
-def test_expectations_are_met_before_the_body(server: Running) -> None:
+def test_expect_continue_is_answered_before_the_body(server: Running) -> None:
     body = json.dumps(review()).encode()
     with server.raw() as connection:
         connection.sendall(HEAD.replace(b"1000", str(len(body)).encode())[:-2] + b"Expect: 100-continue\r\n\r\n")
@@ -328,13 +328,13 @@ def test_many_connections_at_once(server: Running) -> None:
     assert results == [[f"{number}-{turn}" for turn in range(20)] for number in range(8)]
 
 
-def test_what_is_not_http_is_refused(server: Running) -> None:
+def test_input_that_is_not_http_is_refused(server: Running) -> None:
     with server.raw() as connection:
         connection.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
         assert connection.recv(4096).startswith(b"HTTP/1.1 400 ")
 
 
-def test_what_is_not_tls_is_closed(server: Running) -> None:
+def test_connections_without_tls_are_closed(server: Running) -> None:
     host, port = server.url.removeprefix("https://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(HEAD)

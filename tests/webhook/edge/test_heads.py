@@ -158,7 +158,7 @@ def test_the_answer_names_the_exceeded_bound(attacked: Attacked) -> None:
     assert json.loads(answer.partition(b"\r\n\r\n")[2]) == {"message": "The request has more than 100 headers."}
 
 
-def test_what_is_within_the_bounds_is_served(attacked: Attacked) -> None:
+def test_heads_within_the_bounds_are_served(attacked: Attacked) -> None:
     body = json.dumps(review()).encode()
     with attacked.client() as client:
         headers = {"Content-Type": "application/json", "Baggage": "a" * 24_000}
@@ -219,7 +219,7 @@ def test_refusals_are_logged_in_few_lines(tmp_path: Path) -> None:
     assert all(line["level"] == "info" for line in lines if line["event"] != "request refused")
 
 
-def test_connections_that_break_the_rules_are_counted(tls_directory: Path) -> None:
+def test_refused_connections_are_counted(tls_directory: Path) -> None:
     with serving(tls_directory, {"/mutate": Answering()}) as running:
         _break(running)
         eventually(lambda: running.acceptor.open == 0, "they are closed")

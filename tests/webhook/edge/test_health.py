@@ -38,7 +38,7 @@ def test_livez_passes_without_checks(client: Client) -> None:
     assert client.get("/livez?verbose").body == b"livez check passed\n"
 
 
-def test_not_ready_is_503_and_says_why(client: Client) -> None:
+def test_not_ready_is_503_with_the_reason(client: Client) -> None:
     reply = client.get("/readyz")
     assert reply.status == 503
     assert reply.body.decode().splitlines() == [

@@ -208,7 +208,7 @@ def _ask_slowly(running: Running) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_body_that_is_answered_late_counts_until_then(tls_directory: Path) -> None:
+def test_a_body_counts_in_the_memory_budget_until_its_answer(tls_directory: Path) -> None:
     limit = 200_000
     answering = Answering(delay=1.0)
     with serving(tls_directory, {"/mutate": answering}, max_body_bytes=limit) as running:

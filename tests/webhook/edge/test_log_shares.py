@@ -1,4 +1,4 @@
-"""The decision log has shares: one client neither fills it nor hides the lines of others."""
+"""Shares of the decision log: one client cannot fill it or hide the lines of others."""
 
 import asyncio
 import io
@@ -80,7 +80,7 @@ def test_users_that_a_client_invents_share_that_of_its_address() -> None:
     in_loop(scenario)
 
 
-def test_addresses_are_told_apart_up_to_a_number() -> None:
+def test_the_number_of_remembered_addresses_is_bounded() -> None:
     def scenario(found: Log) -> None:
         for number in range(30_000):
             found.write(1, "x" * 1000, f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")

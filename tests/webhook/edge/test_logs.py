@@ -117,7 +117,7 @@ def test_the_logged_name_is_the_one_in_metadata(metadata: dict[str, str], kind_f
     assert bool(found) == bool(metadata.get("name") or metadata.get("generateName"))
 
 
-def test_text_is_for_people() -> None:
+def test_the_text_format_has_readable_fields() -> None:
     text = lines((request("train", namespace="team-a"), UNCHANGED), form="text")
     assert text == (
         "2026-01-01T12:00:00.250Z INFO    decision uid=u-1 operation=CREATE kind=Pod decision=unchanged "
@@ -168,7 +168,7 @@ def test_full_batches_do_not_wait() -> None:
     assert len(stream.getvalue()) > 3 * logs.FLUSH_ABOVE
 
 
-def test_a_quiet_log_is_not_written_to() -> None:
+def test_a_disabled_log_writes_nothing() -> None:
     async def scenario(log: logs.DecisionLog) -> None:
         log.flush()
         log.record(request(), UNCHANGED, 0.001)
@@ -274,7 +274,7 @@ HOSTILE = "a\u2028b\u2029c\x85d\x7fe\u202ef\u2066g\u200bh\x9bi\U000e0041j\r\nk\x
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_a_decision_is_one_line_for_every_reader_whatever_is_in_a_name(form: runtime_logs.Format) -> None:
+def test_a_decision_with_any_name_is_one_line(form: runtime_logs.Format) -> None:
     asked = request(HOSTILE, namespace=HOSTILE)
     written = lines((asked, UNCHANGED), (request("next\x7f"), UNCHANGED), (request("é"), UNCHANGED), form=form)
     assert written.endswith("\n")

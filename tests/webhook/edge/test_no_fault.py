@@ -17,12 +17,12 @@ from policies.files.store import PolicyStore
 from tests.support.serving import Client, Running, serving
 from tests.support.trainium import trainium
 from webhook.reviews.mutate import Mutator
-from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_knowledge import ClusterLookups
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
+from webhook.reviews.steered import SteeredMutator
 from webhook.reviews.validate import Validator
-from webhook.server.policies import PolicedMutator
 from webhook.server.standalone import StandaloneBackend
 
 POLICIES = """
@@ -117,8 +117,8 @@ def running(
         metrics = PolicyMetrics(store)
         CollectorRegistry().register(metrics)
         reviewers = {
-            "/mutate": PolicedMutator(options, store, world.view, world.templates),
-            "/validate": PolicedReviewer(
+            "/mutate": SteeredMutator(options, store, world.view, world.templates),
+            "/validate": PolicedValidator(
                 lambda policies: Validator(options, policies.catalogue, world.view),
                 store,
                 ClusterLookups(world.view),
@@ -203,7 +203,7 @@ def check(client: Client, path: str, body: bytes) -> None:
 @example(name="pod", operation="CREATE", junk={("request", "userInfo"): "1"})
 @example(name="claim", operation="CREATE", junk={("request", "resource"): '{"\\u001f": null}'})
 @example(name="claim", operation="UPDATE", junk={("request", "options"): '"a"'})
-def test_anything_at_any_field_is_answered(
+def test_any_value_at_any_field_is_answered(
     client: Client, path: str, name: str, operation: str, junk: dict[tuple[str, ...], str]
 ) -> None:
     check(client, path, written(envelope(name, operation), junk))

@@ -37,7 +37,7 @@ def response(decision: Decision, **members: Any) -> dict[str, Any]:
     return body
 
 
-def test_requests_carry_what_decisions_need() -> None:
+def test_requests_have_the_fields_that_decisions_need() -> None:
     read = request(namespace="team-a", dryRun=True, operation="UPDATE", name="train", object={"spec": {"x": 1}})
     assert (read.namespace, read.dryRun, read.operation, read.name) == ("team-a", True, "UPDATE", "train")
     assert read.kind == wire.GroupVersionKind("Pod", "", "v1")
@@ -126,12 +126,12 @@ def test_an_invalid_review_is_refused_with_the_reason(content: bytes, message: s
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
-def test_no_body_crashes_the_reader(content: bytes) -> None:
+def test_any_body_is_read_or_refused(content: bytes) -> None:
     with pytest.raises(reviews.BadReviewError):
         reviews.decode(content)
 
 
-def test_unchanged_objects_are_just_allowed() -> None:
+def test_unchanged_objects_are_allowed_without_a_patch() -> None:
     assert response(unchanged("not-neuron"), uid="u-1") == {"uid": "u-1", "allowed": True}
 
 
@@ -165,7 +165,7 @@ def test_errors_deny_admission() -> None:
     }
 
 
-def test_each_cause_stands_alone() -> None:
+def test_each_cause_has_its_own_message_and_fix() -> None:
     causes = response(denied("unsupported-count", SEVEN))["status"]["details"]["causes"]
     assert causes[0]["message"] == (
         "NEU105: Instance type trn1.32xlarge does not support requests for device: 7. Request 4 or 8."
@@ -248,7 +248,7 @@ def test_decisions_are_rendered_once() -> None:
     assert decision.rendered is rendered
 
 
-def test_a_changed_copy_is_rendered_anew() -> None:
+def test_a_changed_copy_is_rendered_again() -> None:
     decision = unchanged("x")
     response(decision)
     copy = dataclasses.replace(decision, warnings=(warning("NEU203", "", "A scheduler."),))
@@ -273,7 +273,7 @@ class TestSize:
         return len(encoded), json.loads(encoded)["response"]
 
     @pytest.mark.parametrize("letter", ["a", "\x00", "é", "\ud800", "\U0001f600"])
-    def test_a_refusal_of_many_long_findings(self, letter: str) -> None:
+    def test_a_denial_with_many_long_findings_is_bounded(self, letter: str) -> None:
         findings = [Finding("NEU520", letter * 600 + str(n), letter * 6000, letter * 2000) for n in range(1000)]
         size, response = self.answer(
             Decision(
@@ -286,7 +286,7 @@ class TestSize:
         assert response["status"]["message"]
         assert sum(map(len, response["warnings"])) <= 4096
 
-    def test_many_short_findings_are_64_and_how_many_more(self) -> None:
+    def test_many_short_findings_are_cut_to_64_with_the_number_of_the_rest(self) -> None:
         findings = [Finding("NEU520", f"spec.a[{n}]", "no.") for n in range(12_160)]
         size, response = self.answer(Decision(Outcome.DENIED, "invalid", errors=tuple(findings)))
         causes = response["status"]["details"]["causes"]

@@ -110,7 +110,7 @@ def talkative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client
             yield client, ended
 
 
-def test_no_log_line_carries_what_is_in_an_object(talkative: tuple[Client, Callable[[], str]]) -> None:
+def test_no_log_line_has_content_of_an_object(talkative: tuple[Client, Callable[[], str]]) -> None:
     client, ended = talkative
     for path in ("/mutate", "/validate"):
         for name, (sent, status) in SENT.items():
@@ -128,7 +128,7 @@ def test_no_log_line_carries_what_is_in_an_object(talkative: tuple[Client, Calla
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_a_fault_is_logged_with_its_place_and_without_its_text(
+def test_an_exception_is_logged_with_its_place_and_without_its_text(
     tls_directory: Path, tmp_path: Path, form: runtime_logs.Format
 ) -> None:
     fault = ValueError(f"invalid literal for int(): {SECRET!r}")

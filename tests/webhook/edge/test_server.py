@@ -40,7 +40,7 @@ def handshake(running: Running, **versions: ssl.TLSVersion) -> str | None:
         return connection.version()
 
 
-def test_tls_is_1_3_unless_asked_otherwise(running: Running) -> None:
+def test_the_default_tls_version_is_1_3(running: Running) -> None:
     assert handshake(running) == "TLSv1.3"
     with pytest.raises((ssl.SSLError, ConnectionResetError)):
         handshake(running, maximum_version=ssl.TLSVersion.TLSv1_2)
@@ -52,7 +52,7 @@ def test_tls_1_2_can_be_enabled(tls_directory: Path) -> None:
         assert handshake(older) == "TLSv1.3"
 
 
-def test_a_new_certificate_serves_new_connections_and_old_ones_live_on(tls_directory: Path, tmp_path: Path) -> None:
+def test_new_connections_get_the_new_certificate_and_old_connections_stay(tls_directory: Path, tmp_path: Path) -> None:
     with serving(tls_directory, {"/mutate": Answering()}) as running, running.client() as old:
         assert old.review(review()).status == 200
         renewed = make_certificates(tmp_path)
@@ -199,7 +199,7 @@ def test_an_unused_connection_is_closed_after_its_time_out() -> None:
 # --- draining ----------------------------------------------------------------------------------------------
 
 
-def test_draining_answers_what_is_in_flight(tls_directory: Path) -> None:
+def test_draining_answers_reviews_in_progress(tls_directory: Path) -> None:
     with serving(tls_directory, {"/mutate": Answering(delay=0.5)}) as running:
         replies: list[Any] = []
 
@@ -291,7 +291,7 @@ with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 """
 
 
-def test_a_process_told_to_stop_fails_no_review(tls_directory: Path) -> None:
+def test_sigterm_fails_no_review(tls_directory: Path) -> None:
     """SIGTERM: readiness fails at once, the listener stays for the drain delay, inflight reviews end, exit code 0."""
     with Process(["-c", SLOW_SERVER, str(tls_directory)], cwd=tls_directory) as process:
         url = process.event("serving")["url"][0]

@@ -100,7 +100,7 @@ def saturated(tls_directory: Path) -> Iterator[Saturated]:
             full.release()
 
 
-def test_above_the_limit_reviews_get_503_and_those_under_way_their_answer(saturated: Saturated) -> None:
+def test_reviews_above_the_limit_get_503_and_reviews_in_progress_their_answer(saturated: Saturated) -> None:
     saturated.fill("/mutate")
     with saturated.running.client() as client:
         for _ in range(3):
@@ -134,7 +134,7 @@ def test_each_path_has_its_own_limit(saturated: Saturated) -> None:
         assert client.review(review(), "/validate").status == 200
 
 
-def test_a_shed_body_is_read_and_the_connection_goes_on(saturated: Saturated) -> None:
+def test_a_shed_body_is_read_and_the_connection_stays_open(saturated: Saturated) -> None:
     saturated.fill("/mutate")
     large = json.dumps(review(object={"x": "y" * 1_000_000})).encode()
     with saturated.running.client() as client:
@@ -145,7 +145,7 @@ def test_a_shed_body_is_read_and_the_connection_goes_on(saturated: Saturated) ->
         assert client.review(review(), "/validate").status == 200
 
 
-def test_a_shed_body_that_does_not_come_ends_the_connection(saturated: Saturated) -> None:
+def test_a_shed_body_that_does_not_arrive_closes_the_connection(saturated: Saturated) -> None:
     saturated.fill("/mutate")
     with saturated.running.raw() as connection:
         connection.sendall(
@@ -169,7 +169,7 @@ def test_slow_senders_do_not_count_as_inflight(saturated: Saturated) -> None:
         assert stack.enter_context(saturated.running.client()).review(review()).status == 200
 
 
-def test_new_templates_are_reviewed_under_every_load(saturated: Saturated) -> None:
+def test_new_templates_are_never_shed_on_validate(saturated: Saturated) -> None:
     saturated.fill("/mutate")
     saturated.fill("/validate")
     with saturated.running.client() as client:
@@ -215,7 +215,7 @@ class _Pool:
 # --- work for the processor -------------------------------------------------------------------------------------
 
 
-class Burning(Answering):
+class BusyReviewer(Answering):
     """A reviewer that keeps the event loop busy."""
 
     async def review(self, request: wire.AdmissionRequest) -> Decision:
@@ -224,9 +224,9 @@ class Burning(Answering):
         return await super().review(request)
 
 
-def test_reviews_after_the_time_out_of_their_caller_are_not_begun(tls_directory: Path) -> None:
+def test_reviews_after_the_time_out_of_their_caller_are_not_started(tls_directory: Path) -> None:
     senders = 40
-    work = {"/mutate": Burning(), "/validate": Burning()}
+    work = {"/mutate": BusyReviewer(), "/validate": BusyReviewer()}
     replies: list[tuple[int, float]] = []
 
     def send(client: Client, path: str) -> None:
@@ -431,7 +431,7 @@ def test_too_many_large_bodies_are_shed(tls_directory: Path) -> None:
         assert stack.enter_context(running.client()).review(review()).status == 200
 
 
-class Obliging(Answering):
+class FailClosedPolicyReviewer(Answering):
     """A reviewer with a policy that fails closed, about pods."""
 
     def must_answer(self, request: wire.AdmissionRequest) -> bool:
@@ -469,7 +469,7 @@ def test_large_reviews_wait_for_memory_half_of_the_time_out(tls_directory: Path)
 def test_a_review_without_memory_is_denied_if_a_policy_may_deny_it(tls_directory: Path) -> None:
     about = [large_pod(190_000, uid=f"u-{number}", namespace=f"n-{number}") for number in range(6)]
     others = [large_pod(190_000, kind={"group": "", "version": "v1", "kind": "ConfigMap"}, namespace="o")] * 6
-    with serving(tls_directory, {"/validate": Obliging(delay=1.5)}, max_body_bytes=200_000) as running:
+    with serving(tls_directory, {"/validate": FailClosedPolicyReviewer(delay=1.5)}, max_body_bytes=200_000) as running:
         replies = send_all(running, about, 2)
         assert {reply.status for reply in replies} == {200}
         responses = {reply.response["uid"]: reply.response for reply in replies}

@@ -38,7 +38,7 @@ def test_headers_are_read_strictly(value: str, expected: tuple[str, str]) -> Non
     assert trace_of([(b"host", b"x"), (b"traceparent", value.encode())]) == expected
 
 
-def test_without_the_header_there_is_no_trace() -> None:
+def test_there_is_no_trace_without_the_header() -> None:
     assert trace_of([(b"content-type", b"application/json")]) == NO_TRACE
 
 

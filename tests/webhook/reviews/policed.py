@@ -1,12 +1,14 @@
-"""A reviewer with policies and a cluster for tests of what gets past policies."""
+"""A reviewer with policies and a cluster, for tests that try to bypass policies."""
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
 import policies
+from kubecel.budget import Clock
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from policies.files.each_file import Loaded
@@ -20,13 +22,13 @@ from tests.webhook.reviews.test_policed import NOW
 from webhook.decisions import wire
 from webhook.decisions.decision import Decision
 from webhook.edge import reviews
-from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_allowance import Allowance, Execution
 from webhook.reviews.policy_knowledge import ClusterLookups, FindClaims, find_nothing
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
+from webhook.reviews.steered import SteeredMutator
 from webhook.reviews.worker_threads import Inline, Lane, Result
-from webhook.server.policies import PolicedMutator
 from webhook.server.standalone import MemoryTemplates, StandaloneCluster
 
 PACKS = {path.name: path.read_text() for path in (Path(policies.__file__).parent / "packs").glob("*.yaml")}
@@ -87,13 +89,14 @@ def reviewer(
     cluster: StandaloneCluster | None = None,
     find: FindClaims = find_nothing,
     allowance: Allowance | None = None,
-) -> PolicedReviewer:
+    clock: Clock = time.perf_counter,
+) -> PolicedValidator:
     store = PolicyStore(Path("policies"), lambda: NOW, Loaded(found, {}), ())
     make: Callable[[PolicySet], Reviewer] = lambda _: inner or Answering(None)  # noqa: E731
     view = cluster or Cluster()
     metrics = PolicyMetrics(store)
-    execution = Execution(lane=lane or Inline(), allowance=allowance or Allowance())
-    return PolicedReviewer(make, store, ClusterLookups(view, find), frozenset(), metrics, lambda: NOW, execution)
+    execution = Execution(clock, lane or Inline(), allowance or Allowance(clock))
+    return PolicedValidator(make, store, ClusterLookups(view, find), frozenset(), metrics, lambda: NOW, execution)
 
 
 def sent(data: Any, **members: Any) -> wire.AdmissionRequest:
@@ -120,8 +123,19 @@ def many_names(count: int) -> dict[str, Any]:
 
 def mutated(text: str, data: Mapping[str, Any], lane: Lane | None = None) -> Decision:
     store = PolicyStore(Path("policies"), lambda: NOW, Loaded(written(text), {}), ())
-    mutator = PolicedMutator(trainium(), store, StandaloneCluster(), MemoryTemplates(), lane)
+    mutator = SteeredMutator(trainium(), store, StandaloneCluster(), MemoryTemplates(), lane)
     return asyncio.run(mutator.review(sent({**data, "apiVersion": "v1", "kind": "Pod"})))
+
+
+class Ticking:
+    """A clock that goes on by 0.1 ms whenever it is read: evaluation reads it after each part of its work."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def __call__(self) -> float:
+        self.reads += 1
+        return self.reads / 10_000
 
 
 class Watching(Inline):

@@ -82,7 +82,7 @@ def errors(decision: Decision) -> list[str]:
     return [each.message for each in decision.errors if each.code in ("NEU123", "NEU124")]
 
 
-def test_a_claim_that_can_get_another_family_is_denied() -> None:
+def test_a_claim_that_allows_another_family_is_denied() -> None:
     (said,) = errors(validated(using(), {"mine": spec()}))
     assert said.startswith("request 'devices' of 'mine' can get devices of trn1.32xlarge, trn1.2xlarge, ")
     assert said.endswith(", and policy 'research' allows only trn2.")

@@ -117,7 +117,7 @@ def claims(draw: st.DrawFn) -> Any:
 
 
 @given(claims(), st.lists(NAMES, min_size=3, max_size=3))
-def test_the_decision_is_the_one_of_a_webhook_that_has_seen_no_other_claim(spec: Any, made: list[str]) -> None:
+def test_the_cached_decision_equals_that_of_an_empty_cache(spec: Any, made: list[str]) -> None:
     other = renamed(spec, dict(zip(("r0", "r1", "r2"), made, strict=True)))
     subject = validator()
     decide(subject, spec)
@@ -212,7 +212,7 @@ def test_a_claim_whose_names_have_findings_has_no_shape(spec: Any) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[" * 100_000, b'{"devices":{"requests":[{"name":"\xff"}]}}'], ids=str)
-def test_what_is_no_json_has_no_shape(raw: bytes) -> None:
+def test_invalid_json_has_no_shape(raw: bytes) -> None:
     assert shape_of("ResourceClaim", "v1", raw) is None
 
 

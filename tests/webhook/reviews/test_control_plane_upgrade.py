@@ -20,7 +20,7 @@ ORIGINAL = pod(container("large", neuron="16"))
 
 
 class Upgraded:
-    """A cluster whose control plane changes its version; the webhook has no template of before in its cache."""
+    """A cluster whose control plane changes its version; the webhook's cache has no older template."""
 
     def __init__(self, before: str) -> None:
         self.cluster = FakeCluster(kubernetes=before)
@@ -67,7 +67,7 @@ def applied_again(manifest: Any) -> Any:
 
 @BOTH_WAYS
 @pytest.mark.parametrize("change", [without_marks, applied_again])
-def test_a_stored_pod_stays_as_it_is(before: str, after: str, change: Callable[[Any], Any]) -> None:
+def test_a_stored_pod_is_not_changed(before: str, after: str, change: Callable[[Any], Any]) -> None:
     here = Upgraded(before)
     stored, _ = here.stored()
     here.change(after)

@@ -76,7 +76,7 @@ def test_clients_take_turns_and_a_new_namespace_has_no_advantage() -> None:
     assert order(*attacker[:3], Job("b", "10.0.0.1", "team"), *attacker[3:])[3] == "b"
 
 
-def test_short_decisions_do_not_delay_a_longer_one_for_ever() -> None:
+def test_a_longer_decision_is_started_despite_many_short_ones() -> None:
     turns: Turns[Job] = Turns()
     turns.add(Job("long", estimate=0.009))
     taken: list[str] = []

@@ -27,8 +27,8 @@ from tests.webhook.reviews.policed import (
     written,
 )
 from tests.webhook.reviews.test_policed import NOW, policy, told
+from webhook.reviews.steered import SteeredMutator
 from webhook.reviews.worker_threads import ThreadLane
-from webhook.server.policies import PolicedMutator
 from webhook.server.standalone import MemoryTemplates, StandaloneCluster
 
 # --- escapes ------------------------------------------------------------------------------------------------------
@@ -68,14 +68,14 @@ def test_device_limit_is_not_escaped_by_claims(version: str, spec: dict[str, Any
     assert not judged(denying("device-limit.yaml"), of_claim(template)).allowed
 
 
-def test_claims_of_other_drivers_are_none_of_its_business() -> None:
+def test_the_device_limit_ignores_claims_of_other_drivers() -> None:
     spec = devices(exactly(deviceClassName="gpu", count=64))
     claim = {"apiVersion": V1, "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": spec}
     assert judged(denying("device-limit.yaml", "namespace-quota.yaml"), of_claim(claim)).allowed
 
 
 @pytest.mark.parametrize("record", ['{"x":1}', '{"containers": {"main": {"aws.amazon.com/neuron": "0"}}}', "{}", "[1]"])
-def test_a_forged_record_hides_nothing(record: str) -> None:
+def test_a_forged_record_does_not_hide_devices_from_the_limit(record: str) -> None:
     annotations = {"neuron.aws.com/converted-from": record, "neuron.aws.com/convert": "off"}
     data = pod(container(neuron="16"), labels=FORGED["labels"], annotations=annotations)
     assert not judged(denying("device-limit.yaml"), sent(data)).allowed
@@ -83,10 +83,10 @@ def test_a_forged_record_hides_nothing(record: str) -> None:
     assert judged(converted, sent(data)).allowed
 
 
-def test_a_genuine_record_counts() -> None:
+def test_the_devices_of_a_genuine_record_count() -> None:
     templates = MemoryTemplates()
     store = PolicyStore(Path("policies"), lambda: NOW, Loaded(PolicySet(), {}), ())
-    mutator = PolicedMutator(trainium(), store, StandaloneCluster(), templates)
+    mutator = SteeredMutator(trainium(), store, StandaloneCluster(), templates)
     data = {**pod(container(neuron="4")), "apiVersion": "v1", "kind": "Pod"}
     decision = asyncio.run(mutator.review(sent(data)))
     import jsonpatch
@@ -104,7 +104,7 @@ def test_a_genuine_record_counts() -> None:
 
 
 def test_a_dry_run_counts_the_template_that_it_does_not_make() -> None:
-    mutator = PolicedMutator(
+    mutator = SteeredMutator(
         trainium(),
         PolicyStore(Path("policies"), lambda: NOW, Loaded(PolicySet(), {}), ()),
         StandaloneCluster(),
@@ -144,7 +144,7 @@ def generated(**annotations: str) -> dict[str, Any]:
     return {**data, "metadata": {"generateName": "x-", "annotations": data["metadata"]["annotations"]}}
 
 
-def test_a_locked_policy_that_cannot_be_judged_refuses() -> None:
+def test_a_locked_policy_that_cannot_be_evaluated_denies() -> None:
     text = LOCKED % "object.metadata.name.startsWith('a')"
     decision = mutated(text, generated())
     assert [f"{each.code}: {each.message}" for each in decision.errors] == [
@@ -155,7 +155,7 @@ def test_a_locked_policy_that_cannot_be_judged_refuses() -> None:
     assert mutated(f"{text}  failurePolicy: Ignore\n", generated()).allowed
 
 
-def test_a_locked_policy_whose_budget_runs_out_refuses() -> None:
+def test_a_locked_policy_whose_budget_is_used_up_denies() -> None:
     everything = (
         "object.metadata.annotations.x.split('').all(a, object.metadata.annotations.x.split('').all(b, a == b))"
     )

@@ -91,7 +91,7 @@ def forged(record: Any, name: str = FORGED_NAME, *, claim: str = "neuron", **fie
 
 
 def plain(manifest: Any) -> Any:
-    """The same pod without what it says about its conversion."""
+    """The same pod without the label and record of a conversion."""
     bare = copy.deepcopy(manifest)
     bare["metadata"].get("labels", {}).pop(LABEL, None)
     bare["metadata"].get("annotations", {}).pop(RECORD, None)
@@ -117,7 +117,7 @@ ONE: Final = {"containers": {"main": {NEURON: "1"}}}
 @pytest.mark.parametrize("mode", ["off", "shadow", "convert"])
 @pytest.mark.parametrize("known", [True, False], ids=["known", "not-known"])
 @pytest.mark.parametrize("dry_run", [True, False], ids=["dry-run", "stored"])
-def test_a_policy_that_binds_claims_is_not_escaped_by_a_record(mode: str, known: bool, dry_run: bool) -> None:
+def test_a_record_does_not_bypass_a_policy_that_binds_claims(mode: str, known: bool, dry_run: bool) -> None:
     policies = loaded(BINDING.format(mode=mode))
     templates = {FORGED_NAME: read(template(16, instance_type="trn1.32xlarge"))} if known else {}
     manifest = forged(ONE)
@@ -225,7 +225,7 @@ def test_a_record_that_is_not_verified_admits_nothing(
 
 
 @given(RECORDS, NAMES, st.sampled_from(["neuron", "neuron-dra"]), st.sampled_from(sorted(POLICIES)))
-def test_a_record_gives_what_limits_of_its_amounts_give(record: Any, name: str, claim: str, which: str) -> None:
+def test_a_record_gives_the_same_devices_as_equal_limits(record: Any, name: str, claim: str, which: str) -> None:
     """The tenant could have written these limits, and the label and the annotation give no more."""
     policies = POLICIES[which]
     manifest = forged(record, name, claim=claim)

@@ -69,7 +69,7 @@ def types_of(stored: Any) -> list[str]:
 # --- on CREATE --------------------------------------------------------------------------------------------------
 
 
-def test_a_converted_pod_gets_what_the_policy_says_and_its_record_says_so() -> None:
+def test_a_converted_pod_gets_the_hints_of_the_policy_and_a_record_of_them() -> None:
     decision, stored = decide(policies(EVERYTHING), pod(container(neuron="4")))
     assert stored["spec"]["tolerations"] == [BUILT_IN, LEASE]
     assert types_of(stored) == ["pool", "node.kubernetes.io/instance-type"]
@@ -85,14 +85,14 @@ def test_a_converted_pod_gets_what_the_policy_says_and_its_record_says_so() -> N
     assert decision.audit["scheduling-hint-policy"] == "p0"
 
 
-def test_a_pod_that_is_not_converted_gets_nothing() -> None:
+def test_a_pod_that_is_not_converted_gets_no_hints() -> None:
     for manifest in (pod(container()), pod(container(neuron="4"), annotations={"neuron.aws.com/convert": "off"})):
         decision, result = decide(policies(EVERYTHING), manifest)
         assert decision.outcome == "unchanged"
         assert result == manifest
 
 
-def test_what_a_pod_says_itself_is_not_overwritten() -> None:
+def test_fields_that_the_pod_sets_are_not_overwritten() -> None:
     own = pod(
         container(neuron="4"),
         labels={"team": "own"},
@@ -157,7 +157,7 @@ def test_what_a_pod_says_itself_is_not_overwritten() -> None:
         ),
     ],
 )
-def test_a_policy_comes_before_the_flags(
+def test_a_policy_overrides_the_flags(
     spec: dict[str, Any], options: dict[str, Any], tolerations: Any, scheduler: str, keys: Any
 ) -> None:
     found = policies(spec) if spec else NO_POLICIES
@@ -167,7 +167,7 @@ def test_a_policy_comes_before_the_flags(
     assert (types_of(stored) if "affinity" in stored["spec"] else None) == keys
 
 
-def test_what_only_the_built_in_hints_add_is_not_recorded() -> None:
+def test_built_in_hints_are_not_recorded() -> None:
     stored = created(policies({"tolerations": {"action": "Add"}}), pod(container(neuron="4")))
     assert record(stored) is None
 
@@ -178,7 +178,7 @@ def test_the_first_match_wins_as_a_whole() -> None:
     assert record(stored) == {"labels": {"a": "1"}}
 
 
-def test_what_a_policy_requires_narrows_the_instance_types_at_once() -> None:
+def test_the_required_affinity_of_a_policy_narrows_the_instance_types() -> None:
     only = {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["trn2"]}
     found = policies({"nodeAffinity": {"action": "Add", "required": [only]}})
     stored = created(found, pod(container(neuron="4")))
@@ -223,14 +223,14 @@ def test_replicas_of_different_labels_get_labels_of_their_own() -> None:
 # --- on a second pass -------------------------------------------------------------------------------------------
 
 
-def test_a_pod_restored_from_a_backup_keeps_the_record_of_what_it_holds() -> None:
+def test_a_pod_restored_from_a_backup_keeps_the_record_of_its_hints() -> None:
     stored = created(policies(EVERYTHING), pod(container(neuron="4")))
     again = created(NO_POLICIES, stored)
     # Every client can restore labels, but no other hint, so re-applying must know who set them.
     assert record(again) == {key: value for key, value in record(stored).items() if key != "labels"}
 
 
-def test_a_record_of_what_the_pod_does_not_hold_is_dropped() -> None:
+def test_recorded_hints_that_the_pod_does_not_have_are_dropped() -> None:
     forged = created(NO_POLICIES, pod(container(neuron="4")))
     asked = json.loads(forged["metadata"]["annotations"][RECORD])
     asked["hints"] = {
@@ -247,7 +247,7 @@ def test_a_record_of_what_the_pod_does_not_hold_is_dropped() -> None:
 @pytest.mark.parametrize(
     "hints", [5, [], {"tolerations": [5]}, {"labels": {"a": 5}}, {"nodeAffinity": {"required": [1]}}]
 )
-def test_a_record_of_nonsense_says_nothing(hints: Any) -> None:
+def test_invalid_recorded_hints_are_ignored(hints: Any) -> None:
     stored = created(NO_POLICIES, pod(container(neuron="4")))
     forged = copy.deepcopy(stored)
     asked = json.loads(forged["metadata"]["annotations"][RECORD]) | {"hints": hints}
@@ -260,7 +260,7 @@ def test_a_record_of_nonsense_says_nothing(hints: Any) -> None:
 # --- on UPDATE: policies have changed, or are gone --------------------------------------------------------------
 
 
-def test_replacing_with_the_original_manifest_changes_nothing_though_the_policy_is_gone() -> None:
+def test_replacing_with_the_original_manifest_changes_nothing_if_the_policy_is_gone() -> None:
     original = pod(container(neuron="4"), schedulerName="my-scheduler", labels={"app": "x"})
     stored = created(policies(EVERYTHING), original)
     decision, result = decide(NO_POLICIES, original, stored)
@@ -268,14 +268,14 @@ def test_replacing_with_the_original_manifest_changes_nothing_though_the_policy_
     assert result == stored
 
 
-def test_replacing_changes_nothing_though_the_policy_says_other_things_now() -> None:
+def test_replacing_changes_nothing_if_the_policy_has_changed() -> None:
     original = pod(container(neuron="4"))
     stored = created(policies(EVERYTHING), original)
     other = policies({"tolerations": {"action": "Off"}, "labels": {"action": "Replace", "items": {"team": "z"}}})
     assert decide(other, original, stored)[1] == stored
 
 
-def test_a_label_of_the_policy_that_is_taken_away_comes_back() -> None:
+def test_a_removed_label_of_the_policy_is_restored() -> None:
     stored = created(policies(EVERYTHING), pod(container(neuron="4")))
     taken = copy.deepcopy(stored)
     del taken["metadata"]["labels"]["team"]
@@ -305,7 +305,7 @@ def test_label_and_record_of_a_pod_that_was_not_converted_can_be_removed(mode: s
 
 
 @pytest.mark.parametrize(("action", "stays"), [("Add", "own"), ("Replace", "ml")])
-def test_a_label_that_is_changed_stays_changed_unless_the_policy_comes_first(action: str, stays: str) -> None:
+def test_a_changed_label_stays_unless_the_policy_replaces_labels(action: str, stays: str) -> None:
     found = policies({"labels": {"action": action, "items": {"team": "ml"}}})
     stored = created(found, pod(container(neuron="4")))
     changed = copy.deepcopy(stored)
@@ -314,7 +314,7 @@ def test_a_label_that_is_changed_stays_changed_unless_the_policy_comes_first(act
     assert labels == {"neuron.aws.com/converted": "true", "team": stays, "more": "labels"}
 
 
-def test_a_label_that_was_changed_since_is_the_users_own() -> None:
+def test_a_label_that_was_changed_later_belongs_to_the_user() -> None:
     stored = created(policies(EVERYTHING), pod(container(neuron="4")))
     stored["metadata"]["labels"]["team"] = "own"
     new = copy.deepcopy(stored)
@@ -322,7 +322,7 @@ def test_a_label_that_was_changed_since_is_the_users_own() -> None:
     assert decide(NO_POLICIES, new, stored)[0].reason == "already-converted"
 
 
-def test_the_users_own_labels_come_and_go() -> None:
+def test_the_users_own_labels_can_be_added_and_removed() -> None:
     stored = created(policies(EVERYTHING), pod(container(neuron="4"), labels={"own": "1"}))
     new = copy.deepcopy(stored)
     new["metadata"]["labels"] = {**new["metadata"]["labels"], "other": "2"}
@@ -339,7 +339,7 @@ def test_tolerations_that_are_added_stay() -> None:
     assert sorted(each["key"] for each in result["spec"]["tolerations"]) == ["aws.amazon.com/neuron", "lease", "more"]
 
 
-def test_a_toleration_whose_seconds_were_changed_is_still_the_policys() -> None:
+def test_a_policys_toleration_with_changed_seconds_is_recognised() -> None:
     original = pod(container(neuron="4"))
     stored = created(policies(EVERYTHING), original)
     stored["spec"]["tolerations"][1]["tolerationSeconds"] = 300
@@ -454,7 +454,7 @@ def test_applying_again_and_passing_twice_change_nothing(spec: dict[str, Any], o
 
 @settings(max_examples=100, deadline=None)
 @given(specs(), pods())
-def test_nothing_that_a_pod_says_itself_is_taken_away(spec: dict[str, Any], original: dict[str, Any]) -> None:
+def test_no_field_of_the_original_pod_is_removed(spec: dict[str, Any], original: dict[str, Any]) -> None:
     decision = asyncio.run(mutator(policies=policies(spec)).review(request(original)))
     stored = jsonpatch.apply_patch(original, copy.deepcopy(list(decision.patch)))
     own = original["spec"].get("tolerations", [])

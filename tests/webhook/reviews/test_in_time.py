@@ -11,7 +11,7 @@ from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from policies.judging.policy_set import PolicySet
 from tests.support.manifests import container, pod
-from tests.webhook.reviews.policed import FOUR, V1, Watching, judged, many_names, reviewer, sent, written
+from tests.webhook.reviews.policed import FOUR, V1, Ticking, Watching, judged, many_names, reviewer, sent, written
 from tests.webhook.reviews.test_policed import policy, told
 from webhook.decisions import wire
 from webhook.decisions.decision import Decision
@@ -57,7 +57,7 @@ def late(found: PolicySet, data: Any, seconds: float = 0.3, **parts: Any) -> tup
     return asyncio.run(run())
 
 
-def test_a_denial_does_not_wait_for_look_ups() -> None:
+def test_a_denial_is_answered_without_look_ups() -> None:
     inner = Slow()
     decision, seconds = late(written(policy(FOUR)), many_names(1600), inner=inner)
     assert told(decision.errors) == ["NEU801: policy 'p': at most four"]
@@ -65,7 +65,7 @@ def test_a_denial_does_not_wait_for_look_ups() -> None:
     assert seconds < 2
 
 
-def test_what_no_policy_denies_and_nobody_finishes_is_no_answer() -> None:
+def test_an_unfinished_review_without_a_denial_times_out() -> None:
     with pytest.raises(LaneTimeoutError):
         late(written(policy("validations: [{expression: 'true'}]")), pod(container(neuron="1")), inner=Slow())
 
@@ -89,7 +89,7 @@ def test_a_reviewer_that_fails_does_not_lose_a_denial(caplog: pytest.LogCaptureF
         pytest.param("validationActions: [Warn]", ([], ["NEU802"]), id="warn"),
     ],
 )
-def test_a_full_lane_admits_nothing_that_a_policy_may_deny(spec: str, codes: tuple[list[str], list[str]]) -> None:
+def test_a_full_lane_denies_objects_that_a_policy_may_deny(spec: str, codes: tuple[list[str], list[str]]) -> None:
     large = pod(container(neuron="16"), annotations={"a": "x" * 200_000})
     decision, _ = late(written(policy(f"{FOUR}\n{spec}")), large, lane=Full())
     found = [list(dict.fromkeys(each.code for each in findings)) for findings in (decision.errors, decision.warnings)]
@@ -98,7 +98,7 @@ def test_a_full_lane_admits_nothing_that_a_policy_may_deny(spec: str, codes: tup
     assert "policy 'p': not evaluated: too many long decisions wait" in text
 
 
-def test_a_late_lane_admits_nothing_that_a_policy_may_deny() -> None:
+def test_a_late_lane_denies_objects_that_a_policy_may_deny() -> None:
     class Late:
         async def run(
             self,
@@ -139,7 +139,7 @@ def test_policies_that_are_slow_are_refused_in_time() -> None:
         pytest.param("", {"resource": {"group": "", "version": "v1", "resource": "nodes"}}, False, id="another-kind"),
     ],
 )
-def test_only_what_a_policy_that_fails_closed_may_deny_must_be_answered(
+def test_only_objects_that_a_fail_closed_policy_may_deny_must_be_answered(
     spec: str, members: dict[str, Any], must: bool
 ) -> None:
     assert reviewer(written(policy(f"{FOUR}\n{spec}"))).must_answer(sent(None, **members)) is must
@@ -162,18 +162,24 @@ def test_a_namespace_that_used_up_its_time_goes_to_the_lane_at_once() -> None:
 def test_many_small_objects_that_are_slow_to_judge_use_up_the_time_of_their_namespace() -> None:
     quadratic = 'object.spec.containers.all(c, object.spec.containers.all(d, d.name != "x"))'
     found = written(policy(f"validations: [{{expression: '{quadratic}'}}]\nfailurePolicy: Ignore"))
-    data = {"spec": {"containers": [{"name": str(at)} for at in range(300)]}, "kind": "Pod", "apiVersion": "v1"}
-    allowance = Allowance(window=1000)
 
-    async def run() -> None:
-        judge = reviewer(found, lane=Watching(), allowance=allowance)
-        assert allowance.lasts("default")
-        for _ in range(15):
-            await judge.review(sent(data))
+    def used_up(containers: int) -> bool:
+        clock = Ticking()
+        allowance = Allowance(clock, window=1000)
+        data = {"spec": {"containers": [{"name": str(at)} for at in range(containers)]}, "kind": "Pod"}
+        judge = reviewer(found, lane=Watching(), allowance=allowance, clock=clock)
 
-    asyncio.run(run())
-    assert not allowance.lasts("default")
-    assert allowance.lasts("another")
+        async def run() -> None:
+            assert allowance.lasts("default")
+            for _ in range(15):
+                await judge.review(sent({**data, "apiVersion": "v1"}))
+
+        asyncio.run(run())
+        assert allowance.lasts("another")
+        return not allowance.lasts("default")
+
+    assert used_up(300)
+    assert not used_up(3)
 
 
 def test_small_objects_stay_on_the_event_loop_and_large_ones_leave_it() -> None:
@@ -189,7 +195,7 @@ def test_a_small_object_on_which_a_policy_is_slow_starts_again_in_the_lane() -> 
     found = written(policy(f"validations: [{{expression: '{quadratic}'}}]\nfailurePolicy: Ignore"))
     lane = Watching()
     data = {"spec": {"containers": [{"name": str(at)} for at in range(300)]}, "kind": "Pod", "apiVersion": "v1"}
-    assert judged(found, sent(data), lane=lane).allowed
+    assert judged(found, sent(data), lane=lane, clock=Ticking()).allowed
     assert lane.threads == ["default"]
 
 
@@ -224,7 +230,7 @@ def test_a_neighbour_is_answered_while_a_large_object_is_judged() -> None:
 # --- look-ups -----------------------------------------------------------------------------------------------------
 
 
-def test_claims_and_templates_that_the_view_does_not_know_are_asked_for_once() -> None:
+def test_claims_and_templates_that_are_not_in_the_view_are_requested_once() -> None:
     asked: list[tuple[str, tuple[str, ...]]] = []
 
     async def find(kind: str, namespace: str, names: Collection[str]) -> Mapping[str, ClaimSpec]:
@@ -259,7 +265,7 @@ def test_look_ups_have_a_time_out() -> None:
     assert seconds < 0.9
 
 
-def test_nothing_is_asked_for_policies_that_do_not_count() -> None:
+def test_policies_that_do_not_count_devices_cause_no_look_ups() -> None:
     async def find(kind: str, namespace: str, names: Collection[str]) -> Mapping[str, ClaimSpec]:
         raise AssertionError
 

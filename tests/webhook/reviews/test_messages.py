@@ -16,12 +16,12 @@ def lines(finding: Finding) -> list[str]:
     return [line for part in fitting(finding) for line in warnings(part)]
 
 
-def test_a_short_finding_stays_as_it_is() -> None:
+def test_a_short_finding_is_not_cut() -> None:
     finding = warning("NEU702", "spec", "no container refers to the claim.", "Refer to it.")
     assert fitting(finding) == (finding,)
 
 
-def test_a_long_one_is_cut_between_sentences() -> None:
+def test_a_long_finding_is_cut_between_sentences() -> None:
     first, second = "A" + "a" * 70 + ".", "B" + "b" * 70 + "?"
     assert lines(warning("NEU702", "spec", f"{first} {second}", "Mend it.")) == [
         f"NEU702: {first}",

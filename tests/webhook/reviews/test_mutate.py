@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import json
 import threading
 from collections.abc import Callable, Hashable, Mapping
@@ -18,6 +19,7 @@ from webhook.decisions.decision import Decision
 from webhook.decisions.ports import NamespaceFacts, TemplateUnavailableError
 from webhook.decisions.wire import AdmissionRequest, GroupVersionKind
 from webhook.reviews.mutate import Mutator
+from webhook.reviews.worker_threads import Inline
 
 LEGACY = pod(container(neuron="4"))
 
@@ -26,7 +28,7 @@ def review(subject: Mutator, manifest: Any, *args: Any, **fields: Any) -> Decisi
     return asyncio.run(subject.review(request(manifest, *args, **fields)))
 
 
-def test_the_template_exists_before_the_answer_leaves() -> None:
+def test_the_template_is_created_before_the_answer() -> None:
     templates = FakeTemplates()
     decision = review(mutator(templates=templates), LEGACY)
     assert set(templates.made) == {("team-a", decision.templates[0].name)}
@@ -40,7 +42,7 @@ def test_an_unchanged_converted_pod_gets_its_template_too() -> None:
     assert [namespace for namespace, _ in templates.made] == ["team-b"]
 
 
-def test_a_dry_run_creates_nothing_and_says_so() -> None:
+def test_a_dry_run_creates_no_template_and_warns() -> None:
     templates = FakeTemplates()
     decision = review(mutator(templates=templates), LEGACY, dryRun=True)
     assert templates.made == {}
@@ -50,11 +52,21 @@ def test_a_dry_run_creates_nothing_and_says_so() -> None:
     ]
 
 
-def test_a_dry_run_says_nothing_where_the_template_exists() -> None:
+def test_a_dry_run_does_not_warn_if_the_template_exists() -> None:
     templates = FakeTemplates()
     subject = mutator(templates=templates)
     review(subject, LEGACY)
     assert review(subject, LEGACY, dryRun=True).warnings == ()
+
+
+def test_a_template_is_made_although_the_one_before_exists() -> None:
+    templates = FakeTemplates()
+    subject = mutator(templates=templates)
+    one = review(subject, LEGACY)
+    two = review(mutator(), pod(container(neuron="1")))
+    both = dataclasses.replace(one, templates=one.templates + two.templates)
+    asyncio.run(subject._with_templates(both, request(LEGACY)))
+    assert {name for _, name in templates.made} == {each.name for each in both.templates}
 
 
 def unavailable() -> TemplateUnavailableError:
@@ -66,13 +78,14 @@ def test_a_pod_whose_template_cannot_be_made_is_denied_with_the_cause() -> None:
     decision = review(mutator(templates=FakeTemplates(unavailable())), LEGACY)
     assert (decision.outcome, decision.reason) == ("denied", "template-unavailable")
     assert (decision.status_code, decision.status_reason) == (403, "Forbidden")
+    assert decision.resource == "aws.amazon.com/neuron"
     assert [str(each) for each in decision.errors] == ["NEU301: the API server refused. Add a rule."]
 
 
 def test_a_pod_whose_template_cannot_be_made_can_be_admitted_with_a_warning() -> None:
     decision = review(mutator(templates=FakeTemplates(unavailable()), on_template_failure="admit"), LEGACY)
-    assert decision.allowed
-    assert decision.patch == ()
+    assert (decision.allowed, decision.reason) == (True, "template-unavailable")
+    assert (decision.patch, decision.resource) == ((), "aws.amazon.com/neuron")
     assert [str(each) for each in decision.warnings] == ["NEU210: admitted unchanged: the API server refused."]
 
 
@@ -89,9 +102,11 @@ def test_shadow_creates_no_template() -> None:
         ({"subResource": "status"}, "subresource"),
         ({"kind": "Deployment", "group": "apps"}, "unknown-kind"),
         ({"kind": "Pod", "group": "other.example"}, "unknown-kind"),
+        ({"kind": "LeaderWorkerSet", "group": "other.example"}, "unknown-kind"),
+        ({"kind": "LeaderWorkerSet", "group": "leaderworkerset.x-k8s.io", "operation": "UPDATE"}, "unknown-kind"),
         ({"operation": "CONNECT"}, "operation"),
     ],
-    ids=["kube-system", "subresource", "deployment", "other-pod", "connect"],
+    ids=["kube-system", "subresource", "deployment", "other-pod", "other-group", "updated-group", "connect"],
 )
 def test_other_objects_are_unchanged(fields: dict[str, Any], reason: str) -> None:
     assert review(mutator(), LEGACY, **fields).reason == reason
@@ -127,7 +142,7 @@ def test_an_object_of_the_wrong_shape_is_refused_with_the_place(spec: Any, where
     assert where in error.message
 
 
-def test_deep_nesting_is_refused_rather_than_followed() -> None:
+def test_deep_nesting_is_denied() -> None:
     nested = b'{"x": "aws.amazon.com/neuron", "spec": {"containers": [' + b"[" * 100_000 + b"]" * 100_000 + b"]}}"
     raw = AdmissionRequest("u", GroupVersionKind("Pod", "", "v1"), "CREATE", "team-a", object=Raw(nested))
     (error,) = asyncio.run(mutator().review(raw)).errors
@@ -162,7 +177,7 @@ def test_replicas_share_a_decision() -> None:
     assert review(subject, twin).patch != ()
 
 
-def test_a_decision_is_forgotten_when_the_cluster_changes() -> None:
+def test_a_change_of_the_cluster_clears_the_cached_decision() -> None:
     cluster = FakeCluster()
     subject = mutator(cluster)
     ring = pod(container(neuron="6"))
@@ -182,10 +197,10 @@ def test_large_pods_do_not_fill_the_memory() -> None:
     subject = mutator()
     for index in range(40):
         review(subject, pod(container(f"c{index}", neuron="4"), note="x" * 400_000))
-    assert 0 < subject._decisions.size <= 4 * 1024 * 1024
+    assert 0 < subject._decisions.entries.size <= 4 * 1024 * 1024
 
 
-def test_an_update_without_its_old_object_is_left_alone() -> None:
+def test_an_update_without_its_old_object_is_unchanged() -> None:
     assert review(mutator(), LEGACY, "UPDATE").reason == "no-object"
 
 
@@ -201,8 +216,8 @@ def test_remembered_decisions_are_bounded() -> None:
     for index in range(400):
         padding = [{"key": "x" * 6_000, "operator": "Exists"}]
         review(subject, pod(container(f"c{index}", neuron="4"), tolerations=padding))
-    assert 2**20 * 0.9 < subject._decisions.size <= 2**20
-    assert len(subject._decisions) < 75
+    assert len(subject._decisions.entries) == 1
+    assert 6_000 < subject._decisions.entries.size <= 2**16 + 2**13
 
 
 def test_remembered_shapes_are_bounded() -> None:
@@ -210,7 +225,7 @@ def test_remembered_shapes_are_bounded() -> None:
     for index in range(200):
         padding = [{"key": f"{index}" + "x" * 6_000, "operator": "Exists"}]
         review(subject, pod(container(neuron="4"), tolerations=padding))
-    assert 2**19 * 0.9 < subject._shapes.size <= 2**19
+    assert 2**20 * 0.9 < subject._decisions.entries.size <= 2**20
 
 
 def test_annotations_of_namespaces_count_in_the_cache_size() -> None:
@@ -220,8 +235,8 @@ def test_annotations_of_namespaces_count_in_the_cache_size() -> None:
         note = ("neuron.aws.com/note", f"{index}" * 100_000)
         cluster.namespaces["team-a"] = NamespaceFacts((note,))
         review(subject, LEGACY)
-    assert subject._decisions.size <= 8 * 2**20
-    assert len(subject._decisions) < 20
+    assert subject._decisions.entries.size <= 8 * 2**20
+    assert len(subject._decisions.entries) < 20
 
 
 class CountingLane:
@@ -339,3 +354,56 @@ def test_a_dry_run_is_refused_as_the_creation_would_be() -> None:
     decision = review(mutator(templates=templates), LEGACY, dryRun=True)
     assert (decision.outcome, decision.reason, decision.status_code) == ("denied", "template-unavailable", 403)
     assert templates.made == {}
+
+
+def test_decisions_about_pods_with_other_names_are_forgotten_when_the_cluster_changes() -> None:
+    cluster = FakeCluster()
+    subject = mutator(cluster)
+    before = review(subject, pod(container("a", neuron="4")))
+    cluster.seen["inf2.48xlarge"] = Observation(12)
+    cluster.version += 1
+    after = review(subject, pod(container("b", neuron="4")))
+    assert after.patch == review(mutator(cluster), pod(container("b", neuron="4"))).patch
+    assert after.templates != before.templates
+
+
+def test_a_decision_made_from_facts_that_changed_meanwhile_is_not_remembered() -> None:
+    cluster = FakeCluster()
+    ring = pod(container(neuron="6"))
+
+    class Changing(Inline):
+        """A lane with a change of the cluster, and a review of another pod, before a decision is back."""
+
+        async def run(self, namespace: str, work: Callable[[], Any], seconds: float = 0.0, key: Hashable = None) -> Any:
+            result = await super().run(namespace, work, seconds, key)
+            if isinstance(result, Decision) and not cluster.seen:
+                cluster.seen["inf2.24xlarge"] = Observation(6)
+                cluster.version += 1
+                subject.decide_at_once(request(ring))
+            return result
+
+    subject = mutator(cluster, lane=Changing())
+    assert not review(subject, ring | PADDED).allowed
+    assert review(subject, ring | PADDED).allowed
+
+
+def test_a_decision_is_given_at_once_if_its_templates_exist_in_the_namespace() -> None:
+    subject = mutator()
+    assert subject.decide_at_once(request(LEGACY)) is None
+    decision = review(subject, LEGACY)
+    assert subject.decide_at_once(request(LEGACY)) is decision
+    assert subject.decide_at_once(request(LEGACY, namespace="team-b")) is None
+    assert subject.decide_at_once(request(LEGACY | PADDED)) is None
+    excluded = subject.decide_at_once(request(LEGACY, namespace="kube-system"))
+    assert excluded is not None
+    assert excluded.reason == "excluded-namespace"
+
+
+def test_a_large_pod_with_other_names_is_read_and_not_decided_again() -> None:
+    lane = CountingLane()
+    subject = mutator(lane=lane)
+    first = review(subject, pod(container("a", neuron="4")) | PADDED)
+    assert lane.namespaces == ["team-a"] * 2
+    other = review(subject, pod(container("b", neuron="4")) | PADDED)
+    assert lane.namespaces == ["team-a"] * 3
+    assert other.patch == review(mutator(), pod(container("b", neuron="4"))).patch != first.patch

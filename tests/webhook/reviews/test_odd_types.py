@@ -32,12 +32,12 @@ from tests.webhook.reviews.policed import (
 from tests.webhook.reviews.test_policed import NOW, policy
 from webhook.decisions import wire
 from webhook.edge.reviews import BadReviewError
-from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_knowledge import ClusterLookups
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
+from webhook.reviews.steered import SteeredMutator
 from webhook.reviews.validate import Validator
-from webhook.server.policies import PolicedMutator
 from webhook.server.standalone import MemoryTemplates, StandaloneCluster
 
 # --- no review ends in HTTP 500 -----------------------------------------------------------------------------------
@@ -141,15 +141,16 @@ EVERYTHING = load(
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(odd_requests())
-def test_no_type_of_any_field_raises(request: wire.AdmissionRequest) -> None:
+def test_any_type_at_any_field_is_answered(request: wire.AdmissionRequest) -> None:
     def validator(found: PolicySet) -> Reviewer:
         return Validator(trainium(), found.catalogue, Cluster())
 
     store = PolicyStore(Path("policies"), lambda: NOW, Loaded(EVERYTHING, {}), ())
-    judge = PolicedReviewer(validator, store, ClusterLookups(Cluster()), frozenset(), PolicyMetrics(store), lambda: NOW)
+    lookups, metrics = ClusterLookups(Cluster()), PolicyMetrics(store)
+    judge = PolicedValidator(validator, store, lookups, frozenset(), metrics, lambda: NOW)
     decision = asyncio.run(judge.review(request))
     assert len(decision.errors) <= 65
-    mutator = PolicedMutator(trainium(), store, StandaloneCluster(), MemoryTemplates())
+    mutator = SteeredMutator(trainium(), store, StandaloneCluster(), MemoryTemplates())
     asyncio.run(mutator.review(request))
 
 

@@ -20,7 +20,7 @@ from tests.support.serving import Answering, review
 from webhook.decisions import wire
 from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.edge import reviews
-from webhook.reviews.policed import PolicedReviewer
+from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_knowledge import ClusterLookups
 from webhook.reviews.policy_metrics import PolicyMetrics
@@ -55,7 +55,7 @@ class Labelled(StandaloneCluster):
 
 
 class Bench:
-    """A reviewer with policies, and what goes around it."""
+    """A reviewer with policies, with its store, metrics and cluster."""
 
     def __init__(self, *texts: str, answer: Decision | None = None, excluded: frozenset[str] = frozenset()) -> None:
         files = {f"{at}.yaml": text.encode() for at, text in enumerate(texts)}
@@ -63,7 +63,7 @@ class Bench:
         self.metrics = PolicyMetrics(self.store)
         self.catalogues: list[Catalogue] = []
         self.inner = Answering(answer)
-        self.reviewer = PolicedReviewer(
+        self.reviewer = PolicedValidator(
             self._make,
             self.store,
             ClusterLookups(Labelled()),
@@ -113,7 +113,7 @@ def test_a_warning_admits() -> None:
     assert told(decision.warnings) == ["NEU802: policy 'p': hm"]
 
 
-def test_an_audit_is_an_annotation_and_nothing_else() -> None:
+def test_the_action_audit_only_adds_an_annotation() -> None:
     decision = Bench(policy("validationActions: [Audit]\nvalidations: [{expression: 'false', message: hm}]")).review()
     assert (decision.allowed, decision.warnings) == (True, ())
     assert json.loads(decision.audit["validation-failure"]) == [{"policy": "p", "message": "hm"}]
@@ -172,7 +172,7 @@ def test_findings_of_the_other_reviewer_come_first_with_their_status() -> None:
     assert (decision.status_code, decision.reason) == (422, "invalid")
 
 
-def test_without_findings_the_decision_is_the_same_object() -> None:
+def test_a_decision_without_findings_is_the_same_object() -> None:
     answer = unchanged("valid")
     bench = Bench(policy("validations: [{expression: 'true'}]"), answer=answer)
     assert bench.review() is answer
@@ -185,7 +185,7 @@ def test_an_object_is_decoded_only_if_a_policy_can_match() -> None:
     assert asyncio.run(bench.reviewer.review(broken)).allowed
 
 
-def test_excluded_namespaces_are_left_alone() -> None:
+def test_excluded_namespaces_are_not_judged() -> None:
     bench = Bench(policy("validations: [{expression: 'false'}]"), excluded=frozenset({"default"}))
     assert bench.review().allowed
 
@@ -199,7 +199,7 @@ def test_excluded_namespaces_are_left_alone() -> None:
         "oldObject == null && request.userInfo.groups == ['a']",
     ],
 )
-def test_the_request_that_policies_read(expression: str) -> None:
+def test_expressions_read_the_fields_of_the_request(expression: str) -> None:
     bench = Bench(policy(f'validations: [{{expression: "{expression}"}}]'))
     options, user = {"kind": "CreateOptions"}, {"username": "jane", "groups": ["a"]}
     assert told(bench.review(name="train", options=options, userInfo=user).errors) == []

@@ -10,7 +10,7 @@ from webhook.reviews.policy_allowance import Allowance, run_with_retry
 from webhook.reviews.worker_threads import Inline, LaneFullError, Result, caller_waits
 
 
-class Hands:
+class ManualClock:
     """A clock that is set by hand, in milliseconds."""
 
     def __init__(self) -> None:
@@ -20,13 +20,13 @@ class Hands:
         return self.now / 1000
 
 
-def spend(subject: Allowance, clock: Hands, milliseconds: float, namespace: str = "a") -> None:
+def spend(subject: Allowance, clock: ManualClock, milliseconds: float, namespace: str = "a") -> None:
     with subject.spending(namespace):
         clock.now += milliseconds
 
 
 def test_a_namespace_has_twenty_milliseconds_in_a_hundred() -> None:
-    clock = Hands()
+    clock = ManualClock()
     subject = Allowance(clock)
     for _ in range(5):
         assert subject.lasts("a")
@@ -38,15 +38,15 @@ def test_a_namespace_has_twenty_milliseconds_in_a_hundred() -> None:
 
 
 def test_the_time_of_an_ordinary_review_is_not_counted() -> None:
-    clock = Hands()
+    clock = ManualClock()
     subject = Allowance(clock)
     for _ in range(1000):
         spend(subject, clock, 0.9)
     assert subject.lasts("a")
 
 
-def test_time_counts_where_evaluation_fails() -> None:
-    clock = Hands()
+def test_the_time_of_a_failed_evaluation_counts() -> None:
+    clock = ManualClock()
     subject = Allowance(clock)
 
     def fail() -> None:
@@ -60,16 +60,16 @@ def test_time_counts_where_evaluation_fails() -> None:
 
 
 def test_many_namespaces_take_no_more_memory() -> None:
-    clock = Hands()
+    clock = ManualClock()
     subject = Allowance(clock)
     for number in range(5000):
         spend(subject, clock, 2, f"n{number}")
     assert len(subject._used) == allowance._MOST_NAMESPACES
 
 
-def test_many_namespaces_have_no_more_than_a_common_time() -> None:
+def test_all_namespaces_together_have_a_common_limit() -> None:
     """After that an evaluation may take as long as an ordinary review, whatever its namespace."""
-    clock = Hands()
+    clock = ManualClock()
     subject = Allowance(clock)
     number = 0
     while subject.limit() == allowance.ON_LOOP:

@@ -90,12 +90,12 @@ def test_a_namespace_that_is_not_known_follows_the_failure_policy() -> None:
     assert judged(cluster(large), 'validations: [{expression: "size(namespaceObject.metadata.labels) == 1"}]') == []
 
 
-def test_a_policy_of_name_and_labels_needs_no_more() -> None:
+def test_a_policy_that_reads_name_and_labels_needs_no_other_fields() -> None:
     spec = "validations: [{expression: \"namespaceObject.metadata.name != 'default'\", message: seen}]"
     assert judged(cluster(), spec) == ["NEU801: policy 'p': seen"]
 
 
-def test_a_request_about_a_namespace_has_none() -> None:
+def test_a_request_about_a_namespace_has_no_namespace_object() -> None:
     sent = request(
         kind={"group": "", "version": "v1", "kind": "Namespace"},
         resource={"group": "", "version": "v1", "resource": "namespaces"},

@@ -17,12 +17,12 @@ def policies() -> PolicySet:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_as_the_api_server_did(policies: PolicySet, name: str) -> None:
+def test_warnings_equal_those_that_the_api_server_sent(policies: PolicySet, name: str) -> None:
     recorded = RECORDED[name]
     assert our_warnings(policies, recorded["review"], recorded["namespace"]) == recorded["warned"]
 
 
-def test_every_policy_warned_of_a_request() -> None:
+def test_every_policy_warned_of_at_least_one_request() -> None:
     never = set(POLICIES) - {policy for each in RECORDED.values() for policy in each["warned"]}
     assert never == NEVER
 

@@ -37,7 +37,7 @@ def test_a_namespace_has_its_labels_and_our_annotations() -> None:
     }
 
 
-def test_a_namespace_that_is_not_known_has_its_name() -> None:
+def test_an_unknown_namespace_has_only_its_name() -> None:
     known = namespace_object("new", Team())
     assert known["metadata"] == {"name": "new", "labels": {"kubernetes.io/metadata.name": "new"}}
 
@@ -56,14 +56,14 @@ def test_objects_are_decoded_and_absent_ones_are_null() -> None:
     assert (subject.object, subject.old_object, subject.user_info) == (None, {"kind": "Pod"}, {})
 
 
-def test_of_a_namespace_all_labels_are_kept_and_our_annotations() -> None:
+def test_the_view_keeps_all_labels_and_our_annotations_of_a_namespace() -> None:
     metadata = {"name": "a", "labels": {"x": "y"}, "annotations": {"neuron.aws.com/convert": "off", "other": "z"}}
     record = project_namespace_labels({"metadata": metadata})
     assert (record.labels, record.annotations) == ({"x": "y"}, (("neuron.aws.com/convert", "off"),))
     assert project_namespace_labels({"metadata": {"name": "b"}}).labels == {}
 
 
-class Unplugged:
+class UncalledServer:
     """An API server that is never asked."""
 
     async def request(self, method: str, path: str, **_: object) -> bytes:
@@ -74,7 +74,7 @@ class Unplugged:
 
 
 def test_the_cluster_follows_the_labels_of_namespaces() -> None:
-    cluster = KubeCluster(Unplugged())
+    cluster = KubeCluster(UncalledServer())
     (namespaces,) = (cache for cache in cluster.caches if cache.resource == NAMESPACES)
     item = {"metadata": {"name": "a", "labels": {"x": "y"}}}
     assert cluster.namespace_labels("a") is None
@@ -84,7 +84,7 @@ def test_the_cluster_follows_the_labels_of_namespaces() -> None:
     assert cluster.namespace_labels("a") is None
 
 
-def test_what_the_user_sent_is_known_where_the_api_server_converted_it() -> None:
+def test_request_kind_has_the_version_that_the_user_sent() -> None:
     sent = request(
         resource={"group": "apps", "version": "v1", "resource": "deployments"},
         requestKind={"group": "apps", "version": "v1beta1", "kind": "Deployment"},

@@ -57,7 +57,7 @@ def with_queues(notices: QueueNotices, found: PolicySet | None = None) -> Mutato
     return subject
 
 
-def test_the_first_converted_pod_of_a_namespace_is_told() -> None:
+def test_the_first_converted_pod_of_a_namespace_gets_a_warning() -> None:
     subject = mutator()
     assert told(review(subject, QUEUED)) == [
         "NEU232: Kueue counts aws.amazon.com/neuron in queue 'training', and does not count the claims of converted"
@@ -68,11 +68,11 @@ def test_the_first_converted_pod_of_a_namespace_is_told() -> None:
     assert len(told(review(subject, QUEUED, namespace="team-b"))) == 1
 
 
-def test_the_view_of_a_pod_has_the_keys_of_all_queues() -> None:
+def test_the_pod_view_decodes_the_keys_of_all_queue_systems() -> None:
     assert {field.encode_name for field in msgspec.structs.fields(pods.Queues)} == ALL_KEYS
 
 
-def test_a_queue_that_is_spelt_with_escapes_is_told() -> None:
+def test_an_escaped_queue_name_gets_a_warning() -> None:
     raw = json.dumps(QUEUED).replace("kueue", "\\u006bueue")
     assert len(told(asyncio.run(mutator().review(replace(request(QUEUED), object=msgspec.Raw(raw.encode())))))) == 1
 
@@ -98,7 +98,7 @@ def test_a_pod_without_a_queue_does_not_use_up_the_notice() -> None:
 
 
 @pytest.mark.parametrize(("version", "kind"), [("batch/v1", "Job"), ("kubeflow.org/v1", "PyTorchJob")])
-def test_pods_that_kueue_counts_by_their_template_are_not_told(version: str, kind: str) -> None:
+def test_pods_that_kueue_counts_by_their_template_get_no_warning(version: str, kind: str) -> None:
     subject = mutator()
     assert told(review(subject, owned(version, kind))) == []
     assert len(told(review(subject, owned("apps/v1", "ReplicaSet")))) == 1
@@ -110,7 +110,7 @@ def test_a_scheduler_that_counts(scheduler: str, system: str) -> None:
     assert message.startswith(f"NEU232: {system} counts aws.amazon.com/neuron, ")
 
 
-def test_a_volcano_job_is_told_though_kueue_would_count_its_template() -> None:
+def test_a_volcano_job_gets_a_warning_even_if_kueue_counts_its_template() -> None:
     manifest = owned("batch/v1", "Job")
     manifest = {**manifest, "spec": {**manifest["spec"], "schedulerName": "volcano"}}
     [message] = told(review(mutator(), manifest))
@@ -124,24 +124,24 @@ def test_an_escaped_label_is_found() -> None:
     assert len(told(asyncio.run(mutator().review(sent)))) == 1
 
 
-def test_a_dry_run_is_told_and_does_not_use_up_the_notice() -> None:
+def test_a_dry_run_gets_the_warning_and_does_not_use_it_up() -> None:
     subject = mutator()
     assert len(told(review(subject, QUEUED, dryRun=True))) == 1
     assert len(told(review(subject, QUEUED))) == 1
 
 
-def test_a_refused_pod_is_not_told() -> None:
+def test_a_denied_pod_gets_no_queue_warning() -> None:
     decision = review(mutator(), pod(container(neuron="7"), labels={LABEL: "training"}))
     assert decision.errors
     assert told(decision) == []
 
 
 @pytest.mark.parametrize("mode", ["off", "shadow"])
-def test_a_pod_that_is_not_converted_is_not_told(mode: str) -> None:
+def test_a_pod_that_is_not_converted_gets_no_queue_warning(mode: str) -> None:
     assert told(review(mutator(mode=mode), QUEUED)) == []
 
 
-def test_a_converted_pod_that_comes_again_is_not_told() -> None:
+def test_an_already_converted_pod_gets_no_queue_warning() -> None:
     stored = jsonpatch.apply_patch(QUEUED, list(review(mutator(), QUEUED).patch))
     assert told(review(mutator(), stored)) == []
 

@@ -71,7 +71,7 @@ def with_names(manifest: Any, containers: list[str]) -> Any:
     st.sampled_from([None, "4"]),
     st.sampled_from(["convert", "shadow"]),
 )
-def test_the_decision_is_the_one_of_a_webhook_that_has_seen_no_other_pod(
+def test_the_cached_decision_equals_that_of_an_empty_cache(
     apps: list[Any], inits: list[Any], containers: list[str], policies: PolicySet, efa: str | None, mode: str
 ) -> None:
     first = pod(*built(apps, "c"), init=built(inits, "i"))
@@ -108,7 +108,7 @@ def test_a_pod_with_other_names_is_not_decided_again(decided: list[str]) -> None
     ],
     ids=["other-demand", "a-finding-names-the-container", "no-label", "earlier-record"],
 )
-def test_other_pods_are_decided_one_by_one(first: Any, other: Any, decided: list[str]) -> None:
+def test_pods_that_differ_in_more_than_names_are_decided_separately(first: Any, other: Any, decided: list[str]) -> None:
     subject = mutator()
     review(subject, first)
     review(subject, other)

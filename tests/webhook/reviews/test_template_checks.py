@@ -161,7 +161,7 @@ def test_a_template_that_cannot_be_read_is_a_difference() -> None:
     assert error.message.endswith("does not serve this pod: it cannot be read.")
 
 
-def test_without_a_cluster_nothing_is_known() -> None:
+def test_templates_are_not_checked_without_a_cluster() -> None:
     backend, options = StandaloneBackend(), trainium()
     checks = TemplateChecks(options, POLICIES.catalogue, backend.view, backend.templates)
     steer = PolicySteer(POLICIES, backend.view)
@@ -197,7 +197,7 @@ def test_a_pod_from_a_backup_is_checked_again() -> None:
     assert [each.code for each in review(subject({}), stored).errors] == ["NEU120"]
 
 
-def test_without_its_policy_a_pod_from_a_backup_gets_a_generated_template() -> None:
+def test_a_pod_from_a_backup_gets_a_generated_template_without_its_policy() -> None:
     stored = patched(WHOLE, review(subject(), WHOLE))
     decision = review(mutator(), stored)
     assert decision.outcome == "restored"
@@ -226,6 +226,6 @@ def test_a_template_of_an_operator_verifies_no_record() -> None:
     assert verify(stored, lambda _: spec(1), Sources.of("neuron.aws.com", POLICIES)) is None
 
 
-def test_a_record_with_an_odd_template_is_no_record() -> None:
+def test_a_record_with_an_invalid_template_name_is_ignored() -> None:
     assert records.decode('{"containers": {}, "template": 4}') is None
     assert records.decode('{"containers": {}, "template": "' + "x" * 254 + '"}') is None

@@ -37,7 +37,7 @@ from tests.webhook.decisions.test_convert_pods import decide as converted
 from webhook.decisions.decision import Decision, Outcome
 from webhook.edge import reviews
 from webhook.reviews.validate import Validator
-from webhook.reviews.worker_threads import ThreadLane
+from webhook.reviews.worker_threads import Inline, ThreadLane
 
 FOUR_DEVICES = converted(pod(container(neuron="4"))).templates[0].name
 GOOD = claim(request("neurons", 4, on(TRN2)), constraints=[match(group(4), "neurons")], config=[opaque(lnc(1))])
@@ -99,7 +99,7 @@ class TestObjects:
         assert codes(decision.errors) == ["NEU407", "NEU520"]
         assert decision.errors[0].path == path
 
-    def test_the_count_of_v1beta1_is_where_v1beta1_has_it(self) -> None:
+    def test_a_finding_about_a_v1beta1_count_has_the_v1beta1_path(self) -> None:
         decision = decide(template(flattened(BAD), api_version="resource.k8s.io/v1beta1"))
         assert decision.errors[1].path == "spec.spec.devices.requests[0].count"
 
@@ -123,11 +123,11 @@ class TestObjects:
     def test_classes_are_judged(self, manifest: Any, found: list[str]) -> None:
         assert codes(decide(manifest).errors) == found
 
-    def test_claims_for_other_drivers_pass_whatever_they_say(self) -> None:
+    def test_claims_for_other_drivers_are_admitted(self) -> None:
         foreign = claim(request("gpu", 64, "device.attributes['x'].y.z(", device_class="gpu.nvidia.com"), newer=[])
         assert decide(template(foreign)) == Decision(Outcome.UNCHANGED, "valid")
 
-    def test_what_a_newer_api_allows_is_not_refused(self) -> None:
+    def test_fields_of_a_newer_api_version_are_not_denied(self) -> None:
         newer = copy.deepcopy(GOOD)
         newer["devices"]["requests"][0]["exactly"] |= {"qualityOfService": "high"}
         assert decide(template(newer)) == Decision(Outcome.UNCHANGED, "valid")
@@ -143,7 +143,7 @@ class TestObjects:
             (claim(request("neurons", 1, on(TRN2)), config=[opaque(lnc(), requests=["neuron"])]), "NEU508"),
         ],
     )
-    def test_what_no_api_version_allows_is_denied(self, spec: Any, code: str) -> None:
+    def test_values_that_no_api_version_allows_are_denied(self, spec: Any, code: str) -> None:
         assert codes(decide(template(spec)).errors) == [code]
 
     @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ class TestAnswer:
         ]
         assert answer["auditAnnotations"] == {"findings": "NEU407,NEU520"}
 
-    def test_message_and_causes_each_stand_alone(self) -> None:
+    def test_the_message_and_each_cause_are_complete(self) -> None:
         """kubectl prints only the causes, events only the message."""
         manifest = template(BAD)
         status = response(decide(manifest), manifest)["status"]
@@ -287,6 +287,41 @@ class TestMemory:
         cluster.slices.append(published(TRN1))
         setattr(cluster, changed, getattr(cluster, changed) + 1)
         assert codes(asyncio.run(judge.review(review(manifest))).warnings) == ["NEU612"]
+
+    @pytest.mark.parametrize(
+        ("manifest", "code"),
+        [
+            pytest.param(template(claim(request("a", 7, on(TRN1), device_class="own"))), "NEU520", id="claim"),
+            pytest.param(
+                pod(container(neuron="4"), resourceClaims=[{"name": "c", "resourceClaimTemplateName": "big"}]),
+                "NEU704",
+                id="pod",
+            ),
+        ],
+    )
+    def test_a_decision_made_from_facts_that_changed_meanwhile_is_not_remembered(
+        self, manifest: Any, code: str
+    ) -> None:
+        cluster = FakeClaims()
+        cluster.add_class("own", "device.driver == 'gpu.example.com'")
+        cluster.add_template("big", claim(request("a", 4, on(TRN1), device_class="own")))
+
+        class Changing(Inline):
+            """A lane with a change of the cluster, and a review of another pod, before a decision is back."""
+
+            async def run(self, namespace: str, work: Any, seconds: float = 0.0, key: Hashable = None) -> Any:
+                result = await super().run(namespace, work, seconds, key)
+                if cluster.version == 1:
+                    cluster.add_class("own", f"device.driver == '{names.DRIVER}'")
+                    cluster.version += 1
+                    judge.decide_at_once(review(pod(container())))
+                return result
+
+        judge = Validator(trainium(), Catalogue(), cluster, lane=Changing())
+        asyncio.run(judge.review(review(manifest)))
+        again = asyncio.run(judge.review(review(manifest)))
+        assert cluster.version == 2
+        assert code in codes((*again.errors, *again.warnings))
 
     def test_the_cache_of_decisions_is_bounded(self) -> None:
         judge = validator()
@@ -525,7 +560,7 @@ def jobset(templates: int, **extra: Any) -> dict[str, Any]:
     }
 
 
-def test_a_workload_with_many_templates_says_how_many_were_not_checked() -> None:
+def test_a_workload_with_many_templates_reports_how_many_were_not_checked() -> None:
     started = time.monotonic()
     decision = decide(jobset(200))
     assert time.monotonic() - started < 5
@@ -556,7 +591,7 @@ def test_the_time_for_many_containers_and_claims_is_linear() -> None:
 
 
 class TestMisspeltResources:
-    def test_a_pod_with_a_misspelt_resource_is_told_the_right_one(self) -> None:
+    def test_a_pod_with_a_misspelt_resource_gets_a_warning_with_the_right_name(self) -> None:
         main = {"name": "main", "resources": {"limits": {"aws.amazon.com/neurons": 4}}}
         decision = decide(pod(main))
         assert decision.allowed
@@ -564,11 +599,11 @@ class TestMisspeltResources:
         told = " ".join(each.message for each in decision.warnings)
         assert "Did you mean 'aws.amazon.com/neuron'?" in told
 
-    def test_so_is_a_workload(self) -> None:
+    def test_a_workload_with_a_misspelt_resource_gets_a_warning(self) -> None:
         main = {"name": "main", "resources": {"limits": {"aws.amazon.com/neurons": 4}}}
         assert set(codes(decide({**DEPLOYMENT, "spec": {"template": pod(main)}}).warnings)) == {"NEU221"}
 
-    def test_a_resource_of_a_device_class_is_right(self) -> None:
+    def test_the_extended_resource_of_a_device_class_gets_no_warning(self) -> None:
         cluster = FakeClaims(classes={"aws.amazon.com/neurons": "neuron.aws.com"})
         main = {"name": "main", "resources": {"limits": {"aws.amazon.com/neurons": 4}}}
         assert decide(pod(main), cluster=cluster).warnings == ()

@@ -52,7 +52,7 @@ def test_an_exception_reaches_the_caller() -> None:
         asyncio.run(main())
 
 
-def test_the_loop_goes_on_while_the_lane_works() -> None:
+def test_the_event_loop_is_not_blocked_by_the_lane() -> None:
     async def main() -> int:
         work = asyncio.create_task(ThreadLane().run("a", lambda: spin(0.5)))
         turns = 0
@@ -122,7 +122,7 @@ def test_the_caller_is_answered_in_its_time() -> None:
     assert asyncio.run(main()) < 2
 
 
-def test_work_after_the_time_out_of_its_caller_is_not_begun() -> None:
+def test_work_after_the_time_out_of_its_caller_is_not_started() -> None:
     gate, begun = threading.Event(), []
 
     async def main() -> None:
@@ -175,7 +175,7 @@ def test_callers_with_equal_work_share_its_result() -> None:
     assert sorted(begun) == ["None", "None", "one", "other"]
 
 
-def test_shared_work_goes_on_when_its_first_caller_leaves() -> None:
+def test_shared_work_continues_after_its_first_caller_leaves() -> None:
     async def main() -> tuple[str, int]:
         lane = ThreadLane()
         first = asyncio.create_task(lane.run("a", lambda: spin(0.1), key="one"))
@@ -267,7 +267,7 @@ def test_a_decision_that_takes_longer_than_estimated_moves_on() -> None:
     assert len(begun) >= 5 + 3
 
 
-def test_long_work_gives_way_between_slices_and_is_done_nevertheless() -> None:
+def test_long_work_yields_to_short_work_and_completes() -> None:
     """The share of the long decision is a tenth while short ones never stop, and all of the time after that."""
 
     async def main() -> tuple[int, float]:
@@ -331,7 +331,7 @@ def test_a_client_with_many_decisions_makes_room_for_another_client() -> None:
     asyncio.run(main())
 
 
-def test_no_handler_of_a_decision_holds_it_back() -> None:
+def test_an_exception_handler_in_a_decision_does_not_stop_its_time_out() -> None:
     def stubborn() -> str:
         with contextlib.suppress(Exception):
             work(60)

@@ -146,7 +146,7 @@ async def test_a_deleted_secret_is_reported_and_not_created(api: FakeApi) -> Non
         await eventually(lambda: not certificates.problems())
 
 
-async def test_no_start_without_the_secret(api: FakeApi) -> None:
+async def test_the_server_does_not_start_without_the_secret(api: FakeApi) -> None:
     put_secret(api, None)
     with pytest.raises(StartupError, match="Secret neuron-dra/other does not exist: create it without data"):
         async with kept(api, WebhookSettings(tls_secret="other", namespace=NAMESPACE, sync_timeout=1.0)):
@@ -219,7 +219,7 @@ async def test_other_missing_rights_are_details_that_name_the_rule(
         assert any(said in problem for problem in certificates.report().problems)
 
 
-async def test_the_shipped_rights_are_those_that_are_used(api: FakeApi) -> None:
+async def test_the_shipped_rights_equal_the_used_rights(api: FakeApi) -> None:
     api.put(MUTATING, configuration())
     api.put(VALIDATING, configuration("/validate"))
     async with kept(api) as certificates:
@@ -259,7 +259,7 @@ async def test_a_replica_is_not_ready_before_configurations_carry_its_ca_and_sta
         assert certificates.check()[0]
 
 
-async def test_a_bundle_that_was_changed_is_put_back_and_counted(api: FakeApi) -> None:
+async def test_a_changed_bundle_is_restored_and_counted(api: FakeApi) -> None:
     api.put(MUTATING, configuration())
     metrics = Metrics("test")
     async with kept(api) as certificates:
@@ -305,7 +305,7 @@ async def test_entries_of_other_services_are_never_written(api: FakeApi) -> None
     assert api.calls("patch", MUTATING) == []
 
 
-async def test_with_inject_ca_off_the_bundle_is_watched_only(api: FakeApi) -> None:
+async def test_the_bundle_is_watched_and_not_written_if_inject_ca_is_off(api: FakeApi) -> None:
     api.put(MUTATING, configuration())
     settings = WebhookSettings(tls_secret=SECRET, namespace=NAMESPACE, inject_ca=False)
     async with kept(api, settings) as certificates:
@@ -400,7 +400,7 @@ def test_the_certificate_is_for_the_service_and_for_a_host_that_is_named() -> No
     assert rules(WebhookSettings(service="svc", namespace="ns", host="127.0.0.1")).hosts == (*names, "127.0.0.1")
 
 
-def test_lifetimes_are_those_that_were_set() -> None:
+def test_certificates_have_the_configured_lifetimes() -> None:
     made_rules = rules(WebhookSettings(ca_lifetime="20d", certificate_lifetime="12h", ca_settle="5m"))
     assert (made_rules.ca_lifetime, made_rules.leaf_lifetime) == (dt.timedelta(days=20), dt.timedelta(hours=12))
     assert (made_rules.settle, made_rules.retire) == (dt.timedelta(minutes=5), dt.timedelta(minutes=25))

@@ -62,7 +62,7 @@ def test_large_blocks_return_to_the_kernel() -> None:
     assert int(output(SCRIPT)) < 60, "MiB"
 
 
-def test_a_trim_returns_what_is_free_between_other_blocks() -> None:
+def test_a_trim_returns_free_memory_between_used_blocks() -> None:
     assert int(output(SMALL)) > 15, "MiB"
 
 
@@ -107,7 +107,7 @@ async def test_trims_repeat_until_the_context_ends() -> None:
 
 
 @pytest.mark.anyio
-async def test_without_malloc_trim_the_webhook_runs_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_webhook_runs_without_malloc_trim(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_function", lambda _: None)
     assert not memory.give_back_large_blocks()
     before = asyncio.all_tasks()

@@ -20,8 +20,8 @@ from tests.support.serving import Client, Process, eventually, review
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision
 from webhook.edge import reviews
+from webhook.reviews.steered import SteeredMutator
 from webhook.server import app
-from webhook.server.policies import PolicedMutator
 from webhook.server.settings import WebhookSettings
 from webhook.server.standalone import MemoryTemplates, StandaloneCluster
 
@@ -67,7 +67,7 @@ class Bench:
         now = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
         self.templates = MemoryTemplates()
         self.store = PolicyStore(Path("policies"), lambda: now, Loaded(load(files), {}), ())
-        self.mutator = PolicedMutator(ConversionOptions(), self.store, StandaloneCluster(), self.templates)
+        self.mutator = SteeredMutator(ConversionOptions(), self.store, StandaloneCluster(), self.templates)
 
     def mutate(self, body: dict[str, Any], namespace: str = "default") -> Decision:
         sent = json.dumps(review(object=body, namespace=namespace)).encode()
@@ -114,7 +114,7 @@ def test_a_policy_chooses_families_class_and_logical_neuron_core() -> None:
     assert "trn1" not in bench.template
 
 
-def test_an_annotation_comes_before_the_policys_default() -> None:
+def test_an_annotation_overrides_the_default_of_the_policy() -> None:
     bench = Bench(conversion("families: [trn2]\nlogicalNeuronCore: 1"))
     bench.mutate(pod(annotations={"neuron.aws.com/logical-neuron-core": "2"}))
     assert '"logicalNeuronCore": 2' in bench.template
@@ -123,7 +123,7 @@ def test_an_annotation_comes_before_the_policys_default() -> None:
 LNC = "neuron.aws.com/logical-neuron-core"
 
 
-def test_the_logical_neuron_core_of_a_locked_policy_comes_before_an_annotation() -> None:
+def test_the_logical_neuron_core_of_a_locked_policy_overrides_an_annotation() -> None:
     bench = Bench(conversion("mode: convert\nlocked: true\nfamilies: [trn2]\nlogicalNeuronCore: 1"))
     [told] = bench.mutate(pod(annotations={LNC: "2"})).warnings
     assert (told.code, told.path, told.value) == ("NEU214", f"metadata.annotations[{LNC}]", "2")
@@ -132,7 +132,7 @@ def test_the_logical_neuron_core_of_a_locked_policy_comes_before_an_annotation()
     assert bench.mutate(pod(annotations={LNC: "1"})).warnings == ()
 
 
-def test_a_locked_logical_neuron_core_that_does_not_fit_is_said_to_be_the_policys() -> None:
+def test_an_unsupported_locked_logical_neuron_core_names_the_policy() -> None:
     trn1 = {"node.kubernetes.io/instance-type": "trn1.32xlarge"}
     bench = Bench(conversion("mode: convert\nlocked: true\nlogicalNeuronCore: 2"))
     (finding,) = bench.mutate(pod(annotations={LNC: "1"}, nodeSelector=trn1)).errors
@@ -160,7 +160,7 @@ MIRROR = {"kubernetes.io/config.mirror": "x"}
     ],
 )
 @pytest.mark.parametrize("large", [False, True])
-def test_no_pod_escapes_a_locked_policy_by_what_the_scheduler_does_not_place(
+def test_pods_that_are_bound_to_a_node_do_not_bypass_a_locked_policy(
     spec: str, annotations: dict[str, str], node: str, user: str | None, outcome: str, large: bool
 ) -> None:
     more = {"x": "x" * 100_000} if large else {}
@@ -175,7 +175,7 @@ def test_no_pod_escapes_a_locked_policy_by_what_the_scheduler_does_not_place(
         assert "policy 'p' is locked to mode convert" in decision.errors[0].message
 
 
-def test_the_answer_to_a_kubelet_is_not_remembered_for_others() -> None:
+def test_the_decision_for_a_kubelet_is_not_cached_for_other_users() -> None:
     bench = Bench(conversion("mode: convert\nlocked: true"))
     outcomes = []
     for user in ("system:node:n1", "tenant", "system:node:n1"):
@@ -186,7 +186,7 @@ def test_the_answer_to_a_kubelet_is_not_remembered_for_others() -> None:
     assert outcomes == ["unchanged", "denied", "unchanged"]
 
 
-def test_a_default_that_does_not_fit_is_said_to_be_the_policys() -> None:
+def test_an_unsupported_default_names_the_policy() -> None:
     trn1 = {"node.kubernetes.io/instance-type": "trn1.32xlarge"}
     bench = Bench(conversion("logicalNeuronCore: 2"))
     (finding,) = bench.mutate(pod(nodeSelector=trn1)).errors
@@ -209,7 +209,7 @@ def test_a_pod_cannot_choose_a_family_that_its_policy_does_not_allow() -> None:
     )
 
 
-def test_a_new_instance_type_needs_a_file_and_no_release() -> None:
+def test_a_policy_file_adds_an_instance_type() -> None:
     wanted = pod("6", {"neuron.aws.com/instance-type": "trn9.48xlarge"})
     assert not Bench().mutate(wanted).allowed
     assert Bench(CATALOG).mutate(wanted).outcome.value == "converted"
@@ -226,7 +226,7 @@ def test_decisions_are_not_shared_by_pods_of_different_policies() -> None:
     ]
 
 
-def test_a_new_set_forgets_what_was_decided_by_the_old_one() -> None:
+def test_a_new_policy_set_clears_the_cached_decisions() -> None:
     bench = Bench()
     assert bench.mutate(pod()).outcome.value == "converted"
     bench.store.current = load({"a": conversion("mode: 'off'").encode()})
@@ -310,7 +310,7 @@ def test_policies_are_reloaded_under_load_without_a_dropped_request(server: Proc
     assert set(seen) <= {f"NEU801: policy 'few': at most {most}, not 16" for most in (4, 8)}
 
 
-def test_no_file_among_the_policies_ends_or_holds_up_a_running_server(server: Process, folder: Path) -> None:
+def test_hostile_policy_files_neither_stop_nor_block_the_server(server: Process, folder: Path) -> None:
     """30,000 brackets ended the process with SIGSEGV, a FIFO held up every later reload."""
     url = server.event("serving")["url"][0]
     with Client(url, folder.parent / ".neuron-dra/tls/ca.crt") as client:
@@ -335,7 +335,7 @@ def test_a_server_does_not_start_on_policies_that_it_cannot_use(folder: Path) ->
         assert "policies/few.yaml:1: kind 'Frog' is unknown." in process.stderr
 
 
-def test_a_shadowing_policy_tells_and_changes_nothing(server: Process, folder: Path) -> None:
+def test_a_policy_with_mode_shadow_warns_and_changes_nothing(server: Process, folder: Path) -> None:
     url = server.event("serving")["url"][0]
     (folder / "shadow.yaml").write_text(conversion("mode: shadow"))
     with Client(url, folder.parent / ".neuron-dra/tls/ca.crt") as client:
@@ -350,7 +350,7 @@ def test_a_shadowing_policy_tells_and_changes_nothing(server: Process, folder: P
     assert answer["auditAnnotations"]["shadow"] == "converted"
 
 
-def test_without_policies_there_is_nothing_to_follow() -> None:
+def test_follow_policies_without_policies_is_refused_at_start() -> None:
     async def scenario() -> None:
         async with app.assemble(WebhookSettings(follow_policies=True)):
             raise AssertionError("it started")

@@ -57,7 +57,7 @@ def test_policies_are_reported_with_the_fault_of_newer_ones() -> None:
     )
 
 
-def test_what_policies_do_not_see_is_reported_within_bounds() -> None:
+def test_the_report_of_requests_that_policies_do_not_see_is_bounded() -> None:
     unseen = tuple(Unsent(f"p{number}", "", "pods", "CREATE", "x" * 9000) for number in range(30))
     found = report("1.2", "shadow", {}, Policies(unsent=unseen)).unsent
     assert len(found) == 16

@@ -1,4 +1,4 @@
-"""Settings: four places they may come from, and what is said of those that cannot be."""
+"""Settings come from four places; invalid ones are reported."""
 
 import re
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ def test_every_setting_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row[0])
 @pytest.mark.parametrize("place", ["default", "flag", "environment", "file"])
-def test_every_setting_comes_from_every_place(
+def test_every_setting_can_be_a_flag_a_variable_or_in_the_file(
     tmp_path: Path, place: str, row: tuple[str, Any, str, str, Any, Any]
 ) -> None:
     name, flag, variable, yaml, value, default = row
@@ -101,10 +101,15 @@ def test_every_setting_comes_from_every_place(
         pytest.param({}, {}, "", 9443, id="then-default"),
     ],
 )
-def test_the_nearest_place_counts(
+def test_a_flag_overrides_a_variable_and_a_variable_the_file(
     tmp_path: Path, flags: Mapping[str, Any], environment: Mapping[str, str], in_file: str, port: int
 ) -> None:
     assert load({**flags, "config": written(tmp_path, in_file)}, environment).port == port
+
+
+def test_words_that_yaml_1_1_takes_for_booleans_are_texts_in_the_config_file(tmp_path: Path) -> None:
+    chosen = load({"config": written(tmp_path, "excludeNamespace: [on, &no n, *no]\n")}, {})
+    assert chosen.exclude_namespace == ("on", "n", "n")
 
 
 def test_the_config_file_may_be_named_by_a_variable(tmp_path: Path) -> None:
@@ -123,7 +128,7 @@ def test_standalone_has_defaults_of_its_own(tmp_path: Path, place: str) -> None:
     assert chosen.drain_timeout == 25
 
 
-def test_what_is_given_counts_before_standalone_defaults(tmp_path: Path) -> None:
+def test_given_settings_override_the_standalone_defaults(tmp_path: Path) -> None:
     chosen = load({"standalone": True, "config": written(tmp_path, "drainDelay: 3")}, {"NEURON_DRA_HOST": "::1"})
     assert (chosen.host, chosen.drain_delay) == ("::1", 3.0)
 
@@ -208,7 +213,7 @@ def test_values_that_are_not_allowed_are_refused(
     assert message in str(error.value)
 
 
-def test_all_faults_are_said_at_once() -> None:
+def test_all_invalid_settings_are_reported_together() -> None:
     with pytest.raises(SettingsError) as error:
         load({"port": "x", "mode": "y"}, {"NEURON_DRA_DRAIN_TIMEOUT": "z"})
     assert all(place in str(error.value) for place in ("--port", "--mode", "NEURON_DRA_DRAIN_TIMEOUT"))
@@ -232,6 +237,8 @@ def test_all_faults_are_said_at_once() -> None:
         pytest.param(
             "port: 1\nport: 2\n", "The config file {path} is not YAML: line 2: found duplicate key", id="twice"
         ),
+        pytest.param("port: 1\n---\nport: 2\n", "{path} has 2 YAML documents, and must have one.", id="documents"),
+        pytest.param("port: off\n", "'port' in {path} is 'off', and must be a whole number", id="off-is-a-text"),
         pytest.param("host: \x07\n", "The config file {path} is not YAML:", id="control-character"),
     ],
 )
@@ -242,7 +249,7 @@ def test_config_files_with_faults_are_refused(tmp_path: Path, text: str, message
     assert message.format(path=path) in str(error.value)
 
 
-def test_a_config_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_config_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as error:
         load({}, {"NEURON_DRA_CONFIG": str(tmp_path / "none.yaml")})
     assert str(error.value) == (
@@ -250,7 +257,7 @@ def test_a_config_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     )
 
 
-def test_a_config_file_that_is_not_text_is_said(tmp_path: Path) -> None:
+def test_a_config_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_bytes(b"host: \xff\n")
     with pytest.raises(SettingsError, match=r"c\.yaml is not UTF-8: invalid start byte\."):
         load({"config": str(tmp_path / "c.yaml")}, {})

@@ -110,7 +110,7 @@ async def settled(api: FakeApi, certificates: Certificates) -> None:
         "expired CA",
     ],
 )
-async def test_an_edit_that_would_cut_off_api_servers_is_undone_and_never_reaches_them(api: FakeApi, what: str) -> None:
+async def test_an_edit_that_api_servers_would_refuse_is_undone_and_never_served(api: FakeApi, what: str) -> None:
     api.put(MUTATING, configuration())
     async with kept(api) as certificates:
         await eventually(lambda: bundles(api) == {data(api)["ca.crt"]})
@@ -124,7 +124,7 @@ async def test_an_edit_that_would_cut_off_api_servers_is_undone_and_never_reache
 
 
 @pytest.mark.parametrize("what", ["serving certificate", "its key"])
-async def test_a_broken_serving_certificate_is_made_again_by_the_same_ca(api: FakeApi, what: str) -> None:
+async def test_a_broken_serving_certificate_is_reissued_by_the_same_ca(api: FakeApi, what: str) -> None:
     api.put(MUTATING, configuration())
     async with kept(api) as certificates:
         await eventually(lambda: bundles(api) == {data(api)["ca.crt"]})

@@ -55,7 +55,7 @@ def opened(mount: Path) -> tuple[CertificateFolder, LiveCertificate]:
 
 
 async def looked(folder: CertificateFolder, looks: int = 1) -> None:
-    """Have the folder looked at so many times."""
+    """Check the folder so many times."""
     count = 0
 
     async def sleep(_: float) -> None:
@@ -228,7 +228,7 @@ async def test_the_ca_file_is_injected_with_inject_ca(mount: Path, inject: bool 
         await connection.close()
 
 
-async def test_without_a_ca_file_there_is_nothing_to_inject(mount: Path) -> None:
+async def test_no_bundle_is_injected_without_a_ca_file(mount: Path) -> None:
     (mount / "..v1" / "ca.crt").unlink()
     async with FakeApi().serve() as api:
         certificates, connection = await started(api, mount)

@@ -61,7 +61,9 @@ def der(pair: KeyPair) -> bytes:
     return ssl.PEM_cert_to_DER_cert(pair.certificate_pem.decode())
 
 
-def test_new_connections_get_the_new_certificate_and_old_ones_live_on(running: Running, authority: Authority) -> None:
+def test_new_connections_get_the_new_certificate_and_old_connections_stay(
+    running: Running, authority: Authority
+) -> None:
     live, pair = LiveCertificate(running.tls), pair_of(authority)
     before = served(running)
     with running.client() as old:
@@ -111,7 +113,7 @@ def test_the_same_pair_is_loaded_once(running: Running, authority: Authority) ->
     assert live.reloads == {"success": 1, "failure": 0}
 
 
-def test_no_key_touches_a_disk(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_private_key_is_written_to_a_disk(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a file was made")
 
@@ -119,7 +121,7 @@ def test_no_key_touches_a_disk(authority: Authority, monkeypatch: pytest.MonkeyP
     LiveCertificate(server.bare_context("1.3")).load(pair_of(authority))
 
 
-def test_without_memory_files_a_private_file_serves(
+def test_a_private_file_is_used_without_memory_files(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "memfd_create")

@@ -1,7 +1,7 @@
 """The versions of `resource.k8s.io` that an API server serves, and its own."""
 
 from runtime.api_errors import FORBIDDEN, NOT_FOUND, UNAUTHORIZED, ApiAnswerError, StatusError
-from webhook.cluster.api import RESOURCE_GROUP, ApiServer, loaded_object
+from runtime.api_server import RESOURCE_GROUP, ApiServer, loaded_object
 
 GROUP_PATH = f"/apis/{RESOURCE_GROUP}"
 
@@ -10,7 +10,6 @@ async def served_versions(server: ApiServer, within: float) -> tuple[str, ...]:
     """The versions, the preferred one first; empty if the group is not served.
 
     Args:
-        server: the API server.
         within: time-out in seconds.
 
     Raises:

@@ -1,38 +1,24 @@
-"""The interface to the API server: requests, resources, decoding of answers, explanations of errors.
+"""The interface to the API server: what is requested, requests, and the decoding of answers.
 
-`runtime.api_transport` implements it, `runtime.api_errors` has its errors. Objects stay raw JSON.
+`api_transport` implements it, `api_errors` has its errors. Objects stay raw JSON.
 """
 
 import contextlib
 import dataclasses
 import datetime as dt
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
 import orjson
 
-from runtime.api_errors import (
-    FORBIDDEN,
-    NOT_FOUND,
-    UNAUTHORIZED,
-    ApiAnswerError,
-    ApiServerError,
-    StatusError,
-)
+from runtime.api_errors import ApiAnswerError
 from runtime.media_types import JSON
 
 RESOURCE_GROUP: Final = "resource.k8s.io"
 OLDEST_KUBERNETES: Final = "1.34"
 """The first release that serves `resource.k8s.io/v1` by default."""
-
-PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-"""`Accept` header for requests and watches that need only `metadata`."""
-PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""The same for lists."""
-
-_ANONYMOUS: Final = "system:anonymous"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,6 +40,34 @@ class Resource:
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Collection:
+    """Which objects to list and watch.
+
+    Attributes:
+        namespace: their namespace; empty: all namespaces.
+        name: name of the only object; a Role may be restricted to it (`resourceNames`). Empty: all objects.
+        parameters: further query parameters, such as `fieldSelector`.
+        metadata_only: whether the API server sends only `metadata` of each object.
+    """
+
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    parameters: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    metadata_only: bool = False
+
+    @property
+    def path(self) -> str:
+        """URL path for list and watch."""
+        return self.resource.path(self.namespace)
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Query parameters for list and watch."""
+        return {**self.parameters, **({"fieldSelector": f"metadata.name={self.name}"} if self.name else {})}
 
 
 class ApiServer(Protocol):
@@ -140,54 +154,3 @@ def loaded_object(body: bytes | memoryview, what: str = "the answer") -> dict[st
     if not isinstance(item, dict):
         raise ApiAnswerError(f"{what} is not a JSON object")
     return item
-
-
-def rule_text(group: str, resources: Iterable[str], verbs: Iterable[str], names: Iterable[str] = ()) -> str:
-    """An RBAC rule as one line of YAML for `rules:`."""
-    groups = f'["{group}"]' if not group else f"[{group}]"
-    named = ", ".join(names)
-    only = f", resourceNames: [{named}]" if named else ""
-    return f"- {{apiGroups: {groups}, resources: [{', '.join(resources)}]{only}, verbs: [{', '.join(verbs)}]}}"
-
-
-def explain(error: ApiServerError, verb: str, resource: Resource, namespace: str = "", name: str = "") -> str:
-    """The error and its fix, in one sentence for an operator.
-
-    Args:
-        error: the error.
-        verb: of the request.
-        resource: of the request.
-        namespace: of the request; empty: all namespaces, or a cluster-scoped resource.
-        name: of the only object; empty: all objects.
-    """
-    group = resource.group or "core"
-    what = f"{resource} {name}" if name else str(resource)
-    if isinstance(error, StatusError):
-        if error.code == UNAUTHORIZED:
-            return f"cannot {verb} {what}: the API server does not accept the webhook's credentials"
-        if error.code == FORBIDDEN and error.missing_right:
-            user, said = error.missing_right
-            none = ", the request carried no credentials" if user == _ANONYMOUS else ""
-            return _missing_rule(said, verb, resource, namespace, name, user, none)
-        if error.code == NOT_FOUND and resource.group == RESOURCE_GROUP:
-            return (
-                f"the API server does not serve {resource.plural} in {group}/{resource.version}: Kubernetes >= "
-                f"{OLDEST_KUBERNETES} with Dynamic Resource Allocation is needed"
-            )
-        return f"cannot {verb} {what}: the API server says: {error}"
-    return f"cannot {verb} {what}: {error}"
-
-
-def _missing_rule(said: str, verb: str, resource: Resource, namespace: str, name: str, user: str, none: str) -> str:
-    verbs = ("list", "watch") if verb in ("list", "watch") else (said,)
-    named = f" named {name}" if name else ""
-    if namespace:
-        where, role = f"in namespace {namespace}", f"Role in namespace {namespace}"
-    else:
-        where, role = "in the cluster" if name else "in all namespaces", "ClusterRole"
-    # A rule for `create` cannot be restricted to a name (Kubernetes docs, RBAC, "Referring to resources").
-    rule = rule_text(resource.group, (resource.plural,), verbs, (name,) if name and said != "create" else ())
-    return (
-        f"not allowed to {said} {resource.plural}{named} (API group {resource.group or 'core'}) {where}{none}: give "
-        f'"{user}" a {role} with this rule: {rule}'
-    )

@@ -5,7 +5,7 @@ import orjson
 import pytest
 
 from runtime.api_errors import ApiAnswerError, StatusError
-from webhook.cluster.served_versions import served_versions
+from runtime.served_versions import served_versions
 
 
 class Server:
@@ -31,11 +31,11 @@ def test_the_versions_of_the_group_are_returned() -> None:
     assert versions({}) == ()
 
 
-def test_a_group_that_is_not_served_has_none() -> None:
+def test_a_group_that_is_not_served_has_no_versions() -> None:
     assert versions(StatusError.parse(404, b"")) == ()
 
 
-def test_another_refusal_is_passed_on() -> None:
+def test_another_refusal_is_raised() -> None:
     with pytest.raises(StatusError):
         versions(StatusError.parse(403, b""))
 

@@ -1,36 +1,33 @@
-"""The API server for the driver: claims and the node's ResourceSlices. Implements ports of `ports`.
+"""Claims and the node's ResourceSlices as the API server stores them. Implements ports of `ports`.
 
-The transport is `runtime.api_transport`. Objects stay plain JSON. All callers see `resource.k8s.io/v1`; for clusters
-that serve only beta versions, slices are translated here.
+The transport is `runtime.api_transport`; `runtime.watching` lists and watches. Objects stay plain JSON. All callers see
+`resource.k8s.io/v1`; for clusters that serve only beta versions, slices are translated here.
 """
 
-import asyncio
 import contextlib
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
-
-import msgspec
 
 from kubeletplugin.ports import JsonObject, KubeError, SliceEvent, UnreadableObjectError
 from neuron import names
-from neuron.api import objects
-from runtime import answers, paging
-from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError, TooLongError
-from runtime.api_transport import LONGEST_ANSWER, Connection, load_configuration
+from runtime import raw_objects
+from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError, TooLongError
+from runtime.api_server import RESOURCE_GROUP, Collection, Resource
+from runtime.api_transport import Connection, load_configuration
 from runtime.media_types import JSON
+from runtime.served_versions import kubernetes_version, served_versions
 from runtime.text import cited
+from runtime.watching import Timing, Watching
 
-GROUP: Final = "resource.k8s.io"
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Versions that serve slices and claims, best first."""
 
 _REQUEST_SECONDS: Final = 10.0
-_WATCH_SECONDS: Final = 290
-_WATCH_GRACE_SECONDS: Final = 30
+_WATCH_SECONDS: Final = 200.0
+"""Of the shortest watch; jitter adds up to the same. After each watch the publisher asks again what the cluster can."""
 _PAGE: Final = 500
 _APPLY: Final = "application/apply-patch+yaml"
 _USER_AGENT: Final = "neuron-dra-kubelet-plugin"
@@ -39,21 +36,20 @@ _OUTSIDE: Final = "outside a pod, name a kubeconfig with --kubeconfig"
 _log = logging.getLogger(__name__)
 
 
-async def connect(kubeconfig: Path | None, node_name: str) -> "KubeApi":
+async def connect(kubeconfig: Path | None, node_name: str) -> "ApiStore":
     """Make a client; nothing is sent yet.
 
     Args:
         kubeconfig: file with cluster and user; None: the pod's service account.
-        node_name: the node of the driver.
 
     Raises:
         ClusterUnavailableError: the configuration cannot be used.
     """
     connection = await Connection.open(lambda: load_configuration(kubeconfig, otherwise=_OUTSIDE), _USER_AGENT)
-    return KubeApi(connection, node_name)
+    return ApiStore(connection, node_name)
 
 
-class KubeApi:
+class ApiStore:
     """Claims and the node's slices. Implements `ClaimReader`, `ClaimStatusStore` and `SliceStore` of `ports`."""
 
     def __init__(self, connection: Connection, node_name: str) -> None:
@@ -69,9 +65,8 @@ class KubeApi:
 
     async def claim(self, namespace: str, name: str) -> JsonObject | None:
         """See `ports.ClaimReader`."""
-        path = f"{await self._root()}/namespaces/{quote(namespace)}/resourceclaims/{quote(name)}"
         try:
-            return await self.call("GET", path)
+            return await self.call("GET", (await self._resource("resourceclaims")).path(namespace, name))
         except KubeError as error:
             if error.status == NOT_FOUND and error.reason == "NotFound":
                 return None
@@ -79,21 +74,21 @@ class KubeApi:
 
     async def claims(self) -> list[JsonObject]:
         """See `ports.ClaimReader`."""
-        items, _ = await self._list("resourceclaims", {}, _allocated_by_us)
-        return items
+        watching = self.watching(Collection(await self._resource("resourceclaims")))
+        return await self.list(watching, "ResourceClaims", _allocated_by_us)
 
     async def apply_devices(
         self, namespace: str, name: str, uid: str, devices: Sequence[Mapping[str, Any]]
     ) -> JsonObject | None:
         """See `ports.ClaimStatusStore`."""
-        root = await self._root()
+        claims = await self._resource("resourceclaims")
         body: JsonObject = {
-            "apiVersion": f"{GROUP}/{self._version}",
+            "apiVersion": f"{RESOURCE_GROUP}/{claims.version}",
             "kind": "ResourceClaim",
             "metadata": {"namespace": namespace, "name": name, "uid": uid},
             "status": {"devices": list(devices)},
         }
-        path = f"{root}/namespaces/{quote(namespace)}/resourceclaims/{quote(name)}/status"
+        path = f"{claims.path(namespace, name)}/status"
         # Forced: no other client manages the entries of this driver.
         query = {"fieldManager": names.DRIVER, "force": "true"}
         try:
@@ -105,20 +100,22 @@ class KubeApi:
 
     async def kubernetes(self) -> str:
         """See `ports.SliceStore`."""
-        return str((await self.call("GET", "/version")).get("gitVersion") or "")
+        with _kube_errors("The version of the API server cannot be read", "The version of the API server"):
+            return await kubernetes_version(self._connection, _REQUEST_SECONDS)
 
     # --- slices -------------------------------------------------------------------------------------------
 
     async def slices(self) -> tuple[list[JsonObject], str]:
         """See `ports.SliceStore`."""
-        items, resource_version = await self._list("resourceslices", self._selector())
-        return [to_v1(item) for item in items], resource_version
+        watching = self.watching(await self._slices())
+        found = await self.list(watching, "ResourceSlices")
+        return [to_v1(body) for body in found], watching.version
 
     async def watch(self, resource_version: str) -> AsyncIterator[SliceEvent]:
         """See `ports.SliceStore`."""
-        query = self._selector() | {"resourceVersion": resource_version}
-        path = f"{await self._root()}/resourceslices"
-        async with contextlib.aclosing(self.events(path, query, "ResourceSlices")) as events:
+        watching = self.watching(await self._slices())
+        watching.version = resource_version
+        async with contextlib.aclosing(self.events(watching, "ResourceSlices")) as events:
             async for kind, body in events:
                 yield SliceEvent(kind, to_v1(body))
 
@@ -128,9 +125,9 @@ class KubeApi:
         pool = {"name": self._node_name, "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": names.DRIVER, "nodeName": self._node_name, "pool": pool, "devices": [device]}
         body = {"kind": "ResourceSlice", "metadata": {"generateName": "neuron-dra-probe-"}, "spec": spec}
-        root = await self._root()
+        slices = await self._resource("resourceslices")
         try:
-            stored = await self.call("POST", f"{root}/resourceslices", {"dryRun": "All"}, body=self._from_v1(body))
+            stored = await self.call("POST", slices.path(), {"dryRun": "All"}, body=from_v1(body, slices.version))
         except KubeError as error:
             if error.retryable:
                 raise
@@ -140,105 +137,91 @@ class KubeApi:
 
     async def create(self, body: Mapping[str, Any]) -> JsonObject:
         """See `ports.SliceStore`."""
-        root = await self._root()
-        return to_v1(await self.call("POST", f"{root}/resourceslices", body=self._from_v1(body)))
+        slices = await self._resource("resourceslices")
+        return to_v1(await self.call("POST", slices.path(), body=from_v1(body, slices.version)))
 
     async def update(self, body: Mapping[str, Any]) -> JsonObject:
         """See `ports.SliceStore`."""
-        path = f"{await self._root()}/resourceslices/{quote(body['metadata']['name'])}"
-        return to_v1(await self.call("PUT", path, body=self._from_v1(body)))
+        slices = await self._resource("resourceslices")
+        path = slices.path(name=body["metadata"]["name"])
+        return to_v1(await self.call("PUT", path, body=from_v1(body, slices.version)))
 
     async def delete(self, name: str) -> None:
         """See `ports.SliceStore`."""
         try:
-            await self.call("DELETE", f"{await self._root()}/resourceslices/{quote(name)}")
+            await self.call("DELETE", (await self._resource("resourceslices")).path(name=name))
         except KubeError as error:
             if error.status != NOT_FOUND:
                 raise
 
     # --- transport ----------------------------------------------------------------------------------------
 
-    def _selector(self) -> dict[str, str]:
-        return {"fieldSelector": f"spec.nodeName={self._node_name},spec.driver={names.DRIVER}"}
+    async def _slices(self) -> Collection:
+        """The slices of this driver on this node: it may see no others."""
+        selector = f"spec.nodeName={self._node_name},spec.driver={names.DRIVER}"
+        return Collection(await self._resource("resourceslices"), parameters={"fieldSelector": selector})
 
-    def _from_v1(self, body: Mapping[str, Any]) -> JsonObject:
-        return from_v1(body, self._version or VERSIONS[0])
-
-    async def _root(self) -> str:
-        """URL path of the best version that the cluster serves."""
+    async def _resource(self, plural: str) -> Resource:
+        """A resource of Dynamic Resource Allocation in the best version that the cluster serves."""
         if self._version is None:
-            try:
-                group = await self.call("GET", f"/apis/{GROUP}")
-            except KubeError as error:
-                if error.status != NOT_FOUND:
-                    raise
-                group = {}
-            served = {entry["version"] for entry in group.get("versions", ())}
+            with _kube_errors(f"The versions of {RESOURCE_GROUP} cannot be read", RESOURCE_GROUP):
+                served = await served_versions(self._connection, _REQUEST_SECONDS)
             self._version = next((version for version in VERSIONS if version in served), None)
             if self._version is None:
                 listed = ", ".join(sorted(served)) or "none"
                 raise KubeError(
-                    f"The cluster serves no usable version of {GROUP} (it serves {listed}): Dynamic Resource "
+                    f"The cluster serves no usable version of {RESOURCE_GROUP} (it serves {listed}): Dynamic Resource "
                     "Allocation needs Kubernetes 1.34, or 1.32 with its beta API enabled."
                 )
-        return f"/apis/{GROUP}/{self._version}"
+        return Resource(RESOURCE_GROUP, self._version, plural)
 
-    async def _list(
-        self,
-        plural: str,
-        query: Mapping[str, str],
-        project: Callable[[JsonObject], JsonObject | None] = lambda item: item,
-    ) -> tuple[list[JsonObject], str]:
-        """The results of `project` that are not None, and the resourceVersion. Unreadable objects are left out."""
+    def watching(self, collection: Collection, *, page_size: int = _PAGE) -> Watching:
+        """Lists and watches of a collection, for `list` and `events`."""
+        timing = Timing(list_timeout=_REQUEST_SECONDS, watch_timeout=_WATCH_SECONDS)
+        return Watching(self._connection, collection, timing=timing, page_size=page_size)
 
-        async def fetch(page_query: Mapping[str, str]) -> objects.Page:
-            path = f"{await self._root()}/{plural}"
-            try:
-                return _page(await self._exchange("GET", path, page_query), path)
-            except KubeError as error:
-                if error.status == NOT_FOUND:
-                    self._version = None  # the cluster was upgraded or downgraded
-                raise
+    async def list(
+        self, watching: Watching, kind: str, project: Callable[[JsonObject], JsonObject | None] = lambda item: item
+    ) -> list[JsonObject]:
+        """The results of `project` that are not None. Unreadable objects are left out. Raises KubeError.
 
+        Args:
+            watching: of the collection; a watch can begin where the list ends.
+            kind: of the objects, for messages.
+            project: what is kept of an object.
+        """
         items: list[JsonObject] = []
-        version = ""
-        async with contextlib.aclosing(paging.pages(fetch, query, _PAGE, UnreadableObjectError)) as listed:
-            async for page in listed:
-                for raw in page.items or ():
-                    item = _read(bytes(raw), plural)
-                    kept = project(item) if item is not None else None
-                    if kept is not None:
-                        items.append(kept)
-                    await asyncio.sleep(0)  # lets the event loop answer the kubelet
-                version = page.metadata.resourceVersion
-        return items, version
 
-    async def events(
-        self, path: str, query: Mapping[str, str], kind: str
-    ) -> AsyncGenerator[tuple[str, JsonObject], None]:
+        def take(raw: memoryview) -> None:
+            item = _read(bytes(raw), watching.collection.resource.plural)
+            kept = project(item) if item is not None else None
+            if kept is not None:
+                items.append(kept)
+
+        try:
+            with _kube_errors(f"The list of {kind} cannot be read", f"The list of {kind}", watching):
+                await watching.list(take, items.clear)
+        except KubeError as error:
+            if error.status == NOT_FOUND:
+                self._version = None  # the cluster was upgraded or downgraded
+            raise
+        return items
+
+    async def events(self, watching: Watching, kind: str) -> AsyncGenerator[tuple[str, JsonObject], None]:
         """Types and objects of a watch's events, until the server ends it. Raises KubeError.
 
         Args:
-            path: URL path of the collection.
-            query: parameters, with the resourceVersion from which to watch.
+            watching: of the collection. The next watch resumes where this one ends, unless that cannot work.
             kind: of the objects, for messages.
         """
-        watched = {"watch": "true", "timeoutSeconds": str(_WATCH_SECONDS), "allowWatchBookmarks": "true", **query}
-        stall = _WATCH_SECONDS + _WATCH_GRACE_SECONDS
-        try:
-            with _kube_errors(f"The watch on {kind} broke off"):
-                async with (
-                    self._connection.stream(path, query=watched, stall=stall) as pieces,
-                    contextlib.aclosing(answers.lines(pieces, LONGEST_ANSWER, objects.WINDOW)) as lines,
-                ):
-                    async for line in lines:
-                        event = json.loads(line)
-                        if event["type"] == "ERROR":
-                            raise StatusError.from_status(event["object"])
-                        if event["type"] != "BOOKMARK":
-                            yield event["type"], event["object"]
-        except (ValueError, KeyError) as error:
-            raise KubeError(f"The watch on {kind} broke off: {error!r}") from error
+        with _kube_errors(f"The watch on {kind} broke off", kind, watching):
+            async with contextlib.aclosing(watching.events()) as events:
+                async for change, raw in events:
+                    body = _read(raw, watching.collection.resource.plural)
+                    if body is None:
+                        raise ApiAnswerError("an object cannot be read")
+                    yield change, body
+                    watching.version = (body.get("metadata") or {}).get("resourceVersion") or watching.version
 
     async def call(
         self,
@@ -249,7 +232,10 @@ class KubeApi:
         content_type: str = JSON,
     ) -> JsonObject:
         """The object that the API server answers. Raises KubeError."""
-        content = await self._exchange(method, path, query or {}, body, content_type)
+        with _kube_errors(f"The API server did not answer {method} {path}", path):
+            content = await self._connection.request(
+                method, path, timeout=_REQUEST_SECONDS, query=query, body=body, content_type=content_type
+            )
         try:
             answer = json.loads(content)
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -262,48 +248,28 @@ class KubeApi:
             raise KubeError(f"The API server answered {method} {path} with something that is not an object.")
         return answer
 
-    async def _exchange(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: Mapping[str, Any] | None = None,
-        content_type: str = JSON,
-    ) -> bytes:
-        """The body of an answer that is a success.
-
-        Raises:
-            UnreadableObjectError: it is longer than the bound of the transport.
-            KubeError: there is none.
-        """
-        try:
-            with _kube_errors(f"The API server did not answer {method} {path}"):
-                return await self._connection.request(
-                    method, path, timeout=_REQUEST_SECONDS, query=query, body=body, content_type=content_type
-                )
-        except TooLongError as error:
-            raise UnreadableObjectError(f"{path} cannot be read: {error}") from error
-
 
 @contextlib.contextmanager
-def _kube_errors(failed: str) -> Iterator[None]:
-    """Turns errors of the transport into `KubeError`, except `TooLongError`; `failed` begins those without a status."""
+def _kube_errors(failed: str, what: str, watching: Watching | None = None) -> Iterator[None]:
+    """Turns errors of the transport into `KubeError`.
+
+    Args:
+        failed: begins the messages of errors without a status.
+        what: the object or list that is asked for, for an answer that is too long.
+        watching: is told of the error.
+    """
     try:
         yield
-    except TooLongError:
-        raise
-    except StatusError as error:
-        message = error.message or error.reason or "no reason given"
-        raise KubeError(f"The API server answered {error.code}: {cited(message)}", error.code, error.reason) from error
     except ApiServerError as error:
+        if watching is not None:
+            watching.failed(error)
+        if isinstance(error, StatusError):
+            said = cited(error.message or error.reason or "no reason given")
+            message = f"The API server answered {error.code}: {said}"
+            raise KubeError(message, error.code, error.reason, error.retry_after) from error
+        if isinstance(error, TooLongError):
+            raise UnreadableObjectError(f"{what} cannot be read: {error}") from error
         raise KubeError(f"{failed}: {error}") from error
-
-
-def _page(body: bytes, path: str) -> objects.Page:
-    try:
-        return objects.read_page(body)
-    except msgspec.DecodeError as error:
-        raise KubeError(f"The API server did not answer GET {path}: {error}") from error
 
 
 def _read(raw: bytes, plural: str) -> JsonObject | None:
@@ -311,7 +277,7 @@ def _read(raw: bytes, plural: str) -> JsonObject | None:
     try:
         item = json.loads(raw)
     except (RecursionError, ValueError) as error:
-        found = objects.identity(raw)
+        found = raw_objects.identity(raw)
         name = f"{found.namespace}/{found.name}" if found.namespace else found.name
         _log.warning("object left out", extra={"object": f"{plural} {name}", "error": type(error).__name__})
         return None
@@ -342,7 +308,7 @@ def to_v1(body: JsonObject) -> JsonObject:
     if any("basic" in device for device in spec.get("devices") or ()):
         devices = [{"name": device["name"]} | device.get("basic", {}) for device in spec["devices"]]
         spec = spec | {"devices": devices}
-    return body | {"apiVersion": f"{GROUP}/{VERSIONS[0]}", "spec": spec}
+    return body | {"apiVersion": f"{RESOURCE_GROUP}/{VERSIONS[0]}", "spec": spec}
 
 
 def from_v1(body: Mapping[str, Any], version: str) -> JsonObject:
@@ -354,4 +320,4 @@ def from_v1(body: Mapping[str, Any], version: str) -> JsonObject:
             for device in spec["devices"]
         ]
         spec = spec | {"devices": devices}
-    return {**body, "apiVersion": f"{GROUP}/{version}", "spec": spec}
+    return {**body, "apiVersion": f"{RESOURCE_GROUP}/{version}", "spec": spec}

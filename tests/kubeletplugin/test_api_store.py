@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kubeletplugin import kube
+from kubeletplugin import api_store
+from kubeletplugin.api_store import ApiStore, connect, from_v1, to_v1
 from kubeletplugin.discover.node_object import NodeApi
-from kubeletplugin.kube import KubeApi, connect, from_v1, to_v1
 from kubeletplugin.ports import KubeError, SliceEvent, UnreadableObjectError
 from runtime import api_transport
 from runtime.api_errors import ClusterUnavailableError
@@ -68,7 +68,7 @@ def kubeconfig(directory: Path, server: str) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def connected(server: Server, directory: Path) -> AsyncIterator[KubeApi]:
+async def connected(server: Server, directory: Path) -> AsyncIterator[ApiStore]:
     application = web.Application()
     application.router.add_route("*", "/{tail:.*}", server.handle)
     runner = web.AppRunner(application)
@@ -83,7 +83,7 @@ async def connected(server: Server, directory: Path) -> AsyncIterator[KubeApi]:
         await runner.cleanup()
 
 
-def run(server: Server, directory: Path, scenario: Callable[[KubeApi], Awaitable[Any]]) -> Any:
+def run(server: Server, directory: Path, scenario: Callable[[ApiStore], Awaitable[Any]]) -> Any:
     async def wrapped() -> Any:
         async with connected(server, directory) as api:
             return await scenario(api)
@@ -110,11 +110,11 @@ def test_the_node_is_read_with_credentials(tmp_path: Path) -> None:
     assert server.headers[0]["Authorization"] == "Bearer secret"
 
 
-def test_a_claim_is_read_and_absence_is_none(tmp_path: Path) -> None:
+def test_a_claim_is_read_and_a_missing_claim_is_none(tmp_path: Path) -> None:
     server = Server()
     server.answers[f"{GROUP}/v1/namespaces/ns/resourceclaims/c"] = {"metadata": {"name": "c"}}
 
-    async def scenario(api: KubeApi) -> list[Any]:
+    async def scenario(api: ApiStore) -> list[Any]:
         return [await api.claim("ns", "c"), await api.claim("ns", "gone")]
 
     assert run(server, tmp_path, scenario) == [{"metadata": {"name": "c"}}, None]
@@ -133,7 +133,7 @@ def stored_claim(name: str, driver: str = "neuron.aws.com", **more: Any) -> dict
     [b"[" * 5000 + b"]" * 5000, b"1" * 4301, b'"\\ud800"'],
     ids=["deep", "4301 digits", "surrogate"],
 )
-def test_a_claim_that_cannot_be_read_keeps_no_other_from_being_listed(tmp_path: Path, parameters: bytes) -> None:
+def test_an_unreadable_claim_does_not_hide_others_in_a_list(tmp_path: Path, parameters: bytes) -> None:
     items = [stored_claim("a"), stored_claim("odd", config="PARAMETERS"), stored_claim("b")]
     body = json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
     body = body.replace(b'"PARAMETERS"', parameters)
@@ -147,7 +147,7 @@ def test_a_claim_that_cannot_be_read_keeps_no_other_from_being_listed(tmp_path: 
     assert [claim["metadata"]["name"] for claim in claims if claim["metadata"]["name"] != "odd"] == ["a", "b"]
 
 
-def test_of_claims_only_what_preparing_needs_is_kept(tmp_path: Path) -> None:
+def test_only_the_fields_that_prepare_needs_are_kept_of_claims(tmp_path: Path) -> None:
     ours = stored_claim("ours", config=["x" * 10_000], constraints=[{"matchAttribute": "a/b"}])
     items = [ours, stored_claim("others", "gpu.example.com"), {"metadata": {}}]
     server = Server()
@@ -158,7 +158,7 @@ def test_of_claims_only_what_preparing_needs_is_kept(tmp_path: Path) -> None:
     assert claim["spec"] == {"devices": {"constraints": [{"matchAttribute": "a/b"}]}}
 
 
-def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_claims(
+def test_a_page_that_is_too_long_is_requested_again_with_fewer_claims(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def pages(request: web.Request) -> web.Response:
@@ -173,7 +173,7 @@ def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_claims(
     assert [query["limit"] for _, path, query, _ in server.requests if path.endswith("claims")] == ["500", "125", "31"]
 
 
-def test_one_claim_that_cannot_be_read_is_not_asked_for_again_and_again(tmp_path: Path) -> None:
+def test_an_unreadable_claim_is_not_requested_repeatedly(tmp_path: Path) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(body=b"[" * 5000 + b"]" * 5000, content_type="application/json")
 
@@ -214,7 +214,7 @@ def test_the_best_version_that_the_cluster_serves_is_used(tmp_path: Path, served
     server.answers[f"POST {root}"] = server.answers[f"PUT {root}/s"] = stored
     server.answers[f"DELETE {root}/s"] = {}
 
-    async def scenario(api: KubeApi) -> None:
+    async def scenario(api: ApiStore) -> None:
         assert await api.slices() == ([SLICE], "7")
         assert await api.create(SLICE) == SLICE
         assert await api.update(SLICE) == SLICE
@@ -228,7 +228,7 @@ def test_the_best_version_that_the_cluster_serves_is_used(tmp_path: Path, served
 
 
 @pytest.mark.parametrize(("served", "listed"), [((), "none"), (("v1alpha3",), "v1alpha3")], ids=["none", "alpha"])
-def test_a_cluster_without_dra_is_said(tmp_path: Path, served: tuple[str, ...], listed: str) -> None:
+def test_a_cluster_without_dra_is_reported(tmp_path: Path, served: tuple[str, ...], listed: str) -> None:
     with pytest.raises(KubeError) as caught:
         run(Server(served), tmp_path, lambda api: api.slices())
     assert str(caught.value) == (
@@ -238,17 +238,17 @@ def test_a_cluster_without_dra_is_said(tmp_path: Path, served: tuple[str, ...], 
     assert caught.value.retryable
 
 
-def test_a_group_that_is_not_there_is_no_version(tmp_path: Path) -> None:
+def test_a_missing_api_group_has_no_version(tmp_path: Path) -> None:
     server = Server()
     del server.answers[GROUP]
     with pytest.raises(KubeError, match="it serves none"):
         run(server, tmp_path, lambda api: api.slices())
 
 
-def test_an_upgraded_cluster_is_looked_at_again(tmp_path: Path) -> None:
+def test_served_versions_are_read_again_after_an_error(tmp_path: Path) -> None:
     server = Server(("v1beta1",))
 
-    async def scenario(api: KubeApi) -> None:
+    async def scenario(api: ApiStore) -> None:
         with pytest.raises(KubeError):
             await api.slices()
         server.answers[GROUP] = {"versions": [{"version": "v1"}]}
@@ -267,7 +267,7 @@ def test_the_version_of_the_api_server(tmp_path: Path, answer: dict[str, str], v
     assert run(server, tmp_path, lambda api: api.kubernetes()) == version
 
 
-def test_deleting_what_is_gone_is_no_error(tmp_path: Path) -> None:
+def test_deleting_a_missing_slice_is_no_error(tmp_path: Path) -> None:
     run(Server(), tmp_path, lambda api: api.delete("gone"))
 
 
@@ -290,7 +290,7 @@ def test_the_two_forms_of_a_slice_translate_into_each_other() -> None:
         (503, "ServiceUnavailable", True),
     ],
 )
-def test_errors_carry_what_the_server_said(tmp_path: Path, code: int, reason: str, *, retryable: bool) -> None:
+def test_errors_quote_the_answer_of_the_server(tmp_path: Path, code: int, reason: str, *, retryable: bool) -> None:
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = answering(lambda: status(code, reason, "because"))
     with pytest.raises(KubeError) as caught:
@@ -320,7 +320,7 @@ def test_an_answer_that_is_no_object_is_an_error(tmp_path: Path, text: str, said
     assert said in str(caught.value)
 
 
-def test_a_claim_of_a_version_that_is_gone_is_not_a_claim_that_is_gone(tmp_path: Path) -> None:
+def test_404_for_the_api_version_does_not_mean_a_missing_claim(tmp_path: Path) -> None:
     server = Server()
     path = f"{GROUP}/v1/namespaces/ns/resourceclaims/c"
     server.answers[path] = answering(lambda: web.Response(status=404, text="404 page not found"))
@@ -328,7 +328,7 @@ def test_a_claim_of_a_version_that_is_gone_is_not_a_claim_that_is_gone(tmp_path:
         run(server, tmp_path, lambda api: api.claim("ns", "c"))
 
 
-def test_no_server_is_an_error_that_may_pass(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_a_retryable_error(tmp_path: Path) -> None:
     async def scenario() -> None:
         api = await connect(kubeconfig(tmp_path, "http://127.0.0.1:1"), NODE)
         try:
@@ -342,12 +342,12 @@ def test_no_server_is_an_error_that_may_pass(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_server_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_to_a_hanging_server_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def hang(_request: web.Request) -> web.Response:
         await asyncio.sleep(1)
         return web.json_response({})
 
-    monkeypatch.setattr(kube, "_REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(api_store, "_REQUEST_SECONDS", 0.05)
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = hang
     with pytest.raises(KubeError, match=r"did not answer GET /api/v1/nodes/node-1: .* did not answer in time"):
@@ -373,7 +373,7 @@ def watching(*lines: Any, broken: bool = False) -> Handler:
     return handler
 
 
-async def collect(api: KubeApi) -> list[SliceEvent]:
+async def collect(api: ApiStore) -> list[SliceEvent]:
     return [event async for event in api.watch("5")]
 
 
@@ -387,6 +387,7 @@ def test_a_watch_yields_events_until_the_server_ends_it(tmp_path: Path) -> None:
     assert server.requests[-1][2]["resourceVersion"] == "5"
 
 
+NO_EVENT = "The watch on ResourceSlices broke off: the answer is not the API's JSON: the line is no event"
 WATCH_ERRORS: dict[str, tuple[Handler, int, str]] = {
     "expired": (
         watching({"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}),
@@ -394,14 +395,22 @@ WATCH_ERRORS: dict[str, tuple[Handler, int, str]] = {
         "The API server answered 410: 'too old'",
     ),
     "refused": (answering(lambda: status(403, "Forbidden", "no")), 403, "The API server answered 403: 'no'"),
-    "garbage": (watching(b"garbage\n"), 0, "The watch on ResourceSlices broke off: JSONDecodeError"),
-    "odd": (watching({}), 0, "The watch on ResourceSlices broke off: KeyError('type')"),
+    "garbage": (
+        watching(b"garbage\n"),
+        0,
+        "The watch on ResourceSlices broke off: the answer is not the API's JSON: the line is no event",
+    ),
+    "odd": (
+        watching({}),
+        0,
+        "The watch on ResourceSlices broke off: the answer is not the API's JSON: the line is no event",
+    ),
     "broken": (watching(broken=True), 0, "The watch on ResourceSlices broke off: "),
 }
 
 
 @pytest.mark.parametrize("name", WATCH_ERRORS)
-def test_a_watch_that_fails_says_why(tmp_path: Path, name: str) -> None:
+def test_a_failed_watch_raises_the_reason(tmp_path: Path, name: str) -> None:
     handler, code, said = WATCH_ERRORS[name]
     server = Server()
     server.answers[f"{GROUP}/v1/resourceslices"] = handler
@@ -414,7 +423,7 @@ def test_a_watch_that_fails_says_why(tmp_path: Path, name: str) -> None:
 # --- settings -------------------------------------------------------------------------------------------------
 
 
-def test_outside_a_pod_a_kubeconfig_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_outside_of_a_pod_asks_for_a_kubeconfig(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(ClusterUnavailableError) as caught:
         asyncio.run(connect(None, NODE))
@@ -466,7 +475,7 @@ def test_device_status_is_applied_to_the_claim_of_that_uid(tmp_path: Path, serve
 
 
 @pytest.mark.parametrize(("code", "reason"), [(404, "NotFound"), (409, "Conflict")])
-def test_a_claim_that_is_gone_or_another_has_no_device_status(tmp_path: Path, code: int, reason: str) -> None:
+def test_device_status_of_a_deleted_or_replaced_claim_is_not_applied(tmp_path: Path, code: int, reason: str) -> None:
     server = Server()
     server.answers[f"{GROUP}/v1/namespaces/ns/resourceclaims/c/status"] = answering(lambda: status(code, reason))
     assert run(server, tmp_path, lambda api: api.apply_devices("ns", "c", "u-1", [])) is None

@@ -12,8 +12,6 @@ from typing import Final
 
 import msgspec
 
-from neuron.api.fields import Fields
-
 WINDOW: Final = 64 * 1024
 """Bytes at the beginning of an object that contain its name: kube-apiserver writes `metadata` first, and in it the name
 before all fields that a user can make long (field order of `metav1.ObjectMeta`)."""
@@ -34,36 +32,6 @@ class ListMeta(msgspec.Struct, frozen=True):
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class OwnerReference(Fields, frozen=True):
-    """`metav1.OwnerReference`."""
-
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
-
-
-class ObjectMeta(Fields, frozen=True):
-    """`metav1.ObjectMeta`. Fields that are absent are empty, or None where null and absent differ from empty."""
-
-    name: str = ""
-    generate_name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[OwnerReference] | None = None
-
-    @property
-    def controller(self) -> OwnerReference | None:
-        """The owner that controls the object; None without one."""
-        return next((each for each in self.owner_references or () if each.controller), None)
-
-
 class Identity(msgspec.Struct, frozen=True):
     """Identity of an object. Fields that were not found are empty."""
 
@@ -78,11 +46,11 @@ class Page(msgspec.Struct, frozen=True):
 
     Attributes:
         metadata: of the list.
-        items: the objects, each as JSON.
+        items: the objects, each as JSON; None: there are none. An answer without this field is not a list.
     """
 
-    metadata: ListMeta = ListMeta()
-    items: list[msgspec.Raw] | None = None
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None
 
 
 class _Event(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
 PICTURE = (ROOT / "docs" / "architecture.svg").read_text()
 PACKAGES = ("neuron", "kubecel", "policies", "webhook", "commands", "kubeletplugin", "certs", "runtime")

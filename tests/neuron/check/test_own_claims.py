@@ -1,0 +1,78 @@
+"""Claims that conversion generates have no findings, for any type and any number of devices or cores."""
+
+import dataclasses
+
+import pytest
+from msgspec import structs
+
+from neuron.api.claim_reader import read_claim
+from neuron.check.claims import ClaimContext, judge_claim
+from neuron.check.device_index import DeviceIndex
+from neuron.demand.claims import Claim, make_claim
+from neuron.demand.containers import Ask, Role
+from neuron.demand.instance_fit import DeviceConfig
+from neuron.demand.templates import API_VERSION, KIND
+from neuron.hardware.device_shapes import catalogue_shapes
+from neuron.hardware.instances import Catalogue, InstanceType
+from policies.selectors.engine import DeviceSelectors
+from webhook.decisions import pods
+from webhook.decisions.check_pods import check_pod
+from webhook.decisions.pod_claims import KnownClaim
+
+TYPES = [entry for entry in Catalogue() if entry.devices is not None]
+
+
+def distinct() -> list[InstanceType]:
+    """One type of each kind: the others get the same claims under other names."""
+    kinds: dict[InstanceType, InstanceType] = {}
+    for entry in TYPES:
+        kinds.setdefault(dataclasses.replace(entry, name="", family="", memory_gib=None, accelerator=None), entry)
+    return list(kinds.values())
+
+
+def without_limit() -> DeviceSelectors:
+    """Selectors whose time does not end on a loaded machine."""
+    return DeviceSelectors(clock=lambda: 0.0)
+
+
+CASES = [
+    pytest.param(entry, shares, tries_orders, id=f"{entry.name} {'shares' if shares else 'whole'} {version}")
+    for entry in distinct()
+    for shares in ((False,) if entry.grouped else (False, True))  # Nodes with device groups share no cores.
+    for tries_orders, version in ((True, "1.35"), (False, "1.36"))
+]
+
+
+@pytest.mark.parametrize(("entry", "shares", "tries_orders"), CASES)
+def test_a_generated_claim_has_no_findings(entry: InstanceType, shares: bool, tries_orders: bool) -> None:
+    entry = dataclasses.replace(entry, shares_cores=shares, tries_orders=tries_orders)
+    catalogue = Catalogue().scheduled(tries_orders=tries_orders).extended([entry])
+    context = ClaimContext(catalogue, DeviceIndex(catalogue_shapes(catalogue)), without_limit())
+    found = {}
+    assert entry.devices is not None
+    for resource, most in (("neuron", entry.devices), ("neuroncore", entry.devices * (entry.cores(None) or 1))):
+        for amount in range(1, most + 1):
+            path = f"spec.containers[0].resources.limits[aws.amazon.com/{resource}]"
+            ask = Ask("main", Role.APP, path, f"aws.amazon.com/{resource}", amount)
+            claim = make_claim([ask], [entry], DeviceConfig(), "neuron.aws.com", pin_types=False)
+            if isinstance(claim, Claim):
+                found[resource, amount] = findings(claim, structs.replace(context, engine=without_limit()))
+    assert {key: codes for key, codes in found.items() if codes} == {}
+
+
+def findings(claim: Claim, context: ClaimContext) -> list[str]:
+    """Codes of the findings about the template, and about a container that uses its claim."""
+    spec, wrong = read_claim(KIND, API_VERSION, claim.template.spec)
+    judgement = judge_claim(spec, context)
+    (use,) = claim.uses
+    entries = [{"name": "neuron", "request": each} for each in use or ()] or [{"name": "neuron"}]
+    pod = pods.view(
+        {
+            "spec": {
+                "containers": [{"name": "main", "resources": {"claims": entries}}],
+                "resourceClaims": [{"name": "neuron", "resourceClaimTemplateName": claim.template.name}],
+            }
+        }
+    )
+    checked = check_pod(pod, {"neuron": KnownClaim(judgement)}, context)
+    return [each.code for each in (*wrong, *judgement.findings, *checked)]

@@ -1,0 +1,93 @@
+"""Finds keys of labels and annotations that look like one of ours and are none. Pure.
+
+Conversion reads a few keys under `neuron.aws.com/`. A misspelt one would be ignored without a word. Other keys of this
+domain may be those of AWS's own tools, so only a key that is close to one of ours is reported.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from neuron import names
+from neuron.findings import Finding, closest_word, quoted, warning
+
+_DOMAIN: Final = "neuron.aws.com/"
+SETTINGS: Final = (
+    names.ANNOTATION_CONVERT,
+    names.ANNOTATION_LNC,
+    names.ANNOTATION_INSTANCE_TYPE,
+    names.ANNOTATION_ULTRASERVER_MODE,
+)
+"""The annotations that a user sets, on pods and on Namespaces."""
+_KNOWN: Final = frozenset(
+    {
+        *SETTINGS,
+        names.LABEL_CONVERTED,
+        names.ANNOTATION_CONVERTED_FROM,
+        names.ANNOTATION_PRUNE_AFTER,
+        names.ANNOTATION_TEMPLATE_DIGEST,
+        names.ANNOTATION_CORDONED,
+    }
+)
+_MOST: Final = 16
+"""Keys of one object that are compared: each comparison takes up to 0.1 ms."""
+_WORDS: Final = {re.sub("[^a-z]", "", key.removeprefix(_DOMAIN)): key for key in SETTINGS}
+_SHORT: Final = {"lnc": names.ANNOTATION_LNC}
+_UNKNOWN: Final = re.compile(
+    rb'"%b(?!(?:%b)")'
+    % (re.escape(_DOMAIN).encode(), b"|".join(re.escape(key[len(_DOMAIN) :]).encode() for key in _KNOWN))
+)
+
+
+class _Metadata(Struct):
+    labels: dict[str, Any] | None = None
+    annotations: dict[str, Any] | None = None
+
+
+class _Object(Struct):
+    metadata: _Metadata | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Object)
+
+
+def misspelt_keys(metadata: object) -> Iterator[Finding]:
+    """NEU222 for keys of labels and annotations. `metadata`: of a pod or pod template, of any content."""
+    for field in ("annotations", "labels"):
+        keys = metadata.get(field) if isinstance(metadata, Mapping) else None
+        if isinstance(keys, Mapping):
+            for key, close in _misspelt(keys):
+                verb = "" if field == "annotations" else " as an annotation"
+                message = f"{field[:-1]} {quoted(key)} is not read. Did you mean {close}{verb}?"
+                yield warning("NEU222", f"metadata.{field}[{key}]", message, "Correct the key, or remove it.", key)
+
+
+def misspelt_keys_in(raw: bytes) -> Iterator[Finding]:
+    """The same for a Pod as JSON; it is decoded only if it has a key of our domain that is not known."""
+    if _UNKNOWN.search(raw):
+        try:
+            metadata = _DECODER.decode(raw).metadata
+        except (msgspec.DecodeError, RecursionError):
+            return  # Reported elsewhere.
+        if metadata is not None:
+            yield from misspelt_keys({"annotations": metadata.annotations, "labels": metadata.labels})
+
+
+def misspelt_keys_of_namespace(annotations: Iterable[tuple[str, str]]) -> Iterator[Finding]:
+    """The same for the annotations of a Namespace, which are defaults for its pods."""
+    for key, close in _misspelt(key for key, _ in annotations):
+        message = f"Namespace annotation {quoted(key)} is not read. Did you mean {close}?"
+        yield warning("NEU222", "metadata.namespace", message, "Correct the key, or remove it.", key)
+
+
+def _misspelt(keys: Iterable[object]) -> Iterator[tuple[str, str]]:
+    """Keys that look like one of ours, with that key."""
+    ours = [key for key in keys if isinstance(key, str) and key.startswith(_DOMAIN) and key not in _KNOWN]
+    for key in ours[:_MOST]:
+        word = re.sub("[^a-z]", "", key.removeprefix(_DOMAIN).lower())
+        close = _SHORT.get(word) or _WORDS.get(closest_word(word, _WORDS))
+        if close:
+            yield key, close

@@ -1,0 +1,113 @@
+"""The reviewers of the two paths, in the order in which a review passes them.
+
+    /mutate    RefusalReporter -> SteeredMutator -> Mutator   -> decisions/decide.py
+    /validate                     PolicedValidator -> Validator -> decisions/decide.py
+
+`SteeredMutator` and `PolicedValidator` are there with policies only. `RefusalReporter` is there in a cluster only.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from neuron.hardware.instances import Catalogue
+from webhook.decisions.conversion_context import ConversionOptions
+from webhook.decisions.ports import Refusals, TemplateStore, WorldView
+from webhook.reviews.mutate import Mutator
+from webhook.reviews.refusals import RefusalReporter
+from webhook.reviews.reviewer import Reviewer
+from webhook.reviews.validate import Validator
+from webhook.reviews.worker_threads import Lane
+
+if TYPE_CHECKING:
+    from policies.files.store import PolicyStore, WallClock
+    from webhook.reviews.policy_knowledge import FindClaims
+    from webhook.reviews.policy_metrics import PolicyMetrics
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PolicyParts:
+    """What reviewers with policies need.
+
+    Attributes:
+        store: the policies in force.
+        metrics: counts verdicts.
+        find: reads claims and templates that no cache has.
+        now: the time of day, which decides whether exceptions have expired.
+    """
+
+    store: "PolicyStore"
+    metrics: "PolicyMetrics"
+    find: "FindClaims"
+    now: "WallClock"
+
+
+def reviewers(
+    options: ConversionOptions,
+    view: WorldView,
+    templates: TemplateStore,
+    lane: Lane,
+    refusals: Refusals | None = None,
+    policies: PolicyParts | None = None,
+) -> Mapping[str, Reviewer]:
+    """The first reviewer of each path.
+
+    Args:
+        options: settings of conversion.
+        view: cached facts of the cluster.
+        templates: creates ResourceClaimTemplates.
+        lane: decides about large objects.
+        refusals: receives denied conversions, to write Events; None: no Events.
+        policies: None: no policies.
+    """
+    mutator: Reviewer
+    validator: Reviewer
+    if policies is None:
+        mutator = Mutator(options, Catalogue(), view, templates, lane=lane)
+        validator = Validator(options, Catalogue(), view, lane=lane)
+    else:
+        mutator, validator = _with_policies(options, view, templates, lane, policies)
+    if refusals is not None:
+        mutator = RefusalReporter(mutator, refusals)
+    return {"/mutate": mutator, "/validate": validator}
+
+
+def _with_policies(
+    options: ConversionOptions, view: WorldView, templates: TemplateStore, lane: Lane, parts: PolicyParts
+) -> tuple[Reviewer, Reviewer]:
+    # Imported only with policies: the schema and the engine take 20 MiB.
+    from policies.judging.policy_set import PolicySet
+    from webhook.decisions.verification import Sources
+    from webhook.reviews.claim_bounds import ClaimBounds
+    from webhook.reviews.policed import PolicedValidator
+    from webhook.reviews.policy_allowance import Allowance, Execution
+    from webhook.reviews.policy_knowledge import ClusterLookups
+    from webhook.reviews.policy_steering import PolicySteer
+    from webhook.reviews.steered import SteeredMutator
+
+    allowance = Allowance()
+
+    def validator(policies: PolicySet) -> Reviewer:
+        steer = PolicySteer(policies, view, allowance=allowance)
+        binds = any(rule.spec.binds_claims for rule in policies.conversions)
+        sources = Sources.of(options.device_class, policies)
+        return Validator(
+            options,
+            policies.catalogue,
+            view,
+            steer.of_template,
+            policies=policies,
+            lane=lane,
+            bounds=ClaimBounds(steer, parts.find, lane, sources) if binds else None,
+        )
+
+    policed = PolicedValidator(
+        validator,
+        parts.store,
+        ClusterLookups(view, parts.find, options.device_class),
+        options.excluded_namespaces,
+        parts.metrics,
+        parts.now,
+        Execution(lane=lane, allowance=allowance),
+    )
+    return SteeredMutator(options, parts.store, view, templates, lane, allowance), policed

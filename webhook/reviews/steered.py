@@ -1,0 +1,89 @@
+"""`/mutate` with policies: each set of policies gets a new `Mutator`."""
+
+import functools
+
+from policies.files.store import PolicyStore
+from policies.judging.evaluate import TakesLongError
+from policies.judging.policy_set import PolicySet
+from webhook.decisions.conversion_context import ConversionOptions
+from webhook.decisions.decision import Decision, denied
+from webhook.decisions.ports import TemplateStore, WorldView
+from webhook.decisions.verification import Sources
+from webhook.decisions.wire import AdmissionRequest
+from webhook.reviews.mutate import Mutator
+from webhook.reviews.policy_allowance import ON_LOOP, Allowance, run_with_retry
+from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError
+from webhook.reviews.queue_notices import QueueNotices
+from webhook.reviews.template_checks import TemplateChecks
+from webhook.reviews.worker_threads import Inline, Lane
+
+
+class SteeredMutator:
+    """`/mutate` with policies: each new set of policies gets a new `Mutator` with an empty cache."""
+
+    def __init__(
+        self,
+        options: ConversionOptions,
+        store: PolicyStore,
+        view: WorldView,
+        templates: TemplateStore,
+        lane: Lane | None = None,
+        allowance: Allowance | None = None,
+    ) -> None:
+        """Arguments as of `Mutator`; `allowance` limits the time of policies on the event loop."""
+        self._allowance = allowance or Allowance()
+        self._lane = lane or Inline()
+        self._options = options
+        self._store = store
+        self._view = view
+        self._templates = templates
+        self._queues = QueueNotices()
+        self._take(store.current)
+
+    def _take(self, policies: PolicySet) -> None:
+        self._policies = policies
+        self._steer = steer = PolicySteer(policies, self._view, allowance=self._allowance)
+        options, catalogue = self._options, policies.catalogue
+        checks = TemplateChecks(options, catalogue, self._view, self._templates, self._lane)
+        self._mutator = Mutator(
+            options,
+            catalogue,
+            self._view,
+            self._templates,
+            steer,
+            lane=self._lane,
+            checks=checks,
+            queues=self._queues,
+            sources=Sources.of(options.device_class, policies),
+        )
+
+    def decide_at_once(self, request: AdmissionRequest) -> Decision | None:
+        """See `DecidesAtOnce`; with the set of policies that was in force at the last `review`."""
+        if self._policies is not self._store.current:
+            return None
+        self._steer.look()
+        try:
+            return self._mutator.decide_at_once(request)
+        except SteeringRefusedError as error:
+            return denied("policy", error.finding)
+
+    async def review(self, request: AdmissionRequest) -> Decision:
+        """Answer one review with one set of policies from start to end.
+
+        Raises:
+            LaneError: no decision within the caller's time-out.
+        """
+        if self._policies is not self._store.current:
+            self._take(self._store.current)
+        steer, mutator = self._steer, self._mutator
+        steer.look()
+        try:
+            try:
+                return await mutator.review(request)
+            except TakesLongError:
+                find = functools.partial(steer.find, request)
+                steering = await run_with_retry(self._lane, request.namespace, find, 2 * ON_LOOP.seconds)
+                with steer.knowing(request, steering):
+                    return await mutator.review(request)
+        except SteeringRefusedError as error:
+            return denied("policy", error.finding)
