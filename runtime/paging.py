@@ -5,14 +5,10 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Final, Protocol, TypeVar
 
-from runtime import raw_objects
-from runtime.api_errors import GONE, StatusError, TooLongError
-from runtime.api_server import ApiServer, Collection, decoded
-from runtime.media_types import JSON, PARTIAL_LIST
+from runtime.api_errors import TooLongError
 
 _SHRINK: Final = 4
 _TURN_BYTES: Final = 64 * 1024
@@ -78,55 +74,3 @@ class Pace:
         if self._objects >= _TURN_OBJECTS or self._bytes >= _TURN_BYTES:
             self._objects = self._bytes = 0
             await asyncio.sleep(0)
-
-
-async def read_objects(
-    server: ApiServer,
-    collection: Collection,
-    take: Callable[[memoryview], None],
-    restart: Callable[[], None],
-    *,
-    page_size: int,
-    time_out: float,
-) -> str:
-    """Read a whole list; returns its resourceVersion.
-
-    Args:
-        take: gets each object as JSON.
-        restart: called if the list begins again: what `take` got so far is void.
-        page_size: objects per page; 0: all objects in one page.
-        time_out: seconds for one page.
-
-    Raises:
-        ApiServerError: a page cannot be read.
-    """
-
-    async def fetch(query: Mapping[str, str]) -> raw_objects.Page:
-        accept = PARTIAL_LIST if collection.metadata_only else JSON
-        answer = await server.request("GET", collection.path, timeout=time_out, query=query, accept=accept)
-        steps = raw_objects.steps(answer)
-        page = decoded(next, steps)
-        while page is None:
-            await asyncio.sleep(0)
-            page = decoded(next, steps)
-        return page
-
-    async def read(limit: int) -> str:
-        version, pace = "", Pace()
-        async with contextlib.aclosing(pages(fetch, collection.query, limit)) as listed:
-            async for page in listed:
-                for raw in page.items or ():
-                    view = memoryview(raw)
-                    take(view)
-                    await pace.after(view.nbytes)
-                version = page.metadata.resourceVersion
-        return version
-
-    try:
-        return await read(page_size)
-    except StatusError as error:
-        if error.code != GONE:
-            raise
-    # The continue token is older than the server's history. A list in one page needs no token.
-    restart()
-    return await read(0)

@@ -10,15 +10,15 @@ import contextlib
 import dataclasses
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Final
 
 from runtime import answers, raw_objects
 from runtime.api_errors import FORBIDDEN, GONE, UNAUTHORIZED, ApiServerError, StatusError, UnreachableError
 from runtime.api_server import ApiServer, Collection, decoded, loaded_object
 from runtime.backoff import Backoff
-from runtime.media_types import JSON, PARTIAL
-from runtime.paging import Pace, read_objects
+from runtime.media_types import JSON, PARTIAL, PARTIAL_LIST
+from runtime.paging import Pace, pages
 
 DELETED: Final = "DELETED"
 """The type of an event about an object that no longer exists."""
@@ -138,21 +138,45 @@ class Watching:
             ApiServerError: it cannot be read.
         """
 
-        def expired() -> None:
-            self.counters.expired += 1
-            restart()
-
         self.verb = "list"
         self.counters.lists += 1
-        self.version = await read_objects(
-            self._server,
-            self.collection,
-            take,
-            expired,
-            page_size=self._page_size,
-            time_out=self._timing.list_timeout,
-        )
+        try:
+            version = await self._read(take, self._page_size)
+        except StatusError as error:
+            if error.code != GONE:
+                raise
+            # The continue token is older than the server's history. A list in one page needs no token.
+            self.counters.expired += 1
+            restart()
+            version = await self._read(take, 0)
+        self.version = version
         self.heard = self._effects.clock()
+
+    async def _read(self, take: Callable[[memoryview], None], limit: int) -> str:
+        version, pace = "", Pace()
+        async with contextlib.aclosing(pages(self._page, self.collection.query, limit)) as listed:
+            async for page in listed:
+                for raw in page.items or ():
+                    view = memoryview(raw)
+                    take(view)
+                    await pace.after(view.nbytes)
+                version = page.metadata.resourceVersion
+        return version
+
+    async def _page(self, query: Mapping[str, str]) -> raw_objects.Page:
+        answer = await self._server.request(
+            "GET",
+            self.collection.path,
+            timeout=self._timing.list_timeout,
+            query=query,
+            accept=PARTIAL_LIST if self.collection.metadata_only else JSON,
+        )
+        steps = raw_objects.steps(answer)
+        page = decoded(next, steps)
+        while page is None:
+            await asyncio.sleep(0)
+            page = decoded(next, steps)
+        return page
 
     async def events(
         self, opened: Callable[[], None] = lambda: None, sound: Callable[[], None] = lambda: None
