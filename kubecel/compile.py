@@ -132,7 +132,7 @@ class CelProgram:
 
     def evaluate(self, variables: Mapping[str, object], budget: Budget) -> object:
         """Evaluate; see `kubecel.engine.Program.evaluate`."""
-        frame: list[Any] = [*self._blank]
+        frame: list[object] = [*self._blank]
         frame[BUDGET] = budget
         for index, name in self._roots:
             try:

@@ -101,5 +101,5 @@ def _compute(grammar: str, builder: object) -> "lark.Lark":
     )
 
 
-def _numbered(table: Mapping[str, Any]) -> dict[int, Any]:
+def _numbered(table: Mapping[str, object]) -> dict[int, Any]:
     return {int(number): value for number, value in table.items()}

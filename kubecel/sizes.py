@@ -23,7 +23,7 @@ def size_of(value: Any) -> int:
     return 1
 
 
-def charge_pair(budget: Budget, a: Any, b: Any) -> None:
+def charge_pair(budget: Budget, a: object, b: object) -> None:
     """Charge the comparison of two values, without the 1 of the call."""
     budget.scan(min(size_of(a), size_of(b)))
 
@@ -43,7 +43,7 @@ def _traversal(budget: Budget, value: Any, depth: int) -> int:
     if isinstance(value, str | bytes):
         return len(value) // 10
     if isinstance(value, Mapping):
-        parts: Iterable[Any] = itertools.chain.from_iterable(value.items())
+        parts: Iterable[object] = itertools.chain.from_iterable(value.items())
     elif is_list(value):
         parts = value
     else:
@@ -54,7 +54,7 @@ def _traversal(budget: Budget, value: Any, depth: int) -> int:
     return sum(_traversal(budget, part, depth + 1) for part in paced(budget, parts))
 
 
-def paced(budget: Budget, values: Iterable[Any]) -> Iterator[Any]:
+def paced(budget: Budget, values: Iterable[object]) -> Iterator[object]:
     """The values one by one; each is charged as work before it is read."""
     remaining = iter(values)
     while part := list(itertools.islice(remaining, _AT_ONCE)):

@@ -157,7 +157,7 @@ def no_overload(function: str, *arguments: object) -> CelRuntimeError:
 # --- keys of maps ---------------------------------------------------------------------------------------
 
 
-def key_of(value: object) -> Any:
+def key_of(value: object) -> object:
     """The dict key of a CEL value: equal numbers of any type have one key, and a bool is not a number.
 
     Raises:
@@ -244,7 +244,7 @@ def _equal_items(budget: Budget, a: Any, b: Any, depth: int) -> bool:
     return True
 
 
-def _equal_maps(budget: Budget, a: Mapping[Any, Any], b: Mapping[Any, Any], depth: int) -> bool:
+def _equal_maps(budget: Budget, a: Mapping[object, object], b: Mapping[object, object], depth: int) -> bool:
     if len(a) != len(b):
         return False
     budget.work(WORK_OF_A_PAIR + len(a))
@@ -255,7 +255,7 @@ def _equal_maps(budget: Budget, a: Mapping[Any, Any], b: Mapping[Any, Any], dept
     return True
 
 
-def contains(budget: Budget, items: Sequence[Any], value: object) -> bool:
+def contains(budget: Budget, items: Sequence[object], value: object) -> bool:
     """CEL's `value in items`: values that cannot be compared are not equal."""
     if type(value) is str:
         return _contains_text(budget, items, value)
@@ -269,7 +269,7 @@ def contains(budget: Budget, items: Sequence[Any], value: object) -> bool:
     return False
 
 
-def _contains_text(budget: Budget, items: Sequence[Any], text: str) -> bool:
+def _contains_text(budget: Budget, items: Sequence[object], text: str) -> bool:
     """`in` for a text. Python compares texts as CEL does, and reads only texts of the same length."""
     count = len(items)
     at_once = max(1, _CHARACTERS_AT_ONCE // (len(text) + 16))

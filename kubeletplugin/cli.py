@@ -37,7 +37,7 @@ def _option(setting: Declaration) -> click.Option:
     return click.Option([setting.flag, setting.name], metavar=setting.metavar, help=text, type=str, multiple=many)
 
 
-def _main(**flags: Any) -> None:
+def _main(**flags: object) -> None:
     try:
         settings = load(flags, os.environ)
         logs.configure(settings.log_format, settings.log_level)

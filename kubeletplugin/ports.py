@@ -99,7 +99,7 @@ class ClaimStatusStore(Protocol):
         """The claim; None if it does not exist."""
 
     async def apply_devices(
-        self, namespace: str, name: str, uid: str, devices: Sequence[Mapping[str, Any]]
+        self, namespace: str, name: str, uid: str, devices: Sequence[Mapping[str, object]]
     ) -> JsonObject | None:
         """Make `devices` this driver's entries in `status.devices`, and remove its others; returns the claim as stored.
 
@@ -120,7 +120,7 @@ class OwnNodeStore(Protocol):
     async def label(self, labels: Mapping[str, str | None]) -> JsonObject:
         """Set labels, remove those with the value None; returns the Node as stored."""
 
-    async def report(self, event: Mapping[str, Any]) -> None:
+    async def report(self, event: Mapping[str, object]) -> None:
         """Create an Event (`v1`)."""
 
 
@@ -139,10 +139,10 @@ class SliceStore(Protocol):
     def watch(self, resource_version: str) -> AsyncIterator[SliceEvent]:
         """Changes since a resourceVersion, until the server ends the watch."""
 
-    async def create(self, body: Mapping[str, Any]) -> JsonObject:
+    async def create(self, body: Mapping[str, object]) -> JsonObject:
         """Create a slice; returns it as stored."""
 
-    async def update(self, body: Mapping[str, Any]) -> JsonObject:
+    async def update(self, body: Mapping[str, object]) -> JsonObject:
         """Replace a slice whose resourceVersion is `body`'s; returns it as stored."""
 
     async def delete(self, name: str) -> None:

@@ -5,7 +5,7 @@ The flags, variables and fields of the config file follow from the declarations 
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -226,7 +226,7 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The effect of the taint of unhealthy devices; None for no taint."""
         return None if self.unhealthy_taint == "Off" else self.unhealthy_taint
 
-    def as_written(self) -> dict[str, Any]:
+    def as_written(self) -> dict[str, object]:
         """Every setting under its name in the config file, JSON-like."""
         return settings.as_written(self)
 
@@ -241,7 +241,7 @@ def reference() -> str:
     return settings.reference(declarations())
 
 
-def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> DriverSettings:
+def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> DriverSettings:
     """The settings in force: flags before variables before the config file before defaults.
 
     Args:

@@ -62,6 +62,14 @@ def parse_count(value: object) -> int:
     return _parsed(str(value))
 
 
+def count_of(value: object) -> int:
+    """A quantity as a count; 0 for what `parse_count` does not read."""
+    try:
+        return parse_count(value)
+    except NotACountError:
+        return 0
+
+
 @functools.lru_cache(maxsize=256)
 def _parsed(text: str) -> int:
     try:

@@ -80,7 +80,7 @@ class ApiServer(Protocol):
         *,
         timeout: float,  # noqa: ASYNC109 - one request's share of a budget, kept by the transport
         query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        body: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None,
         content_type: str = JSON,
         accept: str = JSON,
     ) -> bytes:

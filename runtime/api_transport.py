@@ -150,7 +150,7 @@ class Connection:
         *,
         timeout: float,  # noqa: ASYNC109 - aiohttp applies it to connecting and reading
         query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        body: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None,
         content_type: str = JSON,
         accept: str = JSON,
     ) -> bytes:

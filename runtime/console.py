@@ -67,7 +67,7 @@ def guard() -> None:
     sys.stdout, sys.stderr = _front(sys.stdout), _front(sys.stderr)
 
 
-def _front(stream: TextIO | None) -> Any:
+def _front(stream: TextIO | None) -> object:
     return stream if stream is None or isinstance(stream, Escaping) else Escaping(stream)
 
 

@@ -6,7 +6,7 @@ Source: https://kubernetes.io/docs/concepts/configuration/organize-cluster-acces
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """File that contains the namespace of the pod."""
@@ -63,13 +63,13 @@ def namespace(files: Sequence[Path], context: str | None, inside: Path = NAMESPA
     return DEFAULT_NAMESPACE
 
 
-def _contexts(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
+def _contexts(files: Sequence[Path]) -> Iterator[dict[str, object]]:
     for each in _read(files):
         entries = each.get("contexts")
         yield from (entry for entry in (entries if isinstance(entries, list) else ()) if isinstance(entry, dict))
 
 
-def _read(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
+def _read(files: Sequence[Path]) -> Iterator[dict[str, object]]:
     """The files' content; what is not a mapping is reported when the client reads it."""
     # Servers import this module, and in a cluster they read no kubeconfig.
     import yaml

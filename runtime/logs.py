@@ -4,7 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, TextIO
+from typing import Final, Literal, TextIO
 
 import orjson
 
@@ -44,7 +44,7 @@ class JSONFormatter(logging.Formatter):
         self._timestamps = Timestamps()
 
     def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             "event": record.getMessage(),
             "ts": self._timestamps.format(record.created),
             "level": record.levelname.lower(),
@@ -92,16 +92,16 @@ def configure(form: Format, level: str, stream: TextIO | None = None) -> None:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
-def _extra(record: logging.LogRecord) -> dict[str, Any]:
+def _extra(record: logging.LogRecord) -> dict[str, object]:
     return {key: value for key, value in record.__dict__.items() if key not in _STANDARD_ATTRIBUTES}
 
 
-def line_of(ts: str, level: str, event: str, fields: Mapping[str, Any]) -> str:
+def line_of(ts: str, level: str, event: str, fields: Mapping[str, object]) -> str:
     """One line of text: time, level, event, then key=value."""
     return " ".join((ts, f"{level.upper():<7}", escaped(event), *_pairs(fields)))
 
 
-def _pairs(fields: Mapping[str, Any]) -> Iterable[str]:
+def _pairs(fields: Mapping[str, object]) -> Iterable[str]:
     for key, value in fields.items():
         if isinstance(value, bool):
             shown = str(value).lower()

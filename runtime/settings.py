@@ -40,7 +40,7 @@ class SettingsError(StartupError):
 
 
 def about(
-    description: str, *, expected: str = "", metavar: str = "", standalone: Any = None, in_file: bool = True
+    description: str, *, expected: str = "", metavar: str = "", standalone: object = None, in_file: bool = True
 ) -> msgspec.Meta:
     """The annotation that makes a field a setting.
 
@@ -84,12 +84,12 @@ class Declaration:
     expected: str
     choices: tuple[str, ...]
     default: str
-    standalone: Any
+    standalone: object
     metavar: str
     switch: bool
     repeated: bool
     required: bool
-    type: Any
+    type: object
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,15 +116,15 @@ def reference(declared: Iterable[Declaration]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def as_written(settings: msgspec.Struct) -> dict[str, Any]:
+def as_written(settings: msgspec.Struct) -> dict[str, object]:
     """Every setting under its name in the config file, JSON-like."""
-    values: dict[str, Any] = msgspec.to_builtins(settings, enc_hook=str)
+    values: dict[str, object] = msgspec.to_builtins(settings, enc_hook=str)
     return {_camel(name): list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def read(
     declared: Iterable[Declaration],
-    flags: Mapping[str, Any],
+    flags: Mapping[str, object],
     environment: Mapping[str, str],
     did_you_mean: DidYouMean,
 ) -> dict[str, Given]:
@@ -161,7 +161,7 @@ def read(
     return converted
 
 
-def _declaration(name: str, hint: Any, default: Any) -> Declaration:
+def _declaration(name: str, hint: object, default: object) -> Declaration:
     kind, *constraints = get_args(hint)
     meta = next(each for each in constraints if each.extra is not None)
     choices = _choices(kind)
@@ -186,7 +186,7 @@ def _declaration(name: str, hint: Any, default: Any) -> Declaration:
     )
 
 
-def _expected(kind: Any, choices: tuple[str, ...], constraints: list[msgspec.Meta]) -> str:
+def _expected(kind: object, choices: tuple[str, ...], constraints: list[msgspec.Meta]) -> str:
     """The allowed values in words, from the type and its bounds."""
     if _is_switch(kind):
         return "true or false"
@@ -199,11 +199,11 @@ def _expected(kind: Any, choices: tuple[str, ...], constraints: list[msgspec.Met
     return f"a {'whole ' if kind is int else ''}number {least} to {bounds.le}"
 
 
-def _is_switch(kind: Any) -> bool:
+def _is_switch(kind: object) -> bool:
     return kind is bool or bool in get_args(kind)
 
 
-def _choices(kind: Any) -> tuple[str, ...]:
+def _choices(kind: object) -> tuple[str, ...]:
     if get_origin(kind) is Literal:
         return get_args(kind)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
@@ -211,7 +211,7 @@ def _choices(kind: Any) -> tuple[str, ...]:
     return ()
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     """A default as a user would write it."""
     match value:
         case None | msgspec.NODEFAULT:
@@ -232,7 +232,7 @@ def _camel(name: str) -> str:
 
 
 def _from_process(
-    declared: tuple[Declaration, ...], flags: Mapping[str, Any], environment: Mapping[str, str]
+    declared: tuple[Declaration, ...], flags: Mapping[str, object], environment: Mapping[str, str]
 ) -> dict[str, Given]:
     given = {}
     for setting in declared:
@@ -291,12 +291,12 @@ def _written(node: "Node") -> Any:
     return target.value
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """A YAML scalar as a flag would give it: `tlsMinVersion: 1.3` is a number in YAML."""
     return str(value) if isinstance(value, int | float) else value
 
 
-def _decode_path(kind: type, value: Any) -> Any:
+def _decode_path(kind: type, value: object) -> object:
     if value == "":  # pathlib takes it for the current directory; an unset variable in a script does not mean that.
         raise ValueError("empty")
     return kind(value)

@@ -177,7 +177,7 @@ def compose_all(text: str, limits: Limits = _LIMITS) -> Iterator[Node]:
             yield composer.root
 
 
-def _events(text: str) -> Iterator[Any]:
+def _events(text: str) -> Iterator[object]:
     unprintable = _UNPRINTABLE.search(text)
     if unprintable:
         raise YamlSyntaxError(unprintable.start(), f"the character {unprintable[0]!r} is not allowed")
@@ -328,9 +328,9 @@ def _entry(key: Node, node: Node) -> Entry:
         raise YamlError(key.start, str(error)) from error
 
 
-def _merged(node: Mapping_) -> dict[str, Any]:
+def _merged(node: Mapping_) -> dict[str, object]:
     """The value of a mapping: own entries win over merged ones, and earlier merged ones over later ones."""
-    value: dict[str, Any] = {}
+    value: dict[str, object] = {}
     merges = 0
     for entry in node.entries:
         if entry.merge:

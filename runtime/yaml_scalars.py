@@ -10,7 +10,7 @@ import binascii
 import json
 import math
 import re
-from typing import Any, Final
+from typing import Final
 
 TAG_PREFIX: Final = "tag:yaml.org,2002:"
 
@@ -36,7 +36,7 @@ def is_word(text: str) -> bool:
     return text in _WORDS
 
 
-def resolve(text: str) -> Any:
+def resolve(text: str) -> object:
     """The value of a plain scalar.
 
     Raises:
@@ -73,7 +73,7 @@ def _float(text: str) -> int | float | str:
     return int(number) if number.is_integer() and abs(number) < 1 << 63 else number
 
 
-def resolve_tagged(tag: str, text: str) -> Any:
+def resolve_tagged(tag: str, text: str) -> object:
     """The value of a scalar with a tag; with a tag that kubectl does not know, a string.
 
     Raises:
@@ -93,7 +93,7 @@ def resolve_tagged(tag: str, text: str) -> Any:
     raise ValueError(f"{text[:32]!r} is no !!{name}")
 
 
-def key_text(value: Any) -> str:
+def key_text(value: object) -> str:
     """A mapping key as in JSON.
 
     Raises:
@@ -129,6 +129,6 @@ def escape_unprintable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def write_scalar(value: Any, quote: str = "") -> str:
+def write_scalar(value: object, quote: str = "") -> str:
     """A scalar in YAML, on one line."""
     return write_string(value, quote) if isinstance(value, str) else json.dumps(value)

@@ -5,7 +5,7 @@ import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -78,7 +78,7 @@ def convert(
     *,
     strict: bool,
     post_renderer: bool,
-    **flags: Any,
+    **flags: object,
 ) -> None:
     """Rewrite manifests offline, as the webhook would.
 

@@ -41,7 +41,7 @@ _POLL: Final = 0.05
 @click.option("--once", is_flag=True, help="Stop after the example was shown.")
 @click.option("--pod", "pod_file", type=click.Path(path_type=Path), default=EXAMPLE, help="Pod manifest to show.")
 @with_settings
-def main(*, once: bool, pod_file: Path, **flags: Any) -> None:
+def main(*, once: bool, pod_file: Path, **flags: object) -> None:
     """Serve the webhook standalone and show how it converts an example pod.
 
     Accepts every setting of `neuron-dra webhook`.
@@ -51,7 +51,7 @@ def main(*, once: bool, pod_file: Path, **flags: Any) -> None:
     run(_demonstrate(chosen, pod_file, pod, once=once), chosen)
 
 
-async def _demonstrate(chosen: settings.WebhookSettings, pod_file: Path, pod: dict[str, Any], *, once: bool) -> None:
+async def _demonstrate(chosen: settings.WebhookSettings, pod_file: Path, pod: dict[str, object], *, once: bool) -> None:
     # The demonstration prints what the server would log at its start.
     logging.getLogger("webhook").setLevel(logging.WARNING)
     async with app.assemble(chosen) as service:
@@ -76,7 +76,7 @@ async def _demonstrate(chosen: settings.WebhookSettings, pod_file: Path, pod: di
                 await serving
 
 
-def _show(service: app.Service, pod_file: Path, pod: dict[str, Any], review_file: Path) -> None:
+def _show(service: app.Service, pod_file: Path, pod: dict[str, object], review_file: Path) -> None:
     client = _Client(service.url, service.ca)
     client.wait_until_ready()
     review = json.dumps(_review(pod), indent=2)
@@ -132,7 +132,7 @@ class _Client:
         status, answer = self._request("POST", "/mutate", review.encode())
         if status != http.client.OK:
             raise StartupError(f"The webhook answered the example with HTTP {status}: {answer.decode()}")
-        response: dict[str, Any] = json.loads(answer)["response"]
+        response: dict[str, object] = json.loads(answer)["response"]
         return response
 
     def _request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
@@ -149,7 +149,7 @@ class _Client:
             connection.close()
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, object]:
     try:
         root = compose(path.read_text(encoding="utf-8"))
     except (OSError, YamlError) as error:
@@ -180,7 +180,7 @@ def _review(pod: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _yaml(value: Any) -> str:
+def _yaml(value: object) -> str:
     return Layout(dash=2).document(value)
 
 

@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -67,7 +67,7 @@ def explain(
     cluster: ClusterChoice,
     namespace: str | None,
     output: str,
-    **flags: Any,
+    **flags: object,
 ) -> None:
     """Explain pods: what they request, what conversion and policies make of them, and which nodes could take them.
 

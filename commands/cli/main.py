@@ -63,7 +63,7 @@ class LazyGroup(click.Group):
             command: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name)
         return command
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         """Run the command; an interrupt ends it as shells expect, and unwritable output with one line."""
         try:
             with failing_in_one_line():

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import orjson
@@ -62,7 +62,7 @@ def validate(
     namespace: str | None,
     *,
     notes: bool,
-    **flags: Any,
+    **flags: object,
 ) -> None:
     """Check pods, workloads, ResourceClaims, ResourceClaimTemplates and DeviceClasses.
 
@@ -208,7 +208,7 @@ def as_sarif(located: Sequence["Located"], faults: Sequence["Fault"], _: "Tally"
     return _dumped(sarif_log(located, faults, about["Version"], links.get("Documentation", "")))
 
 
-def _dumped(value: Any) -> str:
+def _dumped(value: object) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 
 

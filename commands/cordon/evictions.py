@@ -9,9 +9,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 
 from commands.cordon.targets import NO_EXECUTE
-from neuron import names
-from neuron.api.device_taints import DeviceTaint, DeviceToleration
-from webhook.cluster.listing import Object
+from neuron.api.stored_claims import Result, StoredClaim
+from neuron.api.taints import Taint, Toleration
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class PodUse:
         return f"{self.namespace}/{self.name}"
 
 
-def users(claims: Iterable[Object], pool: str, devices: Collection[str], taint: DeviceTaint) -> tuple[PodUse, ...]:
+def users(claims: Iterable[StoredClaim], pool: str, devices: Collection[str], taint: Taint) -> tuple[PodUse, ...]:
     """Pods that use devices of a pool, by namespace and name.
 
     Args:
@@ -45,16 +44,12 @@ def users(claims: Iterable[Object], pool: str, devices: Collection[str], taint: 
     """
     found: defaultdict[tuple[str, str, str], list[tuple[str, str, bool]]] = defaultdict(list)
     for claim in claims:
-        status, metadata = claim.get("status") or {}, claim["metadata"]
-        for result in ((status.get("allocation") or {}).get("devices") or {}).get("results") or ():
-            if result["driver"] != names.DRIVER or result["pool"] != pool:
+        for result in claim.ours:
+            if result.pool != pool or (devices and result.device not in devices):
                 continue
-            if devices and result["device"] not in devices:
-                continue
-            for user in status.get("reservedFor") or ():
-                if user.get("resource") == "pods":
-                    pod = (metadata["namespace"], user["name"], user.get("uid") or "")
-                    found[pod].append((metadata["name"], result["device"], _tolerates(result, taint)))
+            for user in claim.pods:
+                pod = (claim.metadata.namespace, user.name, user.uid)
+                found[pod].append((claim.metadata.name, result.device, _tolerates(result, taint)))
     return tuple(_pod_use(*pod, holds) for pod, holds in sorted(found.items()))
 
 
@@ -64,11 +59,11 @@ def _pod_use(namespace: str, name: str, uid: str, holds: Collection[tuple[str, s
     return PodUse(namespace, name, uid, claims, devices, all(stays for _, _, stays in holds))
 
 
-def _tolerates(result: Object, taint: DeviceTaint) -> bool:
+def _tolerates(result: Result, taint: Taint) -> bool:
     """Whether the claim tolerates the taint without a time limit, so that its pod is not evicted."""
     return any(
         each.get("effect") == NO_EXECUTE
         and each.get("tolerationSeconds") is None
-        and DeviceToleration.read(each).tolerates(taint)
-        for each in result.get("tolerations") or ()
+        and Toleration.read(each).tolerates(taint)
+        for each in result.tolerations or ()
     )

@@ -8,17 +8,18 @@ claims off the devices, and evicts the pods itself.
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from commands.cordon import targets
 from commands.cordon.evictions import PodUse, users
 from commands.cordon.targets import NO_EXECUTE, NO_SCHEDULE, Target
-from commands.devices import pools
 from commands.devices.device_map import build
 from commands.devices.devices import NodeMap
 from commands.devices.snapshot import PODS, fetch, taint_rules
 from neuron import known_faults, names
 from neuron.api.cordons import Cordon, annotation, read
+from neuron.api.nodes import Node, read_node
+from neuron.api.stored_claims import StoredClaim
 from runtime.api_errors import CONFLICT, NOT_FOUND, TOO_MANY_REQUESTS, ApiServerError, StatusError
 from runtime.api_server import Resource, TimedApiServer, loaded_object
 from runtime.media_types import COMPACT, JSON, MERGE_PATCH
@@ -29,6 +30,8 @@ from webhook.cluster.node_types import NODES
 
 ACTS: Final = 30.0
 """Seconds in which a driver publishes what the annotation says: it follows its Node."""
+
+T = TypeVar("T")
 
 _POLL: Final = 1.0
 _LOOKS: Final = 10
@@ -92,7 +95,7 @@ class Scene:
             name
             for name, device in published.items()
             if (not closed or name in closed)
-            and not any(taint.key == names.TAINT_CORDONED and taint.blocks for taint in device.taints)
+            and not any(taint.key == names.TAINT_CORDONED and taint.prevents for taint in device.taints)
         )
 
 
@@ -130,16 +133,13 @@ class Operator:
             snapshot = await fetch(self._server, self._address, with_pods=False)
         except ApiServerError as error:
             raise CannotCordonError(f"{self._address} cannot be read: {error}") from error
-        slices, claims, rules = (_needed(each) for each in (snapshot.slices, snapshot.claims, snapshot.rules))
-        body = await self._node(target.node)
-        cordon = read(((body.get("metadata") or {}).get("annotations") or {}).get(names.ANNOTATION_CORDONED))
+        slices, claims, rules = _needed(snapshot.slices), _needed(snapshot.claims), _needed(snapshot.rules)
+        cordon = read((await self._node(target.node)).annotations.get(names.ANNOTATION_CORDONED))
         found = build(dataclasses.replace(snapshot, pods=()))
         if must_exist:
             targets.check(target, found.nodes, cordon.devices)
         node = found.node(target.node)
-        pool = next(
-            (each["spec"]["pool"]["name"] for each in slices if pools.node_of(each["spec"]) == target.node), target.node
-        )
+        pool = next((each.pool for each in slices if each.node == target.node), target.node)
         whole = _whole(node, claims, pool)
         used = users(claims, pool, targets.closed_devices(target, whole), targets.taint(NO_EXECUTE))
         return Scene(target, node, pool, whole, served, _fault(version), rules, cordon, used)
@@ -222,9 +222,9 @@ class Operator:
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    async def _node(self, name: str) -> Object:
+    async def _node(self, name: str) -> Node:
         try:
-            return loaded_object(await self._server.request("GET", NODES.path("", name), timeout=TIMEOUT))
+            return read_node(loaded_object(await self._server.request("GET", NODES.path("", name), timeout=TIMEOUT)))
         except StatusError as error:
             if error.code == NOT_FOUND:
                 raise targets.TargetError(f"Node {name!r} does not exist. `neuron-dra map` shows nodes.") from error
@@ -296,13 +296,13 @@ class Operator:
     async def _annotate(self, node: str, change: Callable[[Cordon], Cordon]) -> None:
         """Change the Node's annotation, as it is now: other commands may change it, too."""
         for attempt in range(1, _ATTEMPTS + 1):
-            metadata = (await self._node(node))["metadata"]
-            before = read((metadata.get("annotations") or {}).get(names.ANNOTATION_CORDONED))
+            found = await self._node(node)
+            before = read(found.annotations.get(names.ANNOTATION_CORDONED))
             after = change(before)
             if after == before:
                 return
             changed = {names.ANNOTATION_CORDONED: annotation(after)}
-            patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "annotations": changed}}
+            patch = {"metadata": {"resourceVersion": found.version, "annotations": changed}}
             try:
                 await self._patch(NODES, node, patch)
             except CannotCordonError as error:
@@ -364,7 +364,7 @@ class Operator:
 _EVICTIONS: Final = Resource("", "v1", "pods/eviction")
 
 
-def _needed(seen: Seen) -> tuple[Object, ...]:
+def _needed(seen: Seen[T]) -> tuple[T, ...]:
     """What was read.
 
     Raises:
@@ -381,13 +381,9 @@ def _fault(version: str) -> str:
     return next((f"{known_faults.sentence(each, version)} {each.remedy}" for each in faults), "")
 
 
-def _whole(node: NodeMap | None, claims: Iterable[Object], pool: str) -> str:
+def _whole(node: NodeMap | None, claims: Iterable[StoredClaim], pool: str) -> str:
     """The device that stands for the whole node: as it is published, or as a claim has it."""
     if node is not None and node.whole is not None:
         return node.whole.name
-    for claim in claims:
-        allocation = (claim.get("status") or {}).get("allocation") or {}
-        for result in (allocation.get("devices") or {}).get("results") or ():
-            if (result["driver"], result["pool"], result["device"]) == (names.DRIVER, pool, names.NODE_DEVICE):
-                return names.NODE_DEVICE
-    return ""
+    held = ((result.pool, result.device) for claim in claims for result in claim.ours)
+    return names.NODE_DEVICE if (pool, names.NODE_DEVICE) in held else ""

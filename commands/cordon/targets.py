@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from commands.devices.devices import NodeMap
 from neuron import names
-from neuron.api.device_taints import DeviceTaint
 from neuron.api.taint_rules import KIND
+from neuron.api.taints import Taint
 from neuron.findings import did_you_mean, few, quoted
 from runtime.api_server import Resource
 from webhook.cluster.listing import Object
@@ -102,9 +102,9 @@ def closed_devices(target: Target, whole: str) -> tuple[str, ...]:
     return (target.device, *([whole] if whole and whole != target.device else []))
 
 
-def taint(effect: str) -> DeviceTaint:
+def taint(effect: str) -> Taint:
     """The taint of a rule."""
-    return DeviceTaint(names.TAINT_CORDONED, VALUE, effect)
+    return Taint(names.TAINT_CORDONED, VALUE, effect)
 
 
 def rules(target: Target, pool: str, whole: str, resource: Resource, effect: str) -> list[dict[str, Any]]:

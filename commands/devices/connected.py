@@ -3,9 +3,10 @@
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from commands.devices.devices import Group
+from neuron.hardware.device_shapes import Value
 from neuron.hardware.instances import InstanceType, Topology
 from neuron.hardware.links import links
 
@@ -16,18 +17,18 @@ _SET: Final = re.compile(
 _RUNS: Final = (2, 4, 8)
 
 
-def groups(devices: Mapping[int, Mapping[str, Any]]) -> tuple[Group, ...]:
+def groups(devices: Mapping[int, Mapping[str, Value]]) -> tuple[Group, ...]:
     """The connected sets that claims can request by an attribute, the largest first.
 
     Args:
         devices: attributes by qualified name, by index.
     """
-    found: defaultdict[tuple[int, str, Any], list[int]] = defaultdict(list)
+    found: defaultdict[tuple[int, str, str], list[int]] = defaultdict(list)
     for index, attributes in devices.items():
-        for name, box in attributes.items():
+        for name, value in attributes.items():
             match = _SET.fullmatch(name)
-            if match is not None and isinstance(box, Mapping) and isinstance(box.get("string"), str):
-                found[int(match[1] or match[2]), name, box["string"]].append(index)
+            if match is not None and isinstance(value, str):
+                found[int(match[1] or match[2]), name, value].append(index)
     # Devices that no window contains have a value of their own.
     whole = [(size, name, members) for (size, name, _), members in found.items() if len(members) == size > 1]
     whole.sort(key=lambda each: (-each[0], each[1], sorted(each[2])))

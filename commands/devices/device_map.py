@@ -3,19 +3,25 @@
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Final, TypeVar
 
-from commands.devices import connected, pools
-from commands.devices.devices import Device, DeviceMap, Holding, NodeMap, PluginUse, Stray, Taint, UltraServer
+from commands.devices import connected
+from commands.devices.devices import Device, DeviceMap, Holding, NodeMap, PluginUse, Stray, UltraServer
 from commands.devices.snapshot import Snapshot
 from neuron import names
-from neuron.hardware.device_shapes import qualified
+from neuron.api.nodes import Node
+from neuron.api.slices import PublishedDevice, Slice, incomplete, newest
+from neuron.api.stored_claims import StoredClaim
+from neuron.api.taints import Taint
+from neuron.demand.containers import scheduled
 from neuron.hardware.instances import Catalogue, InstanceType
 from neuron.quantities import NotAQuantityError, parse_amount
 from webhook.cluster.listing import Object, Seen, Unseen
 
 _ULTRASERVER_SIZES: Final = (4, 2)
 _FINISHED: Final = ("Succeeded", "Failed")
+
+T = TypeVar("T")
 
 _Place = tuple[str, str]
 """Pool and name of a device."""
@@ -28,29 +34,29 @@ def build(snapshot: Snapshot, catalogue: Catalogue | None = None) -> DeviceMap:
         catalogue: with the instance types of policy files, if there are any.
     """
     known = catalogue or Catalogue()
-    nodes = {node["metadata"]["name"]: node for node in _items(snapshot.nodes)}
-    specs = pools.newest(_items(snapshot.slices))
-    partial = pools.incomplete(specs)
-    by_pool: defaultdict[str, list[Object]] = defaultdict(list)
-    for spec in specs:
-        by_pool[spec["pool"]["name"]].append(spec)
+    nodes = {node.name: node for node in _items(snapshot.nodes)}
+    slices = newest(_items(snapshot.slices))
+    partial = incomplete(slices)
+    by_pool: defaultdict[str, list[Slice]] = defaultdict(list)
+    for each in slices:
+        by_pool[each.pool].append(each)
     held, lookers = _holdings(_items(snapshot.claims))
     plugin_pods = _plugin_pods(_items(snapshot.pods))
     found: list[NodeMap] = []
     places: set[_Place] = set()
     for pool, parts in by_pool.items():
-        entries = [entry for spec in parts for entry in spec.get("devices") or ()]
-        places.update((pool, entry["name"]) for entry in entries)
-        name = pools.node_of(parts[0])
+        published = [device for part in parts for device in part.devices]
+        places.update((pool, device.name) for device in published)
+        name = parts[0].node
         missing = partial.get(pool)
         found.append(
-            _NodeReader(known, nodes.get(name, {}), held, lookers).node(
-                pool, name, entries, plugin_pods.get(name, {}), missing
+            _NodeReader(known, nodes.get(name), held, lookers).node(
+                pool, name, published, plugin_pods.get(name, {}), missing
             )
         )
     drawn = {node.name for node in found}
     for name, node in nodes.items():
-        if name not in drawn and pools.advertised(node):
+        if name not in drawn and node.legacy:
             found.append(_NodeReader(known, node, {}, {}).node(name, name, [], plugin_pods.get(name, {}), None))
     strays = tuple(
         Stray(holding, pool, device)
@@ -61,7 +67,7 @@ def build(snapshot: Snapshot, catalogue: Catalogue | None = None) -> DeviceMap:
     return DeviceMap(tuple(sorted(found, key=lambda node: node.name)), strays, tuple(_problems(snapshot)))
 
 
-def _items(seen: Seen) -> tuple[Object, ...]:
+def _items(seen: Seen[T]) -> tuple[T, ...]:
     return () if isinstance(seen, Unseen) else seen
 
 
@@ -86,36 +92,20 @@ def _sentence(text: str) -> str:
 # --- who holds what -----------------------------------------------------------------------------------------
 
 
-def _holdings(claims: Iterable[Object]) -> tuple[dict[_Place, list[Holding]], dict[_Place, list[Holding]]]:
+def _holdings(claims: Iterable[StoredClaim]) -> tuple[dict[_Place, list[Holding]], dict[_Place, list[Holding]]]:
     """Holders and lookers of each device."""
     held: defaultdict[_Place, list[Holding]] = defaultdict(list)
     looking: defaultdict[_Place, list[Holding]] = defaultdict(list)
     for claim in claims:
-        pods = _reserved_for(claim)
-        allocation = (claim.get("status") or {}).get("allocation") or {}
-        for result in (allocation.get("devices") or {}).get("results") or ():
-            if result["driver"] == names.DRIVER:
-                holding = _holding(claim, result, pods)
-                (looking if holding.admin else held)[result["pool"], result["device"]].append(holding)
+        metadata = claim.metadata
+        pods = tuple(sorted(each.name for each in claim.pods))
+        for result in claim.ours:
+            admin = bool(result.admin_access)
+            holding = Holding(
+                metadata.namespace, metadata.name, metadata.uid, pods, result.request, _cores(result.cores), admin
+            )
+            (looking if admin else held)[result.pool, result.device].append(holding)
     return dict(held), dict(looking)
-
-
-def _reserved_for(claim: Object) -> tuple[str, ...]:
-    entries = (claim.get("status") or {}).get("reservedFor") or ()
-    return tuple(sorted(entry["name"] for entry in entries if entry.get("resource") == "pods"))
-
-
-def _holding(claim: Object, result: Object, pods: tuple[str, ...]) -> Holding:
-    metadata = claim["metadata"]
-    return Holding(
-        metadata["namespace"],
-        metadata["name"],
-        metadata.get("uid", ""),
-        pods,
-        result["request"],
-        _cores(result.get("consumedCapacity") or {}),
-        bool(result.get("adminAccess")),
-    )
 
 
 def _plugin_pods(pods: Iterable[Object]) -> Mapping[str, Mapping[str, int]]:
@@ -127,21 +117,11 @@ def _plugin_pods(pods: Iterable[Object]) -> Mapping[str, Mapping[str, int]]:
             continue
         if spec.get("resourceClaims") or (pod.get("status") or {}).get("extendedResourceClaimStatus"):
             continue
-        requested = [_requested(each) for each in spec.get("containers") or ()]
-        first = [_requested(each) for each in spec.get("initContainers") or ()]
-        if any(amount is not None for amount in (*requested, *first)):
-            amount = max(sum(each or 0 for each in requested), max((each or 0 for each in first), default=0))
-            found[spec["nodeName"]][f"{metadata['namespace']}/{metadata['name']}"] = amount
+        amounts = +scheduled(spec)
+        if amounts:
+            whole = sum(amount for name, amount in amounts.items() if name != names.RESOURCE_NEURONCORE)
+            found[spec["nodeName"]][f"{metadata['namespace']}/{metadata['name']}"] = whole
     return found
-
-
-def _requested(container: Object) -> int | None:
-    """Whole devices that a container requests from the device plugin; 0 if it requests cores; None for nothing."""
-    limits = (container.get("resources") or {}).get("limits") or {}
-    asked = [name for name in names.LEGACY_RESOURCES if pools.count(limits.get(name, "0"))]
-    if not asked:
-        return None
-    return sum(pools.count(limits[name]) for name in asked if name != names.RESOURCE_NEURONCORE)
 
 
 # --- one node -----------------------------------------------------------------------------------------------
@@ -151,7 +131,7 @@ class _NodeReader:
     def __init__(
         self,
         catalogue: Catalogue,
-        node: Object,
+        node: Node | None,
         held: Mapping[_Place, list[Holding]],
         looking: Mapping[_Place, list[Holding]],
     ) -> None:
@@ -164,15 +144,14 @@ class _NodeReader:
         self,
         pool: str,
         name: str,
-        entries: Collection[Object],
+        published: Collection[PublishedDevice],
         plugin_pods: Mapping[str, int],
         missing: tuple[int, int] | None,
     ) -> NodeMap:
-        kinds = {entry["name"]: _attribute(entry, names.ATTRIBUTE_RESOURCE_TYPE) for entry in entries}
-        single = [each for each in entries if kinds[each["name"]] in ("", names.RESOURCE_TYPE_DEVICE)]
-        wholes = [each for each in entries if kinds[each["name"]] == names.RESOURCE_TYPE_NODE]
-        published = next((_attribute(each, names.ATTRIBUTE_INSTANCE_TYPE) for each in entries), "")
-        instance_type = published or (pools.instance_type(self._node) if self._node else "")
+        single = [each for each in published if each.is_single]
+        wholes = [each for each in published if each.is_whole_node]
+        said = next((each.text(names.ATTRIBUTE_INSTANCE_TYPE) for each in published), "")
+        instance_type = said or (self._node.instance_type if self._node else "")
         entry = self._catalogue.get(instance_type)
         whole = self._device(pool, wholes[0], -1) if wholes else None
         everything = tuple(_of_whole(each) for each in whole.holders) if whole is not None else ()
@@ -183,7 +162,9 @@ class _NodeReader:
         plugin = self._plugin(plugin_pods)
         if not devices:
             devices = _unpublished(entry, whole, everything, plugin)
-        sets = connected.groups({device.index: _qualified(device.entry) for device in devices if device.entry})
+        sets = connected.groups(
+            {each.index: each.published.attributes for each in devices if each.published is not None}
+        )
         indices = [device.index for device in devices]
         free = [device.index for device in devices if device.free]
         pairs = connected.existing_links(entry, indices, sets)
@@ -200,42 +181,37 @@ class _NodeReader:
             self._closed(missing, devices, whole),
             self._ultraserver(),
             plugin,
-            (self._node.get("metadata") or {}).get("labels") or {},
+            self._node.labels if self._node else {},
         )
 
-    def _device(self, pool: str, entry: Object, position: int, everything: tuple[Holding, ...] = ()) -> Device:
-        name = entry["name"]
-        index = pools.attribute(entry.get("attributes") or {}, names.ATTRIBUTE_DEVICE_ID)
+    def _device(
+        self, pool: str, published: PublishedDevice, position: int, everything: tuple[Holding, ...] = ()
+    ) -> Device:
+        name, index = published.name, published.attribute(names.ATTRIBUTE_DEVICE_ID)
         return Device(
             name,
             index if isinstance(index, int) else position,
-            tuple(
-                Taint(taint.get("key", ""), taint.get("value", ""), taint.get("effect", ""))
-                for taint in entry.get("taints") or ()
-            ),
+            published.taints,
             (*everything, *self._held.get((pool, name), ())),
             tuple(self._looking.get((pool, name), ())),
-            _cores({name: box.get("value") for name, box in (entry.get("capacity") or {}).items()}),
-            bool(entry.get("allowMultipleAllocations")),
-            entry,
+            _cores(None if published.cores is None else published.cores.value),
+            published.shared,
+            published,
         )
 
     def _closed(self, missing: tuple[int, int] | None, devices: list[Device], whole: Device | None) -> str:
-        if not any(device.entry for device in devices) and whole is None:
+        if not any(device.published is not None for device in devices) and whole is None:
             return "device plugin only" if devices else "the driver publishes no device"
         if all(device.with_plugin for device in ([whole] if whole else devices)):
             return "a device plugin offers its devices"
         if missing is not None:
             return f"incomplete pool: {missing[0]} of {missing[1]} ResourceSlices"
-        if (self._node.get("spec") or {}).get("unschedulable"):
+        if self._node is not None and self._node.cordoned:
             return "cordoned"
-        conditions = (self._node.get("status") or {}).get("conditions") or ()
-        if any(each.get("type") == "Ready" and each.get("status") != "True" for each in conditions):
-            return "not ready"
-        return ""
+        return "" if self._node is None or self._node.ready else "not ready"
 
     def _ultraserver(self) -> UltraServer | None:
-        labels = (self._node.get("metadata") or {}).get("labels") or {}
+        labels = self._node.labels if self._node else {}
         for size in _ULTRASERVER_SIZES:
             server = labels.get(names.ultraserver_topology_label(size))
             if server:
@@ -244,9 +220,9 @@ class _NodeReader:
         return None
 
     def _plugin(self, pods: Mapping[str, int]) -> PluginUse | None:
-        if not self._node or not pools.advertised(self._node):
+        if self._node is None or not self._node.legacy:
             return None
-        return PluginUse(pools.advertised_devices(self._node), sum(pods.values()), tuple(sorted(pods)))
+        return PluginUse(self._node.legacy_devices, sum(pods.values()), tuple(sorted(pods)))
 
 
 def _of_whole(holding: Holding) -> Holding:
@@ -269,17 +245,8 @@ def _unpublished(
     return [Device(f"device {index}", index, taints, everything, cores=cores, offered=False) for index in range(count)]
 
 
-def _attribute(entry: Object, name: str) -> str:
-    return pools.text_attribute(entry.get("attributes") or {}, name)
-
-
-def _qualified(entry: Object) -> Mapping[str, Any]:
-    return {qualified(name): box for name, box in (entry.get("attributes") or {}).items()}
-
-
-def _cores(capacities: Object) -> int | None:
+def _cores(amount: str | int | None) -> int | None:
     """Physical cores, rounded up; None if the capacity is missing or unreadable."""
-    amount = next((capacities[name] for name in names.CORES_SPELLINGS if name in capacities), None)
     try:
         return None if amount is None else math.ceil(parse_amount(amount))
     except NotAQuantityError:

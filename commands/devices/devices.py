@@ -5,30 +5,20 @@ import enum
 from collections.abc import Mapping
 
 from neuron import names
+from neuron.api.nodes import Node
+from neuron.api.slices import PublishedDevice
+from neuron.api.taints import Taint
 from neuron.hardware.instances import Topology
-from webhook.cluster.listing import Object
+from runtime.text import named
 
 UNHEALTHY = f"{names.DRIVER}/unhealthy"
 """Key of the taint that the driver sets on a faulty device."""
 
-_BLOCKING = ("NoSchedule", "NoExecute")
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Taint:
-    """A taint of a device (KEP-5055)."""
-
-    key: str
-    value: str
-    effect: str
-
-    @property
-    def blocks(self) -> bool:
-        """Whether claims without a toleration do not get the device."""
-        return self.effect in _BLOCKING
-
-    def __str__(self) -> str:
-        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+def fault_text(node: Node) -> str:
+    """What an agent of AWS reports about a node's Neuron devices: type and reason of the condition, or nothing."""
+    found = node.reported_fault
+    return f"{named(found.type)}: {named(found.reason or 'no reason')}" if found is not None else ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,7 +73,7 @@ class Device:
         lookers: claims with adminAccess to it.
         cores: physical cores; None if unknown.
         shared: whether several claims can share it.
-        entry: as in the ResourceSlice; empty for a device that is only part of a published whole node.
+        published: as in the ResourceSlice; None for a device that is only part of a published whole node.
         offered: whether a claim can get it alone.
     """
 
@@ -94,7 +84,7 @@ class Device:
     lookers: tuple[Holding, ...] = ()
     cores: int | None = None
     shared: bool = False
-    entry: Object = dataclasses.field(default_factory=dict, compare=False, repr=False)
+    published: PublishedDevice | None = dataclasses.field(default=None, compare=False, repr=False)
     offered: bool = True
 
     @property
@@ -110,7 +100,7 @@ class Device:
     @property
     def blocked(self) -> bool:
         """Whether a taint keeps new claims away."""
-        return any(taint.blocks for taint in self.taints)
+        return any(taint.prevents for taint in self.taints)
 
     @property
     def free(self) -> bool:

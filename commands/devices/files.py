@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import orjson
 import yaml
@@ -38,14 +38,14 @@ def read_objects(file: Path, stdin: BinaryIO) -> list[Object]:
     return found
 
 
-def _documents(content: bytes) -> list[Any]:
+def _documents(content: bytes) -> list[object]:
     try:
         return [orjson.loads(content)]
     except orjson.JSONDecodeError:
         return list(yaml.load_all(content, yaml.CSafeLoader))
 
 
-def _items(document: Any) -> Iterator[Object]:
+def _items(document: object) -> Iterator[Object]:
     if not isinstance(document, Mapping):
         return
     items = document.get("items")

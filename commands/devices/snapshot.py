@@ -10,7 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from neuron import names
+from neuron.api.fields import WrongFormError
+from neuron.api.nodes import Node, read_node
+from neuron.api.slices import Slice, read_slice
+from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from neuron.api.taint_rules import KIND, read_rule, tainted
+from neuron.demand.containers import names_legacy
 from runtime.api_errors import UNAUTHORIZED, ApiAnswerError, ApiServerError, StatusError, UnreachableError
 from runtime.api_server import RESOURCE_GROUP, Resource, TimedApiServer, loaded
 from runtime.raw_objects import Page, read_page
@@ -40,8 +45,6 @@ _METADATA: Final = (
     "creationTimestamp",
     "deletionTimestamp",
 )
-_NODE_SPEC: Final = ("taints", "unschedulable")
-_NODE_STATUS: Final = ("allocatable", "conditions", "nodeInfo")
 _POD_SPEC: Final = (
     "nodeName",
     "schedulerName",
@@ -63,9 +66,9 @@ class Snapshot:
     Attributes:
         address: URL of the API server.
         taken: the time by the API server's clock.
-        nodes: all Nodes: metadata, taints, allocatable, conditions, nodeInfo.
-        slices: the driver's ResourceSlices, with whole spec. Their devices have the taints of DeviceTaintRules, too.
-        claims: all ResourceClaims, with whole spec and status.
+        nodes: all Nodes.
+        slices: the driver's ResourceSlices. Their devices have the taints of DeviceTaintRules, too.
+        claims: all ResourceClaims.
         pods: pods that refer to a claim or request a legacy resource: metadata, the fields of scheduling, names and
             resources of containers, and of the status phase, conditions and claims.
         classes: all DeviceClasses, with whole spec.
@@ -74,12 +77,12 @@ class Snapshot:
 
     address: str
     taken: dt.datetime
-    nodes: Seen = ()
-    slices: Seen = ()
-    claims: Seen = ()
-    pods: Seen = ()
-    classes: Seen = ()
-    rules: Seen = ()
+    nodes: Seen[Node] = ()
+    slices: Seen[Slice] = ()
+    claims: Seen[StoredClaim] = ()
+    pods: Seen[Object] = ()
+    classes: Seen[Object] = ()
+    rules: Seen[Object] = ()
 
 
 async def fetch(
@@ -103,12 +106,12 @@ async def fetch(
     """
     reader = _Reader(lister or Lister(server), progress or (lambda *_: None))
     ours = {"fieldSelector": f"spec.driver={names.DRIVER}"}
-    slices = await reader.read(RESOURCE_SLICES, SliceReader().read, ours)
+    slices = await reader.read(RESOURCE_SLICES, read_slice, ours)
     rules = await _rules(server, reader)
-    claims = await reader.read(RESOURCE_CLAIMS, _plain)
-    nodes = await reader.read(NODES, _node)
+    claims = await reader.read(RESOURCE_CLAIMS, read_stored_claim)
+    nodes = await reader.read(NODES, read_node)
     classes = await reader.read(DEVICE_CLASSES, _plain)
-    pods: Seen = await reader.read(PODS, _pod, only=_POD_MARKS) if with_pods else ()
+    pods: Seen[Object] = await reader.read(PODS, _pod, only=_POD_MARKS) if with_pods else ()
     return _with_rules(Snapshot(address, server.now(), nodes, slices, claims, pods, classes, rules))
 
 
@@ -120,25 +123,29 @@ def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> Snapsho
         taken: when they were read.
     """
     projections: dict[str, Callable[[Object], Object | None]] = {
-        "Node": _node,
-        "ResourceSlice": SliceReader().read,
-        "ResourceClaim": _plain,
         "Pod": _pod,
         "DeviceClass": _plain,
         KIND: _plain,
     }
     found: dict[str, list[Object]] = {kind: [] for kind in projections}
+    slices: list[Slice] = []
+    nodes: list[Node] = []
+    claims: list[StoredClaim] = []
     for item in items:
         kind = item.get("kind")
-        if isinstance(kind, str) and kind in projections:
-            kept = _safely(projections[kind], item)
-            if kept is not None and (kind != "ResourceSlice" or kept["spec"].get("driver") == names.DRIVER):
-                found[kind].append(kept)
-    nodes, slices, claims, pods, classes, rules = (tuple(each) for each in found.values())
-    return _with_rules(Snapshot(address, taken, nodes, slices, claims, pods, classes, rules))
+        if kind == "Node" and (node := _safely(read_node, item)) is not None:
+            nodes.append(node)
+        elif kind == "ResourceClaim" and (claim := _safely(read_stored_claim, item)) is not None:
+            claims.append(claim)
+        elif kind == "ResourceSlice" and (slice_ := _safely(read_slice, item)) is not None:
+            slices += [slice_] if slice_.driver == names.DRIVER else []
+        elif isinstance(kind, str) and kind in projections and (kept := _safely(projections[kind], item)) is not None:
+            found[kind].append(kept)
+    pods, classes, rules = (tuple(each) for each in found.values())
+    return _with_rules(Snapshot(address, taken, tuple(nodes), tuple(slices), tuple(claims), pods, classes, rules))
 
 
-async def _rules(server: TimedApiServer, reader: "_Reader") -> Seen:
+async def _rules(server: TimedApiServer, reader: "_Reader") -> Seen[Object]:
     served = await taint_rules(server)
     return () if served is None else await reader.read(served, _plain)
 
@@ -163,27 +170,7 @@ def _with_rules(snapshot: Snapshot) -> Snapshot:
     if isinstance(snapshot.rules, Unseen) or isinstance(snapshot.slices, Unseen) or not snapshot.rules:
         return snapshot
     rules = [rule for item in snapshot.rules if (rule := _safely(read_rule, item)) is not None]
-    slices = tuple({**item, "spec": tainted(item["spec"], rules)} for item in snapshot.slices)
-    return dataclasses.replace(snapshot, slices=slices)
-
-
-class SliceReader:
-    """Reads ResourceSlices. Thousands of devices have the same values: one copy of each is kept."""
-
-    def __init__(self) -> None:
-        self._boxes: dict[tuple[str, Any], dict[str, Any]] = {}
-
-    def read(self, item: Object) -> Object:
-        plain = _plain(item)
-        for device in plain["spec"].get("devices") or ():
-            for values in (device.get("attributes"), device.get("capacity")):
-                for name, box in (values or {}).items():
-                    if len(box) == 1:
-                        ((kind, value),) = box.items()
-                        if isinstance(value, str | int):
-                            # True == 1: the kind keeps them apart.
-                            values[name] = self._boxes.setdefault((kind, value), box)
-        return plain
+    return dataclasses.replace(snapshot, slices=tuple(tainted(each, rules) for each in snapshot.slices))
 
 
 class _Reader:
@@ -194,12 +181,12 @@ class _Reader:
     async def read(
         self,
         resource: Resource,
-        project: Callable[[Object], Object | None],
+        project: Callable[[Object], T | None],
         query: Mapping[str, str] | None = None,
         only: tuple[bytes, ...] = (),
-    ) -> Seen:
+    ) -> Seen[T]:
         """One list; `only`: an object without any of these bytes is left out unread."""
-        found: list[Object] = []
+        found: list[T] = []
         seen = 0
 
         def take(page: Page) -> None:
@@ -228,7 +215,7 @@ class _Reader:
         return tuple(found)
 
 
-def _projected(body: bytes, project: Callable[[Object], Object | None]) -> Object | None:
+def _projected(body: bytes, project: Callable[[Object], T | None]) -> T | None:
     """None for an object that cannot be read: tenants choose what is in their objects."""
     try:
         return _safely(project, loaded(body))
@@ -239,20 +226,12 @@ def _projected(body: bytes, project: Callable[[Object], Object | None]) -> Objec
 def _safely(project: Callable[[Object], T | None], item: Object) -> T | None:
     try:
         return project(item)
-    except (KeyError, TypeError, AttributeError, ValueError):
+    except (WrongFormError, KeyError, TypeError, AttributeError, ValueError):
         return None
 
 
 def _plain(item: Object) -> Object:
     return {**{key: item[key] for key in ("spec", "status") if key in item}, "metadata": _metadata(item)}
-
-
-def _node(item: Object) -> Object:
-    return {
-        "metadata": _metadata(item),
-        "spec": _some(item.get("spec"), _NODE_SPEC),
-        "status": _some(item.get("status"), _NODE_STATUS),
-    }
 
 
 def _pod(item: Object) -> Object | None:
@@ -265,7 +244,7 @@ def _pod(item: Object) -> Object | None:
     uses = (
         spec.get("resourceClaims")
         or status.get("extendedResourceClaimStatus")
-        or any(_legacy(each) for group in containers.values() for each in group)
+        or any(names_legacy(each.get("resources") or {}) for group in containers.values() for each in group)
     )
     if not uses:
         return None
@@ -274,13 +253,6 @@ def _pod(item: Object) -> Object | None:
         "spec": _some(spec, _POD_SPEC) | containers,
         "status": _some(status, _POD_STATUS),
     }
-
-
-def _legacy(container: Object) -> bool:
-    resources = container.get("resources") or {}
-    return any(
-        name in (resources.get(kind) or {}) for kind in ("limits", "requests") for name in names.LEGACY_RESOURCES
-    )
 
 
 def _metadata(item: Object) -> dict[str, Any]:

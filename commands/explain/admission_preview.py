@@ -5,7 +5,7 @@ The decisions are those of the webhook. The pod is in a file, or is a pod of the
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from commands.explain.claim_objects import ClaimObjects
 from commands.explain.quotas import QuotaEffect, effects
@@ -13,11 +13,15 @@ from commands.objects.decider import Decider
 from commands.objects.file_policies import converted
 from commands.objects.manifests import Manifest
 from neuron import names
+from neuron.api.claim_reader import claim_spec
+from neuron.api.claim_specs import ClaimSpec
+from neuron.api.fields import mapping, mappings
 from neuron.findings import Finding, Severity
 from policies.judging.explain import OUTCOME_WORDS
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from runtime.text import named
+from webhook.cluster.listing import Object
 from webhook.decisions import modes, pods
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions
 from webhook.decisions.decide import Part
@@ -31,8 +35,6 @@ from webhook.decisions.steering import Steering, combined
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
-
-Object = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ class ClaimUse:
     Attributes:
         kind: ResourceClaimTemplate or ResourceClaim.
         object: name of the template or claim.
-        spec: spec of the claim; None if it is not known, or its form is wrong.
+        spec: of the claim; None if it is not known, or its form is wrong.
+        body: the spec as JSON; None without `spec`.
         generated: whether conversion generates the template.
         known: whether the template or claim is among the objects.
     """
@@ -68,7 +71,8 @@ class ClaimUse:
     name: str
     kind: str
     object: str
-    spec: Object | None = None
+    spec: ClaimSpec | None = None
+    body: Object | None = None
     generated: bool = False
     known: bool = True
     findings: tuple[Finding, ...] = ()
@@ -267,7 +271,7 @@ def _place_of(name: str, kind: type[PodRule] | type[HintRule], around: Surroundi
 
 
 def _hits(
-    manifest: Manifest, after: dict[str, Any], decision: Decision, steering: Steering, around: Surroundings
+    manifest: Manifest, after: dict[str, object], decision: Decision, steering: Steering, around: Surroundings
 ) -> Iterator[Hit]:
     if around.policies is None or manifest.namespace in _options(around).excluded_namespaces:
         return
@@ -299,16 +303,17 @@ def _hit(verdict: Verdict) -> Hit:
 
 def _claims(after: Object, namespace: str, decision: Decision | None, around: Surroundings) -> Iterator[ClaimUse]:
     generated = {template.name: template for template in decision.templates} if decision else {}
-    spec = after.get("spec")
-    entries = spec.get("resourceClaims") if isinstance(spec, Mapping) else None
-    for entry in entries or ():
+    for entry in mappings(mapping(after.get("spec")).get("resourceClaims")):
         name = str(entry.get("name") or "")
         template, claim = entry.get("resourceClaimTemplateName"), entry.get("resourceClaimName")
         if template in generated:
-            yield ClaimUse(name, "ResourceClaimTemplate", template, generated[template].spec["spec"], generated=True)
+            body = generated[template].spec["spec"]
+            yield ClaimUse(name, "ResourceClaimTemplate", template, claim_spec(body), body, generated=True)
             continue
         kind, named = ("ResourceClaimTemplate", template) if template else ("ResourceClaim", claim)
         if named:
             found = around.claims.find(kind, namespace, str(named))
-            spec, findings = (found.spec, found.findings) if found else (None, ())
-            yield ClaimUse(name, kind, str(named), spec, known=found is not None, findings=findings)
+            if found is None:
+                yield ClaimUse(name, kind, str(named), known=False)
+            else:
+                yield ClaimUse(name, kind, str(named), found.spec, found.body, findings=found.findings)

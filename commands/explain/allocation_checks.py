@@ -5,13 +5,13 @@ A reason is found by asking again: with nothing held, without taints, without co
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from commands.explain.model import Hardware
 from commands.explain.verdicts import Block, Blocked
 from neuron import names
 from neuron.allocator.search import Claim, Device, Result, SearchTooLongError
-from neuron.api.device_taints import prevents_allocation
+from neuron.api.taints import prevents_allocation
 from neuron.check.device_index import SelectorError
 from neuron.findings import few
 from neuron.hardware.device_shapes import DEVICE_ID
@@ -30,7 +30,7 @@ class Question:
     claim: Claim
     counters_leak: bool
 
-    def key(self) -> Any:
+    def key(self) -> object:
         """Equal for nodes that give the same answer: names, use, taints and what the claim reads of the devices."""
         read = [constraint.attribute for constraint in self.claim.constraints]
         parts = [part for request in self.claim.requests for part in request.alternatives]

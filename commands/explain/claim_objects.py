@@ -1,20 +1,20 @@
-"""Claims and templates among the objects of files and cluster: their specs as of `resource.k8s.io/v1`, and findings."""
+"""Claims and templates among the objects of files and cluster: their specs and findings."""
 
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import structs
 
 from commands.objects.manifests import Manifest
 from neuron.api.claim_reader import read_claim
-from neuron.api.claim_specs import GROUP
+from neuron.api.claim_specs import GROUP, ClaimSpec
+from neuron.api.fields import mapping
+from neuron.api.resource_versions import converted
 from neuron.check.claims import ClaimContext, validate
 from neuron.findings import Finding, Severity
 from policies.selectors.engine import DeviceSelectors
-
-Object = Mapping[str, Any]
 
 _KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate")
 
@@ -25,10 +25,12 @@ class ClaimObject:
 
     Attributes:
         spec: of the claim; None if its form is wrong.
+        body: the spec as of `resource.k8s.io/v1`, for JSON; None if its form is wrong.
         findings: of validation, as `neuron-dra validate` reports them.
     """
 
-    spec: Object | None
+    spec: ClaimSpec | None
+    body: Mapping[str, object] | None
     findings: tuple[Finding, ...] = ()
 
 
@@ -56,23 +58,13 @@ class ClaimObjects:
 
     def _claim(self, manifest: Manifest) -> ClaimObject:
         version, spec = str(manifest.data.get("apiVersion")), manifest.data.get("spec")
-        _, form = read_claim(manifest.kind, version, spec)
+        read, form = read_claim(manifest.kind, version, spec)
         context = structs.replace(self._context(), engine=DeviceSelectors())
         findings = validate(manifest.kind, version, spec, context, accepted=False)
-        if any(each.severity is Severity.ERROR for each in form) or not isinstance(spec, Mapping):
-            return ClaimObject(None, findings)
-        inner = spec.get("spec") if manifest.kind == "ResourceClaimTemplate" else spec
-        return ClaimObject(_as_v1(inner or {}), findings)
+        wrong = any(each.severity is Severity.ERROR for each in form) or not isinstance(spec, Mapping)
+        return ClaimObject(None, None, findings) if wrong else ClaimObject(read, _body(manifest), findings)
 
 
-def _as_v1(spec: Object) -> Object:
-    """The spec with the fields of exact requests under `exactly`, where v1beta1 has them in the request itself."""
-    devices = spec.get("devices") or {}
-    requests = [_request(each) for each in devices.get("requests") or ()]
-    return {**spec, "devices": {**devices, "requests": requests}}
-
-
-def _request(entry: Object) -> Object:
-    if "deviceClassName" not in entry:
-        return entry
-    return {"name": entry.get("name"), "exactly": {key: value for key, value in entry.items() if key != "name"}}
+def _body(manifest: Manifest) -> Mapping[str, object]:
+    spec = mapping(converted(manifest.kind, manifest.data, "v1").get("spec"))
+    return mapping(spec.get("spec")) if manifest.kind == "ResourceClaimTemplate" else spec

@@ -1,20 +1,19 @@
 """Steps of a diagnosis before scheduling: the pod has not ended, was converted, and its claims exist. Pure."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from commands.devices import pools
 from commands.explain.diagnosis_inputs import Facts, condition, condition_quote, evidence_of, message_of
 from commands.explain.explanation import Diagnosis, Quote, State
-from commands.explain.legacy_placement import requested
 from commands.explain.schedule_steps import SICK_FIX, gated
 from neuron import names
+from neuron.api.nodes import Node
 from neuron.demand import templates
+from neuron.demand.containers import scheduled
 from neuron.findings import CODES
 from runtime.text import named
+from webhook.cluster.listing import Object
 from webhook.decisions.decision import Outcome
-
-Object = Mapping[str, Any]
 
 _NOT_CREATED: Final = "FailedResourceClaimCreation"
 
@@ -40,13 +39,13 @@ def ended(facts: Facts) -> Diagnosis | None:
 
 def not_converted(facts: Facts) -> Diagnosis | None:
     """A pod that was admitted with the device plugin's limits, where no node has room for them."""
-    wanted = +requested(facts.pod)
+    wanted = +scheduled(facts.spec)
     if not wanted or facts.node_name or facts.in_tree:
         return None
     offering = [node for node in facts.all_nodes if _offers(node, wanted)]
     text = " and ".join(f"{resource}: {amount}" for resource, amount in wanted.items())
-    scheduled = condition(facts, "PodScheduled")
-    evidence = condition_quote(scheduled)
+    said = condition(facts, "PodScheduled")
+    evidence = condition_quote(said)
     if offering:
         waits = f"It was not converted, and waits for {text} of a device plugin, which is on {_counted(len(offering))}."
         fix = "Wait until pods there end, or convert it: " + _conversion_fix(facts)
@@ -55,9 +54,8 @@ def not_converted(facts: Facts) -> Diagnosis | None:
     return Diagnosis("not-converted", State.STUCK, text, _conversion_fix(facts), evidence)
 
 
-def _offers(node: Object, wanted: Mapping[str, int]) -> bool:
-    allocatable = (node.get("status") or {}).get("allocatable") or {}
-    return all(pools.count(allocatable.get(resource, "0")) >= amount for resource, amount in wanted.items())
+def _offers(node: Node, wanted: Mapping[str, int]) -> bool:
+    return all(node.offered(resource) >= amount for resource, amount in wanted.items())
 
 
 def _why_not_converted(facts: Facts) -> str:

@@ -1,53 +1,45 @@
 """A claim's spec in words: its requests, what must be connected, its configs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
-from neuron.api.claim_specs import ALL
+from neuron.api.claim_specs import ClaimSpec, Constraint, DeviceRequest
 from neuron.names import DRIVER
 from runtime.text import named
-
-Object = Mapping[str, Any]
 
 _MOST_WAYS: Final = 2
 
 
-def lines(spec: Object) -> Iterator[str]:
+def lines(spec: ClaimSpec) -> Iterator[str]:
     """One line for each request and each config."""
-    devices = spec.get("devices") or {}
-    constraints = devices.get("constraints") or ()
-    for request in devices.get("requests") or ():
-        key = str(request.get("name"))
-        name = named(key)
-        exact, parts = request.get("exactly"), request.get("firstAvailable") or ()
-        if exact:
-            yield f"{name}: {_part(exact)}{_connected(_tied((key,), constraints))}"
+    for request in spec.requests:
+        name = named(request.name)
+        if not request.prioritised:
+            for part in request.alternatives:
+                yield f"{name}: {_part(part)}{_connected(_tied((request.name,), spec.constraints))}"
             continue
         # Alternatives of one request mostly differ only in where the devices are.
         texts: dict[str, list[str]] = {}
-        for part in parts:
+        for part in request.alternatives:
             ways = texts.setdefault(_part(part), [])
-            if part.get("count", 1) != 1:
-                ways += [" and ".join(_tied((key, f"{key}/{part.get('name')}"), constraints)) or "by device id"]
+            if part.count > 1:
+                tied = _tied((request.name, part.reference), spec.constraints)
+                ways += [" and ".join(tied) or "by device id"]
         yield f"{name}: " + ", or ".join(f"{text}{_connected(ways)}" for text, ways in texts.items())
-    for config in devices.get("config") or ():
-        opaque = config.get("opaque") or {}
-        parameters = opaque.get("parameters")
-        if opaque.get("driver") == DRIVER and isinstance(parameters, Mapping):
+    for config in spec.configs:
+        parameters = config.parameters
+        if config.driver == DRIVER and isinstance(parameters, Mapping):
             values = {key: value for key, value in parameters.items() if key not in ("apiVersion", "kind")}
             yield f"config: {named(parameters.get('kind'))} {orjson.dumps(values).decode()}"
 
 
-def _part(part: Object) -> str:
-    everything = part.get("allocationMode") == ALL
-    count = int(part.get("count") or 1)
-    devices = "all devices" if everything else f"{count} device{'' if count == 1 else 's'}"
-    amounts = (part.get("capacity") or {}).get("requests") or {}
-    share = "".join(f", {named(value)} {named(name)} of each" for name, value in amounts.items())
-    admin = ", with adminAccess" if part.get("adminAccess") else ""
-    return f"{devices} of {named(part.get('deviceClassName'))}{share}{admin}"
+def _part(part: DeviceRequest) -> str:
+    devices = "all devices" if part.everything else f"{part.count} device{'' if part.count == 1 else 's'}"
+    share = "".join(f", {named(value)} {named(name)} of each" for name, value in part.capacity)
+    admin = ", with adminAccess" if part.admin_access else ""
+    return f"{devices} of {named(part.device_class)}{share}{admin}"
 
 
 def _connected(ways: Sequence[str]) -> str:
@@ -58,11 +50,11 @@ def _connected(ways: Sequence[str]) -> str:
     return f", connected ({' or '.join(ways[:_MOST_WAYS])}{more})"
 
 
-def _tied(references: Sequence[str], constraints: Sequence[Object]) -> list[str]:
+def _tied(references: Sequence[str], constraints: Sequence[Constraint]) -> list[str]:
     """Attributes, without their domain, that must be equal on the devices of a request or alternative."""
     found = []
     for each in constraints:
-        attribute, covered = each.get("matchAttribute"), each.get("requests") or references
-        if attribute and any(reference in covered for reference in references):
-            found.append(named(str(attribute).rpartition("/")[2]))
+        covered = each.requests or references
+        if each.match_attribute and any(reference in covered for reference in references):
+            found.append(named(each.match_attribute.rpartition("/")[2]))
     return found

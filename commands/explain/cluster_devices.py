@@ -4,24 +4,29 @@ import dataclasses
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final, TypeVar
 
-from commands.devices import device_map, pools
+from commands.devices import device_map
 from commands.devices.devices import NodeMap
 from commands.devices.snapshot import Snapshot
 from commands.explain.lnc import Cores
-from commands.explain.model import Hardware, read_hardware, read_result
-from neuron import names
+from commands.explain.model import Hardware, hardware_of, result_of
 from neuron.allocator.search import Result
+from neuron.api.nodes import Node
+from neuron.api.slices import Slice, incomplete, newest
+from neuron.api.stored_claims import StoredClaim
 from neuron.hardware.instances import Catalogue
-from webhook.cluster.listing import Object, Seen, Unseen
+from webhook.cluster.listing import Seen, Unseen
 
 _VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})\.([0-9]{1,4})")
 _LAST_LEAKING: Final = (36, 2)
 """The last release of Kubernetes 1 with kubernetes/kubernetes#140436."""
 
 
-def items(seen: Seen) -> tuple[Object, ...]:
+T = TypeVar("T")
+
+
+def items(seen: Seen[T]) -> tuple[T, ...]:
     """The objects; none if they could not be read."""
     return () if isinstance(seen, Unseen) else seen
 
@@ -65,11 +70,11 @@ class Estate:
         self.catalogue: Final = catalogue
         version = _VERSION.match(kubernetes)
         self.counters_leak: Final = version is not None and (int(version[1]), int(version[2])) <= _LAST_LEAKING
-        specs = pools.newest(items(seen.slices))
-        self._missing = pools.incomplete(specs)
-        self._specs: defaultdict[str, list[Object]] = defaultdict(list)
-        for spec in specs:
-            self._specs[pools.node_of(spec)].append(spec)
+        current = newest(items(seen.slices))
+        self._missing = incomplete(current)
+        self._slices: defaultdict[str, list[Slice]] = defaultdict(list)
+        for each in current:
+            self._slices[each.node].append(each)
         self._held: defaultdict[str, list[Result]] = defaultdict(list)
         self._shares: defaultdict[str, defaultdict[str, list[Cores]]] = defaultdict(lambda: defaultdict(list))
         for claim in items(seen.claims):
@@ -84,34 +89,31 @@ class Estate:
             return None
         return cls(seen, kubernetes, catalogue or Catalogue())
 
-    def _hold(self, claim: Object) -> None:
-        allocation = (claim.get("status") or {}).get("allocation") or {}
-        for entry in (allocation.get("devices") or {}).get("results") or ():
-            if entry.get("driver") != names.DRIVER:
-                continue
-            self._held[entry["pool"]].append(read_result(entry))
-            if entry.get("shareID"):
-                self._shares[entry["pool"]][entry["device"]].append(Cores.of_claim(claim, entry))
+    def _hold(self, claim: StoredClaim) -> None:
+        for entry in claim.ours:
+            self._held[entry.pool].append(result_of(entry))
+            if entry.share_id:
+                self._shares[entry.pool][entry.device].append(Cores.of_claim(claim, entry.request))
 
     def publishes(self, node: str) -> bool:
         """Whether the driver publishes slices of the node, with or without devices."""
-        return node in self._specs
+        return node in self._slices
 
     def map_of(self, node: str) -> NodeMap | None:
         """The node in the device map."""
         return self._maps.get(node)
 
-    def instance_type(self, node: Object) -> str:
+    def instance_type(self, node: Node) -> str:
         """As the driver publishes it, else by the Node's label; empty if unknown."""
-        mapped = self._maps.get(node["metadata"]["name"])
-        return (mapped.instance_type if mapped else "") or pools.instance_type(node)
+        mapped = self._maps.get(node.name)
+        return (mapped.instance_type if mapped else "") or node.instance_type
 
     def devices(self, node: str) -> NodeDevices:
         """The devices of a node that publishes slices."""
         if node not in self._read:
-            specs: Sequence[Any] = self._specs[node]
-            pool = str(specs[0]["pool"]["name"])
-            hardware = read_hardware(specs)
+            slices = self._slices[node]
+            pool = slices[0].pool
+            hardware = hardware_of(slices)
             known = hardware.names
             held = tuple(each for each in self._held[pool] if each.device in known)
             self._read[node] = NodeDevices(hardware, held, self._missing.get(pool), self._shares[pool])

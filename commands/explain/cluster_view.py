@@ -1,17 +1,17 @@
 """A view of files and of the objects of a cluster that were read once, for decisions about them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from commands.objects.file_view import FileView
 from commands.objects.manifests import Manifest
 from neuron.api.claim_specs import ClassSpec
+from neuron.api.nodes import Node
+from neuron.api.slices import Slice
 from neuron.hardware.device_shapes import Shape
 from neuron.hardware.instances import Observation
 from runtime.api_server import Resource
+from webhook.cluster.listing import Object
 from webhook.cluster.observing import observe
-
-Object = Mapping[str, Any]
 
 
 class World(FileView):
@@ -20,8 +20,8 @@ class World(FileView):
     def __init__(
         self,
         found: Sequence[Manifest],
-        slices: Iterable[Object] = (),
-        nodes: Iterable[Object] = (),
+        slices: Iterable[Slice] = (),
+        nodes: Iterable[Node] = (),
         *,
         live: bool = False,
         kubernetes: str = "",

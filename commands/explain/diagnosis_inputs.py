@@ -2,14 +2,16 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from commands.explain.admission_preview import Outlook
 from commands.explain.explanation import Quote
 from commands.explain.verdicts import NodeVerdict
+from neuron.api.nodes import Node
+from neuron.api.slices import Slice
+from neuron.api.stored_claims import StoredClaim
 from runtime.text import named
-
-Object = Mapping[str, Any]
+from webhook.cluster.listing import Object
 
 _LONGEST_VERSION: Final = 19
 """Digits of a `resourceVersion`, a number of 64 bits."""
@@ -36,12 +38,12 @@ class Facts:
     pod: Object
     events: Sequence[Object]
     outlook: Outlook
-    claims: Mapping[str, Object | None] = dataclasses.field(default_factory=dict)
+    claims: Mapping[str, StoredClaim | None] = dataclasses.field(default_factory=dict)
     templates: Mapping[str, bool | None] = dataclasses.field(default_factory=dict)
     nodes: Sequence[NodeVerdict] | None = None
-    node: Object | None = None
-    all_nodes: Sequence[Object] = ()
-    slices: Sequence[Object] = ()
+    node: Node | None = None
+    all_nodes: Sequence[Node] = ()
+    slices: Sequence[Slice] = ()
     not_called: str = ""
     unknown_class: str = ""
     in_tree: bool = False
@@ -117,7 +119,7 @@ def condition(facts: Facts, kind: str) -> Object:
 def event_time(event: Object) -> str:
     """When an Event was seen last, RFC 3339 in UTC, so that text order is time order."""
     series = event.get("series") or {}
-    times: Sequence[Any] = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    times: Sequence[object] = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
     return str(next(filter(None, times), ""))
 
 

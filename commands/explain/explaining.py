@@ -2,9 +2,8 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from commands.devices import pools
 from commands.devices.snapshot import PODS
 from commands.explain.admission_preview import Outlook, Surroundings, outlooks, stored_outlook
 from commands.explain.cluster_devices import Estate, items
@@ -12,7 +11,7 @@ from commands.explain.cluster_view import World, live_manifest
 from commands.explain.diagnosis import diagnose
 from commands.explain.diagnosis_inputs import Facts
 from commands.explain.explanation import Explanation
-from commands.explain.legacy_placement import place_legacy, requested
+from commands.explain.legacy_placement import place_legacy
 from commands.explain.model import PodClaim, Selects, UnknownClassError, read_demand
 from commands.explain.placement import place
 from commands.explain.reads import Live, PodFacts
@@ -20,16 +19,20 @@ from commands.explain.verdicts import NodeVerdict
 from commands.objects.documents import Document
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import Source
+from neuron.api.claim_reader import claim_spec
+from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Request
+from neuron.api.nodes import Node
+from neuron.api.stored_claims import Allocation, StoredClaim
 from neuron.check.device_index import SelectorError
+from neuron.demand.containers import scheduled
 from runtime.text import cited, named
-from webhook.cluster.listing import Unseen
+from webhook.cluster.listing import Object, Unseen
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Outcome
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
 
-Object = Mapping[str, Any]
 
 _OTHERS: Final = "Not judged: devices of other drivers ({})."
 
@@ -72,11 +75,8 @@ class Explainer:
         catalogue = chosen.policies.catalogue if chosen.policies else None
         self._estate = Estate.of(live.snapshot, live.version, catalogue) if live else None
         self._selects = Selects()
-        self._claims = {
-            (each.namespace, each.name): each.data
-            for each in (live.objects if live else ())
-            if each.kind == "ResourceClaim"
-        }
+        claims = items(live.snapshot.claims) if live else ()
+        self._claims = {(each.metadata.namespace, each.metadata.name): each for each in claims}
 
     def files(self) -> Iterator[Explanation]:
         """The pods of the files, in their order."""
@@ -129,26 +129,25 @@ class Explainer:
         return Explanation(outlook, nodes, (*more, *notes))
 
     def _nodes(
-        self, outlook: Outlook, pod: Object, claims: Mapping[str, Object | None]
+        self, outlook: Outlook, pod: Object, claims: Mapping[str, StoredClaim | None]
     ) -> tuple[tuple[NodeVerdict, ...] | None, tuple[str, ...], str]:
         """The verdicts, notes, and a DeviceClass that does not exist."""
         estate = self._estate
         if estate is None:
             return None, (), ""
         implicit = self._in_tree(outlook.after)
-        if +requested(outlook.after) and not outlook.claims and implicit is None:
+        if +scheduled(outlook.after.get("spec")) and not outlook.claims and implicit is None:
             return place_legacy(pod, estate), (), ""
         waiting = [implicit] if implicit else []
-        allocated: list[Object] = []
+        allocated: list[Allocation] = []
         notes: list[str] = []
         for use in outlook.claims:
             own = claims.get(use.name)
             if own is None and use.kind == "ResourceClaim":
                 own = self._claims.get((outlook.namespace, use.object))
-            allocation = ((own or {}).get("status") or {}).get("allocation")
-            spec = (own or {}).get("spec") or use.spec
-            if allocation:
-                allocated.append(allocation)
+            spec = (claim_spec(own.spec) if own is not None and own.spec else None) or use.spec
+            if own is not None and own.allocation is not None:
+                allocated.append(own.allocation)
             elif spec is None:
                 why = "has the wrong form" if use.known else "is not known"
                 notes.append(f"Nodes are not judged: {use.kind} {named(use.object)} of claim {named(use.name)} {why}.")
@@ -167,29 +166,29 @@ class Explainer:
         if implicit:
             # On a node with a device plugin, its resources count first.
             plugin = {each.node: each for each in place_legacy(outlook.after, estate)}
-            offers = {node["metadata"]["name"] for node in estate.nodes if pools.advertised(node)}
+            offers = {node.name for node in estate.nodes if node.legacy}
             found = tuple(plugin[each.node] if each.node in offers else each for each in found)
         return found, others, ""
 
     def _in_tree(self, pod: Object) -> PodClaim | None:
         """The claim that the scheduler makes for a pod's limits, if DeviceClasses serve all of them (KEP-5004)."""
-        wanted, serving = +requested(pod), self._around.context.extended_resources
+        wanted, serving = +scheduled(pod.get("spec")), self._around.context.extended_resources
         if not wanted or any(resource not in serving for resource in wanted):
             return None
-        requests = [
-            {"name": f"request-{place}", "exactly": {"deviceClassName": serving[resource], "count": amount}}
-            for place, (resource, amount) in enumerate(wanted.items())
-        ]
-        return PodClaim("extended-resources", {"devices": {"requests": requests}})
+        requests = []
+        for number, (resource, amount) in enumerate(wanted.items()):
+            name = f"request-{number}"
+            requests.append(Request("", name, (DeviceRequest("", name, serving[resource], count=amount),)))
+        return PodClaim("extended-resources", ClaimSpec("", tuple(requests)))
 
     # --- a pod of the cluster -----------------------------------------------------------------------------------
 
-    def _claims_of(self, pod: Object) -> dict[str, Object | None]:
+    def _claims_of(self, pod: Object) -> dict[str, StoredClaim | None]:
         """The claim of each entry of `spec.resourceClaims`; None if it does not exist."""
         namespace = pod["metadata"].get("namespace") or ""
         statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
         made = {each.get("name"): each.get("resourceClaimName") for each in statuses}
-        found: dict[str, Object | None] = {}
+        found: dict[str, StoredClaim | None] = {}
         for entry in (pod.get("spec") or {}).get("resourceClaims") or ():
             name = entry.get("resourceClaimName") or made.get(entry.get("name"))
             if entry.get("resourceClaimTemplateName") and entry.get("name") in made and not name:
@@ -204,10 +203,10 @@ class Explainer:
         wanted = [each.get("resourceClaimTemplateName") for each in (pod.get("spec") or {}).get("resourceClaims") or ()]
         return {name: name in known if listed else None for name in wanted if name}
 
-    def _node_of(self, pod: Object) -> Object | None:
+    def _node_of(self, pod: Object) -> Node | None:
         name = (pod.get("spec") or {}).get("nodeName")
         nodes = self._estate.nodes if self._estate else ()
-        return next((node for node in nodes if node["metadata"]["name"] == name), None)
+        return next((node for node in nodes if node.name == name), None)
 
 
 def _is_template(manifest: Manifest, namespace: str) -> bool:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -10,11 +10,10 @@ from neuron import names
 from policies.judging.matching import selects
 from policies.schema.constraints import LabelSelector
 from runtime.settings import SettingsError
+from webhook.cluster.listing import Object
 from webhook.cluster.replicas import LABELS
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.server import settings
-
-Object = Mapping[str, Any]
 
 _ENTRY: Final = f"mutate.{names.DRIVER}"
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
@@ -101,7 +100,7 @@ def _is_webhook(deployment: Object) -> bool:
     return LABELS.items() <= labels.items()
 
 
-def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, object]]:
     """The settings of conversion among arguments of the command line, as `settings.load` expects them."""
     declared = {each.flag: each for each in settings.declarations() if each.name in _SETTINGS}
     repeated: dict[str, list[str]] = {}

@@ -4,55 +4,32 @@ The scheduler counts extended resources: the node's allocatable amount, less wha
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from commands.devices import pools
 from commands.explain.cluster_devices import Estate
 from commands.explain.placement import node_block
 from commands.explain.verdicts import Block, Blocked, NodeVerdict
-from neuron.demand import containers
-
-Object = Mapping[str, Any]
+from neuron.api.nodes import Node
+from neuron.demand.containers import scheduled
+from webhook.cluster.listing import Object
 
 _ENDED: Final = ("Succeeded", "Failed")
 
 
-def requested(pod: Object) -> Counter[str]:
-    """Legacy resources that the scheduler counts for a pod: its containers together, or the largest init container."""
-    spec = pod.get("spec") or {}
-    total, first = Counter[str](), Counter[str]()
-    for container in spec.get("containers") or ():
-        total.update(_amounts(container))
-    for container in spec.get("initContainers") or ():
-        amounts = _amounts(container)
-        if container.get("restartPolicy") == "Always":
-            total.update(amounts)
-        else:
-            first |= amounts
-    return total | first
-
-
-def _amounts(container: Object) -> Counter[str]:
-    resources = container.get("resources") or {}
-    found = containers.legacy_amounts(resources.get("limits") or {}, resources.get("requests") or {})
-    return Counter({resource: pools.count(amount) for resource, amount in found.items()})
-
-
 def place_legacy(pod: Object, estate: Estate) -> tuple[NodeVerdict, ...]:
     """The verdict for each node, by name."""
-    wanted = requested(pod)
+    wanted = scheduled(pod.get("spec"))
     used: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for each in estate.pods:
         node = (each.get("spec") or {}).get("nodeName")
         if node and (each.get("status") or {}).get("phase") not in _ENDED:
-            used[node].update(requested(each))
-    verdicts = (_verdict(pod, node, wanted, used[node["metadata"]["name"]], estate) for node in estate.nodes)
+            used[node].update(scheduled(each.get("spec")))
+    verdicts = (_verdict(pod, node, wanted, used[node.name], estate) for node in estate.nodes)
     return tuple(sorted(verdicts, key=lambda each: each.node))
 
 
-def _verdict(pod: Object, node: Object, wanted: Counter[str], used: Counter[str], estate: Estate) -> NodeVerdict:
-    name = node["metadata"]["name"]
+def _verdict(pod: Object, node: Node, wanted: Counter[str], used: Counter[str], estate: Estate) -> NodeVerdict:
+    name = node.name
     instance_type = estate.instance_type(node)
     if estate.map_of(name) is None and instance_type not in estate.catalogue:
         return NodeVerdict(name, instance_type, block=Block.NOT_NEURON, reason="no Neuron devices")
@@ -60,10 +37,9 @@ def _verdict(pod: Object, node: Object, wanted: Counter[str], used: Counter[str]
     return NodeVerdict(name, instance_type) if found is None else found.verdict(name, instance_type)
 
 
-def _missing(node: Object, wanted: Counter[str], used: Counter[str]) -> Blocked | None:
-    allocatable = (node.get("status") or {}).get("allocatable") or {}
+def _missing(node: Node, wanted: Counter[str], used: Counter[str]) -> Blocked | None:
     for resource, amount in wanted.items():
-        offered = pools.count(allocatable.get(resource, "0"))
+        offered = node.offered(resource)
         if not offered:
             return Blocked(Block.NO_PLUGIN, f"no device plugin offers {resource} there")
         if offered - used[resource] < amount:

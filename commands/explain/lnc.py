@@ -5,14 +5,13 @@ refuses to prepare the second one.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from neuron import names
-from neuron.api.configs import ConfigEntry, Source, configs_in_force, decode_object
+from neuron.api.allocation import config_entries
+from neuron.api.configs import ConfigEntry, configs_in_force
+from neuron.api.stored_claims import StoredClaim
 from runtime.text import named
-
-Object = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,33 +27,17 @@ class Cores:
     lnc: int | None
 
     @classmethod
-    def of_claim(cls, claim: Object, result: Object) -> "Cores":
-        """The share of one result of an allocated claim."""
-        metadata, status = claim["metadata"], claim["status"]
-        pods = [each["name"] for each in status.get("reservedFor") or () if each.get("resource") == "pods"]
-        name = named(f"{metadata['namespace']}/{metadata['name']}")
-        holder = named(f"{metadata['namespace']}/{pods[0]}") if pods else f"claim {name}"
-        configs = (status["allocation"].get("devices") or {}).get("config") or ()
-        return cls(holder, lnc_of(configs, str(result["request"])))
+    def of_claim(cls, claim: StoredClaim, request: str) -> "Cores":
+        """The share that a request of an allocated claim has."""
+        namespace, name = claim.metadata.namespace, claim.metadata.name
+        holder = named(f"{namespace}/{claim.pods[0].name}") if claim.pods else f"claim {named(f'{namespace}/{name}')}"
+        configs = claim.allocation.configs if claim.allocation is not None else ()
+        return cls(holder, lnc_of(config_entries(configs, names.DRIVER)[0], request))
 
 
-def lnc_of(configs: Sequence[Object], request: str) -> int | None:
-    """The logicalNeuronCore in force for a request; None if none is set.
-
-    Args:
-        configs: of a claim's spec, or of its allocation.
-        request: `req` or `req/sub`.
-    """
-    entries = []
-    for config in configs:
-        opaque = config.get("opaque") or {}
-        if opaque.get("driver") != names.DRIVER:
-            continue
-        decoded = decode_object(opaque.get("parameters")).config
-        if decoded is not None:
-            source = Source(config.get("source", Source.FROM_CLAIM))
-            entries.append(ConfigEntry(source, tuple(config.get("requests") or ()), decoded))
-    return configs_in_force(tuple(entries), request).logical_neuron_core
+def lnc_of(configs: Sequence[ConfigEntry], request: str) -> int | None:
+    """The logicalNeuronCore in force for a request, `req` or `req/sub`; None if none is set."""
+    return configs_in_force(configs, request).logical_neuron_core
 
 
 def conflict(wanted: int, others: Iterable[Cores], default: int) -> str:

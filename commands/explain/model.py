@@ -5,18 +5,18 @@ Selectors are evaluated as CEL. Answers are kept for devices with equal attribut
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from neuron.allocator.search import Alternative, Capacity, Claim, Constraint, Device, Node, Request, Result
-from neuron.api.claim_specs import ALL, ClassSpec
-from neuron.api.device_taints import DeviceTaint, DeviceToleration
+from neuron.api import slices, stored_claims
+from neuron.api.claim_specs import ClaimSpec, ClassSpec, DeviceRequest
+from neuron.api.configs import ConfigEntry, Source, decode_object
+from neuron.api.slices import PublishedDevice, Slice
 from neuron.check.device_index import CompiledSelector
-from neuron.hardware.device_shapes import Value, qualified, unboxed
+from neuron.hardware.device_shapes import Value, qualified
 from neuron.names import DRIVER
 from neuron.quantities import parse_amount
 from policies.selectors.engine import DeviceSelectors
-
-Object = Mapping[str, Any]
 
 _STANDS_STILL: Final = 0.0
 _JOINT: Final = ":"
@@ -62,68 +62,42 @@ class Hardware:
         return f"{result.device} ({', '.join(parts)})" if parts else result.device
 
 
-def read_hardware(specs: Iterable[Object]) -> Hardware:
+def hardware_of(published: Iterable[Slice]) -> Hardware:
     """The devices of a node.
 
     Args:
-        specs: `spec` of the slices in the newest generation of the node's pool, in the order of their names.
+        published: slices in the newest generation of the node's pool, in the order of their names.
     """
-    found = tuple(specs)
-    devices = tuple(read_device(entry) for spec in found for entry in spec.get("devices") or ())
-    return Hardware(devices, read_counters(found))
+    found = tuple(published)
+    devices = tuple(device_of(device) for each in found for device in each.devices)
+    return Hardware(devices, {name: value for each in found for name, value in each.counters.items()})
 
 
-def read_counters(specs: Iterable[Object]) -> dict[str, int]:
-    """Values of shared counters in `spec` of slices, by set and name in one string."""
-    return {
-        f"{group['name']}/{name}": int(counter["value"])
-        for spec in specs
-        for group in spec.get("sharedCounters") or ()
-        for name, counter in group["counters"].items()
-    }
-
-
-def read_device(entry: Object) -> Device:
+def device_of(published: PublishedDevice) -> Device:
     """One device of a slice."""
-    values = {qualified(name): unboxed(box) for name, box in (entry.get("attributes") or {}).items()}
     return Device(
-        name=entry["name"],
-        attributes={name: value for name, value in values.items() if value is not None},
-        shared=bool(entry.get("allowMultipleAllocations")),
-        capacity={name: _capacity(value) for name, value in (entry.get("capacity") or {}).items()},
-        counters={
-            f"{group['counterSet']}/{name}": int(counter["value"])
-            for group in entry.get("consumesCounters") or ()
-            for name, counter in group["counters"].items()
-        },
-        taints=tuple(DeviceTaint.read(each) for each in entry.get("taints") or ()),
+        published.name,
+        published.attributes,
+        published.shared,
+        {name: _capacity(each) for name, each in published.capacity.items()},
+        published.counters,
+        published.taints,
     )
 
 
-def _capacity(value: Object) -> Capacity:
-    policy = value.get("requestPolicy") or {}
-    valid = tuple(_amount(each) for each in policy.get("validValues") or ())
-    return Capacity(_amount(value["value"]), valid, _amount(policy["default"]) if "default" in policy else None)
+def _capacity(published: slices.Capacity) -> Capacity:
+    default = None if published.default is None else _amount(published.default)
+    return Capacity(_amount(published.value), tuple(map(_amount, published.valid)), default)
 
 
 def _amount(quantity: object) -> int:
     return int(parse_amount(quantity))
 
 
-def read_results(claim: Object) -> tuple[Result, ...]:
-    """What an allocated claim holds of our driver's devices, of all nodes; empty if it is not allocated."""
-    allocation = (claim.get("status") or {}).get("allocation") or {}
-    return tuple(
-        read_result(each)
-        for each in (allocation.get("devices") or {}).get("results") or ()
-        if each.get("driver", DRIVER) == DRIVER
-    )
-
-
-def read_result(entry: Object) -> Result:
-    """One entry of `status.allocation.devices.results`."""
-    consumed = {name: _amount(value) for name, value in (entry.get("consumedCapacity") or {}).items()}
-    return Result(entry["request"], entry["device"], consumed, bool(entry.get("adminAccess")))
+def result_of(entry: stored_claims.Result) -> Result:
+    """One device that a claim has."""
+    consumed = {name: _amount(value) for name, value in (entry.consumed_capacity or {}).items()}
+    return Result(entry.request, entry.device, consumed, bool(entry.admin_access))
 
 
 # --- claims -----------------------------------------------------------------------------------------------------
@@ -134,7 +108,7 @@ class Selects:
 
     def __init__(self) -> None:
         self._compiled: dict[str, CompiledSelector] = {}
-        self._answers: dict[tuple[Any, ...], bool] = {}
+        self._answers: dict[tuple[object, ...], bool] = {}
         self._same: dict[tuple[str, int], tuple[Device, bool]] = {}
         """Cached results by expression and identity of the device, which the value keeps alive."""
 
@@ -189,11 +163,11 @@ class PodClaim:
 
     Attributes:
         name: its entry in `spec.resourceClaims`.
-        spec: `spec` of the claim.
+        spec: of the claim.
     """
 
     name: str
-    spec: Object
+    spec: ClaimSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -203,14 +177,14 @@ class Demand:
     Attributes:
         claim: the requests for our driver's devices.
         elsewhere: requests for devices of other drivers, which are not judged.
-        configs: of each claim, by its entry in `spec.resourceClaims`.
+        configs: of each claim for our driver, by its entry in `spec.resourceClaims`.
     """
 
     claim: Claim
     elsewhere: tuple[str, ...] = ()
-    configs: Mapping[str, Sequence[Object]] = dataclasses.field(default_factory=dict)
+    configs: Mapping[str, Sequence[ConfigEntry]] = dataclasses.field(default_factory=dict)
 
-    def configs_of(self, request: str) -> tuple[Sequence[Object], str]:
+    def configs_of(self, request: str) -> tuple[Sequence[ConfigEntry], str]:
         """The configs of the claim that has a request of `claim`, and the request's name in it."""
         name, prefixed, bare = request.partition(_JOINT)
         if prefixed:
@@ -234,11 +208,19 @@ def read_demand(claims: Sequence[PodClaim], classes: Mapping[str, ClassSpec] | N
     constraints: list[Constraint] = []
     for claim in claims:
         prefix = f"{claim.name}{_JOINT}" if len(claims) > 1 else ""
-        read = reader.claim(claim.spec.get("devices") or {}, prefix)
+        read = reader.claim(claim.spec, prefix)
         requests += read.requests
         constraints += read.constraints
-    configs = {claim.name: (claim.spec.get("devices") or {}).get("config") or () for claim in claims}
+    configs = {claim.name: tuple(_configs(claim.spec)) for claim in claims}
     return Demand(Claim(tuple(requests), tuple(constraints)), tuple(reader.elsewhere), configs)
+
+
+def _configs(spec: ClaimSpec) -> Iterator[ConfigEntry]:
+    """The readable configs for our driver."""
+    for each in spec.configs:
+        decoded = decode_object(each.parameters).config if each.driver == DRIVER else None
+        if decoded is not None:
+            yield ConfigEntry(Source.FROM_CLAIM, each.requests, decoded)
 
 
 class _ClaimReader:
@@ -247,51 +229,44 @@ class _ClaimReader:
         self._selects = selects
         self.elsewhere: list[str] = []
 
-    def claim(self, devices: Object, prefix: str) -> Claim:
-        requests = tuple(self._requests(devices, prefix))
-        names = [request.name for request in requests]
-        constraints = tuple(
-            Constraint(each["matchAttribute"], frozenset(f"{prefix}{name}" for name in each.get("requests") or ()))
-            for each in devices.get("constraints") or ()
-            if each.get("matchAttribute")
-        )
+    def claim(self, spec: ClaimSpec, prefix: str) -> Claim:
+        requests = tuple(self._requests(spec, prefix))
         # Without names a constraint covers the requests of its own claim.
-        own = [dataclasses.replace(each, requests=each.requests or frozenset(names)) for each in constraints]
-        return Claim(requests, tuple(own))
+        own = frozenset(request.name for request in requests)
+        constraints = tuple(
+            Constraint(each.match_attribute, frozenset(f"{prefix}{name}" for name in each.requests) or own)
+            for each in spec.constraints
+            if each.match_attribute
+        )
+        return Claim(requests, constraints)
 
-    def _requests(self, devices: Object, prefix: str) -> Iterator[Request]:
-        for entry in devices.get("requests") or ():
-            parts = [entry["exactly"]] if entry.get("exactly") else entry.get("firstAvailable") or ()
-            if any(self._is_foreign(part) for part in parts):
-                self.elsewhere.append(f"{prefix}{entry['name']}")
+    def _requests(self, spec: ClaimSpec, prefix: str) -> Iterator[Request]:
+        for request in spec.requests:
+            if any(self._is_foreign(part) for part in request.alternatives):
+                self.elsewhere.append(f"{prefix}{request.name}")
                 continue
-            alternatives = [self._alternative(part) for part in parts]
-            yield Request(f"{prefix}{entry['name']}", tuple(alternatives))
+            yield Request(f"{prefix}{request.name}", tuple(map(self._alternative, request.alternatives)))
 
-    def _class(self, part: Object) -> ClassSpec:
-        name = str(part.get("deviceClassName") or "")
+    def _class(self, part: DeviceRequest) -> ClassSpec:
         if self._classes is None:
             return ClassSpec()
-        if name not in self._classes:
-            raise UnknownClassError(name)
-        return self._classes[name]
+        if part.device_class not in self._classes:
+            raise UnknownClassError(part.device_class)
+        return self._classes[part.device_class]
 
-    def _is_foreign(self, part: Object) -> bool:
+    def _is_foreign(self, part: DeviceRequest) -> bool:
         """Whether the class is for another driver: its selectors compare `device.driver`, and not with ours."""
         compiled = [self._selects.compiled(each.expression) for each in self._class(part).selectors]
         drivers = {driver for each in compiled for driver in each.drivers}
         return bool(drivers) and DRIVER not in drivers
 
-    def _alternative(self, part: Object) -> Alternative:
-        expressions = [each.expression for each in self._class(part).selectors]
-        expressions += [each["cel"]["expression"] for each in part.get("selectors") or () if each.get("cel")]
-        everything = part.get("allocationMode") == ALL
-        amounts = (part.get("capacity") or {}).get("requests") or {}
+    def _alternative(self, part: DeviceRequest) -> Alternative:
+        selectors = (*self._class(part).selectors, *part.selectors)
         return Alternative(
-            str(part.get("name") or ""),
-            selects=self._selects.all_of(expressions),
-            count=None if everything else int(part.get("count") or 1),
-            capacity={name: _amount(value) for name, value in amounts.items()},
-            admin_access=bool(part.get("adminAccess")),
-            tolerations=tuple(DeviceToleration.read(each) for each in part.get("tolerations") or ()),
+            part.reference.partition("/")[2],
+            selects=self._selects.all_of([each.expression for each in selectors]),
+            count=None if part.everything else part.count,
+            capacity={name: _amount(value) for name, value in part.capacity},
+            admin_access=part.admin_access,
+            tolerations=part.tolerations,
         )

@@ -1,10 +1,10 @@
 """Steps of a diagnosis on the node: it answers, the driver prepares the claims, the devices are healthy. Pure."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
-from commands.devices import pools
+from commands.devices.devices import fault_text
 from commands.explain import node_fit
 from commands.explain.diagnosis_inputs import Facts, event_order, evidence_of
 from commands.explain.explanation import Diagnosis, Quote, State
@@ -12,8 +12,6 @@ from commands.explain.prepare_errors import prepare_failure
 from commands.explain.schedule_steps import SICK_FIX
 from neuron import names
 from runtime.text import named
-
-Object = Mapping[str, Any]
 
 _NO_SPEC: Final = "unresolvable CDI devices"
 """Part of the container runtime's message (Container Device Interface)."""
@@ -40,7 +38,7 @@ def lost(facts: Facts) -> Diagnosis | None:
         text = f"Node {facts.node_name}, to which it is bound, does not exist any more."
         fix = f"Delete the pod: kubectl -n {facts.namespace} delete pod {facts.name} --force."
         return Diagnosis("node-lost", State.STUCK, text, fix)
-    if not node_fit.is_ready(facts.node):
+    if not facts.node.ready:
         text = f"Node {facts.node_name} is not ready: its kubelet does not answer, so nothing starts or stops there."
         fix = "Check the node. If it does not come back, delete it and the pod: the devices of its claims become free."
         return Diagnosis("node-lost", State.STUCK, text, fix)
@@ -50,7 +48,7 @@ def lost(facts: Facts) -> Diagnosis | None:
 def not_prepared(facts: Facts) -> Diagnosis | None:
     if runs_now(facts):
         return None
-    unallocated = [name for name, claim in facts.claims.items() if claim is None or not allocation(claim)]
+    unallocated = [name for name, claim in facts.claims.items() if claim is None or claim.allocation is None]
     if unallocated and facts.claims:
         text = (
             f"It is bound to node {facts.node_name}, and its claim {unallocated[0]} is not allocated: nodeName was set"
@@ -61,43 +59,36 @@ def not_prepared(facts: Facts) -> Diagnosis | None:
     event = facts.event(_NOT_PREPARED)
     if event is None:
         return None
-    publishes = any(pools.node_of(each["spec"]) == facts.node_name for each in facts.slices)
+    publishes = any(each.node == facts.node_name for each in facts.slices)
     failure = prepare_failure(str(event.get("message") or ""), facts.node_name, publishes=publishes)
     return dataclasses.replace(failure, evidence=evidence_of(event))
 
 
-def allocation(claim: Object) -> Object:
-    allocation: Object = (claim.get("status") or {}).get("allocation") or {}
-    return allocation
-
-
-def _devices(facts: Facts) -> Iterator[Object]:
-    """Results of the pod's claims for our driver."""
+def _devices(facts: Facts) -> Iterator[str]:
+    """Names of our driver's devices that the pod's claims have."""
     for claim in facts.claims.values():
-        for result in (allocation(claim or {}).get("devices") or {}).get("results") or ():
-            if result.get("driver") == names.DRIVER:
-                yield result
+        yield from (result.device for result in (claim.ours if claim is not None else ()))
 
 
 def sick(facts: Facts) -> Diagnosis | None:
     """Devices of the pod that the driver reports as unhealthy, or an agent of AWS those of its node."""
-    held = {str(each["device"]) for each in _devices(facts)}
+    held = set(_devices(facts))
     for claim in facts.claims.values():
-        for entry in ((claim or {}).get("status") or {}).get("devices") or ():
-            for condition in entry.get("conditions") or ():
-                if condition.get("type") == "Healthy" and condition.get("status") == "False":
-                    device = f"{named(entry.get('device') or '')} on {facts.node_name}"
-                    text = f"It uses {device}, which is unhealthy: {named(condition.get('reason') or '')}."
-                    evidence = Quote("status.devices of its claim", str(condition.get("message") or ""))
+        for entry in claim.devices if claim is not None else ():
+            for condition in entry.conditions or ():
+                if condition.type == "Healthy" and condition.status == "False":
+                    device = f"{named(entry.device)} on {facts.node_name}"
+                    text = f"It uses {device}, which is unhealthy: {named(condition.reason)}."
+                    evidence = Quote("status.devices of its claim", condition.message)
                     return Diagnosis("device-unhealthy", State.STUCK, text, SICK_FIX, evidence)
-    for spec in (each["spec"] for each in facts.slices if pools.node_of(each["spec"]) == facts.node_name):
-        for device in spec.get("devices") or ():
-            taints = [each for each in device.get("taints") or () if each.get("key") not in _ABOUT_OTHERS]
-            if device.get("name") in held and taints:
+    for slice_ in (each for each in facts.slices if each.node == facts.node_name):
+        for published in slice_.devices:
+            taints = [each for each in published.taints if each.key not in _ABOUT_OTHERS]
+            if published.name in held and taints:
                 taint = node_fit.taint_text(taints[0])
-                text = f"It uses {named(device['name'])} on {facts.node_name}, which has the taint {taint}."
+                text = f"It uses {named(published.name)} on {facts.node_name}, which has the taint {taint}."
                 return Diagnosis("device-tainted", State.STUCK, text, SICK_FIX)
-    fault = pools.reported_fault(facts.node) if facts.node is not None else ""
+    fault = fault_text(facts.node) if facts.node is not None else ""
     if held and fault:
         text = f"It has Neuron devices of {facts.node_name}, which an agent of AWS reports as faulty ({fault})."
         return Diagnosis("node-unhealthy", State.STUCK, text, SICK_FIX)
@@ -135,6 +126,6 @@ def elsewhere(facts: Facts) -> Diagnosis | None:
 
 
 def runs(facts: Facts) -> Diagnosis:
-    used = [named(each["device"]) for each in _devices(facts)]
+    used = list(map(named, _devices(facts)))
     what = f" with {', '.join(used)}" if used else ""
     return Diagnosis("runs", State.WELL, f"It runs on node {facts.node_name}{what}.")

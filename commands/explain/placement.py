@@ -6,9 +6,8 @@ The devices are those that the allocator's model (`neuron.allocator.search`) giv
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
-from commands.devices import pools
 from commands.devices.devices import Holding, NodeMap
 from commands.explain import node_fit
 from commands.explain.allocation_checks import Question
@@ -17,6 +16,9 @@ from commands.explain.lnc import conflict, lnc_of
 from commands.explain.model import Demand
 from commands.explain.verdicts import Block, Blocked, NodeVerdict
 from neuron.allocator.search import Result
+from neuron.api.node_selection import Requirement, unmet_terms
+from neuron.api.nodes import Node
+from neuron.api.stored_claims import Allocation
 from neuron.findings import short
 from runtime.text import named
 from webhook.cluster.listing import Object
@@ -24,7 +26,7 @@ from webhook.cluster.listing import Object
 _MOST_HOLDERS: Final = 3
 
 
-def place(pod: Object, demand: Demand, allocated: Sequence[Object], estate: Estate) -> tuple[NodeVerdict, ...]:
+def place(pod: Object, demand: Demand, allocated: Sequence[Allocation], estate: Estate) -> tuple[NodeVerdict, ...]:
     """The verdict for each node, by name.
 
     Args:
@@ -37,12 +39,12 @@ def place(pod: Object, demand: Demand, allocated: Sequence[Object], estate: Esta
     return tuple(sorted((placer.verdict(node) for node in estate.nodes), key=lambda each: each.node))
 
 
-def node_block(pod: Object, node: Object, instance_type: str) -> Blocked | None:
+def node_block(pod: Object, node: Node, instance_type: str) -> Blocked | None:
     """Why a node cannot take a pod, before devices are looked at; None if it can."""
-    if not node_fit.is_ready(node):
+    if not node.ready:
         return Blocked(Block.NOT_READY, "the node is not ready: its kubelet does not answer")
     untolerated = node_fit.untolerated(pod, node)
-    if (node.get("spec") or {}).get("unschedulable") and untolerated:
+    if node.cordoned and untolerated:
         return Blocked(Block.CORDONED, "cordoned")
     if unmet := node_fit.unmet_selection(pod, node):
         return _unmet(unmet, instance_type)
@@ -52,7 +54,7 @@ def node_block(pod: Object, node: Object, instance_type: str) -> Blocked | None:
     return None
 
 
-def _unmet(unmet: Sequence[Object], instance_type: str) -> Blocked:
+def _unmet(unmet: Sequence[Requirement], instance_type: str) -> Blocked:
     by_type = [each for each in unmet if each.get("key") in node_fit.TYPE_LABELS]
     if len(by_type) == len(unmet):
         wanted = ", ".join(map(named, by_type[0].get("values") or ()))
@@ -63,17 +65,17 @@ def _unmet(unmet: Sequence[Object], instance_type: str) -> Blocked:
 
 
 class _Placer:
-    def __init__(self, pod: Object, demand: Demand, allocated: Sequence[Object], estate: Estate) -> None:
+    def __init__(self, pod: Object, demand: Demand, allocated: Sequence[Allocation], estate: Estate) -> None:
         self._pod = pod
         self._demand = demand
         self._allocated = allocated
         self._estate = estate
-        self._known: dict[Any, tuple[Result, ...] | Blocked] = {}
+        self._known: dict[object, tuple[Result, ...] | Blocked] = {}
 
-    def verdict(self, node: Object) -> NodeVerdict:
-        name, estate = node["metadata"]["name"], self._estate
+    def verdict(self, node: Node) -> NodeVerdict:
+        name, estate = node.name, self._estate
         published, instance_type = estate.publishes(name), estate.instance_type(node)
-        if not published and not pools.advertised(node) and instance_type not in estate.catalogue:
+        if not published and not node.legacy and instance_type not in estate.catalogue:
             return NodeVerdict(name, instance_type, block=Block.NOT_NEURON, reason="no Neuron devices")
         blocked = node_block(self._pod, node, instance_type) or self._by_claims(node, published=published)
         if blocked is not None:
@@ -84,26 +86,25 @@ class _Placer:
         texts = dict.fromkeys(map(estate.devices(name).hardware.text, answer))
         return NodeVerdict(name, instance_type, answer, tuple(texts))
 
-    def _by_claims(self, node: Object, *, published: bool) -> Blocked | None:
+    def _by_claims(self, node: Node, *, published: bool) -> Blocked | None:
         for allocation in self._allocated:
-            selector = allocation.get("nodeSelector")
-            if selector and node_fit.unmet_terms(selector.get("nodeSelectorTerms") or (), node):
+            selector = allocation.node_selector
+            if selector and unmet_terms(selector.get("nodeSelectorTerms") or (), node.name, node.labels):
                 return Blocked(Block.ELSEWHERE, "a claim of the pod is allocated on another node")
         if published:
             return None
-        if pools.advertised(node):
+        if node.legacy:
             return Blocked(Block.PLUGIN, "the device plugin still owns its devices, and the driver does not run")
         return Blocked(Block.NO_DRIVER, "the driver publishes nothing: it does not run there, or has no devices")
 
     # --- its devices --------------------------------------------------------------------------------------------
 
-    def _by_devices(self, node: Object) -> tuple[Result, ...] | Blocked:
-        name = node["metadata"]["name"]
-        found = self._estate.devices(name)
+    def _by_devices(self, node: Node) -> tuple[Result, ...] | Blocked:
+        found = self._estate.devices(node.name)
         if found.missing is not None:
             reason = "incomplete pool: the scheduler allocates only when all its ResourceSlices are there"
             return Blocked(Block.INCOMPLETE, reason, f"{found.missing[0]} of {found.missing[1]} ResourceSlices")
-        if not found.hardware.devices and pools.advertised(node):
+        if not found.hardware.devices and node.legacy:
             return Blocked(Block.PLUGIN, "the device plugin still owns its devices, and the driver withholds them")
         if not found.hardware.devices:
             return Blocked(Block.NO_DRIVER, "the driver runs and publishes no device")
@@ -113,7 +114,7 @@ class _Placer:
             self._known[key] = asked.answer()
         answer = self._known[key]
         if isinstance(answer, Blocked):
-            return self._with_detail(answer, self._estate.map_of(name))
+            return self._with_detail(answer, self._estate.map_of(node.name))
         return self._lnc_conflict(answer, found, self._estate.instance_type(node)) or answer
 
     def _lnc_conflict(self, results: Iterable[Result], found: NodeDevices, instance_type: str) -> Blocked | None:

@@ -7,14 +7,13 @@ each class counts, and a quota with scopes counts no claim.
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
-from neuron.api.claim_specs import ALL
+from neuron.api.claim_specs import ClaimSpec
+from neuron.api.fields import mapping
 from neuron.names import MAX_DEVICES_PER_CLAIM
 from neuron.quantities import NotACountError, parse_count
 from runtime.text import named
-
-Object = Mapping[str, Any]
 
 CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
 
@@ -50,36 +49,31 @@ class QuotaEffect:
 
 
 def effects(
-    quotas: Iterable[Object], claims: Iterable[Object], extended_resources: Mapping[str, str]
+    quotas: Iterable[Mapping[str, object]], claims: Iterable[ClaimSpec], extended_resources: Mapping[str, str]
 ) -> Iterator[QuotaEffect]:
     """The effects of creating claims.
 
     Args:
         quotas: ResourceQuotas of the namespace.
-        claims: `spec` of each claim.
+        claims: what is created.
         extended_resources: `extendedResourceName` -> DeviceClass (KEP-5004).
     """
     counted = _counted(claims, extended_resources)
     if not counted:
         return
     for quota in quotas:
-        spec = _mapping(quota.get("spec"))
+        spec = mapping(quota.get("spec"))
         if spec.get("scopes") or spec.get("scopeSelector"):
             continue
-        used = _mapping(_mapping(quota.get("status")).get("used"))
-        for resource, hard in _mapping(spec.get("hard")).items():
+        used = mapping(mapping(quota.get("status")).get("used"))
+        for resource, hard in mapping(spec.get("hard")).items():
             limit = _count(hard)
             if resource in counted and limit is not None:
-                name = str(_mapping(quota.get("metadata")).get("name") or "")
+                name = str(mapping(quota.get("metadata")).get("name") or "")
                 yield QuotaEffect(name, resource, counted[resource], limit, _count(used.get(resource)))
 
 
-def _mapping(value: object) -> Object:
-    """A file may have a value of any type there."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def _counted(claims: Iterable[Object], extended_resources: Mapping[str, str]) -> Counter[str]:
+def _counted(claims: Iterable[ClaimSpec], extended_resources: Mapping[str, str]) -> Counter[str]:
     counted: Counter[str] = Counter()
     for claim in claims:
         counted[CLAIM_COUNT] += 1
@@ -92,16 +86,15 @@ def _counted(claims: Iterable[Object], extended_resources: Mapping[str, str]) ->
     return counted
 
 
-def _devices(claim: Object) -> Counter[str]:
+def _devices(claim: ClaimSpec) -> Counter[str]:
     """Devices by class, in the worst case."""
     total: Counter[str] = Counter()
-    for request in (claim.get("devices") or {}).get("requests") or ():
+    for request in claim.requests:
         most: dict[str, int] = {}
-        for part in (request.get("exactly") or {}, *(request.get("firstAvailable") or ())):
-            name = str(part.get("deviceClassName") or "")
-            count = MAX_DEVICES_PER_CLAIM if part.get("allocationMode") == ALL else int(part.get("count") or 1)
-            if name:
-                most[name] = max(most.get(name, 0), count)
+        for part in request.alternatives:
+            count = MAX_DEVICES_PER_CLAIM if part.everything else part.count
+            if part.device_class:
+                most[part.device_class] = max(most.get(part.device_class, 0), count)
         total.update(most)
     return total
 

@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -14,6 +14,8 @@ from commands.explain.cluster_view import live_manifest
 from commands.explain.diagnosis_inputs import event_order
 from commands.explain.installation import Installation, read_installation
 from commands.objects.manifests import Manifest
+from neuron.api.fields import readable
+from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from runtime.api_errors import (
     NOT_FOUND,
     UNAUTHORIZED,
@@ -31,10 +33,10 @@ from webhook.cluster.caches import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
 )
-from webhook.cluster.listing import Lister, Seen, Unseen, unseen
+from webhook.cluster.listing import Lister, Object, Seen, Unseen, unseen
 from webhook.cluster.replicas import LABELS
 
-Object = Mapping[str, Any]
+T = TypeVar("T")
 
 EVENTS: Final = Resource("", "v1", "events")
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps")
@@ -104,7 +106,7 @@ class Reads:
         claims = found.claims
         objects = [live_manifest(each, DEVICE_CLASSES, "DeviceClass") for each in items(found.classes)]
         listed: set[tuple[str, str]] = set()
-        own: list[Object] = []
+        own: list[StoredClaim] = []
         for namespace in dict.fromkeys(namespaces):
             for resource, kind in _OF_NAMESPACE:
                 seen = await self._list(resource, namespace)
@@ -115,11 +117,11 @@ class Reads:
             objects += [live_manifest(each, NAMESPACES, "Namespace") for each in items(known)]
             notes += _note(known, f"The annotations of Namespace {namespace} are not known.")
             if isinstance(claims, Unseen):
-                own += items(await self._list(RESOURCE_CLAIMS, namespace))
+                own += readable(items(await self._list(RESOURCE_CLAIMS, namespace)), read_stored_claim)
         if isinstance(claims, Unseen):
             notes += _note(claims, "Devices that claims of other namespaces hold are taken for free.")
             found = dataclasses.replace(found, claims=tuple(own))
-        objects += [live_manifest(each, RESOURCE_CLAIMS, "ResourceClaim") for each in items(found.claims)]
+        objects += [live_manifest(_body(each), RESOURCE_CLAIMS, "ResourceClaim") for each in items(found.claims)]
         notes += _note(found.nodes, "Nodes cannot be judged.") + _note(found.slices, "Devices cannot be judged.")
         installation, files, more = await self._installation()
         return Live(found, tuple(objects), frozenset(listed), installation, files, version, (*notes, *more))
@@ -169,7 +171,7 @@ class Reads:
                 files |= {f"{name}/{key}": str(text).encode() for key, text in (each.get("data") or {}).items()}
         return installation, files, notes
 
-    async def _list(self, resource: Resource, namespace: str = "", **query: str) -> Seen:
+    async def _list(self, resource: Resource, namespace: str = "", **query: str) -> Seen[Object]:
         found: list[Object] = []
 
         def take(page: Page) -> None:
@@ -181,7 +183,7 @@ class Reads:
             return unseen(error, resource, "list", namespace)
         return tuple(found)
 
-    async def _get(self, resource: Resource, namespace: str, name: str) -> Seen:
+    async def _get(self, resource: Resource, namespace: str, name: str) -> Seen[Object]:
         path = resource.path(namespace, name)
         try:
             return (loaded_object(await self._server.request("GET", path, timeout=_TIMEOUT), path),)
@@ -200,7 +202,12 @@ def _object(raw: msgspec.Raw) -> Object | None:
     return item if isinstance(item, dict) and "metadata" in item else None
 
 
-def _note(seen: Seen, consequence: str) -> list[str]:
+def _body(claim: StoredClaim) -> Object:
+    """The part of a claim that validation reads."""
+    return {"metadata": {"namespace": claim.metadata.namespace, "name": claim.metadata.name}, "spec": claim.spec}
+
+
+def _note(seen: Seen[T], consequence: str) -> list[str]:
     if not isinstance(seen, Unseen):
         return []
     return [" ".join(filter(None, (f"{seen.why[:1].upper()}{seen.why[1:]}", consequence, seen.fix)))]

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -215,9 +215,9 @@ def as_json(explanations: Iterable[Explanation]) -> str:
     return orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 
 
-def _json(explanation: Explanation) -> dict[str, Any]:
+def _json(explanation: Explanation) -> dict[str, object]:
     outlook, decision = explanation.outlook, explanation.outlook.decision
-    document: dict[str, Any] = {
+    document: dict[str, object] = {
         "subject": outlook.subject,
         "place": outlook.place,
         "namespace": outlook.namespace,
@@ -240,7 +240,7 @@ def _json(explanation: Explanation) -> dict[str, Any]:
     return document
 
 
-def _diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
+def _diagnosis_json(diagnosis: Diagnosis) -> dict[str, object]:
     """`evidence` is one text with source and quotation marks; `quoted` has both parts for programs."""
     quote = diagnosis.evidence
     return {
@@ -263,11 +263,19 @@ def _finding_json(finding: Finding) -> dict[str, str]:
     }
 
 
-def _claim_json(claim: ClaimUse) -> dict[str, Any]:
-    return {**dataclasses.asdict(claim), "findings": [_finding_json(each) for each in claim.findings]}
+def _claim_json(claim: ClaimUse) -> dict[str, object]:
+    return {
+        "name": claim.name,
+        "kind": claim.kind,
+        "object": claim.object,
+        "spec": claim.body,
+        "generated": claim.generated,
+        "known": claim.known,
+        "findings": [_finding_json(each) for each in claim.findings],
+    }
 
 
-def _node_json(verdict: NodeVerdict) -> dict[str, Any]:
+def _node_json(verdict: NodeVerdict) -> dict[str, object]:
     devices = [
         {"request": each.request, "device": each.device, "consumed": dict(each.consumed)} for each in verdict.devices
     ]

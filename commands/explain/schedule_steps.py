@@ -1,15 +1,13 @@
 """Steps of a diagnosis about scheduling: gates, schedulers, and nodes that cannot take the pod. Pure."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from commands.explain.diagnosis_inputs import Facts, condition, condition_quote
 from commands.explain.explanation import Diagnosis, Quote, State
 from commands.explain.verdicts import Block, NodeVerdict, grouped
 from neuron import names
 from runtime.text import named
-
-Object = Mapping[str, Any]
 
 SICK_FIX: Final = "Drain the node and reset or replace the device; a deleted pod gets another one."
 

@@ -1,14 +1,12 @@
 """The device map as JSON for programs. Fields are only added, not changed."""
 
-from typing import Any
-
 import orjson
 
 from commands.devices.devices import Device, DeviceMap, Holding, NodeMap
 from commands.devices.snapshot import Snapshot
 from commands.map.summary import TypeSummary, summarise
 
-Json = dict[str, Any]
+Json = dict[str, object]
 
 
 def as_json(found: DeviceMap, seen: Snapshot) -> str:

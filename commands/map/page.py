@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Iterator
 from html import escape
 from importlib import resources
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -18,7 +18,7 @@ from commands.map.legend import WORDS, Entry, by_device, entries, few, held
 from commands.map.summary import summarise
 from commands.map.text import in_order, note, ultraserver
 
-Json = dict[str, Any]
+Json = dict[str, object]
 
 _FILES: Final = resources.files("commands.map")
 SCRIPT: Final = (_FILES / "page.js").read_text(encoding="utf-8")

@@ -53,7 +53,7 @@ def current(manifest: Manifest) -> dict[str, Any] | None:
     return wanted if wanted != data else None
 
 
-def _spec(kind: str, spec: dict[str, Any], *, flat: bool) -> dict[str, Any] | None:
+def _spec(kind: str, spec: dict[str, object], *, flat: bool) -> dict[str, object] | None:
     if kind == _CLASS:
         return _with_configs(spec)
     if kind == _TEMPLATE:
@@ -86,7 +86,7 @@ def _nested(request: Any) -> Any:
     return nested_request(request)
 
 
-def _with_configs(owner: dict[str, Any]) -> dict[str, Any]:
+def _with_configs(owner: dict[str, object]) -> dict[str, object]:
     """The same with the current apiVersion in the configs of our driver."""
     configs = owner.get("config")
     if not isinstance(configs, list):

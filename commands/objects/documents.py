@@ -64,7 +64,7 @@ class Document:
         return _parse(self)
 
     @property
-    def data(self) -> dict[str, Any] | None:
+    def data(self) -> dict[str, object] | None:
         """The object; None if there are only comments.
 
         Raises:
@@ -232,7 +232,7 @@ def _json_data(document: Document) -> Any:
     def fault(problem: str) -> ManifestError:
         return ManifestError(problem, *document.position(0))
 
-    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def members(pairs: list[tuple[str, object]]) -> dict[str, object]:
         value = dict(pairs)
         if len(value) < len(pairs):
             names = [name for name, _ in pairs]
@@ -240,7 +240,7 @@ def _json_data(document: Document) -> Any:
             raise fault(f"the key {name!r} is there twice: remove one; kubectl uses the last one")
         return value
 
-    def constant(name: str) -> Any:
+    def constant(name: str) -> object:
         raise fault(f"{name} is not a JSON value")
 
     data = json.loads(
@@ -259,7 +259,7 @@ def _position(text: str, index: int) -> tuple[int, int]:
     return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
 
 
-def _type_name(value: Any) -> str:
+def _type_name(value: object) -> str:
     match value:
         case list():
             return "list"

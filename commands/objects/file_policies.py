@@ -20,6 +20,7 @@ from commands.objects.manifests import Manifest
 from kubecel.budget import Clock
 from neuron import names
 from neuron.api.claim_reader import read_claim
+from neuron.api.fields import mapping
 from neuron.demand.templates import API_VERSION as TEMPLATE_VERSION
 from neuron.demand.templates import KIND as TEMPLATE
 from neuron.findings import Finding, warning
@@ -149,7 +150,7 @@ class FilePolicies:
         return tuple(rule.name for rule in self._policies.validating)
 
     def judge_pod(
-        self, manifest: Manifest, template: dict[str, Any], decision: Decision, namespaces: PolicyView
+        self, manifest: Manifest, template: dict[str, object], decision: Decision, namespaces: PolicyView
     ) -> list[Finding] | None:
         """Findings about the pods of a template after conversion; None if no policy matches them."""
         verdicts = self.pod_verdicts(manifest, converted(template, decision), decision, namespaces)
@@ -181,7 +182,7 @@ class FilePolicies:
         knower = self._knower(namespaces)
         knowledge = knowledge_for(knower.base, knower, namespace, named_by(data))
         known = namespace_object(namespace, namespaces)
-        metadata = _mapping(data.get("metadata"))
+        metadata = mapping(data.get("metadata"))
         if not metadata.get("namespace"):
             # The API server sets the namespace.
             data = {**data, "metadata": {**metadata, "namespace": namespace}}
@@ -223,7 +224,7 @@ class FilePolicies:
             yield from findings(verdict, self._now)
 
 
-def converted(template: dict[str, Any], decision: Decision) -> dict[str, Any]:
+def converted(template: dict[str, object], decision: Decision) -> dict[str, object]:
     """A copy of a pod template with the patch of its decision."""
     changed = copy.deepcopy(template)
     # A copy: values of the patch become part of the pod.
@@ -231,18 +232,18 @@ def converted(template: dict[str, Any], decision: Decision) -> dict[str, Any]:
     return changed
 
 
-def _pod(manifest: Manifest, template: dict[str, Any]) -> dict[str, Any]:
+def _pod(manifest: Manifest, template: dict[str, object]) -> dict[str, object]:
     """The pod that a template creates, as the API server receives it; a Pod is returned unchanged."""
     if (manifest.group, manifest.kind) == ("", "Pod"):
         return template
     version = str(manifest.data.get("apiVersion") or "")
     api_version, kind = controller_of_pods(manifest.group, manifest.kind, version)
     owner = {"apiVersion": api_version, "kind": kind, "name": manifest.name, "uid": "", "controller": True}
-    written = _mapping(template.get("metadata"))
+    written = mapping(template.get("metadata"))
     copied = copied_labels(manifest.group, manifest.kind, manifest.data)
     metadata = {
         **written,
-        **({"labels": {**_mapping(written.get("labels")), **copied}} if copied else {}),
+        **({"labels": {**mapping(written.get("labels")), **copied}} if copied else {}),
         "generateName": f"{manifest.name.rstrip('*-')}-",
         "ownerReferences": [owner],
         "namespace": manifest.namespace,
@@ -252,13 +253,9 @@ def _pod(manifest: Manifest, template: dict[str, Any]) -> dict[str, Any]:
 
 def _named(subject: Subject) -> Subject:
     """A request whose object has a name: validating webhooks are called after the API server has generated it."""
-    metadata = _mapping(_mapping(subject.object).get("metadata"))
+    metadata = mapping(mapping(subject.object).get("metadata"))
     prefix = metadata.get("generateName")
     if not prefix or metadata.get("name"):
         return subject
     named = {**subject.object, "metadata": {**metadata, "name": f"{prefix}{_SUFFIX}"}}
     return dataclasses.replace(subject, object=named)
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

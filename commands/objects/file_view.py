@@ -81,7 +81,7 @@ class FileView:
         labels = self._files.namespace_labels(name)
         return self._live.namespace_labels(name) if labels is None and self._live else labels
 
-    def namespace_object(self, name: str) -> Mapping[str, Any] | None:
+    def namespace_object(self, name: str) -> Mapping[str, object] | None:
         """The file's Namespace, if there is one."""
         live = self._live if self._files.namespace_labels(name) is None else None
         return (live or self._files).namespace_object(name)

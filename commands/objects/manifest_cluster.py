@@ -69,7 +69,7 @@ class ManifestCluster:
         self._quotas.keep(namespace, manifest.name, _read(project_quota, manifest.data))
         self._say(namespace, quotas=self._quotas.legacy(namespace))
 
-    def _say(self, namespace: str, **facts: Any) -> None:
+    def _say(self, namespace: str, **facts: object) -> None:
         self._namespaces[namespace] = structs.replace(self._namespaces[namespace], **facts)
 
     @property
@@ -149,7 +149,7 @@ def _with_digest(data: Mapping[str, Any]) -> TemplateFacts:
     return structs.replace(cluster.project_template(data), digest=templates.digest(data["spec"]))
 
 
-def _read(project: Callable[[Mapping[str, Any]], _T], data: dict[str, Any]) -> _T | None:
+def _read(project: Callable[[Mapping[str, object]], _T], data: dict[str, object]) -> _T | None:
     """The projection of an object; None if the object is malformed."""
     try:
         return project(data)

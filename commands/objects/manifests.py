@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from commands.objects.documents import Document
+from neuron.api.fields import text
 from webhook.decisions.kinds import pod_templates
 from webhook.decisions.pod_places import Path
 
@@ -48,7 +49,7 @@ class Manifest:
         name = f"{self.written_namespace}/{self.name}" if self.written_namespace else self.name
         return f"{self.kind} {name}".rstrip()
 
-    def pod_templates(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+    def pod_templates(self) -> Iterator[tuple[Path, dict[str, object]]]:
         """Its pod templates, with their paths in the object. A Pod is its own template."""
         return pod_templates(self.data, self.group, self.kind)
 
@@ -80,7 +81,7 @@ def _manifests(path: Path, data: dict[str, Any], namespace: str, outer: str | No
         return
     metadata = data.get("metadata")
     known = metadata if isinstance(metadata, dict) else {}
-    written = _text(known.get("namespace")) or outer or ""
+    written = text(known.get("namespace")) or outer or ""
     manifest = Manifest(
         path,
         data,
@@ -88,7 +89,7 @@ def _manifests(path: Path, data: dict[str, Any], namespace: str, outer: str | No
         kind=kind if isinstance(kind, str) else "",
         written_namespace=written,
         namespace=written or namespace,
-        name=_text(known.get("name")) or (f"{_text(known.get('generateName'))}*" if known.get("generateName") else ""),
+        name=text(known.get("name")) or (f"{text(known.get('generateName'))}*" if known.get("generateName") else ""),
         wrapped=outer is not None,
     )
     yield manifest
@@ -97,7 +98,7 @@ def _manifests(path: Path, data: dict[str, Any], namespace: str, outer: str | No
         yield from _manifests((*path, *steps), wrapped, namespace, written)
 
 
-def _wrapped(manifest: Manifest) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _wrapped(manifest: Manifest) -> Iterator[tuple[Path, dict[str, object]]]:
     """The objects that an AppWrapper creates."""
     if not manifest.wraps:
         return
@@ -107,11 +108,6 @@ def _wrapped(manifest: Manifest) -> Iterator[tuple[Path, dict[str, Any]]]:
         wrapped = component.get("template") if isinstance(component, dict) else None
         if isinstance(wrapped, dict):
             yield ("spec", "components", index, "template"), wrapped
-
-
-def _text(value: Any) -> str:
-    """A name; empty for a value of another type, such as `no` in YAML."""
-    return value if isinstance(value, str) else ""
 
 
 def path_steps(text: str) -> Path:

@@ -46,7 +46,7 @@ class Generated:
 
     def manifest(self) -> dict[str, Any]:
         """The body to create it again."""
-        metadata: dict[str, Any] = {"name": self.name, "namespace": self.namespace, "labels": dict(self.labels)}
+        metadata: dict[str, object] = {"name": self.name, "namespace": self.namespace, "labels": dict(self.labels)}
         if self.annotations:
             metadata["annotations"] = dict(self.annotations)
         return {"apiVersion": templates.API_VERSION, "kind": templates.KIND, "metadata": metadata, "spec": self.spec}

@@ -16,7 +16,7 @@ import dataclasses
 import datetime as dt
 import enum
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from commands.prune.decide import Generated, Key, candidates, left_over, mark
 from commands.prune.reads import PODS, Reader, message, reason, review
@@ -285,7 +285,9 @@ class Pruner:
         else:
             self._note(template, PruneAction.RESTORED, _needed(pods))
 
-    async def _send(self, method: str, template: Generated, body: Mapping[str, Any], content_type: str = JSON) -> bytes:
+    async def _send(
+        self, method: str, template: Generated, body: Mapping[str, object], content_type: str = JSON
+    ) -> bytes:
         path = RESOURCE_CLAIM_TEMPLATES.path(*template.key)
         query = _QUERY if method == "PATCH" else None
         return await self._server.request(
@@ -318,7 +320,7 @@ async def _each(items: Iterable[Generated], action: Callable[[Generated], Awaita
             group.create_task(one(item), name=f"prune {item.namespace}/{item.name}")
 
 
-def _preconditions(template: Generated) -> dict[str, Any]:
+def _preconditions(template: Generated) -> dict[str, object]:
     preconditions = {"uid": template.uid, "resourceVersion": template.version}
     return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
 

@@ -2,7 +2,6 @@
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import orjson
 
@@ -96,7 +95,7 @@ def _mark(template: Generated) -> str:
     return named(template.mark) if template.mark else "-"
 
 
-def _identity(template: Generated) -> dict[str, Any]:
+def _identity(template: Generated) -> dict[str, object]:
     return {"namespace": template.namespace, "name": template.name, "created": template.created}
 
 
@@ -105,5 +104,5 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def _dumped(value: Any) -> str:
+def _dumped(value: object) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z).decode()

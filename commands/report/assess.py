@@ -5,8 +5,8 @@ answers what conversion would do, also while the webhook is in shadow mode or no
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -16,9 +16,10 @@ from commands.report import obstacles, replicas
 from commands.report.inventory import Root
 from commands.report.model import Cause, Devices, Estate, Fate, Group, Obstacle, PodsNow, Reference, Workload
 from neuron import names
+from neuron.api.claim_reader import claim_spec
+from neuron.api.fields import mapping
 from neuron.demand.templates import Template
 from neuron.findings import Finding, Severity
-from policies.judging.fields import mapping
 from policies.judging.holdings import of_claim
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.tally import Concurrent
@@ -202,11 +203,9 @@ def _before(demand: PodDemand) -> Devices:
     return Devices(held.devices, held.cores)
 
 
-def _classes(spec: Mapping[str, Any]) -> Iterator[str]:
-    for request in mapping(spec.get("devices")).get("requests") or ():
-        for each in (mapping(request.get("exactly")), *(request.get("firstAvailable") or ())):
-            if each.get("deviceClassName"):
-                yield str(each["deviceClassName"])
+def _classes(spec: object) -> Iterator[str]:
+    for request in claim_spec(spec).requests:
+        yield from (part.device_class for part in request.alternatives if part.device_class)
 
 
 def _types_in(decision: Decision) -> tuple[str, ...]:
@@ -215,7 +214,7 @@ def _types_in(decision: Decision) -> tuple[str, ...]:
     if names.LABEL_INSTANCE_TYPE.encode() not in text:
         return ()
     found: dict[str, None] = {}
-    waiting: list[Any] = orjson.loads(text)
+    waiting: list[object] = orjson.loads(text)
     while waiting:
         part = waiting.pop()
         if isinstance(part, list):

@@ -4,8 +4,6 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from commands.devices import device_map
 from commands.devices.devices import DeviceMap, NodeMap
 from commands.devices.snapshot import PODS, RESOURCE_CLAIMS, Progress, fetch
@@ -14,6 +12,7 @@ from commands.objects.manifests import manifests_of
 from commands.report.build import ReportBuilder
 from commands.report.inventory import CONTROLLED, Found
 from commands.report.model import Estate
+from neuron.api.fields import mapping, mappings
 from neuron.hardware.instances import Catalogue
 from runtime.api_errors import ApiAnswerError, ApiServerError
 from runtime.api_server import ApiServer, Resource, TimedApiServer, loaded_object
@@ -109,7 +108,7 @@ class ClusterInputs:
             nonlocal count
             for raw in found.items or ():
                 body = bytes(raw)
-                uid = _uid(body)
+                uid = identity(body).uid
                 if not uid or uid not in taken:
                     count += 1
                     taken.add(uid)
@@ -127,27 +126,8 @@ class ClusterInputs:
 
 def _is_generated(claim: Mapping[str, Any]) -> bool:
     """Whether Kubernetes made a claim from a template, which is judged itself."""
-    metadata = claim.get("metadata")
-    owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
-    return any(isinstance(each, dict) and each.get("kind") == "Pod" for each in owners or ())
-
-
-class _Metadata(msgspec.Struct, frozen=True):
-    uid: str = ""
-
-
-class _Object(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
-
-
-_decode: Final = msgspec.json.Decoder(_Object).decode
-
-
-def _uid(raw: bytes) -> str:
-    try:
-        return _decode(raw).metadata.uid
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
+    owners = mappings(mapping(claim.get("metadata")).get("ownerReferences"))
+    return any(each.get("kind") == "Pod" for each in owners)
 
 
 def _ordered(kinds: Mapping[Kind, Served]) -> Iterable[tuple[Kind, Served]]:

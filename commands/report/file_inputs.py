@@ -130,7 +130,7 @@ class _Reader:
         self.facts += manifests_of(data)
 
 
-def _placed(manifest: Manifest) -> dict[str, Any]:
+def _placed(manifest: Manifest) -> dict[str, object]:
     """The object with its namespace, which an AppWrapper around it may set."""
     metadata = manifest.data.get("metadata")
     if not isinstance(metadata, dict) or manifest.written_namespace in ("", metadata.get("namespace")):

@@ -56,7 +56,9 @@ KINDS: Final = {OPEN_REPORTS: "Report", POLICY_REPORTS: "PolicyReport"}
 _OLDER_SEVERITIES: Final = {"critical": "high", "info": "low"}
 
 
-def bodies(audit: Audit, api: ReportApi, now: dt.datetime, known: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def bodies(
+    audit: Audit, api: ReportApi, now: dt.datetime, known: Iterable[Mapping[str, object]]
+) -> list[dict[str, object]]:
     """The report objects, by namespace and name.
 
     Args:
@@ -93,14 +95,14 @@ def _key(violation: Violation) -> tuple[str, str, str, str, str]:
 
 
 def _body(
-    namespace: str, number: int, api: ReportApi, counts: Counter[str], results: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
+    namespace: str, number: int, api: ReportApi, counts: Counter[str], results: Sequence[dict[str, object]]
+) -> dict[str, object]:
     metadata: dict[str, Any] = {"name": NAME if number == 1 else f"{NAME}-{number}", "labels": dict(LABELS)}
-    scope: dict[str, Any] = {}
+    scope: dict[str, object] = {}
     if namespace:
         metadata["namespace"] = namespace
         scope = {"scope": {"apiVersion": "v1", "kind": "Namespace", "name": namespace}}
-    extra: dict[str, Any] = {}
+    extra: dict[str, object] = {}
     if api.open:
         limits = {"maxResults": MOST_RESULTS, "statusFilter": list(_SHOWN)}
         extra = {"source": SOURCE, "configuration": {"limits": limits}}
@@ -115,13 +117,13 @@ def _body(
     }
 
 
-def _result(violation: Violation, api: ReportApi, times: Mapping[Any, int], now: dt.datetime) -> dict[str, Any]:
+def _result(violation: Violation, api: ReportApi, times: Mapping[object, int], now: dt.datetime) -> dict[str, object]:
     ref = violation.ref
     subject = {"apiVersion": ref.api_version, "kind": ref.kind, "namespace": ref.namespace, "name": ref.name}
     subject |= {"uid": ref.uid} if ref.uid else {}
     severity = violation.severity if api.open else _OLDER_SEVERITIES.get(violation.severity, violation.severity)
     properties = {"action": violation.action, "podTemplate": violation.path, "severity": violation.severity}
-    made: dict[str, Any] = {
+    made: dict[str, object] = {
         "source": SOURCE,
         "policy": violation.policy,
         "category": "Neuron",
@@ -138,7 +140,7 @@ def _result(violation: Violation, api: ReportApi, times: Mapping[Any, int], now:
 
 def _times(known: Iterable[Mapping[str, Any]]) -> dict[Any, int]:
     """Times of results in report objects, by what identifies a result."""
-    found: dict[Any, int] = {}
+    found: dict[object, int] = {}
     for each in known:
         for result in each.get("results") or ():
             seconds = (result.get("timestamp") or {}).get("seconds")
@@ -148,7 +150,7 @@ def _times(known: Iterable[Mapping[str, Any]]) -> dict[Any, int]:
 
 
 def _identity(result: Mapping[str, Any]) -> tuple[Any, ...]:
-    resource: Mapping[str, Any] = (result.get("resources") or ({},))[0]
+    resource: Mapping[str, object] = (result.get("resources") or ({},))[0]
     path = (result.get("properties") or {}).get("podTemplate")
     keys = ("kind", "namespace", "name", "uid")
     return (

@@ -68,7 +68,7 @@ async def _api(server: ApiServer) -> ReportApi:
 
 async def _known(server: ApiServer, api: ReportApi, namespace: str) -> dict[Key, Mapping[str, Any]]:
     """The objects of the last run. With a namespace, cluster-scoped ones are left alone."""
-    found: dict[Key, Mapping[str, Any]] = {}
+    found: dict[Key, Mapping[str, object]] = {}
 
     def take(page: Page) -> None:
         for raw in page.items or ():

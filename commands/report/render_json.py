@@ -60,7 +60,7 @@ def _estate(estate: Estate | None) -> dict[str, Any] | None:
     }
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: Step) -> dict[str, object]:
     return {
         "namespace": step.namespace,
         "ready": step.ready,

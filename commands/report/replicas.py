@@ -7,13 +7,15 @@ the pods of each, the groups of a LeaderWorkerSet and the pods of each.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from neuron.api.fields import mapping
+
 _MOST: Final = 1_000_000
 _TRAINER: Final = "trainer.kubeflow.org"
 _NO_PODS: Final = frozenset({("", "PodTemplate"), (_TRAINER, "TrainingRuntime"), (_TRAINER, "ClusterTrainingRuntime")})
 """Other objects make the pods of these templates."""
 
 
-def pods_of(group: str, kind: str, data: Mapping[str, Any], path: Sequence[str | int]) -> int | None:
+def pods_of(group: str, kind: str, data: Mapping[str, object], path: Sequence[str | int]) -> int | None:
     """Number of pods of one template; None if the object does not say it.
 
     Args:
@@ -24,10 +26,10 @@ def pods_of(group: str, kind: str, data: Mapping[str, Any], path: Sequence[str |
     if (group, kind) in _NO_PODS:
         return 0
     if kind == "DaemonSet":
-        return _whole(_mapping(data.get("status")).get("desiredNumberScheduled"), None)
+        return _whole(mapping(data.get("status")).get("desiredNumberScheduled"), None)
     if kind == "LeaderWorkerSet":
         return _of_groups(data, path)
-    spec = _mapping(data.get("spec"))
+    spec = mapping(data.get("spec"))
     if spec.get("suspend") is True and kind == "CronJob":
         return 0
     count = 1
@@ -39,7 +41,7 @@ def pods_of(group: str, kind: str, data: Mapping[str, Any], path: Sequence[str |
     return count
 
 
-def _here(part: Mapping[str, Any]) -> int:
+def _here(part: Mapping[str, object]) -> int:
     """The factor of one part of the object: `replicas`, or `parallelism` bounded by `completions`."""
     replicas = _whole(part.get("replicas"), 1)
     parallelism = _whole(part.get("parallelism"), 1)
@@ -47,9 +49,9 @@ def _here(part: Mapping[str, Any]) -> int:
     return (1 if replicas is None else replicas) * min(parallelism or 0, completions or 0)
 
 
-def _of_groups(data: Mapping[str, Any], path: Sequence[str | int]) -> int:
-    spec = _mapping(data.get("spec"))
-    template = _mapping(spec.get("leaderWorkerTemplate"))
+def _of_groups(data: Mapping[str, object], path: Sequence[str | int]) -> int:
+    spec = mapping(data.get("spec"))
+    template = mapping(spec.get("leaderWorkerTemplate"))
     groups, size = _whole(spec.get("replicas"), 1) or 0, _whole(template.get("size"), 1) or 0
     if path[-1] == "leaderTemplate":
         return groups
@@ -62,7 +64,3 @@ def _whole(value: object, default: int | None) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return min(value, _MOST)
     return default
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -6,11 +6,12 @@ codes of the findings. Pods that it denies get an Event with the messages; of Ev
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from commands.report.model import LOG, Shadowed, Workload
+from neuron.api.fields import mapping
 from neuron.findings import CODES, known_codes
 from runtime.text import named
 
@@ -52,16 +53,16 @@ def of_log(lines: Iterable[bytes]) -> tuple[Shadowed, ...]:
     return _sorted(Shadowed(*key, count) for key, count in found.items())
 
 
-def of_events(items: Iterable[Mapping[str, Any]]) -> tuple[Shadowed, ...]:
+def of_events(items: Iterable[Mapping[str, object]]) -> tuple[Shadowed, ...]:
     """Refusals by the webhook's Events (`events.k8s.io/v1`)."""
     found = []
     for item in items:
-        regarding, series = _mapping(item.get("regarding")), _mapping(item.get("series"))
+        regarding, series = mapping(item.get("regarding")), mapping(item.get("series"))
         note = str(item.get("note") or "")
         codes = tuple(known_codes(note))
-        namespace = str(_mapping(item.get("metadata")).get("namespace") or "")
+        namespace = str(mapping(item.get("metadata")).get("namespace") or "")
         about = f"{named(regarding.get('kind') or '')} {named(regarding.get('name') or '')}"
-        source = f"Event {named(_mapping(item.get('metadata')).get('name') or '')}"
+        source = f"Event {named(mapping(item.get('metadata')).get('name') or '')}"
         count = series.get("count")
         found.append(Shadowed(namespace, about, "denied", codes, count if isinstance(count, int) else 1, source, note))
     return _sorted(found)
@@ -87,7 +88,3 @@ def by_workload(found: Sequence[Shadowed], workloads: Iterable[Workload]) -> tup
 
 def _sorted(found: Iterable[Shadowed]) -> tuple[Shadowed, ...]:
     return tuple(sorted(found, key=lambda each: (-each.pods, each.namespace, each.name, each.outcome))[:MOST])
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -60,7 +60,7 @@ async def _events(server: ApiServer, namespace: str, notes: list[str]) -> tuple[
 async def _list(
     server: ApiServer, resource: Resource, namespace: str, query: Mapping[str, str], notes: list[str]
 ) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    found: list[dict[str, object]] = []
 
     def take(page: Page) -> None:
         for raw in page.items or ():

@@ -51,7 +51,7 @@ class Change:
     document: Document
     templates: Sequence[dict[str, Any]] = ()
     rewrites: bool = False
-    wanted: dict[str, Any] | None = None
+    wanted: dict[str, object] | None = None
     splices: tuple[Splice, ...] | None = ()
     layout: Layout = dataclasses.field(default_factory=Layout)
     fault: str = ""
@@ -260,7 +260,7 @@ def _replace(wanted: Any, manifest: Manifest, current: dict[str, Any]) -> None:
         _part(wanted, tuple(above[:-1]))["apiVersion"] = current["apiVersion"]
 
 
-def _apply(wanted: Any, manifest: Manifest, patches: Sequence[PartDecision]) -> None:
+def _apply(wanted: object, manifest: Manifest, patches: Sequence[PartDecision]) -> None:
     """Apply decisions to a copy of the document's data."""
     for patch in patches:
         part = _part(wanted, (*manifest.path, *patch.path))

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from commands.objects.manifests import manifests_of
 from commands.objects.notices import Source
@@ -142,7 +142,7 @@ def _for_kubectl(source: Source, change: Change, say: Say, alone: bool) -> str:
     return f"---\n{change.layout.document(change.wanted)}"
 
 
-def _means(text: str, data: Any) -> bool:
+def _means(text: str, data: object) -> bool:
     try:
         root = compose(text)
     except YamlError:

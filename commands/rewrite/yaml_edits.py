@@ -53,7 +53,7 @@ def edit(text: str, root: Node, wanted: Any) -> list[Splice]:
     return editor.splices
 
 
-def _verify(text: str, splices: Sequence[Splice], wanted: Any) -> None:
+def _verify(text: str, splices: Sequence[Splice], wanted: object) -> None:
     try:
         root = compose(apply(text, splices))
     except (YamlError, OverlapError) as error:
@@ -149,7 +149,7 @@ class _Editor:
         self._add_members(node, kept, {name: value for name, value in added.items() if name in leading}, front=True)
         self._add_members(node, kept, {name: value for name, value in added.items() if name not in leading})
 
-    def _nest(self, node: Mapping_, wanted: dict[str, Any]) -> bool:
+    def _nest(self, node: Mapping_, wanted: dict[str, object]) -> bool:
         """Move members with their comments into one new mapping, if that is the whole change. Returns whether it is."""
         own = {entry.name: entry.node.value for entry in node.entries}
         added = [name for name in wanted if name not in own]
@@ -223,7 +223,7 @@ class _Editor:
             self._splice(line_start(text, entry.key.start), next_line(text, entry.end), "")
 
     def _add_members(
-        self, node: Mapping_, kept: Sequence[Entry], added: dict[str, Any], *, front: bool = False
+        self, node: Mapping_, kept: Sequence[Entry], added: dict[str, object], *, front: bool = False
     ) -> None:
         if not added:
             return
@@ -257,7 +257,7 @@ class _Editor:
 
     # --- sequences ------------------------------------------------------------------------------------------
 
-    def _change_sequence(self, node: Sequence_, wanted: list[Any], place: _Place) -> None:
+    def _change_sequence(self, node: Sequence_, wanted: list[object], place: _Place) -> None:
         pairs: list[tuple[int, int]] = []
         for index, item in enumerate(node.items):
             position = len(pairs)
@@ -306,7 +306,7 @@ class _Editor:
             case _:
                 return position + 1
 
-    def _flow(self, node: Node, wanted: Any) -> str:
+    def _flow(self, node: Node, wanted: object) -> str:
         """A node of a flow collection on one line; unchanged parts keep their text."""
         text = self._text
         match node, wanted:
@@ -326,7 +326,7 @@ class _Editor:
 
     # --- whole nodes ----------------------------------------------------------------------------------------
 
-    def _replace(self, node: Node, wanted: Any, place: _Place) -> None:
+    def _replace(self, node: Node, wanted: object, place: _Place) -> None:
         self._drop(node)
         if place.kind == "root":
             raise EditError("the whole document changes")
@@ -347,7 +347,7 @@ class _Editor:
         else:
             self._splice(place.behind, end, f"{' ' if comment else ''}{comment}{self._layout.newline}{lines}")
 
-    def _replace_inline(self, node: Node, wanted: Any, place: _Place) -> None:
+    def _replace_inline(self, node: Node, wanted: object, place: _Place) -> None:
         if isinstance(node, Scalar) and isinstance(wanted, str):
             written = write_scalar(wanted, node.style if node.style in ("'", '"') else "")
         else:
@@ -370,7 +370,7 @@ def _last_leaf(node: Node) -> Node:
                 return node
 
 
-def _same(left: Any, right: Any) -> bool:
+def _same(left: object, right: object) -> bool:
     """Whether two values are equal in JSON; in Python, True == 1."""
     if type(left) is not type(right):
         return False

@@ -60,7 +60,7 @@ class Layout:
         """Lines as text, without a line break at the end."""
         return self.newline.join(lines)
 
-    def block(self, value: Any, at: int) -> Iterator[str]:
+    def block(self, value: object, at: int) -> Iterator[str]:
         """Lines of a value in block style, whose first character is in column `at`."""
         pad = " " * at
         if isinstance(value, dict) and value:
@@ -100,7 +100,7 @@ class Layout:
         return ["|" if ended else "|-", *((" " * (at + 2) + line).rstrip() for line in body)]
 
 
-def flow(value: Any) -> str:
+def flow(value: object) -> str:
     """A value in flow style, on one line."""
     match value:
         case dict():
@@ -134,7 +134,7 @@ def next_line(text: str, offset: int) -> int:
     return len(text) if found < 0 else found + 1
 
 
-def json_text(value: Any, sample: str, *, for_yaml: bool = False) -> str:
+def json_text(value: object, sample: str, *, for_yaml: bool = False) -> str:
     """A document as JSON, with the indentation and escapes of the sample, or escaped for every YAML parser."""
     lines = sample.strip().split("\n", 2)
     indent: int | str | None = None

@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterator
 
 from commands.status.lines import Line, Verdict, listed
 from commands.status.offers import NODES
+from neuron.api.nodes import Node
 from neuron.known_faults import Component, Fault, Withheld, of, parse
 from runtime.text import named
-from webhook.cluster.listing import Object
 
 
-def check(nodes: Collection[Object], publishing: Collection[str], neuron: Collection[str]) -> Iterator[Line]:
+def check(nodes: Collection[Node], publishing: Collection[str], neuron: Collection[str]) -> Iterator[Line]:
     """Lines about kubelets with a fault.
 
     Args:
@@ -20,7 +20,7 @@ def check(nodes: Collection[Object], publishing: Collection[str], neuron: Collec
     """
     found: defaultdict[tuple[Fault, str, bool], list[str]] = defaultdict(list)
     for node in nodes:
-        name, version = node["metadata"]["name"], _version(node)
+        name, version = node.name, node.kubelet
         number = parse(version)
         if number is None or not (name in publishing or name in neuron):
             continue
@@ -35,7 +35,3 @@ def check(nodes: Collection[Object], publishing: Collection[str], neuron: Collec
         if serious:
             fix += " Until then, kubeletPlugin.faultyKubelet=Withhold keeps new claims off them."
         yield Line(NODES, verdict, text, fix)
-
-
-def _version(node: Object) -> str:
-    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion") or "")

@@ -4,16 +4,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from commands.devices.pools import advertised, incomplete, instance_type, newest, reported_fault, text_attribute
+from commands.devices.devices import fault_text
 from commands.status import kubelets
 from commands.status.lines import Line, Verdict, counted, listed
 from commands.status.offers import NODES, Offers, check_held, check_owners, check_ultraservers
 from commands.status.snapshot import Snapshot
 from neuron import names
 from neuron.api import cordons
+from neuron.api.nodes import Node
+from neuron.api.slices import incomplete, newest
+from neuron.hardware.device_shapes import DRA_DRIVER_VERSION
 from neuron.hardware.instances import Catalogue
 from runtime.text import cited, named
-from webhook.cluster.listing import Object, Unseen
+from webhook.cluster.listing import Unseen
 from webhook.decisions.modes import MODE_WORDS, Mode
 
 CLASSES: Final = "device class"
@@ -51,12 +54,12 @@ def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
     yield from check_ultraservers(offers)
     if isinstance(nodes, Unseen):
         return
-    plugin = {item["metadata"]["name"] for item in nodes if advertised(item)}
+    plugin = {node.name for node in nodes if node.legacy}
     yield from _health(nodes)
     yield from _cordoned(nodes)
     yield from check_owners(offers, plugin)
     catalogue = Catalogue()
-    neuron = {item["metadata"]["name"] for item in nodes if instance_type(item) in catalogue}
+    neuron = {node.name for node in nodes if node.instance_type in catalogue}
     yield from kubelets.check(nodes, offers.nodes, neuron)
     idle = neuron - plugin - offers.nodes
     if idle:
@@ -64,22 +67,22 @@ def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
         yield Line(NODES, Verdict.NOTE, text, "Check the kubelet plugin's pods there.")
 
 
-def _health(nodes: Iterable[Object]) -> Iterator[Line]:
+def _health(nodes: Iterable[Node]) -> Iterator[Line]:
     """Nodes whose Neuron devices an agent of AWS reports as faulty."""
-    sick = [f"{node['metadata']['name']} ({fault})" for node in nodes if (fault := reported_fault(node))]
+    sick = [f"{node.name} ({fault})" for node in nodes if (fault := fault_text(node))]
     if sick:
         text = f"nodes whose Neuron devices an agent of AWS reports as faulty: {listed(sick)}."
         yield Line(NODES, Verdict.NOTE, text, "Drain the devices (`neuron-dra drain NODE`), then replace the node.")
 
 
-def _cordoned(nodes: Iterable[Object]) -> Iterator[Line]:
+def _cordoned(nodes: Iterable[Node]) -> Iterator[Line]:
     """Nodes whose annotation tells the driver to keep new claims off devices (`neuron-dra cordon`)."""
     found = []
     for node in nodes:
-        cordon = cordons.read((node["metadata"].get("annotations") or {}).get(names.ANNOTATION_CORDONED))
+        cordon = cordons.read(node.annotations.get(names.ANNOTATION_CORDONED))
         if cordon:
             devices = "all devices" if cordon.node else listed(map(named, cordon.devices))
-            found.append(f"{node['metadata']['name']} ({devices})")
+            found.append(f"{node.name} ({devices})")
     if found:
         text = f"cordoned devices, which new claims do not get: {listed(found)}."
         yield Line(NODES, Verdict.NOTE, text, "`neuron-dra uncordon` undoes it, for NODE or NODE/DEVICE.")
@@ -90,8 +93,8 @@ def _driver(offers: Offers) -> Line:
         text = "no node publishes Neuron devices: converted pods stay Pending until one does."
         return Line(NODES, Verdict.NOTE, text, "Check the kubelet plugin's DaemonSet.")
     samples = [offers.devices[node][0] if node in offers.devices else offers.whole[node] for node in offers.nodes]
-    types = Counter(named(text_attribute(each, names.ATTRIBUTE_INSTANCE_TYPE) or "unknown") for each in samples)
-    versions = {text_attribute(each, "draDriverVersion") for each in samples} - {""}
+    types = Counter(named(each.text(names.ATTRIBUTE_INSTANCE_TYPE) or "unknown") for each in samples)
+    versions = {each.text(DRA_DRIVER_VERSION) for each in samples} - {""}
     shown = ", ".join(f"{count} {name}" for name, count in sorted(types.items()))
     total = counted(sum(map(len, offers.devices.values())), "device")
     drivers = f", driver {listed(map(named, versions))}" if versions else ""

@@ -4,11 +4,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from commands.devices.pools import newest, text_attribute
 from commands.status.lines import Line, Verdict, listed
 from neuron import names
+from neuron.api.slices import PublishedDevice, Slice, newest
 from neuron.hardware.instances import Catalogue
-from webhook.cluster.listing import Object
 
 NODES: Final = "nodes"
 
@@ -27,32 +26,29 @@ _ULTRASERVERS: Final = {
 class Offers:
     """What each node publishes in the newest generation of its pool."""
 
-    def __init__(self, slices: Iterable[Object]) -> None:
-        self.devices: defaultdict[str, list[Object]] = defaultdict(list)
-        """Attributes of the single devices, by node."""
-        self.whole: dict[str, Object] = {}
-        """Attributes of the device that stands for the whole node, by node."""
+    def __init__(self, slices: Iterable[Slice]) -> None:
+        self.devices: defaultdict[str, list[PublishedDevice]] = defaultdict(list)
+        """The single devices, by node."""
+        self.whole: dict[str, PublishedDevice] = {}
+        """The device that stands for the whole node, by node."""
         self.pools: set[str] = set()
         """Nodes with slices, also with empty ones."""
         self.held: defaultdict[str, list[str]] = defaultdict(list)
         """Devices that the driver keeps from new claims, by node."""
         self._open: set[str] = set()
-        for spec in newest(slices):
-            node = spec.get("nodeName") or spec["pool"]["name"]
-            self.pools.add(node)
-            for device in spec.get("devices") or ():
-                self._take(node, device)
+        for each in newest(slices):
+            self.pools.add(each.node)
+            for device in each.devices:
+                self._take(each.node, device)
 
-    def _take(self, node: str, device: Object) -> None:
-        attributes = device.get("attributes") or {}
-        kind = text_attribute(attributes, names.ATTRIBUTE_RESOURCE_TYPE)
-        if kind in ("", names.RESOURCE_TYPE_DEVICE):
-            self.devices[node].append(attributes)
-        elif kind == names.RESOURCE_TYPE_NODE:
-            self.whole[node] = attributes
-        keys = {taint.get("key") for taint in device.get("taints") or ()}
-        if names.TAINT_HELD in keys and kind != names.RESOURCE_TYPE_NODE:
-            self.held[node].append(str(device.get("name")))
+    def _take(self, node: str, device: PublishedDevice) -> None:
+        if device.is_single:
+            self.devices[node].append(device)
+        elif device.is_whole_node:
+            self.whole[node] = device
+        keys = {taint.key for taint in device.taints}
+        if names.TAINT_HELD in keys and not device.is_whole_node:
+            self.held[node].append(device.name)
         if names.TAINT_DEVICE_PLUGIN not in keys:
             self._open.add(node)
 
@@ -100,7 +96,7 @@ def check_held(offers: Offers, partial: Collection[str]) -> Iterator[Line]:
     catalogue = Catalogue()
     fewer = []
     for node, found in offers.devices.items():
-        entry = catalogue.get(text_attribute(found[0], names.ATTRIBUTE_INSTANCE_TYPE))
+        entry = catalogue.get(found[0].text(names.ATTRIBUTE_INSTANCE_TYPE))
         if node not in partial and entry is not None and len(found) < (entry.devices or 0):
             fewer.append(f"{node} ({len(found)} of {entry.devices})")
     if fewer:
@@ -113,8 +109,8 @@ def check_ultraservers(offers: Offers) -> Iterator[Line]:
     catalogue = Catalogue()
     found: dict[str, list[str]] = {BOTH: [], DEVICES: [], NODE: []}
     for node in sorted(offers.nodes):
-        attributes = offers.whole.get(node) or offers.devices[node][0]
-        entry = catalogue.get(text_attribute(attributes, names.ATTRIBUTE_INSTANCE_TYPE))
+        device = offers.whole.get(node) or offers.devices[node][0]
+        entry = catalogue.get(device.text(names.ATTRIBUTE_INSTANCE_TYPE))
         if entry is not None and entry.ultraserver_nodes:
             single, whole = node in offers.devices, node in offers.whole
             found[BOTH if single and whole else DEVICES if single else NODE].append(node)

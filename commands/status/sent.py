@@ -1,7 +1,7 @@
 """Checks that the webhook configuration sends what policies with the action Deny must see."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from commands.status.hooks import PODS, covers
 from commands.status.lines import Line, Verdict
@@ -34,7 +34,7 @@ def check(snapshot: Snapshot, replicas: Sequence[Replica]) -> Iterator[Line]:
 def _sends(entry: Object, need: UnsentStatus) -> bool:
     if not covers(entry.get("rules") or (), need.group, need.resource, need.operation):
         return False
-    conditions: Iterable[Mapping[str, Any]] = entry.get("matchConditions") or ()
+    conditions: Iterable[Mapping[str, object]] = entry.get("matchConditions") or ()
     if entry["name"] != PODS or not need.condition:
         return True
     # The shipped entry of pods sends further pods only by its condition.

@@ -3,12 +3,15 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from neuron import names
+from neuron.api.fields import readable
+from neuron.api.nodes import Node, read_node
+from neuron.api.slices import Slice, read_slice
 from runtime import paging
 from runtime.api_errors import (
     NOT_FOUND,
@@ -43,6 +46,8 @@ _TIMEOUT: Final = 15.0
 _PAGE: Final = 500
 _AT_A_TIME: Final = 8
 
+T = TypeVar("T")
+
 
 Asked: TypeAlias = tuple[Rule, str, str]
 """A rule, one of its resources and one of its verbs."""
@@ -54,7 +59,9 @@ class NoAnswerError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Objects of the cluster, as JSON. Single objects are a tuple of one, or an empty tuple if they do not exist.
+    """Objects of the cluster, most of them as JSON.
+
+    Single objects are a tuple of one, or an empty tuple if they do not exist.
 
     Attributes:
         address: URL of the API server.
@@ -69,19 +76,19 @@ class Snapshot:
     namespace: str
     version: Object | Unseen
     versions: tuple[str, ...] | Unseen
-    mutating: Seen = ()
-    validating: Seen = ()
-    deployments: Seen = ()
-    daemon_sets: Seen = ()
-    service: Seen = ()
-    endpoint_slices: Seen = ()
-    secret: Seen = ()
-    leases: Seen = ()
-    device_classes: Seen = ()
-    resource_slices: Seen = ()
-    nodes: Seen = ()
-    templates: Seen = ()
-    namespaces: Seen = ()
+    mutating: Seen[Object] = ()
+    validating: Seen[Object] = ()
+    deployments: Seen[Object] = ()
+    daemon_sets: Seen[Object] = ()
+    service: Seen[Object] = ()
+    endpoint_slices: Seen[Object] = ()
+    secret: Seen[Object] = ()
+    leases: Seen[Object] = ()
+    device_classes: Seen[Object] = ()
+    resource_slices: Seen[Slice] = ()
+    nodes: Seen[Node] = ()
+    templates: Seen[Object] = ()
+    namespaces: Seen[Object] = ()
     account: str = ""
     rights: Mapping[Asked, bool] | Unseen = dataclasses.field(default_factory=dict)
 
@@ -126,7 +133,19 @@ class _Fetcher:
         fetched = dict(zip(wanted, await asyncio.gather(*wanted.values()), strict=True))
         account = f"system:serviceaccount:{here}:{_account(fetched['deployments'], here)}"
         versions, rights = await asyncio.gather(self._versions(), self._rights(account))
-        return Snapshot(address, here, version, versions, **fetched, account=account, rights=rights)
+        nodes = _typed(fetched.pop("nodes"), read_node)
+        slices = _typed(fetched.pop("resource_slices"), read_slice)
+        return Snapshot(
+            address,
+            here,
+            version,
+            versions,
+            nodes=nodes,
+            resource_slices=slices,
+            **fetched,
+            account=account,
+            rights=rights,
+        )
 
     async def _first(self) -> Object | Unseen:
         try:
@@ -145,7 +164,7 @@ class _Fetcher:
         except ApiServerError as error:
             return Unseen(f"{GROUP_PATH} cannot be read: {error}.")
 
-    async def _list(self, resource: Resource, namespace: str = "", **query: str) -> Seen:
+    async def _list(self, resource: Resource, namespace: str = "", **query: str) -> Seen[Object]:
         async def fetch(asked: Mapping[str, str]) -> Page:
             return decoded(read_page, await self._content("GET", resource.path(namespace), query=asked))
 
@@ -159,7 +178,7 @@ class _Fetcher:
             return unseen(error, resource, "list", namespace)
         return tuple(found)
 
-    async def _get(self, resource: Resource, name: str) -> Seen:
+    async def _get(self, resource: Resource, name: str) -> Seen[Object]:
         try:
             return (await self._read("GET", resource.path(self._namespace, name)),)
         except ApiServerError as error:
@@ -207,7 +226,12 @@ def _object(raw: msgspec.Raw) -> Object | None:
     return item if isinstance(item, dict) and "metadata" in item else None
 
 
-def _account(deployments: Seen, namespace: str) -> str:
+def _typed(seen: Seen[Object], reader: Callable[[object], T]) -> Seen[T]:
+    """The objects that can be read."""
+    return seen if isinstance(seen, Unseen) else tuple(readable(seen, reader))
+
+
+def _account(deployments: Seen[Object], namespace: str) -> str:
     """The webhook's ServiceAccount: of its Deployment, else the shipped name."""
     for each in () if isinstance(deployments, Unseen) else deployments:
         labels = each["metadata"].get("labels") or {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from commands.objects.manifest_files import Fault
@@ -16,7 +16,7 @@ _HELP: Final = "docs/errors.md"
 
 def sarif_log(
     located: Sequence[Located], faults: Sequence[Fault], version: str, documentation: str = ""
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """A SARIF log with one run.
 
     Args:
@@ -50,8 +50,8 @@ def sarif_log(
     }
 
 
-def _rule(code: str, documentation: str) -> dict[str, Any]:
-    rule: dict[str, Any] = {
+def _rule(code: str, documentation: str) -> dict[str, object]:
+    rule: dict[str, object] = {
         "id": code,
         "shortDescription": {"text": f"{CODES[code]}."},
         "help": {"text": f"{CODES[code]}: see {code} in {_HELP} of neuron-dra."},
@@ -62,14 +62,14 @@ def _rule(code: str, documentation: str) -> dict[str, Any]:
     return rule
 
 
-def _notification(fault: Fault) -> dict[str, Any]:
-    physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(fault.source)}}
+def _notification(fault: Fault) -> dict[str, object]:
+    physical: dict[str, object] = {"artifactLocation": {"uri": _uri(fault.source)}}
     if fault.line:
         physical["region"] = {"startLine": fault.line, "startColumn": max(1, fault.column)}
     return {"level": "error", "message": {"text": _plain(str(fault))}, "locations": [{"physicalLocation": physical}]}
 
 
-def _result(located: Located, rule: int) -> dict[str, Any]:
+def _result(located: Located, rule: int) -> dict[str, object]:
     finding = located.finding
     physical = {
         "artifactLocation": {"uri": _uri(located.source)},

@@ -165,7 +165,7 @@ def _lookup_by_name(operand: Code, field: str, result: Type, offset: int) -> Cod
         return _looked_up(operand, Code(_walk(operand.run, slot, path, offset), result, path=(slot, path)))
     base = operand.run
 
-    def select(frame: Frame) -> Any:
+    def select(frame: Frame) -> object:
         value = base(frame)
         try:
             return value[field]
@@ -182,7 +182,7 @@ def _looked_up(operand: Code, code: Code, key: Code | None = None) -> Code:
     return dataclasses.replace(code, cost=cost, lookup=True, saved=operand.saved if extended else 1)
 
 
-def _get(value: Any, key: Any, offset: int) -> Any:
+def _get(value: object, key: object, offset: int) -> object:
     try:
         return get(value, key)
     except CelRuntimeError as error:
@@ -192,7 +192,7 @@ def _get(value: Any, key: Any, offset: int) -> Any:
 def _walk(base: Run, slot: int, path: tuple[str, ...], offset: int) -> Run:
     """Lookups that start at a variable. After a Python exception, `slowly` repeats them and finds the error."""
 
-    def slowly(frame: Frame) -> Any:
+    def slowly(frame: Frame) -> object:
         return _get(base(frame), path[-1], offset)
 
     return _STRIDES.get(len(path), _long_walk)(slot, path, slowly)
@@ -201,7 +201,7 @@ def _walk(base: Run, slot: int, path: tuple[str, ...], offset: int) -> Run:
 def _one_step(slot: int, path: tuple[str, ...], slowly: Run) -> Run:
     (first,) = path
 
-    def walk(frame: Frame) -> Any:
+    def walk(frame: Frame) -> object:
         try:
             return frame[slot][first]
         except _MISSED:
@@ -213,7 +213,7 @@ def _one_step(slot: int, path: tuple[str, ...], slowly: Run) -> Run:
 def _two_steps(slot: int, path: tuple[str, ...], slowly: Run) -> Run:
     first, second = path
 
-    def walk(frame: Frame) -> Any:
+    def walk(frame: Frame) -> object:
         try:
             return frame[slot][first][second]
         except _MISSED:
@@ -225,7 +225,7 @@ def _two_steps(slot: int, path: tuple[str, ...], slowly: Run) -> Run:
 def _three_steps(slot: int, path: tuple[str, ...], slowly: Run) -> Run:
     first, second, third = path
 
-    def walk(frame: Frame) -> Any:
+    def walk(frame: Frame) -> object:
         try:
             return frame[slot][first][second][third]
         except _MISSED:
@@ -235,7 +235,7 @@ def _three_steps(slot: int, path: tuple[str, ...], slowly: Run) -> Run:
 
 
 def _long_walk(slot: int, path: tuple[str, ...], slowly: Run) -> Run:
-    def walk(frame: Frame) -> Any:
+    def walk(frame: Frame) -> object:
         try:
             value = frame[slot]
             for field in path:
@@ -340,7 +340,7 @@ def _index(compiler: Compiler, node: syntax.Index) -> Code:
         found = _lookup_by_name(operand, name, result, offset)
         return found if key.cost == 0 else dataclasses.replace(found, cost=found.cost + key.cost)
 
-    def subscript(frame: Frame) -> Any:
+    def subscript(frame: Frame) -> object:
         value, position = base(frame), index(frame)
         if type(position) is str and type(value) is dict and position in value:
             return value[position]

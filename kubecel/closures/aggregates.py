@@ -66,10 +66,10 @@ def _list(compiler: Compiler, node: syntax.ListLiteral) -> Code:
     result = types.list_of(described.type)
     limit_free = [run for run, _ in parts]
 
-    def build(frame: Frame) -> list[Any]:
+    def build(frame: Frame) -> list[object]:
         return [run(frame) for run in limit_free]
 
-    def build_optional(frame: Frame) -> list[Any]:
+    def build_optional(frame: Frame) -> list[object]:
         items = []
         for run, optional in parts:
             value = run(frame)
@@ -119,7 +119,7 @@ def _map(compiler: Compiler, node: syntax.MapLiteral) -> Code:
     return fold(code, compiler) if fixed else code
 
 
-def insert(made: dict[Any, Any], key: object, value: object, offset: int) -> None:
+def insert(made: dict[object, object], key: object, value: object, offset: int) -> None:
     """Add an entry to a new map.
 
     Raises:

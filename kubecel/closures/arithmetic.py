@@ -85,7 +85,7 @@ def add(budget: Budget, a: Any, b: Any) -> Any:
     return _numeric("+", a, b)
 
 
-def subtract(_: Budget, a: Any, b: Any) -> Any:
+def subtract(_: Budget, a: object, b: object) -> object:
     """`a - b`."""
     if isinstance(a, Duration) and isinstance(b, Duration):
         return checked_duration(a.nanoseconds - b.nanoseconds, "'-'")
@@ -106,7 +106,7 @@ def divide(_: Budget, a: Any, b: Any) -> Any:
     return _numeric("/", a, b)
 
 
-def modulo(_: Budget, a: Any, b: Any) -> Any:
+def modulo(_: Budget, a: object, b: object) -> object:
     """`a % b`; the result has the sign of `a`."""
     return _numeric("%", a, b)
 

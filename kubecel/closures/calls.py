@@ -133,7 +133,7 @@ def _none(dispatcher: Dispatcher, _: list[Run], __: int) -> Run:
 def _one(dispatcher: Dispatcher, runs: list[Run], offset: int) -> Run:
     table, resolve, (first,) = dispatcher.table, dispatcher.resolve, runs
 
-    def invoke(frame: Frame) -> Any:
+    def invoke(frame: Frame) -> object:
         a = first(frame)
         try:
             return (table.get(type(a)) or resolve(a))(a)
@@ -146,7 +146,7 @@ def _one(dispatcher: Dispatcher, runs: list[Run], offset: int) -> Run:
 def _two(dispatcher: Dispatcher, runs: list[Run], offset: int) -> Run:
     table, resolve, (first, second) = dispatcher.table, dispatcher.resolve, runs
 
-    def invoke(frame: Frame) -> Any:
+    def invoke(frame: Frame) -> object:
         a, b = first(frame), second(frame)
         try:
             return (table.get((type(a), type(b))) or resolve(a, b))(a, b)
@@ -185,7 +185,7 @@ def _two_budgeted(dispatcher: Dispatcher, runs: list[Run], offset: int) -> Run:
 def _many(dispatcher: Dispatcher, runs: list[Run], offset: int) -> Run:
     table, resolve, budgeted = dispatcher.table, dispatcher.resolve, dispatcher.budgeted
 
-    def invoke(frame: Frame) -> Any:
+    def invoke(frame: Frame) -> object:
         values = [run(frame) for run in runs]
         try:
             implementation = table.get(tuple(map(type, values))) or resolve(*values)
@@ -214,7 +214,7 @@ def _alternative(compiler: Compiler, node: syntax.Call, target: syntax.Node) -> 
         raise CelTypeError(f"{name} of an {operand.type} does not take ({other.type})", offset)
     base, fallback, cost = operand.run, other.run, other.cost
 
-    def choose(frame: Frame) -> Any:
+    def choose(frame: Frame) -> object:
         value = base(frame)
         if type(value) is not Optional:
             return value

@@ -288,7 +288,7 @@ def undeclared(compiler: Compiler, node: syntax.Ident) -> CelTypeError:
     return CelTypeError(f"there is no variable '{'.' * node.rooted}{node.name}'.{hint}", node.offset)
 
 
-_HANDLERS: dict[type, Callable[[Compiler, Any], Code]] = {}
+_HANDLERS: dict[type, Callable[[Compiler, object], Code]] = {}
 
 
 def compiles(kind: type) -> Callable[[Callable[[Compiler, Any], Code]], Callable[[Compiler, Any], Code]]:

@@ -166,7 +166,7 @@ def _rounds(base: Run, slots: list[int], weight: int, node: syntax.Comprehension
     def two(frame: Frame) -> Iterator[None]:
         value = base(frame)
         spend, (first, second) = frame[BUDGET].spend, slots
-        pairs: Iterable[tuple[Any, Any]]
+        pairs: Iterable[tuple[object, object]]
         if isinstance(value, Mapping):
             pairs = ((value_of_key(key), item) for key, item in value.items())
         elif is_list(value):
@@ -252,7 +252,7 @@ def _exists_one(loop: _Loop) -> Code:
 def _map(loop: _Loop) -> Code:
     rounds, run = loop.rounds, loop.body.run
 
-    def collect(frame: Frame) -> list[Any]:
+    def collect(frame: Frame) -> list[object]:
         items = [run(frame) for _ in rounds(frame)]
         frame[BUDGET].items(len(items))
         return items
@@ -283,7 +283,7 @@ def _transform_map(loop: _Loop) -> Code:
     rounds, run, slot, offset = loop.rounds, loop.body.run, loop.slots[0], loop.node.offset
 
     def collect(frame: Frame) -> dict[Any, Any]:
-        made: dict[Any, Any] = {}
+        made: dict[object, object] = {}
         for _ in rounds(frame):
             insert(made, frame[slot], run(frame), offset)
         frame[BUDGET].items(len(made))
@@ -297,8 +297,8 @@ def _transform_map_entry(loop: _Loop) -> Code:
         raise CelTypeError(f"{loop.name} requires a map, not {loop.body.type}", loop.node.body.offset)
     rounds, run, offset = loop.rounds, loop.body.run, loop.node.body.offset
 
-    def collect(frame: Frame) -> dict[Any, Any]:
-        made: dict[Any, Any] = {}
+    def collect(frame: Frame) -> dict[object, object]:
+        made: dict[object, object] = {}
         for _ in rounds(frame):
             entries = run(frame)
             if not isinstance(entries, Mapping):
@@ -325,7 +325,7 @@ def _sort_by(loop: _Loop) -> Code:
         raise CelTypeError(f"{loop.name} cannot order by {loop.body.type}", loop.node.body.offset)
     rounds, run, slot, offset = loop.rounds, loop.body.run, loop.slots[0], loop.node.offset
 
-    def collect(frame: Frame) -> list[Any]:
+    def collect(frame: Frame) -> list[object]:
         pairs = [(run(frame), frame[slot]) for _ in rounds(frame)]
         try:
             return sort(frame[BUDGET], [item for _, item in pairs], [key for key, _ in pairs])
@@ -358,7 +358,7 @@ def _bind(compiler: Compiler, node: syntax.Bind) -> Code:
     (slot,), (body,) = compiler.within({node.variable: value.type}, node.body, may_fail=True)
     compute, run = value.run, body.run
 
-    def bind(frame: Frame) -> Any:
+    def bind(frame: Frame) -> object:
         # cel-go computes the value at its first use, so an error of an unused value is ignored.
         try:
             frame[slot] = compute(frame)

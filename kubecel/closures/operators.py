@@ -145,7 +145,7 @@ def _unary(compiler: Compiler, node: syntax.Unary) -> Code:
             return True
         raise not_bool(value, "'!'", offset)
 
-    def negate(frame: Frame) -> Any:
+    def negate(frame: Frame) -> object:
         try:
             return arithmetic.negate(base(frame))
         except CelRuntimeError as error:
@@ -356,13 +356,13 @@ def _arithmetic(compiler: Compiler, node: syntax.Binary, left: Code, right: Code
     operation = arithmetic.OPERATIONS[node.operator]
     quick = {"+": python.add, "-": python.sub, "*": python.mul}.get(node.operator)
 
-    def compute(frame: Frame) -> Any:
+    def compute(frame: Frame) -> object:
         try:
             return operation(frame[BUDGET], a(frame), b(frame))
         except CelRuntimeError as error:
             raise located(error, offset) from None
 
-    def compute_quickly(frame: Frame) -> Any:
+    def compute_quickly(frame: Frame) -> object:
         first, second = a(frame), b(frame)
         if type(first) is int and type(second) is int:
             number = quick(first, second)  # type: ignore[misc] # only used where quick is not None

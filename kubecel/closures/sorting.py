@@ -13,7 +13,7 @@ from kubecel.values import kind_of, less, name_of
 _WORK_OF_A_COMPARISON: Final = 10
 
 
-def charge_self_comparison(budget: Budget, items: Sequence[Any]) -> None:
+def charge_self_comparison(budget: Budget, items: Sequence[object]) -> None:
     """Charge the comparison of every item with every other item, without the 1 of the call.
 
     Source: cel-go ext/lists.go, trackListSelfCompare.
@@ -22,7 +22,7 @@ def charge_self_comparison(budget: Budget, items: Sequence[Any]) -> None:
     budget.spend(LIST_COST + len(items) ** 2 * (21 if is_text else 20) // 10)
 
 
-def sort(budget: Budget, items: list[Any], keys: list[Any]) -> list[Any]:
+def sort(budget: Budget, items: list[object], keys: list[object]) -> list[object]:
     """The items in the order of their keys; equal keys keep their order.
 
     Raises:

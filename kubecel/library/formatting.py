@@ -52,7 +52,7 @@ def _wrong(verb: str, value: object) -> CelRuntimeError:
     return CelRuntimeError(f"%{verb} of format does not take a {name_of(value)}")
 
 
-def _format(budget: Budget, template: str, arguments: Sequence[Any]) -> str:
+def _format(budget: Budget, template: str, arguments: Sequence[object]) -> str:
     budget.scan(len(template))
     budget.text(len(template))
     waiting = iter(arguments)
@@ -88,7 +88,7 @@ def _precision(digits: str | None) -> int:
     return int(significant)
 
 
-def _text(budget: Budget, value: Any, _: int = 0) -> str:
+def _text(budget: Budget, value: object, _: int = 0) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):
@@ -140,7 +140,7 @@ def _nested_scalar(budget: Budget, value: Any) -> str:
     raise _wrong("s", value)
 
 
-def _map(budget: Budget, value: Mapping[Any, Any], depth: int) -> str:
+def _map(budget: Budget, value: Mapping[object, object], depth: int) -> str:
     entries = [
         (_nested(budget, value_of_key(key), depth + 1), _nested(budget, item, depth + 1)) for key, item in value.items()
     ]
@@ -158,7 +158,7 @@ def _decimal(_: Budget, value: Any, __: int) -> str:
     raise _wrong("d", value)
 
 
-def _float(verb: str, value: Any) -> float:
+def _float(verb: str, value: object) -> float:
     if isinstance(value, float):
         return value
     if isinstance(value, str) and value in _SPECIAL:
@@ -170,7 +170,7 @@ def _not_finite(number: float) -> str:
     return "NaN" if math.isnan(number) else "∞" if number > 0 else "-∞"
 
 
-def _fixed(_budget: Budget, value: Any, precision: int) -> str:
+def _fixed(_budget: Budget, value: object, precision: int) -> str:
     number = _float("f", value)
     if precision // 10 > _MAX_BEFORE_LAST_DIGIT:
         return _NO_VERB
@@ -189,7 +189,7 @@ def _grouped(number: float, most: int) -> str:
     return f"{Decimal(repr(number)):,f}"
 
 
-def _scientific(_: Budget, value: Any, precision: int) -> str:
+def _scientific(_: Budget, value: object, precision: int) -> str:
     number = _float("e", value)
     # Kubernetes 1.36 uses the precision as the minimal width.
     if precision // 10 > _MAX_BEFORE_LAST_DIGIT:
@@ -204,8 +204,8 @@ def _mantissa_and_exponent(number: float) -> str:
     return f"{mantissa}\N{MULTIPLICATION SIGN}10{exponent.removeprefix('+').translate(_SUPERSCRIPT)}"
 
 
-def _based(verb: str) -> Callable[[Budget, Any, int], str]:
-    def write(budget: Budget, value: Any, _: int) -> str:
+def _based(verb: str) -> Callable[[Budget, object, int], str]:
+    def write(budget: Budget, value: object, _: int) -> str:
         if isinstance(value, bool):
             if verb == "b":
                 return "1" if value else "0"
@@ -220,7 +220,7 @@ def _based(verb: str) -> Callable[[Budget, Any, int], str]:
     return write
 
 
-_VERBS: Final[dict[str, Callable[[Budget, Any, int], str]]] = {
+_VERBS: Final[dict[str, Callable[[Budget, object, int], str]]] = {
     "s": _text,
     "d": _decimal,
     "f": _fixed,

@@ -16,10 +16,10 @@ from kubecel.types import BOOL, DOUBLE, INT, QUANTITY, SEMVER, STRING
 from kubecel.values import checked_int
 
 
-def _read(parse: Callable[..., Any]) -> Callable[..., Any]:
+def _read(parse: Callable[..., object]) -> Callable[..., object]:
     """Adds the cost of reading the text to a parse function."""
 
-    def read(budget: Budget, text: str, *details: bool) -> Any:
+    def read(budget: Budget, text: str, *details: bool) -> object:
         budget.scan(len(text))
         return parse(text, *details)
 

@@ -57,10 +57,10 @@ def _is_sorted(budget: Budget, items: Items) -> bool:
 _ZEROS: Final[dict[type, object]] = {int: 0, UInt: UInt(0), float: 0.0, Duration: Duration(0)}
 
 
-def _sum_from(zero: object) -> Callable[[Budget, Items], Any]:
+def _sum_from(zero: object) -> Callable[[Budget, Items], object]:
     """The sum. `zero` is the sum of an empty list; its type is known from the signature."""
 
-    def total(budget: Budget, items: Items) -> Any:
+    def total(budget: Budget, items: Items) -> object:
         _charge_walk(budget, items)
         result = _ZEROS.get(type(items[0]), 0) if items else zero
         for item in paced(budget, items):
@@ -72,7 +72,7 @@ def _sum_from(zero: object) -> Callable[[Budget, Items], Any]:
     return total
 
 
-def _extreme(name: str, sign: int) -> Callable[[Budget, Items], Any]:
+def _extreme(name: str, sign: int) -> Callable[[Budget, Items], object]:
     def pick(budget: Budget, items: Items) -> Any:
         if not items:
             raise CelRuntimeError(f"'{name}' of an empty list")
@@ -106,7 +106,7 @@ def _includes(budget: Budget, target: Any, value: object) -> bool:
     return contains(budget, target, value)
 
 
-def _slice(budget: Budget, items: Items, start: int, end: int) -> list[Any]:
+def _slice(budget: Budget, items: Items, start: int, end: int) -> list[object]:
     if start < 0 or end < 0:
         raise CelRuntimeError(f"cannot slice({start}, {end}): indices are not negative")
     if start > end:
@@ -117,7 +117,7 @@ def _slice(budget: Budget, items: Items, start: int, end: int) -> list[Any]:
     return list(items[start:end])
 
 
-def _flatten(budget: Budget, items: Items, depth: int = 1) -> list[Any]:
+def _flatten(budget: Budget, items: Items, depth: int = 1) -> list[object]:
     if depth < 0:
         raise CelRuntimeError(f"cannot flatten to a depth of {depth}: it is not negative")
     budget.items(len(items))
@@ -125,7 +125,7 @@ def _flatten(budget: Budget, items: Items, depth: int = 1) -> list[Any]:
     flat = list(items)
     while depth > 0 and any(is_list(item) for item in flat):
         budget.items(sum(len(item) if is_list(item) else 1 for item in flat))
-        opened: list[Any] = []
+        opened: list[object] = []
         for item in flat:
             opened.extend(item if is_list(item) else (item,))
         flat, depth = opened, depth - 1
@@ -137,22 +137,22 @@ def _range(budget: Budget, count: int) -> list[int]:
     return list(range(count))
 
 
-def _distinct(budget: Budget, items: Items) -> list[Any]:
+def _distinct(budget: Budget, items: Items) -> list[object]:
     charge_self_comparison(budget, items)
     budget.items(len(items))
-    kept: list[Any] = []
+    kept: list[object] = []
     for item in items:
         if not contains(budget, kept, item):
             kept.append(item)
     return kept
 
 
-def _reverse(budget: Budget, items: Items) -> list[Any]:
+def _reverse(budget: Budget, items: Items) -> list[object]:
     _charge_list(budget, len(items))
     return list(items[::-1])
 
 
-def _sort(budget: Budget, items: Items) -> list[Any]:
+def _sort(budget: Budget, items: Items) -> list[object]:
     return sort(budget, list(items), list(items))
 
 

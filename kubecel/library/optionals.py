@@ -17,7 +17,7 @@ def _none() -> Optional:
     return NONE
 
 
-def _of_non_zero(value: Any) -> Optional:
+def _of_non_zero(value: object) -> Optional:
     if isinstance(value, Opaque | Optional | Type):
         return some(value)
     if isinstance(value, Timestamp):
@@ -31,7 +31,7 @@ def _has_value(value: Optional) -> bool:
     return value.present
 
 
-def _value(value: Optional) -> Any:
+def _value(value: Optional) -> object:
     if not value.present:
         raise CelRuntimeError("the optional has no value: give a default with .orValue(…)")
     return value.value

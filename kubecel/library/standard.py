@@ -6,7 +6,7 @@ Source: cel-go common/stdlib/standard.go and the conversions of common/types.
 import math
 import re
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 from kubecel.budget import Budget
 from kubecel.checking.overloads import Overload, function, method
@@ -162,7 +162,7 @@ def _int_of_timestamp(value: Timestamp) -> int:
     return value.nanoseconds // _NANOSECONDS
 
 
-def _identity(value: Any) -> Any:
+def _identity(value: object) -> object:
     return value
 
 

@@ -51,10 +51,10 @@ def _depth(nodes: Iterable[Node]) -> int:
     return 1 + max((node.depth for node in nodes), default=0)
 
 
-def _only_or(build: Callable[["TreeBuilder", Children], Node]) -> Callable[["TreeBuilder", Children], Any]:
+def _only_or(build: Callable[["TreeBuilder", Children], Node]) -> Callable[["TreeBuilder", Children], object]:
     """For rules of operators: returns the child if there is only one."""
 
-    def method(self: "TreeBuilder", children: Children) -> Any:
+    def method(self: "TreeBuilder", children: Children) -> object:
         return children[0] if len(children) == 1 else build(self, children)
 
     return method
@@ -81,7 +81,7 @@ class TreeBuilder:
 
     element = entry = member = _through
 
-    def _looked(self, children: Children) -> Any:
+    def _looked(self, children: Children) -> object:
         self._reading.deadline.look()
         return children[0]
 

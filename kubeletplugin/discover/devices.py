@@ -1,24 +1,15 @@
 """Names and taints of the node's devices in ResourceSlices."""
 
-import dataclasses
 import re
 from typing import Final
 
 from neuron import names
+from neuron.api.taints import Taint
 
 NODE_DEVICE: Final = names.NODE_DEVICE
 """Name of the device that stands for a whole UltraServer node."""
 
 _DEVICE_NAME: Final = re.compile(r"neuron-?device-?([0-9]{1,3})", re.ASCII)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Taint:
-    """A device taint (KEP-5055), without `timeAdded`, which the API server sets."""
-
-    key: str
-    value: str
-    effect: str
 
 
 HELD_TAINT: Final = Taint(names.TAINT_HELD, "kept", "NoSchedule")

@@ -2,10 +2,10 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from kubeletplugin.discover.sysfs import NodeHardware
-from neuron import names
+from neuron.api.nodes import Node
 from neuron.hardware.instances import Catalogue, InstanceType, Topology
 
 LABEL_NETWORK_NODE: Final = "topology.k8s.aws/network-node-layer-{}"
@@ -36,20 +36,16 @@ class NodeFacts:
     kubelet: str = ""
 
 
-def node_facts(node: Mapping[str, Any]) -> NodeFacts:
-    """Read a Node object."""
-    metadata = node["metadata"]
-    labels = metadata.get("labels") or {}
-    layers = {layer: labels.get(LABEL_NETWORK_NODE.format(layer)) for layer in NETWORK_LAYERS}
-    labelled = labels.get(names.LABEL_INSTANCE_TYPE) or labels.get(names.LABEL_INSTANCE_TYPE_BETA)
+def node_facts(node: Node) -> NodeFacts:
+    """The facts from a Node object."""
+    layers = {layer: node.labels.get(LABEL_NETWORK_NODE.format(layer)) for layer in NETWORK_LAYERS}
     return NodeFacts(
-        name=metadata["name"],
-        uid=metadata["uid"],
-        # SageMaker HyperPod writes ml.trn2.48xlarge.
-        instance_type=labelled.removeprefix("ml.") if labelled else None,
+        name=node.name,
+        uid=node.uid,
+        instance_type=node.instance_type or None,
         network_nodes={layer: value for layer, value in layers.items() if value},
-        capacity_block=labels.get(LABEL_CAPACITY_BLOCK),
-        kubelet=str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion") or ""),
+        capacity_block=node.labels.get(LABEL_CAPACITY_BLOCK),
+        kubelet=node.kubelet,
     )
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kubeletplugin.api_store import ApiStore
 from kubeletplugin.ports import JsonObject
@@ -45,6 +45,6 @@ class NodeApi:
         patch = {"metadata": {"labels": dict(labels)}}
         return await self._api.call("PATCH", self._path, body=patch, content_type=MERGE_PATCH)
 
-    async def report(self, event: Mapping[str, Any]) -> None:
+    async def report(self, event: Mapping[str, object]) -> None:
         """See `ports.OwnNodeStore`."""
         await self._api.call("POST", _EVENTS.path(EVENT_NAMESPACE), body=event)

@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kubeletplugin.changes import Changing, repeat
 from kubeletplugin.discover.node_facts import NodeFacts, node_facts
@@ -12,7 +12,7 @@ from kubeletplugin.objects import version_of
 from kubeletplugin.ports import Clock, JsonObject, KubeError, OwnNodeStore
 from neuron import names
 from neuron.api.cordons import Cordon, read
-from neuron.quantities import NotACountError, parse_count
+from neuron.api.nodes import read_node
 from runtime.backoff import Backoff
 
 _FIRST_RETRY: Final = 1.0
@@ -39,26 +39,18 @@ class NodeState:
     cordon: Cordon = dataclasses.field(default_factory=Cordon)
 
 
-def node_state(node: Mapping[str, Any]) -> NodeState:
+def node_state(item: Mapping[str, object]) -> NodeState:
     """Read a Node object."""
-    labels = node["metadata"].get("labels") or {}
-    allocatable = (node.get("status") or {}).get("allocatable") or {}
-    amounts = {resource: _count(allocatable.get(resource, "0")) for resource in names.LEGACY_RESOURCES}
+    node = read_node(item)
+    labels = node.labels
     return NodeState(
         node_facts(node),
-        {resource: amount for resource, amount in amounts.items() if amount > 0},
+        node.legacy,
         labels.get(names.LABEL_ULTRASERVER_PUBLISH),
         {key: value for key, value in labels.items() if key.startswith(names.ULTRASERVER_LABELS)},
         labels.get(names.LABEL_PRESENT),
-        read((node["metadata"].get("annotations") or {}).get(names.ANNOTATION_CORDONED)),
+        read(node.annotations.get(names.ANNOTATION_CORDONED)),
     )
-
-
-def _count(value: Any) -> int:
-    try:
-        return parse_count(str(value))
-    except NotACountError:
-        return 0
 
 
 class OwnNode(Changing):

@@ -50,7 +50,7 @@ class Prober:
 
     async def serves(self) -> bool:
         """Whether both sockets answer: GetInfo for registration, an empty NodePrepareResources on the other."""
-        calls: tuple[tuple[Path, str, Any], ...] = (
+        calls: tuple[tuple[Path, str, object], ...] = (
             (self._paths.registration, "/pluginregistration.Registration/GetInfo", registration_v1_pb2.InfoRequest()),
             (
                 self._paths.plugin,

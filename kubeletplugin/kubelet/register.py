@@ -156,7 +156,7 @@ class Registration:
         """The gRPC service."""
         pb = registration_v1_pb2
 
-        async def get_info(_request: Any, _context: Any) -> Any:
+        async def get_info(_request: object, _context: object) -> object:
             return pb.PluginInfo(
                 type=_PLUGIN_TYPE, name=names.DRIVER, endpoint=str(self._endpoint), supported_versions=SERVICES
             )

@@ -41,12 +41,12 @@ def handlers(driver: Driver, monitor: HealthMonitor, pool: str, clock: Clock) ->
 
 
 def _dra_plugin(name: str, messages: ModuleType, driver: Driver) -> grpc.GenericRpcHandler:
-    async def prepare(request: Any, context: Any) -> Any:
+    async def prepare(request: object, context: object) -> object:
         results = await driver.prepare(_references(request), _budget(context))
         claims = {uid: _prepared(messages, result) for uid, result in results.items()}
         return messages.NodePrepareResourcesResponse(claims=claims)
 
-    async def unprepare(request: Any, _context: Any) -> Any:
+    async def unprepare(request: object, _context: object) -> object:
         results = await driver.unprepare(_references(request))
         answer = messages.NodeUnprepareResourceResponse
         claims = {uid: answer(error=result.error) for uid, result in results.items()}
@@ -93,7 +93,7 @@ def _budget(context: Any) -> float:
     return min(CALL_BUDGET, max(0.0, float(remaining) - _ANSWER_SECONDS))
 
 
-def _prepared(messages: ModuleType, result: PrepareResult) -> Any:
+def _prepared(messages: ModuleType, result: PrepareResult) -> object:
     devices = [
         messages.Device(
             request_names=[answer.request],
@@ -114,7 +114,7 @@ def _share_id(messages: ModuleType, answer: Answer) -> dict[str, str]:
 
 
 def _health(name: str, monitor: HealthMonitor, pool: str, clock: Clock) -> grpc.GenericRpcHandler:
-    async def watch(_request: Any, _context: Any) -> AsyncIterator[Any]:
+    async def watch(_request: object, _context: object) -> AsyncIterator[object]:
         while True:
             generation = monitor.generation
             yield _health_message(monitor, pool, clock)
@@ -128,7 +128,7 @@ def _health(name: str, monitor: HealthMonitor, pool: str, clock: Clock) -> grpc.
     return grpc.method_handlers_generic_handler(name, {"NodeWatchResources": handler})
 
 
-def _health_message(monitor: HealthMonitor, pool: str, clock: Clock) -> Any:
+def _health_message(monitor: HealthMonitor, pool: str, clock: Clock) -> object:
     pb = dra_health_v1alpha1_pb2
     now = int(clock.now())
     timeout = max(_TIMEOUT_SECONDS, int(3 * monitor.interval))

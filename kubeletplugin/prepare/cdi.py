@@ -80,8 +80,8 @@ def spec(
     claim: PreparedClaim,
     boot_id: str,
     dev_root: Path | None = _DEFAULT_DEV_ROOT,
-    mount: Callable[[PreparedClaim, str], dict[str, Any] | None] = lambda claim, request: None,  # noqa: ARG005
-) -> dict[str, Any]:
+    mount: Callable[[PreparedClaim, str], dict[str, object] | None] = lambda claim, request: None,  # noqa: ARG005
+) -> dict[str, object]:
     """The CDI spec of a prepared claim.
 
     The first device of a request also mounts the request's metadata: a container gets all devices of its requests.
@@ -121,7 +121,7 @@ def spec(
 
 
 def _device_node(index: int, dev_root: Path | None) -> dict[str, Any]:
-    node: dict[str, Any] = {"path": f"/dev/neuron{index}", "permissions": "rw"}
+    node: dict[str, object] = {"path": f"/dev/neuron{index}", "permissions": "rw"}
     if dev_root is None:
         # With numbers, the runtime looks for no node on the host: the driver has not the capability to create one.
         return node | {"type": "c", "major": _NULL[0], "minor": _NULL[1]}

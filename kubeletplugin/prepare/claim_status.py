@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kubeletplugin.changes import waking
 from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, Snapshot, Status
@@ -21,6 +21,8 @@ from kubeletplugin.ports import ClaimStatusStore, Clock, JsonObject, KubeError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
 from neuron import names
+from neuron.api.fields import mapping, mappings
+from neuron.api.stored_claims import read_stored_claim
 from runtime.backoff import Backoff
 from runtime.once import Once
 
@@ -186,22 +188,25 @@ class ClaimStatusWriter:
     async def _read(self, claim: PreparedClaim) -> _Known | None:
         """What a claim has; None if it is gone, or allocated to other devices by now."""
         body = self._objects.pop(claim.uid, None) or await self._store.claim(claim.namespace, claim.name)
-        if body is None or body["metadata"].get("uid") != claim.uid:
+        if body is None:
             return None
-        owners = body["metadata"].get("ownerReferences") or ()
-        if any(owner.get("kind") == "Pod" and owner.get("controller") for owner in owners):
+        found = read_stored_claim(body)
+        if found.metadata.uid != claim.uid:
+            return None
+        owner = found.metadata.controller
+        if owner is not None and owner.kind == "Pod":
             self._of_pods.add(claim.uid)
-        status = body.get("status") or {}
-        results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
-        ours = [each for each in results if self._is_ours(each)]
-        if [(each["request"], each["device"]) for each in ours] != [
+        ours = [each for each in found.ours if each.pool == self._node.pool]
+        if [(each.request, each.device) for each in ours] != [
             (device.request, device.device) for device in claim.devices
         ]:
             return None
-        stored = [each for each in status.get("devices") or () if self._is_ours(each)]
-        return _Known(claim.allocation, tuple(map(_key, ours)), tuple(sorted(stored, key=_key)))
+        keys = tuple((each.device, each.share_id or "") for each in ours)
+        # Entries are written back whole.
+        stored = [each for each in mappings(mapping(body.get("status")).get("devices")) if self._is_ours(each)]
+        return _Known(claim.allocation, keys, tuple(dict(each) for each in sorted(stored, key=_key)))
 
-    def _is_ours(self, entry: Mapping[str, Any]) -> bool:
+    def _is_ours(self, entry: Mapping[str, object]) -> bool:
         return entry.get("driver") == names.DRIVER and entry.get("pool") == self._node.pool
 
     def _entries(self, claim: PreparedClaim, known: _Known) -> tuple[JsonObject, ...]:
@@ -228,7 +233,7 @@ class ClaimStatusWriter:
             _log.warning("claim status is limited", extra={"reason": message})
 
 
-def _key(entry: Mapping[str, Any]) -> _Key:
+def _key(entry: Mapping[str, object]) -> _Key:
     return str(entry["device"]), str(entry.get("shareID") or "")
 
 
@@ -253,7 +258,7 @@ def _health(health: DeviceHealth | None) -> JsonObject:
     return {"status": "False", "reason": reason or "Unhealthy", "message": health.message}
 
 
-def with_times(wanted: Iterable[JsonObject], before: Iterable[Mapping[str, Any]], now: str) -> list[JsonObject]:
+def with_times(wanted: Iterable[JsonObject], before: Iterable[Mapping[str, object]], now: str) -> list[JsonObject]:
     """Conditions with `lastTransitionTime`: the old one while the status stays."""
     times = {(each.get("type"), each.get("status")): each.get("lastTransitionTime") for each in before}
     return [each | {"lastTransitionTime": times.get((each["type"], each["status"])) or now} for each in wanted]

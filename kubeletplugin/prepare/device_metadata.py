@@ -5,7 +5,7 @@ and the place in the UltraServer.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kubeletplugin.discover.sharing import physical_cores
 from kubeletplugin.discover.sysfs import NodeHardware
@@ -92,7 +92,7 @@ def _cores(
     numbers = device.cores
     if numbers is None:
         each = [physical_cores(hardware, instance, index) for index in device.indices]
-        amount: Any = None if None in each else sum(count or 0 for count in each)
+        amount: object = None if None in each else sum(count or 0 for count in each)
     else:
         amount = len(numbers)
         attributes["deviceCores"] = {"string": ",".join(map(str, numbers))}

@@ -50,7 +50,7 @@ class MetadataFiles:
                 raise ValueError(f"{part!r} is neither the UID of a claim nor the name of a request.")
         return self._directory / f"{uid}{_JOINT}{request}{_SUFFIX}"
 
-    def mount(self, claim: PreparedClaim, request: str) -> dict[str, Any] | None:
+    def mount(self, claim: PreparedClaim, request: str) -> dict[str, object] | None:
         """The mount of a request's file, as in a CDI spec; None if the claim has no metadata."""
         document = claim.metadata.get(request)
         if document is None:

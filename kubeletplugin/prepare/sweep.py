@@ -24,6 +24,8 @@ from kubeletplugin.prepare.pod_resources import NoKubeletError, UsedDevice
 from kubeletplugin.prepare.usage import Usage
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocatedDevice, AllocationError, read_allocation
+from neuron.api.fields import WrongFormError
+from neuron.api.stored_claims import read_stored_claim
 
 _RETRY: Final = 10.0
 _LOOK: Final = 10.0
@@ -221,9 +223,8 @@ def _running(
 
 def _reserving_pods(body: JsonObject) -> frozenset[str]:
     try:
-        reserved = (body.get("status") or {}).get("reservedFor") or ()
-        return frozenset(each["uid"] for each in reserved if each["resource"] == "pods")
-    except _ODD:
+        return frozenset(each.uid for each in read_stored_claim(body).pods)
+    except WrongFormError:
         return frozenset()
 
 

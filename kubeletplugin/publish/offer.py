@@ -9,12 +9,13 @@ import enum
 from collections.abc import Collection
 from typing import Final
 
-from kubeletplugin.discover.devices import NODE_DEVICE, Taint, device_index
+from kubeletplugin.discover.devices import NODE_DEVICE, device_index
 from kubeletplugin.discover.health import Snapshot, taints
 from kubeletplugin.discover.own_node import NodeState
 from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, publishes_whole_node
 from neuron import names
 from neuron.api.cordons import Cordon
+from neuron.api.taints import Taint
 from neuron.findings import few, quoted
 
 DEVICE_PLUGIN_TAINT: Final = Taint(names.TAINT_DEVICE_PLUGIN, "active", "NoSchedule")

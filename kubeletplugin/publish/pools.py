@@ -62,7 +62,7 @@ def _is_current(facts: NodeFacts, piece: DesiredSlice, body: JsonObject | None, 
     return owners == [facts.uid] and without_times(content) == piece.content
 
 
-def without_times(content: Mapping[str, Any]) -> JsonObject:
+def without_times(content: Mapping[str, object]) -> JsonObject:
     """A slice's content without the times at which taints were added."""
     return _with_taints(content, lambda _, taint: {key: taint[key] for key in taint if key != "timeAdded"})
 
@@ -110,7 +110,7 @@ def _identity(taint: Mapping[str, str]) -> tuple[str, str, str]:
     return taint["key"], taint.get("value", ""), taint["effect"]
 
 
-def dropped_fields(sent: Any, stored: Any, path: str = "spec") -> tuple[str, ...]:
+def dropped_fields(sent: object, stored: object, path: str = "spec") -> tuple[str, ...]:
     """Paths that were sent and not stored: the API server drops fields of disabled features without an error."""
     if isinstance(sent, Mapping) and isinstance(stored, Mapping):
         lost = []

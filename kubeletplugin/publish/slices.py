@@ -9,13 +9,16 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
+from msgspec import structs
+
 from kubeletplugin.discover import sharing
-from kubeletplugin.discover.devices import CORDONED_TAINT, HELD_TAINT, NODE_DEVICE, Taint, device_index, device_name
+from kubeletplugin.discover.devices import CORDONED_TAINT, HELD_TAINT, NODE_DEVICE, device_index, device_name
 from kubeletplugin.discover.node_facts import NETWORK_LAYERS, NodeFacts
 from kubeletplugin.discover.pci import Place
 from kubeletplugin.discover.sysfs import NodeHardware
 from kubeletplugin.ports import JsonObject
 from neuron import names
+from neuron.api.taints import Taint
 from neuron.hardware import capacities, connections
 from neuron.hardware.instances import InstanceType, Topology
 from neuron.hardware.links import TORUS_WIDTH
@@ -168,7 +171,7 @@ def desired_slices(
         own = (taints[entry["name"]],) if entry["name"] in taints else ()
         closing = found.closing_taints(indices if number is None else (number,), whole=number is None)
         if all_taints := (*own, *closing, *found.common_taints):
-            entry["taints"] = [dataclasses.asdict(taint) for taint in all_taints]
+            entry["taints"] = [structs.asdict(taint) for taint in all_taints]
     scope = {"driver": names.DRIVER, "nodeName": facts.name}
     return tuple(
         DesiredSlice(slice_name(facts.name, number), scope | content)

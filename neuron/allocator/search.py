@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from neuron import names
-from neuron.api.device_taints import DeviceTaint, DeviceToleration, prevents_allocation
+from neuron.api.taints import Taint, Toleration, prevents_allocation
 from neuron.hardware.device_shapes import Value
 
 MOST_STEPS: Final = 200_000
@@ -65,7 +65,7 @@ class Device:
     shared: bool = False
     capacity: Mapping[str, Capacity] = dataclasses.field(default_factory=dict)
     counters: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    taints: tuple[DeviceTaint, ...] = ()
+    taints: tuple[Taint, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Alternative:
     count: int | None = 1
     capacity: Mapping[str, int] = dataclasses.field(default_factory=dict)
     admin_access: bool = False
-    tolerations: tuple[DeviceToleration, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

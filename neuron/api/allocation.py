@@ -4,13 +4,13 @@ Source: `status.allocation` of `resource.k8s.io/v1`; v1beta1 and v1beta2 are equ
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
-
-import msgspec
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from neuron import names
-from neuron.api.configs import ConfigEntry, ConfigsInForce, Source, configs_in_force, decode_object
+from neuron.api.configs import ConfigEntry, ConfigsInForce, configs_in_force, decode_object
+from neuron.api.fields import WrongFormError
+from neuron.api.stored_claims import AllocatedConfig, Result, StoredClaim, Tie, read_stored_claim
 from neuron.findings import Finding, Severity
 from neuron.hardware.instances import InstanceType
 from neuron.quantities import NotACountError, parse_count
@@ -89,7 +89,7 @@ class AllocatedClaim:
         return frozenset(found)
 
 
-def read_allocation(claim: Mapping[str, Any], driver: str, pool: str, uid: str) -> AllocatedClaim:
+def read_allocation(claim: object, driver: str, pool: str, uid: str) -> AllocatedClaim:
     """Read a claim as the API server returned it.
 
     Args:
@@ -101,20 +101,20 @@ def read_allocation(claim: Mapping[str, Any], driver: str, pool: str, uid: str) 
         AllocationError: for a claim of unknown form, another UID, no allocation, an allocation to another node or
             without a device of the driver, and configs that cannot be decoded.
     """
-    read = _read(claim)
-    claim_text = f"ResourceClaim {read.metadata.namespace}/{read.metadata.name}"
-    if read.metadata.uid != uid:
+    stored = _read(claim)
+    metadata, allocation = stored.metadata, stored.allocation
+    claim_text = f"ResourceClaim {metadata.namespace}/{metadata.name}"
+    if metadata.uid != uid:
         raise AllocationError(
-            f"{claim_text} has UID {read.metadata.uid}, not {uid}: it was deleted and made again. "
+            f"{claim_text} has UID {metadata.uid}, not {uid}: it was deleted and made again. "
             "The kubelet asks again for the new one."
         )
-    if read.status is None or read.status.allocation is None:
+    if allocation is None:
         raise AllocationError(
             f"{claim_text} is not allocated. The scheduler has to allocate it before a node can prepare it; a pod with "
             "spec.nodeName set bypasses the scheduler."
         )
-    section = read.status.allocation.devices or _Devices()
-    devices = tuple(_device(result) for result in section.results or () if result.driver == driver)
+    devices = tuple(_device(result) for result in allocation.results if result.driver == driver)
     if not devices:
         raise AllocationError(f"{claim_text} is allocated, but has no device of driver {driver}.")
     elsewhere = next((device for device in devices if device.pool != pool), None)
@@ -123,25 +123,23 @@ def read_allocation(claim: Mapping[str, Any], driver: str, pool: str, uid: str) 
             f"{claim_text} is allocated elsewhere: device {elsewhere.device} is in pool {elsewhere.pool}, the pool of "
             f"this node is {pool}."
         )
-    entries, findings = _configs(section.config or (), driver)
+    entries, findings = config_entries(allocation.configs, driver)
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if errors:
         listed = " ".join(f"{finding.path}: {finding}" for finding in errors)
         message = f"{claim_text} has a config that cannot be used. {listed}{_as_decoders_say(errors)}"
         raise AllocationError(message, errors)
-    ties = _ties(read.spec, devices)
-    noted = (read.metadata.annotations or {}).get(POD_CLAIM_ANNOTATION, "")
+    ties = _ties(stored.ties, devices)
+    noted = (metadata.annotations or {}).get(POD_CLAIM_ANNOTATION, "")
     # Part of a path in containers; anybody can annotate a claim.
     pod_claim = noted if names.DNS_LABEL.fullmatch(noted) else ""
-    return AllocatedClaim(
-        read.metadata.namespace, read.metadata.name, uid, devices, entries, tuple(findings), ties, pod_claim
-    )
+    return AllocatedClaim(metadata.namespace, metadata.name, uid, devices, entries, tuple(findings), ties, pod_claim)
 
 
-def _read(claim: Mapping[str, Any]) -> "_Claim":
+def _read(claim: object) -> StoredClaim:
     try:
-        return msgspec.convert(claim, _Claim)
-    except msgspec.ValidationError as error:
+        return read_stored_claim(claim)
+    except WrongFormError as error:
         raise AllocationError(
             f"The API server returned a ResourceClaim that this driver cannot read: {error}. Update the driver."
         ) from error
@@ -153,7 +151,7 @@ def _as_decoders_say(errors: Sequence[Finding]) -> str:
     return f" (strict decoding error: {', '.join(unknown)})" if unknown else ""
 
 
-def _device(result: "_Result") -> AllocatedDevice:
+def _device(result: Result) -> AllocatedDevice:
     return AllocatedDevice(
         request=result.request,
         pool=result.pool,
@@ -164,9 +162,8 @@ def _device(result: "_Result") -> AllocatedDevice:
     )
 
 
-def _cores(result: "_Result") -> int | None:
-    consumed = result.consumed_capacity or {}
-    amount = next((consumed[name] for name in names.CORES_SPELLINGS if name in consumed), None)
+def _cores(result: Result) -> int | None:
+    amount = result.cores
     if amount is None:
         return None
     try:
@@ -178,10 +175,9 @@ def _cores(result: "_Result") -> int | None:
         ) from error
 
 
-def _ties(spec: "_Spec | None", devices: Sequence[AllocatedDevice]) -> tuple[frozenset[str], ...]:
+def _ties(constraints: Iterable[Tie], devices: Sequence[AllocatedDevice]) -> tuple[frozenset[str], ...]:
     found = []
-    section = spec.devices if spec is not None else None
-    for constraint in (section.constraints if section is not None else None) or ():
+    for constraint in constraints:
         if not constraint.match_attribute:
             continue
         named = set(constraint.requests or ())
@@ -196,9 +192,10 @@ def _ties(spec: "_Spec | None", devices: Sequence[AllocatedDevice]) -> tuple[fro
     return tuple(found)
 
 
-def _configs(section: Sequence["_Config"], driver: str) -> tuple[tuple[ConfigEntry, ...], list[Finding]]:
+def config_entries(configs: Iterable[AllocatedConfig], driver: str) -> tuple[tuple[ConfigEntry, ...], list[Finding]]:
+    """The configs of an allocation for a driver, and findings about those that cannot be decoded."""
     entries, findings = [], []
-    for index, config in enumerate(section):
+    for index, config in enumerate(configs):
         if config.opaque is None or config.opaque.driver != driver:
             continue
         decoded = decode_object(config.opaque.parameters)
@@ -252,67 +249,3 @@ def _check_lnc(lnc: int, instance: InstanceType) -> list[Finding]:
         fix = f"Set it to {' or '.join(map(str, sizes))}."
         return [Finding("NEU412", "logicalNeuronCore", message, fix, str(lnc))]
     return []
-
-
-class _Struct(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields that are read here. Other fields are ignored."""
-
-
-class _Metadata(_Struct, frozen=True):
-    uid: str = ""
-    namespace: str = ""
-    name: str = ""
-    annotations: dict[str, str] | None = None
-
-
-class _Result(_Struct, frozen=True):
-    request: str
-    driver: str
-    pool: str
-    device: str
-    admin_access: bool | None = None
-    share_id: str | None = msgspec.field(default=None, name="shareID")
-    consumed_capacity: dict[str, str | int] | None = None
-
-
-class _Opaque(_Struct, frozen=True):
-    driver: str
-    parameters: Any = None
-
-
-class _Config(_Struct, frozen=True):
-    source: Source = Source.FROM_CLAIM
-    requests: list[str] | None = None
-    opaque: _Opaque | None = None
-
-
-class _Devices(_Struct, frozen=True):
-    results: list[_Result] | None = None
-    config: list[_Config] | None = None
-
-
-class _Allocation(_Struct, frozen=True):
-    devices: _Devices | None = None
-
-
-class _Status(_Struct, frozen=True):
-    allocation: _Allocation | None = None
-
-
-class _Constraint(_Struct, frozen=True):
-    match_attribute: str | None = None
-    requests: list[str] | None = None
-
-
-class _Requested(_Struct, frozen=True):
-    constraints: list[_Constraint] | None = None
-
-
-class _Spec(_Struct, frozen=True):
-    devices: _Requested | None = None
-
-
-class _Claim(_Struct, frozen=True):
-    metadata: _Metadata
-    spec: _Spec | None = None
-    status: _Status | None = None

@@ -21,6 +21,8 @@ from neuron.api.claim_specs import (
     Request,
     Selector,
 )
+from neuron.api.fields import mappings
+from neuron.api.taints import Toleration
 from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, quoted, short
 
 _FIELDS_UNDER: Final = {f"{GROUP}/v1": "exactly", f"{GROUP}/v1beta2": "exactly", f"{GROUP}/v1beta1": ""}
@@ -76,6 +78,8 @@ _MOST_UNKNOWN: Final = 16
 """Unknown fields of one object that are reported one by one."""
 _MOST_CAPACITIES: Final = 32
 """Capacities of one request that are read: a device has at most 32 attributes and capacities."""
+_MOST_TOLERATIONS: Final = 16
+"""Tolerations of one request that are read: the API server's limit."""
 _EMPTY: Final[Mapping[str, Any]] = {}
 _OBJECT: Final = (dict, Mapping)
 """For isinstance: it compares with a class much faster than with an abstract one."""
@@ -111,6 +115,11 @@ def read_claim(kind: str, api_version: str, spec: object) -> tuple[ClaimSpec, tu
     return claim, tuple(reader.findings)
 
 
+def claim_spec(spec: object) -> ClaimSpec:
+    """The readable part of the `spec` of a ResourceClaim of `resource.k8s.io/v1`."""
+    return read_claim("ResourceClaim", VERSIONS[0], spec)[0]
+
+
 def read_class(api_version: str, spec: object) -> tuple[ClassSpec, tuple[Finding, ...]]:
     """Read `spec` of a DeviceClass; arguments and result as for `read_claim`."""
     reader = _Reader(api_version)
@@ -134,6 +143,11 @@ def describe(value: object) -> str:
 def shown(value: object) -> str:
     """A user's value for a message, in ASCII and short."""
     return quoted(value, _SHOWN)
+
+
+def _tolerations(value: object) -> tuple[Toleration, ...]:
+    """The readable tolerations of a request. The API server reports the others."""
+    return tuple([Toleration.read(each) for each in itertools.islice(mappings(value), _MOST_TOLERATIONS)])
 
 
 class _Reader:
@@ -160,7 +174,7 @@ class _Reader:
     # JSON has exact dict, list and str, so most values are recognised by their type alone, which is cheaper than
     # isinstance. Values from YAML may have other types.
 
-    def fields(self, value: object, path: str, known: _Fields) -> Mapping[str, Any]:
+    def fields(self, value: object, path: str, known: _Fields) -> Mapping[str, object]:
         """An object; empty if it is absent or of another type. Reports unknown fields."""
         if type(value) is dict and known.include(value):
             return value
@@ -208,7 +222,7 @@ class _Reader:
             return [(value, where) for value, where in entries if isinstance(value, _OBJECT)]
         return entries
 
-    def text(self, owner: Mapping[str, Any], key: str, path: str, *, required: bool = False) -> str:
+    def text(self, owner: Mapping[str, object], key: str, path: str, *, required: bool = False) -> str:
         """A string; empty if it is absent or of another type."""
         value = owner.get(key)
         if value and isinstance(value, str):
@@ -219,7 +233,7 @@ class _Reader:
             self._refuse("NEU502", f"{path}.{key}", f"{key} is missing.", f"Set {key}.")
         return ""
 
-    def texts(self, owner: Mapping[str, Any], key: str, path: str) -> tuple[str, ...]:
+    def texts(self, owner: Mapping[str, object], key: str, path: str) -> tuple[str, ...]:
         """A list of strings."""
         values = owner.get(key)
         if type(values) is list and len(values) <= _MOST[key] and all([type(value) is str for value in values]):
@@ -274,14 +288,14 @@ class _Reader:
         inner = self.fields(exact, where, _EXACTLY) if self._under else fields
         return Request(path, name, (self._devices(inner, where, name),))
 
-    def _name(self, fields: Mapping[str, Any], path: str) -> str:
+    def _name(self, fields: Mapping[str, object], path: str) -> str:
         name = self.text(fields, "name", path, required=True)
         if name and not names.DNS_LABEL.fullmatch(name):
             message = f"name {shown(name)} is no DNS label."
             self._refuse("NEU505", f"{path}.name", message, "Use lower-case letters, digits and dashes.", name)
         return name[:_SHOWN]  # The longest allowed name; each alternative has a copy of it.
 
-    def _devices(self, fields: Mapping[str, Any], path: str, reference: str) -> DeviceRequest:
+    def _devices(self, fields: Mapping[str, object], path: str, reference: str) -> DeviceRequest:
         mode = self.text(fields, "allocationMode", path) or EXACT_COUNT
         everything = mode == ALL
         if mode not in _MODES:
@@ -299,9 +313,10 @@ class _Reader:
             self._count(fields, path, everything=everything),
             fields.get("adminAccess") is True,
             tuple(self._capacity(fields, path)) if "capacity" in fields else (),
+            _tolerations(fields.get("tolerations")) if "tolerations" in fields else (),
         )
 
-    def _count(self, fields: Mapping[str, Any], path: str, *, everything: bool) -> int:
+    def _count(self, fields: Mapping[str, object], path: str, *, everything: bool) -> int:
         value = fields.get("count")
         if value is None:
             return 0 if everything else 1
@@ -323,7 +338,7 @@ class _Reader:
             return 0
         return value or 1
 
-    def _capacity(self, fields: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    def _capacity(self, fields: Mapping[str, object], path: str) -> Iterator[tuple[str, str]]:
         """The readable entries of `capacity.requests`."""
         where = f"{path}.capacity"
         capacity = self.fields(fields.get("capacity"), where, _CAPACITY)
@@ -342,7 +357,7 @@ class _Reader:
             else:
                 yield name, str(value)
 
-    def selectors(self, fields: Mapping[str, Any], path: str) -> tuple[Selector, ...]:
+    def selectors(self, fields: Mapping[str, object], path: str) -> tuple[Selector, ...]:
         selectors = []
         for value, where in self.objects(fields, "selectors", path):
             inner = f"{where}.cel"

@@ -7,6 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from neuron.api.taints import Toleration
+
 GROUP: Final = "resource.k8s.io"
 KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
 
@@ -32,6 +34,7 @@ class DeviceRequest(Struct, frozen=True, gc=False):
         count: number of devices; 0 with `everything`, or if the count is not valid.
         admin_access: `adminAccess`: it does not allocate devices exclusively.
         capacity: `capacity.requests`: amounts to consume of every device, by name as written.
+        tolerations: of taints of devices.
     """
 
     path: str
@@ -42,6 +45,7 @@ class DeviceRequest(Struct, frozen=True, gc=False):
     count: int = 1
     admin_access: bool = False
     capacity: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
 
 
 class Leaf(Struct, frozen=True, gc=False):

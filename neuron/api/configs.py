@@ -10,7 +10,7 @@ import enum
 import functools
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from neuron import names
 from neuron.findings import Finding, Severity, closest_word, short, warning
@@ -94,7 +94,7 @@ _ONE_OF: Final = "Write an object of kind NeuronConfig or UltraServerConfig."
 _JSON_TYPES: Final = ((bool, "a boolean"), (int, "an integer"), (float, "a number"), (str, "a string"))
 
 
-class _DuplicateKeys(dict[str, Any]):
+class _DuplicateKeys(dict[str, object]):
     """A JSON object with duplicate keys; the last value is kept, as in Go's encoding/json."""
 
     repeated: tuple[str, ...] = ()
@@ -161,7 +161,7 @@ def _is_far_too_long(value: object) -> bool:
     return left <= 0
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
     plain = dict(pairs)
     if len(plain) == len(pairs):
         return plain
@@ -199,7 +199,7 @@ def _decode(value: object) -> Decoded:
     return Decoded(config, tuple(findings))
 
 
-def _check_api_version(value: Mapping[str, Any]) -> list[Finding]:
+def _check_api_version(value: Mapping[str, object]) -> list[Finding]:
     current = names.CONFIG_API_VERSION
     if "apiVersion" not in value:
         return [Finding("NEU405", "apiVersion", "The opaque config has no apiVersion.", f"Add apiVersion: {current}.")]
@@ -216,7 +216,7 @@ def _check_api_version(value: Mapping[str, Any]) -> list[Finding]:
     return [Finding("NEU405", "apiVersion", message, f"Write apiVersion: {current}.", _key(version))]
 
 
-def _check_kind(value: Mapping[str, Any]) -> tuple[_Kind | None, list[Finding]]:
+def _check_kind(value: Mapping[str, object]) -> tuple[_Kind | None, list[Finding]]:
     """The kind by which to check the fields: as written, or else the most similar one."""
     by_field = next((kind for kind in _KINDS.values() if kind.field in value), None)
     if "kind" not in value:
@@ -242,7 +242,7 @@ def _check_kind(value: Mapping[str, Any]) -> tuple[_Kind | None, list[Finding]]:
     return _KINDS.get(meant, by_field), [finding]
 
 
-def _check_fields(value: Mapping[str, Any], kind: _Kind) -> list[Finding]:
+def _check_fields(value: Mapping[str, object], kind: _Kind) -> list[Finding]:
     known = (*_META, kind.field)
     unknown = [str(key) for key in value if key not in known]
     findings = [_unknown_field(key, kind) for key in unknown[:_MOST_FIELDS]]

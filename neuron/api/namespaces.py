@@ -12,11 +12,11 @@ _METADATA: Final = (
 )
 
 
-def namespace_value(data: Mapping[str, Any]) -> dict[str, Any]:
+def namespace_value(data: Mapping[str, object]) -> dict[str, Any]:
     """The fields of a Namespace that policies see; `data` is the object, whole or in part."""
     metadata = data.get("metadata")
     kept = metadata if isinstance(metadata, dict) else {}
-    made: dict[str, Any] = {"metadata": {field: kept[field] for field in _METADATA if kept.get(field) is not None}}
+    made: dict[str, object] = {"metadata": {field: kept[field] for field in _METADATA if kept.get(field) is not None}}
     return made | {field: data[field] for field in ("spec", "status") if isinstance(data.get(field), dict)}
 
 

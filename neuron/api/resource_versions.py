@@ -20,7 +20,7 @@ _OF_REQUEST: Final = ("name", "firstAvailable")
 """Fields that a request has itself in every version."""
 _OF_DEVICE: Final = ("name",)
 
-_Change = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+_Change = Callable[[Mapping[str, object]], Mapping[str, object]]
 
 
 def convertible(kind: str, version: str, wanted: str) -> bool:
@@ -28,7 +28,7 @@ def convertible(kind: str, version: str, wanted: str) -> bool:
     return version == wanted or (kind in _KINDS and version in VERSIONS and wanted in VERSIONS)
 
 
-def converted(kind: str, data: Any, wanted: str) -> Any:
+def converted(kind: str, data: object, wanted: str) -> Any:
     """An object in another version of `resource.k8s.io`.
 
     Args:
@@ -49,7 +49,7 @@ def converted(kind: str, data: Any, wanted: str) -> Any:
     return made
 
 
-def nested_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
+def nested_request(request: Mapping[str, object]) -> Mapping[str, object]:
     """A request of `v1beta1` as in `v1`; the order of members is kept.
 
     `exactly` does not exist in `v1beta1`: there the API server drops it. It stays if the request has nothing else.
@@ -58,7 +58,7 @@ def nested_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
     if not moved.keys() - {_EXACTLY}:
         return request
     moved.pop(_EXACTLY, None)
-    made: dict[str, Any] = {}
+    made: dict[str, object] = {}
     for name, value in request.items():
         if name in _OF_REQUEST:
             made[name] = value
@@ -67,7 +67,7 @@ def nested_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
     return made
 
 
-def _flat_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
+def _flat_request(request: Mapping[str, object]) -> Mapping[str, object]:
     inner = request.get(_EXACTLY)
     if not isinstance(inner, dict):
         return request
@@ -75,34 +75,34 @@ def _flat_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**{name: value for name, value in inner.items() if name not in _OF_REQUEST}, **own}
 
 
-def _nested_device(device: Mapping[str, Any]) -> Mapping[str, Any]:
+def _nested_device(device: Mapping[str, object]) -> Mapping[str, object]:
     inner = {name: value for name, value in device.items() if name not in (*_OF_DEVICE, _BASIC)}
     return {**{name: device[name] for name in _OF_DEVICE if name in device}, _BASIC: inner}
 
 
-def _flat_device(device: Mapping[str, Any]) -> Mapping[str, Any]:
+def _flat_device(device: Mapping[str, object]) -> Mapping[str, object]:
     inner = device.get(_BASIC)
     own = {name: value for name, value in device.items() if name in _OF_DEVICE}
     return {**(inner if isinstance(inner, dict) else {}), **own}
 
 
-def _claim(data: Mapping[str, Any], *, to_flat: bool) -> dict[str, Any]:
+def _claim(data: Mapping[str, object], *, to_flat: bool) -> dict[str, object]:
     change = _flat_request if to_flat else nested_request
     return _within(data, "spec", lambda spec: _with_requests(spec, change))
 
 
-def _template(data: Mapping[str, Any], *, to_flat: bool) -> dict[str, Any]:
+def _template(data: Mapping[str, object], *, to_flat: bool) -> dict[str, object]:
     return _within(data, "spec", lambda spec: {**spec, **_claim(spec, to_flat=to_flat)})
 
 
-def _device_class(data: Mapping[str, Any], *, to_flat: bool) -> dict[str, Any]:  # noqa: ARG001 - equal in all versions
+def _device_class(data: Mapping[str, object], *, to_flat: bool) -> dict[str, object]:  # noqa: ARG001 - equal in all versions
     return {}
 
 
-def _slice(data: Mapping[str, Any], *, to_flat: bool) -> dict[str, Any]:
+def _slice(data: Mapping[str, object], *, to_flat: bool) -> dict[str, object]:
     change = _nested_device if to_flat else _flat_device
 
-    def spec_of(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    def spec_of(spec: Mapping[str, object]) -> Mapping[str, object]:
         # `v1` has pointers here, and `v1beta1` has values: an empty one is absent in both after the conversion.
         kept = {name: value for name, value in spec.items() if name not in ("nodeName", "allNodes") or value}
         return _with_entries(kept, "devices", change)
@@ -110,24 +110,24 @@ def _slice(data: Mapping[str, Any], *, to_flat: bool) -> dict[str, Any]:
     return _within(data, "spec", spec_of)
 
 
-def _with_requests(spec: Mapping[str, Any], change: _Change) -> Mapping[str, Any]:
+def _with_requests(spec: Mapping[str, object], change: _Change) -> Mapping[str, object]:
     return {**spec, **_within(spec, "devices", lambda devices: _with_entries(devices, "requests", change))}
 
 
-def _within(data: Mapping[str, Any], field: str, change: _Change) -> dict[str, Any]:
+def _within(data: Mapping[str, object], field: str, change: _Change) -> dict[str, object]:
     """The field with its object changed; empty if it has no object."""
     value = data.get(field)
     return {field: change(value)} if isinstance(value, dict) else {}
 
 
-def _with_entries(data: Mapping[str, Any], field: str, change: _Change) -> Mapping[str, Any]:
+def _with_entries(data: Mapping[str, object], field: str, change: _Change) -> Mapping[str, object]:
     entries = data.get(field)
     if not isinstance(entries, list):
         return data
     return {**data, field: [change(entry) if isinstance(entry, dict) else entry for entry in entries]}
 
 
-_KINDS: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
+_KINDS: Final[Mapping[str, Callable[..., dict[str, object]]]] = {
     "ResourceClaim": _claim,
     "ResourceClaimTemplate": _template,
     "DeviceClass": _device_class,

@@ -6,14 +6,19 @@ them are not judged here.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import structs
+
+from neuron.api.fields import Fields, read
+from neuron.api.metadata import ObjectMeta
+from neuron.api.slices import Slice
+from neuron.api.taints import Taint
 
 KIND: Final = "DeviceTaintRule"
 NARROWING: Final = ("deviceClassName", "selectors")
 """Fields of a selector that versions up to 1.34 have beside the three names."""
-
-Object = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,7 +35,7 @@ class TaintRule:
     driver: str | None
     pool: str | None
     device: str | None
-    taint: Object
+    taint: Taint
 
     def selects(self, driver: str, pool: str, device: str) -> bool:
         """Whether it taints a device."""
@@ -38,32 +43,42 @@ class TaintRule:
         return all(asked is None or asked == found for asked, found in wanted)
 
 
-def read_rule(item: Object) -> TaintRule | None:
+def read_rule(item: object) -> TaintRule | None:
     """Read a rule; None for one that taints nothing, or whose devices are not known here.
 
     Raises:
-        KeyError, TypeError, AttributeError: it has another structure than the API's.
+        neuron.api.fields.WrongFormError: it has another form.
     """
-    spec = item["spec"]
-    selector = spec.get("deviceSelector")
-    if selector is None or any(selector.get(field) for field in NARROWING):
+    rule = read(item, _Rule)
+    selector = rule.spec.device_selector
+    if selector is None or selector.device_class_name or selector.selectors:
         return None
-    driver, pool, device = (selector.get(field) for field in ("driver", "pool", "device"))
-    return TaintRule(item["metadata"]["name"], driver, pool, device, dict(spec["taint"]))
+    taint = Taint.read(rule.spec.taint)
+    return TaintRule(rule.metadata.name, selector.driver, selector.pool, selector.device, taint)
 
 
-def tainted(spec: Object, rules: Sequence[TaintRule]) -> Object:
-    """A slice's spec with the taints of the rules, as the scheduler sees it."""
-    driver, pool = spec.get("driver", ""), spec["pool"]["name"]
-    devices = [
-        _with_taints(device, _taints(rules, driver, pool, device["name"])) for device in spec.get("devices") or ()
-    ]
-    return {**spec, "devices": devices} if devices else spec
+def tainted(slice_: Slice, rules: Sequence[TaintRule]) -> Slice:
+    """A slice with the taints of the rules, as the scheduler sees it."""
+    devices = []
+    for device in slice_.devices:
+        taints = [rule.taint for rule in rules if rule.selects(slice_.driver, slice_.pool, device.name)]
+        devices.append(structs.replace(device, taints=(*device.taints, *taints)) if taints else device)
+    return structs.replace(slice_, devices=tuple(devices))
 
 
-def _taints(rules: Iterable[TaintRule], driver: str, pool: str, device: str) -> list[Object]:
-    return [rule.taint for rule in rules if rule.selects(driver, pool, device)]
+class _Selector(Fields, frozen=True):
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+    device_class_name: str | None = None
+    selectors: list[object] | None = None
 
 
-def _with_taints(device: Object, taints: list[Object]) -> Object:
-    return {**device, "taints": [*(device.get("taints") or ()), *taints]} if taints else device
+class _Spec(Fields, frozen=True):
+    taint: dict[str, object]
+    device_selector: _Selector | None = None
+
+
+class _Rule(Fields, frozen=True):
+    metadata: ObjectMeta
+    spec: _Spec

@@ -32,7 +32,7 @@ def check_taint_rule(item: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("NEU546", "spec.taint.effect", message, f"Use one of {', '.join(EFFECTS)}.", str(effect))
 
 
-def _selector(selector: Any) -> Iterator[Finding]:
+def _selector(selector: object) -> Iterator[Finding]:
     if selector is None:
         message = (
             "the DeviceTaintRule has no deviceSelector: by its documentation it taints nothing, and schedulers of"

@@ -10,12 +10,13 @@ import functools
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from neuron import names
+from neuron.api.node_selection import Term, compares, matches_nothing
 from neuron.demand.families import Families, choose_families
 from neuron.demand.family_hints import find_hint
 from neuron.findings import Finding, as_warning, did_you_mean, short
@@ -40,7 +41,6 @@ _TYPE_NAME: Final = re.compile(r"(?P<family>(?P<category>[a-z]+)(?P<generation>[
 """As Karpenter splits the name of an instance type."""
 _NEURON: Final = re.compile(r"(?:inf|trn)[0-9]", re.ASCII)
 """How the names of families with Neuron devices begin."""
-_NUMBER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
 class NodeSelection(Struct, frozen=True):
@@ -54,7 +54,7 @@ class NodeSelection(Struct, frozen=True):
 
     annotated: tuple[str, ...] = ()
     node_selector: Mapping[str, str] = msgspec.field(default_factory=dict)
-    terms: Sequence[Mapping[str, Any]] | None = None
+    terms: Sequence[Term] | None = None
 
 
 def labels_of(entry: InstanceType) -> dict[str, str | None]:
@@ -101,10 +101,7 @@ class _Requirement:
 
     def _compares(self, actual: str) -> bool:
         """`Gt` and `Lt` compare whole numbers, and have one value."""
-        limit = next(iter(self.values), "")
-        if not (_NUMBER.fullmatch(limit) and _NUMBER.fullmatch(actual)):
-            return False
-        return int(actual) > int(limit) if self.operator == "Gt" else int(actual) < int(limit)
+        return compares(self.operator, actual, next(iter(self.values), ""))
 
     def names(self, labels: Mapping[str, str | None]) -> bool:
         """Whether it requires the type of these labels, or its family, by name."""
@@ -166,7 +163,7 @@ def _known_values(catalogue: Catalogue) -> frozenset[str]:
     return frozenset(values).union(_ACCELERATORS)
 
 
-def _requirement(key: str, operator: str, values: Iterable[Any]) -> _Requirement:
+def _requirement(key: str, operator: str, values: Iterable[object]) -> _Requirement:
     """Make a requirement. SageMaker HyperPod writes instance types as `ml.<type>`."""
     texts = frozenset(map(str, values))
     if key in _INSTANCE_LABELS:
@@ -185,19 +182,16 @@ def _reduced(requirement: _Requirement, known: frozenset[str]) -> _Requirement:
     )
 
 
-def _alternatives(
-    terms: Iterable[Mapping[str, Any]], known: frozenset[str]
-) -> Collection[frozenset[_Requirement]] | None:
+def _alternatives(terms: Iterable[Term], known: frozenset[str]) -> Collection[frozenset[_Requirement]] | None:
     """Terms reduced to requirements on determined labels; None if a term has none, because all types match it."""
     found: dict[frozenset[_Requirement], None] = {}
     for term in terms:
-        expressions = term.get("matchExpressions") or ()
-        if not expressions and not term.get("matchFields"):
-            continue  # it matches no node
+        if matches_nothing(term):
+            continue
         # Values that no type has become one value, so that equivalent terms become equal.
         requirements = frozenset(
             _reduced(_requirement(each["key"], str(each.get("operator")), each.get("values") or ()), known)
-            for each in expressions
+            for each in term.get("matchExpressions") or ()
             if each.get("key") in _DETERMINED
         )
         if not requirements:

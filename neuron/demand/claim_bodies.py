@@ -51,12 +51,12 @@ class Body:
             sorted((name for identity in use for name in self._names[identity]), key=lambda each: int(each[1:]))
         )
 
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> dict[str, object]:
         """The ResourceClaimTemplateSpec, with defaults set explicitly."""
         requests = [each for identity in self._names for each in self._requests(identity)]
         # Each interface follows the devices by which it is determined.
         requests[self._pairs or len(requests) :] = [*self._interfaces(), *requests[self._pairs or len(requests) :]]
-        devices: dict[str, Any] = {"requests": requests}
+        devices: dict[str, object] = {"requests": requests}
         if constraints := self._constraints():
             devices["constraints"] = constraints
         if config := self._opaque_configs():
@@ -78,7 +78,7 @@ class Body:
             parts.append(f"efa{self._config.efa.count}")
         return "-".join(parts)
 
-    def _interfaces(self) -> list[dict[str, Any]]:
+    def _interfaces(self) -> list[dict[str, object]]:
         efa = self._config.efa
         return [] if efa is None else efa.requests(one_by_one=self._pairs > 0)
 
@@ -90,10 +90,10 @@ class Body:
             for name, part in zip(self._names[identity], self._parts[identity], strict=True)
         ]
 
-    def _devices(self, alternative: Alternative) -> dict[str, Any]:
+    def _devices(self, alternative: Alternative) -> dict[str, object]:
         option = alternative.option
         whole_node = self._config.ultraserver_mode is not None
-        devices: dict[str, Any] = {
+        devices: dict[str, object] = {
             "deviceClassName": self._device_class,
             "allocationMode": "ExactCount",
             "count": 1 if whole_node else option.count,
@@ -159,7 +159,7 @@ class Body:
             )
         )
 
-    def _opaque_configs(self) -> list[dict[str, Any]]:
+    def _opaque_configs(self) -> list[dict[str, object]]:
         entries = []
         if self._config.lnc is not None and self._sets_lnc:
             entries.append(("NeuronConfig", "logicalNeuronCore", self._config.lnc))

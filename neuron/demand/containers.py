@@ -6,12 +6,14 @@ the API server validates them.
 """
 
 import enum
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec import Struct
 
 from neuron import names, quantities
+from neuron.api.fields import mapping, mappings
 from neuron.findings import Finding
 
 _LEGACY: Final = frozenset(names.LEGACY_RESOURCES)
@@ -62,7 +64,7 @@ def names_legacy(resources: Mapping[str, Any]) -> bool:
     return any(not _LEGACY.isdisjoint(resources.get(field) or ()) for field in ("limits", "requests"))
 
 
-def legacy_amounts(limits: Mapping[str, Any], requests: Mapping[str, Any]) -> dict[str, str]:
+def legacy_amounts(limits: Mapping[str, object], requests: Mapping[str, object]) -> dict[str, str]:
     """The legacy resources of a container, in canonical numbers, by its limits, else by its requests."""
     return {
         resource: quantities.canonical(limits[resource] if resource in limits else requests[resource])
@@ -71,8 +73,31 @@ def legacy_amounts(limits: Mapping[str, Any], requests: Mapping[str, Any]) -> di
     }
 
 
+def scheduled(spec: object) -> Counter[str]:
+    """Legacy resources that the scheduler counts for a pod: its containers together, or the largest init container.
+
+    Args:
+        spec: of the pod, as JSON.
+    """
+    together, first = Counter[str](), Counter[str]()
+    for container in mappings(mapping(spec).get("containers")):
+        together.update(_counted(container))
+    for container in mappings(mapping(spec).get("initContainers")):
+        if container.get("restartPolicy") == "Always":
+            together.update(_counted(container))
+        else:
+            first |= _counted(container)
+    return together | first
+
+
+def _counted(container: Mapping[str, object]) -> Counter[str]:
+    resources = mapping(container.get("resources"))
+    found = legacy_amounts(mapping(resources.get("limits")), mapping(resources.get("requests")))
+    return Counter({resource: quantities.count_of(amount) for resource, amount in found.items()})
+
+
 def read(
-    container: str, role: Role, path: str, limits: Mapping[str, Any], requests: Mapping[str, Any]
+    container: str, role: Role, path: str, limits: Mapping[str, object], requests: Mapping[str, object]
 ) -> tuple[Ask, list[Finding]]:
     """Read one container's `resources`.
 

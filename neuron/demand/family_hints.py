@@ -9,8 +9,9 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
+from neuron.api.node_selection import Requirement, Term, matches_nothing
 from neuron.findings import short
 
 _WORD: Final = re.compile(r"[a-z0-9]+")
@@ -39,7 +40,7 @@ class FamilyHint:
 
 
 def find_hint(
-    node_selector: Mapping[str, str], terms: Sequence[Mapping[str, Any]] | None, families: tuple[str, ...]
+    node_selector: Mapping[str, str], terms: Sequence[Term] | None, families: tuple[str, ...]
 ) -> FamilyHint | None:
     """The families that the values of a node selection name; None if they name none, or name all of them.
 
@@ -49,11 +50,7 @@ def find_hint(
         families: of the catalogue.
     """
     found = [_of_entry(key, value, families) for key, value in node_selector.items()]
-    by_term = [
-        _of_term(index, term, families)
-        for index, term in enumerate(terms or ())
-        if term.get("matchExpressions") or term.get("matchFields")  # other terms match no node
-    ]
+    by_term = [_of_term(index, term, families) for index, term in enumerate(terms or ()) if not matches_nothing(term)]
     if by_term and all(by_term):
         found.append(_merged(by_term, frozenset.union))
     hint = _merged(found, _narrowed)
@@ -85,7 +82,7 @@ def _narrowed(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
     return one & other or one | other
 
 
-def _of_entry(key: str, value: Any, families: tuple[str, ...]) -> FamilyHint | None:
+def _of_entry(key: str, value: object, families: tuple[str, ...]) -> FamilyHint | None:
     named = named_families(str(value), families)
     if not named:
         return None
@@ -93,13 +90,13 @@ def _of_entry(key: str, value: Any, families: tuple[str, ...]) -> FamilyHint | N
     return FamilyHint(named, f"spec.nodeSelector[{short(key)}]", text)
 
 
-def _of_term(index: int, term: Mapping[str, Any], families: tuple[str, ...]) -> FamilyHint | None:
+def _of_term(index: int, term: Term, families: tuple[str, ...]) -> FamilyHint | None:
     return _merged(
         (_of_expression(index, expression, families) for expression in term.get("matchExpressions") or ()), _narrowed
     )
 
 
-def _of_expression(index: int, expression: Mapping[str, Any], families: tuple[str, ...]) -> FamilyHint | None:
+def _of_expression(index: int, expression: Requirement, families: tuple[str, ...]) -> FamilyHint | None:
     if expression.get("operator") != "In":
         return None
     values = [str(value) for value in itertools.islice(expression.get("values") or (), _MOST_VALUES)]

@@ -1,7 +1,7 @@
 """EFA interfaces that a pod gets in the claim of its Neuron devices, from a DRA network driver."""
 
 import dataclasses
-from typing import Any, Final
+from typing import Final
 
 from neuron import names
 from neuron.demand import selectors
@@ -24,13 +24,13 @@ class Interfaces:
     count: int
     device_class: str
 
-    def requests(self, *, one_by_one: bool) -> list[dict[str, Any]]:
+    def requests(self, *, one_by_one: bool) -> list[dict[str, object]]:
         """The requests of the claim: one for all, or one for each. They select no Neuron device."""
         if one_by_one:
             return [self._request(f"{REQUEST}{number}", 1) for number in range(self.count)]
         return [self._request(REQUEST, self.count)]
 
-    def _request(self, name: str, count: int) -> dict[str, Any]:
+    def _request(self, name: str, count: int) -> dict[str, object]:
         return {
             "name": name,
             "exactly": {

@@ -89,7 +89,7 @@ def tolerates_neuron(tolerations: Sequence[Entry] | None) -> bool:
 
 def missing_tolerations(
     current: Sequence[Entry] | None, hints: SchedulingHints, *, neuron: bool
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """The tolerations that a pod lacks.
 
     Args:
@@ -115,7 +115,7 @@ def scheduler_for(current: str | None, hints: SchedulingHints, *, legacy: bool) 
     return None if (current or names.DEFAULT_SCHEDULER) == hints.scheduler_name else hints.scheduler_name
 
 
-def missing_labels(current: Mapping[str, Any], hints: SchedulingHints) -> tuple[tuple[str, str], ...]:
+def missing_labels(current: Mapping[str, object], hints: SchedulingHints) -> tuple[tuple[str, str], ...]:
     """Labels that a pod with labels `current` must get."""
     return tuple(
         (key, value)
@@ -124,7 +124,7 @@ def missing_labels(current: Mapping[str, Any], hints: SchedulingHints) -> tuple[
     )
 
 
-def missing_requirements(term: Entry, required: Sequence[Entry]) -> list[dict[str, Any]]:
+def missing_requirements(term: Entry, required: Sequence[Entry]) -> list[dict[str, object]]:
     """The requirements that a node selector term lacks."""
     has = term.get("matchExpressions") or ()
     return [dict(entry) for entry in required if entry not in has]

@@ -46,7 +46,7 @@ def normalise(spec: Any) -> Any:
     return spec
 
 
-def digest(spec: Mapping[str, Any]) -> str:
+def digest(spec: Mapping[str, object]) -> str:
     """Hash of a template spec; equal for equivalent specs."""
     canonical = json.dumps(normalise(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_LENGTH]
@@ -83,16 +83,16 @@ class Template:
     annotations: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def make(cls, summary: str, spec: Mapping[str, Any]) -> "Template":
+    def make(cls, summary: str, spec: Mapping[str, object]) -> "Template":
         """Name a spec. `summary`: the readable part; lower-case letters, digits and dashes."""
         fingerprint = digest(spec)
         readable = summary[:_SUMMARY_LENGTH].strip("-")
         return cls(f"{names.TEMPLATE_PREFIX}{readable}-{fingerprint}", spec, fingerprint)
 
-    def manifest(self, namespace: str = "") -> dict[str, Any]:
+    def manifest(self, namespace: str = "") -> dict[str, object]:
         """The object to create. Empty `namespace`: not set."""
         labels = {**self.labels, names.LABEL_MANAGED_BY: names.MANAGER}
-        metadata: dict[str, Any] = {"name": self.name, "labels": labels}
+        metadata: dict[str, object] = {"name": self.name, "labels": labels}
         if self.policy:
             # Its name does not say what it contains. Prune removes only what was not changed since.
             metadata["annotations"] = {**self.annotations, names.ANNOTATION_TEMPLATE_DIGEST: self.digest}

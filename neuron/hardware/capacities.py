@@ -16,7 +16,7 @@ MEMORY: Final = "memory"
 NAMES: Final = (MEMORY, names.CAPACITY_CORES)
 """All capacities that the driver publishes."""
 
-UNCOUNTED: Final[Mapping[str, Any]] = {"default": "0", "validRange": {"min": "0"}}
+UNCOUNTED: Final[Mapping[str, object]] = {"default": "0", "validRange": {"min": "0"}}
 """Request policy of memory on a device that several claims share: memory is counted for claims that request it.
 
 Without a policy each claim would consume all of it, and no second claim could use the device (KEP-5075).

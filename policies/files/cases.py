@@ -4,16 +4,16 @@ import dataclasses
 import datetime as dt
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kubecel.budget import Clock
 from neuron import names
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec
+from neuron.api.fields import mapping, mappings
 from neuron.demand import scheduling
 from policies.judging import holdings, matching
 from policies.judging.evaluate import REVIEW_SECONDS, TimeLimit, UndecidedError, evaluate, first_match
-from policies.judging.fields import mapping, mappings
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import RequestContext, Subject, of_object
@@ -72,7 +72,7 @@ def run_cases(rule: AnyRule, clock: Clock, left: Callable[[], float] = lambda: R
 def subject_of(case: schema.Case) -> Subject:
     """The admission request that a case describes."""
     deleted = case.operation == "DELETE"
-    data: dict[str, Any] = (case.old_object if deleted else case.object) or {}
+    data: dict[str, object] = (case.old_object if deleted else case.object) or {}
     return of_object(
         data,
         RequestContext(case.namespace_object, case.user_info, case.quotas, _knowledge(case, data)),
@@ -83,7 +83,7 @@ def subject_of(case: schema.Case) -> Subject:
     )
 
 
-def _knowledge(case: schema.Case, data: Mapping[str, Any]) -> DeviceKnowledge:
+def _knowledge(case: schema.Case, data: Mapping[str, object]) -> DeviceKnowledge:
     """The facts that a server would have from the objects of a case and the record of its pod."""
     specs: dict[str, dict[str, ClaimSpec]] = {"ResourceClaim": {}, "ResourceClaimTemplate": {}}
     classes: dict[str, bool | None] = {}
@@ -154,7 +154,7 @@ def _pod(rule: PodRule | HintRule, case: schema.PodCase, clock: Clock, limit: Ti
     return f"expected {case.expect}, came {came}.{f' {errors[0]}' if errors else ''}"
 
 
-def _gets(rule: HintRule, pod: Mapping[str, Any], wanted: Gets) -> str:
+def _gets(rule: HintRule, pod: Mapping[str, object], wanted: Gets) -> str:
     """Compare the hints that a pod gets with the wanted ones; built-in hints that the policy does not set are on."""
     spec, hints = mapping(pod.get("spec")), rule.hints
     affinity = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))

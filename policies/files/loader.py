@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from kubecel.budget import Clock
 from kubecel.compile import Cel
@@ -89,7 +89,7 @@ class _Reader:
         self.found: list[tuple[Document, schema.AnyPolicy]] = []
         documents_read = list(reading.read_documents(files, self.problems))
         parameter_kinds = reading.param_kinds(documents_read)
-        self.parameters: dict[reading.Kind, list[Mapping[str, Any]]] = {}
+        self.parameters: dict[reading.Kind, list[Mapping[str, object]]] = {}
         others: list[Document] = []
         for document in documents_read:
             kind = reading.kind_of(document)

@@ -2,7 +2,7 @@
 
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -185,7 +185,7 @@ def _fields_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]
     return [info.alias or name for name, info in current.model_fields.items()] if current else []
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in typing.get_args(annotation):

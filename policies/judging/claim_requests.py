@@ -3,11 +3,11 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from neuron import names, quantities
 from neuron.api.claim_specs import ALL, EXACT_COUNT, Constraint, DeviceRequest, Selector
-from policies.judging.fields import mapping, mappings
+from neuron.api.fields import mapping, mappings
 
 UNREADABLE_COUNT: Final = -1
 
@@ -17,7 +17,7 @@ _MOST_CAPACITIES: Final = 32
 _GROUPS: Final = ("resource.aws.com/devicegroup", f"{names.DRIVER}/window")
 
 
-def alternatives(request: Mapping[str, Any]) -> Iterator[DeviceRequest]:
+def alternatives(request: Mapping[str, object]) -> Iterator[DeviceRequest]:
     """Everything that the scheduler may allocate for a request.
 
     v1 and v1beta2 have `exactly` or `firstAvailable`; v1beta1 has the fields in the request itself. All of them are
@@ -33,7 +33,7 @@ def alternatives(request: Mapping[str, Any]) -> Iterator[DeviceRequest]:
         yield _alternative(request, name)
 
 
-def _alternative(fields: Mapping[str, Any], reference: str) -> DeviceRequest:
+def _alternative(fields: Mapping[str, object], reference: str) -> DeviceRequest:
     """One alternative; its count is `UNREADABLE_COUNT` if it cannot be read."""
     mode, count = fields.get("allocationMode"), fields.get("count")
     everything = isinstance(mode, str) and len(mode) <= _LONGEST_MODE and mode.casefold() == ALL.casefold()
@@ -72,7 +72,7 @@ def cores_of(request: DeviceRequest) -> int | None:
     return 0
 
 
-def constraints(devices: Mapping[str, Any]) -> Iterator[Constraint]:
+def constraints(devices: Mapping[str, object]) -> Iterator[Constraint]:
     """The `matchAttribute` constraints of `spec.devices`."""
     for each in mappings(devices.get("constraints")):
         listed = each.get("requests")

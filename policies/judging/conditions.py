@@ -1,7 +1,7 @@
 """Match conditions and variables, which all kinds of policies evaluate in the same way."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kubecel.budget import Budget
 from kubecel.engine import Program
@@ -13,13 +13,13 @@ from policies.judging.sharing import Memo, Shared, evaluate
 NOTHING_SHARED: Final[Mapping[str, Shared | None]] = {}
 
 
-class Variables(dict[str, Any]):
+class Variables(dict[str, object]):
     """The CEL variable `variables`: each entry is evaluated on its first read. A failure is not cached."""
 
     def __init__(
         self,
         programs: Mapping[str, Program],
-        activation: Mapping[str, Any],
+        activation: Mapping[str, object],
         budget: Budget,
         shared: Mapping[str, Shared | None] = NOTHING_SHARED,
         memo: Memo | None = None,
@@ -31,7 +31,7 @@ class Variables(dict[str, Any]):
         self._shared = shared
         self._memo = memo
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> object:
         program = self._programs[name]
         try:
             shared = self._shared.get(name)
@@ -49,7 +49,7 @@ def _of_variable(name: str, program: Program, error: CelError) -> CelError:
 
 
 def all_hold(
-    conditions: Iterable[Condition], activation: Mapping[str, Any], budget: Budget, memo: Memo | None = None
+    conditions: Iterable[Condition], activation: Mapping[str, object], budget: Budget, memo: Memo | None = None
 ) -> tuple[bool | None, list[Failure]]:
     """Whether all conditions are true; None if one fails and no other is false."""
     failures: list[Failure] = []

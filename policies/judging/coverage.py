@@ -193,7 +193,7 @@ def unsent_by_deny(rules: Iterable[ValidatingRule]) -> Iterator[Unsent]:
             yield Unsent(rule.name, "", "pods", "CREATE", each.expression)
 
 
-def rules_of(requests: Mapping[RequestKey, Set[str]]) -> list[dict[str, Any]]:
+def rules_of(requests: Mapping[RequestKey, Set[str]]) -> list[dict[str, object]]:
     """Rules for requests, by key with their operations; resources with equal operations are merged."""
     merged: dict[tuple[str, tuple[str, ...], str, tuple[str, ...]], list[str]] = {}
     for (group, versions, scope, resource), operations in sorted(requests.items()):

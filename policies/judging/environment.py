@@ -6,16 +6,16 @@ defined stays as it is (k8s.io/kubernetes/third_party/forked/golang/expansion).
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from policies.judging.fields import mappings
+from neuron.api.fields import mappings
 
 _REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _LONGEST: Final = 64
 """Characters of an expanded value; a longer one counts as unknown."""
 
 
-def values(container: Mapping[str, Any]) -> dict[str, str | None]:
+def values(container: Mapping[str, object]) -> dict[str, str | None]:
     """The value of every variable in `env`; None if it comes from elsewhere, or from a variable that does."""
     found: dict[str, str | None] = {}
     others = any(True for _ in mappings(container.get("envFrom")))

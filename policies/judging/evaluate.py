@@ -7,7 +7,7 @@ condition skips the policy, even if another condition fails; any other failure f
 import dataclasses
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from kubecel.budget import MATCH_CONDITION_LIMITS, POLICY_LIMITS, Budget, Clock, Limits
 from policies.judging import matching, parameters
@@ -129,10 +129,10 @@ class _Views:
         self._clock = clock
         self._deadline = deadline
         self._limit = time_limit
-        self._first: dict[str, Any] | None = None
-        self._found: dict[Api, tuple[dict[str, Any], Memo] | None] = {}
+        self._first: dict[str, object] | None = None
+        self._found: dict[Api, tuple[dict[str, object], Memo] | None] = {}
 
-    def of(self, api: Api) -> tuple[dict[str, Any], Memo] | None:
+    def of(self, api: Api) -> tuple[dict[str, object], Memo] | None:
         """Variables, and the results of shared expressions; None if the object cannot be converted.
 
         Raises:
@@ -142,7 +142,7 @@ class _Views:
             self._found[api] = self._made(api)
         return self._found[api]
 
-    def _made(self, api: Api) -> tuple[dict[str, Any], Memo] | None:
+    def _made(self, api: Api) -> tuple[dict[str, object], Memo] | None:
         subject = self._subject.in_api(api)
         if subject is None:
             return None
@@ -165,7 +165,7 @@ def _unconverted(subject: Subject, api: Api) -> str:
 
 def _with_parameters(
     rule: ValidatingRule, bindings: tuple[Binding, ...], subject: Subject
-) -> Iterable[tuple[Mapping[str, Any] | None, str, tuple[Binding, ...]]]:
+) -> Iterable[tuple[Mapping[str, object] | None, str, tuple[Binding, ...]]]:
     """The values of `params` with which a policy is evaluated, with a fault or "", and the bindings that have them.
 
     Bindings without parameters are evaluated together. A binding with parameters is evaluated once for each object.
@@ -182,7 +182,7 @@ def _with_parameters(
             yield None, parameters.NOT_FOUND, (each,)
 
 
-def _activation(subject: Subject, clock: Clock, deadline: float, time_limit: TimeLimit) -> dict[str, Any]:
+def _activation(subject: Subject, clock: Clock, deadline: float, time_limit: TimeLimit) -> dict[str, object]:
     """The variables of a request.
 
     Raises:
@@ -248,7 +248,7 @@ def first_match(
         TakesLongError: the time limit is over, and it raises.
     """
     errors: list[Failure] = []
-    activation: dict[str, Any] | None = None
+    activation: dict[str, object] | None = None
     deadline = clock() + time_limit.seconds
     for rule in rules:
         if not matching.pod_matches(rule.spec.match, subject):

@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from pydantic import BaseModel
 
@@ -37,7 +37,7 @@ class NotExportableError(Exception):
         self.reasons = reasons
 
 
-def to_vap(rule: ValidatingRule) -> list[dict[str, Any]]:
+def to_vap(rule: ValidatingRule) -> list[dict[str, object]]:
     """A policy as objects of `admissionregistration.k8s.io/v1`: the policy, then its bindings.
 
     The API server has no inline `params`: their constants are written into the policy.
@@ -54,7 +54,7 @@ def to_vap(rule: ValidatingRule) -> list[dict[str, Any]]:
     policy = _object("ValidatingAdmissionPolicy", rule.name, spec)
     bindings = []
     for binding in rule.bindings:
-        body: dict[str, Any] = {"policyName": rule.name, "validationActions": list(binding.actions)}
+        body: dict[str, object] = {"policyName": rule.name, "validationActions": list(binding.actions)}
         if binding.match is not None:
             body["matchResources"] = _dumped(binding.match)
         if binding.parameters is not None:
@@ -63,11 +63,11 @@ def to_vap(rule: ValidatingRule) -> list[dict[str, Any]]:
     return [policy, *bindings]
 
 
-def _dumped(model: BaseModel) -> dict[str, Any]:
+def _dumped(model: BaseModel) -> dict[str, object]:
     return model.model_dump(by_alias=True, exclude_unset=True, mode="json")
 
 
-def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+def _object(kind: str, name: str, spec: dict[str, object]) -> dict[str, object]:
     return {"apiVersion": VAP_API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 

@@ -67,7 +67,7 @@ def _problem(left_out: Mapping[str, Iterable[str]]) -> str:
     )
 
 
-def next_rules(current: Sequence[Mapping[str, Any]], needed: Rules, *, removable: bool) -> Rules | None:
+def next_rules(current: Sequence[Mapping[str, object]], needed: Rules, *, removable: bool) -> Rules | None:
     """The rules to write; None if the current ones are right.
 
     Args:

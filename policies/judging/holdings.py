@@ -8,18 +8,18 @@ devices from claims are added, because the device plugin and the DRA driver do n
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from neuron import names
 from neuron.api.claim_specs import Config
+from neuron.api.fields import mapping, mappings
 from policies.judging.claim_requests import GroupedRequests, alternatives, constraints
-from policies.judging.fields import mapping, mappings, shown
+from policies.judging.fields import shown
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
 from policies.judging.tally import Concurrent, Holding, Tally, at_most
 from policies.judging.whole_nodes import ParsingTime
 
 
-def of_pod(pod: Mapping[str, Any], knowledge: DeviceKnowledge, time: ParsingTime | None = None) -> Holding:
+def of_pod(pod: Mapping[str, object], knowledge: DeviceKnowledge, time: ParsingTime | None = None) -> Holding:
     """What a pod can hold, by its containers and by its claims; `time` bounds the parsing of selectors."""
     tally = Tally(knowledge, time)
     spec, metadata = mapping(pod.get("spec")), mapping(pod.get("metadata"))
@@ -51,7 +51,7 @@ def of_pod(pod: Mapping[str, Any], knowledge: DeviceKnowledge, time: ParsingTime
     return dataclasses.replace(holding, named_claims=claimed.named, named_devices=claimed.named_devices)
 
 
-def of_claim(spec: Mapping[str, Any], knowledge: DeviceKnowledge, time: ParsingTime | None = None) -> Holding:
+def of_claim(spec: Mapping[str, object], knowledge: DeviceKnowledge, time: ParsingTime | None = None) -> Holding:
     """What a claim, or a claim of a template, can hold; its spec may be of any version of the API."""
     tally = Tally(knowledge, time)
     devices = mapping(spec.get("devices"))
@@ -69,7 +69,7 @@ def of_claim(spec: Mapping[str, Any], knowledge: DeviceKnowledge, time: ParsingT
     return tally.holding(at_most(held), at_most(cores), converted=False)
 
 
-def read_record(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+def read_record(pod: Mapping[str, object]) -> Mapping[str, object]:
     """The annotation that records a pod's conversion, not verified; empty if it is not a JSON object."""
     annotations = mapping(mapping(pod.get("metadata")).get("annotations"))
     text = annotations.get(names.ANNOTATION_CONVERTED_FROM)
@@ -96,7 +96,7 @@ class _Claimed:
     named_devices: int
 
 
-def _claimed(spec: Mapping[str, Any], recorded: int, tally: Tally) -> _Claimed:
+def _claimed(spec: Mapping[str, object], recorded: int, tally: Tally) -> _Claimed:
     """A ResourceClaim that several entries name is allocated once.
 
     The record of a converted pod has the cores of the claim that conversion added.

@@ -18,7 +18,7 @@ from kubecel.syntax.references import bound_names
 PARAMS: Final = "params"
 
 
-def inlined(spec: Mapping[str, Any], params: Mapping[str, Any], programs: Iterable[Program]) -> dict[str, Any]:
+def inlined(spec: Mapping[str, object], params: Mapping[str, object], programs: Iterable[Program]) -> dict[str, object]:
     """A copy of a policy's spec whose expressions do not read `params`.
 
     Args:
@@ -81,7 +81,7 @@ def literal(value: object) -> str:
             raise TypeError(f"no JSON value: {value!r}")
 
 
-def _members(values: list[Any]) -> Iterator[str]:
+def _members(values: list[object]) -> Iterator[str]:
     mixed = len({type(each) for each in values}) > 1 or any(isinstance(each, list) for each in values)
     for each in values:
         yield f"dyn({literal(each)})" if mixed else literal(each)

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 from neuron import names, quantities
 from neuron.api.claim_specs import ClaimSpec
@@ -43,7 +43,7 @@ class DeviceKnowledge:
     templates: Mapping[str, ClaimSpec] = dataclasses.field(default_factory=dict)
     claims: Mapping[str, ClaimSpec] = dataclasses.field(default_factory=dict)
     whole_nodes: bool = False
-    record: Mapping[str, Any] | None = None
+    record: Mapping[str, object] | None = None
     recorded_claim: str = ""
     strips_limits: bool = False
 

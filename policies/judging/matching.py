@@ -5,7 +5,7 @@ the resource as the user sent it; with `matchPolicy: Equivalent` also in the oth
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from neuron.api import resource_versions
 from neuron.api.claim_specs import GROUP
@@ -13,7 +13,7 @@ from policies.judging.subjects import NAMESPACES, Api, Subject, can_convert
 from policies.schema.constraints import LabelSelector, MatchResources, ResourceRule
 from policies.schema.kinds import PodMatch
 
-Labels = Mapping[str, Any]
+Labels = Mapping[str, object]
 
 
 def selects(selector: LabelSelector, labels: Labels) -> bool:

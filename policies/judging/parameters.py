@@ -5,10 +5,10 @@ whether a kind has namespaces: an object without a namespace counts as cluster-s
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
+from neuron.api.fields import mapping
 from policies.judging import matching
-from policies.judging.fields import mapping
 from policies.judging.rules import Parameters
 from policies.judging.subjects import Subject
 
@@ -16,12 +16,12 @@ NOT_FOUND: Final = "failed to configure binding: no params found for policy bind
 _DEFAULT: Final = "default"
 
 
-def name_of(parameter: Mapping[str, Any]) -> str:
+def name_of(parameter: Mapping[str, object]) -> str:
     """`metadata.name` of an object."""
     return str(mapping(parameter.get("metadata")).get("name", ""))
 
 
-def found(parameters: Parameters, subject: Subject) -> list[Mapping[str, Any]]:
+def found(parameters: Parameters, subject: Subject) -> list[Mapping[str, object]]:
     """The parameter objects for a request."""
     ref = parameters.ref
     wanted = ref.namespace or subject.namespace
@@ -34,7 +34,7 @@ def found(parameters: Parameters, subject: Subject) -> list[Mapping[str, Any]]:
     ]
 
 
-def _is_in(parameter: Mapping[str, Any], wanted: str, *, named: bool) -> bool:
+def _is_in(parameter: Mapping[str, object], wanted: str, *, named: bool) -> bool:
     """Whether an object is in the namespace of a reference. `named`: whether `paramRef.namespace` is set."""
     namespace = mapping(parameter.get("metadata")).get("namespace")
     if not namespace:

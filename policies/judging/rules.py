@@ -116,7 +116,7 @@ class ValidatingRule:
     checks: tuple[Check, ...]
     audit: Mapping[str, Program]
     fails_closed: bool
-    params: Mapping[str, Any] | None
+    params: Mapping[str, object] | None
     exemptions: tuple[Exemption, ...]
     tests: tuple[schema.Case, ...]
     shared: Mapping[str, Shared | None] = dataclasses.field(default_factory=dict)
@@ -353,7 +353,7 @@ def scheduling_hints(name: str, spec: schema.SchedulingHintPolicySpec) -> Schedu
     )
 
 
-def _preferred(term: PreferredSchedulingTerm) -> dict[str, Any]:
+def _preferred(term: PreferredSchedulingTerm) -> dict[str, object]:
     expressions = [manifest(each) for each in term.preference.match_expressions]
     return {"weight": term.weight, "preference": {"matchExpressions": expressions}}
 

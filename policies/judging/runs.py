@@ -3,7 +3,7 @@
 import dataclasses
 import datetime as dt
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from kubecel.budget import MATCH_CONDITION_LIMITS, POLICY_LIMITS, Budget, Clock, Limits
 from kubecel.engine import Program
@@ -46,10 +46,10 @@ class Run:
     def __init__(
         self,
         rule: ValidatingRule,
-        shared: Mapping[str, Any],
+        shared: Mapping[str, object],
         budgets: Budgets,
         started: float,
-        params: Mapping[str, Any] | None = None,
+        params: Mapping[str, object] | None = None,
         memo: Memo | None = None,
     ) -> None:
         self._rule = rule

@@ -21,7 +21,7 @@ EVERY_POD: Final = "true"
 _ANY: Final = object()
 _ABSENT: Final = object()
 """A field that such a pod does not have: reading it fails."""
-_KNOWN: Final[Mapping[tuple[str, ...], Any]] = {
+_KNOWN: Final[Mapping[tuple[str, ...], object]] = {
     ("neuron", "devices"): 0,
     ("neuron", "cores"): 0,
     ("neuron", "devicesKnown"): True,
@@ -116,10 +116,10 @@ class _Evaluation:
 
     def __init__(self, variables: Mapping[str, Program]) -> None:
         self._variables = variables
-        self._computed: dict[str, Any] = {}
+        self._computed: dict[str, object] = {}
         self._steps = _MOST_STEPS
 
-    def value(self, node: Node) -> Any:
+    def value(self, node: Node) -> object:
         self._steps -= 1
         if self._steps < 0:
             return _ANY
@@ -164,21 +164,21 @@ class _Evaluation:
             return _ABSENT if isinstance(node, syntax.Select | syntax.Index) and node.optional else _ANY
         return found
 
-    def _variable(self, name: str) -> Any:
+    def _variable(self, name: str) -> object:
         if name not in self._computed:
             self._computed[name] = _ANY  # If it reads itself.
             program = self._variables.get(name)
             self._computed[name] = _ANY if program is None else self.value(program.syntax)
         return self._computed[name]
 
-    def _logic(self, node: syntax.Logic) -> Any:
+    def _logic(self, node: syntax.Logic) -> object:
         terms = [self.value(each) for each in node.terms]
         decisive = node.operator == "||"
         if any(each is decisive for each in terms):
             return decisive
         return not decisive if all(each is (not decisive) for each in terms) else _ANY
 
-    def _binary(self, node: syntax.Binary) -> Any:
+    def _binary(self, node: syntax.Binary) -> object:
         left, right = self.value(node.left), self.value(node.right)
         if node.operator == "in":
             return False if right == [] else _ANY
@@ -187,7 +187,7 @@ class _Evaluation:
             return _ANY
         return compare(left, right) if isinstance(left, bool | int | str) else _ANY
 
-    def _call(self, node: syntax.Call) -> Any:
+    def _call(self, node: syntax.Call) -> object:
         target = None if node.target is None else self.value(node.target)
         arguments = [self.value(each) for each in node.arguments]
         match node.function:
@@ -200,7 +200,7 @@ class _Evaluation:
                 return len(held) if isinstance(held, list) else _ANY
         return _ANY
 
-    def _empty(self, node: syntax.Comprehension) -> Any:
+    def _empty(self, node: syntax.Comprehension) -> object:
         """The value of a macro over an empty list."""
         if self.value(node.operand) != []:
             return _ANY

@@ -6,7 +6,7 @@ the variables that it reads are shared too. Its cost is charged to every policy 
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kubecel.budget import Budget
 from kubecel.engine import Program
@@ -35,13 +35,13 @@ class Memo:
         nested: cost of the shared expressions inside of the one that is evaluated.
     """
 
-    results: dict[Shared, tuple[Any, CelRuntimeError | None, int]] = dataclasses.field(default_factory=dict)
+    results: dict[Shared, tuple[object, CelRuntimeError | None, int]] = dataclasses.field(default_factory=dict)
     nested: int = 0
 
 
 def evaluate(
-    program: Program, shared: Shared | None, activation: Mapping[str, Any], budget: Budget, memo: Memo | None
-) -> Any:
+    program: Program, shared: Shared | None, activation: Mapping[str, object], budget: Budget, memo: Memo | None
+) -> object:
     """The value of an expression, computed or remembered.
 
     Raises:
@@ -59,7 +59,7 @@ def evaluate(
         return found
     outer, memo.nested, before = memo.nested, 0, budget.left
     failure: CelRuntimeError | None = None
-    value: Any = None
+    value: object = None
     try:
         value = program.evaluate(activation, budget)
     except CelRuntimeError as caught:

@@ -8,8 +8,8 @@ from kubecel import types
 from kubecel.types import BOOL, DYN, INT, LIST, STRING, Type, list_of, map_of, record
 from neuron.api import resource_versions
 from neuron.api.claim_specs import GROUP
+from neuron.api.fields import mapping, sequence, text
 from neuron.api.namespaces import namespace_named, namespace_value
-from policies.judging.fields import mapping
 from policies.judging.holdings import of_claim, of_pod
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
 from policies.judging.namespaces import NAMESPACE
@@ -191,8 +191,8 @@ class Subject:
         user = self.user_info
         extra = {key: _texts(values) for key, values in mapping(user.get("extra")).items()}
         # Every user of an API server has a name and groups. Offline they are empty.
-        information: dict[str, Any] = {"username": _text(user.get("username")), "groups": _texts(user.get("groups"))}
-        optional: dict[str, Any] = {"uid": _text(user.get("uid")), "extra": extra}
+        information: dict[str, Any] = {"username": text(user.get("username")), "groups": _texts(user.get("groups"))}
+        optional: dict[str, Any] = {"uid": text(user.get("uid")), "extra": extra}
         information |= {name: value for name, value in optional.items() if value}
         request = {
             "kind": kind,
@@ -369,13 +369,8 @@ def claim_spec(kind: str, data: Any) -> Any:
     return mapping(spec).get("spec") if kind == "ResourceClaimTemplate" else None
 
 
-def _text(value: object) -> str:
-    """The value if it is a string: the declared type of the CEL variable."""
-    return value if isinstance(value, str) else ""
-
-
 def _texts(value: object) -> list[str]:
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+    return [each for each in sequence(value) if isinstance(each, str)]
 
 
 def types_with(variables: Mapping[str, Type]) -> Mapping[str, Type]:

@@ -9,14 +9,15 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kubecel.errors import CelTimeExceededError
 from neuron import names, quantities
 from neuron.api.claim_specs import ClaimSpec, Config, DeviceRequest
+from neuron.api.fields import mapping, mappings
 from policies.judging import environment
 from policies.judging.claim_requests import GroupedRequests, cores_of
-from policies.judging.fields import mapping, mappings, shown
+from policies.judging.fields import shown
 from policies.judging.knowledge import DeviceKnowledge, figures
 from policies.judging.whole_nodes import ParsingTime, can_be_whole_node
 from policies.selectors.whole_nodes import NodeDevice
@@ -135,7 +136,7 @@ class Tally:
         """Note a logical NeuronCore setting."""
         self._lncs[value] = None
 
-    def config(self, opaque: Mapping[str, Any]) -> None:
+    def config(self, opaque: Mapping[str, object]) -> None:
         """Read an opaque config of our driver; its apiVersion and kind are not checked."""
         if opaque.get("driver") != names.DRIVER:
             return
@@ -148,7 +149,7 @@ class Tally:
         for config in configs:
             self.config({"driver": config.driver, "parameters": _parsed(config.parameters)})
 
-    def environment(self, container: Mapping[str, Any]) -> None:
+    def environment(self, container: Mapping[str, object]) -> None:
         """Read the environment variables that set the logical NeuronCore. A value that is not known may be any."""
         if not any(entry.get("name") in _LNC_VARIABLES for entry in mappings(container.get("env"))):
             return
@@ -160,7 +161,7 @@ class Tally:
             elif chosen := _LNC_VALUE.match(value):
                 self.sets_lnc(int(chosen[1]))
 
-    def container(self, name: str, resources: Mapping[str, Any], *, init: bool) -> tuple[int, int]:
+    def container(self, name: str, resources: Mapping[str, object], *, init: bool) -> tuple[int, int]:
         """Devices and cores of one container; an amount may be in limits, or in requests alone."""
         devices = cores = 0
         limits, requests = mapping(resources.get("limits")), mapping(resources.get("requests"))

@@ -44,10 +44,10 @@ _KINDS: Final[dict[str, Callable[[Any], Any]]] = {
 """Field of a DeviceAttribute in a ResourceSlice (exactly one is set) -> converts its value for CEL."""
 
 
-class _Domains(dict[str, dict[str, Any]]):
+class _Domains(dict[str, dict[str, object]]):
     """Attributes by domain. Looking up a missing domain gives an empty map, but the domain is not `in` the map."""
 
-    def __missing__(self, domain: str) -> dict[str, Any]:
+    def __missing__(self, domain: str) -> dict[str, object]:
         return {}
 
 

@@ -9,12 +9,15 @@ from typing import Any, Final
 
 from commands.devices.snapshot import Snapshot
 from commands.explain.cluster_devices import Estate
-from commands.explain.model import PodClaim, Selects, read_demand, read_results
+from commands.explain.model import PodClaim, Selects, read_demand, result_of
 from commands.explain.placement import place
 from commands.explain.verdicts import Block, NodeVerdict
 from neuron.allocator.search import Result
-from neuron.api.claim_reader import read_class
+from neuron.api.claim_reader import claim_spec, read_class
 from neuron.api.claim_specs import ClassSpec
+from neuron.api.nodes import read_node
+from neuron.api.slices import read_slice
+from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from tests.cluster.allocating import claim, claiming_pod, refusal
 from tests.cluster.api import Api, Object
 from tests.cluster.comparing import SETTLE
@@ -168,7 +171,14 @@ class Foretelling:
         """The cluster as `explain` reads it."""
         kinds = ("Node", "ResourceSlice", "ResourceClaim", "Pod")
         nodes, slices, claims, pods = (tuple(self._api.list(kind)) for kind in kinds)
-        return Snapshot("", _TAKEN, nodes, slices, claims, pods)
+        return Snapshot(
+            "",
+            _TAKEN,
+            tuple(map(read_node, nodes)),
+            tuple(map(read_slice, slices)),
+            tuple(map(read_stored_claim, claims)),
+            pods,
+        )
 
     @staticmethod
     def _of_node(found: Snapshot, node: str) -> Snapshot:
@@ -176,8 +186,8 @@ class Foretelling:
         nodes, slices, claims = (seen for seen in (found.nodes, found.slices, found.claims) if isinstance(seen, tuple))
         return dataclasses.replace(
             found,
-            nodes=tuple(each for each in nodes if each["metadata"]["name"] == node),
-            slices=tuple(each for each in slices if each["spec"].get("nodeName") == node),
+            nodes=tuple(each for each in nodes if each.name == node),
+            slices=tuple(each for each in slices if each.node == node),
             claims=tuple(each for each in claims if _is_on(each, node)),
             pods=(),
         )
@@ -185,7 +195,7 @@ class Foretelling:
     def _explained(self, pod: Object, spec: Mapping[str, Any], found: Snapshot) -> Sequence[NodeVerdict]:
         estate = Estate.of(found, self._version)
         assert estate is not None
-        return place(pod, read_demand([PodClaim("neuron", spec)], self._classes, self._selects), (), estate)
+        return place(pod, read_demand([PodClaim("neuron", claim_spec(spec))], self._classes, self._selects), (), estate)
 
     def _outcomes(
         self, wanted: Mapping[str, tuple[Object, Mapping[str, Any]]]
@@ -196,11 +206,14 @@ class Foretelling:
             self._api.create(pod, self._namespace)
         eventually("the scheduler to decide", lambda: self._decided(wanted), timeout=_BOUND, interval=0.05)
         pods = {each["metadata"]["name"]: each for each in self._api.list("Pod", self._namespace)}
-        claims = {each["metadata"]["name"]: each for each in self._api.list("ResourceClaim", self._namespace)}
+        claims = {
+            each["metadata"]["name"]: read_stored_claim(each)
+            for each in self._api.list("ResourceClaim", self._namespace)
+        }
         refused = [name for name in wanted if not pods[name]["spec"].get("nodeName")]
         self._release(refused)
         return {
-            name: (None, refusal(pods[name])) if name in refused else (read_results(claims[name]), "")
+            name: (None, refusal(pods[name])) if name in refused else (tuple(map(result_of, claims[name].ours)), "")
             for name in wanted
         }
 
@@ -235,6 +248,5 @@ class Foretelling:
             found.differences.append(f"{where}: explain says {expected}; the scheduler {actual}")
 
 
-def _is_on(found: Mapping[str, Any], node: str) -> bool:
-    allocation = (found.get("status") or {}).get("allocation") or {}
-    return any(each["pool"] == node for each in (allocation.get("devices") or {}).get("results") or ())
+def _is_on(found: StoredClaim, node: str) -> bool:
+    return any(each.pool == node for each in found.allocation.results) if found.allocation is not None else False

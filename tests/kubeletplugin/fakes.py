@@ -26,6 +26,7 @@ from kubeletplugin.prepare.metadata_files import MetadataFiles
 from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.publish.slices import published_attributes
 from neuron.api.allocation import AllocatedClaim, read_allocation
+from neuron.api.nodes import read_node
 from neuron.hardware.instances import Catalogue
 
 NODE = "node-1"
@@ -225,7 +226,7 @@ class Node:
 
     def view(self) -> NodeView:
         hardware, instance = self.discover(), Catalogue().get(self.instance_type)
-        facts = node_facts(node_object())
+        facts = node_facts(read_node(node_object()))
 
         def attributes(name: str) -> JsonObject:
             return published_attributes(facts, hardware, instance, "1.0.0", name) if instance else {}

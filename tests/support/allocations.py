@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from neuron.allocator.search import Alternative, Capacity, Claim, Constraint, Device, Node, Request
-from neuron.api.device_taints import DeviceTaint
+from neuron.api.taints import Taint
 from neuron.demand import selectors
 from neuron.hardware import device_groups, windows
 from neuron.hardware.instances import InstanceType
@@ -21,7 +21,7 @@ def node_of(entry: InstanceType, *, busy: Collection[int] = ()) -> Node:
     count, cores = entry.devices or 1, entry.cores_per_device or 1
     valid = (0, *(1 << power for power in range(cores.bit_length())))
     capacity = {CORES: Capacity(cores, valid)} if entry.shares_cores else {}
-    taint = (DeviceTaint("busy"),)
+    taint = (Taint("busy"),)
     return Node(
         [
             Device(

@@ -12,11 +12,15 @@ from typing import Any
 
 from commands.devices.snapshot import Snapshot
 from kubeletplugin.discover import emulate, sysfs
-from kubeletplugin.discover.devices import NODE_DEVICE, Taint, device_name
+from kubeletplugin.discover.devices import NODE_DEVICE, device_name
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.sharing import shares
 from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices
 from neuron import names
+from neuron.api.nodes import read_node
+from neuron.api.slices import read_slice
+from neuron.api.stored_claims import read_stored_claim
+from neuron.api.taints import Taint
 from neuron.hardware.instances import Catalogue
 from tests.support.fake_api import FakeApi
 
@@ -150,9 +154,9 @@ class EmulatedCluster:
         return Snapshot(
             "https://cluster.example",
             TAKEN,
-            tuple(self.nodes),
-            tuple(self.slices),
-            tuple(self.claims),
+            tuple(map(read_node, self.nodes)),
+            tuple(map(read_slice, self.slices)),
+            tuple(map(read_stored_claim, self.claims)),
             tuple(self.pods),
             tuple(self.classes),
         )

@@ -16,6 +16,8 @@ from certs import issue
 from commands.status.checks import judge
 from commands.status.lines import Line, Verdict
 from commands.status.snapshot import Snapshot
+from neuron.api.nodes import read_node
+from neuron.api.slices import read_slice
 from webhook.cluster.replicas import ReplicaStatus, lease_body
 from webhook.cluster.rights import RULES
 
@@ -88,7 +90,7 @@ def node(name: str, instance_type: str = "trn1.32xlarge", kubelet: str = "v1.36.
     labels = {"node.kubernetes.io/instance-type": instance_type}
     amounts = {f"aws.amazon.com/{resource}": value for resource, value in allocatable.items()}
     status = {"allocatable": amounts, "nodeInfo": {"kubeletVersion": kubelet}}
-    return {"metadata": {"name": name, "labels": labels}, "status": status}
+    return read_node({"metadata": {"name": name, "labels": labels}, "status": status})
 
 
 def resource_slice(
@@ -112,7 +114,7 @@ def resource_slice(
         made = [device | {"taints": [{"key": taint, "effect": "NoSchedule"}]} for device in made]
     pool = {"name": name, "generation": generation}
     spec = {"driver": "neuron.aws.com", "nodeName": name, "pool": pool, "devices": made}
-    return {"metadata": {"name": f"{name}-{generation}"}, "spec": spec}
+    return read_slice({"metadata": {"name": f"{name}-{generation}"}, "spec": spec})
 
 
 def named(name: str, **annotations: str) -> Any:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from kubeletplugin.discover import emulate, sysfs
-from kubeletplugin.discover.devices import Taint, device_name
+from kubeletplugin.discover.devices import device_name
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.sysfs import NodeHardware
 from kubeletplugin.publish.slices import NodeDevices, desired_slices
 from neuron import names
+from neuron.api.taints import Taint
 from neuron.hardware import windows
 from neuron.hardware.instances import Catalogue
 from neuron.hardware.windows import Line

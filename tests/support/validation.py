@@ -11,11 +11,13 @@ from msgspec import Raw
 from neuron import names
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
+from neuron.api.slice_shapes import Census, SliceShapes, slice_shapes
+from neuron.api.slices import read_slice
 from neuron.check.claims import ClaimContext, validate
 from neuron.check.device_index import CompiledSelector, DeviceIndex
 from neuron.findings import Finding
 from neuron.hardware import windows
-from neuron.hardware.device_shapes import Census, Shape, catalogue_shapes, read_slice
+from neuron.hardware.device_shapes import Shape, catalogue_shapes
 from neuron.hardware.instances import Catalogue
 from policies.selectors.engine import DeviceSelectors
 from tests.support.clusters import FakeCluster
@@ -122,6 +124,12 @@ CATALOGUE = Catalogue()
 INDEX = DeviceIndex(catalogue_shapes(CATALOGUE))
 
 
+def shapes_of(spec: Mapping[str, Any]) -> SliceShapes | None:
+    """The devices of a ResourceSlice's spec, which may lack what does not matter: the pool, names of devices."""
+    devices = [{"name": f"d{index}", **each} for index, each in enumerate(spec.get("devices") or ())]
+    return slice_shapes(read_slice({"spec": {"pool": {"name": "p"}, **spec, "devices": devices}}))
+
+
 class Patient:
     """An engine with a second for each selector: the worlds of tests live longer than one object is judged."""
 
@@ -135,7 +143,7 @@ def world(slices: Sequence[Mapping[str, Any]] = (), **fields: Any) -> ClaimConte
     if slices:
         census = Census()
         for each in slices:
-            census.replace(None, read_slice(each))
+            census.replace(None, shapes_of(each))
         index = DeviceIndex([*catalogue_shapes(CATALOGUE), *census.shapes()])
     return ClaimContext(CATALOGUE, index, Patient(), **fields)
 
@@ -212,7 +220,7 @@ class FakeClaims(FakeCluster):
     def device_shapes(self) -> Sequence[Shape]:
         census = Census()
         for each in self.slices:
-            census.replace(None, read_slice(each))
+            census.replace(None, shapes_of(each))
         return census.shapes()
 
     def device_classes(self) -> Mapping[str, ClassSpec] | None:

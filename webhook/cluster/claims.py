@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
-from neuron.hardware.device_shapes import Census, Shape, SliceShapes
+from neuron.api.slice_shapes import Census, SliceShapes
+from neuron.hardware.device_shapes import Shape
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import ApiServer
 from runtime.media_types import PARTIAL

@@ -9,14 +9,14 @@ import enum
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from neuron import names
+from neuron.api.slices import PublishedDevice
 from neuron.hardware.instances import Observation
 
-_CAPACITIES: Final = frozenset(names.CORES_SPELLINGS)
 _CONNECTS: Final = re.compile(
-    rf"({re.escape(names.DRIVER)}/)?window[0-9]{{1,3}}_[0-9]{{1,3}}|resource\.aws\.com/devicegroup[0-9]{{1,3}}_id",
+    rf"{re.escape(names.DRIVER)}/window[0-9]{{1,3}}_[0-9]{{1,3}}|resource\.aws\.com/devicegroup[0-9]{{1,3}}_id",
     re.ASCII,
 )
 
@@ -41,15 +41,15 @@ TypeTraits: TypeAlias = tuple[tuple[str, Trait], ...]
 """The traits of one slice with their instance types, each pair once."""
 
 
-def read_traits(device: Mapping[str, Any]) -> Iterator[Trait]:
+def traits_of(device: PublishedDevice) -> Iterator[Trait]:
     """The traits of a single device. A driver publishes all devices of a node alike."""
     yield Trait.SINGLE
-    cores = not _CAPACITIES.isdisjoint(device.get("capacity") or ())
-    if cores and device.get("allowMultipleAllocations") is True:
+    cores = device.cores is not None
+    if cores and device.shared:
         yield Trait.SHARES
-    if cores or any(map(_CONNECTS.fullmatch, device.get("attributes") or ())):
+    if cores or any(map(_CONNECTS.fullmatch, device.attributes)):
         yield Trait.WINDOWS
-    if device.get("consumesCounters"):
+    if device.counters:
         yield Trait.COUNTERS
 
 

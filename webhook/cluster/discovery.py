@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from neuron.api.metadata import ObjectMeta
 from runtime.api_server import ApiServer, Resource, decoded
 from runtime.media_types import JSON
 
@@ -42,12 +43,8 @@ class _Version(msgspec.Struct, frozen=True):
     resources: list[_Resource] = []
 
 
-class _Metadata(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
 class _Group(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     versions: list[_Version] = []
 
 

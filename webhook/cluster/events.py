@@ -18,7 +18,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
@@ -285,11 +285,11 @@ def describe(request: AdmissionRequest, decision: Decision) -> Refusal:
     return Refusal(request.namespace, regarding, _note(note))
 
 
-def event_body(refusal: Refusal, name: str, instance: str, moment: dt.datetime, count: int) -> dict[str, Any]:
+def event_body(refusal: Refusal, name: str, instance: str, moment: dt.datetime, count: int) -> dict[str, object]:
     kind, regarding, api_version, uid = refusal.regarding
     # The `uid` of a Namespace is unknown here, and not needed to find its Events.
     about = {"kind": kind, "name": regarding, "namespace": refusal.namespace, "apiVersion": api_version, "uid": uid}
-    body: dict[str, Any] = {
+    body: dict[str, object] = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"name": name, "namespace": refusal.namespace},
@@ -307,7 +307,7 @@ def event_body(refusal: Refusal, name: str, instance: str, moment: dt.datetime, 
     return body
 
 
-def _series_body(count: int, moment: dt.datetime) -> dict[str, Any]:
+def _series_body(count: int, moment: dt.datetime) -> dict[str, object]:
     return {"count": count, "lastObservedTime": micro_time(moment)}
 
 

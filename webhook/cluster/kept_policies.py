@@ -5,7 +5,7 @@ The chart makes the ConfigMap, empty. The webhook may only read and replace it, 
 
 import base64
 import binascii
-from typing import Any, Final
+from typing import Final
 
 from policies.files.kept import KeepError, is_kept
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
@@ -48,7 +48,7 @@ class ConfigMapKeeper:
         except ApiServerError as error:
             raise KeepError(f"{self._name} cannot be written: {error}") from error
 
-    async def _get(self) -> dict[str, Any]:
+    async def _get(self) -> dict[str, object]:
         try:
             return loaded_object(await self._server.request("GET", self._path, timeout=_TIMEOUT))
         except StatusError as error:
@@ -59,7 +59,7 @@ class ConfigMapKeeper:
             raise KeepError(f"{self._name} cannot be read: {error}") from error
 
 
-def _content(found: dict[str, Any]) -> bytes | None:
+def _content(found: dict[str, object]) -> bytes | None:
     data = found.get("binaryData")
     text = data.get(_FIELD) if isinstance(data, dict) else None
     try:

@@ -123,7 +123,7 @@ async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _first_sync(caches: Sequence[Reflector[Any]], address: str, wait: float) -> None:
+async def _first_sync(caches: Sequence[Reflector[object]], address: str, wait: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(wait):
             await asyncio.gather(*(cache.settled.wait() for cache in caches))

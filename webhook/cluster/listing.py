@@ -24,6 +24,7 @@ _PAUSE: Final = 1.0
 
 Object: TypeAlias = Mapping[str, Any]
 P = TypeVar("P", bound=paging.ListPage)
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ class Unseen:
         return f"Add this rule to your Role or ClusterRole: {self.rule}" if self.rule else ""
 
 
-Seen: TypeAlias = tuple[Object, ...] | Unseen
+Seen: TypeAlias = tuple[T, ...] | Unseen
+"""The objects of a list, or why they could not be read."""
 
 
 def unseen(error: ApiServerError, resource: Resource, verb: str, namespace: str = "") -> Unseen:

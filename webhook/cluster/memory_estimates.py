@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, structs
 
@@ -13,7 +13,7 @@ _OBJECT: Final = 64
 def footprint(value: object) -> int:
     """Bytes of a value of dataclasses, Structs, containers, texts and numbers. Shared parts count at every use."""
     size = 0
-    pending: list[Any] = [value]
+    pending: list[object] = [value]
     while pending:
         each = pending.pop()
         size += _OBJECT

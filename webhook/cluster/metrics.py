@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -31,7 +31,7 @@ class ClusterMetrics(Collector):
     """Collects the counters of caches, templates and Events. Runs in the scraping thread."""
 
     def __init__(
-        self, caches: Sequence[Reflector[Any]], templates: TemplateCounters, events: EventCounters | None
+        self, caches: Sequence[Reflector[object]], templates: TemplateCounters, events: EventCounters | None
     ) -> None:
         self._caches = caches
         self._templates = templates
@@ -57,7 +57,7 @@ class ClusterMetrics(Collector):
         )
         yield from self._made()
 
-    def _gauge(self, name: str, documentation: str, read: Callable[[Reflector[Any]], float]) -> Metric:
+    def _gauge(self, name: str, documentation: str, read: Callable[[Reflector[object]], float]) -> Metric:
         family = GaugeMetricFamily(f"neuron_dra_cache_{name}", documentation, labels=("resource",))
         for cache in self._caches:
             value = read(cache)

@@ -7,9 +7,10 @@ import dataclasses
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from neuron import names
+from neuron.api.nodes import Node, read_node
 from neuron.hardware.instances import Observation
 from runtime.api_server import Collection, Resource
 
@@ -19,16 +20,18 @@ NODE_METADATA: Final = Collection(NODES, metadata_only=True)
 MOST_TYPES: Final = 256
 """Observed instance types. EC2 has far fewer with Neuron devices; a kubelet chooses the labels of its own Node."""
 
-_LABELS: Final = (names.LABEL_INSTANCE_TYPE, names.LABEL_INSTANCE_TYPE_BETA)
 _NEURON_TYPE: Final = re.compile(rf"({re.escape(names.SAGEMAKER_PREFIX)})?(inf|trn)[0-9][a-z0-9.-]{{0,56}}")
 
 
-def project_node(item: Mapping[str, Any]) -> str | None:
+def project_node(item: Mapping[str, object]) -> str | None:
+    """`neuron_label` of a Node as the API server returns it."""
+    return neuron_label(read_node(item))
+
+
+def neuron_label(node: Node) -> str | None:
     """The instance-type label of a Node; None if it is no type with Neuron devices."""
-    labels = item["metadata"].get("labels") or {}
-    value = next((labels[label] for label in _LABELS if labels.get(label)), "")
     # Thousands of nodes have the same value: one copy is kept.
-    return sys.intern(value) if _NEURON_TYPE.fullmatch(value) else None
+    return sys.intern(node.type_label) if _NEURON_TYPE.fullmatch(node.type_label) else None
 
 
 def with_node(observations: Mapping[str, Observation], label: str) -> Mapping[str, Observation]:

@@ -63,7 +63,7 @@ class ObjectReader(Generic[T]):
             return key, identity.version, None if deleted or not identity.name else self._left_out(key, error)
         return key, version, None if deleted else self.project(item)
 
-    def project(self, item: dict[str, Any]) -> T | None:
+    def project(self, item: dict[str, object]) -> T | None:
         """The projection of a decoded object."""
         try:
             return self._projection.project(item)

@@ -2,18 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from neuron.hardware.device_shapes import Census, Shape
+from neuron.api.nodes import Node
+from neuron.api.slice_shapes import Census
+from neuron.api.slices import Slice
+from neuron.hardware.device_shapes import Shape
 from neuron.hardware.instances import Observation
 from webhook.cluster.device_traits import TraitCounts
-from webhook.cluster.node_types import project_node, with_node
-from webhook.cluster.slice_facts import SliceFacts, project_slice, with_pool
-
-Object = Mapping[str, Any]
+from webhook.cluster.node_types import neuron_label, with_node
+from webhook.cluster.slice_facts import SliceFacts, slice_facts, with_pool
 
 
-def observe(slices: Iterable[Object], nodes: Iterable[Object]) -> tuple[Mapping[str, Observation], tuple[Shape, ...]]:
+def observe(slices: Iterable[Slice], nodes: Iterable[Node]) -> tuple[Mapping[str, Observation], tuple[Shape, ...]]:
     """Instance types by name, as a webhook that starts now learns them, and the distinct devices.
 
     Args:
@@ -25,7 +25,7 @@ def observe(slices: Iterable[Object], nodes: Iterable[Object]) -> tuple[Mapping[
     seen: Mapping[str, Observation] = {}
     types: set[str] = set()
     for item in slices:
-        facts = project_slice(item)
+        facts = slice_facts(item)
         if facts is None:
             continue
         pools[facts.pool].append(facts)
@@ -35,7 +35,7 @@ def observe(slices: Iterable[Object], nodes: Iterable[Object]) -> tuple[Mapping[
         seen = with_pool(seen, pool)
     seen = traits.observed(seen, types)
     for node in nodes:
-        label = project_node(node)
+        label = neuron_label(node)
         if label is not None:
             seen = with_node(seen, label)
     return seen, census.shapes()

@@ -58,7 +58,7 @@ class Entry:
 
     version: str
     index: int | None
-    rules: tuple[Mapping[str, Any], ...]
+    rules: tuple[Mapping[str, object], ...]
 
 
 def project_entry(item: Mapping[str, Any]) -> Entry:
@@ -162,7 +162,7 @@ class PolicyEntry:
         return ""
 
     async def _write(self, entry: Entry, rules: Rules) -> None:
-        operations: list[dict[str, Any]] = [
+        operations: list[dict[str, object]] = [
             {"op": "replace", "path": "/metadata/resourceVersion", "value": entry.version},
             {"op": "add", "path": f"/webhooks/{entry.index}/rules", "value": rules},
         ]

@@ -6,7 +6,7 @@ so the result is the same in shadow mode.
 
 import dataclasses
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 from neuron import names
 from runtime.api_errors import ApiAnswerError, ApiServerError, StatusError
@@ -40,7 +40,7 @@ class ProbeResult:
     passing: bool = False
 
 
-def probe_pod(name: str = "neuron-dra-probe") -> dict[str, Any]:
+def probe_pod(name: str = "neuron-dra-probe") -> dict[str, object]:
     """A pod that requests one device and complies with the Pod Security Standard `restricted`. It is not stored."""
     security = {
         "runAsNonRoot": True,

@@ -46,7 +46,7 @@ def project_quota(item: Mapping[str, Any]) -> QuotaFacts | None:
     return QuotaFacts(legacy, scoped, tuple(amounts)) if legacy or amounts else None
 
 
-def _amount(name: str, hard: Mapping[str, Any]) -> int | None:
+def _amount(name: str, hard: Mapping[str, object]) -> int | None:
     # An extended resource counts the claims of a DeviceClass with this extendedResourceName, too.
     extended = name.startswith(_REQUESTS) and "/" in name
     if name not in _LEGACY and not name.endswith(_CLASS_SUFFIX) and not extended:

@@ -99,7 +99,7 @@ class Replica(msgspec.Struct, frozen=True):
 
 def lease_body(
     name: str, report: ReplicaStatus, now: dt.datetime, owner: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The Lease of a replica, without its `resourceVersion`.
 
     Args:
@@ -107,7 +107,7 @@ def lease_body(
         now: an aware time.
         owner: `metav1.OwnerReference` of the pod, so that the Lease is deleted with it; None outside of a pod.
     """
-    metadata: dict[str, Any] = {
+    metadata: dict[str, object] = {
         "name": name,
         "labels": dict(LABELS),
         "annotations": {ANNOTATION_REPLICA: msgspec.json.encode(report).decode()},

@@ -24,7 +24,7 @@ class Shared:
     def __init__(self, most: int = MOST) -> None:
         """Keep at most `most` parts."""
         self._most = most
-        self._parts: dict[Any, Any] = {}
+        self._parts: dict[object, object] = {}
 
     def __len__(self) -> int:
         """Number of parts."""
@@ -54,7 +54,7 @@ class Shared:
 
     def _part(self, value: Any) -> Any:
         """The part that stands for all equal ones."""
-        kind: Any = type(value)
+        kind: object = type(value)
         if kind is str:
             if len(value) > LONGEST:
                 return value

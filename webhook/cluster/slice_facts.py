@@ -5,12 +5,13 @@ import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from neuron import names
-from neuron.hardware.device_shapes import SliceShapes, read_slice
+from neuron.api.slice_shapes import SliceShapes, slice_shapes
+from neuron.api.slices import Slice, read_slice
 from neuron.hardware.instances import Observation
-from webhook.cluster.device_traits import Trait, TypeTraits, read_traits
+from webhook.cluster.device_traits import Trait, TypeTraits, traits_of
 
 _DEVICE_GROUP: Final = re.compile(r"resource\.aws\.com/devicegroup([0-9]{1,3})_id", re.ASCII)
 
@@ -38,48 +39,43 @@ class SliceFacts:
     shapes: SliceShapes | None
 
 
-def project_slice(item: Mapping[str, Any]) -> SliceFacts | None:
+def project_slice(item: Mapping[str, object]) -> SliceFacts | None:
+    """What is kept of a ResourceSlice as the API server returns it; None if it has no devices of the driver."""
+    return slice_facts(read_slice(item))
+
+
+def slice_facts(slice_: Slice) -> SliceFacts | None:
     """Devices of a ResourceSlice by instance type; None if it has no devices of the driver."""
-    spec = item["spec"]
-    if spec.get("driver") != names.DRIVER:
+    if slice_.driver != names.DRIVER:
         return None
     devices: defaultdict[str, set[str]] = defaultdict(set)
     groups: defaultdict[str, set[int]] = defaultdict(set)
     traits: set[tuple[str, Trait]] = set()
-    for device in spec.get("devices") or ():
-        attributes = device.get("attributes") or {}
-        instance_type = _text(attributes, names.ATTRIBUTE_INSTANCE_TYPE)
+    for device in slice_.devices:
+        instance_type = device.text(names.ATTRIBUTE_INSTANCE_TYPE)
         if not instance_type:
             continue
-        kind = _text(attributes, names.ATTRIBUTE_RESOURCE_TYPE)
-        if kind in ("", names.RESOURCE_TYPE_DEVICE):
+        if device.is_single:
             if instance_type not in devices:
-                traits.update((instance_type, trait) for trait in read_traits(device))
-            devices[instance_type].add(device["name"])
-            groups[instance_type].update(_group_sizes(attributes))
-        elif kind == names.RESOURCE_TYPE_NODE:
+                traits.update((instance_type, trait) for trait in traits_of(device))
+            devices[instance_type].add(device.name)
+            groups[instance_type].update(_group_sizes(device.attributes))
+        elif device.is_whole_node:
             traits.add((instance_type, Trait.WHOLE))
     if not traits:
         return None
-    pool = spec["pool"]
     shared = _shared(
         tuple((name, frozenset(devices[name])) for name in sorted(devices)),
         tuple((name, frozenset(groups[name])) for name in sorted(groups)),
         tuple(sorted(traits)),
     )
-    return SliceFacts(pool["name"], int(pool.get("generation") or 0), *shared, read_slice(spec))
+    return SliceFacts(slice_.pool, slice_.generation, *shared, slice_shapes(slice_))
 
 
 # Thousands of nodes of one type have equal values: one copy is kept.
 @functools.lru_cache(maxsize=256)
 def _shared(devices: _Devices, groups: _Groups, traits: TypeTraits) -> tuple[_Devices, _Groups, TypeTraits]:
     return devices, groups, traits
-
-
-def _text(attributes: Mapping[str, Any], name: str) -> str:
-    """A string attribute of the driver; its name may have the driver's domain as prefix."""
-    value = attributes.get(f"{names.DRIVER}/{name}") or attributes.get(name) or {}
-    return str(value.get("string") or "")
 
 
 def _group_sizes(attributes: Iterable[str]) -> Iterator[int]:

@@ -167,7 +167,7 @@ class KubeTemplates:
             return FoundTemplate(missing=True, elsewhere=bool(elsewhere))
         return FoundTemplate() if found is None else FoundTemplate(read_claim(KIND, API_VERSION, found["spec"])[0])
 
-    async def _get(self, namespace: str, template: Template) -> dict[str, Any] | None:
+    async def _get(self, namespace: str, template: Template) -> dict[str, object] | None:
         """The template as it is stored; None if it cannot be read.
 
         Raises:
@@ -301,7 +301,7 @@ def _worth_a_retry(error: ApiServerError) -> bool:
     return error.passing if isinstance(error, StatusError) else True
 
 
-def _loaded(body: bytes) -> dict[str, Any]:
+def _loaded(body: bytes) -> dict[str, object]:
     item = loaded_object(body)
     if not all(isinstance(item.get(part), dict) for part in ("metadata", "spec")):
         raise ApiAnswerError("the answer is not a ResourceClaimTemplate")

@@ -23,7 +23,7 @@ class AddedAffinity(Struct, frozen=True, omit_defaults=True):
     """Requirements that were added to terms of required node affinity, and preferred terms."""
 
     required: tuple[dict[str, Any], ...] = ()
-    preferred: tuple[dict[str, Any], ...] = ()
+    preferred: tuple[dict[str, object], ...] = ()
 
 
 class AddedHints(Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -37,7 +37,7 @@ class AddedHints(Struct, frozen=True, omit_defaults=True, rename="camel"):
         replaced_labels: labels that take precedence over the pod's own values.
     """
 
-    tolerations: tuple[dict[str, Any], ...] = ()
+    tolerations: tuple[dict[str, object], ...] = ()
     node_affinity: AddedAffinity = AddedAffinity()
     scheduler_name: str | None = None
     labels: dict[str, str] = {}
@@ -96,7 +96,7 @@ def _both(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in one.items() if other.get(key) == value}
 
 
-def union(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+def union(before: Sequence[dict[str, object]], now: Sequence[dict[str, object]]) -> tuple[dict[str, object], ...]:
     """Entries of both, each once, at most `MOST`."""
     if not before or not now:
         return tuple(before or now)
@@ -121,5 +121,5 @@ def decode(value: object) -> AddedHints:
 
 def encode(added: AddedHints) -> Mapping[str, Any]:
     """JSON-like data, without empty members."""
-    found: dict[str, Any] = msgspec.to_builtins(added)
+    found: dict[str, object] = msgspec.to_builtins(added)
     return {key: value for key, value in found.items() if value}

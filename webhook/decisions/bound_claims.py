@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping
 from neuron.api.claim_reader import shown
 from neuron.api.claim_specs import Leaf
 from neuron.api.configs import ConfigEntry, Source, configs_in_force
+from neuron.api.node_selection import required_terms
 from neuron.check import configs as check_configs
 from neuron.check.claims import ClaimContext, ClaimJudgement
 from neuron.demand import candidates
 from neuron.demand.claims import listed
 from neuron.demand.templates import KIND as TEMPLATE
 from neuron.findings import Finding
-from webhook.decisions import hints, pods
+from webhook.decisions import pods
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.pod_claims import Claiming, KnownClaim
 from webhook.decisions.steering import Steering
@@ -69,7 +70,7 @@ class _Check:
     def __init__(self, pod: pods.Pod, steering: Steering, context: ClaimContext, conversion: ConversionContext) -> None:
         self._steering = steering
         self._context = context
-        terms, selector = hints.required_terms(pod.decode_affinity()), pod.decode_node_selector()
+        terms, selector = required_terms(pod.decode_affinity()), pod.decode_node_selector()
         found = candidates.find(
             conversion.catalogue, candidates.NodeSelection((), selector, terms), conversion.families
         )

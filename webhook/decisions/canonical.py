@@ -5,10 +5,9 @@ Comparing each entry of one list with each entry of another takes quadratic time
 
 import json
 from collections.abc import Iterable
-from typing import Any
 
 
-def key_of(value: Any) -> str:
+def key_of(value: object) -> str:
     """A text that is equal for equal JSON values; the order of members does not matter.
 
     `value` is JSON that `webhook.decisions.nesting` decoded, so its depth is bounded.
@@ -16,6 +15,6 @@ def key_of(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def keys_of(values: Iterable[Any]) -> frozenset[str]:
+def keys_of(values: Iterable[object]) -> frozenset[str]:
     """The keys of all values."""
     return frozenset(map(key_of, values))

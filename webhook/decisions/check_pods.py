@@ -99,7 +99,7 @@ def _check_missing(entry: Mapping[str, Any], path: str, known: KnownClaim) -> li
 class _References:
     """Checks references of containers. Makes each list of known names once."""
 
-    def __init__(self, entries: Sequence[Mapping[str, Any]], known: Mapping[str, KnownClaim]) -> None:
+    def __init__(self, entries: Sequence[Mapping[str, object]], known: Mapping[str, KnownClaim]) -> None:
         self._declared = dict.fromkeys(str(entry.get("name") or "") for entry in entries)
         self._known = known
         self._requests: dict[str, dict[str, None]] = {}
@@ -166,7 +166,7 @@ def _check_together(
 
 
 def _check_both_ways(
-    pod: pods.Pod, entries: Sequence[Mapping[str, Any]], known: Mapping[str, KnownClaim]
+    pod: pods.Pod, entries: Sequence[Mapping[str, object]], known: Mapping[str, KnownClaim]
 ) -> list[Finding]:
     """NEU704: limits for the device plugin and a claim for the DRA driver, which do not share a node."""
     claim = next((entry for entry in entries if _is_ours(entry, known)), None)

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import structs
 
+from neuron.api.node_selection import required_terms
 from neuron.check.mapped_templates import Need
 from neuron.demand import candidates
 from neuron.demand.candidates import Candidates
@@ -264,7 +265,7 @@ def _find_candidates(
     pod: pods.Pod, context: ConversionContext, settings: ModeSettings, steering: Steering
 ) -> tuple[candidates.NodeSelection, Candidates]:
     """Candidates by the pod's node selection and by policies."""
-    terms, selector = hints.required_terms(pod.decode_affinity()), pod.decode_node_selector()
+    terms, selector = required_terms(pod.decode_affinity()), pod.decode_node_selector()
     if terms is not None and len(terms) > _MOST_TERMS:
         too_many = pod_findings.too_many_terms(len(terms), _MOST_TERMS)
         return candidates.NodeSelection(), Candidates((), (too_many,))

@@ -73,7 +73,7 @@ def amounts(resources: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def count(resources: Mapping[str, Any] | None) -> int | None:
+def count(resources: Mapping[str, object] | None) -> int | None:
     """EFA interfaces that a container limits; None if the limit is missing, or is no count, or the request differs."""
     given = amounts(resources)
     try:

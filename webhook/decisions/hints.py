@@ -10,6 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from neuron import names
+from neuron.api.node_selection import PREFERRED, REQUIRED, Affinity, Requirement, required_terms
 from neuron.demand import candidates, scheduling
 from neuron.demand.scheduling import Entry
 from neuron.findings import Finding, short, warning
@@ -21,8 +22,6 @@ from webhook.decisions.decision import Operation
 from webhook.decisions.patches import add, append, pointer, replace
 from webhook.decisions.steering import Steering
 
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _MOST_CHANGED: Final = 8
 """Node selector terms that are changed one by one. If more lack requirements, the whole list is replaced."""
 
@@ -111,13 +110,13 @@ def _labels(steering: Steering, recorded: AddedHints) -> dict[str, str]:
     }
 
 
-def _lacking(wanted: Sequence[Entry], present: Sequence[Entry]) -> list[dict[str, Any]]:
+def _lacking(wanted: Sequence[Entry], present: Sequence[Entry]) -> list[dict[str, object]]:
     """Wanted entries that are not present."""
     known = keys_of(present) if wanted else frozenset()
     return [dict(entry) for entry in wanted if key_of(entry) not in known]
 
 
-def _lacked(terms: Sequence[Entry] | None, required: Sequence[Entry]) -> tuple[dict[str, Any], ...]:
+def _lacked(terms: Sequence[Entry] | None, required: Sequence[Entry]) -> tuple[dict[str, object], ...]:
     """Requirements that at least one term lacks."""
     if not terms or not required:
         return tuple(dict(each) for each in required)
@@ -147,12 +146,12 @@ def _set_scheduler(current: str | None, name: str | None) -> list[Operation]:
     return [add("/spec/schedulerName", name) if current is None else replace("/spec/schedulerName", name)]
 
 
-def _of_types(types: Sequence[str]) -> dict[str, Any]:
+def _of_types(types: Sequence[str]) -> dict[str, object]:
     return {"key": names.LABEL_INSTANCE_TYPE, "operator": "In", "values": list(types)}
 
 
 def node_affinity(
-    affinity: Mapping[str, Any] | None, required: Sequence[Entry], preferred: Sequence[Entry] = ()
+    affinity: Affinity | None, required: Sequence[Entry], preferred: Sequence[Entry] = ()
 ) -> list[Operation]:
     """Operations that add requirements and preferences to the pod's node affinity.
 
@@ -167,13 +166,13 @@ def node_affinity(
     path = "/spec/affinity/nodeAffinity"
     if not node:
         return [add(path, wanted)]
-    terms = (node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ()
+    terms = (node.get(REQUIRED) or {}).get("nodeSelectorTerms") or ()
     operations: list[Operation] = []
     if required and not terms:
-        operations.append(add(f"{path}/{_REQUIRED}", wanted[_REQUIRED]))
+        operations.append(add(f"{path}/{REQUIRED}", wanted[REQUIRED]))
     elif required:
-        operations += _narrow(path + pointer(_REQUIRED, "nodeSelectorTerms"), terms, required)
-    return operations + append(f"{path}/{_PREFERRED}", node.get(_PREFERRED), wanted.get(_PREFERRED, ()))
+        operations += _narrow(path + pointer(REQUIRED, "nodeSelectorTerms"), terms, required)
+    return operations + append(f"{path}/{PREFERRED}", node.get(PREFERRED), wanted.get(PREFERRED, ()))
 
 
 def _narrow(path: str, terms: Sequence[Mapping[str, Any]], required: Sequence[Entry]) -> list[Operation]:
@@ -198,34 +197,26 @@ def _wanted(required: Sequence[Entry], preferred: Sequence[Entry]) -> dict[str, 
     """Node affinity with only these requirements and preferences."""
     wanted: dict[str, Any] = {}
     if required:
-        wanted[_REQUIRED] = {"nodeSelectorTerms": [{"matchExpressions": [dict(entry) for entry in required]}]}
+        wanted[REQUIRED] = {"nodeSelectorTerms": [{"matchExpressions": [dict(entry) for entry in required]}]}
     if preferred:
-        wanted[_PREFERRED] = [dict(entry) for entry in preferred]
+        wanted[PREFERRED] = [dict(entry) for entry in preferred]
     return wanted
 
 
-def required_terms(affinity: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]] | None:
-    """`nodeSelectorTerms` of required node affinity; None without required node affinity."""
-    required = ((affinity or {}).get("nodeAffinity") or {}).get(_REQUIRED)
-    return None if required is None else required.get("nodeSelectorTerms") or ()
-
-
-def _preferred(affinity: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
-    return ((affinity or {}).get("nodeAffinity") or {}).get(_PREFERRED) or ()
+def _preferred(affinity: Affinity | None) -> Sequence[Mapping[str, object]]:
+    return ((affinity or {}).get("nodeAffinity") or {}).get(PREFERRED) or ()
 
 
 # --- on UPDATE ----------------------------------------------------------------------------------------------
 
 
-def lacks_only_hints(
-    affinity: Mapping[str, Any] | None, hinted: Mapping[str, Any] | None, added: AddedAffinity = NO_AFFINITY
-) -> bool:
+def lacks_only_hints(affinity: Affinity | None, hinted: Affinity | None, added: AddedAffinity = NO_AFFINITY) -> bool:
     """Whether `hinted` is exactly `affinity` with the built-in hint and the policy's additions."""
     if not hinted:
         return False
-    choices: list[list[dict[str, Any]]] = []
-    filled = (term["matchExpressions"] for term in required_terms(hinted) or () if term.get("matchExpressions"))
-    last: dict[str, Any] = next(filled, [{}])[-1]
+    choices: list[list[Entry]] = []
+    filled = (found for term in required_terms(hinted) or () if (found := term.get("matchExpressions")))
+    last = next(filled, [Requirement()])[-1]
     if last.get("key") == names.LABEL_INSTANCE_TYPE and last.get("values"):
         choices.append([*added.required, last])
     if added.required or added.preferred:
@@ -237,8 +228,8 @@ def lacks_only_hints(
 
 
 def _with_hints(
-    affinity: Mapping[str, Any] | None, required: Sequence[Entry], preferred: Sequence[Entry]
-) -> Mapping[str, Any] | None:
+    affinity: Affinity | None, required: Sequence[Entry], preferred: Sequence[Entry]
+) -> Mapping[str, object] | None:
     """The result of the patch that `node_affinity` makes."""
     wanted = _wanted(required, preferred)
     if not wanted:
@@ -246,15 +237,19 @@ def _with_hints(
     node = (affinity or {}).get("nodeAffinity")
     if not node:
         return {**(affinity or {}), "nodeAffinity": wanted}
-    made = dict(node)
-    terms = (node.get(_REQUIRED) or {}).get("nodeSelectorTerms")
+    made: dict[str, object] = {**node}
+    kept = node.get(REQUIRED) or {}
+    terms = kept.get("nodeSelectorTerms")
     if required and not terms:
-        made[_REQUIRED] = wanted[_REQUIRED]
+        made[REQUIRED] = wanted[REQUIRED]
     elif required:
         keyed = [(key_of(entry), dict(entry)) for entry in required]
-        made[_REQUIRED] = {**node[_REQUIRED], "nodeSelectorTerms": [_narrowed(term, keyed) for term in terms or ()]}
+        made[REQUIRED] = {
+            **(node[REQUIRED] or {}),
+            "nodeSelectorTerms": [_narrowed(term, keyed) for term in terms or ()],
+        }
     if preferred:
-        made[_PREFERRED] = [*(node.get(_PREFERRED) or ()), *wanted[_PREFERRED]]
+        made[PREFERRED] = [*(node.get(PREFERRED) or ()), *wanted[PREFERRED]]
     return {**(affinity or {}), "nodeAffinity": made}
 
 
@@ -289,7 +284,7 @@ def ours(old: Sequence[Entry], added: AddedHints) -> Callable[[Entry], bool]:
     return among((scheduling.NEURON_TOLERATION, *added.tolerations), old)
 
 
-def _without_seconds(toleration: Entry) -> dict[str, Any]:
+def _without_seconds(toleration: Entry) -> dict[str, object]:
     return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
 
 

@@ -7,9 +7,10 @@ Sources: workflow/controller/workflowpod.go of Argo Workflows; docs/serving/spec
 `ComponentExtensionSpec` of KServe; `TrainJobSpec` of Kubeflow Trainer.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
+from neuron.api.fields import mapping
 from webhook.decisions.pod_places import Path, PodPlace, path_text, resources_place, values_at
 
 _SCHEDULING: Final = ("nodeSelector", "affinity", "tolerations", "schedulerName")
@@ -37,7 +38,7 @@ class _Maker:
     def labelled(self, path: Path, metadata: object) -> None:
         """Add labels and annotations; those that are set already stay. `path`: of `metadata` in the object."""
         for field in _METADATA:
-            found = _mapping(_mapping(metadata).get(field))
+            found = mapping(mapping(metadata).get(field))
             added = {key: value for key, value in found.items() if key not in self._metadata.get(field, {})}
             if added:
                 self._metadata.setdefault(field, {}).update(added)
@@ -47,7 +48,7 @@ class _Maker:
     def scheduled(self, path: Path, owner: object) -> None:
         """Set the fields for scheduling that are not set yet. `path`: of `owner` in the object."""
         for field in _SCHEDULING:
-            value = _mapping(owner).get(field)
+            value = mapping(owner).get(field)
             if value and field not in self._spec:
                 self._spec[field] = value
                 self._fields.append((f"spec.{field}", path_text((*path, field))))
@@ -75,8 +76,8 @@ class _Maker:
 
 def pods_of_workflow(data: Any, spec_at: Path) -> Iterator[PodPlace]:
     """The pods of an Argo Workflow: one for each template with containers."""
-    spec = next((_mapping(found) for _, found in values_at(data, spec_at)), {})
-    defaults = _mapping(spec.get("templateDefaults"))
+    spec = next((mapping(found) for _, found in values_at(data, spec_at)), {})
+    defaults = mapping(spec.get("templateDefaults"))
     for path, template in values_at(spec, ("templates", "*")):
         if not isinstance(template, dict):
             continue
@@ -89,7 +90,7 @@ def pods_of_workflow(data: Any, spec_at: Path) -> Iterator[PodPlace]:
         pod.scheduled(spec_at, spec)
         for field in ("container", "script"):
             pod.container((*at, field), template.get(field), _ARGO_MAIN)
-        inner = _mapping(template.get("containerSet")).get("containers")
+        inner = mapping(template.get("containerSet")).get("containers")
         pod.containers((*at, "containerSet", "containers"), inner, _ARGO_MAIN)
         pod.containers((*at, "sidecars"), template.get("sidecars"), "sidecar")
         pod.containers((*at, "initContainers"), template.get("initContainers"), "init", "initContainers")
@@ -104,8 +105,8 @@ def pods_of_knative(data: Any, template_at: Path) -> Iterator[PodPlace]:
     """
     for path, template in values_at(data, template_at):
         pod = _Maker(path)
-        owner = _mapping(template)
-        spec = _mapping(owner.get("spec"))
+        owner = mapping(template)
+        spec = mapping(owner.get("spec"))
         pod.labelled((*path, "metadata"), owner.get("metadata"))
         pod.scheduled((*path, "spec"), spec)
         for section in ("containers", "initContainers"):
@@ -129,10 +130,10 @@ def pods_of_serving_runtime(data: Any) -> Iterator[PodPlace]:
 
 def _kserve(path: Path, owner: object, service: Any) -> Iterator[PodPlace]:
     """The pods of one component. `service`: the InferenceService, whose labels and annotations its pods get."""
-    component = _mapping(owner)
+    component = mapping(owner)
     pod = _Maker(path)
     pod.labelled(path, component)
-    pod.labelled(("metadata",), _mapping(service).get("metadata"))
+    pod.labelled(("metadata",), mapping(service).get("metadata"))
     pod.scheduled(path, component)
     # `model`, or a field with the name of a framework: a container with further fields.
     for name, value in component.items():
@@ -161,17 +162,13 @@ def pods_of_train_job(data: Any) -> Iterator[PodPlace]:
         # Later overrides win.
         for field in ("podTemplateOverrides", "podSpecOverrides"):
             for where, override in reversed(list(values_at(data, ("spec", field, "*")))):
-                targets = [_mapping(each).get("name") for _, each in values_at(override, ("targetJobs", "*"))]
+                targets = [mapping(each).get("name") for _, each in values_at(override, ("targetJobs", "*"))]
                 if _TRAINER in targets:
                     inner = ("spec",) if field == "podTemplateOverrides" else ()
-                    pod.labelled((*where, "metadata"), _mapping(override).get("metadata"))
-                    pod.scheduled((*where, *inner), _mapping(override).get("spec") if inner else override)
+                    pod.labelled((*where, "metadata"), mapping(override).get("metadata"))
+                    pod.scheduled((*where, *inner), mapping(override).get("spec") if inner else override)
         pod.container(path, {"resources": resources}, _TRAINER)
         for place in pod.made():
             found = dict(resources_place(path, _TRAINER, resources).fields)
             others = [each for each in place.fields if each[0] != "spec.containers[0]"]
             yield PodPlace(path, place.template, (*others, *found.items()))
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -38,12 +38,12 @@ def remove(path: str) -> Operation:
     return {"op": "remove", "path": path}
 
 
-def replace(path: str, value: Any) -> Operation:
+def replace(path: str, value: object) -> Operation:
     """Replace a member or an item."""
     return {"op": "replace", "path": path, "value": value}
 
 
-def append(path: str, current: Sequence[Any] | None, values: Sequence[Any]) -> list[Operation]:
+def append(path: str, current: Sequence[object] | None, values: Sequence[object]) -> list[Operation]:
     """Append to a list that may be absent."""
     if not values:
         return []
@@ -52,14 +52,14 @@ def append(path: str, current: Sequence[Any] | None, values: Sequence[Any]) -> l
     return [add(f"{path}/-", value) for value in values]
 
 
-def set_members(path: str, current: Mapping[str, Any] | None, members: Mapping[str, Any]) -> list[Operation]:
+def set_members(path: str, current: Mapping[str, object] | None, members: Mapping[str, object]) -> list[Operation]:
     """Set members of an object that may be absent. Members that have the value already need no operation."""
     if current is None:
         return [add(path, dict(members))] if members else []
     return [add(path + pointer(key), value) for key, value in members.items() if current.get(key) != value]
 
 
-def remove_members(path: str, current: Mapping[str, Any] | None, keys: Iterable[str]) -> list[Operation]:
+def remove_members(path: str, current: Mapping[str, object] | None, keys: Iterable[str]) -> list[Operation]:
     """Remove members that exist. An object that would become empty is removed."""
     present = [key for key in keys if key in (current or {})]
     if not present:

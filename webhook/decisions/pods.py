@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from neuron import names
+from neuron.api.node_selection import Affinity
 from webhook.decisions import nesting, queues
 from webhook.decisions.wire import ABSENT
 
@@ -64,37 +65,13 @@ def may_concern_us(raw: bytes) -> bool:
 
 class _Resources(TypedDict, total=False):
     limits: dict[str, Any] | None
-    requests: dict[str, Any] | None
+    requests: dict[str, object] | None
     claims: list["_ResourceClaim"] | None
 
 
 class _ResourceClaim(TypedDict, total=False):
     name: str
     request: str | None
-
-
-class _Expression(TypedDict, total=False):
-    key: str
-    operator: str
-    values: list[str] | None
-
-
-class _Term(TypedDict, total=False):
-    matchExpressions: list[_Expression] | None
-    matchFields: list[_Expression] | None
-
-
-class _NodeSelector(TypedDict, total=False):
-    nodeSelectorTerms: list[_Term] | None
-
-
-class _NodeAffinity(TypedDict, total=False):
-    requiredDuringSchedulingIgnoredDuringExecution: _NodeSelector | None
-    preferredDuringSchedulingIgnoredDuringExecution: list[dict[str, Any]] | None
-
-
-class _Affinity(TypedDict, total=False):
-    nodeAffinity: _NodeAffinity | None
 
 
 class _EnvVar(TypedDict, total=False):
@@ -110,8 +87,8 @@ _check_env: Final = msgspec.json.Decoder(list[_EnvVar]).decode
 _check_resources: Final = msgspec.json.Decoder(_Resources).decode
 _check_claims: Final = msgspec.json.Decoder(list[_PodResourceClaim]).decode
 _check_node_selector: Final = msgspec.json.Decoder(dict[str, str]).decode
-_check_affinity: Final = msgspec.json.Decoder(_Affinity).decode
-_check_tolerations: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
+_check_affinity: Final = msgspec.json.Decoder(Affinity).decode
+_check_tolerations: Final = msgspec.json.Decoder(list[dict[str, object]]).decode
 
 
 def _part(raw: Raw, check: Callable[[bytes], object], where: str) -> Any:
@@ -169,7 +146,7 @@ class Container(Struct, frozen=True):
 
     def decode_resources(self, path: str = "") -> dict[str, Any] | None:
         """`resources` with all fields. `path`: field path of the container, for errors."""
-        value: dict[str, Any] | None = _part(self.resources, _check_resources, f"{path}.resources".lstrip("."))
+        value: dict[str, object] | None = _part(self.resources, _check_resources, f"{path}.resources".lstrip("."))
         return value
 
     def shape(self) -> Hashable:
@@ -267,7 +244,7 @@ class Pod(Struct, frozen=True):
 
     def decode_claims(self) -> list[dict[str, Any]] | None:
         """`spec.resourceClaims` with all fields."""
-        value: list[dict[str, Any]] | None = _part(self.spec.resourceClaims, _check_claims, "spec.resourceClaims")
+        value: list[dict[str, object]] | None = _part(self.spec.resourceClaims, _check_claims, "spec.resourceClaims")
         return value
 
     def decode_node_selector(self) -> dict[str, str]:
@@ -275,14 +252,14 @@ class Pod(Struct, frozen=True):
         value: dict[str, str] | None = _part(self.spec.nodeSelector, _check_node_selector, "spec.nodeSelector")
         return value or {}
 
-    def decode_affinity(self) -> dict[str, Any] | None:
+    def decode_affinity(self) -> Affinity | None:
         """`spec.affinity` with all fields."""
-        value: dict[str, Any] | None = _part(self.spec.affinity, _check_affinity, "spec.affinity")
+        value: Affinity | None = _part(self.spec.affinity, _check_affinity, "spec.affinity")
         return value
 
-    def decode_tolerations(self) -> list[dict[str, Any]] | None:
+    def decode_tolerations(self) -> list[dict[str, object]] | None:
         """`spec.tolerations` with all fields."""
-        value: list[dict[str, Any]] | None = _part(self.spec.tolerations, _check_tolerations, "spec.tolerations")
+        value: list[dict[str, object]] | None = _part(self.spec.tolerations, _check_tolerations, "spec.tolerations")
         return value
 
     def excess(self) -> Excess | None:
@@ -408,7 +385,7 @@ def decode(raw: bytes | Raw) -> Pod:
     return _DECODER.decode(raw)
 
 
-def view(manifest: Any) -> Pod:
+def view(manifest: object) -> Pod:
     """The view of a Pod or a pod template that is Python data, such as parsed YAML.
 
     Raises:

@@ -8,9 +8,10 @@ NodePool count what its nodes offer.
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from neuron import names
+from neuron.api.fields import mapping, mappings, sequence, text
 from neuron.findings import Finding, quoted, short, warning
 from webhook.decisions.kinds import copies_queue, is_counted_by_template
 from webhook.decisions.patches import pointer
@@ -59,13 +60,13 @@ class Queue:
     path: str = ""
 
 
-def queues_of_pod(pod: Mapping[str, Any]) -> tuple[Queue, ...]:
+def queues_of_pod(pod: Mapping[str, object]) -> tuple[Queue, ...]:
     """The queues of a pod or a pod template, one for each system."""
-    return tuple(_unique(_queues("", pod, _mapping(pod.get("spec")).get("schedulerName"))))
+    return tuple(_unique(_queues("", pod, mapping(pod.get("spec")).get("schedulerName"))))
 
 
 def queues_of_workload(
-    group: str, kind: str, data: object, templates: Iterable[tuple[str, Mapping[str, Any]]]
+    group: str, kind: str, data: object, templates: Iterable[tuple[str, Mapping[str, object]]]
 ) -> tuple[Queue, ...]:
     """The queues of a workload and of its pods, one for each system.
 
@@ -73,8 +74,8 @@ def queues_of_workload(
         data: the workload, of any content.
         templates: its pod templates, with their field paths.
     """
-    data = _mapping(data)
-    spec = _mapping(data.get("spec"))
+    data = mapping(data)
+    spec = mapping(data.get("spec"))
     found = list(_queues("", data, None))
     if not (is_counted_by_template(group, kind) or copies_queue(group, kind) or kind == "Pod"):
         found = [each for each in found if each.system != KUEUE]
@@ -83,27 +84,27 @@ def queues_of_workload(
         name, path = spec.get("schedulerName"), "spec.schedulerName"
         system = VOLCANO if name in (None, "") else SCHEDULERS.get(str(name))
         if system is not None:
-            found.append(Queue(system, _text(spec.get("queue")), path if name else "spec"))
+            found.append(Queue(system, text(spec.get("queue")), path if name else "spec"))
     if (group, kind) == ("batch", "CronJob"):
-        found += _queues("spec.jobTemplate", _mapping(spec.get("jobTemplate")), None)
+        found += _queues("spec.jobTemplate", mapping(spec.get("jobTemplate")), None)
     for path, template in templates:
-        found += _queues(path, template, _mapping(template.get("spec")).get("schedulerName"))
+        found += _queues(path, template, mapping(template.get("spec")).get("schedulerName"))
     return tuple(_unique(found))
 
 
-def copied_labels(group: str, kind: str, data: Mapping[str, Any]) -> dict[str, str]:
+def copied_labels(group: str, kind: str, data: Mapping[str, object]) -> dict[str, str]:
     """The queue label that Kueue copies from a workload to its pods."""
     if not copies_queue(group, kind):
         return {}
-    value = _mapping(_mapping(data.get("metadata")).get("labels")).get(KUEUE_LABEL)
+    value = mapping(mapping(data.get("metadata")).get("labels")).get(KUEUE_LABEL)
     return {KUEUE_LABEL: value} if isinstance(value, str) else {}
 
 
 def owned_by_job(owners: object) -> bool:
     """Whether Kueue counts a pod with these `ownerReferences` by the template of its owner."""
     return any(
-        is_counted_by_template(_text(each.get("apiVersion")).rpartition("/")[0], _text(each.get("kind")))
-        for each in map(_mapping, owners if isinstance(owners, list) else ())
+        is_counted_by_template(text(each.get("apiVersion")).rpartition("/")[0], text(each.get("kind")))
+        for each in mappings(owners)
         if each.get("controller") is True
     )
 
@@ -150,9 +151,9 @@ def declared(group: str, kind: str, data: object, device_class: str) -> Iterator
     Args:
         data: the object, of any content.
     """
-    data = _mapping(data)
-    spec = _mapping(data.get("spec"))
-    name = quoted(_mapping(data.get("metadata")).get("name"), _MOST_NAME)
+    data = mapping(data)
+    spec = mapping(data.get("spec"))
+    name = quoted(mapping(data.get("metadata")).get("name"), _MOST_NAME)
     if (group, kind) == ("kueue.x-k8s.io", "ClusterQueue"):
         for path, resource in _covered(spec):
             told = f"ClusterQueue {name} counts {resource}, and the claims of converted pods only by a mapping."
@@ -160,7 +161,7 @@ def declared(group: str, kind: str, data: object, device_class: str) -> Iterator
             yield warning("NEU232", path, told, fix, resource)
         return
     for field in _COUNTED_KINDS.get((group, kind), ()):
-        for path, resource in _amounts(f"spec.{field}", _mapping(spec.get(field))):
+        for path, resource in _amounts(f"spec.{field}", mapping(spec.get(field))):
             if group == "karpenter.sh":
                 told = f"{kind} {name} limits {resource}, which nodes of the DRA driver do not offer."
                 fix = "Limit cpu or nodes; Karpenter makes no nodes for pods with Neuron claims."
@@ -172,41 +173,41 @@ def declared(group: str, kind: str, data: object, device_class: str) -> Iterator
             yield warning("NEU232", path, told, fix, resource)
 
 
-def _has_class(spec: Mapping[str, Any], device_class: str) -> bool:
+def _has_class(spec: Mapping[str, object], device_class: str) -> bool:
     """Whether a Volcano Queue counts the DeviceClass."""
-    fields = (_mapping(spec.get(each)) for each in _COUNTED_KINDS["scheduling.volcano.sh", "Queue"])
+    fields = (mapping(spec.get(each)) for each in _COUNTED_KINDS["scheduling.volcano.sh", "Queue"])
     key = f"deviceclass/{device_class}"
-    return any(key in each or key in _mapping(each.get("resource")) for each in fields)
+    return any(key in each or key in mapping(each.get("resource")) for each in fields)
 
 
 def _in_devices(resource: str) -> str:
     return " Claims count devices, not cores." if resource == names.RESOURCE_NEURONCORE else ""
 
 
-def _covered(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _covered(spec: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """The legacy resources that a ClusterQueue covers, with their field paths."""
-    for number, group in enumerate(_list(spec.get("resourceGroups"))):
-        for index, resource in enumerate(_list(_mapping(group).get("coveredResources"))):
+    for number, group in enumerate(sequence(spec.get("resourceGroups"))):
+        for index, resource in enumerate(sequence(mapping(group).get("coveredResources"))):
             if resource in names.LEGACY_RESOURCES:
                 yield f"spec.resourceGroups[{number}].coveredResources[{index}]", str(resource)
 
 
-def _amounts(path: str, amounts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _amounts(path: str, amounts: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """The legacy resources of a list of amounts; `guarantee` and older `limits` have it under `resource(s)`."""
     for resource in names.LEGACY_RESOURCES:
         if resource in amounts:
             yield f"{path}[{resource}]", resource
         for inner in ("resource", "resources"):
-            if resource in _mapping(amounts.get(inner)):
+            if resource in mapping(amounts.get(inner)):
                 yield f"{path}.{inner}[{resource}]", resource
 
 
-def _queues(path: str, owner: Mapping[str, Any], scheduler: object) -> Iterator[Queue]:
+def _queues(path: str, owner: Mapping[str, object], scheduler: object) -> Iterator[Queue]:
     """The queues that `metadata` and the scheduler's name show."""
     prefix = f"{path}." if path else ""
-    metadata = _mapping(owner.get("metadata"))
+    metadata = mapping(owner.get("metadata"))
     for field in ("labels", "annotations"):
-        values = _mapping(metadata.get(field))
+        values = mapping(metadata.get(field))
         for system, keys in QUEUE_KEYS.items():
             for key in keys:
                 if values.get(key) and (system != KUEUE or field == "labels"):
@@ -221,15 +222,3 @@ def _unique(found: Iterable[Queue]) -> Iterator[Queue]:
     for each in sorted(found, key=lambda each: not each.name):
         kept.setdefault(each.system, each)
     yield from kept.values()
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

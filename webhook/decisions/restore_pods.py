@@ -136,7 +136,9 @@ def _changes(container: str, path: str, resources: Mapping[str, Any], recorded: 
     ]
 
 
-def _changed_interfaces(container: str, path: str, resources: Mapping[str, Any], conversion: Restated) -> list[Finding]:
+def _changed_interfaces(
+    container: str, path: str, resources: Mapping[str, object], conversion: Restated
+) -> list[Finding]:
     """NEU115 if the container's EFA limit differs from the recorded one."""
     efa, now = conversion.efa, efa_limits.count(resources)
     if efa is None or efa.container != container or now == efa.count:

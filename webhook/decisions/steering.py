@@ -68,7 +68,7 @@ class Steer(Protocol):
 class SteerTemplate(Protocol):
     """Finds the policies' settings for the pods of a pod template."""
 
-    def __call__(self, template: Mapping[str, Any], namespace: str) -> Steering:
+    def __call__(self, template: Mapping[str, object], namespace: str) -> Steering:
         """The settings. Does not raise for any content of the template."""
 
 

@@ -73,7 +73,7 @@ class ClientGoneError(BodyError):
     """The client closed the connection before the body was complete."""
 
 
-def _current() -> asyncio.Task[Any]:
+def _current() -> asyncio.Task[object]:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - coroutines run in tasks; this is for the type checker
     return task
@@ -90,7 +90,7 @@ class TimeOuts:
         self._seconds = seconds
         self._clock = clock
         self._since: dict[asyncio.Task[Any], float] = {}
-        self._exceeded: dict[asyncio.Task[Any], BodyError] = {}
+        self._exceeded: dict[asyncio.Task[object], BodyError] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     async def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
@@ -124,7 +124,7 @@ class TimeOuts:
         if self._timer is None:
             self._arm(self._seconds)
 
-    def interrupt(self, task: asyncio.Task[Any], error: BodyError) -> None:
+    def interrupt(self, task: asyncio.Task[object], error: BodyError) -> None:
         """End the `wait` of another task with an error."""
         if task not in self._exceeded:
             self._since.pop(task, None)
@@ -198,7 +198,7 @@ class BodyReader:
         self._memory = MemoryBudget(self.LARGE_AT_ONCE * limit)
         self._owner_of = owner_of
         self._large: dict[int, tuple[int, str | None]] = {}
-        self._incomplete: dict[asyncio.Task[Any], int] = {}
+        self._incomplete: dict[asyncio.Task[object], int] = {}
         self._incomplete_bytes = 0
         self._time_outs = TimeOuts(seconds)
 

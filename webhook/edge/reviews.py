@@ -7,7 +7,7 @@ uid is added, and for a denial the object's kind and name.
 import base64
 import codecs
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import orjson
@@ -232,7 +232,7 @@ def _line(text: str) -> str:
     return line if len(line) <= LONGEST_WARNING else line[: LONGEST_WARNING - 1] + "…"
 
 
-def _admission(decision: Decision) -> dict[str, Any]:
+def _admission(decision: Decision) -> dict[str, object]:
     response = _common(decision, allowed=True)
     if decision.patch:
         response["patchType"] = "JSONPatch"
@@ -240,7 +240,7 @@ def _admission(decision: Decision) -> dict[str, Any]:
     return response
 
 
-def _denial(decision: Decision) -> dict[str, Any]:
+def _denial(decision: Decision) -> dict[str, object]:
     """The response. `status`, in it `details`, and in that `causes` must come last: see `Rendered.tail`.
 
     kubectl prints only the causes of an Invalid status, and Events of a ReplicaSet only the message: both contain all
@@ -261,8 +261,8 @@ def _denial(decision: Decision) -> dict[str, Any]:
     return response
 
 
-def _common(decision: Decision, *, allowed: bool) -> dict[str, Any]:
-    response: dict[str, Any] = {"allowed": allowed}
+def _common(decision: Decision, *, allowed: bool) -> dict[str, object]:
+    response: dict[str, object] = {"allowed": allowed}
     if decision.warnings:
         lines = [line for finding in for_answer(decision.warnings) for line in warnings(finding)]
         response["warnings"] = _fitting(lines, MOST_WARNINGS)

@@ -10,7 +10,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import orjson
@@ -353,7 +353,7 @@ def merged(decision: Decision, verdicts: Iterable[Verdict], now: dt.datetime) ->
     """A decision with the verdicts added. If it was denied already, it keeps its status code and reason."""
     errors, warnings, audit = list(decision.errors), list(decision.warnings), dict(decision.audit)
     code, reason = decision.status_code, decision.status_reason
-    failures: list[dict[str, Any]] = []
+    failures: list[dict[str, object]] = []
     room = _LONGEST_AUDITS
     for verdict in verdicts:
         for key, text in verdict.audit.items():

@@ -6,10 +6,10 @@ from typing import Any, Final, Protocol
 
 from neuron import names
 from neuron.api.claim_specs import ClaimSpec, ClassSpec, Selector
+from neuron.api.fields import mapping, mappings
 from neuron.check.device_index import DeviceIndex, SelectorError
 from neuron.hardware.device_shapes import Shape, catalogue_shapes
 from neuron.hardware.instances import Catalogue, Observation
-from policies.judging.fields import mapping, mappings
 from policies.judging.holdings import lncs_of
 from policies.judging.knowledge import DeviceKnowledge
 from policies.selectors.engine import DeviceSelectors

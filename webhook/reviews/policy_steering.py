@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from msgspec import structs
 
@@ -64,7 +63,7 @@ class _Namespace:
 
     facts: NamespaceFacts
     labels: Mapping[str, str] | None
-    whole: Mapping[str, Any] | None
+    whole: Mapping[str, object] | None
     hard: Mapping[str, int] | None
 
     @classmethod
@@ -82,7 +81,7 @@ class _Namespace:
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:  # noqa: ARG002
         return self.labels
 
-    def namespace_object(self, name: str) -> Mapping[str, Any] | None:  # noqa: ARG002
+    def namespace_object(self, name: str) -> Mapping[str, object] | None:  # noqa: ARG002
         return self.whole
 
     def quotas(self, name: str) -> Mapping[str, int] | None:  # noqa: ARG002
@@ -164,7 +163,7 @@ class PolicySteer:
         finally:
             del self._found[id(request)]
 
-    def of_template(self, template: Mapping[str, Any], namespace: str) -> Steering:
+    def of_template(self, template: Mapping[str, object], namespace: str) -> Steering:
         """The steering of the pods of a pod template; `NO_STEERING` if policies fail or take too long."""
         if self._idle:
             return NO_STEERING

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from neuron.api.fields import mapping, text
 from neuron.api.namespaces import namespace_named
-from policies.judging.fields import mapping
 from policies.judging.subjects import NAMESPACES, SentAs, Subject, plural
 from webhook.decisions import nesting
 from webhook.decisions.ports import NamespaceView
@@ -22,14 +22,14 @@ def bare_subject(request: AdmissionRequest) -> Subject:
     """
     kind = request.kind
     resource = mapping(_value(request.resource))
-    named = _text(resource, "resource")
+    named = text(resource.get("resource"))
     return Subject(
         operation=request.operation,
         group=kind.group,
         version=kind.version,
         kind=kind.kind,
         resource=named or plural(kind.kind),
-        resource_api=(_text(resource, "group"), _text(resource, "version")) if named else None,
+        resource_api=(text(resource.get("group")), text(resource.get("version"))) if named else None,
         object=None,
         subresource=request.subResource,
         namespace=request.namespace,
@@ -62,15 +62,10 @@ def _sent_as(request: AdmissionRequest) -> SentAs | None:
     if not kind or not resource:
         return None
     return SentAs(
-        {name: _text(kind, name) for name in ("group", "version", "kind")},
-        {name: _text(resource, name) for name in ("group", "version", "resource")},
+        {name: text(kind.get(name)) for name in ("group", "version", "kind")},
+        {name: text(resource.get(name)) for name in ("group", "version", "resource")},
         request.requestSubResource,
     )
-
-
-def _text(data: Mapping[str, Any], field: str) -> str:
-    value = data.get(field)
-    return value if isinstance(value, str) else ""
 
 
 def placed(subject: Subject, namespaces: NamespaceView) -> Subject:
@@ -115,7 +110,7 @@ def size_of(request: AdmissionRequest) -> int:
     return sum(memoryview(part).nbytes for part in parts)
 
 
-def namespace_object(name: str, namespaces: NamespaceView) -> Mapping[str, Any]:
+def namespace_object(name: str, namespaces: NamespaceView) -> Mapping[str, object]:
     """A Namespace with its name, its labels, and its annotations under `neuron.aws.com/`."""
     known = namespace_named(name)
     known["metadata"]["labels"] |= namespaces.namespace_labels(name) or {}

@@ -4,7 +4,7 @@ The memory has a bound: beyond it, further namespaces are not told, and their de
 """
 
 import dataclasses
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -16,9 +16,9 @@ MOST_NAMESPACES: Final = 4096
 
 
 class _Metadata(msgspec.Struct, frozen=True):
-    labels: dict[str, Any] | None = None
-    annotations: dict[str, Any] | None = None
-    ownerReferences: list[dict[str, Any]] | None = None  # noqa: N815 - the API's spelling
+    labels: dict[str, object] | None = None
+    annotations: dict[str, object] | None = None
+    ownerReferences: list[dict[str, object]] | None = None  # noqa: N815 - the API's spelling
 
 
 class _Spec(msgspec.Struct, frozen=True):

@@ -55,7 +55,7 @@ def read_specs(kind: str, api_version: str, spec: bytes, old: bytes) -> list[Rea
     return [read(kind, api_version, read_spec(kind, raw)) for raw in ((spec, old) if old else (spec,))]
 
 
-def read_spec(kind: str, raw: bytes) -> Any:
+def read_spec(kind: str, raw: bytes) -> object:
     """A `spec` as Python data. `opaque.parameters` stay raw JSON bytes, so that repeated keys can be found.
 
     Raises:

@@ -183,7 +183,7 @@ class _Job:
         self.key = key
         self._work: Callable[[], Any] | None = work
         self._loop = asyncio.get_running_loop()
-        self._waiters: list[asyncio.Future[Any]] = []
+        self._waiters: list[asyncio.Future[object]] = []
 
     @property
     def most(self) -> float:
@@ -200,7 +200,7 @@ class _Job:
         """
         # One future for each caller, instead of a shielded task for all: after the result, each caller goes on in the
         # next iteration of the event loop. Under load an iteration takes long.
-        future: asyncio.Future[Any] = self._loop.create_future()
+        future: asyncio.Future[object] = self._loop.create_future()
         self._waiters.append(future)
         try:
             async with asyncio.timeout(seconds):
@@ -221,7 +221,7 @@ class _Job:
         """Whether a caller still waits."""
         return self._work is not None
 
-    def run(self) -> tuple[Any, Exception | None] | None:
+    def run(self) -> tuple[object, Exception | None] | None:
         """Run the work if a caller still waits: its value, or its exception. Called in the lane's threads."""
         work = self._work
         if work is None:
@@ -231,7 +231,7 @@ class _Job:
         except Exception as caught:  # noqa: BLE001 - raised again in `result`
             return None, caught
 
-    def settle(self, value: Any, error: Exception | None) -> None:
+    def settle(self, value: object, error: Exception | None) -> None:
         """Give all callers the result. On the event loop."""
         for future in self._waiters:
             if future.done():
@@ -241,7 +241,7 @@ class _Job:
             else:
                 future.set_exception(error)
 
-    def call(self, function: Callable[..., None], *arguments: Any) -> None:
+    def call(self, function: Callable[..., None], *arguments: object) -> None:
         """Call a function on the event loop, from any thread."""
         with contextlib.suppress(RuntimeError):  # The loop is closed: the process is ending.
             self._loop.call_soon_threadsafe(function, *arguments)
@@ -305,7 +305,7 @@ class ThreadLane:
         with self._changed:
             self._queues[job.size].remove(job)
 
-    def _finish(self, job: _Job, value: Any, error: Exception | None) -> None:
+    def _finish(self, job: _Job, value: object, error: Exception | None) -> None:
         """Answer its callers. On the event loop."""
         if self._under_way.get(job.key) is job:
             del self._under_way[job.key]

@@ -35,7 +35,7 @@ class Application(Starlette):
         endpoint = self._at_once.get(scope["path"])
         return None if endpoint is None else endpoint(scope, body)
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[object, object, None]:
         """Call the endpoint of the path, or Starlette's router if there is none."""
         if scope["type"] == "http":
             endpoint = self._endpoints.get(scope["path"])

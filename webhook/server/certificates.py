@@ -286,7 +286,7 @@ async def running(stack: contextlib.AsyncExitStack, work: Work) -> None:
     stack.push_async_callback(end)
 
 
-async def _unending(name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _unending(name: str, run: Callable[[], Coroutine[object, object, None]]) -> None:
     """Restart `run` after an exception, for example because certificates must be renewed in spite of a defect."""
     while True:
         try:

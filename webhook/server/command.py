@@ -40,7 +40,7 @@ class ServerCommand(click.Command):
         except click.UsageError as error:
             raise WrongUseError(error.format_message(), ctx) from error
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         """Override of click's method."""
         try:
             return super().invoke(ctx)
@@ -62,7 +62,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def run(main: Coroutine[Any, Any, None], chosen: settings.WebhookSettings) -> None:
+def run(main: Coroutine[object, object, None], chosen: settings.WebhookSettings) -> None:
     """Run a server with its log format and uvloop."""
     # Imported here so that `--help` is fast.
     import uvloop

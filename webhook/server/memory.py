@@ -12,7 +12,7 @@ import asyncio
 import ctypes
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from webhook.server.certificates import Work
@@ -29,10 +29,10 @@ _EVERY: Final = 10.0
 """Seconds between two trims. One takes 1 to 4 ms for a heap of 24 MiB, and 50 ms for one of 200 MiB."""
 
 
-def _function(name: str) -> Callable[..., Any] | None:
+def _function(name: str) -> Callable[..., object] | None:
     """A function of the C library; None if it has none of this name, as musl."""
     try:
-        found: Callable[..., Any] = getattr(ctypes.CDLL(None), name)
+        found: Callable[..., object] = getattr(ctypes.CDLL(None), name)
     except (OSError, AttributeError):
         return None
     return found

@@ -6,7 +6,7 @@ The flags, variables and fields of the config file follow from the declarations 
 import datetime as dt
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -296,7 +296,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
             kubernetes_version=_full(self.kubernetes_version),
         )
 
-    def as_written(self) -> dict[str, Any]:
+    def as_written(self) -> dict[str, object]:
         """Every setting under its name in the config file, JSON-like."""
         return settings.as_written(self)
 
@@ -311,7 +311,7 @@ def reference() -> str:
     return settings.reference(declarations())
 
 
-def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> WebhookSettings:
+def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> WebhookSettings:
     """The settings in force: flags before variables before the config file before defaults.
 
     Args:
@@ -358,7 +358,7 @@ def check_families(families: Iterable[str], catalogue: Catalogue, where: str) ->
             )
 
 
-def _split(flags: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _split(flags: Mapping[str, object], name: str) -> dict[str, object]:
     """The flags, with the values of a repeated one split at commas."""
     given = flags.get(name)
     if not isinstance(given, list | tuple):

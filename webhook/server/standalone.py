@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
@@ -56,7 +56,7 @@ class StandaloneCluster:
         """Unknown."""
         return None
 
-    def namespace_object(self, name: str) -> Mapping[str, Any] | None:
+    def namespace_object(self, name: str) -> Mapping[str, object] | None:
         """Only the name."""
         return namespace_named(name)
 

@@ -123,10 +123,10 @@ class ManagedSecret:
         Raises:
             ApiServerError: it cannot be written.
         """
-        metadata: dict[str, Any] = {"resourceVersion": before.version}
+        metadata: dict[str, object] = {"resourceVersion": before.version}
         if answered:
             metadata["annotations"] = {ANNOTATION_ROTATE: None}
-        body: dict[str, Any] = {"metadata": metadata}
+        body: dict[str, object] = {"metadata": metadata}
         if data is not None:
             body["data"] = {key: _encoded(data[key]) if key in data else None for key in KEYS}
         path = SECRETS.path(self.namespace, self.name)

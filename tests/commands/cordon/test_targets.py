@@ -19,7 +19,10 @@ from commands.cordon.targets import (
 )
 from commands.devices.device_map import build
 from neuron import names
+from neuron.api.slices import read_slice
+from neuron.api.stored_claims import read_stored_claim
 from neuron.api.taint_rules import read_rule, tainted
+from neuron.api.taints import Taint
 from runtime.api_server import Resource
 from tests.support.emulated import EmulatedCluster
 
@@ -105,9 +108,9 @@ def test_a_drain_finds_the_pods_of_the_devices_and_of_the_whole_node() -> None:
     cluster.claim("looks", "u", [3], admin=True)
     cluster.claim("elsewhere", "v", [3])
     closed = closed_devices(Target("u", "neuron-device-3"), names.NODE_DEVICE)
-    found = users(cluster.claims, "u", closed, EVICTING)
+    found = users(map(read_stored_claim, cluster.claims), "u", closed, EVICTING)
     assert [str(each) for each in found] == ["team-a/looks", "team-a/three", "team-a/whole"]
-    assert len(users(cluster.claims, "u", (), EVICTING)) == 4
+    assert len(users(map(read_stored_claim, cluster.claims), "u", (), EVICTING)) == 4
     assert not any(each.stays for each in found)
 
 
@@ -130,7 +133,7 @@ def test_a_pod_whose_claim_tolerates_the_taint_without_limit_stays(toleration: d
     claim = cluster.claim("agent", "a", [3])
     for result in claim["status"]["allocation"]["devices"]["results"]:
         result["tolerations"] = [toleration]
-    [found] = users(cluster.claims, "a", (), EVICTING)
+    [found] = users(map(read_stored_claim, cluster.claims), "a", (), EVICTING)
     assert found.stays is stays
 
 
@@ -143,11 +146,13 @@ def test_a_rule_taints_the_devices_that_it_selects() -> None:
         "pool": {"name": "a"},
         "devices": [{"name": "d2"}, {"name": "d3", "taints": [{"key": "x"}]}],
     }
-    seen = tainted(spec, [rule])["devices"]
-    assert seen == [{"name": "d2"}, {"name": "d3", "taints": [{"key": "x"}, item["spec"]["taint"]]}]
-    assert spec["devices"][1] == {"name": "d3", "taints": [{"key": "x"}]}, "the slice itself stays as it is"
+    slice_ = read_slice({"spec": spec})
+    first, second = tainted(slice_, [rule]).devices
+    own = Taint("x", effect="")
+    assert (first.taints, second.taints) == ((), (own, Taint.read(item["spec"]["taint"])))
+    assert slice_.devices[1].taints == (own,), "the slice itself stays as it is"
     for other in ({**spec, "driver": "gpu.example.com"}, {**spec, "pool": {"name": "b"}}):
-        assert tainted(other, [rule]) == other
+        assert tainted(read_slice({"spec": other}), [rule]) == read_slice({"spec": other})
 
 
 @pytest.mark.parametrize("selector", [None, {"deviceClassName": "x"}, {"selectors": [{"cel": {"expression": "true"}}]}])

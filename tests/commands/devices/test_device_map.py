@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from commands.devices.device_map import build
 from commands.devices.devices import NodeMap, PluginUse, UltraServer
-from kubeletplugin.discover.devices import Taint
 from kubeletplugin.publish.slices import ClusterFeatures
+from neuron.api.taints import Taint
 from neuron.hardware.instances import Topology
 from tests.support.emulated import PLUGIN, SICK, EmulatedCluster
 from webhook.cluster.listing import Unseen

@@ -6,12 +6,16 @@ import pytest
 
 from commands.explain.claim_text import lines
 from neuron import names
+from neuron.api.claim_reader import claim_spec
+from neuron.api.claim_specs import ClaimSpec
 
 CLASS = {"deviceClassName": names.DEVICE_CLASS}
 
 
-def spec(*requests: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"devices": {"requests": [{"name": f"n{at}", **each} for at, each in enumerate(requests)], **more}}
+def spec(*requests: dict[str, Any], **more: Any) -> ClaimSpec:
+    return claim_spec(
+        {"devices": {"requests": [{"name": f"n{at}", **each} for at, each in enumerate(requests)], **more}}
+    )
 
 
 @pytest.mark.parametrize(

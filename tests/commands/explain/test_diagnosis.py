@@ -1,6 +1,7 @@
 """Why a pod of the cluster does not run, and what to do: one case for each step."""
 
 import copy
+import dataclasses
 from typing import Any
 
 import pytest
@@ -306,7 +307,7 @@ def test_the_schedulers_message_is_shown_if_nodes_cannot_be_read() -> None:
 
     found, around = claimed(one_node(), conditions=[UNSCHEDULABLE])
     blind = copy.copy(around)
-    object.__setattr__(blind, "snapshot", around.snapshot.__class__("x", around.snapshot.taken, nodes=Unseen("no.")))
+    object.__setattr__(blind, "snapshot", dataclasses.replace(around.snapshot, nodes=Unseen("no.")))
     answer = diagnosed(found, blind)
     assert answer.case == "unschedulable"
     assert "cannot allocate all claims" in str(answer.evidence)
@@ -452,7 +453,7 @@ def test_an_unhealthy_device_of_the_claim() -> None:
     found, around = claimed(cluster, range(4), containerStatuses=[{"name": "main", "state": {"running": {}}}])
     condition = {"type": "Healthy", "status": "False", "reason": "HbmEcc", "message": "mem_ecc_uncorrected is 3"}
     cluster.claims[-1]["status"]["devices"] = [{"device": "neuron-device-2", "conditions": [condition]}]
-    answer = diagnosed(found, around)
+    answer = diagnosed(found, dataclasses.replace(around, snapshot=cluster.snapshot()))
     assert (answer.case, answer.text) == (
         "device-unhealthy",
         "It uses neuron-device-2 on a, which is unhealthy: HbmEcc.",
@@ -481,6 +482,7 @@ def test_a_node_that_an_agent_of_aws_reports(*, running: bool) -> None:
         "It has Neuron devices of a, which an agent of AWS reports as faulty (NeuronHealth: NeuronHasError_DMA_ERROR).",
     )
     fault["status"] = "False"
+    around = dataclasses.replace(around, snapshot=cluster.snapshot())
     assert diagnosed(found, around).case == ("runs" if running else "not-about-devices")
 
 

@@ -8,16 +8,20 @@ from commands.explain.model import (
     PodClaim,
     Selects,
     UnknownClassError,
+    device_of,
     read_demand,
-    read_device,
-    read_result,
-    read_results,
+    result_of,
 )
 from commands.explain.verdicts import Block
 from neuron import names
 from neuron.allocator.search import Device, Result
+from neuron.api import stored_claims
+from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClassSpec, Selector
-from neuron.api.device_taints import DeviceTaint
+from neuron.api.configs import ConfigEntry, NeuronConfig, Source
+from neuron.api.slices import read_slice
+from neuron.api.stored_claims import read_stored_claim
+from neuron.api.taints import Taint
 from neuron.check.device_index import SelectorSyntaxError
 from neuron.hardware.device_shapes import Version
 from tests.support.emulated import SICK, EmulatedCluster
@@ -36,12 +40,13 @@ def test_a_device_is_read_with_all_fields_that_allocation_uses() -> None:
         "consumesCounters": [{"counterSet": "s", "counters": {"c": {"value": "1"}}}],
         "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
     }
-    device = read_device(entry)
+    spec = {"driver": names.DRIVER, "pool": {"name": "a"}, "devices": [entry]}
+    device = device_of(read_slice({"spec": spec}).devices[0])
     assert device.attributes == {"neuron.aws.com/deviceId": 0, "x.y/ok": True, "neuron.aws.com/v": Version("1.2.3")}
     assert (device.capacity["neuroncores"].default, device.capacity["neuroncores"].valid) == (4, (1, 2, 4))
     assert device.capacity["memory"].value == 2**30
     assert (device.shared, device.counters) == (True, {"s/c": 1})
-    assert device.taints == (DeviceTaint("k", "v", "NoExecute"),)
+    assert device.taints == (Taint("k", "v", "NoExecute"),)
 
 
 def test_results_of_other_drivers_are_left_out() -> None:
@@ -49,15 +54,15 @@ def test_results_of_other_drivers_are_left_out() -> None:
         {"driver": names.DRIVER, "request": "r", "device": "d0", "pool": "a", "consumedCapacity": {"neuroncores": "2"}},
         {"driver": "dra.net", "request": "n", "device": "eth0", "pool": "a"},
     ]
-    claim = {"status": {"allocation": {"devices": {"results": results}}}}
-    assert read_results(claim) == (Result("r", "d0", {"neuroncores": 2}),)
-    assert read_results({}) == ()
-    assert read_result({"request": "r", "device": "d", "adminAccess": True}).admin_access
+    claim = {"metadata": {}, "status": {"allocation": {"devices": {"results": results}}}}
+    assert tuple(map(result_of, read_stored_claim(claim).ours)) == (Result("r", "d0", {"neuroncores": 2}),)
+    assert read_stored_claim({"metadata": {}}).ours == ()
+    assert result_of(stored_claims.Result("r", names.DRIVER, "a", "d", True)).admin_access
 
 
 def test_selectors_of_the_class_count() -> None:
     classes = {names.DEVICE_CLASS: ClassSpec((Selector("", 'device.attributes["neuron.aws.com"].deviceId == 1'),))}
-    demand = read_demand([PodClaim("neuron", {"devices": {"requests": [REQUEST]}})], classes, Selects())
+    demand = read_demand([PodClaim("neuron", claim_spec({"devices": {"requests": [REQUEST]}}))], classes, Selects())
     [part] = demand.claim.requests[0].alternatives
     found = [part.selects(Device(f"d{index}", {"neuron.aws.com/deviceId": index})) for index in range(3)]
     assert found == [False, True, False]
@@ -68,21 +73,27 @@ def test_cached_selector_results_are_separate_for_each_type() -> None:
         [
             PodClaim(
                 "neuron",
-                {
-                    "devices": {
-                        "requests": [
-                            {
-                                "name": "r",
-                                "exactly": {
-                                    "deviceClassName": names.DEVICE_CLASS,
-                                    "selectors": [
-                                        {"cel": {"expression": 'device.attributes["neuron.aws.com"].x == dyn(true)'}}
-                                    ],
-                                },
-                            }
-                        ]
+                claim_spec(
+                    {
+                        "devices": {
+                            "requests": [
+                                {
+                                    "name": "r",
+                                    "exactly": {
+                                        "deviceClassName": names.DEVICE_CLASS,
+                                        "selectors": [
+                                            {
+                                                "cel": {
+                                                    "expression": 'device.attributes["neuron.aws.com"].x == dyn(true)'
+                                                }
+                                            }
+                                        ],
+                                    },
+                                }
+                            ]
+                        }
                     }
-                },
+                ),
             )
         ],
         None,
@@ -95,23 +106,29 @@ def test_cached_selector_results_are_separate_for_each_type() -> None:
 
 def test_a_constraint_without_requests_covers_its_own_claim_only() -> None:
     spec = {"devices": {"requests": [REQUEST], "constraints": [{"matchAttribute": "x/y"}]}}
-    demand = read_demand([PodClaim("a", spec), PodClaim("b", {"devices": {"requests": [REQUEST]}})], None, Selects())
+    demand = read_demand(
+        [PodClaim("a", claim_spec(spec)), PodClaim("b", claim_spec({"devices": {"requests": [REQUEST]}}))],
+        None,
+        Selects(),
+    )
     assert [request.name for request in demand.claim.requests] == ["a:r", "b:r"]
     assert demand.claim.constraints[0].requests == frozenset({"a:r"})
 
 
 def test_configs_belong_to_the_claim_of_the_request() -> None:
-    config = [{"opaque": {"driver": names.DRIVER}}]
+    parameters = {"apiVersion": names.CONFIG_API_VERSION, "kind": "NeuronConfig", "logicalNeuronCore": 2}
+    config = [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
     spec = {"devices": {"requests": [REQUEST], "config": config}}
     plain = {"devices": {"requests": [REQUEST]}}
-    both = read_demand([PodClaim("a", spec), PodClaim("b", plain)], None, Selects())
-    assert both.configs_of("a:r") == (config, "r")
+    both = read_demand([PodClaim("a", claim_spec(spec)), PodClaim("b", claim_spec(plain))], None, Selects())
+    own = (ConfigEntry(Source.FROM_CLAIM, (), NeuronConfig(2)),)
+    assert both.configs_of("a:r") == (own, "r")
     assert both.configs_of("b:r/s0") == ((), "r/s0")
-    assert read_demand([PodClaim("a", spec)], None, Selects()).configs_of("r") == (config, "r")
+    assert read_demand([PodClaim("a", claim_spec(spec))], None, Selects()).configs_of("r") == (own, "r")
 
 
 def test_a_class_that_does_not_exist_and_a_selector_that_is_no_cel() -> None:
-    claim = PodClaim("neuron", {"devices": {"requests": [REQUEST]}})
+    claim = PodClaim("neuron", claim_spec({"devices": {"requests": [REQUEST]}}))
     with pytest.raises(UnknownClassError, match=r"neuron\.aws\.com"):
         read_demand([claim], {}, Selects())
     broken = {names.DEVICE_CLASS: ClassSpec((Selector("", "device."),))}

@@ -5,11 +5,15 @@ from typing import Any
 import pytest
 
 from commands.explain import node_fit
+from neuron.api.node_selection import unmet_terms
+from neuron.api.nodes import UNSCHEDULABLE, Node, read_node
+from neuron.api.taints import Taint
 
-NODE: dict[str, Any] = {
-    "metadata": {"name": "node-1", "labels": {"disk": "ssd", "cores": "128", "zone": "a"}},
-    "spec": {},
-}
+LABELS = {"disk": "ssd", "cores": "128", "zone": "a"}
+
+
+def node(**spec: Any) -> Node:
+    return read_node({"metadata": {"name": "node-1", "labels": LABELS}, "spec": spec})
 
 
 def requirement(key: str, operator: str, *values: str) -> dict[str, Any]:
@@ -39,34 +43,34 @@ def requirement(key: str, operator: str, *values: str) -> dict[str, Any]:
     ],
 )
 def test_every_operator_is_evaluated(term: dict[str, Any], meets: bool) -> None:
-    assert node_fit.unmet_terms([{"matchExpressions": [term]}], NODE) == ([] if meets else [term])
+    assert unmet_terms([{"matchExpressions": [term]}], "node-1", LABELS) == ([] if meets else [term])
 
 
 def test_terms_are_alternatives_and_the_closest_is_reported() -> None:
     far = {"matchExpressions": [requirement("disk", "In", "hdd"), requirement("zone", "In", "b")]}
     near = {"matchExpressions": [requirement("disk", "In", "ssd"), requirement("zone", "In", "b")]}
-    assert node_fit.unmet_terms([far, near], NODE) == [requirement("zone", "In", "b")]
-    assert node_fit.unmet_terms([far, {"matchExpressions": [requirement("zone", "In", "a")]}], NODE) == []
+    assert unmet_terms([far, near], "node-1", LABELS) == [requirement("zone", "In", "b")]
+    assert unmet_terms([far, {"matchExpressions": [requirement("zone", "In", "a")]}], "node-1", LABELS) == []
 
 
 def test_an_empty_term_matches_no_node() -> None:
-    assert node_fit.unmet_terms([{}], NODE)
-    assert node_fit.unmet_terms([], NODE)
+    assert unmet_terms([{}], "node-1", LABELS)
+    assert unmet_terms([], "node-1", LABELS)
 
 
 def test_fields_are_those_of_the_node() -> None:
     fields = [requirement("metadata.name", "In", "node-1")]
-    assert node_fit.unmet_terms([{"matchFields": fields}], NODE) == []
+    assert unmet_terms([{"matchFields": fields}], "node-1", LABELS) == []
     other = [requirement("metadata.name", "In", "node-2")]
-    assert node_fit.unmet_terms([{"matchFields": other}], NODE) == other
+    assert unmet_terms([{"matchFields": other}], "node-1", LABELS) == other
 
 
 def test_node_selector_and_affinity_are_both_required() -> None:
     terms = [{"matchExpressions": [requirement("zone", "In", "b")]}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     pod = {"spec": {"nodeSelector": {"disk": "hdd"}, "affinity": affinity}}
-    assert [each["key"] for each in node_fit.unmet_selection(pod, NODE)] == ["disk", "zone"]
-    assert node_fit.unmet_selection({"spec": {"nodeSelector": {"disk": "ssd"}}}, NODE) == []
+    assert [each["key"] for each in node_fit.unmet_selection(pod, node())] == ["disk", "zone"]
+    assert node_fit.unmet_selection({"spec": {"nodeSelector": {"disk": "ssd"}}}, node()) == []
 
 
 @pytest.mark.parametrize(
@@ -84,21 +88,20 @@ def test_node_selector_and_affinity_are_both_required() -> None:
 )
 def test_tolerations_match_taints(toleration: dict[str, Any] | None, tolerated: bool) -> None:
     taint = {"key": "team", "value": "b", "effect": "NoSchedule"}
-    node = {**NODE, "spec": {"taints": [taint]}}
     pod = {"spec": {"tolerations": [toleration] if toleration else None}}
-    assert node_fit.untolerated(pod, node) == ([] if tolerated else [taint])
+    assert node_fit.untolerated(pod, node(taints=[taint])) == ([] if tolerated else [Taint.read(taint)])
 
 
 def test_a_preference_excludes_no_node() -> None:
-    node = {**NODE, "spec": {"taints": [{"key": "team", "effect": "PreferNoSchedule"}]}}
-    assert node_fit.untolerated({"spec": {}}, node) == []
+    mild = {"key": "team", "effect": "PreferNoSchedule"}
+    assert node_fit.untolerated({"spec": {}}, node(taints=[mild])) == []
 
 
 def test_a_cordoned_node_has_the_taint_of_kubernetes() -> None:
-    node = {**NODE, "spec": {"unschedulable": True}}
-    assert [each["key"] for each in node_fit.untolerated({"spec": {}}, node)] == [node_fit.UNSCHEDULABLE]
-    pod = {"spec": {"tolerations": [{"key": node_fit.UNSCHEDULABLE, "operator": "Exists"}]}}
-    assert node_fit.untolerated(pod, node) == []
+    cordoned = node(unschedulable=True)
+    assert [each.key for each in node_fit.untolerated({"spec": {}}, cordoned)] == [UNSCHEDULABLE]
+    pod = {"spec": {"tolerations": [{"key": UNSCHEDULABLE, "operator": "Exists"}]}}
+    assert node_fit.untolerated(pod, cordoned) == []
 
 
 @pytest.mark.parametrize(
@@ -116,5 +119,5 @@ def test_requirements_are_described(term: dict[str, Any], text: str) -> None:
 
 
 def test_taints_are_described() -> None:
-    assert node_fit.taint_text({"key": "a", "effect": "NoSchedule"}) == "a:NoSchedule"
-    assert node_fit.taint_text({"key": "a", "value": "b", "effect": "NoExecute"}) == "a=b:NoExecute"
+    assert node_fit.taint_text(Taint("a")) == "a:NoSchedule"
+    assert node_fit.taint_text(Taint("a", "b", "NoExecute")) == "a=b:NoExecute"

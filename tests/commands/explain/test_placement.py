@@ -7,9 +7,9 @@ import pytest
 
 from commands.explain.verdicts import Block, NodeVerdict, grouped
 from commands.objects.manifests import Manifest
-from kubeletplugin.discover.devices import Taint
 from neuron import names
 from neuron.allocator.search import Result
+from neuron.api.taints import Taint
 from neuron.demand.claims import Claim, make_claim
 from neuron.demand.containers import Ask, Role
 from neuron.demand.instance_fit import DeviceConfig

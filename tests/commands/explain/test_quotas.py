@@ -6,6 +6,7 @@ import pytest
 
 from commands.explain.quotas import CLAIM_COUNT, effects
 from neuron import names
+from neuron.api.claim_reader import claim_spec
 
 DEVICES = f"{names.DEVICE_CLASS}.deviceclass.resource.k8s.io/devices"
 
@@ -25,7 +26,8 @@ def exactly(**fields: Any) -> dict[str, Any]:
 
 def texts(hard: dict[str, str], spec: dict[str, Any], used: dict[str, str] | None = None, **more: Any) -> list[str]:
     return [
-        str(each) for each in effects([quota(hard, used, **more)], [spec], {"example.com/neuron": names.DEVICE_CLASS})
+        str(each)
+        for each in effects([quota(hard, used, **more)], [claim_spec(spec)], {"example.com/neuron": names.DEVICE_CLASS})
     ]
 
 

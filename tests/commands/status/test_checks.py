@@ -4,11 +4,13 @@ import dataclasses
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from commands.status.checks import judge
 from commands.status.lines import Line, Verdict, overall
 from commands.status.snapshot import Snapshot
 from neuron import names
+from neuron.api.nodes import read_node
 from policies.judging.followed_rules import followed
 from tests.policies.policy_files import loaded, policy
 from tests.support.installation import (
@@ -448,7 +450,7 @@ def test_the_published_device_kind_of_ultraserver_nodes_is_reported() -> None:
 )
 def test_node_conditions_of_aws_agents_are_reported(kind: str, status: str, reason: str, *, faulty: bool) -> None:
     condition = {"type": kind, "status": status, "reason": reason}
-    nodes = ({"metadata": {"name": "n1"}, "status": {"conditions": [condition]}},)
+    nodes = (read_node({"metadata": {"name": "n1"}, "status": {"conditions": [condition]}}),)
     notes = [line for line in said(well(nodes=nodes)) if "an agent of AWS" in line.text]
     assert [line.text for line in notes] == [
         f"nodes whose Neuron devices an agent of AWS reports as faulty: n1 ({kind}: {reason})."
@@ -462,9 +464,7 @@ def test_cordoned_devices_are_reported() -> None:
         {names.ANNOTATION_CORDONED: "*"},
         {names.ANNOTATION_CORDONED: "neuron-device-3, neuron-device-1"},
     )
-    nodes = tuple(node(f"n{at}") for at in range(3))
-    for each, own in zip(nodes, annotations, strict=True):
-        each["metadata"]["annotations"] = own
+    nodes = tuple(structs.replace(node(f"n{at}"), annotations=own) for at, own in enumerate(annotations))
     [line] = [line for line in said(well(nodes=nodes)) if "cordoned" in line.text]
     assert line.text == (
         "cordoned devices, which new claims do not get: n1 (all devices), n2 (neuron-device-1, neuron-device-3)."
@@ -480,10 +480,8 @@ def test_only_the_newest_generation_of_a_pool_is_counted() -> None:
 
 def test_a_pool_that_lacks_slices_is_noted_and_an_older_generation_does_not_fill_it() -> None:
     slices = tuple(resource_slice("n1", 4, generation) for generation in (1, 2))
-    for each in slices:
-        each["spec"]["pool"]["resourceSliceCount"] = 2
-    whole = resource_slice("n2")
-    whole["spec"]["pool"]["resourceSliceCount"] = 1
+    slices = tuple(structs.replace(each, parts=2) for each in slices)
+    whole = structs.replace(resource_slice("n2"), parts=1)
     texts = [line.text for line in said(well(resource_slices=(*slices, whole)), Verdict.NOTE)]
     assert texts == ["incomplete pools, from which the scheduler does not allocate: n1 (1 of 2)."]
 

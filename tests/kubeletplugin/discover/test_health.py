@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.discover.devices import Taint
 from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, Status, assess, taints
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
+from neuron.api.taints import Taint
 from neuron.hardware.instances import Catalogue, InstanceType
 from tests.kubeletplugin.fakes import NODE, FakeClock, Node
 

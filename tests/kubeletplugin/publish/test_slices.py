@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from kubeletplugin.discover.devices import Taint, device_index
+from kubeletplugin.discover.devices import device_index
 from kubeletplugin.discover.node_facts import NodeFacts, instance_type, node_facts
 from kubeletplugin.discover.sharing import Setting, shares
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
 from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices, slice_name
+from neuron.api.nodes import read_node
+from neuron.api.taints import Taint
 from neuron.hardware import windows
 from neuron.hardware.instances import TYPES, Catalogue, InstanceType, Topology
 from tests.kubeletplugin.fakes import NODE, Node
@@ -186,7 +189,7 @@ def test_a_slice_holds_128_devices(count: int, sizes: list[int]) -> None:
 def test_a_slice_with_taints_holds_64_devices(count: int, sizes: list[int]) -> None:
     contents = many(count, taints={"neuron-device-3": TAINT})
     assert [len(content["devices"]) for content in contents] == sizes
-    assert contents[0]["devices"][3]["taints"] == [dataclasses.asdict(TAINT)]
+    assert contents[0]["devices"][3]["taints"] == [structs.asdict(TAINT)]
     assert sum("taints" in device for content in contents for device in content["devices"]) == 1
 
 
@@ -229,14 +232,14 @@ def test_node_facts_are_read_from_labels() -> None:
         "topology.k8s.aws/network-node-layer-3": "nn-3",
         "topology.k8s.aws/capacity-block-id": "cr-1",
     }
-    facts = node_facts({"metadata": {"name": NODE, "uid": "u", "labels": labels}})
+    facts = node_facts(read_node({"metadata": {"name": NODE, "uid": "u", "labels": labels}}))
     assert facts == NodeFacts(NODE, "u", "trn2.48xlarge", {1: "nn-1", 3: "nn-3"}, "cr-1")
-    assert node_facts({"metadata": {"name": NODE, "uid": "u"}}) == NodeFacts(NODE, "u")
+    assert node_facts(read_node({"metadata": {"name": NODE, "uid": "u"}})) == NodeFacts(NODE, "u")
 
 
 def test_the_kubelets_version_is_that_of_the_node_status() -> None:
     status = {"nodeInfo": {"kubeletVersion": "v1.34.1"}}
-    assert node_facts({"metadata": {"name": NODE, "uid": "u"}, "status": status}).kubelet == "v1.34.1"
+    assert node_facts(read_node({"metadata": {"name": NODE, "uid": "u"}, "status": status})).kubelet == "v1.34.1"
 
 
 def test_the_instance_type_is_that_of_dmi_or_else_of_the_label() -> None:

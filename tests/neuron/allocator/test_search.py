@@ -3,7 +3,7 @@
 import pytest
 
 from neuron.allocator.search import Alternative, Capacity, Claim, Constraint, Device, Node, Request, SearchTooLongError
-from neuron.api.device_taints import DeviceTaint, DeviceToleration
+from neuron.api.taints import Taint, Toleration
 from neuron.hardware import windows
 from neuron.hardware.windows import Line
 
@@ -122,9 +122,9 @@ def test_counters_keep_the_whole_node_and_its_devices_apart() -> None:
 
 
 def test_a_tainted_device_needs_a_toleration() -> None:
-    node = Node([Device("d0", {}, taints=(DeviceTaint("sick"),))])
+    node = Node([Device("d0", {}, taints=(Taint("sick"),))])
     assert node.allocate(Claim((exactly(1),))) is None
-    assert node.allocate(Claim((exactly(1, tolerations=(DeviceToleration(),)),)))
+    assert node.allocate(Claim((exactly(1, tolerations=(Toleration(),)),)))
 
 
 def test_a_device_without_the_attribute_does_not_match() -> None:
@@ -187,8 +187,8 @@ def test_the_shortcut_does_not_change_results_for_schedulers_that_lose_count() -
             assert names_of(node.allocate(claim)) == found, (leak, hurry)
 
 
-def _sick(index: int) -> tuple[DeviceTaint, ...]:
-    return (DeviceTaint("sick"),) if index == 0 else ()
+def _sick(index: int) -> tuple[Taint, ...]:
+    return (Taint("sick"),) if index == 0 else ()
 
 
 def _of(name: str, count: int, ids: set[int]) -> Alternative:

@@ -1,6 +1,6 @@
 import pytest
 
-from neuron.demand.containers import Ask, Role, legacy_amounts, names_legacy, read
+from neuron.demand.containers import Ask, Role, legacy_amounts, names_legacy, read, scheduled
 
 DEVICE, ALIAS, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neurondevice", "aws.amazon.com/neuroncore"
 
@@ -120,3 +120,15 @@ def test_invalid_quantities_are_refused_in_limits_and_requests(field: str, value
 def test_amounts_are_recorded_as_one_number_however_they_are_written(value: object) -> None:
     assert legacy_amounts({DEVICE: value}, {DEVICE: "16"}) == {DEVICE: "4"}
     assert legacy_amounts({}, {DEVICE: value}) == {DEVICE: "4"}
+
+
+def test_the_scheduler_counts_containers_together_or_the_largest_init_container() -> None:
+    def asks(amount: object, resource: str = "aws.amazon.com/neuron", **more: str) -> dict[str, object]:
+        return {"resources": {"limits": {resource: amount, "cpu": "1"}}, **more}
+
+    cores = "aws.amazon.com/neuroncore"
+    spec = {"containers": [asks("4"), asks(2), {}, "odd"], "initContainers": [asks("16"), asks("1", cores)]}
+    assert scheduled(spec) == {"aws.amazon.com/neuron": 16, cores: 1}
+    sidecars = {"containers": [asks("4")], "initContainers": [asks("1", restartPolicy="Always"), asks("2")]}
+    assert scheduled(sidecars) == {"aws.amazon.com/neuron": 5}
+    assert scheduled(None) == scheduled({"containers": [asks("many")]}) == {}

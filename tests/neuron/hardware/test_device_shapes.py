@@ -11,11 +11,12 @@ from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.pci import Place
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
 from kubeletplugin.publish.slices import NodeDevices, desired_slices
+from neuron.api.slice_shapes import Census
 from neuron.check.device_index import DeviceIndex
 from neuron.hardware import pci_addresses
-from neuron.hardware.device_shapes import Census, Shape, Varying, Version, catalogue_shapes, qualified, read_slice
+from neuron.hardware.device_shapes import Shape, Varying, Version, catalogue_shapes, qualified
 from policies.selectors.engine import DeviceSelectors
-from tests.support.validation import CATALOGUE, INDEX, TRN1, TRN2, on, published
+from tests.support.validation import CATALOGUE, INDEX, TRN1, TRN2, on, published, shapes_of
 
 CATALOGUED = [entry.name for entry in CATALOGUE if entry.devices]
 
@@ -36,7 +37,7 @@ class _Counted:
         return self._inner.evaluate(*arguments, **named)
 
 
-def shapes_of(instance_type: str) -> list[Shape]:
+def catalogued(instance_type: str) -> list[Shape]:
     return [shape for shape in catalogue_shapes(CATALOGUE) if shape.instance_type == instance_type]
 
 
@@ -53,22 +54,22 @@ class TestCatalogue:
         wanted = []
         found = NodeDevices(hardware, entry, shares_cores=sharing.shares("auto", entry))
         for content in desired_slices(facts, found, "1.0.0"):
-            read = read_slice(content.content)
+            read = shapes_of(content.content)
             wanted += [
                 (dict(each.fixed), set(each.others), dict(each.capacity), each.shares)
                 for each in (read.devices if read else ())
             ]
         have = [
             (dict(shape.fixed), set(shape.varying), dict(shape.capacity), shape.shares)
-            for shape in shapes_of(instance_type)
+            for shape in catalogued(instance_type)
         ]
         assert sorted(have, key=str) == sorted(wanted, key=str)
 
     def test_a_type_with_an_unknown_device_count_gets_the_largest_count(self) -> None:
-        assert len(shapes_of("trn3e.24xlarge")) == 16
+        assert len(catalogued("trn3e.24xlarge")) == 16
 
     def test_an_ultraserver_node_has_a_device_of_its_own(self) -> None:
-        kinds = [shape.resource_type for shape in shapes_of("trn2u.48xlarge")]
+        kinds = [shape.resource_type for shape in catalogued("trn2u.48xlarge")]
         assert (kinds.count("neuron_device"), kinds.count("neuron_node")) == (16, 1)
 
 
@@ -89,7 +90,7 @@ class TestSlices:
             "resource.aws.com/devicegroup4_id": {"string": "abc"},
             "newer": {"strings": ["a"]},
         }
-        read = read_slice(slice_with(attributes))
+        read = shapes_of(slice_with(attributes))
         assert read is not None
         [device] = read.devices
         assert dict(device.fixed) == {
@@ -104,11 +105,11 @@ class TestSlices:
         fields = {"attributes": {"deviceId": {"int": 1}}, "capacity": {"memory": {"value": "96Gi"}}}
         current = {"driver": "neuron.aws.com", "devices": [{"name": "d0", **fields}]}
         older = {"driver": "neuron.aws.com", "devices": [{"name": "d0", "basic": fields}]}
-        assert read_slice(older) == read_slice(current)
+        assert shapes_of(older) == shapes_of(current)
 
     def test_valid_capacities_are_read_and_others_ignored(self) -> None:
         capacity = {"memory": {"value": "96Gi"}, "other.example.com/x": {"value": "2"}, "odd": "1", "empty": {}}
-        read = read_slice({"driver": "neuron.aws.com", "devices": [{"name": "d0", "capacity": capacity}]})
+        read = shapes_of({"driver": "neuron.aws.com", "devices": [{"name": "d0", "capacity": capacity}]})
         assert read is not None
         [device] = read.devices
         assert device.capacity == (("neuron.aws.com/memory", "96Gi"), ("other.example.com/x", "2"))
@@ -125,8 +126,8 @@ class TestSlices:
     def test_reads_the_shares_of_a_device(self, policy: Any, shares: tuple[int, ...]) -> None:
         capacity = {"neuroncores": {"value": "4", "requestPolicy": policy}}
         device = {"name": "d0", "allowMultipleAllocations": True, "capacity": capacity}
-        shared = read_slice({"driver": "neuron.aws.com", "devices": [device]})
-        alone = read_slice({"driver": "neuron.aws.com", "devices": [{**device, "allowMultipleAllocations": False}]})
+        shared = shapes_of({"driver": "neuron.aws.com", "devices": [device]})
+        alone = shapes_of({"driver": "neuron.aws.com", "devices": [{**device, "allowMultipleAllocations": False}]})
         assert [each.shares for read in (shared, alone) for each in (read.devices if read else ())] == [shares, None]
 
     @pytest.mark.parametrize(
@@ -135,14 +136,14 @@ class TestSlices:
         ids=["another driver", "counters only", "no devices"],
     )
     def test_slices_without_neuron_devices_are_ignored(self, spec: dict[str, Any]) -> None:
-        assert read_slice(spec) is None
+        assert shapes_of(spec) is None
 
 
 class TestCensus:
     def test_nodes_that_differ_in_nothing_but_their_place_are_one_shape_per_device(self) -> None:
         census = Census()
         for number in range(200):
-            census.replace(None, read_slice(published(TRN2, node=f"nn-{number}")))
+            census.replace(None, shapes_of(published(TRN2, node=f"nn-{number}")))
         assert len(census.shapes()) == 16
         [varying] = {shape.varying["neuron.aws.com/networkNodeLayer1"] for shape in census.shapes()}
         assert varying.values is not None
@@ -150,22 +151,22 @@ class TestCensus:
 
     def test_the_census_is_empty_after_all_slices_are_removed(self) -> None:
         census = Census()
-        slices = [read_slice(published(TRN2)), read_slice(published(TRN1)), read_slice(published(TRN2, node="b"))]
+        slices = [shapes_of(published(TRN2)), shapes_of(published(TRN1)), shapes_of(published(TRN2, node="b"))]
         assert all(census.replace(None, each) for each in slices)
         assert all(census.replace(each, None) for each in reversed(slices))
         assert census.shapes() == ()
 
     def test_an_equal_node_changes_nothing(self) -> None:
         census = Census()
-        first = read_slice(published(TRN2))
+        first = shapes_of(published(TRN2))
         assert census.replace(None, first)
-        assert not census.replace(None, read_slice(published(TRN2)))
+        assert not census.replace(None, shapes_of(published(TRN2)))
         assert not census.replace(first, None)
-        assert not census.replace(first, read_slice(published(TRN2)))
+        assert not census.replace(first, shapes_of(published(TRN2)))
 
     def test_a_changed_slice_removes_its_old_values(self) -> None:
         census = Census()
-        before, after = read_slice(published(TRN2)), read_slice(published(TRN2, driver_version="2.26.5.0"))
+        before, after = shapes_of(published(TRN2)), shapes_of(published(TRN2, driver_version="2.26.5.0"))
         census.replace(None, before)
         assert census.replace(before, after)
         versions = census.shapes()[0].varying["neuron.aws.com/neuronDriverVersion"].values
@@ -175,7 +176,7 @@ class TestCensus:
         census = Census()
         for number in range(4100):
             device = {"instanceType": {"string": TRN2}, "serial": {"string": str(number)}}
-            census.replace(None, read_slice(slice_with(device)))
+            census.replace(None, shapes_of(slice_with(device)))
         [shape] = census.shapes()
         assert shape.varying["neuron.aws.com/serial"] == Varying(None)
 
@@ -184,7 +185,7 @@ class TestCensus:
     def test_the_order_of_changes_does_not_matter(self, changes: list[tuple[int, int, bool]]) -> None:
         census, stored = Census(), {}
         for node, version, present in changes:
-            after = read_slice(published(TRN2, 2, driver_version=f"2.{version}.0.0")) if present else None
+            after = shapes_of(published(TRN2, 2, driver_version=f"2.{version}.0.0")) if present else None
             census.replace(stored.get(node), after)
             stored[node] = after
         fresh = Census()
@@ -232,7 +233,7 @@ class TestIndex:
         for nodes in (1, 300):
             census = Census()
             for number in range(nodes):
-                census.replace(None, read_slice(published(TRN2, node=f"nn-{number}")))
+                census.replace(None, shapes_of(published(TRN2, node=f"nn-{number}")))
             selector = _Counted(on(TRN2))
             DeviceIndex([*catalogue_shapes(CATALOGUE), *census.shapes()]).match(selector)
             counts.append(selector.evaluations)
@@ -247,7 +248,7 @@ class TestIndex:
 
     def test_devices_of_a_node_are_not_counted_twice(self) -> None:
         census = Census()
-        census.replace(None, read_slice(published(TRN2)))
+        census.replace(None, shapes_of(published(TRN2)))
         index = DeviceIndex([*catalogue_shapes(CATALOGUE), *census.shapes()])
         assert index.devices(index.everything, TRN2) == 16
         assert INDEX.devices(INDEX.everything, "trn2u.48xlarge") == 16

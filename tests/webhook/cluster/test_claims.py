@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from neuron.api.claim_reader import read_class
-from neuron.hardware.device_shapes import read_slice
 from runtime.api_errors import StatusError, UnreachableError
-from tests.support.validation import TRN1, TRN2, V1, published
+from tests.support.validation import TRN1, TRN2, V1, published, shapes_of
 from webhook.cluster import lookups
 from webhook.cluster.caches import UNREADABLE_TEMPLATE
 from webhook.cluster.claims import ClusterClaims
@@ -53,12 +52,12 @@ def claims(error: Exception | None = None) -> ClusterClaims:
 
 def test_only_slices_with_new_devices_increase_the_version() -> None:
     known = claims()
-    first = read_slice(published(TRN2))
+    first = shapes_of(published(TRN2))
     known.slice_changed(None, first)
     assert (known.claim_version, len(known.device_shapes())) == (1, 16)
-    known.slice_changed(None, read_slice(published(TRN2)))
+    known.slice_changed(None, shapes_of(published(TRN2)))
     assert known.claim_version == 1
-    known.slice_changed(first, read_slice(published(TRN1)))
+    known.slice_changed(first, shapes_of(published(TRN1)))
     assert (known.claim_version, len(known.device_shapes())) == (2, 32)
 
 

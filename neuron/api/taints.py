@@ -1,34 +1,41 @@
-"""Taints of devices and tolerations of requests (KEP-5055).
+"""Taints of nodes and devices (KEP-5055), and tolerations of pods and requests, which follow the same rule.
 
 Source: `ToleratesTaint` of `k8s.io/dynamic-resource-allocation/resourceclaim`, and `taintPreventsAllocation` of the
 structured allocator.
 """
 
-import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
+
+from msgspec import Struct
 
 _PREVENTING: Final = ("NoSchedule", "NoExecute")
 _EXISTS: Final = "Exists"
 _EQUAL: Final = ("", "Equal")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DeviceTaint:
-    """A taint. One with another effect than NoSchedule and NoExecute does not prevent allocation."""
+class Taint(Struct, frozen=True, gc=False):
+    """A taint. One with another effect than NoSchedule and NoExecute keeps nothing away."""
 
     key: str
     value: str = ""
     effect: str = "NoSchedule"
 
     @classmethod
-    def read(cls, entry: Mapping[str, Any]) -> "DeviceTaint":
-        """A taint of a device in a ResourceSlice."""
+    def read(cls, entry: Mapping[str, object]) -> "Taint":
+        """A taint of a Node, or of a device in a ResourceSlice."""
         return cls(str(entry.get("key") or ""), str(entry.get("value") or ""), str(entry.get("effect") or ""))
 
+    @property
+    def prevents(self) -> bool:
+        """Whether it keeps pods or claims without a toleration away."""
+        return self.effect in _PREVENTING
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DeviceToleration:
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+class Toleration(Struct, frozen=True, gc=False):
     """A toleration; an empty key or effect stands for all of them. Without arguments: of every taint."""
 
     key: str = ""
@@ -37,18 +44,18 @@ class DeviceToleration:
     effect: str = ""
 
     @classmethod
-    def read(cls, entry: Mapping[str, Any]) -> "DeviceToleration":
-        """A toleration of a request."""
+    def read(cls, entry: Mapping[str, object]) -> "Toleration":
+        """A toleration of a pod, or of a request."""
         return cls(*(str(entry.get(name) or "") for name in ("key", "operator", "value", "effect")))
 
-    def tolerates(self, taint: DeviceTaint) -> bool:
+    def tolerates(self, taint: Taint) -> bool:
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         return self.operator == _EXISTS or (self.operator in _EQUAL and self.value == taint.value)
 
 
-def prevents_allocation(taints: Iterable[DeviceTaint], tolerations: Iterable[DeviceToleration]) -> bool:
+def prevents_allocation(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bool:
     """Whether one of the taints keeps a request with these tolerations off a device."""
     known = tuple(tolerations)
-    preventing = (taint for taint in taints if taint.effect in _PREVENTING)
+    preventing = (taint for taint in taints if taint.prevents)
     return any(not any(each.tolerates(taint) for each in known) for taint in preventing)

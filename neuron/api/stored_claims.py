@@ -1,0 +1,187 @@
+"""ResourceClaims as the API server has them: owners, reservations, the allocation, and what drivers report of devices.
+
+Their specs are read by `neuron.api.claim_reader`. The status is equal in all API versions.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct, field
+
+from neuron import names
+from neuron.api.configs import Source
+from neuron.api.fields import Fields, mapping, read
+from neuron.api.metadata import ObjectMeta
+from neuron.api.node_selection import NodeSelector
+
+
+class Result(Fields, frozen=True):
+    """An entry of `status.allocation.devices.results`: one device."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+    share_id: str | None = field(default=None, name="shareID")
+    consumed_capacity: dict[str, str | int] | None = None
+    tolerations: list[dict[str, object]] | None = None
+
+    @property
+    def cores(self) -> str | int | None:
+        """The NeuronCores that it consumes of a shared device, as a quantity; None if it says none."""
+        consumed = self.consumed_capacity or {}
+        return next((consumed[name] for name in names.CORES_SPELLINGS if name in consumed), None)
+
+
+class Opaque(Fields, frozen=True):
+    """An opaque configuration."""
+
+    driver: str
+    parameters: object = None
+
+
+class AllocatedConfig(Fields, frozen=True):
+    """An entry of `status.allocation.devices.config`."""
+
+    source: Source = Source.FROM_CLAIM
+    requests: tuple[str, ...] | None = None
+    opaque: Opaque | None = None
+
+
+class Allocation(Struct, frozen=True):
+    """`status.allocation`.
+
+    Attributes:
+        results: the devices.
+        configs: of the claim and of its DeviceClasses.
+        node_selector: of the nodes that have the devices; None: all nodes.
+    """
+
+    results: tuple[Result, ...] = ()
+    configs: tuple[AllocatedConfig, ...] = ()
+    node_selector: NodeSelector | None = None
+
+    @property
+    def ours(self) -> tuple[Result, ...]:
+        """The results of our driver."""
+        return tuple([each for each in self.results if each.driver == names.DRIVER])
+
+
+class User(Fields, frozen=True):
+    """An entry of `status.reservedFor`."""
+
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class DeviceCondition(Fields, frozen=True):
+    """A condition that a driver reports of a device."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class DeviceStatus(Fields, frozen=True):
+    """An entry of `status.devices`."""
+
+    device: str = ""
+    conditions: list[DeviceCondition] | None = None
+
+
+class Tie(Fields, frozen=True):
+    """A constraint of the claim's spec; without requests it covers all of them."""
+
+    match_attribute: str | None = None
+    requests: list[str] | None = None
+
+
+class StoredClaim(Struct, frozen=True):
+    """A ResourceClaim.
+
+    Attributes:
+        metadata: of the claim.
+        spec: as it is stored.
+        ties: the constraints of the spec.
+        allocation: None if it is not allocated.
+        users: what it is reserved for.
+        devices: what drivers report.
+    """
+
+    metadata: ObjectMeta
+    spec: Mapping[str, object]
+    ties: tuple[Tie, ...] = ()
+    allocation: Allocation | None = None
+    users: tuple[User, ...] = ()
+    devices: tuple[DeviceStatus, ...] = ()
+
+    @property
+    def ours(self) -> Sequence[Result]:
+        """The allocated devices of our driver; none if it is not allocated."""
+        return () if self.allocation is None else self.allocation.ours
+
+    @property
+    def pods(self) -> tuple[User, ...]:
+        """The pods that it is reserved for."""
+        return tuple([each for each in self.users if each.resource == "pods"])
+
+
+def read_stored_claim(item: object) -> StoredClaim:
+    """A ResourceClaim as the API server or a file has it.
+
+    Raises:
+        neuron.api.fields.WrongFormError: it has another form.
+    """
+    claim = read(item, _Claim)
+    status = claim.status or _Status()
+    devices = claim.spec.devices if claim.spec is not None else None
+    return StoredClaim(
+        claim.metadata,
+        mapping(mapping(item).get("spec")),
+        tuple((devices and devices.constraints) or ()),
+        _allocation(status.allocation),
+        tuple(status.reserved_for or ()),
+        tuple(status.devices or ()),
+    )
+
+
+def _allocation(allocation: "_Allocation | None") -> Allocation | None:
+    if allocation is None:
+        return None
+    devices = allocation.devices or _Devices()
+    return Allocation(tuple(devices.results or ()), tuple(devices.config or ()), allocation.node_selector)
+
+
+# --- as the API writes it -----------------------------------------------------------------------------------
+
+
+class _Devices(Fields, frozen=True):
+    results: list[Result] | None = None
+    config: list[AllocatedConfig] | None = None
+
+
+class _Allocation(Fields, frozen=True):
+    devices: _Devices | None = None
+    node_selector: NodeSelector | None = None
+
+
+class _Status(Fields, frozen=True):
+    allocation: _Allocation | None = None
+    reserved_for: list[User] | None = None
+    devices: list[DeviceStatus] | None = None
+
+
+class _Requested(Fields, frozen=True):
+    constraints: list[Tie] | None = None
+
+
+class _Spec(Fields, frozen=True):
+    devices: _Requested | None = None
+
+
+class _Claim(Fields, frozen=True):
+    metadata: ObjectMeta
+    spec: _Spec | None = None
+    status: _Status | None = None
