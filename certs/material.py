@@ -32,7 +32,7 @@ class UnusableError(Exception):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Leaf:
+class ServingCertificate:
     """A serving certificate with its key.
 
     Attributes:
@@ -60,7 +60,7 @@ class Material:
 
     bundle: tuple[x509.Certificate, ...]
     key: ec.EllipticCurvePrivateKey | None = dataclasses.field(repr=False)
-    leaf: Leaf | None
+    leaf: ServingCertificate | None
     leaf_fault: str
     next: issue.Authority | None
 
@@ -213,13 +213,13 @@ def _issued(certificate: x509.Certificate, by: x509.Certificate) -> bool:
     return True
 
 
-def _leaf(data: Mapping[str, bytes], cas: Sequence[x509.Certificate]) -> tuple[Leaf | None, str]:
+def _leaf(data: Mapping[str, bytes], cas: Sequence[x509.Certificate]) -> tuple[ServingCertificate | None, str]:
     pair = issue.KeyPair(data.get(CERTIFICATE, b""), data.get(KEY, b""))
     try:
         chain = read_pair(pair)
     except UnusableError as why:
         return None, str(why)
-    return Leaf(pair, chain[0], anchor(chain, cas)), ""
+    return ServingCertificate(pair, chain[0], anchor(chain, cas)), ""
 
 
 def _next(data: Mapping[str, bytes]) -> issue.Authority | None:

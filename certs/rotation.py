@@ -19,7 +19,7 @@ from typing import Final
 from cryptography import x509
 
 from certs import issue, material
-from certs.material import Leaf, Material
+from certs.material import Material, ServingCertificate
 
 ROTATE_CA: Final = "ca"
 ROTATE_LEAF: Final = "leaf"
@@ -66,7 +66,7 @@ class Confirmed:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Step:
+class RotationStep:
     """The next step.
 
     Attributes:
@@ -100,7 +100,7 @@ def advance(
     requested: str = "",
     known: Mapping[str, bytes] | None = None,
     refused: str = "",
-) -> Step:
+) -> RotationStep:
     """The next step.
 
     Args:
@@ -119,9 +119,11 @@ def advance(
         held = material.read(data or {})
     except material.UnusableError as why:
         lost = f"the Secret cannot be used: {why}" if data is not None else "there is no Secret"
-        return _restored(lost, known, now) or Step(_all_new(now, rules), f"{lost}; new CA and serving certificate made")
+        return _restored(lost, known, now) or RotationStep(
+            _all_new(now, rules), f"{lost}; new CA and serving certificate made"
+        )
     if requested not in ("", ROTATE_CA, ROTATE_LEAF):
-        return Step(
+        return RotationStep(
             None, f"there is no rotation '{requested}': ask for '{ROTATE_CA}' or '{ROTATE_LEAF}'", answered=True
         )
     case = _Case(held, now, rules, confirmed, requested, known if known != data else None, refused)
@@ -129,7 +131,7 @@ def advance(
         step = rule(case)
         if step is not None:
             return step
-    return Step(None, "")
+    return RotationStep(None, "")
 
 
 def serves(data: Mapping[str, bytes], now: dt.datetime) -> bool:
@@ -143,11 +145,11 @@ def serves(data: Mapping[str, bytes], now: dt.datetime) -> bool:
     return not (material.fault(held.leaf.certificate, now) or material.fault(held.leaf.anchor, now))
 
 
-def _refused(case: _Case) -> Step | None:
+def _refused(case: _Case) -> RotationStep | None:
     return _restored(case.refused, case.known, case.now) if case.refused else None
 
 
-def _unfit_ca(case: _Case) -> Step | None:
+def _unfit_ca(case: _Case) -> RotationStep | None:
     """Replace an invalid CA at once: it verifies no certificate, so an overlap has no use."""
     why = material.fault(case.held.current, case.now)
     if not why:
@@ -156,13 +158,13 @@ def _unfit_ca(case: _Case) -> Step | None:
     return _restored(why, case.known, case.now) or _at_once(case, why)
 
 
-def _restored(why: str, known: Mapping[str, bytes] | None, now: dt.datetime) -> Step | None:
+def _restored(why: str, known: Mapping[str, bytes] | None, now: dt.datetime) -> RotationStep | None:
     if known is None or not serves(known, now):
         return None
-    return Step(dict(known), f"{why}; written back as it was")
+    return RotationStep(dict(known), f"{why}; written back as it was")
 
 
-def _unfit_leaf(case: _Case) -> Step | None:
+def _unfit_leaf(case: _Case) -> RotationStep | None:
     why = _leaf_fault(case)
     if not why:
         return None
@@ -192,7 +194,7 @@ def _leaf_fault(case: _Case) -> str:
     return ""
 
 
-def _ending_leaf(case: _Case) -> Step | None:
+def _ending_leaf(case: _Case) -> RotationStep | None:
     if case.held.authority is None or case.held.leaf is None:
         return None
     if case.requested == ROTATE_LEAF:
@@ -206,25 +208,27 @@ def _ending_leaf(case: _Case) -> Step | None:
     return _new_leaf(case, f"new serving certificate: the old one ends on {ends.isoformat()}")
 
 
-def _joining(case: _Case) -> Step | None:
+def _joining(case: _Case) -> RotationStep | None:
     held, coming = case.held, case.held.next
     if coming is None:
         return None
     if material.fault(coming.certificate, case.now) or _ends_soon(coming.certificate, case):
         dropped = dataclasses.replace(held, next=None)
-        return Step(dropped.encode(), "the next CA waited for too long; dropped before anything was signed by it")
+        return RotationStep(
+            dropped.encode(), "the next CA waited for too long; dropped before anything was signed by it"
+        )
     if coming.certificate not in held.bundle:
         joined = dataclasses.replace(held, bundle=(*held.bundle, coming.certificate))
-        return Step(joined.encode(), "the next CA was not in the bundle; put there")
+        return RotationStep(joined.encode(), "the next CA was not in the bundle; put there")
     since = case.confirmed.bundle
     if since is None or since < case.rules.settle:
-        return Step(
+        return RotationStep(
             None, "the next CA is in the bundle, and signs once every replica and configuration has had it long enough"
         )
     return _promoted(case, "the next CA took over")
 
 
-def _leaving(case: _Case) -> Step | None:
+def _leaving(case: _Case) -> RotationStep | None:
     held, now = case.held, case.now
     others = held.bundle[1:]  # without a next CA, which `_joining` waits for
     if not others:
@@ -236,14 +240,14 @@ def _leaving(case: _Case) -> Step | None:
     if since is not None and since >= case.rules.retire:
         gone = others
     if not gone:
-        return Step(
+        return RotationStep(
             None, "an old CA stays in the bundle until every replica has served a newer certificate long enough"
         )
     kept = dataclasses.replace(held, bundle=tuple(ca for ca in held.bundle if ca not in gone))
-    return Step(kept.encode(), f"old CA left the bundle: {', '.join(_name(ca) for ca in gone)}")
+    return RotationStep(kept.encode(), f"old CA left the bundle: {', '.join(_name(ca) for ca in gone)}")
 
 
-def _ending_ca(case: _Case) -> Step | None:
+def _ending_ca(case: _Case) -> RotationStep | None:
     held = case.held
     if case.requested == ROTATE_CA:
         why = "requested"
@@ -255,32 +259,32 @@ def _ending_ca(case: _Case) -> Step | None:
         return None
     coming = _new_ca(case.now, case.rules)
     joined = dataclasses.replace(held, bundle=(*held.bundle, coming.certificate), next=coming)
-    return Step(joined.encode(), f"new CA joins the bundle: {why}", answered=case.requested == ROTATE_CA)
+    return RotationStep(joined.encode(), f"new CA joins the bundle: {why}", answered=case.requested == ROTATE_CA)
 
 
-def _at_once(case: _Case, why: str) -> Step:
+def _at_once(case: _Case, why: str) -> RotationStep:
     """Replace the CA without overlap: the next CA takes over, or all certificates are new."""
     coming = case.held.next
     if coming is not None and not material.fault(coming.certificate, case.now):
         return _promoted(case, f"{why}; the next CA took over at once")
-    return Step(_all_new(case.now, case.rules), f"{why}; new CA and serving certificate made at once")
+    return RotationStep(_all_new(case.now, case.rules), f"{why}; new CA and serving certificate made at once")
 
 
-def _promoted(case: _Case, reason: str) -> Step:
+def _promoted(case: _Case, reason: str) -> RotationStep:
     coming = case.held.next
     if coming is None:
         raise ValueError("There is no next CA.")
     others = (ca for ca in case.held.bundle if ca != coming.certificate and not material.fault(ca, case.now))
     leaf = _issue_leaf(coming, case.now, case.rules)
-    return Step(Material((coming.certificate, *others), coming.key, leaf, "", None).encode(), reason)
+    return RotationStep(Material((coming.certificate, *others), coming.key, leaf, "", None).encode(), reason)
 
 
-def _new_leaf(case: _Case, reason: str) -> Step:
+def _new_leaf(case: _Case, reason: str) -> RotationStep:
     authority = case.held.authority
     if authority is None:
         raise ValueError("The key of the CA is missing.")
     leaf = _issue_leaf(authority, case.now, dataclasses.replace(case.rules, hosts=_hosts(case)))
-    return Step(dataclasses.replace(case.held, leaf=leaf).encode(), reason)
+    return RotationStep(dataclasses.replace(case.held, leaf=leaf).encode(), reason)
 
 
 def _hosts(case: _Case) -> tuple[str, ...]:
@@ -306,9 +310,9 @@ def _new_ca(now: dt.datetime, rules: Rules) -> issue.Authority:
     return issue.make_authority(f"neuron-dra CA {now:%Y-%m-%dT%H:%M:%SZ}", now=now, lifetime=rules.ca_lifetime)
 
 
-def _issue_leaf(authority: issue.Authority, now: dt.datetime, rules: Rules) -> Leaf:
+def _issue_leaf(authority: issue.Authority, now: dt.datetime, rules: Rules) -> ServingCertificate:
     pair = issue.issue_serving(authority, "neuron-dra", rules.hosts, now=now, lifetime=rules.leaf_lifetime)
-    return Leaf(pair, x509.load_pem_x509_certificate(pair.certificate_pem), authority.certificate)
+    return ServingCertificate(pair, x509.load_pem_x509_certificate(pair.certificate_pem), authority.certificate)
 
 
 def _ends_soon(ca: x509.Certificate, case: _Case) -> bool:

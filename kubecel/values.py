@@ -49,7 +49,7 @@ class BoolKey(int):
         return hash((BoolKey, int(self)))
 
 
-class Opaque:
+class OpaqueValue:
     """A value that is compared only with values of its type, like object types of cel-go."""
 
     __slots__ = ()
@@ -122,7 +122,7 @@ def kind_of(value: object) -> Type:
     plain = _PLAIN.get(type(value))
     if plain is not None:
         return plain
-    if isinstance(value, Opaque):
+    if isinstance(value, OpaqueValue):
         return value.cel_type
     if isinstance(value, Mapping):
         return types.MAP
@@ -212,7 +212,7 @@ def equal(budget: Budget, a: Any, b: Any, depth: int = 0) -> bool:
         return isinstance(b, Mapping) and _equal_maps(budget, a, b, depth)
     if is_list(a):
         return is_list(b) and len(a) == len(b) and _equal_items(budget, a, b, depth)
-    if isinstance(a, Opaque):
+    if isinstance(a, OpaqueValue):
         if b is None:
             return False
         if type(a) is not type(b):

@@ -37,7 +37,7 @@ from kubeletplugin.kubelet.register import (
     socket_paths,
 )
 from kubeletplugin.kubelet.service import handlers
-from kubeletplugin.metrics import Metrics, MetricsServer
+from kubeletplugin.metrics import PluginMetrics, PluginMetricsServer
 from kubeletplugin.owner import OwnerReporter
 from kubeletplugin.ports import Clock, JsonObject
 from kubeletplugin.prepare.cdi import SpecFiles
@@ -98,7 +98,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
     catalogues = Catalogues(settings.policies)
     catalogue = await asyncio.to_thread(catalogues.current)
     settings = await asyncio.to_thread(_emulated, settings, catalogue)
-    clock, metrics = SystemClock(), Metrics()
+    clock, metrics = SystemClock(), PluginMetrics()
     paths = _socket_paths(settings)
     monitor = HealthMonitor(
         functools.partial(discover, settings.sysfs_root, settings.dev_root),
@@ -147,7 +147,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         processes = Processes(settings.proc_root, settings.dev_root)
         usage = NodeUsage(PodResources(settings.pod_resources_socket), processes)
         stack.callback(usage.close)
-        parts: list[_Part] = [
+        parts: list[_BackgroundPart] = [
             monitor,
             own,
             publisher,
@@ -195,14 +195,14 @@ def _published(own: OwnNode, hardware: NodeHardware, instance: InstanceType | No
     return published_attributes(own.state.facts, hardware, instance, driver_version(), device)
 
 
-class _Part(Protocol):
+class _BackgroundPart(Protocol):
     """A background part."""
 
     async def run(self) -> None:
         """Run until cancelled."""
 
 
-async def _until_stopped(stop: asyncio.Event, *parts: _Part) -> None:
+async def _until_stopped(stop: asyncio.Event, *parts: _BackgroundPart) -> None:
     """Run the background parts. They handle expected errors; any other error ends the process with a traceback."""
     tasks = [asyncio.create_task(part.run()) for part in parts]
     stopped = asyncio.create_task(stop.wait())
@@ -287,9 +287,9 @@ def _host_and_port(settings: DriverSettings, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _serve_metrics(settings: DriverSettings, metrics: Metrics) -> MetricsServer:
+def _serve_metrics(settings: DriverSettings, metrics: PluginMetrics) -> PluginMetricsServer:
     try:
-        return MetricsServer(metrics, _host(settings), settings.metrics_port)
+        return PluginMetricsServer(metrics, _host(settings), settings.metrics_port)
     except OSError as error:
         where = _host_and_port(settings, settings.metrics_port)
         raise StartupError(f"Metrics cannot be served on {where}: {error}. Choose another --metrics-port.") from error

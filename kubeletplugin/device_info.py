@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from kubeletplugin.discover.devices import NODE_DEVICE, device_name
-from kubeletplugin.discover.health import HealthMonitor, Status
+from kubeletplugin.discover.health import HealthMonitor, HealthStatus
 from kubeletplugin.discover.sharing import physical_cores
-from kubeletplugin.metrics import DeviceUse, Metrics
+from kubeletplugin.metrics import DeviceUse, PluginMetrics
 from kubeletplugin.ports import Clock, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.driver import Driver
@@ -70,7 +70,7 @@ class DeviceInfo:
         monitor: HealthMonitor,
         *,
         clock: Clock,
-        metrics: Metrics,
+        metrics: PluginMetrics,
     ) -> None:
         self._driver = driver
         self._preparer = preparer
@@ -89,9 +89,9 @@ class DeviceInfo:
         """Read prepared claims and the kubelet's pods. What cannot be read now keeps its last series."""
         snapshot = self._monitor.snapshot
         self._metrics.device_series.healthy = {
-            each.device: each.status is Status.HEALTHY
+            each.device: each.status is HealthStatus.HEALTHY
             for each in snapshot.health
-            if each.status is not Status.UNKNOWN and each.device != NODE_DEVICE
+            if each.status is not HealthStatus.UNKNOWN and each.device != NODE_DEVICE
         }
         used: tuple[UsedDevice, ...] = ()
         try:

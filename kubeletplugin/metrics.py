@@ -56,7 +56,7 @@ class DeviceSeries(Collector):
         yield healthy
 
 
-class Metrics:
+class PluginMetrics:
     """All series and their registry."""
 
     def __init__(self) -> None:
@@ -156,10 +156,10 @@ class Metrics:
             self._seconds.labels(operation).observe(time.perf_counter() - start)
 
 
-class MetricsServer:
+class PluginMetricsServer:
     """Serves `/metrics` on a plain HTTP port until it is closed."""
 
-    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
+    def __init__(self, metrics: PluginMetrics, host: str, port: int) -> None:
         """Listen. Raises OSError if the port cannot be used."""
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, *_, address = found[0]

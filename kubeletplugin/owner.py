@@ -6,7 +6,7 @@ from typing import Final
 from kubeletplugin.changes import report_changes
 from kubeletplugin.discover.node_events import node_event
 from kubeletplugin.discover.own_node import NodeState, OwnNode
-from kubeletplugin.metrics import Metrics
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import Clock, JsonObject, KubeError
 from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, Guard
 
@@ -40,7 +40,7 @@ def event(state: NodeState, guard: Guard, now: float) -> JsonObject:
 class OwnerReporter:
     """Reports a device plugin when it appears and when it leaves, until cancelled."""
 
-    def __init__(self, node: OwnNode, guard: Guard, *, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, node: OwnNode, guard: Guard, *, clock: Clock, metrics: PluginMetrics) -> None:
         self._node = node
         self._guard = guard
         self._clock = clock

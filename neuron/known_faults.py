@@ -37,7 +37,7 @@ class Withheld(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Fault:
+class KnownFault:
     """A known fault.
 
     Attributes:
@@ -68,7 +68,7 @@ class Fault:
 TAINT_RULES: Final = "kubernetes/kubernetes#139651"
 """The issue because of which no DeviceTaintRules are written."""
 
-_ORDERS: Final = Fault(
+_ORDERS: Final = KnownFault(
     Component.SCHEDULER,
     "",
     (((1, 34, 0), (1, 36, 0)),),
@@ -79,7 +79,7 @@ _ORDERS: Final = Fault(
 )
 
 FAULTS: Final = (
-    Fault(
+    KnownFault(
         Component.SCHEDULER,
         "kubernetes/kubernetes#138882",
         (((1, 35, 0), (1, 35, 6)), ((1, 36, 0), (1, 36, 2))),
@@ -87,7 +87,7 @@ FAULTS: Final = (
         Withheld.COUNTERS,
         "The driver publishes no shared counters: an UltraServer node offers its devices or the whole node.",
     ),
-    Fault(
+    KnownFault(
         Component.SCHEDULER,
         "kubernetes/kubernetes#139034",
         (((1, 34, 0), (1, 36, 2)),),
@@ -95,7 +95,7 @@ FAULTS: Final = (
         Withheld.SHARES,
         "The driver shares no cores on nodes whose devices consume shared counters.",
     ),
-    Fault(
+    KnownFault(
         Component.SCHEDULER,
         "kubernetes/kubernetes#136269",
         (((1, 34, 0), (1, 34, 4)), ((1, 35, 0), (1, 35, 1))),
@@ -103,7 +103,7 @@ FAULTS: Final = (
         Withheld.NOTHING,
         "The driver refuses to prepare the second claim.",
     ),
-    Fault(
+    KnownFault(
         Component.SCHEDULER,
         "kubernetes/kubernetes#140436",
         (((1, 34, 0), (1, 36, 3)),),
@@ -113,7 +113,7 @@ FAULTS: Final = (
         told=False,
     ),
     _ORDERS,
-    Fault(
+    KnownFault(
         Component.SCHEDULER,
         TAINT_RULES,
         (((1, 36, 0), (1, 36, 3)),),
@@ -122,7 +122,7 @@ FAULTS: Final = (
         "`neuron-dra cordon` writes none, and the driver taints the devices.",
         told=False,
     ),
-    Fault(
+    KnownFault(
         Component.CONTROLLERS,
         "kubernetes/kubernetes#138407",
         (((1, 34, 0), (1, 37, 0)),),
@@ -131,7 +131,7 @@ FAULTS: Final = (
         "A converted pod has one claim.",
         told=False,
     ),
-    Fault(
+    KnownFault(
         Component.KUBELET,
         "kubernetes/kubernetes#133920",
         (((1, 34, 0), (1, 34, 2)),),
@@ -139,7 +139,7 @@ FAULTS: Final = (
         Withheld.DEVICES,
         "With kubeletPlugin.faultyKubelet=Withhold, the driver publishes no device there.",
     ),
-    Fault(
+    KnownFault(
         Component.KUBELET,
         "kubernetes/kubernetes#135901",
         (((1, 34, 0), (1, 34, 4)), ((1, 35, 0), (1, 35, 1))),
@@ -148,7 +148,7 @@ FAULTS: Final = (
         "A converted pod has one claim of its own.",
         told=False,
     ),
-    Fault(
+    KnownFault(
         Component.KUBELET,
         "kubernetes/kubernetes#140212",
         (((1, 34, 0), (1, 37, 0)),),
@@ -166,20 +166,20 @@ def parse(version: str) -> Version | None:
     return (int(match[1]), int(match[2]), int(match[3])) if match is not None else None
 
 
-def of(component: Component, version: str) -> Iterator[Fault]:
+def of(component: Component, version: str) -> Iterator[KnownFault]:
     """The faults of a component of this version; none if the version cannot be parsed."""
     number = parse(version)
     if number is not None:
         yield from (each for each in FAULTS if each.component is component and each.fixed_after(number))
 
 
-def of_control_plane(version: str) -> Iterator[Fault]:
+def of_control_plane(version: str) -> Iterator[KnownFault]:
     """The faults of a control plane. `version`: `gitVersion` of `/version`."""
     yield from of(Component.SCHEDULER, version)
     yield from of(Component.CONTROLLERS, version)
 
 
-def withheld(version: str) -> dict[Withheld, Fault]:
+def withheld(version: str) -> dict[Withheld, KnownFault]:
     """What the driver withholds with a control plane of this version, and why."""
     return {each.withheld: each for each in of_control_plane(version) if each.withheld is not Withheld.NOTHING}
 
@@ -197,7 +197,7 @@ def oldest(versions: Iterable[str]) -> str:
     return min(known)[1] if known and len(known) == len(found) else ""
 
 
-def sentence(fault: Fault, version: str) -> str:
+def sentence(fault: KnownFault, version: str) -> str:
     """What is wrong with a component of this version, with the issue and the version that is right."""
     number = parse(version)
     fixed = fault.fixed_after(number) if number is not None else ""

@@ -144,7 +144,7 @@ def _say(text: str) -> None:
             stream.flush()
 
 
-class Status:
+class ProgressLine:
     """One line on a terminal's standard error that changes, and that other lines replace."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ MOST_KEYS: Final = 256
 """Keys that are remembered, and so lines in the log: users choose some keys, and may choose thousands."""
 
 
-class Problem:
+class RetryProblem:
     """The present problem of a task that is retried.
 
     Attributes:

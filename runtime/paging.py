@@ -15,7 +15,7 @@ _TURN_BYTES: Final = 64 * 1024
 _TURN_OBJECTS: Final = 50
 
 
-class ListMeta(Protocol):
+class PageMetadata(Protocol):
     """The field of `metav1.ListMeta` that paging needs."""
 
     @property
@@ -27,7 +27,7 @@ class ListPage(Protocol):
     """One decoded page."""
 
     @property
-    def metadata(self) -> ListMeta: ...
+    def metadata(self) -> PageMetadata: ...
 
 
 P = TypeVar("P", bound=ListPage)

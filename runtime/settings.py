@@ -20,7 +20,7 @@ import msgspec
 from runtime.startup import StartupError
 
 if TYPE_CHECKING:  # PyYAML is imported only if there is a config file.
-    from runtime.yaml_nodes import Node
+    from runtime.yaml_nodes import YamlNode
 
 ENVIRONMENT_PREFIX: Final = "NEURON_DRA_"
 CONFIG: Final = "config"
@@ -93,7 +93,7 @@ class Declaration:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Given:
+class GivenValue:
     """A value, and the flag, variable or field of a file that set it."""
 
     value: Any
@@ -127,7 +127,7 @@ def read(
     flags: Mapping[str, object],
     environment: Mapping[str, str],
     did_you_mean: DidYouMean,
-) -> dict[str, Given]:
+) -> dict[str, GivenValue]:
     """The settings that are given, by name, converted to their types.
 
     Args:
@@ -155,7 +155,7 @@ def read(
         except msgspec.ValidationError:
             faults.append(_fault(setting, entry, did_you_mean))
         else:
-            converted[setting.name] = Given(value, entry.where)
+            converted[setting.name] = GivenValue(value, entry.where)
     if faults:
         raise SettingsError(" ".join(faults))
     return converted
@@ -233,20 +233,22 @@ def _camel(name: str) -> str:
 
 def _from_process(
     declared: tuple[Declaration, ...], flags: Mapping[str, object], environment: Mapping[str, str]
-) -> dict[str, Given]:
+) -> dict[str, GivenValue]:
     given = {}
     for setting in declared:
         flag = flags.get(setting.name)
         text = environment.get(setting.variable, "")
         if flag not in (None, ()):
-            given[setting.name] = Given(flag, setting.flag)
+            given[setting.name] = GivenValue(flag, setting.flag)
         elif text and not _SERVICE_LINK.match(text):
             value = [part.strip() for part in text.split(",") if part.strip()] if setting.repeated else text
-            given[setting.name] = Given(value, setting.variable)
+            given[setting.name] = GivenValue(value, setting.variable)
     return given
 
 
-def _from_file(declared: tuple[Declaration, ...], config: Given, did_you_mean: DidYouMean) -> dict[str, Given]:
+def _from_file(
+    declared: tuple[Declaration, ...], config: GivenValue, did_you_mean: DidYouMean
+) -> dict[str, GivenValue]:
     from runtime.yaml_nodes import Mapping_, YamlError, YamlKeyTwiceError, compose_all
 
     path = Path(config.value)
@@ -276,10 +278,10 @@ def _from_file(declared: tuple[Declaration, ...], config: Given, did_you_mean: D
         raise SettingsError(f"The config file {path} has faults: {faults}")
     # A merge key `<<` gives fields that have no entry of their own.
     values = content | {entry.name: _written(entry.node) for entry in documents[0].entries if not entry.merge}
-    return {by_field[field]: Given(_plain(value), f"'{field}' in {path}") for field, value in values.items()}
+    return {by_field[field]: GivenValue(_plain(value), f"'{field}' in {path}") for field, value in values.items()}
 
 
-def _written(node: "Node") -> Any:
+def _written(node: "YamlNode") -> Any:
     """The value of a node; `off` and other words that only YAML 1.1 takes for booleans are texts, as in a flag."""
     from runtime.yaml_nodes import Alias, Scalar, Sequence_
 
@@ -302,7 +304,7 @@ def _decode_path(kind: type, value: object) -> object:
     return kind(value)
 
 
-def _fault(setting: Declaration, entry: Given, did_you_mean: DidYouMean) -> str:
+def _fault(setting: Declaration, entry: GivenValue, did_you_mean: DidYouMean) -> str:
     """The place, the value, and the allowed values."""
     shown = repr(entry.value)
     if len(shown) > _LONGEST_VALUE_SHOWN:

@@ -23,7 +23,7 @@ _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufeff\
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Limits:
+class DocumentLimits:
     """Bounds of one document.
 
     Attributes:
@@ -35,7 +35,7 @@ class Limits:
     values: int = MAX_VALUES
 
 
-_LIMITS: Final = Limits()
+_LIMITS: Final = DocumentLimits()
 
 
 class YamlError(ValueError):
@@ -77,7 +77,7 @@ class YamlScalarError(YamlError):
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Node:
+class YamlNode:
     """A node of one document.
 
     Attributes:
@@ -98,7 +98,7 @@ class Node:
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Scalar(Node):
+class Scalar(YamlNode):
     """A scalar.
 
     Attributes:
@@ -113,26 +113,26 @@ class Scalar(Node):
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Alias(Node):
+class Alias(YamlNode):
     """An alias. `target` is the anchored node, which is never an alias."""
 
-    target: Node = dataclasses.field(default_factory=lambda: Node(0, 0))
+    target: YamlNode = dataclasses.field(default_factory=lambda: YamlNode(0, 0))
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Sequence_(Node):  # noqa: N801 - `Sequence` is the abstract type
+class Sequence_(YamlNode):  # noqa: N801 - `Sequence` is the abstract type
     """A sequence."""
 
-    items: list[Node] = dataclasses.field(default_factory=list)
+    items: list[YamlNode] = dataclasses.field(default_factory=list)
     flow: bool = False
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Entry:
+class MappingEntry:
     """A key with its value; `name` is the key as in JSON, `<<` for a merge."""
 
-    key: Node
-    node: Node
+    key: YamlNode
+    node: YamlNode
     name: str
     merge: bool
 
@@ -143,14 +143,14 @@ class Entry:
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Mapping_(Node):  # noqa: N801
+class Mapping_(YamlNode):  # noqa: N801
     """A mapping, with its entries in the order of the text."""
 
-    entries: list[Entry] = dataclasses.field(default_factory=list)
+    entries: list[MappingEntry] = dataclasses.field(default_factory=list)
     flow: bool = False
 
 
-def compose(text: str) -> Node | None:
+def compose(text: str) -> YamlNode | None:
     """Read one document; None if there are only comments.
 
     Raises:
@@ -162,7 +162,7 @@ def compose(text: str) -> Node | None:
     return composer.root
 
 
-def compose_all(text: str, limits: Limits = _LIMITS) -> Iterator[Node]:
+def compose_all(text: str, limits: DocumentLimits = _LIMITS) -> Iterator[YamlNode]:
     """Read the documents of a text one by one.
 
     Raises:
@@ -196,15 +196,15 @@ def _events(text: str) -> Iterator[object]:
 class _Composer:
     """Builds nodes out of parser events, without recursion."""
 
-    def __init__(self, text: str, limits: Limits) -> None:
+    def __init__(self, text: str, limits: DocumentLimits) -> None:
         self._text = text
         self._limits = limits
         self._values = 0
         self._open: list[Mapping_ | Sequence_] = []
-        self._keys: list[Node | None] = []
-        self._anchors: dict[str, Node] = {}
+        self._keys: list[YamlNode | None] = []
+        self._anchors: dict[str, YamlNode] = {}
         self._documents = 0
-        self.root: Node | None = None
+        self.root: YamlNode | None = None
 
     def take(self, event: Any) -> None:
         # By type and not with `match`: this runs for every value of every file.
@@ -282,10 +282,10 @@ class _Composer:
             self._too_many(node)
         self._place(node, None)
 
-    def _too_many(self, node: Node) -> NoReturn:
+    def _too_many(self, node: YamlNode) -> NoReturn:
         raise YamlError(node.start, f"it has more than {self._limits.values:,} values, aliases expanded")
 
-    def _place(self, node: Node, anchor: str | None) -> None:
+    def _place(self, node: YamlNode, anchor: str | None) -> None:
         """Add a complete node to its parent."""
         if anchor:
             node.anchor = anchor
@@ -315,15 +315,15 @@ def _block_scalar(text: str) -> str:
     return text.rstrip()
 
 
-def _entry(key: Node, node: Node) -> Entry:
+def _entry(key: YamlNode, node: YamlNode) -> MappingEntry:
     if isinstance(key, Scalar) and type(key.value) is str and key.value != _MERGE:
-        return Entry(key, node, key.value, False)
+        return MappingEntry(key, node, key.value, False)
     if isinstance(key, Mapping_ | Sequence_) or isinstance(key.value, dict | list):
         raise YamlError(key.start, "a key must be a string, a number or a boolean")
     if isinstance(key, Scalar) and key.value == _MERGE and not key.style:
-        return Entry(key, node, _MERGE, merge=True)
+        return MappingEntry(key, node, _MERGE, merge=True)
     try:
-        return Entry(key, node, yaml_scalars.key_text(key.value), merge=False)
+        return MappingEntry(key, node, yaml_scalars.key_text(key.value), merge=False)
     except ValueError as error:
         raise YamlError(key.start, str(error)) from error
 
@@ -358,7 +358,7 @@ def _twice(node: Mapping_) -> YamlKeyTwiceError:
     return YamlKeyTwiceError(entry.key.start, entry.name)
 
 
-def merge_sources(entry: Entry) -> Sequence[Node]:
+def merge_sources(entry: MappingEntry) -> Sequence[YamlNode]:
     """The mappings that a merge key merges.
 
     Raises:
@@ -372,16 +372,16 @@ def merge_sources(entry: Entry) -> Sequence[Node]:
     return sources
 
 
-def anchored(node: Node) -> Iterator[Node]:
+def anchored(node: YamlNode) -> Iterator[YamlNode]:
     """The nodes with an anchor in a subtree, including its root; aliases are not followed."""
     return (each for each in _walk(node) if each.anchor)
 
 
-def aliases(node: Node) -> Iterator[Alias]:
+def aliases(node: YamlNode) -> Iterator[Alias]:
     return (each for each in _walk(node) if isinstance(each, Alias))
 
 
-def _walk(node: Node) -> Iterator[Node]:
+def _walk(node: YamlNode) -> Iterator[YamlNode]:
     pending = [node]
     while pending:
         current = pending.pop()

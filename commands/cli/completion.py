@@ -11,7 +11,7 @@ from commands.cli.streams import write_exact
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Program:
+class InstalledProgram:
     """A name by which the commands are installed.
 
     Attributes:
@@ -24,8 +24,8 @@ class Program:
     variable: str
 
 
-NEURON_DRA: Final = Program("neuron-dra", "neuron-dra", "_NEURON_DRA_COMPLETE")
-KUBECTL: Final = Program("kubectl neuron", "kubectl-neuron", "_KUBECTL_NEURON_COMPLETE")
+NEURON_DRA: Final = InstalledProgram("neuron-dra", "neuron-dra", "_NEURON_DRA_COMPLETE")
+KUBECTL: Final = InstalledProgram("kubectl neuron", "kubectl-neuron", "_KUBECTL_NEURON_COMPLETE")
 _PROGRAMS: Final = {program.name: program for program in (NEURON_DRA, KUBECTL)}
 
 # Cobra's ShellCompDirective (https://github.com/spf13/cobra/blob/main/site/content/completions/_index.md).

@@ -26,7 +26,7 @@ from webhook.decisions.modes import Mode
 
 if TYPE_CHECKING:
     from commands.objects.manifest_files import Inputs
-    from commands.objects.notices import Source
+    from commands.objects.notices import ManifestSource
     from commands.rewrite.convert_files import Change, Converter
 
 
@@ -100,13 +100,13 @@ def convert(
     options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
     policies = file_policies(chosen)
     # Imported here so that `--help` is fast.
-    from commands.objects.manifest_files import Given, read_sources
+    from commands.objects.manifest_files import GivenManifests, read_sources
     from commands.objects.manifests import DEFAULT_NAMESPACE
     from commands.rewrite import convert_output
     from commands.rewrite.convert_files import Converter, Settings
 
     here = namespace or DEFAULT_NAMESPACE
-    built = [Given(f"<kustomize {directory}>", kustomize.build(directory)) for directory in directories]
+    built = [GivenManifests(f"<kustomize {directory}>", kustomize.build(directory)) for directory in directories]
     counter = Counter("documents")
     converter = Converter(Settings(options, policies, here, texts=output != "json"))
     inputs = read_sources([*filenames, *built], here, converter.take, counter.step)
@@ -138,7 +138,7 @@ def convert(
     context.exit(code())
 
 
-def _changes(inputs: "Inputs", converter: "Converter", counter: Counter) -> Iterator[tuple["Source", "Change"]]:
+def _changes(inputs: "Inputs", converter: "Converter", counter: Counter) -> Iterator[tuple["ManifestSource", "Change"]]:
     """Convert all documents, and print their messages."""
     for source in inputs.sources:
         number = 0

@@ -18,7 +18,7 @@ import click
 import jsonpatch
 
 from commands.cli.streams import write
-from commands.rewrite.yaml_layout import Layout
+from commands.rewrite.yaml_layout import TextLayout
 from runtime import console
 from runtime.startup import StartupError
 from runtime.yaml_nodes import YamlError, compose
@@ -76,7 +76,7 @@ async def _demonstrate(chosen: settings.WebhookSettings, pod_file: Path, pod: di
                 await serving
 
 
-def _show(service: app.Service, pod_file: Path, pod: dict[str, object], review_file: Path) -> None:
+def _show(service: app.RunningWebhook, pod_file: Path, pod: dict[str, object], review_file: Path) -> None:
     client = _Client(service.url, service.ca)
     client.wait_until_ready()
     review = json.dumps(_review(pod), indent=2)
@@ -96,13 +96,13 @@ def _show(service: app.Service, pod_file: Path, pod: dict[str, object], review_f
             _print("What the webhook creates before it answers", _yaml(template.manifest(namespace)))
 
 
-def _show_refusal(service: app.Service) -> None:
+def _show_refusal(service: app.RunningWebhook) -> None:
     response = _Client(service.url, service.ca).post_review(json.dumps(_review(_read(REFUSED))))
     text = response["status"]["message"] if not response["allowed"] else "It is admitted with these families."
     _print("The answer to a pod that requests seven devices", f"{text}\n")
 
 
-def _show_commands(service: app.Service, review_file: Path) -> None:
+def _show_commands(service: app.RunningWebhook, review_file: Path) -> None:
     ca = service.ca
     _say(f"The webhook serves {service.url}; Ctrl-C stops it. Try:\n")
     _say(f"  curl --cacert {ca} '{service.url}/readyz?verbose'")
@@ -181,7 +181,7 @@ def _review(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _yaml(value: object) -> str:
-    return Layout(dash=2).document(value)
+    return TextLayout(dash=2).document(value)
 
 
 def _print(title: str, text: str) -> None:

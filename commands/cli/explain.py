@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from commands.explain.explanation import Explanation
     from commands.explain.reads import Live
     from commands.objects.file_policies import FilePolicies
-    from commands.objects.notices import Source
+    from commands.objects.notices import ManifestSource
     from webhook.decisions.conversion_context import ConversionOptions
 
 _KINDS: Final = ("pod", "pods", "po")
@@ -131,7 +131,7 @@ class _Run:
         options: "ConversionOptions",
         given: set[str],
         policies: "FilePolicies | None",
-        sources: "Sequence[Source]",
+        sources: "Sequence[ManifestSource]",
     ) -> None:
         self._options = options
         self._given = given
@@ -147,8 +147,9 @@ class _Run:
 
     async def live(self, cluster: ClusterChoice, namespace: str, names: Sequence[str]) -> "list[Explanation]":
         from commands.explain.explaining import Explainer
-        from commands.explain.reads import NoAnswerError, Reads
+        from commands.explain.reads import Reads
         from commands.objects.manifests import manifests
+        from commands.status.snapshot import NoAnswerError
 
         async with connected(cluster) as server:
             reads = Reads(server, server.address)

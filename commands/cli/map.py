@@ -18,11 +18,11 @@ from runtime import console
 
 if TYPE_CHECKING:
     from commands.devices.devices import DeviceMap
-    from commands.devices.snapshot import Snapshot
+    from commands.devices.snapshot import ClusterSnapshot
     from commands.map.filters import Filter
     from neuron.hardware.instances import Catalogue
 
-    Draw = Callable[[Snapshot], DeviceMap]
+    Draw = Callable[[ClusterSnapshot], DeviceMap]
 
 UNSEEN: Final = 2
 
@@ -109,7 +109,7 @@ def _catalogue(policies: str | None) -> "Catalogue | None":
 
 
 def _maker(chosen: "Filter", catalogue: "Catalogue | None") -> "Draw":
-    def draw(seen: "Snapshot") -> "DeviceMap":
+    def draw(seen: "ClusterSnapshot") -> "DeviceMap":
         from commands.devices.device_map import build
         from commands.map import filters
 
@@ -138,11 +138,11 @@ def _filter(options: dict[str, Any]) -> "Filter":
         return chosen
     try:
         return dataclasses.replace(chosen, labels=filters.selector(options["selector"]))
-    except filters.SelectorError as error:
+    except filters.LabelSelectorError as error:
         raise click.BadParameter(str(error), param_hint="'-l' / '--selector'") from error
 
 
-def _from_files(files: Sequence[Path]) -> "Snapshot":
+def _from_files(files: Sequence[Path]) -> "ClusterSnapshot":
     from commands.devices.files import ObjectsError, read_objects
     from commands.devices.snapshot import gather
 
@@ -153,7 +153,7 @@ def _from_files(files: Sequence[Path]) -> "Snapshot":
     return gather(items, ", ".join(str(file) for file in files), dt.datetime.now(dt.UTC))
 
 
-async def _read(cluster: ClusterChoice) -> "Snapshot":
+async def _read(cluster: ClusterChoice) -> "ClusterSnapshot":
     from commands.devices.snapshot import fetch
     from runtime.api_errors import ApiServerError
 
@@ -164,31 +164,31 @@ async def _read(cluster: ClusterChoice) -> "Snapshot":
             raise CannotLookError(f"{server.address} cannot be read: {error}") from error
 
 
-def _text(found: "DeviceMap", _: "Snapshot", **options: bool) -> str:
+def _text(found: "DeviceMap", _: "ClusterSnapshot", **options: bool) -> str:
     from commands.map.text import Paper, as_text
 
     return as_text(found, Paper(console.encoding(), console.has_colour(os.environ)), **options)
 
 
-def _json(found: "DeviceMap", seen: "Snapshot") -> str:
+def _json(found: "DeviceMap", seen: "ClusterSnapshot") -> str:
     from commands.map.document import as_json
 
     return as_json(found, seen)
 
 
-def _svg(found: "DeviceMap", _: "Snapshot") -> str:
+def _svg(found: "DeviceMap", _: "ClusterSnapshot") -> str:
     from commands.map.svg import as_svg
 
     return as_svg(found.nodes)
 
 
-def _html(found: "DeviceMap", seen: "Snapshot") -> str:
+def _html(found: "DeviceMap", seen: "ClusterSnapshot") -> str:
     from commands.map.page import as_page
 
     return as_page(found, seen)
 
 
-_FORMATS: Final[dict[str, Callable[["DeviceMap", "Snapshot"], str]]] = {
+_FORMATS: Final[dict[str, Callable[["DeviceMap", "ClusterSnapshot"], str]]] = {
     "text": _text,
     "wide": lambda found, seen: _text(found, seen, wide=True),
     "drawing": lambda found, seen: _text(found, seen, draw=True),
@@ -199,11 +199,11 @@ _FORMATS: Final[dict[str, Callable[["DeviceMap", "Snapshot"], str]]] = {
 
 
 def _serve(cluster: ClusterChoice, options: dict[str, Any], draw: "Draw") -> None:
-    from commands.map.serve import Served, run
+    from commands.map.serve import ServedPage, run
     from runtime.api_errors import ApiServerError
     from runtime.startup import StartupError
 
-    served = Served(options["host"], options["port"], options["interval"], draw)
+    served = ServedPage(options["host"], options["port"], options["interval"], draw)
     try:
         asyncio.run(run(lambda: connected(cluster), served, say))
     except StartupError as error:

@@ -19,7 +19,7 @@ from commands.cli.streams import write
 from runtime import console
 
 if TYPE_CHECKING:
-    from commands.status.snapshot import Snapshot
+    from commands.status.snapshot import StatusSnapshot
 
 WRONG: Final = 1
 
@@ -54,7 +54,7 @@ def status(context: click.Context, /, cluster: ClusterChoice, namespace: str, ou
     snapshot = asyncio.run(_look(cluster, namespace))
     from commands.status import render
     from commands.status.checks import API_SERVER, judge
-    from commands.status.lines import Verdict, blind, overall
+    from commands.status.lines import CheckResult, blind, overall
 
     lines = judge(snapshot, dt.datetime.now(dt.UTC))
     if output == "json":
@@ -68,12 +68,12 @@ def status(context: click.Context, /, cluster: ClusterChoice, namespace: str, ou
             width=console.width(),
         )
     write(text)
-    if overall(lines) is Verdict.WRONG:
+    if overall(lines) is CheckResult.WRONG:
         context.exit(WRONG)
     context.exit(CANNOT_LOOK if blind(lines, API_SERVER) else 0)
 
 
-async def _look(cluster: ClusterChoice, namespace: str) -> "Snapshot":
+async def _look(cluster: ClusterChoice, namespace: str) -> "StatusSnapshot":
     from commands.status.snapshot import NoAnswerError, fetch
 
     async with connected(cluster) as server:

@@ -88,7 +88,7 @@ class Counter:
         """Count `what`, such as `documents`."""
         self._what = what
         self._clock = clock
-        self._line = console.Status()
+        self._line = console.ProgressLine()
         self._count = 0
         self._next = clock() + 5 * _INTERVAL
         self._phase = "read"

@@ -26,8 +26,8 @@ from neuron.findings import Severity
 from webhook.decisions.modes import Mode
 
 if TYPE_CHECKING:
-    from commands.objects.manifest_files import Fault, Inputs
-    from commands.validate.check_files import FileValidator, Located, Tally
+    from commands.objects.manifest_files import Inputs, ReadProblem
+    from commands.validate.check_files import FileValidator, FindingTally, Located
 
 _TIMEOUT: Final = 10.0
 
@@ -156,7 +156,7 @@ def _findings(
             counter.say(f"{source.name}: it contains no objects.")
 
 
-def _summary(tally: "Tally") -> str:
+def _summary(tally: "FindingTally") -> str:
     found = [counted(tally.errors, "error"), counted(tally.warnings, "warning")]
     found += [counted(tally.notes, "note")] if tally.notes else []
     shown = f"{', '.join(found[:-1])} and {found[-1]}"
@@ -175,7 +175,7 @@ def as_text(each: "Located") -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def as_json(located: Sequence["Located"], faults: Sequence["Fault"], tally: "Tally") -> str:
+def as_json(located: Sequence["Located"], faults: Sequence["ReadProblem"], tally: "FindingTally") -> str:
     """For programs."""
     findings = [
         {
@@ -197,7 +197,7 @@ def as_json(located: Sequence["Located"], faults: Sequence["Fault"], tally: "Tal
     return _dumped({"findings": findings, "unreadable": unreadable, "summary": dataclasses.asdict(tally)})
 
 
-def as_sarif(located: Sequence["Located"], faults: Sequence["Fault"], _: "Tally") -> str:
+def as_sarif(located: Sequence["Located"], faults: Sequence["ReadProblem"], _: "FindingTally") -> str:
     """For code hosts."""
     from importlib.metadata import metadata
 

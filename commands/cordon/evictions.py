@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 
 from commands.cordon.targets import NO_EXECUTE
 from neuron.api.stored_claims import Result, StoredClaim
-from neuron.api.taints import Taint, Toleration
+from neuron.api.taints import Taint, TolerationSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,6 +64,6 @@ def _tolerates(result: Result, taint: Taint) -> bool:
     return any(
         each.get("effect") == NO_EXECUTE
         and each.get("tolerationSeconds") is None
-        and Toleration.read(each).tolerates(taint)
+        and TolerationSpec.read(each).tolerates(taint)
         for each in result.tolerations or ()
     )

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from commands.devices.devices import Group
+from commands.devices.devices import DeviceGroup
 from neuron.hardware.device_shapes import Value
 from neuron.hardware.instances import InstanceType, Topology
 from neuron.hardware.links import links
@@ -17,7 +17,7 @@ _SET: Final = re.compile(
 _RUNS: Final = (2, 4, 8)
 
 
-def groups(devices: Mapping[int, Mapping[str, Value]]) -> tuple[Group, ...]:
+def groups(devices: Mapping[int, Mapping[str, Value]]) -> tuple[DeviceGroup, ...]:
     """The connected sets that claims can request by an attribute, the largest first.
 
     Args:
@@ -32,11 +32,11 @@ def groups(devices: Mapping[int, Mapping[str, Value]]) -> tuple[Group, ...]:
     # Devices that no window contains have a value of their own.
     whole = [(size, name, members) for (size, name, _), members in found.items() if len(members) == size > 1]
     whole.sort(key=lambda each: (-each[0], each[1], sorted(each[2])))
-    return tuple(Group(name, tuple(sorted(members))) for _, name, members in whole)
+    return tuple(DeviceGroup(name, tuple(sorted(members))) for _, name, members in whole)
 
 
 def existing_links(
-    entry: InstanceType | None, indices: Sequence[int], sets: Iterable[Group]
+    entry: InstanceType | None, indices: Sequence[int], sets: Iterable[DeviceGroup]
 ) -> tuple[tuple[int, int], ...]:
     """Pairs of connected devices.
 
@@ -64,7 +64,7 @@ def largest(
     entry: InstanceType | None,
     indices: Sequence[int],
     free: Collection[int],
-    sets: Sequence[Group],
+    sets: Sequence[DeviceGroup],
     pairs: Sequence[tuple[int, int]],
 ) -> tuple[int, ...]:
     """The largest connected set of free devices that one claim can get, ascending; empty if none is free.
@@ -93,7 +93,7 @@ def places(
     entry: InstanceType | None,
     indices: Sequence[int],
     free: Collection[int],
-    sets: Sequence[Group],
+    sets: Sequence[DeviceGroup],
     pairs: Sequence[tuple[int, int]],
 ) -> dict[int, int]:
     """How many connected sets of a size are free at the same time, by size.

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
 from commands.devices import connected
-from commands.devices.devices import Device, DeviceMap, Holding, NodeMap, PluginUse, Stray, UltraServer
-from commands.devices.snapshot import Snapshot
+from commands.devices.devices import Device, DeviceMap, HeldDevice, NodeMap, PluginUse, Stray, UltraServerPlace
+from commands.devices.snapshot import ClusterSnapshot
 from neuron import names
 from neuron.api.nodes import Node
 from neuron.api.slices import PublishedDevice, Slice, incomplete, newest
@@ -27,7 +27,7 @@ _Place = tuple[str, str]
 """Pool and name of a device."""
 
 
-def build(snapshot: Snapshot, catalogue: Catalogue | None = None) -> DeviceMap:
+def build(snapshot: ClusterSnapshot, catalogue: Catalogue | None = None) -> DeviceMap:
     """The map of all nodes that publish Neuron devices, or on which a device plugin offers some.
 
     Args:
@@ -71,7 +71,7 @@ def _items(seen: Seen[T]) -> tuple[T, ...]:
     return () if isinstance(seen, Unseen) else seen
 
 
-def _problems(snapshot: Snapshot) -> Iterable[str]:
+def _problems(snapshot: ClusterSnapshot) -> Iterable[str]:
     consequences = {
         "slices": "No device can be shown.",
         "claims": "Devices that claims hold are shown as free.",
@@ -92,16 +92,16 @@ def _sentence(text: str) -> str:
 # --- who holds what -----------------------------------------------------------------------------------------
 
 
-def _holdings(claims: Iterable[StoredClaim]) -> tuple[dict[_Place, list[Holding]], dict[_Place, list[Holding]]]:
+def _holdings(claims: Iterable[StoredClaim]) -> tuple[dict[_Place, list[HeldDevice]], dict[_Place, list[HeldDevice]]]:
     """Holders and lookers of each device."""
-    held: defaultdict[_Place, list[Holding]] = defaultdict(list)
-    looking: defaultdict[_Place, list[Holding]] = defaultdict(list)
+    held: defaultdict[_Place, list[HeldDevice]] = defaultdict(list)
+    looking: defaultdict[_Place, list[HeldDevice]] = defaultdict(list)
     for claim in claims:
         metadata = claim.metadata
         pods = tuple(sorted(each.name for each in claim.pods))
         for result in claim.ours:
             admin = bool(result.admin_access)
-            holding = Holding(
+            holding = HeldDevice(
                 metadata.namespace, metadata.name, metadata.uid, pods, result.request, _cores(result.cores), admin
             )
             (looking if admin else held)[result.pool, result.device].append(holding)
@@ -132,8 +132,8 @@ class _NodeReader:
         self,
         catalogue: Catalogue,
         node: Node | None,
-        held: Mapping[_Place, list[Holding]],
-        looking: Mapping[_Place, list[Holding]],
+        held: Mapping[_Place, list[HeldDevice]],
+        looking: Mapping[_Place, list[HeldDevice]],
     ) -> None:
         self._catalogue = catalogue
         self._node = node
@@ -185,7 +185,7 @@ class _NodeReader:
         )
 
     def _device(
-        self, pool: str, published: PublishedDevice, position: int, everything: tuple[Holding, ...] = ()
+        self, pool: str, published: PublishedDevice, position: int, everything: tuple[HeldDevice, ...] = ()
     ) -> Device:
         name, index = published.name, published.attribute(names.ATTRIBUTE_DEVICE_ID)
         return Device(
@@ -210,13 +210,13 @@ class _NodeReader:
             return "cordoned"
         return "" if self._node is None or self._node.ready else "not ready"
 
-    def _ultraserver(self) -> UltraServer | None:
+    def _ultraserver(self) -> UltraServerPlace | None:
         labels = self._node.labels if self._node else {}
         for size in _ULTRASERVER_SIZES:
             server = labels.get(names.ultraserver_topology_label(size))
             if server:
                 position = labels.get(f"{names.ULTRASERVER_LABELS}node-id-{size}", "")
-                return UltraServer(server, size, int(position) if position.isdecimal() else None)
+                return UltraServerPlace(server, size, int(position) if position.isdecimal() else None)
         return None
 
     def _plugin(self, pods: Mapping[str, int]) -> PluginUse | None:
@@ -225,12 +225,12 @@ class _NodeReader:
         return PluginUse(self._node.legacy_devices, sum(pods.values()), tuple(sorted(pods)))
 
 
-def _of_whole(holding: Holding) -> Holding:
-    return Holding(holding.namespace, holding.claim, holding.uid, holding.pods, holding.request, whole_node=True)
+def _of_whole(holding: HeldDevice) -> HeldDevice:
+    return HeldDevice(holding.namespace, holding.claim, holding.uid, holding.pods, holding.request, whole_node=True)
 
 
 def _unpublished(
-    entry: InstanceType | None, whole: Device | None, everything: tuple[Holding, ...], plugin: PluginUse | None
+    entry: InstanceType | None, whole: Device | None, everything: tuple[HeldDevice, ...], plugin: PluginUse | None
 ) -> list[Device]:
     """Devices of a node that publishes none of them: they are part of a whole node, or a device plugin has them."""
     if whole is not None:

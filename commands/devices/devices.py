@@ -22,7 +22,7 @@ def fault_text(node: Node) -> str:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Holding:
+class HeldDevice:
     """One result of a claim's allocation: a claim holds a device, or looks at it.
 
     Attributes:
@@ -48,7 +48,7 @@ class Holding:
         return f"{self.namespace}/{self.claim}"
 
 
-class State(enum.StrEnum):
+class DeviceState(enum.StrEnum):
     """What a new claim for a device would find."""
 
     FREE = "free"
@@ -80,8 +80,8 @@ class Device:
     name: str
     index: int
     taints: tuple[Taint, ...] = ()
-    holders: tuple[Holding, ...] = ()
-    lookers: tuple[Holding, ...] = ()
+    holders: tuple[HeldDevice, ...] = ()
+    lookers: tuple[HeldDevice, ...] = ()
     cores: int | None = None
     shared: bool = False
     published: PublishedDevice | None = dataclasses.field(default=None, compare=False, repr=False)
@@ -108,15 +108,15 @@ class Device:
         return not self.holders and not self.blocked
 
     @property
-    def state(self) -> State:
+    def state(self) -> DeviceState:
         """What a new claim would find. A held device can have a fault, too."""
         if self.holders:
-            return State.PARTLY if self.free_cores else State.HELD
+            return DeviceState.PARTLY if self.free_cores else DeviceState.HELD
         if self.with_plugin:
-            return State.PLUGIN
+            return DeviceState.PLUGIN
         if self.blocked:
-            return State.UNHEALTHY if self.fault else State.TAINTED
-        return State.FREE
+            return DeviceState.UNHEALTHY if self.fault else DeviceState.TAINTED
+        return DeviceState.FREE
 
     @property
     def free_cores(self) -> int:
@@ -127,7 +127,7 @@ class Device:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Group:
+class DeviceGroup:
     """A set of connected devices that claims can request by an attribute.
 
     Attributes:
@@ -140,7 +140,7 @@ class Group:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class UltraServer:
+class UltraServerPlace:
     """A node's place in an UltraServer.
 
     Attributes:
@@ -193,12 +193,12 @@ class NodeMap:
     topology: Topology | None
     devices: tuple[Device, ...]
     whole: Device | None = None
-    groups: tuple[Group, ...] = ()
+    groups: tuple[DeviceGroup, ...] = ()
     links: tuple[tuple[int, int], ...] = ()
     largest_free: tuple[int, ...] = ()
     places: Mapping[int, int] = dataclasses.field(default_factory=dict)
     closed: str = ""
-    ultraserver: UltraServer | None = None
+    ultraserver: UltraServerPlace | None = None
     plugin: PluginUse | None = None
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
 
@@ -208,7 +208,7 @@ class NodeMap:
         return tuple(device for device in self.devices if device.free)
 
     @property
-    def holdings(self) -> tuple[Holding, ...]:
+    def holdings(self) -> tuple[HeldDevice, ...]:
         """One holding of each claim that holds devices here, by claim."""
         found = {each.uid: each for device in self.devices for each in device.holders}
         return tuple(sorted(found.values(), key=lambda each: each.name))
@@ -228,7 +228,7 @@ class NodeMap:
 class Stray:
     """A claim that is allocated a device that no node publishes now, e.g. of a node that is gone."""
 
-    holding: Holding
+    holding: HeldDevice
     pool: str
     device: str
 

@@ -60,7 +60,7 @@ _CONTAINERS: Final = ("initContainers", "containers")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Snapshot:
+class ClusterSnapshot:
     """Objects of a cluster.
 
     Attributes:
@@ -92,7 +92,7 @@ async def fetch(
     lister: Lister | None = None,
     progress: Progress | None = None,
     with_pods: bool = True,
-) -> Snapshot:
+) -> ClusterSnapshot:
     """Read everything, one list after the other, so that at most one page is in memory.
 
     Args:
@@ -104,7 +104,7 @@ async def fetch(
     Raises:
         ApiServerError: the cluster does not answer, or refuses the credentials.
     """
-    reader = _Reader(lister or Lister(server), progress or (lambda *_: None))
+    reader = _SnapshotReader(lister or Lister(server), progress or (lambda *_: None))
     ours = {"fieldSelector": f"spec.driver={names.DRIVER}"}
     slices = await reader.read(RESOURCE_SLICES, read_slice, ours)
     rules = await _rules(server, reader)
@@ -112,10 +112,10 @@ async def fetch(
     nodes = await reader.read(NODES, read_node)
     classes = await reader.read(DEVICE_CLASSES, _plain)
     pods: Seen[Object] = await reader.read(PODS, _pod, only=_POD_MARKS) if with_pods else ()
-    return _with_rules(Snapshot(address, server.now(), nodes, slices, claims, pods, classes, rules))
+    return _with_rules(ClusterSnapshot(address, server.now(), nodes, slices, claims, pods, classes, rules))
 
 
-def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> Snapshot:
+def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> ClusterSnapshot:
     """A snapshot of objects from a file; kinds that are not needed and objects that cannot be read are ignored.
 
     Args:
@@ -142,10 +142,12 @@ def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> Snapsho
         elif isinstance(kind, str) and kind in projections and (kept := _safely(projections[kind], item)) is not None:
             found[kind].append(kept)
     pods, classes, rules = (tuple(each) for each in found.values())
-    return _with_rules(Snapshot(address, taken, tuple(nodes), tuple(slices), tuple(claims), pods, classes, rules))
+    return _with_rules(
+        ClusterSnapshot(address, taken, tuple(nodes), tuple(slices), tuple(claims), pods, classes, rules)
+    )
 
 
-async def _rules(server: TimedApiServer, reader: "_Reader") -> Seen[Object]:
+async def _rules(server: TimedApiServer, reader: "_SnapshotReader") -> Seen[Object]:
     served = await taint_rules(server)
     return () if served is None else await reader.read(served, _plain)
 
@@ -165,7 +167,7 @@ async def taint_rules(server: TimedApiServer) -> Resource | None:
     return None if served is None else served.resource
 
 
-def _with_rules(snapshot: Snapshot) -> Snapshot:
+def _with_rules(snapshot: ClusterSnapshot) -> ClusterSnapshot:
     """The snapshot with the taints that rules give to devices."""
     if isinstance(snapshot.rules, Unseen) or isinstance(snapshot.slices, Unseen) or not snapshot.rules:
         return snapshot
@@ -173,7 +175,7 @@ def _with_rules(snapshot: Snapshot) -> Snapshot:
     return dataclasses.replace(snapshot, slices=tuple(tainted(each, rules) for each in snapshot.slices))
 
 
-class _Reader:
+class _SnapshotReader:
     def __init__(self, lister: Lister, progress: Progress) -> None:
         self._lister = lister
         self._progress = progress

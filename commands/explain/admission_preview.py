@@ -128,7 +128,7 @@ class Outlook:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Surroundings:
+class PreviewInputs:
     """What an outlook depends on, besides the pod.
 
     Attributes:
@@ -153,7 +153,7 @@ class Surroundings:
         policies: "FilePolicies | None",
         default: str,
         objects: Iterable[Manifest],
-    ) -> "Surroundings":
+    ) -> "PreviewInputs":
         """The surroundings with the claims, templates and quotas among objects."""
         found = tuple(objects)
         quotas: dict[str, dict[str, Object]] = {}
@@ -166,7 +166,7 @@ class Surroundings:
         return cls(view, decider.conversion, policies, default, claims, by_namespace, decider)
 
 
-def outlooks(manifest: Manifest, place: str, around: Surroundings) -> Iterator[Outlook]:
+def outlooks(manifest: Manifest, place: str, around: PreviewInputs) -> Iterator[Outlook]:
     """The outlook of a Pod, or of each pod of a workload; nothing for other objects."""
     if (manifest.group, manifest.kind) not in KINDS:
         return
@@ -176,7 +176,7 @@ def outlooks(manifest: Manifest, place: str, around: Surroundings) -> Iterator[O
         yield _outlook(manifest, part, own, place, around)
 
 
-def stored_outlook(manifest: Manifest, around: Surroundings) -> Outlook:
+def stored_outlook(manifest: Manifest, around: PreviewInputs) -> Outlook:
     """The outlook of a pod of the cluster."""
     decided = around.decider.decide(manifest)
     found = _outlook(manifest, decided.parts[0], decided.own, "", around)
@@ -184,7 +184,7 @@ def stored_outlook(manifest: Manifest, around: Surroundings) -> Outlook:
     return dataclasses.replace(found, after=manifest.data, claims=claims, quotas=(), stored=True)
 
 
-def _outlook(manifest: Manifest, part: Part, own: Sequence[Finding], place: str, around: Surroundings) -> Outlook:
+def _outlook(manifest: Manifest, part: Part, own: Sequence[Finding], place: str, around: PreviewInputs) -> Outlook:
     path, template, decision, settings = part.place.path, part.place.template, part.decision, part.answer.settings
     subject = f"pods of {path_text(path)} in {_subject(manifest)}" if path else _subject(manifest)
     findings = (*(() if part.left is None else (part.left,)), *part.findings, *own)
@@ -227,7 +227,7 @@ def _subject(manifest: Manifest) -> str:
     return f"{named(kind)} {named(name)}" if found else named(kind)
 
 
-def _options(around: Surroundings) -> ConversionOptions:
+def _options(around: PreviewInputs) -> ConversionOptions:
     return around.context.options
 
 
@@ -238,7 +238,7 @@ def _asks(pod: pods.Pod) -> Iterator[str]:
             yield f"{named(each.container.name)}{role}: {resource}: {named(amount)}"
 
 
-def _decided_by(settings: ModeSettings, namespace: str, steering: Steering, around: Surroundings) -> str:
+def _decided_by(settings: ModeSettings, namespace: str, steering: Steering, around: PreviewInputs) -> str:
     if namespace in _options(around).excluded_namespaces:
         return f"nothing is converted: namespace {namespace} is excluded"
     match settings.source:
@@ -260,18 +260,18 @@ def _place(rule: ValidatingRule | PodRule | HintRule) -> str:
     return f"{rule.document.file}:{rule.document.line(('metadata', 'name'))}"
 
 
-def _rule(name: str, kind: type[PodRule] | type[HintRule], around: Surroundings) -> PodRule | HintRule | None:
+def _rule(name: str, kind: type[PodRule] | type[HintRule], around: PreviewInputs) -> PodRule | HintRule | None:
     rules = around.policies.rules if around.policies else ()
     return next((rule for rule in rules if isinstance(rule, kind) and rule.name == name), None)
 
 
-def _place_of(name: str, kind: type[PodRule] | type[HintRule], around: Surroundings) -> str:
+def _place_of(name: str, kind: type[PodRule] | type[HintRule], around: PreviewInputs) -> str:
     rule = _rule(name, kind, around)
     return _place(rule) if rule else ""
 
 
 def _hits(
-    manifest: Manifest, after: dict[str, object], decision: Decision, steering: Steering, around: Surroundings
+    manifest: Manifest, after: dict[str, object], decision: Decision, steering: Steering, around: PreviewInputs
 ) -> Iterator[Hit]:
     if around.policies is None or manifest.namespace in _options(around).excluded_namespaces:
         return
@@ -301,7 +301,7 @@ def _hit(verdict: Verdict) -> Hit:
 # --- claims -----------------------------------------------------------------------------------------------------
 
 
-def _claims(after: Object, namespace: str, decision: Decision | None, around: Surroundings) -> Iterator[ClaimUse]:
+def _claims(after: Object, namespace: str, decision: Decision | None, around: PreviewInputs) -> Iterator[ClaimUse]:
     generated = {template.name: template for template in decision.templates} if decision else {}
     for entry in mappings(mapping(after.get("spec")).get("resourceClaims")):
         name = str(entry.get("name") or "")

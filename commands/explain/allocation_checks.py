@@ -10,7 +10,7 @@ from typing import Final
 from commands.explain.model import Hardware
 from commands.explain.verdicts import Block, Blocked
 from neuron import names
-from neuron.allocator.search import Claim, Device, Result, SearchTooLongError
+from neuron.allocator.search import AllocatorClaim, AllocatorDevice, AllocatorResult, SearchTooLongError
 from neuron.api.taints import prevents_allocation
 from neuron.check.device_index import SelectorError
 from neuron.findings import few
@@ -26,8 +26,8 @@ class Question:
     """A claim on the devices of one node."""
 
     hardware: Hardware
-    held: tuple[Result, ...]
-    claim: Claim
+    held: tuple[AllocatorResult, ...]
+    claim: AllocatorClaim
     counters_leak: bool
 
     def key(self) -> object:
@@ -51,7 +51,7 @@ class Question:
         held = sorted((each.device, each.admin_access, tuple(sorted(each.consumed.items()))) for each in self.held)
         return devices, tuple(held), tuple(sorted(self.hardware.counters.items()))
 
-    def answer(self) -> tuple[Result, ...] | Blocked:
+    def answer(self) -> tuple[AllocatorResult, ...] | Blocked:
         """The devices, or why there are none."""
         try:
             found = self._try()
@@ -64,7 +64,7 @@ class Question:
 
     def _try(
         self, *, empty: bool = False, untainted: bool = False, loose: bool = False, sound: bool = False
-    ) -> tuple[Result, ...] | None:
+    ) -> tuple[AllocatorResult, ...] | None:
         """What the claim gets: with nothing held, without taints, without constraints, or by a repaired scheduler."""
         hardware = self.hardware
         if untainted:
@@ -72,7 +72,7 @@ class Question:
             hardware = dataclasses.replace(hardware, devices=bare)
         leak = self.counters_leak and not sound
         node = hardware.node(() if empty else self.held, counters_leak=leak)
-        return node.allocate(Claim(self.claim.requests) if loose else self.claim)
+        return node.allocate(AllocatorClaim(self.claim.requests) if loose else self.claim)
 
     def _why(self) -> Blocked:
         if self._try(empty=True, untainted=True, sound=True) is None:
@@ -120,7 +120,7 @@ class Question:
         parts = [part for request in self.claim.requests for part in request.alternatives]
         return [each.name for each in self.hardware.devices if any(part.selects(each) for part in parts)]
 
-    def _free(self) -> list[Device]:
+    def _free(self) -> list[AllocatorDevice]:
         """The devices that the claim may get and that no claim holds."""
         node = self.hardware.node(self.held)
         admitted = set(self._admitted())
@@ -142,7 +142,7 @@ class Question:
         return sum(count for each in counts for count in each if count is not None)
 
 
-def _ranges(devices: Iterable[Device]) -> str:
+def _ranges(devices: Iterable[AllocatorDevice]) -> str:
     """Ids of devices, such as `0-3, 6`; names of those without an id."""
     ids = [each.attributes.get(DEVICE_ID) for each in devices]
     numbers = sorted(each for each in ids if isinstance(each, int))

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from commands.explain.diagnosis_inputs import Facts, condition, condition_quote, evidence_of, message_of
-from commands.explain.explanation import Diagnosis, Quote, State
+from commands.explain.diagnosis_inputs import DiagnosisInputs, condition, condition_quote, evidence_of, message_of
+from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.schedule_steps import SICK_FIX, gated
 from neuron import names
 from neuron.api.nodes import Node
@@ -18,26 +18,26 @@ from webhook.decisions.decision import Outcome
 _NOT_CREATED: Final = "FailedResourceClaimCreation"
 
 
-def ended(facts: Facts) -> Diagnosis | None:
+def ended(facts: DiagnosisInputs) -> Diagnosis | None:
     phase, metadata = facts.status.get("phase"), facts.pod["metadata"]
     evicted = condition(facts, "DisruptionTarget")
     if evicted.get("status") == "True" and "Taint" in str(evicted.get("reason")):
         text = "It is evicted, because a device or node that it uses got a taint."
-        return Diagnosis("evicted", State.STUCK, text, SICK_FIX, condition_quote(evicted))
+        return Diagnosis("evicted", PodState.STUCK, text, SICK_FIX, condition_quote(evicted))
     if metadata.get("deletionTimestamp"):
         since = named(metadata["deletionTimestamp"])
         text = f"It is being deleted since {since}; its devices become free when it has ended."
-        return Diagnosis("terminating", State.WAITS, text)
+        return Diagnosis("terminating", PodState.WAITS, text)
     if phase in ("Succeeded", "Failed"):
         reason, message = str(facts.status.get("reason") or ""), str(facts.status.get("message") or "")
-        state = State.WELL if phase == "Succeeded" else State.STUCK
+        state = PodState.WELL if phase == "Succeeded" else PodState.STUCK
         quote = Quote("status.message of the pod", message) if message else None
         text = f"It has ended: {phase}{f': {named(reason)}' if reason else ''}."
         return Diagnosis("ended", state, text, evidence=quote)
     return None
 
 
-def not_converted(facts: Facts) -> Diagnosis | None:
+def not_converted(facts: DiagnosisInputs) -> Diagnosis | None:
     """A pod that was admitted with the device plugin's limits, where no node has room for them."""
     wanted = +scheduled(facts.spec)
     if not wanted or facts.node_name or facts.in_tree:
@@ -49,16 +49,16 @@ def not_converted(facts: Facts) -> Diagnosis | None:
     if offering:
         waits = f"It was not converted, and waits for {text} of a device plugin, which is on {_counted(len(offering))}."
         fix = "Wait until pods there end, or convert it: " + _conversion_fix(facts)
-        return Diagnosis("waits-for-device-plugin", State.WAITS, waits, fix, evidence)
+        return Diagnosis("waits-for-device-plugin", PodState.WAITS, waits, fix, evidence)
     text = f"It was not converted and requests {text}, which no node offers. {_why_not_converted(facts)}"
-    return Diagnosis("not-converted", State.STUCK, text, _conversion_fix(facts), evidence)
+    return Diagnosis("not-converted", PodState.STUCK, text, _conversion_fix(facts), evidence)
 
 
 def _offers(node: Node, wanted: Mapping[str, int]) -> bool:
     return all(node.offered(resource) >= amount for resource, amount in wanted.items())
 
 
-def _why_not_converted(facts: Facts) -> str:
+def _why_not_converted(facts: DiagnosisInputs) -> str:
     outlook = facts.outlook
     if facts.not_called:
         return facts.not_called
@@ -74,7 +74,7 @@ def _why_not_converted(facts: Facts) -> str:
     return f"Its mode is {outlook.mode} now: the pod is older than that, or the webhook was not called."
 
 
-def _conversion_fix(facts: Facts) -> str:
+def _conversion_fix(facts: DiagnosisInputs) -> str:
     again = "delete the pod, so that its controller makes it again, or apply it again."
     if facts.not_called:
         return f"Apply the webhook configuration as shipped (`neuron-dra status` checks it), then {again}"
@@ -88,7 +88,7 @@ def _conversion_fix(facts: Facts) -> str:
     return f"{again[:1].upper()}{again[1:]}"
 
 
-def no_claim(facts: Facts) -> Diagnosis | None:
+def no_claim(facts: DiagnosisInputs) -> Diagnosis | None:
     """Claims that do not exist yet."""
     if facts.node_name:
         return None
@@ -109,24 +109,24 @@ def no_claim(facts: Facts) -> Diagnosis | None:
     if direct:
         text = f"ResourceClaim {named(direct)}, which it names, does not exist in namespace {facts.namespace}."
         fix = f"Create ResourceClaim {named(direct)}."
-        return Diagnosis("claim-missing", State.STUCK, text, fix, evidence_of(event))
+        return Diagnosis("claim-missing", PodState.STUCK, text, fix, evidence_of(event))
     if "exceeded quota" in message or "forbidden" in message:
         text = f"Its claim {claim} is not created: an Event reports that a quota or another check refuses it."
         fix = (
             "Compare `kubectl describe resourcequota` of the namespace with what the pod requests; free devices, or ask"
             " the cluster's admins for a larger quota. It is retried by itself."
         )
-        return Diagnosis("quota", State.STUCK, text, fix, evidence_of(event))
+        return Diagnosis("quota", PodState.STUCK, text, fix, evidence_of(event))
     if event is not None:
         text = f"Its claim {claim} is not created, as an Event reports."
         fix = "Check the template with `neuron-dra validate`, correct it, and recreate the pod."
-        return Diagnosis("claim-not-created", State.STUCK, text, fix, evidence_of(event))
+        return Diagnosis("claim-not-created", PodState.STUCK, text, fix, evidence_of(event))
     text = f"Its claim {claim} is not created yet; kube-controller-manager creates it within seconds."
     fix = "If this lasts, check that kube-controller-manager runs with its controller resourceclaim-controller."
-    return Diagnosis("claim-pending", State.WAITS, text, fix)
+    return Diagnosis("claim-pending", PodState.WAITS, text, fix)
 
 
-def _template_missing(facts: Facts, template: str, event: Object | None) -> Diagnosis:
+def _template_missing(facts: DiagnosisInputs, template: str, event: Object | None) -> Diagnosis:
     where = f"ResourceClaimTemplate {named(template)} does not exist in namespace {facts.namespace}"
     text = f"{where}: its claim is not created."
     converted = names.LABEL_CONVERTED in (facts.pod["metadata"].get("labels") or {})
@@ -134,7 +134,7 @@ def _template_missing(facts: Facts, template: str, event: Object | None) -> Diag
         fix = "Recreate the pod: the webhook makes the template again."
     else:
         fix = "Create the template; the pod then goes on by itself."
-    return Diagnosis("template-missing", State.STUCK, text, fix, evidence_of(event))
+    return Diagnosis("template-missing", PodState.STUCK, text, fix, evidence_of(event))
 
 
 def _counted(nodes: int) -> str:

@@ -8,10 +8,10 @@ from typing import Final, TypeVar
 
 from commands.devices import device_map
 from commands.devices.devices import NodeMap
-from commands.devices.snapshot import Snapshot
+from commands.devices.snapshot import ClusterSnapshot
 from commands.explain.lnc import Cores
 from commands.explain.model import Hardware, hardware_of, result_of
-from neuron.allocator.search import Result
+from neuron.allocator.search import AllocatorResult
 from neuron.api.nodes import Node
 from neuron.api.slices import Slice, incomplete, newest
 from neuron.api.stored_claims import StoredClaim
@@ -32,7 +32,7 @@ def items(seen: Seen[T]) -> tuple[T, ...]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class NodeDevices:
+class PublishedDevices:
     """The published devices of one node.
 
     Attributes:
@@ -42,12 +42,12 @@ class NodeDevices:
     """
 
     hardware: Hardware
-    held: tuple[Result, ...]
+    held: tuple[AllocatorResult, ...]
     missing: tuple[int, int] | None
     shares: Mapping[str, Sequence[Cores]]
 
 
-class Estate:
+class ClusterDevices:
     """Nodes, devices and holders of a cluster. Devices of a node are read once.
 
     Attributes:
@@ -57,7 +57,7 @@ class Estate:
         counters_leak: whether the scheduler has kubernetes/kubernetes#140436.
     """
 
-    def __init__(self, seen: Snapshot, kubernetes: str, catalogue: Catalogue) -> None:
+    def __init__(self, seen: ClusterSnapshot, kubernetes: str, catalogue: Catalogue) -> None:
         """Prepare.
 
         Args:
@@ -75,15 +75,15 @@ class Estate:
         self._slices: defaultdict[str, list[Slice]] = defaultdict(list)
         for each in current:
             self._slices[each.node].append(each)
-        self._held: defaultdict[str, list[Result]] = defaultdict(list)
+        self._held: defaultdict[str, list[AllocatorResult]] = defaultdict(list)
         self._shares: defaultdict[str, defaultdict[str, list[Cores]]] = defaultdict(lambda: defaultdict(list))
         for claim in items(seen.claims):
             self._hold(claim)
         self._maps = {node.name: node for node in device_map.build(seen, catalogue).nodes}
-        self._read: dict[str, NodeDevices] = {}
+        self._read: dict[str, PublishedDevices] = {}
 
     @classmethod
-    def of(cls, seen: Snapshot, kubernetes: str, catalogue: Catalogue | None = None) -> "Estate | None":
+    def of(cls, seen: ClusterSnapshot, kubernetes: str, catalogue: Catalogue | None = None) -> "ClusterDevices | None":
         """The estate; None if nodes or slices could not be read."""
         if isinstance(seen.nodes, Unseen) or isinstance(seen.slices, Unseen):
             return None
@@ -108,7 +108,7 @@ class Estate:
         mapped = self._maps.get(node.name)
         return (mapped.instance_type if mapped else "") or node.instance_type
 
-    def devices(self, node: str) -> NodeDevices:
+    def devices(self, node: str) -> PublishedDevices:
         """The devices of a node that publishes slices."""
         if node not in self._read:
             slices = self._slices[node]
@@ -116,5 +116,5 @@ class Estate:
             hardware = hardware_of(slices)
             known = hardware.names
             held = tuple(each for each in self._held[pool] if each.device in known)
-            self._read[node] = NodeDevices(hardware, held, self._missing.get(pool), self._shares[pool])
+            self._read[node] = PublishedDevices(hardware, held, self._missing.get(pool), self._shares[pool])
         return self._read[node]

@@ -7,7 +7,7 @@ from commands.objects.manifests import Manifest
 from neuron.api.claim_specs import ClassSpec
 from neuron.api.nodes import Node
 from neuron.api.slices import Slice
-from neuron.hardware.device_shapes import Shape
+from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 from runtime.api_server import Resource
 from webhook.cluster.listing import Object
@@ -47,7 +47,7 @@ class World(FileView):
         """Instance types of the cluster's slices and Nodes."""
         return self._observations
 
-    def device_shapes(self) -> Sequence[Shape]:
+    def device_shapes(self) -> Sequence[DeviceShape]:
         """The distinct devices of the cluster."""
         return self._shapes
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Final
 
 from commands.explain import claim_steps, node_steps, schedule_steps
-from commands.explain.diagnosis_inputs import Facts
+from commands.explain.diagnosis_inputs import DiagnosisInputs
 from commands.explain.explanation import Diagnosis
 
-_STEPS: Final[tuple[Callable[[Facts], Diagnosis | None], ...]] = (
+_STEPS: Final[tuple[Callable[[DiagnosisInputs], Diagnosis | None], ...]] = (
     claim_steps.ended,
     claim_steps.not_converted,
     claim_steps.no_claim,
@@ -23,7 +23,7 @@ _STEPS: Final[tuple[Callable[[Facts], Diagnosis | None], ...]] = (
 )
 
 
-def diagnose(facts: Facts) -> Diagnosis:
+def diagnose(facts: DiagnosisInputs) -> Diagnosis:
     """The diagnosis of a pod."""
     found = next((answer for step in _STEPS if (answer := step(facts)) is not None), None)
     return found or node_steps.runs(facts)

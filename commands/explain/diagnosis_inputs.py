@@ -18,7 +18,7 @@ _LONGEST_VERSION: Final = 19
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Facts:
+class DiagnosisInputs:
     """What a diagnosis depends on.
 
     Attributes:
@@ -110,7 +110,7 @@ def condition_quote(found: Object) -> Quote | None:
     return Quote(f"condition {named(found.get('type') or '')}{reason} of the pod", message) if message else None
 
 
-def condition(facts: Facts, kind: str) -> Object:
+def condition(facts: DiagnosisInputs, kind: str) -> Object:
     conditions = facts.status.get("conditions") or ()
     found: Object = next((each for each in conditions if each.get("type") == kind), {})
     return found

@@ -5,20 +5,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from commands.devices.snapshot import PODS
-from commands.explain.admission_preview import Outlook, Surroundings, outlooks, stored_outlook
-from commands.explain.cluster_devices import Estate, items
+from commands.explain.admission_preview import Outlook, PreviewInputs, outlooks, stored_outlook
+from commands.explain.cluster_devices import ClusterDevices, items
 from commands.explain.cluster_view import World, live_manifest
 from commands.explain.diagnosis import diagnose
-from commands.explain.diagnosis_inputs import Facts
+from commands.explain.diagnosis_inputs import DiagnosisInputs
 from commands.explain.explanation import Explanation
 from commands.explain.legacy_placement import place_legacy
 from commands.explain.model import PodClaim, Selects, UnknownClassError, read_demand
 from commands.explain.placement import place
-from commands.explain.reads import Live, PodFacts
+from commands.explain.reads import Live, StoredPod
 from commands.explain.verdicts import NodeVerdict
 from commands.objects.documents import Document
 from commands.objects.manifests import Manifest, manifests
-from commands.objects.notices import Source
+from commands.objects.notices import ManifestSource
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Request
 from neuron.api.nodes import Node
@@ -55,7 +55,7 @@ class Explainer:
     """Explains pods of files, with or without a cluster, and pods of a cluster."""
 
     def __init__(
-        self, chosen: Chosen, files: Sequence[Source] = (), live: Live | None = None, namespace: str = ""
+        self, chosen: Chosen, files: Sequence[ManifestSource] = (), live: Live | None = None, namespace: str = ""
     ) -> None:
         """Prepare.
 
@@ -71,9 +71,9 @@ class Explainer:
         complete = live is not None and not isinstance(live.snapshot.classes, Unseen)
         self._view = World(found, slices, nodes, live=complete, kubernetes=live.version if live else "")
         # Of two objects with one name, the first counts.
-        self._around = Surroundings.of(self._view, chosen.options, chosen.policies, chosen.default, reversed(found))
+        self._around = PreviewInputs.of(self._view, chosen.options, chosen.policies, chosen.default, reversed(found))
         catalogue = chosen.policies.catalogue if chosen.policies else None
-        self._estate = Estate.of(live.snapshot, live.version, catalogue) if live else None
+        self._estate = ClusterDevices.of(live.snapshot, live.version, catalogue) if live else None
         self._selects = Selects()
         claims = items(live.snapshot.claims) if live else ()
         self._claims = {(each.metadata.namespace, each.metadata.name): each for each in claims}
@@ -85,7 +85,7 @@ class Explainer:
             for outlook in outlooks(manifest, place, self._around):
                 yield self._explanation(outlook)
 
-    def pod(self, facts: PodFacts) -> Explanation:
+    def pod(self, facts: StoredPod) -> Explanation:
         """A pod of the cluster, which exists."""
         pod = facts.pod or {}
         manifest = live_manifest(_unbound(pod), PODS, "Pod")
@@ -96,7 +96,7 @@ class Explainer:
         nodes, notes, unknown_class = self._nodes(outlook, pod, claims)
         live = self._live
         diagnosis = diagnose(
-            Facts(
+            DiagnosisInputs(
                 pod,
                 facts.events,
                 outlook,
@@ -213,7 +213,7 @@ def _is_template(manifest: Manifest, namespace: str) -> bool:
     return manifest.kind == "ResourceClaimTemplate" and manifest.namespace == namespace
 
 
-def _all(files: Sequence[Source], namespace: str) -> Iterator[tuple[Source, Document, Manifest]]:
+def _all(files: Sequence[ManifestSource], namespace: str) -> Iterator[tuple[ManifestSource, Document, Manifest]]:
     for source in files:
         for document in source.documents:
             for manifest in manifests(document, namespace):

@@ -9,7 +9,7 @@ from neuron.findings import Severity
 from runtime.text import cited
 
 
-class State(enum.StrEnum):
+class PodState(enum.StrEnum):
     """How a pod of the cluster is."""
 
     WELL = "well"
@@ -47,7 +47,7 @@ class Diagnosis:
     """
 
     case: str
-    state: State
+    state: PodState
     text: str
     fix: str = ""
     evidence: Quote | None = None
@@ -73,7 +73,7 @@ class Explanation:
     def blocked(self) -> bool:
         """Whether the pod or its claim is refused, or the pod does not run."""
         if self.diagnosis is not None:
-            return self.diagnosis.state is not State.WELL
+            return self.diagnosis.state is not PodState.WELL
         outlook = self.outlook
         wrong = any(each.severity is Severity.ERROR for claim in outlook.claims for each in claim.findings)
         return outlook.refused or wrong or any(effect.exceeded for effect in outlook.quotas)

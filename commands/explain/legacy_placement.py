@@ -6,7 +6,7 @@ The scheduler counts extended resources: the node's allocatable amount, less wha
 from collections import Counter, defaultdict
 from typing import Final
 
-from commands.explain.cluster_devices import Estate
+from commands.explain.cluster_devices import ClusterDevices
 from commands.explain.placement import node_block
 from commands.explain.verdicts import Block, Blocked, NodeVerdict
 from neuron.api.nodes import Node
@@ -16,7 +16,7 @@ from webhook.cluster.listing import Object
 _ENDED: Final = ("Succeeded", "Failed")
 
 
-def place_legacy(pod: Object, estate: Estate) -> tuple[NodeVerdict, ...]:
+def place_legacy(pod: Object, estate: ClusterDevices) -> tuple[NodeVerdict, ...]:
     """The verdict for each node, by name."""
     wanted = scheduled(pod.get("spec"))
     used: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -28,7 +28,7 @@ def place_legacy(pod: Object, estate: Estate) -> tuple[NodeVerdict, ...]:
     return tuple(sorted(verdicts, key=lambda each: each.node))
 
 
-def _verdict(pod: Object, node: Node, wanted: Counter[str], used: Counter[str], estate: Estate) -> NodeVerdict:
+def _verdict(pod: Object, node: Node, wanted: Counter[str], used: Counter[str], estate: ClusterDevices) -> NodeVerdict:
     name = node.name
     instance_type = estate.instance_type(node)
     if estate.map_of(name) is None and instance_type not in estate.catalogue:

@@ -7,10 +7,19 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from neuron.allocator.search import Alternative, Capacity, Claim, Constraint, Device, Node, Request, Result
+from neuron.allocator.search import (
+    AllocatorAlternative,
+    AllocatorCapacity,
+    AllocatorClaim,
+    AllocatorConstraint,
+    AllocatorDevice,
+    AllocatorNode,
+    AllocatorRequest,
+    AllocatorResult,
+)
 from neuron.api import slices, stored_claims
 from neuron.api.claim_specs import ClaimSpec, ClassSpec, DeviceRequest
-from neuron.api.configs import ConfigEntry, Source, decode_object
+from neuron.api.configs import ConfigEntry, ConfigSource, decode_object
 from neuron.api.slices import PublishedDevice, Slice
 from neuron.check.device_index import CompiledSelector
 from neuron.hardware.device_shapes import Value, qualified
@@ -37,12 +46,12 @@ class Hardware:
         counters: values of shared counters, by set and name in one string.
     """
 
-    devices: tuple[Device, ...]
+    devices: tuple[AllocatorDevice, ...]
     counters: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
-    def node(self, held: Iterable[Result] = (), *, counters_leak: bool = False) -> Node:
+    def node(self, held: Iterable[AllocatorResult] = (), *, counters_leak: bool = False) -> AllocatorNode:
         """The node as the allocator sees it, with what claims hold."""
-        node = Node(self.devices, self.counters, counters_leak=counters_leak, hurry=True)
+        node = AllocatorNode(self.devices, self.counters, counters_leak=counters_leak, hurry=True)
         for result in held:
             node.take(result)
         return node
@@ -51,7 +60,7 @@ class Hardware:
     def names(self) -> frozenset[str]:
         return frozenset(device.name for device in self.devices)
 
-    def text(self, result: Result) -> str:
+    def text(self, result: AllocatorResult) -> str:
         """A device for people, with the part of it that is consumed: `neuron-device-3 (2 of 8 neuroncores)`."""
         whole = next((device.capacity for device in self.devices if device.name == result.device), {})
         parts = [
@@ -73,9 +82,9 @@ def hardware_of(published: Iterable[Slice]) -> Hardware:
     return Hardware(devices, {name: value for each in found for name, value in each.counters.items()})
 
 
-def device_of(published: PublishedDevice) -> Device:
+def device_of(published: PublishedDevice) -> AllocatorDevice:
     """One device of a slice."""
-    return Device(
+    return AllocatorDevice(
         published.name,
         published.attributes,
         published.shared,
@@ -85,19 +94,19 @@ def device_of(published: PublishedDevice) -> Device:
     )
 
 
-def _capacity(published: slices.Capacity) -> Capacity:
+def _capacity(published: slices.Capacity) -> AllocatorCapacity:
     default = None if published.default is None else _amount(published.default)
-    return Capacity(_amount(published.value), tuple(map(_amount, published.valid)), default)
+    return AllocatorCapacity(_amount(published.value), tuple(map(_amount, published.valid)), default)
 
 
 def _amount(quantity: object) -> int:
     return int(parse_amount(quantity))
 
 
-def result_of(entry: stored_claims.Result) -> Result:
+def result_of(entry: stored_claims.Result) -> AllocatorResult:
     """One device that a claim has."""
     consumed = {name: _amount(value) for name, value in (entry.consumed_capacity or {}).items()}
-    return Result(entry.request, entry.device, consumed, bool(entry.admin_access))
+    return AllocatorResult(entry.request, entry.device, consumed, bool(entry.admin_access))
 
 
 # --- claims -----------------------------------------------------------------------------------------------------
@@ -109,10 +118,10 @@ class Selects:
     def __init__(self) -> None:
         self._compiled: dict[str, CompiledSelector] = {}
         self._answers: dict[tuple[object, ...], bool] = {}
-        self._same: dict[tuple[str, int], tuple[Device, bool]] = {}
+        self._same: dict[tuple[str, int], tuple[AllocatorDevice, bool]] = {}
         """Cached results by expression and identity of the device, which the value keeps alive."""
 
-    def all_of(self, expressions: Sequence[str]) -> Callable[[Device], bool]:
+    def all_of(self, expressions: Sequence[str]) -> Callable[[AllocatorDevice], bool]:
         """A function that says whether all expressions admit a device."""
         compiled = [(each, self._read_by(each)) for each in map(self.compiled, expressions)]
         return lambda device: all(self._remembered(selector, read, device) for selector, read in compiled)
@@ -127,7 +136,7 @@ class Selects:
     def _read_by(selector: CompiledSelector) -> tuple[str, ...] | None:
         return None if selector.attributes is None else tuple(sorted(selector.attributes))
 
-    def _remembered(self, selector: CompiledSelector, read: tuple[str, ...] | None, device: Device) -> bool:
+    def _remembered(self, selector: CompiledSelector, read: tuple[str, ...] | None, device: AllocatorDevice) -> bool:
         key = (selector.source, id(device))
         found = self._same.get(key)
         if found is None:
@@ -136,7 +145,7 @@ class Selects:
             found = self._same[key] = device, self._selects(selector, read, device)
         return found[1]
 
-    def _selects(self, selector: CompiledSelector, read: tuple[str, ...] | None, device: Device) -> bool:
+    def _selects(self, selector: CompiledSelector, read: tuple[str, ...] | None, device: AllocatorDevice) -> bool:
         found = [(name, device.attributes.get(name)) for name in (sorted(device.attributes) if read is None else read)]
         # With types: 1 and True are equal.
         values = tuple([(name, type(value), value) for name, value in found])
@@ -171,7 +180,7 @@ class PodClaim:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Demand:
+class ClaimDemand:
     """All claims of a pod as one claim of the model, which the scheduler allocates in one search.
 
     Attributes:
@@ -180,7 +189,7 @@ class Demand:
         configs: of each claim for our driver, by its entry in `spec.resourceClaims`.
     """
 
-    claim: Claim
+    claim: AllocatorClaim
     elsewhere: tuple[str, ...] = ()
     configs: Mapping[str, Sequence[ConfigEntry]] = dataclasses.field(default_factory=dict)
 
@@ -192,7 +201,7 @@ class Demand:
         return next(iter(self.configs.values()), ()), request
 
 
-def read_demand(claims: Sequence[PodClaim], classes: Mapping[str, ClassSpec] | None, selects: Selects) -> Demand:
+def read_demand(claims: Sequence[PodClaim], classes: Mapping[str, ClassSpec] | None, selects: Selects) -> ClaimDemand:
     """Read the claims of a pod.
 
     Args:
@@ -204,15 +213,15 @@ def read_demand(claims: Sequence[PodClaim], classes: Mapping[str, ClassSpec] | N
         neuron.check.device_index.SelectorError: a selector cannot be compiled.
     """
     reader = _ClaimReader(classes, selects)
-    requests: list[Request] = []
-    constraints: list[Constraint] = []
+    requests: list[AllocatorRequest] = []
+    constraints: list[AllocatorConstraint] = []
     for claim in claims:
         prefix = f"{claim.name}{_JOINT}" if len(claims) > 1 else ""
         read = reader.claim(claim.spec, prefix)
         requests += read.requests
         constraints += read.constraints
     configs = {claim.name: tuple(_configs(claim.spec)) for claim in claims}
-    return Demand(Claim(tuple(requests), tuple(constraints)), tuple(reader.elsewhere), configs)
+    return ClaimDemand(AllocatorClaim(tuple(requests), tuple(constraints)), tuple(reader.elsewhere), configs)
 
 
 def _configs(spec: ClaimSpec) -> Iterator[ConfigEntry]:
@@ -220,7 +229,7 @@ def _configs(spec: ClaimSpec) -> Iterator[ConfigEntry]:
     for each in spec.configs:
         decoded = decode_object(each.parameters).config if each.driver == DRIVER else None
         if decoded is not None:
-            yield ConfigEntry(Source.FROM_CLAIM, each.requests, decoded)
+            yield ConfigEntry(ConfigSource.FROM_CLAIM, each.requests, decoded)
 
 
 class _ClaimReader:
@@ -229,23 +238,23 @@ class _ClaimReader:
         self._selects = selects
         self.elsewhere: list[str] = []
 
-    def claim(self, spec: ClaimSpec, prefix: str) -> Claim:
+    def claim(self, spec: ClaimSpec, prefix: str) -> AllocatorClaim:
         requests = tuple(self._requests(spec, prefix))
         # Without names a constraint covers the requests of its own claim.
         own = frozenset(request.name for request in requests)
         constraints = tuple(
-            Constraint(each.match_attribute, frozenset(f"{prefix}{name}" for name in each.requests) or own)
+            AllocatorConstraint(each.match_attribute, frozenset(f"{prefix}{name}" for name in each.requests) or own)
             for each in spec.constraints
             if each.match_attribute
         )
-        return Claim(requests, constraints)
+        return AllocatorClaim(requests, constraints)
 
-    def _requests(self, spec: ClaimSpec, prefix: str) -> Iterator[Request]:
+    def _requests(self, spec: ClaimSpec, prefix: str) -> Iterator[AllocatorRequest]:
         for request in spec.requests:
             if any(self._is_foreign(part) for part in request.alternatives):
                 self.elsewhere.append(f"{prefix}{request.name}")
                 continue
-            yield Request(f"{prefix}{request.name}", tuple(map(self._alternative, request.alternatives)))
+            yield AllocatorRequest(f"{prefix}{request.name}", tuple(map(self._alternative, request.alternatives)))
 
     def _class(self, part: DeviceRequest) -> ClassSpec:
         if self._classes is None:
@@ -260,9 +269,9 @@ class _ClaimReader:
         drivers = {driver for each in compiled for driver in each.drivers}
         return bool(drivers) and DRIVER not in drivers
 
-    def _alternative(self, part: DeviceRequest) -> Alternative:
+    def _alternative(self, part: DeviceRequest) -> AllocatorAlternative:
         selectors = (*self._class(part).selectors, *part.selectors)
-        return Alternative(
+        return AllocatorAlternative(
             part.reference.partition("/")[2],
             selects=self._selects.all_of([each.expression for each in selectors]),
             count=None if part.everything else part.count,

@@ -9,7 +9,7 @@ from typing import Final
 from neuron import names
 from neuron.api.node_selection import Requirement, required_terms, unmet_selector, unmet_terms
 from neuron.api.nodes import Node
-from neuron.api.taints import Taint, Toleration
+from neuron.api.taints import Taint, TolerationSpec
 from runtime.text import named
 from webhook.cluster.listing import Object
 
@@ -42,7 +42,7 @@ def requirement_text(requirement: Requirement) -> str:
 
 def untolerated(pod: Object, node: Node) -> list[Taint]:
     """The taints of a node that keep the pod off it."""
-    tolerations = [Toleration.read(each) for each in (pod.get("spec") or {}).get("tolerations") or ()]
+    tolerations = [TolerationSpec.read(each) for each in (pod.get("spec") or {}).get("tolerations") or ()]
     preventing = (taint for taint in node.taints if taint.prevents)
     return [taint for taint in preventing if not any(each.tolerates(taint) for each in tolerations)]
 

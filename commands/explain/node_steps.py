@@ -6,8 +6,8 @@ from typing import Final
 
 from commands.devices.devices import fault_text
 from commands.explain import node_fit
-from commands.explain.diagnosis_inputs import Facts, event_order, evidence_of
-from commands.explain.explanation import Diagnosis, Quote, State
+from commands.explain.diagnosis_inputs import DiagnosisInputs, event_order, evidence_of
+from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.prepare_errors import prepare_failure
 from commands.explain.schedule_steps import SICK_FIX
 from neuron import names
@@ -26,26 +26,26 @@ _ABOUT_OTHERS: Final = (names.TAINT_DEVICE_PLUGIN, names.TAINT_HELD, names.TAINT
 """Taints of the driver that are no fault of the device: a pod that has it runs on."""
 
 
-def runs_now(facts: Facts) -> bool:
+def runs_now(facts: DiagnosisInputs) -> bool:
     statuses = facts.status.get("containerStatuses") or ()
     return bool(statuses) and all("running" in (each.get("state") or {}) for each in statuses)
 
 
-def lost(facts: Facts) -> Diagnosis | None:
+def lost(facts: DiagnosisInputs) -> Diagnosis | None:
     if not facts.all_nodes:
         return None  # Nodes cannot be read.
     if facts.node is None:
         text = f"Node {facts.node_name}, to which it is bound, does not exist any more."
         fix = f"Delete the pod: kubectl -n {facts.namespace} delete pod {facts.name} --force."
-        return Diagnosis("node-lost", State.STUCK, text, fix)
+        return Diagnosis("node-lost", PodState.STUCK, text, fix)
     if not facts.node.ready:
         text = f"Node {facts.node_name} is not ready: its kubelet does not answer, so nothing starts or stops there."
         fix = "Check the node. If it does not come back, delete it and the pod: the devices of its claims become free."
-        return Diagnosis("node-lost", State.STUCK, text, fix)
+        return Diagnosis("node-lost", PodState.STUCK, text, fix)
     return None
 
 
-def not_prepared(facts: Facts) -> Diagnosis | None:
+def not_prepared(facts: DiagnosisInputs) -> Diagnosis | None:
     if runs_now(facts):
         return None
     unallocated = [name for name, claim in facts.claims.items() if claim is None or claim.allocation is None]
@@ -55,7 +55,7 @@ def not_prepared(facts: Facts) -> Diagnosis | None:
             " without the scheduler, and nothing else allocates claims."
         )
         fix = "Remove nodeName, select the node by nodeSelector, and recreate the pod."
-        return Diagnosis("bypassed-scheduler", State.STUCK, text, fix)
+        return Diagnosis("bypassed-scheduler", PodState.STUCK, text, fix)
     event = facts.event(_NOT_PREPARED)
     if event is None:
         return None
@@ -64,13 +64,13 @@ def not_prepared(facts: Facts) -> Diagnosis | None:
     return dataclasses.replace(failure, evidence=evidence_of(event))
 
 
-def _devices(facts: Facts) -> Iterator[str]:
+def _devices(facts: DiagnosisInputs) -> Iterator[str]:
     """Names of our driver's devices that the pod's claims have."""
     for claim in facts.claims.values():
         yield from (result.device for result in (claim.ours if claim is not None else ()))
 
 
-def sick(facts: Facts) -> Diagnosis | None:
+def sick(facts: DiagnosisInputs) -> Diagnosis | None:
     """Devices of the pod that the driver reports as unhealthy, or an agent of AWS those of its node."""
     held = set(_devices(facts))
     for claim in facts.claims.values():
@@ -80,22 +80,22 @@ def sick(facts: Facts) -> Diagnosis | None:
                     device = f"{named(entry.device)} on {facts.node_name}"
                     text = f"It uses {device}, which is unhealthy: {named(condition.reason)}."
                     evidence = Quote("status.devices of its claim", condition.message)
-                    return Diagnosis("device-unhealthy", State.STUCK, text, SICK_FIX, evidence)
+                    return Diagnosis("device-unhealthy", PodState.STUCK, text, SICK_FIX, evidence)
     for slice_ in (each for each in facts.slices if each.node == facts.node_name):
         for published in slice_.devices:
             taints = [each for each in published.taints if each.key not in _ABOUT_OTHERS]
             if published.name in held and taints:
                 taint = node_fit.taint_text(taints[0])
                 text = f"It uses {named(published.name)} on {facts.node_name}, which has the taint {taint}."
-                return Diagnosis("device-tainted", State.STUCK, text, SICK_FIX)
+                return Diagnosis("device-tainted", PodState.STUCK, text, SICK_FIX)
     fault = fault_text(facts.node) if facts.node is not None else ""
     if held and fault:
         text = f"It has Neuron devices of {facts.node_name}, which an agent of AWS reports as faulty ({fault})."
-        return Diagnosis("node-unhealthy", State.STUCK, text, SICK_FIX)
+        return Diagnosis("node-unhealthy", PodState.STUCK, text, SICK_FIX)
     return None
 
 
-def elsewhere(facts: Facts) -> Diagnosis | None:
+def elsewhere(facts: DiagnosisInputs) -> Diagnosis | None:
     """A pod that has its devices, and waits for something else."""
     if runs_now(facts):
         return None
@@ -110,9 +110,9 @@ def elsewhere(facts: Facts) -> Diagnosis | None:
                 text = (
                     f"Container {name} does not start: node {named(facts.node_name)} lacks the CDI spec of its claim."
                 )
-                return Diagnosis("cdi-spec-missing", State.WAITS, text, _SPEC_FIX, quote)
+                return Diagnosis("cdi-spec-missing", PodState.WAITS, text, _SPEC_FIX, quote)
             text = f"It has its devices; container {name} waits: {named(reason)}."
-            return Diagnosis("not-about-devices", State.STUCK, text, _KUBELET, quote)
+            return Diagnosis("not-about-devices", PodState.STUCK, text, _KUBELET, quote)
     failed = [
         each for each in facts.events if each.get("type") == "Warning" and each.get("reason") != "FailedScheduling"
     ]
@@ -121,11 +121,11 @@ def elsewhere(facts: Facts) -> Diagnosis | None:
         text = (
             f"It has its devices on node {facts.node_name}, and an Event reports {named(newest.get('reason') or '')}."
         )
-        return Diagnosis("not-about-devices", State.STUCK, text, _KUBELET, evidence_of(newest))
-    return Diagnosis("starting", State.WAITS, f"It is bound to node {facts.node_name}, and its containers start.")
+        return Diagnosis("not-about-devices", PodState.STUCK, text, _KUBELET, evidence_of(newest))
+    return Diagnosis("starting", PodState.WAITS, f"It is bound to node {facts.node_name}, and its containers start.")
 
 
-def runs(facts: Facts) -> Diagnosis:
+def runs(facts: DiagnosisInputs) -> Diagnosis:
     used = list(map(named, _devices(facts)))
     what = f" with {', '.join(used)}" if used else ""
-    return Diagnosis("runs", State.WELL, f"It runs on node {facts.node_name}{what}.")
+    return Diagnosis("runs", PodState.WELL, f"It runs on node {facts.node_name}{what}.")

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from commands.devices.devices import Holding, NodeMap
+from commands.devices.devices import HeldDevice, NodeMap
 from commands.explain import node_fit
 from commands.explain.allocation_checks import Question
-from commands.explain.cluster_devices import Estate, NodeDevices
+from commands.explain.cluster_devices import ClusterDevices, PublishedDevices
 from commands.explain.lnc import conflict, lnc_of
-from commands.explain.model import Demand
+from commands.explain.model import ClaimDemand
 from commands.explain.verdicts import Block, Blocked, NodeVerdict
-from neuron.allocator.search import Result
+from neuron.allocator.search import AllocatorResult
 from neuron.api.node_selection import Requirement, unmet_terms
 from neuron.api.nodes import Node
 from neuron.api.stored_claims import Allocation
@@ -26,7 +26,9 @@ from webhook.cluster.listing import Object
 _MOST_HOLDERS: Final = 3
 
 
-def place(pod: Object, demand: Demand, allocated: Sequence[Allocation], estate: Estate) -> tuple[NodeVerdict, ...]:
+def place(
+    pod: Object, demand: ClaimDemand, allocated: Sequence[Allocation], estate: ClusterDevices
+) -> tuple[NodeVerdict, ...]:
     """The verdict for each node, by name.
 
     Args:
@@ -65,12 +67,14 @@ def _unmet(unmet: Sequence[Requirement], instance_type: str) -> Blocked:
 
 
 class _Placer:
-    def __init__(self, pod: Object, demand: Demand, allocated: Sequence[Allocation], estate: Estate) -> None:
+    def __init__(
+        self, pod: Object, demand: ClaimDemand, allocated: Sequence[Allocation], estate: ClusterDevices
+    ) -> None:
         self._pod = pod
         self._demand = demand
         self._allocated = allocated
         self._estate = estate
-        self._known: dict[object, tuple[Result, ...] | Blocked] = {}
+        self._known: dict[object, tuple[AllocatorResult, ...] | Blocked] = {}
 
     def verdict(self, node: Node) -> NodeVerdict:
         name, estate = node.name, self._estate
@@ -99,7 +103,7 @@ class _Placer:
 
     # --- its devices --------------------------------------------------------------------------------------------
 
-    def _by_devices(self, node: Node) -> tuple[Result, ...] | Blocked:
+    def _by_devices(self, node: Node) -> tuple[AllocatorResult, ...] | Blocked:
         found = self._estate.devices(node.name)
         if found.missing is not None:
             reason = "incomplete pool: the scheduler allocates only when all its ResourceSlices are there"
@@ -117,7 +121,9 @@ class _Placer:
             return self._with_detail(answer, self._estate.map_of(node.name))
         return self._lnc_conflict(answer, found, self._estate.instance_type(node)) or answer
 
-    def _lnc_conflict(self, results: Iterable[Result], found: NodeDevices, instance_type: str) -> Blocked | None:
+    def _lnc_conflict(
+        self, results: Iterable[AllocatorResult], found: PublishedDevices, instance_type: str
+    ) -> Blocked | None:
         entry = self._estate.catalogue.get(instance_type)
         size = entry.default_logical_neuron_core if entry else 1
         for result in results:
@@ -157,7 +163,7 @@ def _holders(mapped: NodeMap) -> str:
     return f"held by {_listed([f'{name} ({count})' for name, count in counts.most_common()])}" if counts else ""
 
 
-def _holder(holding: Holding) -> str:
+def _holder(holding: HeldDevice) -> str:
     if not holding.pods:
         return f"claim {named(holding.name)}"
     more = f" and {len(holding.pods) - 1} more" if len(holding.pods) > 1 else ""

@@ -8,7 +8,7 @@ below; no part of it is repeated, except a code of `neuron.findings.CODES`, whic
 from collections.abc import Sequence
 from typing import Final
 
-from commands.explain.explanation import Diagnosis, State
+from commands.explain.explanation import Diagnosis, PodState
 from neuron.findings import CODES, known_codes
 
 _CONFIGS: Final = "NEU4"
@@ -30,39 +30,39 @@ def prepare_failure(message: str, node: str, *, publishes: bool) -> Diagnosis:
         what = f" ({config}: {CODES[config]})" if config else ""
         text = f"An Event reports that the driver refuses a config of its claim{what}."
         fix = "Correct opaque.parameters of the template, and recreate the pod: its claim keeps the old config."
-        return Diagnosis("config-refused", State.STUCK, text, fix)
+        return Diagnosis("config-refused", PodState.STUCK, text, fix)
     if "logicalNeuronCore" in message:
         text = "An Event reports that the driver refuses its logicalNeuronCore."
         fix = (
             "Set the same logicalNeuronCore as the other pods on the device, or request whole devices, and recreate it."
         )
-        return Diagnosis("lnc-conflict", State.STUCK, text, fix)
+        return Diagnosis("lnc-conflict", PodState.STUCK, text, fix)
     if "ResourceClaim no longer exists" in message:
         text = f"An Event reports that a pod whose claim was removed uses a device of its claim on node {node}."
         fix = (
             "End that pod (an Event of the driver on the Node names it), or delete this one to have it allocated to"
             f" other devices. {_RETRIES}"
         )
-        return Diagnosis("device-kept", State.STUCK, text, fix)
+        return Diagnosis("device-kept", PodState.STUCK, text, fix)
     if "has adminAccess, which the driver refuses" in message:
         text = "An Event reports that the driver refuses adminAccess in its namespace."
         fix = "Only an administrator of the driver can allow it; then delete the pod to have it prepared again."
-        return Diagnosis("admin-access-refused", State.STUCK, text, fix)
+        return Diagnosis("admin-access-refused", PodState.STUCK, text, fix)
     if _has(message, ("still prepared for", "driver lost which of its cores", "still restores", "may be in use")):
         text = f"An Event reports that a device of its claim is not free on node {node} yet."
         fix = f"`neuron-dra map {node}` shows which claims hold its devices. {_RETRIES}"
-        return Diagnosis("device-held", State.WAITS, text, fix)
+        return Diagnosis("device-held", PodState.WAITS, text, fix)
     if _has(message, ("has vanished", "no device node")):
         text = f"An Event reports that a device of its claim is gone from node {node}."
         fix = "Check the Neuron kernel driver on the node, and delete the pod to have it allocated again."
-        return Diagnosis("device-gone", State.STUCK, text, fix)
+        return Diagnosis("device-gone", PodState.STUCK, text, fix)
     if _has(message, ("connection refused", "no such file or directory", "DeadlineExceeded", "Unavailable")):
         text = f"An Event reports that the driver on node {node} does not answer the kubelet."
         fix = "Check the kubelet plugin's pod on the node (its log has the reason). " + _RETRIES
-        return Diagnosis("driver-not-running", State.STUCK, text, fix)
+        return Diagnosis("driver-not-running", PodState.STUCK, text, fix)
     what = f": {codes[0]}, {CODES[codes[0]]}" if codes else ""
     text = f"An Event reports that the driver on node {node} cannot prepare its claim{what}."
-    return Diagnosis("prepare-failed", State.STUCK, text, _LOG + _RETRIES)
+    return Diagnosis("prepare-failed", PodState.STUCK, text, _LOG + _RETRIES)
 
 
 def _unregistered(node: str, *, publishes: bool) -> Diagnosis:
@@ -70,7 +70,7 @@ def _unregistered(node: str, *, publishes: bool) -> Diagnosis:
         text = (
             f"The kubelet of node {node} had not registered the driver when the pod came. By now the driver publishes."
         )
-        return Diagnosis("driver-registering", State.WAITS, text, _RETRIES)
+        return Diagnosis("driver-registering", PodState.WAITS, text, _RETRIES)
     text = (
         f"The driver does not run on node {node}: the kubelet has not registered it, and it publishes no devices there."
     )
@@ -78,7 +78,7 @@ def _unregistered(node: str, *, publishes: bool) -> Diagnosis:
         f"Check the kubelet plugin's pod on the node (kubectl -n neuron-dra get pods -o wide --field-selector"
         f" spec.nodeName={node})."
     )
-    return Diagnosis("driver-not-running", State.STUCK, text, fix)
+    return Diagnosis("driver-not-running", PodState.STUCK, text, fix)
 
 
 def _has(message: str, words: Sequence[str]) -> bool:

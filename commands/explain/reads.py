@@ -8,12 +8,13 @@ from typing import Final, TypeVar
 import msgspec
 
 from commands.devices import snapshot
-from commands.devices.snapshot import PODS, RESOURCE_CLAIMS, Snapshot
+from commands.devices.snapshot import PODS, RESOURCE_CLAIMS, ClusterSnapshot
 from commands.explain.cluster_devices import items
 from commands.explain.cluster_view import live_manifest
 from commands.explain.diagnosis_inputs import event_order
 from commands.explain.installation import Installation, read_installation
 from commands.objects.manifests import Manifest
+from commands.status.snapshot import NoAnswerError
 from neuron.api.fields import readable
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from runtime.api_errors import (
@@ -51,10 +52,6 @@ _OF_NAMESPACE: Final = (
 )
 
 
-class NoAnswerError(Exception):
-    """The cluster does not answer, or refuses the credentials."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Live:
     """The objects of a cluster that explanations need.
@@ -68,7 +65,7 @@ class Live:
         notes: what could not be read, one sentence each.
     """
 
-    snapshot: Snapshot
+    snapshot: ClusterSnapshot
     objects: tuple[Manifest, ...]
     listed: frozenset[tuple[str, str]]
     installation: Installation
@@ -78,7 +75,7 @@ class Live:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PodFacts:
+class StoredPod:
     """A pod of the cluster and its Events; the pod is None if it does not exist."""
 
     pod: Object | None
@@ -126,7 +123,7 @@ class Reads:
         installation, files, more = await self._installation()
         return Live(found, tuple(objects), frozenset(listed), installation, files, version, (*notes, *more))
 
-    async def pod(self, namespace: str, name: str) -> PodFacts:
+    async def pod(self, namespace: str, name: str) -> StoredPod:
         """A pod and its Events, the oldest first.
 
         Raises:
@@ -136,12 +133,12 @@ class Reads:
         if isinstance(seen, Unseen):
             raise NoAnswerError(" ".join(filter(None, (seen.why, seen.fix))))
         if not seen:
-            return PodFacts(None)
+            return StoredPod(None)
         (pod,) = seen
         uid = pod["metadata"].get("uid", "")
         events = await self._list(EVENTS, namespace, fieldSelector=f"involvedObject.uid={uid}")
         notes = tuple(_note(events, "The pod's Events are not known."))
-        return PodFacts(pod, tuple(sorted(items(events), key=event_order)), notes)
+        return StoredPod(pod, tuple(sorted(items(events), key=event_order)), notes)
 
     async def _version(self) -> str:
         try:

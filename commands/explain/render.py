@@ -8,8 +8,8 @@ import orjson
 
 from commands.explain import claim_text
 from commands.explain.admission_preview import ClaimUse, Outlook
-from commands.explain.explanation import Diagnosis, Explanation, State
-from commands.explain.verdicts import Block, Group, NodeVerdict, grouped
+from commands.explain.explanation import Diagnosis, Explanation, PodState
+from commands.explain.verdicts import Block, NodeGroup, NodeVerdict, grouped
 from neuron.findings import Finding, Severity, short
 from runtime.terminal import painted, printable, wrapped
 from runtime.text import cited, named
@@ -26,7 +26,7 @@ _MOST_NODES: Final = 6
 """Nodes that can take the pod, and nodes of one reason, that text names."""
 _MOST_OPERATIONS: Final = 8
 _LONGEST_VALUE: Final = 100
-_STATES: Final = {State.WELL: GREEN, State.WAITS: YELLOW, State.STUCK: RED}
+_STATES: Final = {PodState.WELL: GREEN, PodState.WAITS: YELLOW, PodState.STUCK: RED}
 _RESULTS: Final = {
     Outcome.CONVERTED: "converted",
     Outcome.RESTORED: "restored: the claim of its conversion is put back",
@@ -195,7 +195,7 @@ def _nodes(verdicts: Sequence[NodeVerdict]) -> Iterator[_Row]:
         yield _Row("nodes", _group(group), "-", RED)
 
 
-def _group(group: Group) -> str:
+def _group(group: NodeGroup) -> str:
     found = group.nodes
     if len(found) == 1:
         return f"{named(found[0].node)}: {'; '.join(filter(None, (group.reason, found[0].detail)))}"

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from commands.explain.diagnosis_inputs import Facts, condition, condition_quote
-from commands.explain.explanation import Diagnosis, Quote, State
+from commands.explain.diagnosis_inputs import DiagnosisInputs, condition, condition_quote
+from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.verdicts import Block, NodeVerdict, grouped
 from neuron import names
 from runtime.text import named
@@ -14,10 +14,10 @@ SICK_FIX: Final = "Drain the node and reset or replace the device; a deleted pod
 
 def gated(gates: Sequence[str]) -> Diagnosis:
     text = f"Its scheduling gates are not lifted: {', '.join(map(named, gates))}."
-    return Diagnosis("gated", State.WAITS, text, "The controller that set them (a queue, such as Kueue) lifts them.")
+    return Diagnosis("gated", PodState.WAITS, text, "The controller that set them (a queue, such as Kueue) lifts them.")
 
 
-def unscheduled(facts: Facts) -> Diagnosis | None:
+def unscheduled(facts: DiagnosisInputs) -> Diagnosis | None:
     if facts.node_name:
         return None
     gates = [str(each.get("name")) for each in facts.spec.get("schedulingGates") or ()]
@@ -29,16 +29,16 @@ def unscheduled(facts: Facts) -> Diagnosis | None:
     if facts.unknown_class:
         text = f"Its claim requests DeviceClass {named(facts.unknown_class)}, which does not exist."
         fix = "Install the driver's chart, or correct deviceClassName of the template."
-        return Diagnosis("class-missing", State.STUCK, text, fix, evidence)
+        return Diagnosis("class-missing", PodState.STUCK, text, fix, evidence)
     if not scheduled:
         scheduler = str(facts.spec.get("schedulerName") or names.DEFAULT_SCHEDULER)
         text = f"No scheduler has looked at it yet: its schedulerName is {named(scheduler)}."
         fix = "If this lasts, check that a scheduler of this name runs." + (
             "" if scheduler == names.DEFAULT_SCHEDULER else " It must know Dynamic Resource Allocation."
         )
-        return Diagnosis("no-scheduler", State.WAITS, text, fix)
+        return Diagnosis("no-scheduler", PodState.WAITS, text, fix)
     if facts.nodes is None:
-        return Diagnosis("unschedulable", State.WAITS, "The scheduler finds no node for it.", evidence=evidence)
+        return Diagnosis("unschedulable", PodState.WAITS, "The scheduler finds no node for it.", evidence=evidence)
     fitting = [each.node for each in facts.nodes if each.fits]
     if fitting:
         more = f" and {len(fitting) - 1} more" if len(fitting) > 1 else ""
@@ -48,7 +48,7 @@ def unscheduled(facts: Facts) -> Diagnosis | None:
             if "Insufficient" in said or "didn't match" in said
             else "The scheduler tries again by itself, at the latest after five minutes."
         )
-        return Diagnosis("fits-now", State.WAITS, f"{text}.", fix, evidence)
+        return Diagnosis("fits-now", PodState.WAITS, f"{text}.", fix, evidence)
     return _blocked(facts.nodes, evidence)
 
 
@@ -78,11 +78,11 @@ def _blocked(verdicts: Sequence[NodeVerdict], evidence: Quote | None) -> Diagnos
     groups = grouped(each for each in verdicts if each.block is not Block.NOT_NEURON)
     if not groups:
         text = "No node has Neuron devices."
-        return Diagnosis("no-neuron-nodes", State.WAITS, text, "Add a node of a Neuron instance type.", evidence)
+        return Diagnosis("no-neuron-nodes", PodState.WAITS, text, "Add a node of a Neuron instance type.", evidence)
     total = sum(len(group.nodes) for group in groups)
     first = groups[0]
     nodes = first.nodes[0].node if len(first.nodes) == 1 else f"{len(first.nodes)} nodes"
     detail = first.nodes[0].detail if len(first.nodes) == 1 else ""
     what = f"{first.reason} ({detail})" if detail else first.reason
     text = f"None of {total} Neuron node{'' if total == 1 else 's'} can take it now. Closest: {nodes}: {what}."
-    return Diagnosis(str(first.block), State.WAITS, text, _FIXES.get(first.block, ""), evidence)
+    return Diagnosis(str(first.block), PodState.WAITS, text, _FIXES.get(first.block, ""), evidence)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from neuron.allocator.search import Result
+from neuron.allocator.search import AllocatorResult
 
 
 class Block(enum.StrEnum):
@@ -47,7 +47,7 @@ class NodeVerdict:
 
     node: str
     instance_type: str
-    devices: tuple[Result, ...] = ()
+    devices: tuple[AllocatorResult, ...] = ()
     texts: tuple[str, ...] = ()
     block: Block | None = None
     reason: str = ""
@@ -71,7 +71,7 @@ class Blocked:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Group:
+class NodeGroup:
     """Nodes with one reason.
 
     Attributes:
@@ -86,11 +86,11 @@ class Group:
 _ORDER: Final[Mapping[Block, int]] = {block: place for place, block in enumerate(Block)}
 
 
-def grouped(verdicts: Iterable[NodeVerdict]) -> tuple[Group, ...]:
+def grouped(verdicts: Iterable[NodeVerdict]) -> tuple[NodeGroup, ...]:
     """The nodes that cannot take the pod, by reason: the closest to a solution first, then the largest group."""
     found: defaultdict[tuple[Block, str], list[NodeVerdict]] = defaultdict(list)
     for each in verdicts:
         if each.block is not None:
             found[each.block, each.reason].append(each)
-    groups = [Group(block, reason, tuple(nodes)) for (block, reason), nodes in found.items()]
+    groups = [NodeGroup(block, reason, tuple(nodes)) for (block, reason), nodes in found.items()]
     return tuple(sorted(groups, key=lambda group: (_ORDER[group.block], -len(group.nodes), group.reason)))

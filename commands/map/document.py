@@ -2,14 +2,14 @@
 
 import orjson
 
-from commands.devices.devices import Device, DeviceMap, Holding, NodeMap
-from commands.devices.snapshot import Snapshot
+from commands.devices.devices import Device, DeviceMap, HeldDevice, NodeMap
+from commands.devices.snapshot import ClusterSnapshot
 from commands.map.summary import TypeSummary, summarise
 
 Json = dict[str, object]
 
 
-def as_json(found: DeviceMap, seen: Snapshot) -> str:
+def as_json(found: DeviceMap, seen: ClusterSnapshot) -> str:
     """One document with all nodes."""
     document = {
         "cluster": seen.address,
@@ -72,7 +72,7 @@ def _device(device: Device) -> Json:
     }
 
 
-def _holding(holding: Holding) -> Json:
+def _holding(holding: HeldDevice) -> Json:
     return {
         "namespace": holding.namespace,
         "claim": holding.claim,

@@ -16,7 +16,7 @@ _COMMA: Final = re.compile(r",(?![^(]*\))")
 Test = Callable[[Mapping[str, str]], bool]
 
 
-class SelectorError(ValueError):
+class LabelSelectorError(ValueError):
     """The label selector cannot be read; the message has the part."""
 
 
@@ -82,6 +82,6 @@ def _requirement(part: str) -> Test:
     if match := _EXISTS.fullmatch(part):
         absent, key = match.groups()
         return lambda labels: (key in labels) is not bool(absent)
-    raise SelectorError(
+    raise LabelSelectorError(
         f"{part!r} is not a part of a label selector. Allowed: key=value, key!=value, key, !key, key in (a, b)."
     )

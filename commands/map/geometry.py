@@ -25,7 +25,7 @@ class Wrap(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Line:
+class DrawnLink:
     """A connection of two devices, by their indices."""
 
     first: int
@@ -44,7 +44,7 @@ class Geometry:
     cells: dict[int, tuple[int, int]]
     columns: int
     rows: int
-    lines: tuple[Line, ...]
+    lines: tuple[DrawnLink, ...]
 
 
 def geometry(node: NodeMap) -> Geometry:
@@ -80,10 +80,10 @@ def _cell(topology: Topology | None, slot: int, width: int) -> tuple[int, int]:
     return column, row
 
 
-def _lines(node: NodeMap, cells: dict[int, tuple[int, int]]) -> Iterator[Line]:
+def _lines(node: NodeMap, cells: dict[int, tuple[int, int]]) -> Iterator[DrawnLink]:
     for first, second in node.links:
         (column, row), (other_column, other_row) = cells[first], cells[second]
         if row == other_row:
-            yield Line(first, second, Wrap.NONE if abs(column - other_column) == 1 else Wrap.ROW)
+            yield DrawnLink(first, second, Wrap.NONE if abs(column - other_column) == 1 else Wrap.ROW)
         else:
-            yield Line(first, second, Wrap.NONE if abs(row - other_row) == 1 else Wrap.COLUMN)
+            yield DrawnLink(first, second, Wrap.NONE if abs(row - other_row) == 1 else Wrap.COLUMN)

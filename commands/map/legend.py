@@ -5,7 +5,7 @@ import string
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from commands.devices.devices import Device, Holding, NodeMap, State
+from commands.devices.devices import Device, DeviceState, HeldDevice, NodeMap
 
 LETTERS: Final = string.ascii_uppercase + string.ascii_lowercase
 MANY: Final = "*"
@@ -13,20 +13,20 @@ MANY: Final = "*"
 COLOURS: Final = 8
 """Claims that can be told apart by colour; the ninth has that of the first."""
 
-MARKS: Final = {State.FREE: "·", State.UNHEALTHY: "✗", State.TAINTED: "!", State.PLUGIN: "P"}
-ASCII_MARKS: Final = {**MARKS, State.FREE: ".", State.UNHEALTHY: "x"}
+MARKS: Final = {DeviceState.FREE: "·", DeviceState.UNHEALTHY: "✗", DeviceState.TAINTED: "!", DeviceState.PLUGIN: "P"}
+ASCII_MARKS: Final = {**MARKS, DeviceState.FREE: ".", DeviceState.UNHEALTHY: "x"}
 WORDS: Final = {
-    State.FREE: "free",
-    State.HELD: "held",
-    State.PARTLY: "partly held",
-    State.UNHEALTHY: "unhealthy",
-    State.TAINTED: "tainted",
-    State.PLUGIN: "with the device plugin",
+    DeviceState.FREE: "free",
+    DeviceState.HELD: "held",
+    DeviceState.PARTLY: "partly held",
+    DeviceState.UNHEALTHY: "unhealthy",
+    DeviceState.TAINTED: "tainted",
+    DeviceState.PLUGIN: "with the device plugin",
 }
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class LegendEntry:
     """A claim on a node.
 
     Attributes:
@@ -37,19 +37,19 @@ class Entry:
 
     letter: str
     colour: int
-    holding: Holding
+    holding: HeldDevice
     devices: tuple[int, ...]
     cores: int
 
 
-def entries(node: NodeMap) -> tuple[Entry, ...]:
+def entries(node: NodeMap) -> tuple[LegendEntry, ...]:
     """The claims of a node in the order of their devices."""
-    held: dict[str, list[tuple[Device, Holding]]] = {}
+    held: dict[str, list[tuple[Device, HeldDevice]]] = {}
     for device in node.devices:
         for holding in device.holders:
             held.setdefault(holding.uid or holding.name, []).append((device, holding))
     return tuple(
-        Entry(
+        LegendEntry(
             LETTERS[number] if number < len(LETTERS) else MANY,
             number % COLOURS,
             pairs[0][1],
@@ -60,16 +60,16 @@ def entries(node: NodeMap) -> tuple[Entry, ...]:
     )
 
 
-def by_device(found: Iterable[Entry]) -> dict[int, list[Entry]]:
+def by_device(found: Iterable[LegendEntry]) -> dict[int, list[LegendEntry]]:
     """The claims that hold each device, by its index."""
-    holders: dict[int, list[Entry]] = {}
+    holders: dict[int, list[LegendEntry]] = {}
     for entry in found:
         for index in entry.devices:
             holders.setdefault(index, []).append(entry)
     return holders
 
 
-def held(entry: Entry) -> str:
+def held(entry: LegendEntry) -> str:
     """What a claim holds: `devices 0-3`, `device 9, 1 core` or `the whole node`."""
     if entry.holding.whole_node:
         return "the whole node"

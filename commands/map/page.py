@@ -10,11 +10,11 @@ from typing import Final
 import orjson
 
 from commands.devices.devices import Device, DeviceMap, NodeMap
-from commands.devices.snapshot import Snapshot
+from commands.devices.snapshot import ClusterSnapshot
 from commands.map import style, svg
 from commands.map.document import type_summary
 from commands.map.geometry import Wrap, geometry
-from commands.map.legend import WORDS, Entry, by_device, entries, few, held
+from commands.map.legend import WORDS, LegendEntry, by_device, entries, few, held
 from commands.map.summary import summarise
 from commands.map.text import in_order, note, ultraserver
 
@@ -39,7 +39,7 @@ empty icon, without which browsers request one."""
 _BODY: Final = (_FILES / "page.html").read_text(encoding="utf-8")
 
 
-def as_page(found: DeviceMap, seen: Snapshot, interval: float | None = None) -> str:
+def as_page(found: DeviceMap, seen: ClusterSnapshot, interval: float | None = None) -> str:
     """The page.
 
     Args:
@@ -58,7 +58,7 @@ def as_page(found: DeviceMap, seen: Snapshot, interval: float | None = None) -> 
     )
 
 
-def data(found: DeviceMap, seen: Snapshot, stale: str = "") -> Json:
+def data(found: DeviceMap, seen: ClusterSnapshot, stale: str = "") -> Json:
     """What the page draws; `stale` says why it is not current."""
     layouts: dict[str, Json] = {}
     return {
@@ -103,7 +103,7 @@ def _node(node: NodeMap, layouts: dict[str, Json]) -> Json:
     }
 
 
-def _claim(entry: Entry) -> Json:
+def _claim(entry: LegendEntry) -> Json:
     holding = entry.holding
     pods = f", pod {few(holding.pods)}" if holding.pods else ", no pod"
     return {
@@ -117,7 +117,7 @@ def _claim(entry: Entry) -> Json:
     }
 
 
-def _device(node: NodeMap, device: Device, holders: list[Entry], numbers: dict[str, int]) -> Json:
+def _device(node: NodeMap, device: Device, holders: list[LegendEntry], numbers: dict[str, int]) -> Json:
     return {
         "index": device.index,
         "state": WORDS[device.state] + (f", unhealthy: {device.fault}" if device.fault else ""),

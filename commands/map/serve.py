@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commands.devices.device_map import build
 from commands.devices.devices import DeviceMap
-from commands.devices.snapshot import Snapshot, fetch
+from commands.devices.snapshot import ClusterSnapshot, fetch
 from commands.map import page
 from runtime.api_errors import ApiServerError
 from runtime.api_transport import Connection
@@ -52,11 +52,11 @@ _MOST_CONNECTIONS: Final = 128
 _STOP_TIMEOUT: Final = 3
 _GZIP_FROM: Final = 1024
 
-Look = Callable[[], Awaitable[Snapshot]]
+Look = Callable[[], Awaitable[ClusterSnapshot]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Served:
+class ServedPage:
     """What to serve, and where.
 
     Attributes:
@@ -68,7 +68,7 @@ class Served:
     host: str
     port: int
     interval: float
-    draw: Callable[[Snapshot], DeviceMap] = build
+    draw: Callable[[ClusterSnapshot], DeviceMap] = build
 
 
 class LiveMap:
@@ -78,7 +78,7 @@ class LiveMap:
         self,
         look: Look,
         interval: float,
-        draw: Callable[[Snapshot], DeviceMap] = build,
+        draw: Callable[[ClusterSnapshot], DeviceMap] = build,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare; nothing is read yet.
@@ -93,7 +93,7 @@ class LiveMap:
         self._clock = clock
         self._reading: asyncio.Task[None] | None = None
         self._at = float("-inf")
-        self._seen: Snapshot | None = None
+        self._seen: ClusterSnapshot | None = None
         self._found = DeviceMap(())
         self._stale = ""
 
@@ -117,7 +117,7 @@ class LiveMap:
             self._reading.cancel()
             await asyncio.wait({self._reading})
 
-    async def _current(self) -> Snapshot:
+    async def _current(self) -> ClusterSnapshot:
         """The last snapshot. All readers wait for the same read; if there is an older map, not for long."""
         if self._clock() - self._at >= self.interval and (self._reading is None or self._reading.done()):
             self._reading = asyncio.create_task(self._read())
@@ -188,7 +188,7 @@ class _SecurityHeaders:
         await self._app(scope, receive, with_headers)
 
 
-class _Server(uvicorn.Server):
+class _PageServer(uvicorn.Server):
     """Ends at the first signal, with exit code 0: a server that is stopped has done its work."""
 
     @contextlib.contextmanager
@@ -202,7 +202,7 @@ class _Server(uvicorn.Server):
 
 async def run(
     connect: Callable[[], AbstractAsyncContextManager[Connection]],
-    served: Served,
+    served: ServedPage,
     say: Callable[[str], None],
 ) -> None:
     """Serve until a signal.
@@ -219,7 +219,7 @@ async def run(
         await live.data()
         listener = listen(served.host, served.port, "--host", "--port")
         loopback = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
-        server = _Server(
+        server = _PageServer(
             uvicorn.Config(
                 application(live, loopback=loopback),
                 # httptools does not bound the length of headers, h11 does.

@@ -4,7 +4,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable
 
-from commands.devices.devices import NodeMap, State
+from commands.devices.devices import DeviceState, NodeMap
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class TypeSummary:
     instance_type: str
     nodes: int
     closed: int
-    states: dict[State, int]
+    states: dict[DeviceState, int]
     faults: int
     largest: int
     where: str

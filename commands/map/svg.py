@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from commands.devices.devices import Device, NodeMap, State
+from commands.devices.devices import Device, DeviceState, NodeMap
 from commands.map import style
 from commands.map.geometry import Geometry, Wrap, geometry
-from commands.map.legend import MANY, MARKS, WORDS, Entry, by_device, entries, few, held, ranges
+from commands.map.legend import MANY, MARKS, WORDS, LegendEntry, by_device, entries, few, held, ranges
 from runtime.terminal import printable
 
 WIDTH: Final = 64
@@ -92,7 +92,7 @@ def _note(node: NodeMap) -> str:
     return f"; {node.closed}" if node.closed else ""
 
 
-def _entry(entry: Entry) -> tuple[str, str, str]:
+def _entry(entry: LegendEntry) -> tuple[str, str, str]:
     pods = f", pod {few(entry.holding.pods, 2)}" if entry.holding.pods else ""
     return entry.letter, f"c{entry.colour}", f"{entry.holding.name}: {held(entry)}{pods}"
 
@@ -100,7 +100,7 @@ def _entry(entry: Entry) -> tuple[str, str, str]:
 def states_of(node: NodeMap) -> Iterator[tuple[str, str, str]]:
     """Mark, class and text of the states that the node's devices have."""
     if node.largest_free:
-        yield MARKS[State.FREE], "fits", f"largest connected set that is free: {ranges(node.largest_free)}"
+        yield MARKS[DeviceState.FREE], "fits", f"largest connected set that is free: {ranges(node.largest_free)}"
     for state, mark in MARKS.items():
         members = [device for device in node.devices if device.state is state and device.index not in node.largest_free]
         if members:
@@ -109,7 +109,7 @@ def states_of(node: NodeMap) -> Iterator[tuple[str, str, str]]:
             yield mark, state.value, f"{WORDS[state]}: {ranges(device.index for device in members)}{why}"
 
 
-def picture(node: NodeMap, drawn: Geometry, found: Iterable[Entry]) -> Iterator[str]:
+def picture(node: NodeMap, drawn: Geometry, found: Iterable[LegendEntry]) -> Iterator[str]:
     """The elements of one node's drawing."""
     for line in drawn.lines:
         first, second = drawn.cells[line.first], drawn.cells[line.second]
@@ -139,12 +139,12 @@ def _centre(cell: tuple[int, int]) -> tuple[int, int]:
     return column * (WIDTH + GAP_X) + WIDTH // 2, row * (HEIGHT + GAP_Y) + HEIGHT // 2
 
 
-def mark_of(device: Device, holders: Sequence[Entry]) -> str:
+def mark_of(device: Device, holders: Sequence[LegendEntry]) -> str:
     """The letter or sign of a device."""
     return MARKS[device.state] if not holders else MANY if len(holders) > 1 else holders[0].letter
 
 
-def classes_of(device: Device, holders: Sequence[Entry], *, fits: bool) -> str:
+def classes_of(device: Device, holders: Sequence[LegendEntry], *, fits: bool) -> str:
     """The classes of a device (`style`); `fits`: it is in the largest free connected set."""
     classes = ["device", device.state.value]
     classes += [f"c{holders[0].colour}"] if holders else []
@@ -153,15 +153,15 @@ def classes_of(device: Device, holders: Sequence[Entry], *, fits: bool) -> str:
     return " ".join(classes)
 
 
-def title_of(device: Device, holders: Sequence[Entry]) -> str:
+def title_of(device: Device, holders: Sequence[LegendEntry]) -> str:
     """One sentence about a device, for tooltips and screen readers."""
     by = f" by {', '.join(entry.holding.name for entry in holders)}" if holders else ""
-    cores = f", {device.free_cores} of {device.cores} cores left" if device.state is State.PARTLY else ""
+    cores = f", {device.free_cores} of {device.cores} cores left" if device.state is DeviceState.PARTLY else ""
     fault = f", unhealthy: {device.fault}" if device.fault else ""
     return f"device {device.index}: {WORDS[device.state]}{by}{cores}{fault}"
 
 
-def _device(device: Device, cell: tuple[int, int], holders: Sequence[Entry], *, fits: bool) -> str:
+def _device(device: Device, cell: tuple[int, int], holders: Sequence[LegendEntry], *, fits: bool) -> str:
     column, row = cell
     x, y = column * (WIDTH + GAP_X), row * (HEIGHT + GAP_Y)
     return (

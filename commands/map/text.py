@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from commands.devices.devices import Device, DeviceMap, NodeMap, State
-from commands.map.geometry import Geometry, Line, Wrap, geometry
-from commands.map.legend import ASCII_MARKS, MANY, MARKS, WORDS, Entry, by_device, entries, few, held, ranges
+from commands.devices.devices import Device, DeviceMap, DeviceState, NodeMap
+from commands.map.geometry import DrawnLink, Geometry, Wrap, geometry
+from commands.map.legend import ASCII_MARKS, MANY, MARKS, WORDS, LegendEntry, by_device, entries, few, held, ranges
 from commands.map.summary import TypeSummary, summarise
 from runtime.terminal import encodable, painted, printable
 
@@ -14,7 +14,12 @@ MOST_DRAWN: Final = 4
 MOST_LISTED: Final = 60
 
 _COLOURS: Final = (36, 35, 34, 33, 96, 95, 94, 93)
-_STATE_COLOURS: Final = {State.FREE: 32, State.UNHEALTHY: 31, State.TAINTED: 33, State.PLUGIN: 90}
+_STATE_COLOURS: Final = {
+    DeviceState.FREE: 32,
+    DeviceState.UNHEALTHY: 31,
+    DeviceState.TAINTED: 33,
+    DeviceState.PLUGIN: 90,
+}
 _BOLD: Final = 1
 _INVERSE: Final = 7
 _CELL: Final = 7
@@ -58,7 +63,9 @@ def as_text(found: DeviceMap, paper: Paper, *, wide: bool = False, draw: bool = 
         wide: a line for each node, however many there are.
         draw: a drawing of each node, however many there are.
     """
-    lines = [paper.paint(f"! {paper.clean(problem)}", _STATE_COLOURS[State.UNHEALTHY]) for problem in found.problems]
+    lines = [
+        paper.paint(f"! {paper.clean(problem)}", _STATE_COLOURS[DeviceState.UNHEALTHY]) for problem in found.problems
+    ]
     lines += _summary(found, paper)
     if draw or (len(found.nodes) <= MOST_DRAWN and not wide):
         for node in in_order(found.nodes):
@@ -87,8 +94,8 @@ def _summary(found: DeviceMap, paper: Paper) -> Iterator[str]:
 
 
 def _states(summary: TypeSummary) -> str:
-    parts = [f"{summary.states[state]} {WORDS[state]}" for state in State if summary.states.get(state)]
-    if summary.faults > summary.states.get(State.UNHEALTHY, 0):
+    parts = [f"{summary.states[state]} {WORDS[state]}" for state in DeviceState if summary.states.get(state)]
+    if summary.faults > summary.states.get(DeviceState.UNHEALTHY, 0):
         parts.append(f"{_counted(summary.faults, 'fault')} in all")
     if summary.closed:
         parts.append(f"{_counted(summary.closed, 'node')} closed to new pods")
@@ -111,7 +118,7 @@ def _spread(nodes: Iterable[NodeMap], paper: Paper) -> Iterator[str]:
         most = max(each.spread.values(), default=1)
         for size, count in each.spread.items():
             bar = (_BLOCK if paper.rich else "#") * max(1, round(count * _BAR / most))
-            yield f"  {size:>3} {paper.paint(bar, _STATE_COLOURS[State.FREE] if size else 0)} {count}"
+            yield f"  {size:>3} {paper.paint(bar, _STATE_COLOURS[DeviceState.FREE] if size else 0)} {count}"
     yield ""
     yield "-o wide lists every node. NODE, --type, --free, --claim, -n, -l and --attention choose some; few are drawn."
 
@@ -184,7 +191,7 @@ def _drawing(node: NodeMap, paper: Paper) -> Iterator[str]:
     if place := ultraserver(node):
         yield f"  {paper.clean(place)}"
     if remark := note(node):
-        yield f"  {paper.paint(paper.clean(remark), _STATE_COLOURS[State.TAINTED])}"
+        yield f"  {paper.paint(paper.clean(remark), _STATE_COLOURS[DeviceState.TAINTED])}"
     yield from _picture(node, geometry(node), by_device(found), paper)
     for entry in found:
         yield f"  {_entry(entry, paper)}"
@@ -208,7 +215,7 @@ def _headline(node: NodeMap) -> str:
     return f"{kind}{topology}: {len(node.free)} of {len(node.devices)} devices free, {connected}{whole}"
 
 
-def _picture(node: NodeMap, drawn: Geometry, holders: dict[int, list[Entry]], paper: Paper) -> Iterator[str]:
+def _picture(node: NodeMap, drawn: Geometry, holders: dict[int, list[LegendEntry]], paper: Paper) -> Iterator[str]:
     devices = {device.index: device for device in node.devices}
     places = {place: index for index, place in drawn.cells.items()}
     across, down = ("─", "│") if paper.rich else ("-", "|")
@@ -239,7 +246,7 @@ def _picture(node: NodeMap, drawn: Geometry, holders: dict[int, list[Entry]], pa
             yield _uprights([index in tops for index in here], along)
 
 
-def _ends(lines: Iterable[Line], wrap: Wrap) -> set[int | None]:
+def _ends(lines: Iterable[DrawnLink], wrap: Wrap) -> set[int | None]:
     return {index for line in lines if line.wrap is wrap for index in (line.first, line.second)}
 
 
@@ -249,24 +256,24 @@ def _uprights(present: Iterable[bool], mark: str) -> str:
     return " " * _MARGIN + (" " * _GAP).join(each)
 
 
-def _cell(device: Device, holders: Sequence[Entry], paper: Paper, *, fits: bool) -> str:
+def _cell(device: Device, holders: Sequence[LegendEntry], paper: Paper, *, fits: bool) -> str:
     """`[ 3 A ]`: index, claim or state, and a flag for a fault or for cores that are left.
 
     The largest free connected set (`fits`) is inverted on a terminal with colour.
     """
     mark, codes = _mark(device, holders, paper)
     codes = (*codes, _INVERSE) if fits else codes
-    cross = MARKS[State.UNHEALTHY] if paper.rich else ASCII_MARKS[State.UNHEALTHY]
-    flag = cross if device.fault and holders else "+" if device.state is State.PARTLY else " "
+    cross = MARKS[DeviceState.UNHEALTHY] if paper.rich else ASCII_MARKS[DeviceState.UNHEALTHY]
+    flag = cross if device.fault and holders else "+" if device.state is DeviceState.PARTLY else " "
     return paper.paint(f"[{device.index:>2} {mark}{flag}]"[:_CELL], *codes)
 
 
-def _painted_mark(device: Device, holders: Sequence[Entry], paper: Paper) -> str:
+def _painted_mark(device: Device, holders: Sequence[LegendEntry], paper: Paper) -> str:
     mark, codes = _mark(device, holders, paper)
     return paper.paint(mark, *codes)
 
 
-def _mark(device: Device, holders: Sequence[Entry], paper: Paper) -> tuple[str, tuple[int, ...]]:
+def _mark(device: Device, holders: Sequence[LegendEntry], paper: Paper) -> tuple[str, tuple[int, ...]]:
     if not holders:
         marks = MARKS if paper.rich else ASCII_MARKS
         return marks[device.state], (_STATE_COLOURS[device.state],)
@@ -274,7 +281,7 @@ def _mark(device: Device, holders: Sequence[Entry], paper: Paper) -> tuple[str, 
     return (MANY if len(holders) > 1 else holders[0].letter), codes
 
 
-def _entry(entry: Entry, paper: Paper) -> str:
+def _entry(entry: LegendEntry, paper: Paper) -> str:
     holding = entry.holding
     letter = paper.paint(entry.letter, _COLOURS[entry.colour], _BOLD)
     pods = f"pod {few(holding.pods)}" if holding.pods else "no pod"
@@ -285,9 +292,9 @@ def _marks(nodes: Sequence[NodeMap], paper: Paper) -> str:
     present = {device.state for node in nodes for device in node.devices}
     marks = MARKS if paper.rich else ASCII_MARKS
     shown = [f"{paper.paint(marks[each], _STATE_COLOURS[each])} {WORDS[each]}" for each in marks if each in present]
-    shown += ["a letter: held by a claim"] if {State.HELD, State.PARTLY} & present else []
+    shown += ["a letter: held by a claim"] if {DeviceState.HELD, DeviceState.PARTLY} & present else []
     if paper.colour and any(node.largest_free for node in nodes):
-        inverted = paper.paint("inverted", _STATE_COLOURS[State.FREE], _INVERSE)
+        inverted = paper.paint("inverted", _STATE_COLOURS[DeviceState.FREE], _INVERSE)
         shown.append(f"{inverted}: largest connected set that is free")
     return "   ".join(shown)
 

@@ -19,9 +19,9 @@ from webhook.decisions.conversion_context import ConversionContext, ConversionOp
 from webhook.decisions.decide import (
     Answer,
     DecisionInputs,
+    DecisionSubject,
     ObjectDecision,
     PodFacts,
-    Subject,
     decide,
     places_of,
     read_pod,
@@ -96,7 +96,7 @@ class Decider:
         places = places_of(manifest.group, manifest.kind, manifest.data)
         read = (read_pod(each, manifest.kind) for each in places)
         found = [each if each.pod is None else self._facts(manifest, each.place, each.pod, missing) for each in read]
-        subject = Subject(manifest.group, manifest.kind, manifest.namespace, manifest.data, found)
+        subject = DecisionSubject(manifest.group, manifest.kind, manifest.namespace, manifest.data, found)
         if len(self._answers) > _MOST_REMEMBERED:
             self._answers.clear()
         return decide(subject, self._world(manifest.namespace), self._options.excluded_namespaces)

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final
 
 import orjson
 
-from runtime.yaml_nodes import Mapping_, Node, Sequence_, YamlError, YamlSyntaxError, compose
+from runtime.yaml_nodes import Mapping_, Sequence_, YamlError, YamlNode, YamlSyntaxError, compose
 from runtime.yaml_scalars import resolve
 
 MARK: Final = "\ufeff"
@@ -60,7 +60,7 @@ class Document:
     column: int = 0
 
     @functools.cached_property
-    def _content(self) -> tuple[dict[str, Any] | None, Node | None]:
+    def _content(self) -> tuple[dict[str, Any] | None, YamlNode | None]:
         return _parse(self)
 
     @property
@@ -73,7 +73,7 @@ class Document:
         return self._content[0]
 
     @property
-    def root(self) -> Node | None:
+    def root(self) -> YamlNode | None:
         """Its nodes; None without content, or for JSON that is not valid YAML. Raises as `data`."""
         return self._content[1]
 
@@ -89,7 +89,7 @@ class Document:
         return self.line + line - 1, column + (self.column if line == 1 else 0)
 
 
-class Budget:
+class TextBudget:
     """How many characters of parsed documents may be kept, so that small inputs are parsed once."""
 
     def __init__(self, left: int) -> None:
@@ -106,7 +106,7 @@ class Budget:
 class Documents:
     """The documents of a file. Each iteration reads the file; a small file is read and parsed once."""
 
-    def __init__(self, opened: Callable[[], BinaryIO], budget: Budget) -> None:
+    def __init__(self, opened: Callable[[], BinaryIO], budget: TextBudget) -> None:
         self._open = opened
         self._budget = budget
         self._kept: list[Document] | None = None
@@ -209,7 +209,7 @@ def _is_content(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#") and not line.startswith("%")
 
 
-def _parse(document: Document) -> tuple[dict[str, Any] | None, Node | None]:
+def _parse(document: Document) -> tuple[dict[str, Any] | None, YamlNode | None]:
     text = document.text
     try:
         root = compose(text)
@@ -271,7 +271,7 @@ def _type_name(value: object) -> str:
             return "number"
 
 
-def _locate(root: Node, path: Sequence[str | int]) -> int:
+def _locate(root: YamlNode, path: Sequence[str | int]) -> int:
     """Offset of the nearest node on the way to a path: of a member's key, of an item, of the document."""
     node, offset = root, root.start
     for step in path:

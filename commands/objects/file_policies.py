@@ -29,9 +29,9 @@ from policies.files.loader import PolicyError, load_folder
 from policies.judging.evaluate import evaluate
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
-from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, Subject, of_object
+from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, RequestSubject, of_object
 from policies.judging.verdicts import Verdict
-from policies.schema.documents import Problem
+from policies.schema.documents import PolicyProblem
 from webhook.decisions.decision import Decision
 from webhook.decisions.kinds import controller_of_pods
 from webhook.decisions.pod_places import Path
@@ -85,7 +85,7 @@ class FilePolicies:
         """
         found = load_folder(folder)
         if not found.files:
-            raise PolicyError([Problem(str(folder), 0, "it contains no policy file (*.yaml, *.yml, *.json).")])
+            raise PolicyError([PolicyProblem(str(folder), 0, "it contains no policy file (*.yaml, *.yml, *.json).")])
         return cls(found, now, clock, device_class)
 
     @property
@@ -163,7 +163,9 @@ class FilePolicies:
         subject = self._subject(_pod(manifest, template), manifest.namespace, namespaces)
         return self._verdicts(self._with_templates(subject, decision))
 
-    def subjects(self, manifest: Manifest, operation: str, namespaces: PolicyView) -> Iterator[tuple[Path, Subject]]:
+    def subjects(
+        self, manifest: Manifest, operation: str, namespaces: PolicyView
+    ) -> Iterator[tuple[Path, RequestSubject]]:
         """The admission requests that an object causes: its own, and those of the pods that it would create.
 
         Pods of a workload have the path of their template, and are included only on CREATE.
@@ -176,7 +178,7 @@ class FilePolicies:
 
     def _subject(
         self, data: dict[str, Any], namespace: str, namespaces: PolicyView, operation: str = "CREATE"
-    ) -> Subject:
+    ) -> RequestSubject:
         if data.get("kind") in CLUSTER_SCOPED:
             return of_object(data, operation=operation)
         knower = self._knower(namespaces)
@@ -203,11 +205,11 @@ class FilePolicies:
             self._known = (view, DeviceKnower(view, self._policies.catalogue))
         return self._known[1]
 
-    def _judge(self, subject: Subject) -> list[Finding] | None:
+    def _judge(self, subject: RequestSubject) -> list[Finding] | None:
         verdicts = self._verdicts(subject)
         return list(self._findings(verdicts)) if verdicts else None
 
-    def _with_templates(self, subject: Subject, decision: Decision) -> Subject:
+    def _with_templates(self, subject: RequestSubject, decision: Decision) -> RequestSubject:
         """The subject with the templates that its conversion creates."""
         if not decision.templates:
             return subject
@@ -216,7 +218,7 @@ class FilePolicies:
         found = verified(subject.object, known.templates, self._sources)
         return dataclasses.replace(subject, knowledge=with_record(known, found))
 
-    def _verdicts(self, subject: Subject) -> tuple[Verdict, ...]:
+    def _verdicts(self, subject: RequestSubject) -> tuple[Verdict, ...]:
         return evaluate(self._policies.validating, _named(subject), self._now, self._clock)
 
     def _findings(self, verdicts: tuple[Verdict, ...]) -> Iterator[Finding]:
@@ -251,7 +253,7 @@ def _pod(manifest: Manifest, template: dict[str, object]) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec")}
 
 
-def _named(subject: Subject) -> Subject:
+def _named(subject: RequestSubject) -> RequestSubject:
     """A request whose object has a name: validating webhooks are called after the API server has generated it."""
     metadata = mapping(mapping(subject.object).get("metadata"))
     prefix = metadata.get("generateName")

@@ -10,7 +10,7 @@ from commands.objects.manifests import Manifest
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.namespaces import namespace_named, namespace_value
 from neuron.demand import templates
-from neuron.hardware.device_shapes import Shape
+from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 from runtime.api_server import RESOURCE_GROUP
 from webhook.cluster import caches as cluster
@@ -126,7 +126,7 @@ class ManifestCluster:
         """Constant: manifests do not change."""
         return 0
 
-    def device_shapes(self) -> Sequence[Shape]:
+    def device_shapes(self) -> Sequence[DeviceShape]:
         """Manifests publish no devices."""
         return ()
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, NoReturn, TextIO, TypeAlias, cast
 
-from commands.objects.documents import Budget, Document, Documents, ManifestError
+from commands.objects.documents import Document, Documents, ManifestError, TextBudget
 from commands.objects.manifests import Manifest, manifests
-from commands.objects.notices import Source
+from commands.objects.notices import ManifestSource
 from commands.objects.shapes import Look, Shapes
 from neuron.api.claim_specs import GROUP
 
@@ -42,7 +42,7 @@ _IN_MEMORY: Final = 8 * 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Given:
+class GivenManifests:
     """Manifests that are in memory. `name` stands for the file's name in messages."""
 
     name: str
@@ -50,7 +50,7 @@ class Given:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Fault:
+class ReadProblem:
     """A file that cannot be read.
 
     Attributes:
@@ -78,12 +78,12 @@ class Inputs:
         faults: the files that cannot be read.
     """
 
-    sources: list[Source]
-    faults: list[Fault]
+    sources: list[ManifestSource]
+    faults: list[ReadProblem]
 
 
 def read_sources(
-    filenames: Iterable[str | Given],
+    filenames: Iterable[str | GivenManifests],
     namespace: str,
     take: Callable[[Manifest], None] = lambda _: None,
     step: Callable[[], None] = lambda: None,
@@ -96,36 +96,36 @@ def read_sources(
         take: receives each object that may mean something for others, of files without an error.
         step: is called after each document.
     """
-    reader = _Reader(namespace, step)
+    reader = _FileReader(namespace, step)
     for name, opened in inputs(filenames):
         for manifest in reader.read(name, opened):
             take(manifest)
     return reader.inputs
 
 
-class _Reader:
+class _FileReader:
     """The first reading of all files."""
 
     def __init__(self, namespace: str, step: Callable[[], None]) -> None:
         self._namespace = namespace
         self._step = step
-        self._budget = Budget(_KEPT)
+        self._budget = TextBudget(_KEPT)
         self._shapes = Shapes[None]()
         self.inputs = Inputs([], [])
 
     def read(self, name: str, opened: Opener) -> list[Manifest]:
         """Read a file; returns its objects that may mean something for others."""
-        source = Source(name, Documents(opened, self._budget))
+        source = ManifestSource(name, Documents(opened, self._budget))
         found: list[Manifest] = []
         try:
             for document in source.documents:
                 found += self._check(document)
                 self._step()
         except ManifestError as error:
-            self.inputs.faults.append(Fault(name, error.line, error.column, error.problem))
+            self.inputs.faults.append(ReadProblem(name, error.line, error.column, error.problem))
             return []
         except OSError as error:
-            self.inputs.faults.append(Fault(name, 0, 0, str(error.strerror)))
+            self.inputs.faults.append(ReadProblem(name, 0, 0, str(error.strerror)))
             return []
         self.inputs.sources.append(source)
         return found
@@ -140,11 +140,11 @@ class _Reader:
         return [each for each in found if each.group == GROUP or (each.group, each.kind) in _OTHERS]
 
 
-def inputs(filenames: Iterable[str | Given]) -> Iterator[tuple[str, Opener]]:
+def inputs(filenames: Iterable[str | GivenManifests]) -> Iterator[tuple[str, Opener]]:
     """Every file once: its name, and a function that opens it and may raise OSError."""
     seen = set()
     for filename in filenames:
-        if isinstance(filename, Given):
+        if isinstance(filename, GivenManifests):
             yield filename.name, functools.partial(io.BytesIO, filename.content)
             continue
         if filename == _STDIN:
@@ -222,7 +222,7 @@ class _Once:
         if self._copy is None:
             self._copy = self._copied()
         self._copy.seek(0)
-        return cast("BinaryIO", _Kept(self._copy))
+        return cast("BinaryIO", _OpenFile(self._copy))
 
     def _copied(self) -> BinaryIO:
         given = self._open()
@@ -240,7 +240,7 @@ class _Once:
                 given.close()
 
 
-class _Kept:
+class _OpenFile:
     """A file that stays open after a `with` statement."""
 
     def __init__(self, file: BinaryIO) -> None:

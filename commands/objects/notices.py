@@ -17,7 +17,7 @@ _NAMESPACE: Final = ("metadata", "namespace")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Source:
+class ManifestSource:
     """A file: its name and its documents, which are read again in each iteration."""
 
     name: str

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from commands.objects.manifests import Manifest
 from commands.objects.text_edits import Splice
 from neuron import names
-from runtime.yaml_nodes import Mapping_, Node, Scalar, Sequence_
+from runtime.yaml_nodes import Mapping_, Scalar, Sequence_, YamlNode
 from runtime.yaml_scalars import is_word
 from webhook.decisions.kinds import KINDS, holds_claims
 from webhook.decisions.pod_places import Path, matches
@@ -98,7 +98,7 @@ class Shapes(Generic[_T]):
         free = self._free.get(look.rest)
         return None if free is None else self._results.get((look.rest, _fixed(look, free)))
 
-    def record(self, look: Look, root: Node, manifest: Manifest, splices: tuple[Splice, ...], result: _T) -> None:
+    def record(self, look: Look, root: YamlNode, manifest: Manifest, splices: tuple[Splice, ...], result: _T) -> None:
         """Keep the result of a document with one object, unless other documents cannot be compared with it."""
         if manifest.path or not holds_claims(manifest.group, manifest.kind) or manifest.kind == "LeaderWorkerSet":
             return
@@ -128,9 +128,9 @@ def _touches(splice: Splice, span: Span) -> bool:
     return splice.start < span[1] and splice.end > span[0]
 
 
-def _scalars(root: Node) -> Iterator[tuple[Span, Path]]:
+def _scalars(root: YamlNode) -> Iterator[tuple[Span, Path]]:
     """Place and path of every scalar that is a value; those of merge keys and aliases are left out."""
-    pending: list[tuple[Node, Path]] = [(root, ())]
+    pending: list[tuple[YamlNode, Path]] = [(root, ())]
     while pending:
         node, path = pending.pop()
         if isinstance(node, Mapping_):

@@ -54,7 +54,7 @@ class PruneAction(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class PruneCandidate:
     """One candidate.
 
     Attributes:
@@ -76,7 +76,7 @@ class PruneReport:
         problem: why the run stopped early, or empty.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[PruneCandidate, ...]
     generated: int
     in_use: int
     problem: str = ""
@@ -116,7 +116,7 @@ class Pruner:
         self._say = say
         self._generated = 0
         self._in_use = 0
-        self._entries: dict[Key, Entry] = {}
+        self._entries: dict[Key, PruneCandidate] = {}
 
     async def plan(self, older_than: dt.timedelta) -> PruneReport:
         """What `prune` would remove. Changes nothing.
@@ -295,7 +295,7 @@ class Pruner:
         )
 
     def _note(self, template: Generated, outcome: PruneAction, detail: str = "") -> None:
-        self._entries[template.key] = Entry(template, outcome, detail)
+        self._entries[template.key] = PruneCandidate(template, outcome, detail)
 
     def _fail(self, template: Generated, done: str, error: ApiServerError, start: str = "") -> None:
         self._note(

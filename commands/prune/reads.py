@@ -27,12 +27,12 @@ PODS: Final = Resource("", "v1", "pods")
 _OURS: Final = {"labelSelector": f"{names.LABEL_MANAGED_BY}={names.MANAGER}"}
 
 
-class _Claim(msgspec.Struct, frozen=True):
+class _ClaimNames(msgspec.Struct, frozen=True):
     template: str | None = msgspec.field(default=None, name="resourceClaimTemplateName")
 
 
 class _PodSpec(msgspec.Struct, frozen=True):
-    claims: list[_Claim] | None = msgspec.field(default=None, name="resourceClaims")
+    claims: list[_ClaimNames] | None = msgspec.field(default=None, name="resourceClaims")
 
 
 class _PodMeta(msgspec.Struct, frozen=True):

@@ -14,7 +14,17 @@ from commands.objects.decider import Decider
 from commands.objects.manifests import Manifest, manifests_of
 from commands.report import obstacles, replicas
 from commands.report.inventory import Root
-from commands.report.model import Cause, Devices, Estate, Fate, Group, Obstacle, PodsNow, Reference, Workload
+from commands.report.model import (
+    Cause,
+    Devices,
+    Fate,
+    NeuronNodes,
+    Obstacle,
+    PodsNow,
+    Reference,
+    TemplatePods,
+    Workload,
+)
 from neuron import names
 from neuron.api.claim_reader import claim_spec
 from neuron.api.fields import mapping
@@ -70,7 +80,7 @@ class Assessor:
         options: ConversionOptions,
         view: WorldView,
         policies: "FilePolicies | None" = None,
-        estate: Estate | None = None,
+        estate: NeuronNodes | None = None,
     ) -> None:
         """Prepare.
 
@@ -97,7 +107,7 @@ class Assessor:
         ref = _reference(root, manifest)
         decided = self._decider.decide(manifest)
         judged: list[Part] = []
-        groups: list[Group] = []
+        groups: list[TemplatePods] = []
         found: list[Obstacle] = []
         mode = ""
         for part in decided.parts:
@@ -132,7 +142,9 @@ class Assessor:
             for each in on_nodes:
                 yield dataclasses.replace(each, finding=located(part.place, each.finding))
 
-    def _group(self, root: Root, manifest: Manifest, part: Part, demand: PodDemand, now: PodsNow | None) -> Group:
+    def _group(
+        self, root: Root, manifest: Manifest, part: Part, demand: PodDemand, now: PodsNow | None
+    ) -> TemplatePods:
         path, decision = part.place.path, part.decision
         count: int | None
         if root.owner is not None:
@@ -144,7 +156,7 @@ class Assessor:
         after = None
         if decision.templates:
             after = sum((self._held(each) for each in decision.templates), Devices())
-        return Group(part.place.field_path(""), count, _before(demand), after, templates, self._types(decision))
+        return TemplatePods(part.place.field_path(""), count, _before(demand), after, templates, self._types(decision))
 
     def _types(self, decision: Decision) -> tuple[str, ...]:
         """`_types_in` of the decision's patch, for equal patches once."""

@@ -12,7 +12,7 @@ from typing import Final
 from commands.objects.file_policies import FilePolicies, converted
 from commands.objects.manifests import Manifest
 from commands.report.assess import Assessment
-from commands.report.model import Audit, Cause, Obstacle, Reference, Violation
+from commands.report.model import Audit, AuditViolation, Cause, Obstacle, Reference
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from webhook.decisions.decide import under
 from webhook.reviews.policy_knowledge import PolicyView
@@ -30,7 +30,7 @@ class Auditor:
         self._view = view
         self._objects = 0
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._violations: list[Violation] = []
+        self._violations: list[AuditViolation] = []
 
     def workload(self, assessment: Assessment) -> list[Obstacle]:
         """Judge a workload and its pods; returns what would deny them."""
@@ -73,17 +73,17 @@ class Auditor:
         return matched
 
 
-def _violations(ref: Reference, path: str, verdict: Verdict) -> Iterator[Violation]:
+def _violations(ref: Reference, path: str, verdict: Verdict) -> Iterator[AuditViolation]:
     rule, exemption = verdict.rule, verdict.exemption
     if verdict.outcome is PolicyOutcome.EXCEPT:
         who = f"'{exemption.name}' of {exemption.owner}" if exemption else ""
         message = f"exception {who} admits it".replace("  ", " ")
-        yield Violation(ref, path, rule.name, rule.severity, "skip", message)
+        yield AuditViolation(ref, path, rule.name, rule.severity, "skip", message)
         return
     action = _ACTIONS[verdict.outcome]
     for each in verdict.violations:
         result = "error" if each.failed else "warn" if action == "Warn" else "fail"
-        yield Violation(ref, path, rule.name, rule.severity, result, each.message, action)
+        yield AuditViolation(ref, path, rule.name, rule.severity, result, each.message, action)
 
 
 def _obstacle(path: str, verdict: Verdict) -> Obstacle:

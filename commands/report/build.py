@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from commands.objects.manifest_files import Fault
+from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import Manifest
 from commands.report import plan
 from commands.report.assess import Assessment, Assessor, NotReadableError
 from commands.report.inventory import Found, Inventory, Root
-from commands.report.model import Audit, Estate, Fate, PodsNow, Reference, Report, Shadowed, Workload
+from commands.report.model import Audit, Fate, NeuronNodes, PodsNow, Reference, Report, Shadowed, Workload
 from commands.report.shadow import by_workload
 from commands.status.lines import listed
 from webhook.decisions.conversion_context import ConversionOptions
@@ -43,7 +43,7 @@ class ReportBuilder:
         options: ConversionOptions,
         view: WorldView,
         policies: "FilePolicies | None" = None,
-        estate: Estate | None = None,
+        estate: NeuronNodes | None = None,
     ) -> None:
         self._options = options
         self._view = view
@@ -58,7 +58,7 @@ class ReportBuilder:
         self._workloads: list[Workload] = []
         self._unreadable: list[str] = []
         self.notes: list[str] = []
-        self.problems: list[Fault] = []
+        self.problems: list[ReadProblem] = []
         self.unaudited: list[str] = []
 
     @property
@@ -93,7 +93,7 @@ class ReportBuilder:
         for root in self._inventory.rest():
             self._assess(root, pods_of(root.uid))
         on_nodes = self._inventory.on_nodes()
-        around = plan.Surroundings(self._estate, on_nodes, self._view.quotas, self._options.device_class)
+        around = plan.PlanInputs(self._estate, on_nodes, self._view.quotas, self._options.device_class)
         workloads = self._with_pods(pods_of)
         steps = plan.steps(workloads, around)
         order = {step.namespace: at for at, step in enumerate(steps)}
@@ -132,9 +132,9 @@ class ReportBuilder:
             found.append(dataclasses.replace(each, now=now, fate=Fate.CONVERTED if done else each.fate))
         return found
 
-    def _unread(self) -> tuple[Fault, ...]:
+    def _unread(self) -> tuple[ReadProblem, ...]:
         names = [*self._inventory.unreadable, *self._unreadable]
-        return (Fault(listed(names), 0, 0, "not readable, and left out"),) if names else ()
+        return (ReadProblem(listed(names), 0, 0, "not readable, and left out"),) if names else ()
 
     def _assess(self, root: Root, now: PodsNow | None) -> None:
         try:
@@ -157,6 +157,6 @@ class ReportBuilder:
         return dataclasses.replace(workload, fate=fate, obstacles=(*workload.obstacles, *denied))
 
 
-def _with_idle(estate: Estate, on_nodes: Mapping[str, frozenset[str]]) -> Estate:
+def _with_idle(estate: NeuronNodes, on_nodes: Mapping[str, frozenset[str]]) -> NeuronNodes:
     idle = sorted(node for node in estate.plugin if node not in on_nodes and node not in estate.driver)
     return dataclasses.replace(estate, idle=tuple(idle))

@@ -7,18 +7,18 @@ from typing import Any, Final
 from commands.devices import device_map
 from commands.devices.devices import DeviceMap, NodeMap
 from commands.devices.snapshot import PODS, RESOURCE_CLAIMS, Progress, fetch
-from commands.objects.manifest_files import Fault
+from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import manifests_of
 from commands.report.build import ReportBuilder
 from commands.report.inventory import CONTROLLED, Found
-from commands.report.model import Estate
+from commands.report.model import NeuronNodes
 from neuron.api.fields import mapping, mappings
 from neuron.hardware.instances import Catalogue
 from runtime.api_errors import ApiAnswerError, ApiServerError
 from runtime.api_server import ApiServer, Resource, TimedApiServer, loaded_object
 from runtime.raw_objects import Page, identity, read_page
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES
-from webhook.cluster.discovery import Kind, Served, served_kinds
+from webhook.cluster.discovery import Kind, ServedKind, served_kinds
 from webhook.cluster.listing import Lister, unseen
 from webhook.decisions.kinds import KINDS, holds_claims
 
@@ -60,16 +60,16 @@ class ClusterInputs:
             for name, resource in _JUDGED.items():
                 await self._judge(name, resource, builder)
 
-    async def _kinds(self, builder: ReportBuilder) -> Mapping[Kind, Served]:
-        known = {kind: Served(resource, True, frozenset()) for kind, resource in _CORE.items()}
+    async def _kinds(self, builder: ReportBuilder) -> Mapping[Kind, ServedKind]:
+        known = {kind: ServedKind(resource, True, frozenset()) for kind, resource in _CORE.items()}
         try:
             return {**await served_kinds(self.server), **known}
         except ApiServerError as error:
             self.complete = False
-            builder.problems.append(Fault("/apis", 0, 0, f"only pods are read: {error}"))
+            builder.problems.append(ReadProblem("/apis", 0, 0, f"only pods are read: {error}"))
             return known
 
-    async def _read(self, kind: Kind, served: Served, builder: ReportBuilder) -> None:
+    async def _read(self, kind: Kind, served: ServedKind, builder: ReportBuilder) -> None:
         if self.namespace and not served.namespaced:
             return
 
@@ -77,7 +77,7 @@ class ClusterInputs:
             builder.take(Found(kind[0], served.resource.version, kind[1], raw))
 
         def tell(problem: str) -> None:
-            builder.problems.append(Fault(served.resource.plural, 0, 0, problem.rstrip(".")))
+            builder.problems.append(ReadProblem(served.resource.plural, 0, 0, problem.rstrip(".")))
 
         await self._list(served.resource, take, tell)
 
@@ -130,7 +130,7 @@ def _is_generated(claim: Mapping[str, Any]) -> bool:
     return any(each.get("kind") == "Pod" for each in owners)
 
 
-def _ordered(kinds: Mapping[Kind, Served]) -> Iterable[tuple[Kind, Served]]:
+def _ordered(kinds: Mapping[Kind, ServedKind]) -> Iterable[tuple[Kind, ServedKind]]:
     """The known kinds; those that others often own last, and pods after all others."""
     known = [(kind, served) for kind, served in kinds.items() if holds_claims(*kind) and KINDS[kind].served]
     return sorted(known, key=lambda each: (each[0] == ("", "Pod"), each[0] in CONTROLLED, each[0]))
@@ -141,14 +141,14 @@ async def read_estate(server: TimedApiServer, address: str, catalogue: Catalogue
     return device_map.build(await fetch(server, address, progress=progress, with_pods=False), catalogue)
 
 
-def estate_of(found: DeviceMap) -> Estate:
+def estate_of(found: DeviceMap) -> NeuronNodes:
     """The nodes as a report needs them."""
     plugin = {node.name: node.plugin.devices for node in found.nodes if node.plugin is not None}
     driver = {node.name: len(node.devices) for node in found.nodes if _publishes(node)}
     free = sum(len(node.free) for node in found.nodes if node.open)
     types = {node.name: node.instance_type for node in found.nodes}
     made = {node.name for node in found.nodes if _by_karpenter(node.labels)}
-    return Estate(plugin, driver, free, types, frozenset(made))
+    return NeuronNodes(plugin, driver, free, types, frozenset(made))
 
 
 def _publishes(node: NodeMap) -> bool:

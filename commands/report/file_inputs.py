@@ -8,7 +8,7 @@ import msgspec
 import orjson
 
 from commands.objects.documents import Document
-from commands.objects.manifest_files import STDIN, Fault, Given, inputs, read_sources
+from commands.objects.manifest_files import STDIN, GivenManifests, ReadProblem, inputs, read_sources
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, manifests_of, path_steps
 from commands.report.inventory import CONTROLLED, Found
 from neuron.api.claim_specs import GROUP
@@ -36,7 +36,7 @@ class FileInputs:
 
     found: tuple[Found, ...]
     facts: tuple[Manifest, ...]
-    faults: tuple[Fault, ...]
+    faults: tuple[ReadProblem, ...]
     line_of: Callable[[str, int, str], int]
 
 
@@ -49,14 +49,14 @@ class _Item(msgspec.Struct, frozen=True):
 _decode_item: Final = msgspec.json.Decoder(_Item).decode
 
 
-class _Reader:
+class _InputReader:
     def __init__(self, step: Callable[[], None], *, lines: bool) -> None:
         self._lines = lines
         self._step = step
-        self._slow: list[str | Given] = []
+        self._slow: list[str | GivenManifests] = []
         self.found: list[Found] = []
         self.facts: list[Manifest] = []
-        self.faults: list[Fault] = []
+        self.faults: list[ReadProblem] = []
         self.documents: dict[tuple[str, int], tuple[Document, Manifest]] = {}
 
     def read(self, filenames: Iterable[str]) -> None:
@@ -66,7 +66,7 @@ class _Reader:
                 with opened() as content:
                     self._sort(name, iter(content))
             except OSError as error:
-                self.faults.append(Fault(name, 0, 0, str(error.strerror)))
+                self.faults.append(ReadProblem(name, 0, 0, str(error.strerror)))
         read = read_sources(self._slow, DEFAULT_NAMESPACE, step=self._step)
         self.faults += read.faults
         for source in read.sources:
@@ -83,7 +83,7 @@ class _Reader:
             whole = first + b"".join(lines)
             # Positions in JSON need a parser that is forty times as slow.
             if not (is_json and not self._lines and self._read_json(name, whole)):
-                self._slow.append(Given(name, whole))
+                self._slow.append(GivenManifests(name, whole))
         else:
             self._slow.append(name)
 
@@ -146,7 +146,7 @@ def read_files(filenames: Iterable[str], step: Callable[[], None], *, lines: boo
         step: is called after each document.
         lines: whether lines of fields will be asked for; that keeps every document in memory.
     """
-    reader = _Reader(step, lines=lines)
+    reader = _InputReader(step, lines=lines)
     reader.read(filenames)
     found = sorted(reader.found, key=lambda each: (each.group, each.kind) in CONTROLLED)
     documents = reader.documents

@@ -85,7 +85,7 @@ class _Reference(msgspec.Struct, frozen=True):
     controller: bool | None = None
 
 
-class _Metadata(msgspec.Struct, frozen=True):
+class _InventoryMetadata(msgspec.Struct, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -94,25 +94,25 @@ class _Metadata(msgspec.Struct, frozen=True):
     annotations: dict[str, str | None] | None = None
 
 
-class _Condition(msgspec.Struct, frozen=True):
+class _JobCondition(msgspec.Struct, frozen=True):
     type: str = ""
     status: str = ""
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _InventoryStatus(msgspec.Struct, frozen=True):
     phase: str = ""
-    conditions: list[_Condition] | None = None
+    conditions: list[_JobCondition] | None = None
 
 
-class _Spec(msgspec.Struct, frozen=True):
+class _InventorySpec(msgspec.Struct, frozen=True):
     nodeName: str | None = None  # noqa: N815
     replicas: int | None = None
 
 
 class _Head(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
-    status: _Status | None = None
-    spec: _Spec | None = None
+    metadata: _InventoryMetadata = _InventoryMetadata()
+    status: _InventoryStatus | None = None
+    spec: _InventorySpec | None = None
 
 
 _decode: Final = msgspec.json.Decoder(_Head).decode
@@ -198,7 +198,7 @@ class Inventory:
                 found[node].add(self._root_uid(uid))
         return {node: frozenset(uids) for node, uids in found.items()}
 
-    def _note_owner(self, metadata: _Metadata) -> Owner | None:
+    def _note_owner(self, metadata: _InventoryMetadata) -> Owner | None:
         """The controller of an object; remembered for the objects that this object controls itself."""
         for each in metadata.ownerReferences or ():
             if each.controller and each.kind != _NODE and each.uid != metadata.uid:
@@ -231,7 +231,7 @@ class Inventory:
             each.type in _FINISHED_CONDITIONS and each.status == "True" for each in status.conditions or ()
         )
 
-    def _count(self, metadata: _Metadata, head: _Head, owner: Owner | None) -> None:
+    def _count(self, metadata: _InventoryMetadata, head: _Head, owner: Owner | None) -> None:
         if head.status is None:
             return
         converted = (metadata.labels or {}).get(names.LABEL_CONVERTED) == "true"

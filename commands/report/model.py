@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from commands.objects.manifest_files import Fault
+from commands.objects.manifest_files import ReadProblem
 from commands.status.lines import counted
 from neuron.findings import Finding, Severity
 from runtime.text import named
@@ -114,7 +114,7 @@ NO_PODS = PodsNow()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Group:
+class TemplatePods:
     """The pods of one pod template.
 
     Attributes:
@@ -150,7 +150,7 @@ class Workload:
     fate: Fate
     why: str
     mode: str
-    groups: tuple[Group, ...]
+    groups: tuple[TemplatePods, ...]
     now: PodsNow | None
     obstacles: tuple[Obstacle, ...]
 
@@ -182,7 +182,7 @@ class Workload:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Violation:
+class AuditViolation:
     """A policy's result about an existing object that is not `pass`.
 
     Attributes:
@@ -214,7 +214,7 @@ class Audit:
     policies: tuple[str, ...]
     objects: int
     counts: Mapping[tuple[str, str], int]
-    violations: tuple[Violation, ...]
+    violations: tuple[AuditViolation, ...]
     unread: tuple[str, ...] = ()
 
     def count(self, result: str) -> int:
@@ -222,7 +222,7 @@ class Audit:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Step:
+class MigrationStep:
     """One step of the migration: a namespace.
 
     Attributes:
@@ -261,7 +261,7 @@ class Step:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Estate:
+class NeuronNodes:
     """The cluster's Neuron nodes, as far as they were read.
 
     Attributes:
@@ -330,12 +330,12 @@ class Report:
     made: str
     version: str
     workloads: tuple[Workload, ...]
-    steps: tuple[Step, ...]
-    estate: Estate | None = None
+    steps: tuple[MigrationStep, ...]
+    estate: NeuronNodes | None = None
     audit: Audit | None = None
     shadowed: tuple[Shadowed, ...] = ()
     notes: tuple[str, ...] = ()
-    problems: tuple[Fault, ...] = ()
+    problems: tuple[ReadProblem, ...] = ()
     finished: int = 0
 
     @property

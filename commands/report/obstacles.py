@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from commands.report.model import Cause, Estate, Obstacle
+from commands.report.model import Cause, NeuronNodes, Obstacle
 from commands.status.lines import counted, listed
 from neuron.findings import Finding, warning
 from webhook.decisions.obstacles import KARPENTER_FIX
@@ -29,7 +29,7 @@ def cause_of(finding: Finding) -> Cause:
     return _CAUSES.get(finding.code, Cause.POD)
 
 
-def karpenter(types: tuple[str, ...], estate: Estate | None) -> Iterator[Obstacle]:
+def karpenter(types: tuple[str, ...], estate: NeuronNodes | None) -> Iterator[Obstacle]:
     """NEU903: nodes that Karpenter makes, because there are no others."""
     nodes = [] if estate is None else [node for node, each in estate.types.items() if not types or each in types]
     if estate is not None and nodes and estate.karpenter.issuperset(nodes):
@@ -37,7 +37,7 @@ def karpenter(types: tuple[str, ...], estate: Estate | None) -> Iterator[Obstacl
         yield Obstacle(Cause.KARPENTER, warning("NEU903", "spec", message, KARPENTER_FIX), blocks=True)
 
 
-def nodes(types: tuple[str, ...], estate: Estate | None) -> Iterator[Obstacle]:
+def nodes(types: tuple[str, ...], estate: NeuronNodes | None) -> Iterator[Obstacle]:
     """NEU904: no node can serve the claim, or all that can have both the device plugin and the driver."""
     if estate is None or not types or not estate.types:
         return

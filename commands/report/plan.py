@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from commands.report.model import Devices, Estate, Fate, Step, Workload, total
+from commands.report.model import Devices, Fate, MigrationStep, NeuronNodes, Workload, total
 
 Quotas = Callable[[str], Mapping[str, int] | None]
 """Limits of a namespace's ResourceQuotas on devices, by the name in `spec.hard`; None: not known."""
@@ -18,7 +18,7 @@ _QUOTA: Final = "{device_class}.deviceclass.resource.k8s.io/devices"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Surroundings:
+class PlanInputs:
     """What a plan needs beside the workloads.
 
     Attributes:
@@ -26,13 +26,13 @@ class Surroundings:
         on_nodes: node -> uids of the workloads that use the device plugin there.
     """
 
-    estate: Estate | None = None
+    estate: NeuronNodes | None = None
     on_nodes: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
     quotas: Quotas = lambda _: None
     device_class: str = ""
 
 
-def steps(workloads: Iterable[Workload], around: Surroundings) -> tuple[Step, ...]:
+def steps(workloads: Iterable[Workload], around: PlanInputs) -> tuple[MigrationStep, ...]:
     """The order of migration. Namespaces in which nothing converts and nothing is blocked are left out."""
     by_namespace: defaultdict[str, list[Workload]] = defaultdict(list)
     for each in workloads:
@@ -53,11 +53,11 @@ def _moves(workload: Workload) -> bool:
     return workload.fate is Fate.CONVERTS and not workload.blocked
 
 
-def _draft(namespace: str, members: Sequence[Workload], around: Surroundings) -> Step:
+def _draft(namespace: str, members: Sequence[Workload], around: PlanInputs) -> MigrationStep:
     moving = [each for each in members if _moves(each)]
     blocked = sum(each.blocked for each in members)
     after = total(each.after for each in moving if each.after is not None)
-    return Step(
+    return MigrationStep(
         namespace=namespace,
         ready=not blocked,
         workloads=len(moving),
@@ -70,7 +70,7 @@ def _draft(namespace: str, members: Sequence[Workload], around: Surroundings) ->
     )
 
 
-def _quota_note(namespace: str, after: Devices, around: Surroundings) -> str:
+def _quota_note(namespace: str, after: Devices, around: PlanInputs) -> str:
     name = _QUOTA.format(device_class=around.device_class)
     allowed = (around.quotas(namespace) or {}).get(name)
     if allowed is None or allowed >= after.devices:
@@ -78,7 +78,9 @@ def _quota_note(namespace: str, after: Devices, around: Surroundings) -> str:
     return f"a ResourceQuota allows {allowed} of {name}; the workloads need {after.devices}"
 
 
-def _with_nodes(drafts: Sequence[Step], moving: Mapping[str, set[str]], around: Surroundings) -> Iterable[Step]:
+def _with_nodes(
+    drafts: Sequence[MigrationStep], moving: Mapping[str, set[str]], around: PlanInputs
+) -> Iterable[MigrationStep]:
     """The steps with the nodes that become free, and the devices that the driver has free before each."""
     estate = around.estate
     if estate is None:

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from commands.report.model import Audit, Violation
+from commands.report.model import Audit, AuditViolation
 from neuron import names
 from neuron.findings import short
 from runtime.api_server import Resource
@@ -66,7 +66,7 @@ def bodies(
         known: the objects of the last run; a result that is in them keeps its time.
     """
     times = _times(known)
-    by_namespace: defaultdict[str, list[Violation]] = defaultdict(list)
+    by_namespace: defaultdict[str, list[AuditViolation]] = defaultdict(list)
     summaries: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for (namespace, result), count in audit.counts.items():
         summaries[namespace][result] += count
@@ -85,11 +85,11 @@ def bodies(
     return made
 
 
-def _order(violation: Violation) -> tuple[str, ...]:
+def _order(violation: AuditViolation) -> tuple[str, ...]:
     return (*_key(violation), violation.message)
 
 
-def _key(violation: Violation) -> tuple[str, str, str, str, str]:
+def _key(violation: AuditViolation) -> tuple[str, str, str, str, str]:
     ref = violation.ref
     return violation.policy, ref.kind, ref.name, violation.path, violation.result
 
@@ -117,7 +117,9 @@ def _body(
     }
 
 
-def _result(violation: Violation, api: ReportApi, times: Mapping[object, int], now: dt.datetime) -> dict[str, object]:
+def _result(
+    violation: AuditViolation, api: ReportApi, times: Mapping[object, int], now: dt.datetime
+) -> dict[str, object]:
     ref = violation.ref
     subject = {"apiVersion": ref.api_version, "kind": ref.kind, "namespace": ref.namespace, "name": ref.name}
     subject |= {"uid": ref.uid} if ref.uid else {}

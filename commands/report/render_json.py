@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from commands.report.model import Audit, Devices, Estate, Report, Step, Workload
+from commands.report.model import Audit, Devices, MigrationStep, NeuronNodes, Report, Workload
 
 
 def as_json(report: Report) -> str:
@@ -48,7 +48,7 @@ def _devices(devices: Devices | None) -> dict[str, int] | None:
     return None if devices is None else {"devices": devices.devices, "cores": devices.cores}
 
 
-def _estate(estate: Estate | None) -> dict[str, Any] | None:
+def _estate(estate: NeuronNodes | None) -> dict[str, Any] | None:
     if estate is None:
         return None
     return {
@@ -60,7 +60,7 @@ def _estate(estate: Estate | None) -> dict[str, Any] | None:
     }
 
 
-def _step(step: Step) -> dict[str, object]:
+def _step(step: MigrationStep) -> dict[str, object]:
     return {
         "namespace": step.namespace,
         "ready": step.ready,

@@ -6,7 +6,7 @@ from typing import Final
 
 import orjson
 
-from commands.report.model import Cause, Reference, Report, Violation
+from commands.report.model import AuditViolation, Cause, Reference, Report
 from commands.validate.check_files import Located
 from commands.validate.sarif import sarif_log
 from neuron.findings import Finding, Severity
@@ -36,7 +36,7 @@ def _located(report: Report, line_of: LineOf) -> Iterator[Located]:
             yield _at(violation.ref, _finding(violation), line_of)
 
 
-def _finding(violation: Violation) -> Finding:
+def _finding(violation: AuditViolation) -> Finding:
     code = "NEU803" if violation.result == "error" else _CODES[violation.action]
     message = f"policy '{violation.policy}': {violation.message}"
     return Finding(code, violation.path, message, severity=_LEVELS[violation.action])

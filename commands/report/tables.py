@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from commands.report.model import Audit, Devices, Fate, Report, Shadowed, Step, Topic, Workload
+from commands.report.model import Audit, Devices, Fate, MigrationStep, Report, Shadowed, Topic, Workload
 from commands.status.lines import counted, listed
 from neuron.findings import CODES
 from runtime.text import cited, named
@@ -65,7 +65,7 @@ def summary(report: Report) -> list[str]:
     return lines
 
 
-def plan(steps: Sequence[Step]) -> Table:
+def plan(steps: Sequence[MigrationStep]) -> Table:
     """The order of migration."""
     with_nodes = any(step.free is not None for step in steps)
     head = ["step", "namespace", "workloads", "pods", "blocked", "leaves the plugin", "needs of the driver"]
@@ -80,7 +80,7 @@ def plan(steps: Sequence[Step]) -> Table:
     return Table("Order of migration", (*head, "change first"), tuple(rows), frozenset({0, 2, 3, 4}))
 
 
-def _free(step: Step) -> str:
+def _free(step: MigrationStep) -> str:
     return f"{step.free} ({step.short} short)" if step.short else str(step.free)
 
 

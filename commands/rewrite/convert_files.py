@@ -23,7 +23,7 @@ from commands.objects.notices import Notice, PartDecision, Reporter
 from commands.objects.shapes import Look, Recorded, Shapes
 from commands.objects.text_edits import Splice
 from commands.rewrite.yaml_edits import EditError, edit
-from commands.rewrite.yaml_layout import Layout
+from commands.rewrite.yaml_layout import TextLayout
 from neuron.demand.templates import Template
 from neuron.findings import Finding
 from webhook.decisions.conversion_context import ConversionOptions
@@ -53,7 +53,7 @@ class Change:
     rewrites: bool = False
     wanted: dict[str, object] | None = None
     splices: tuple[Splice, ...] | None = ()
-    layout: Layout = dataclasses.field(default_factory=Layout)
+    layout: TextLayout = dataclasses.field(default_factory=TextLayout)
     fault: str = ""
 
 
@@ -174,7 +174,7 @@ class Converter:
 
     def _change(self, document: Document, wanted: dict[str, Any] | None) -> Change:
         rewrites = wanted is not document.data
-        layout = Layout.of(document.text, document.root)
+        layout = TextLayout.of(document.text, document.root)
         if not rewrites or not self._settings.texts:
             return Change(document, (), rewrites, wanted, layout=layout)
         if document.json or document.root is None:

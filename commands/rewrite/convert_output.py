@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from commands.objects.manifests import manifests_of
-from commands.objects.notices import Source
+from commands.objects.notices import ManifestSource
 from commands.objects.text_edits import Splice, UnifiedDiff, apply
 from commands.rewrite.convert_files import Change
-from commands.rewrite.yaml_layout import Layout, json_text, line_start
-from runtime.yaml_nodes import Node, YamlError, compose
+from commands.rewrite.yaml_layout import TextLayout, json_text, line_start
+from runtime.yaml_nodes import YamlError, YamlNode, compose
 
 Say: TypeAlias = Callable[[str], None]
 """Receives a message for the user."""
-Changes: TypeAlias = Iterable[tuple[Source, Change]]
+Changes: TypeAlias = Iterable[tuple[ManifestSource, Change]]
 """The changes of all documents of all files, in order."""
 
 _DIRECTIVES: Final = re.compile(r"\A(?:(?:%[^\n]*|[ \t]*#[^\n]*|[ \t]*)\r?\n)*%[^\n]*\n")
@@ -121,12 +121,12 @@ def _stream(pieces: Iterator[str]) -> Iterator[str]:
         # kubectl reads a stream that begins with a brace as JSON.
         separated = not first or (several and piece.startswith("{"))
         if separated and piece.strip() and not _START.match(piece):
-            yield "---" + Layout.of(piece, None).newline
+            yield "---" + TextLayout.of(piece, None).newline
         yield piece
         ended, first = piece.endswith("\n"), False
 
 
-def _for_kubectl(source: Source, change: Change, say: Say, alone: bool) -> str:
+def _for_kubectl(source: ManifestSource, change: Change, say: Say, alone: bool) -> str:
     """The text of a document after its change, without YAML and JSON that kubectl cannot read.
 
     Args:
@@ -159,7 +159,7 @@ def _without_directives(text: str) -> str:
     return "".join(kept) + text[head.end() :]
 
 
-def _splices(source: Source, change: Change, say: Say) -> Sequence[Splice]:
+def _splices(source: ManifestSource, change: Change, say: Say) -> Sequence[Splice]:
     """The changes in the text of a document, without the templates before it."""
     document = change.document
     if change.splices is not None:
@@ -172,7 +172,7 @@ def _splices(source: Source, change: Change, say: Say) -> Sequence[Splice]:
     return [_anew(change, document.root)]
 
 
-def _anew(change: Change, root: Node) -> Splice:
+def _anew(change: Change, root: YamlNode) -> Splice:
     text = change.document.text
     if change.document.json:
         return Splice(root.start, root.end, json_text(change.wanted, text))

@@ -13,16 +13,16 @@ from typing import Any, Final
 import orjson
 
 from commands.objects.text_edits import OverlapError, Splice, apply
-from commands.rewrite.yaml_layout import Layout, column, flow, line_end, line_start, next_line
+from commands.rewrite.yaml_layout import TextLayout, column, flow, line_end, line_start, next_line
 from runtime.yaml_nodes import (
     BLOCK_STYLES,
     Alias,
-    Entry,
     Mapping_,
-    Node,
+    MappingEntry,
     Scalar,
     Sequence_,
     YamlError,
+    YamlNode,
     aliases,
     anchored,
     compose,
@@ -36,7 +36,7 @@ class EditError(ValueError):
     """The text cannot be edited in place; the document must be rewritten."""
 
 
-def edit(text: str, root: Node, wanted: Any) -> list[Splice]:
+def edit(text: str, root: YamlNode, wanted: Any) -> list[Splice]:
     """The splices that change the value of a document to `wanted`.
 
     Args:
@@ -83,15 +83,15 @@ _ROOT: Final = _Place(0, 0, "root")
 class _Editor:
     """One pass over a document."""
 
-    def __init__(self, text: str, root: Node) -> None:
+    def __init__(self, text: str, root: YamlNode) -> None:
         self._text = text
         self._root = root
-        self._layout = Layout.of(text, root)
+        self._layout = TextLayout.of(text, root)
         self._used = {id(alias.target) for alias in aliases(root)}
         self._extended = False
         self.splices: list[Splice] = []
 
-    def change(self, node: Node, wanted: Any, place: _Place) -> None:
+    def change(self, node: YamlNode, wanted: Any, place: _Place) -> None:
         """Change the value of a node to `wanted`.
 
         Raises:
@@ -117,7 +117,7 @@ class _Editor:
     def _splice(self, start: int, end: int, text: str) -> None:
         self.splices.append(Splice(start, end, text))
 
-    def _drop(self, *nodes: Node) -> None:
+    def _drop(self, *nodes: YamlNode) -> None:
         """Check that the text of nodes may be removed.
 
         Raises:
@@ -197,14 +197,14 @@ class _Editor:
             end = behind if content else end
         return end
 
-    def _is_explicit(self, entry: Entry) -> bool:
+    def _is_explicit(self, entry: MappingEntry) -> bool:
         """Whether a key is introduced by `?`."""
         return self._text[line_start(self._text, entry.key.start) : entry.key.start].rstrip().endswith("?")
 
-    def _member_place(self, entry: Entry) -> _Place:
+    def _member_place(self, entry: MappingEntry) -> _Place:
         return _Place(column(self._text, entry.key.start), self._text.index(":", entry.key.end) + 1, "member")
 
-    def _remove_members(self, node: Mapping_, kept: Sequence[Entry]) -> None:
+    def _remove_members(self, node: Mapping_, kept: Sequence[MappingEntry]) -> None:
         text = self._text
         removed = [entry for entry in node.entries if entry not in kept]
         first = node.entries[0]
@@ -223,7 +223,7 @@ class _Editor:
             self._splice(line_start(text, entry.key.start), next_line(text, entry.end), "")
 
     def _add_members(
-        self, node: Mapping_, kept: Sequence[Entry], added: dict[str, object], *, front: bool = False
+        self, node: Mapping_, kept: Sequence[MappingEntry], added: dict[str, object], *, front: bool = False
     ) -> None:
         if not added:
             return
@@ -306,7 +306,7 @@ class _Editor:
             case _:
                 return position + 1
 
-    def _flow(self, node: Node, wanted: object) -> str:
+    def _flow(self, node: YamlNode, wanted: object) -> str:
         """A node of a flow collection on one line; unchanged parts keep their text."""
         text = self._text
         match node, wanted:
@@ -326,7 +326,7 @@ class _Editor:
 
     # --- whole nodes ----------------------------------------------------------------------------------------
 
-    def _replace(self, node: Node, wanted: object, place: _Place) -> None:
+    def _replace(self, node: YamlNode, wanted: object, place: _Place) -> None:
         self._drop(node)
         if place.kind == "root":
             raise EditError("the whole document changes")
@@ -347,7 +347,7 @@ class _Editor:
         else:
             self._splice(place.behind, end, f"{' ' if comment else ''}{comment}{self._layout.newline}{lines}")
 
-    def _replace_inline(self, node: Node, wanted: object, place: _Place) -> None:
+    def _replace_inline(self, node: YamlNode, wanted: object, place: _Place) -> None:
         if isinstance(node, Scalar) and isinstance(wanted, str):
             written = write_scalar(wanted, node.style if node.style in ("'", '"') else "")
         else:
@@ -358,7 +358,7 @@ class _Editor:
         self._splice(start, node.end, written if separated else f" {written}")
 
 
-def _last_leaf(node: Node) -> Node:
+def _last_leaf(node: YamlNode) -> YamlNode:
     """The node at the end of a text."""
     while True:
         match node:

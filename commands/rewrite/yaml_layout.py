@@ -9,12 +9,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from runtime.yaml_nodes import Mapping_, Node, Sequence_
+from runtime.yaml_nodes import Mapping_, Sequence_, YamlNode
 from runtime.yaml_scalars import escape_unprintable, write_scalar, write_string
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Layout:
+class TextLayout:
     """The layout of a text.
 
     Attributes:
@@ -29,7 +29,7 @@ class Layout:
     literals: bool = True
 
     @classmethod
-    def of(cls, text: str, root: Node | None) -> "Layout":
+    def of(cls, text: str, root: YamlNode | None) -> "TextLayout":
         """The layout of a text, as its first nested mapping and its first list show it."""
         indent = dash = None
         pending = [root] if root else []

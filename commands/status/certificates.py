@@ -11,8 +11,8 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 
-from commands.status.lines import Line, Verdict, listed
-from commands.status.snapshot import NAME, Snapshot
+from commands.status.lines import CheckResult, StatusLine, listed
+from commands.status.snapshot import NAME, StatusSnapshot
 from webhook.cluster.listing import Unseen
 from webhook.cluster.replicas import Replica
 from webhook.cluster.rights import SECRET
@@ -23,28 +23,28 @@ NEAR_END: Final = dt.timedelta(days=7)
 _NEW_ONE: Final = "Check the webhook's log for the reason, or put a new certificate into its Secret."
 
 
-def check(snapshot: Snapshot, replicas: Sequence[Replica], now: dt.datetime) -> Iterator[Line]:
+def check(snapshot: StatusSnapshot, replicas: Sequence[Replica], now: dt.datetime) -> Iterator[StatusLine]:
     """All checks of certificates. `replicas`: the living ones."""
     bundles = _bundles(snapshot)
     if len(set(bundles.values())) > 1:
         text = f"the caBundles of {listed(bundles)} differ: some calls fail after the next change of the certificate."
-        yield Line(CHECK, Verdict.WRONG, text, "Put the same CA into all of them.")
+        yield StatusLine(CHECK, CheckResult.WRONG, text, "Put the same CA into all of them.")
     authorities: list[x509.Certificate] = []
     for entry, bundle in bundles.items():
         try:
             authorities += x509.load_pem_x509_certificates(bundle)
         except ValueError:
             text = f"the caBundle of {entry} contains no PEM certificate: every call fails."
-            yield Line(CHECK, Verdict.WRONG, text, "Put the CA of the serving certificate there.")
+            yield StatusLine(CHECK, CheckResult.WRONG, text, "Put the CA of the serving certificate there.")
     if authorities and all(each.not_valid_after_utc <= now for each in authorities):
         latest = max(each.not_valid_after_utc for each in authorities)
         text = f"every CA in the caBundles has expired, the last on {latest:%Y-%m-%d}: every call fails."
-        yield Line(CHECK, Verdict.WRONG, text, _NEW_ONE)
+        yield StatusLine(CHECK, CheckResult.WRONG, text, _NEW_ONE)
     yield from _taken(bundles, replicas)
     yield from _leaf(snapshot, authorities, replicas, now)
 
 
-def _bundles(snapshot: Snapshot) -> dict[str, bytes]:
+def _bundles(snapshot: StatusSnapshot) -> dict[str, bytes]:
     """The caBundles of the webhook configurations, by entry; entries without one are left out."""
     found: dict[str, bytes] = {}
     for items in (snapshot.mutating, snapshot.validating):
@@ -63,26 +63,26 @@ def _decoded(text: str) -> bytes:
         return b""
 
 
-def _taken(bundles: dict[str, bytes], replicas: Sequence[Replica]) -> Iterator[Line]:
+def _taken(bundles: dict[str, bytes], replicas: Sequence[Replica]) -> Iterator[StatusLine]:
     digests = {hashlib.sha256(bundle).hexdigest() for bundle in bundles.values()}
     others = [each.name for each in replicas if each.report.bundle and each.report.bundle not in digests]
     if others and digests:
         text = f"replicas {listed(others)} use another CA bundle than the configurations, as during a rotation."
-        yield Line(CHECK, Verdict.NOTE, text)
+        yield StatusLine(CHECK, CheckResult.NOTE, text)
 
 
 def _leaf(
-    snapshot: Snapshot, authorities: Sequence[x509.Certificate], replicas: Sequence[Replica], now: dt.datetime
-) -> Iterator[Line]:
+    snapshot: StatusSnapshot, authorities: Sequence[x509.Certificate], replicas: Sequence[Replica], now: dt.datetime
+) -> Iterator[StatusLine]:
     secret = snapshot.secret
     if isinstance(secret, Unseen):
         yield from _reported(replicas, secret, now)
     elif not secret:
         if not any(each.report.serving for each in replicas):
             text = f"Secret {snapshot.namespace}/{SECRET} does not exist."
-            yield Line(
+            yield StatusLine(
                 CHECK,
-                Verdict.WRONG,
+                CheckResult.WRONG,
                 text,
                 "Create it without data: `helm upgrade` does. The webhook, or cert-manager, writes it.",
             )
@@ -94,30 +94,30 @@ def _leaf(
             leaf = x509.load_pem_x509_certificate(pem)
         except ValueError:
             text = f"tls.crt in Secret {snapshot.namespace}/{SECRET} is not a PEM certificate."
-            yield Line(CHECK, Verdict.WRONG, text, _NEW_ONE)
+            yield StatusLine(CHECK, CheckResult.WRONG, text, _NEW_ONE)
         else:
             yield from _judge(snapshot, leaf, authorities, replicas, now)
 
 
 def _judge(
-    snapshot: Snapshot,
+    snapshot: StatusSnapshot,
     leaf: x509.Certificate,
     authorities: Sequence[x509.Certificate],
     replicas: Sequence[Replica],
     now: dt.datetime,
-) -> Iterator[Line]:
+) -> Iterator[StatusLine]:
     if authorities and not any(_vouches(each, leaf) for each in authorities):
         text = f"no CA in the caBundles signed the certificate in Secret {SECRET}: every call fails."
-        yield Line(CHECK, Verdict.WRONG, text, "Put its CA into the caBundles; see docs/certificates.md.")
+        yield StatusLine(CHECK, CheckResult.WRONG, text, "Put its CA into the caBundles; see docs/certificates.md.")
     host = f"{NAME}.{snapshot.namespace}.svc"
     if host not in _hosts(leaf):
         text = f"the certificate is not valid for {host}, the name that the API server calls."
-        yield Line(CHECK, Verdict.WRONG, text, f"Create one whose subjectAltName has DNS:{host}.")
+        yield StatusLine(CHECK, CheckResult.WRONG, text, f"Create one whose subjectAltName has DNS:{host}.")
     digest = leaf.fingerprint(hashes.SHA256()).hex()
     stale = [each.name for each in replicas if each.report.serving and each.report.serving != digest]
     if stale:
         text = f"replicas {listed(stale)} serve another certificate than Secret {SECRET}, as during a rotation."
-        yield Line(CHECK, Verdict.NOTE, text)
+        yield StatusLine(CHECK, CheckResult.NOTE, text)
     yield _validity(leaf.not_valid_after_utc, now)
 
 
@@ -139,13 +139,15 @@ def _hosts(leaf: x509.Certificate) -> list[str]:
     return names.get_values_for_type(x509.DNSName)
 
 
-def _reported(replicas: Sequence[Replica], unseen: Unseen | None, now: dt.datetime) -> Iterator[Line]:
+def _reported(replicas: Sequence[Replica], unseen: Unseen | None, now: dt.datetime) -> Iterator[StatusLine]:
     """Check the certificate that replicas report, if the Secret cannot be read or does not exist."""
     ends = [end for each in replicas if (end := _moment(each.report.not_after)) is not None]
     if ends:
         yield _validity(min(ends), now)
     elif unseen is not None:
-        yield Line(CHECK, Verdict.UNKNOWN, f"{unseen.why} No replica reports its certificate either.", unseen.fix)
+        yield StatusLine(
+            CHECK, CheckResult.UNKNOWN, f"{unseen.why} No replica reports its certificate either.", unseen.fix
+        )
 
 
 def _moment(text: str) -> dt.datetime | None:
@@ -156,10 +158,12 @@ def _moment(text: str) -> dt.datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
 
-def _validity(end: dt.datetime, now: dt.datetime) -> Line:
+def _validity(end: dt.datetime, now: dt.datetime) -> StatusLine:
     day = f"{end:%Y-%m-%d %H:%M} UTC"
     if end <= now:
-        return Line(CHECK, Verdict.WRONG, f"the serving certificate expired on {day}: every call fails.", _NEW_ONE)
+        return StatusLine(
+            CHECK, CheckResult.WRONG, f"the serving certificate expired on {day}: every call fails.", _NEW_ONE
+        )
     if end - now < NEAR_END:
-        return Line(CHECK, Verdict.NOTE, f"the serving certificate expires soon, on {day}.", _NEW_ONE)
-    return Line(CHECK, Verdict.WELL, f"valid until {day}.")
+        return StatusLine(CHECK, CheckResult.NOTE, f"the serving certificate expires soon, on {day}.", _NEW_ONE)
+    return StatusLine(CHECK, CheckResult.WELL, f"valid until {day}.")

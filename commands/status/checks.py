@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from commands.status import certificates, hooks, nodes, replicas, sent
-from commands.status.lines import Line, Verdict
-from commands.status.snapshot import Snapshot
+from commands.status.lines import CheckResult, StatusLine
+from commands.status.snapshot import StatusSnapshot
 from neuron import known_faults
 from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP
 from runtime.text import named
@@ -22,7 +22,7 @@ PERMISSIONS: Final = "permissions"
 _VERSION: Final = re.compile(r"v?([0-9]+)\.([0-9]+)")
 
 
-def judge(snapshot: Snapshot, now: dt.datetime) -> tuple[Line, ...]:
+def judge(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[StatusLine, ...]:
     """The lines of all checks; `now` is time zone aware."""
     alive = replicas.living(snapshot, now)
     lines = (
@@ -41,61 +41,65 @@ def judge(snapshot: Snapshot, now: dt.datetime) -> tuple[Line, ...]:
     )
     # Several checks may lack the same data; only the first reports it.
     first = {line.text: line for line in reversed(lines)}
-    return tuple(line for line in lines if line.verdict is not Verdict.UNKNOWN or first[line.text] is line)
+    return tuple(line for line in lines if line.verdict is not CheckResult.UNKNOWN or first[line.text] is line)
 
 
-def _api_server(snapshot: Snapshot) -> Iterator[Line]:
+def _api_server(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     if isinstance(snapshot.version, Unseen):
-        yield Line(API_SERVER, Verdict.UNKNOWN, snapshot.version.why)
+        yield StatusLine(API_SERVER, CheckResult.UNKNOWN, snapshot.version.why)
     else:
         version = str(snapshot.version.get("gitVersion") or "")
         yield _kubernetes(version)
         yield from _faults(version)
     versions = snapshot.versions
     if isinstance(versions, Unseen):
-        yield Line(API_SERVER, Verdict.UNKNOWN, versions.why)
+        yield StatusLine(API_SERVER, CheckResult.UNKNOWN, versions.why)
     elif "v1" in versions:
-        yield Line(API_SERVER, Verdict.WELL, f"{RESOURCE_GROUP}/v1 is served.")
+        yield StatusLine(API_SERVER, CheckResult.WELL, f"{RESOURCE_GROUP}/v1 is served.")
     else:
         served = f"only as {', '.join(versions)}" if versions else "not at all"
         text = f"{RESOURCE_GROUP}/v1 is not served ({RESOURCE_GROUP} is served {served})."
-        yield Line(API_SERVER, Verdict.WRONG, text, f"Kubernetes >= {OLDEST_KUBERNETES} serves it by default.")
+        yield StatusLine(
+            API_SERVER, CheckResult.WRONG, text, f"Kubernetes >= {OLDEST_KUBERNETES} serves it by default."
+        )
 
 
-def _kubernetes(version: str) -> Line:
+def _kubernetes(version: str) -> StatusLine:
     match = _VERSION.match(version)
     if match is None:
-        return Line(API_SERVER, Verdict.UNKNOWN, f"the version {version[:40]!r} cannot be parsed.")
+        return StatusLine(API_SERVER, CheckResult.UNKNOWN, f"the version {version[:40]!r} cannot be parsed.")
     oldest = tuple(map(int, OLDEST_KUBERNETES.split(".")))
     if (int(match[1]), int(match[2])) >= oldest:
-        return Line(API_SERVER, Verdict.WELL, f"Kubernetes {named(version)}.")
+        return StatusLine(API_SERVER, CheckResult.WELL, f"Kubernetes {named(version)}.")
     fix = f"Upgrade the control plane to Kubernetes {OLDEST_KUBERNETES} or later."
-    return Line(API_SERVER, Verdict.WRONG, f"Kubernetes {named(version)} is older than {OLDEST_KUBERNETES}.", fix)
+    return StatusLine(
+        API_SERVER, CheckResult.WRONG, f"Kubernetes {named(version)} is older than {OLDEST_KUBERNETES}.", fix
+    )
 
 
-def _faults(version: str) -> Iterator[Line]:
+def _faults(version: str) -> Iterator[StatusLine]:
     """What the driver withholds because of the control plane, and faults that a patch release repairs."""
     number = known_faults.parse(version)
     for fault in known_faults.of_control_plane(version):
         if fault.told and number is not None:
             fix = f"{fault.remedy} Upgrade the control plane to {fault.fixed_after(number)} or later."
-            yield Line(API_SERVER, Verdict.NOTE, known_faults.sentence(fault, version), fix)
+            yield StatusLine(API_SERVER, CheckResult.NOTE, known_faults.sentence(fault, version), fix)
 
 
-def _permissions(snapshot: Snapshot) -> Iterator[Line]:
+def _permissions(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     rights = snapshot.rights
     if isinstance(rights, Unseen):
-        yield Line(PERMISSIONS, Verdict.UNKNOWN, rights.why, rights.fix)
+        yield StatusLine(PERMISSIONS, CheckResult.UNKNOWN, rights.why, rights.fix)
         return
     missing: defaultdict[tuple[Rule, str], list[str]] = defaultdict(list)
     for (rule, resource, verb), allowed in rights.items():
         if not allowed:
             missing[rule, resource].append(verb)
     for (rule, resource), verbs in missing.items():
-        verdict = Verdict.WRONG if rule.needed else Verdict.NOTE
+        verdict = CheckResult.WRONG if rule.needed else CheckResult.NOTE
         text = f"{snapshot.account} may not {', '.join(verbs)} {resource}: {rule.purpose} does not work."
         role = f"Role in namespace {snapshot.namespace}" if rule.own else "ClusterRole"
         fix = f"Add this rule to its {role}: {rule_text(rule.group, (resource,), verbs, rule.names)}"
-        yield Line(PERMISSIONS, verdict, text, fix)
+        yield StatusLine(PERMISSIONS, verdict, text, fix)
     if rights and not missing:
-        yield Line(PERMISSIONS, Verdict.WELL, f"{snapshot.account} has all permissions that it needs.")
+        yield StatusLine(PERMISSIONS, CheckResult.WELL, f"{snapshot.account} has all permissions that it needs.")

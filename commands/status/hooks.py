@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from commands.status.lines import Line, Verdict, listed
-from commands.status.snapshot import NAME, Snapshot
+from commands.status.lines import CheckResult, StatusLine, listed
+from commands.status.snapshot import NAME, StatusSnapshot
 from neuron import names
 from webhook.cluster.listing import Object, Unseen
 
@@ -90,23 +90,25 @@ SHIPPED: Final[Mapping[str, Mapping[str, Shipped]]] = {
 }
 
 
-def check(snapshot: Snapshot) -> Iterator[Line]:
+def check(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     """Check this installation's configurations."""
     for kind, items in (
         ("MutatingWebhookConfiguration", snapshot.mutating),
         ("ValidatingWebhookConfiguration", snapshot.validating),
     ):
         if isinstance(items, Unseen):
-            yield Line(CHECK, Verdict.UNKNOWN, items.why, items.fix)
+            yield StatusLine(CHECK, CheckResult.UNKNOWN, items.why, items.fix)
         else:
             yield from _configuration(kind, items, snapshot)
 
 
-def _configuration(kind: str, items: Iterable[Object], snapshot: Snapshot) -> Iterator[Line]:
+def _configuration(kind: str, items: Iterable[Object], snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     ours = next((item for item in items if item["metadata"]["name"] == NAME), None)
     if ours is None:
         lost = "nothing is converted" if kind.startswith("Mutating") else "nothing is validated"
-        yield Line(CHECK, Verdict.WRONG, f"{kind} {NAME} does not exist: {lost}.", f"Apply it: {_SHIPPED_AS}.")
+        yield StatusLine(
+            CHECK, CheckResult.WRONG, f"{kind} {NAME} does not exist: {lost}.", f"Apply it: {_SHIPPED_AS}."
+        )
         return
     entries = {entry["name"]: entry for entry in ours.get("webhooks") or ()}
     lines = []
@@ -114,43 +116,45 @@ def _configuration(kind: str, items: Iterable[Object], snapshot: Snapshot) -> It
         entry = entries.get(name)
         if entry is None:
             text = f"{kind} {NAME} has no entry {name}."
-            lines.append(Line(CHECK, Verdict.WRONG, text, f"Apply it as shipped: {_SHIPPED_AS}."))
+            lines.append(StatusLine(CHECK, CheckResult.WRONG, text, f"Apply it as shipped: {_SHIPPED_AS}."))
         else:
             lines += [
                 *_target(entry, shipped, snapshot),
                 *_edits(_whole(entry, shipped, entries), shipped, snapshot.namespace),
             ]
     yield from lines
-    if not any(line.verdict is Verdict.WRONG for line in lines):
-        yield Line(CHECK, Verdict.WELL, f"{kind} {NAME}: {listed(SHIPPED[kind])}.")
+    if not any(line.verdict is CheckResult.WRONG for line in lines):
+        yield StatusLine(CHECK, CheckResult.WELL, f"{kind} {NAME}: {listed(SHIPPED[kind])}.")
 
 
-def _target(entry: Object, shipped: Shipped, snapshot: Snapshot) -> Iterator[Line]:
+def _target(entry: Object, shipped: Shipped, snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     """Check which Service the entry calls, and its caBundle."""
     name, config = entry["name"], entry.get("clientConfig") or {}
     fix = f"Set clientConfig as shipped: {_SHIPPED_AS}."
     service = config.get("service")
     if service is None:
-        yield Line(CHECK, Verdict.NOTE, f"{name} calls {config.get('url')}, not a Service.")
+        yield StatusLine(CHECK, CheckResult.NOTE, f"{name} calls {config.get('url')}, not a Service.")
     else:
         called = f"{service.get('namespace')}/{service.get('name')}"
         if called != f"{snapshot.namespace}/{NAME}":
             text = f"{name} calls Service {called}; the webhook's is {snapshot.namespace}/{NAME}."
-            yield Line(CHECK, Verdict.WRONG, text, fix)
+            yield StatusLine(CHECK, CheckResult.WRONG, text, fix)
         if service.get("path") != shipped.path:
             text = f"{name} calls path {service.get('path')!r}, which is not served; it is {shipped.path!r}."
-            yield Line(CHECK, Verdict.WRONG, text, fix)
+            yield StatusLine(CHECK, CheckResult.WRONG, text, fix)
         ports = _ports(snapshot)
         port = service.get("port") or 443
         if ports and port not in ports:
             text = f"{name} calls port {port} of the Service, which has {listed(map(str, ports))}."
-            yield Line(CHECK, Verdict.WRONG, text, fix)
+            yield StatusLine(CHECK, CheckResult.WRONG, text, fix)
     if not config.get("caBundle"):
         text = f"{name} has no caBundle: the API server does not trust the webhook, every call fails."
-        yield Line(CHECK, Verdict.WRONG, text, "Put the CA of the serving certificate there; see docs/certificates.md.")
+        yield StatusLine(
+            CHECK, CheckResult.WRONG, text, "Put the CA of the serving certificate there; see docs/certificates.md."
+        )
 
 
-def _ports(snapshot: Snapshot) -> list[int]:
+def _ports(snapshot: StatusSnapshot) -> list[int]:
     if isinstance(snapshot.service, Unseen) or not snapshot.service:
         return []
     return [port["port"] for port in snapshot.service[0]["spec"].get("ports") or ()]
@@ -166,10 +170,10 @@ def _whole(entry: Object, shipped: Shipped, entries: Mapping[str, Object]) -> Ob
     return {**entry, "rules": rules, **({"failurePolicy": shipped.failure_policy} if meant else {})}
 
 
-def _edits(entry: Object, shipped: Shipped, namespace: str) -> Iterator[Line]:
+def _edits(entry: Object, shipped: Shipped, namespace: str) -> Iterator[StatusLine]:
     """Differences from the shipped entry that change behaviour."""
     for text in _differences(entry, shipped, namespace):
-        yield Line(CHECK, Verdict.NOTE, f"{entry['name']}: {text}.")
+        yield StatusLine(CHECK, CheckResult.NOTE, f"{entry['name']}: {text}.")
 
 
 def _differences(entry: Object, shipped: Shipped, namespace: str) -> Iterator[str]:
@@ -218,7 +222,7 @@ def _excluded(selector: Object) -> set[str]:
     return excluded
 
 
-def check_releases(snapshot: Snapshot) -> Iterator[Line]:
+def check_releases(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     """Check that this is the only installation: two would convert the same pods with different settings."""
     others: list[str] = []
     elsewhere: list[str] = []
@@ -242,15 +246,15 @@ def check_releases(snapshot: Snapshot) -> Iterator[Line]:
     if elsewhere and not (here or unseen):
         # Probably a wrong --namespace: do not advise to remove a working installation.
         text = f"none in namespace {snapshot.namespace}, but {listed(elsewhere)}."
-        yield Line(RELEASES, Verdict.WRONG, text, "Set --namespace to the namespace of the installation.")
+        yield StatusLine(RELEASES, CheckResult.WRONG, text, "Set --namespace to the namespace of the installation.")
         elsewhere = []
     if others := others + elsewhere:
         text = f"there is a second installation: {listed(others)}."
-        yield Line(RELEASES, Verdict.WRONG, text, "Remove one of them: helm uninstall, or kubectl delete.")
+        yield StatusLine(RELEASES, CheckResult.WRONG, text, "Remove one of them: helm uninstall, or kubectl delete.")
     for each in unseen:
-        yield Line(RELEASES, Verdict.UNKNOWN, each.why, each.fix)
+        yield StatusLine(RELEASES, CheckResult.UNKNOWN, each.why, each.fix)
     if here and not others and not unseen:
-        yield Line(RELEASES, Verdict.WELL, f"one, in namespace {snapshot.namespace}.")
+        yield StatusLine(RELEASES, CheckResult.WELL, f"one, in namespace {snapshot.namespace}.")
 
 
 def _is_another(item: Object) -> bool:

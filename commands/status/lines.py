@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from neuron.findings import few
 
 
-class Verdict(enum.StrEnum):
+class CheckResult(enum.StrEnum):
     """The result of one check."""
 
     WELL = "well"
@@ -19,7 +19,7 @@ class Verdict(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Line:
+class StatusLine:
     """One result.
 
     Attributes:
@@ -28,20 +28,20 @@ class Line:
     """
 
     check: str
-    verdict: Verdict
+    verdict: CheckResult
     text: str
     fix: str = ""
 
 
-def overall(lines: Iterable[Line]) -> Verdict:
+def overall(lines: Iterable[StatusLine]) -> CheckResult:
     """The verdict on all lines: wrong before unknown before well; notes do not count."""
     found = {line.verdict for line in lines}
-    return next((each for each in (Verdict.WRONG, Verdict.UNKNOWN) if each in found), Verdict.WELL)
+    return next((each for each in (CheckResult.WRONG, CheckResult.UNKNOWN) if each in found), CheckResult.WELL)
 
 
-def blind(lines: Iterable[Line], known: str) -> bool:
+def blind(lines: Iterable[StatusLine], known: str) -> bool:
     """Whether every check except `known` is unknown."""
-    return all(line.verdict is Verdict.UNKNOWN for line in lines if line.check != known)
+    return all(line.verdict is CheckResult.UNKNOWN for line in lines if line.check != known)
 
 
 def listed(names: Iterable[str], most: int = 5) -> str:

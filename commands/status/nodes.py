@@ -6,9 +6,9 @@ from typing import Final
 
 from commands.devices.devices import fault_text
 from commands.status import kubelets
-from commands.status.lines import Line, Verdict, counted, listed
+from commands.status.lines import CheckResult, StatusLine, counted, listed
 from commands.status.offers import NODES, Offers, check_held, check_owners, check_ultraservers
-from commands.status.snapshot import Snapshot
+from commands.status.snapshot import StatusSnapshot
 from neuron import names
 from neuron.api import cordons
 from neuron.api.nodes import Node
@@ -23,25 +23,25 @@ CLASSES: Final = "device class"
 CONVERSION: Final = "conversion"
 
 
-def check_classes(snapshot: Snapshot) -> Iterator[Line]:
+def check_classes(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     """Check the DeviceClass that generated claims request."""
     classes = snapshot.device_classes
     if isinstance(classes, Unseen):
-        yield Line(CLASSES, Verdict.UNKNOWN, classes.why, classes.fix)
+        yield StatusLine(CLASSES, CheckResult.UNKNOWN, classes.why, classes.fix)
     elif any(item["metadata"]["name"] == names.DEVICE_CLASS for item in classes):
-        yield Line(CLASSES, Verdict.WELL, f"DeviceClass {names.DEVICE_CLASS} exists.")
+        yield StatusLine(CLASSES, CheckResult.WELL, f"DeviceClass {names.DEVICE_CLASS} exists.")
     else:
         text = f"DeviceClass {names.DEVICE_CLASS} does not exist: converted pods stay Pending."
         fix = "Install the driver's chart, or create the class that --device-class names."
-        yield Line(CLASSES, Verdict.WRONG, text, fix)
+        yield StatusLine(CLASSES, CheckResult.WRONG, text, fix)
 
 
-def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
+def check_nodes(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     """Check which nodes publish devices, advertise legacy resources, or do neither."""
     slices, nodes = snapshot.resource_slices, snapshot.nodes
     for seen in (slices, nodes):
         if isinstance(seen, Unseen):
-            yield Line(NODES, Verdict.UNKNOWN, seen.why, seen.fix)
+            yield StatusLine(NODES, CheckResult.UNKNOWN, seen.why, seen.fix)
     if isinstance(slices, Unseen):
         return
     offers = Offers(slices)
@@ -49,7 +49,7 @@ def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
     pools = incomplete(newest(slices))
     if partial := [f"{pool} ({found} of {wanted})" for pool, (found, wanted) in pools.items()]:
         text = f"incomplete pools, from which the scheduler does not allocate: {listed(partial)}."
-        yield Line(NODES, Verdict.NOTE, text, "If it lasts, check the kubelet plugin's pods there.")
+        yield StatusLine(NODES, CheckResult.NOTE, text, "If it lasts, check the kubelet plugin's pods there.")
     yield from check_held(offers, pools)
     yield from check_ultraservers(offers)
     if isinstance(nodes, Unseen):
@@ -64,18 +64,20 @@ def check_nodes(snapshot: Snapshot) -> Iterator[Line]:
     idle = neuron - plugin - offers.nodes
     if idle:
         text = f"Neuron nodes with neither driver nor device plugin: {listed(idle)}."
-        yield Line(NODES, Verdict.NOTE, text, "Check the kubelet plugin's pods there.")
+        yield StatusLine(NODES, CheckResult.NOTE, text, "Check the kubelet plugin's pods there.")
 
 
-def _health(nodes: Iterable[Node]) -> Iterator[Line]:
+def _health(nodes: Iterable[Node]) -> Iterator[StatusLine]:
     """Nodes whose Neuron devices an agent of AWS reports as faulty."""
     sick = [f"{node.name} ({fault})" for node in nodes if (fault := fault_text(node))]
     if sick:
         text = f"nodes whose Neuron devices an agent of AWS reports as faulty: {listed(sick)}."
-        yield Line(NODES, Verdict.NOTE, text, "Drain the devices (`neuron-dra drain NODE`), then replace the node.")
+        yield StatusLine(
+            NODES, CheckResult.NOTE, text, "Drain the devices (`neuron-dra drain NODE`), then replace the node."
+        )
 
 
-def _cordoned(nodes: Iterable[Node]) -> Iterator[Line]:
+def _cordoned(nodes: Iterable[Node]) -> Iterator[StatusLine]:
     """Nodes whose annotation tells the driver to keep new claims off devices (`neuron-dra cordon`)."""
     found = []
     for node in nodes:
@@ -85,27 +87,27 @@ def _cordoned(nodes: Iterable[Node]) -> Iterator[Line]:
             found.append(f"{node.name} ({devices})")
     if found:
         text = f"cordoned devices, which new claims do not get: {listed(found)}."
-        yield Line(NODES, Verdict.NOTE, text, "`neuron-dra uncordon` undoes it, for NODE or NODE/DEVICE.")
+        yield StatusLine(NODES, CheckResult.NOTE, text, "`neuron-dra uncordon` undoes it, for NODE or NODE/DEVICE.")
 
 
-def _driver(offers: Offers) -> Line:
+def _driver(offers: Offers) -> StatusLine:
     if not offers.nodes:
         text = "no node publishes Neuron devices: converted pods stay Pending until one does."
-        return Line(NODES, Verdict.NOTE, text, "Check the kubelet plugin's DaemonSet.")
+        return StatusLine(NODES, CheckResult.NOTE, text, "Check the kubelet plugin's DaemonSet.")
     samples = [offers.devices[node][0] if node in offers.devices else offers.whole[node] for node in offers.nodes]
     types = Counter(named(each.text(names.ATTRIBUTE_INSTANCE_TYPE) or "unknown") for each in samples)
     versions = {each.text(DRA_DRIVER_VERSION) for each in samples} - {""}
     shown = ", ".join(f"{count} {name}" for name, count in sorted(types.items()))
     total = counted(sum(map(len, offers.devices.values())), "device")
     drivers = f", driver {listed(map(named, versions))}" if versions else ""
-    return Line(NODES, Verdict.WELL, f"{total} on {counted(len(offers.nodes), 'node')} ({shown}{drivers}).")
+    return StatusLine(NODES, CheckResult.WELL, f"{total} on {counted(len(offers.nodes), 'node')} ({shown}{drivers}).")
 
 
-def check_conversion(snapshot: Snapshot) -> Iterator[Line]:
+def check_conversion(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     """Check the annotations of namespaces, and count generated templates."""
     namespaces = snapshot.namespaces
     if isinstance(namespaces, Unseen):
-        yield Line(CONVERSION, Verdict.UNKNOWN, namespaces.why, namespaces.fix)
+        yield StatusLine(CONVERSION, CheckResult.UNKNOWN, namespaces.why, namespaces.fix)
     else:
         annotated = {
             item["metadata"]["name"]: value
@@ -116,15 +118,15 @@ def check_conversion(snapshot: Snapshot) -> Iterator[Line]:
         words = ", ".join(f"{modes[mode.value]} {mode.value}" for mode in Mode if modes[mode.value])
         rest = counted(len(namespaces) - sum(modes.values()), "namespace")
         text = f"namespaces by annotation: {words}; {rest} by default." if words else f"{rest}, all by default."
-        yield Line(CONVERSION, Verdict.WELL, text)
+        yield StatusLine(CONVERSION, CheckResult.WELL, text)
         misspelt = [f"{name} ({cited(value, 40)})" for name, value in annotated.items() if value not in MODE_WORDS]
         if misspelt:
             text = f"namespaces with an invalid annotation {names.ANNOTATION_CONVERT}: {listed(misspelt)}."
-            yield Line(CONVERSION, Verdict.NOTE, text, f"Allowed: {', '.join(MODE_WORDS)}.")
+            yield StatusLine(CONVERSION, CheckResult.NOTE, text, f"Allowed: {', '.join(MODE_WORDS)}.")
     templates = snapshot.templates
     if isinstance(templates, Unseen):
-        yield Line(CONVERSION, Verdict.UNKNOWN, templates.why, templates.fix)
+        yield StatusLine(CONVERSION, CheckResult.UNKNOWN, templates.why, templates.fix)
     else:
         places = {item["metadata"]["namespace"] for item in templates}
         text = f"{counted(len(templates), 'generated template')} in {counted(len(places), 'namespace')}."
-        yield Line(CONVERSION, Verdict.WELL, text)
+        yield StatusLine(CONVERSION, CheckResult.WELL, text)

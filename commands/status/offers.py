@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from commands.status.lines import Line, Verdict, listed
+from commands.status.lines import CheckResult, StatusLine, listed
 from neuron import names
 from neuron.api.slices import PublishedDevice, Slice, newest
 from neuron.hardware.instances import Catalogue
@@ -17,9 +17,9 @@ _SWITCH: Final = f"The label {names.LABEL_ULTRASERVER_PUBLISH} of the nodes choo
 
 BOTH, DEVICES, NODE = "both", "devices", "node"
 _ULTRASERVERS: Final = {
-    BOTH: (Verdict.WELL, "UltraServer nodes that publish their devices and the whole node"),
-    DEVICES: (Verdict.NOTE, "UltraServer nodes that publish only single devices, where no pod gets a whole node"),
-    NODE: (Verdict.NOTE, "UltraServer nodes that publish only the whole node, where no pod gets single devices"),
+    BOTH: (CheckResult.WELL, "UltraServer nodes that publish their devices and the whole node"),
+    DEVICES: (CheckResult.NOTE, "UltraServer nodes that publish only single devices, where no pod gets a whole node"),
+    NODE: (CheckResult.NOTE, "UltraServer nodes that publish only the whole node, where no pod gets single devices"),
 }
 
 
@@ -62,7 +62,7 @@ class Offers:
         return node in self._open
 
 
-def check_owners(offers: Offers, plugin: Collection[str]) -> Iterator[Line]:
+def check_owners(offers: Offers, plugin: Collection[str]) -> Iterator[StatusLine]:
     """Check nodes whose devices a device plugin offers, too.
 
     Args:
@@ -73,16 +73,16 @@ def check_owners(offers: Offers, plugin: Collection[str]) -> Iterator[Line]:
     held = {node for node in plugin if node in offers.pools} - shared
     if shared:
         text = f"the same devices are offered by device plugin and DRA driver, on {listed(shared)}."
-        yield Line(NODES, Verdict.WRONG, text, _ONE_OWNER)
+        yield StatusLine(NODES, CheckResult.WRONG, text, _ONE_OWNER)
     if held:
         text = f"the DRA driver gives no device to new claims, because a device plugin offers them, on {listed(held)}."
-        yield Line(NODES, Verdict.NOTE, text, _ONE_OWNER)
+        yield StatusLine(NODES, CheckResult.NOTE, text, _ONE_OWNER)
     if alone := {node for node in plugin if node not in offers.pools}:
         text = f"nodes with the device plugin only, where converted pods cannot run: {listed(alone)}."
-        yield Line(NODES, Verdict.NOTE, text)
+        yield StatusLine(NODES, CheckResult.NOTE, text)
 
 
-def check_held(offers: Offers, partial: Collection[str]) -> Iterator[Line]:
+def check_held(offers: Offers, partial: Collection[str]) -> Iterator[StatusLine]:
     """Report devices that new claims do not get: those that the driver holds, and those that it does not publish.
 
     Args:
@@ -92,7 +92,7 @@ def check_held(offers: Offers, partial: Collection[str]) -> Iterator[Line]:
     if offers.held:
         devices = [f"{node} ({listed(found)})" for node, found in offers.held.items()]
         text = f"devices of claims that no longer exist, which new claims do not get: {listed(devices)}."
-        yield Line(NODES, Verdict.NOTE, text, _KEPT)
+        yield StatusLine(NODES, CheckResult.NOTE, text, _KEPT)
     catalogue = Catalogue()
     fewer = []
     for node, found in offers.devices.items():
@@ -101,10 +101,10 @@ def check_held(offers: Offers, partial: Collection[str]) -> Iterator[Line]:
             fewer.append(f"{node} ({len(found)} of {entry.devices})")
     if fewer:
         text = f"nodes that publish fewer devices than their type has: {listed(fewer)}."
-        yield Line(NODES, Verdict.NOTE, text, _KEPT)
+        yield StatusLine(NODES, CheckResult.NOTE, text, _KEPT)
 
 
-def check_ultraservers(offers: Offers) -> Iterator[Line]:
+def check_ultraservers(offers: Offers) -> Iterator[StatusLine]:
     """Report what UltraServer nodes publish. Without shared counters it is the devices or the whole node."""
     catalogue = Catalogue()
     found: dict[str, list[str]] = {BOTH: [], DEVICES: [], NODE: []}
@@ -116,5 +116,5 @@ def check_ultraservers(offers: Offers) -> Iterator[Line]:
             found[BOTH if single and whole else DEVICES if single else NODE].append(node)
     for kind, (verdict, text) in _ULTRASERVERS.items():
         if found[kind]:
-            fix = _SWITCH if verdict is Verdict.NOTE else ""
-            yield Line(NODES, verdict, f"{text}: {listed(found[kind])}.", fix)
+            fix = _SWITCH if verdict is CheckResult.NOTE else ""
+            yield StatusLine(NODES, verdict, f"{text}: {listed(found[kind])}.", fix)

@@ -5,15 +5,15 @@ from typing import Final
 
 import orjson
 
-from commands.status.lines import Line, Verdict, overall
+from commands.status.lines import CheckResult, StatusLine, overall
 from runtime.terminal import encodable, painted, printable, wrapped
 
-MARKS: Final = {Verdict.WELL: "✓", Verdict.NOTE: "!", Verdict.WRONG: "✗", Verdict.UNKNOWN: "?"}
-ASCII_MARKS: Final = {**MARKS, Verdict.WELL: "+", Verdict.WRONG: "x"}
-_COLOURS: Final = {Verdict.WELL: 32, Verdict.NOTE: 33, Verdict.WRONG: 31, Verdict.UNKNOWN: 36}
+MARKS: Final = {CheckResult.WELL: "✓", CheckResult.NOTE: "!", CheckResult.WRONG: "✗", CheckResult.UNKNOWN: "?"}
+ASCII_MARKS: Final = {**MARKS, CheckResult.WELL: "+", CheckResult.WRONG: "x"}
+_COLOURS: Final = {CheckResult.WELL: 32, CheckResult.NOTE: 33, CheckResult.WRONG: 31, CheckResult.UNKNOWN: 36}
 
 
-def as_text(headline: str, lines: Sequence[Line], *, encoding: str, colour: bool, width: int | None) -> str:
+def as_text(headline: str, lines: Sequence[StatusLine], *, encoding: str, colour: bool, width: int | None) -> str:
     """Text for people.
 
     Args:
@@ -39,17 +39,17 @@ def as_text(headline: str, lines: Sequence[Line], *, encoding: str, colour: bool
     return "".join(f"{each}\n" for each in out)
 
 
-def _summary(lines: Iterable[Line]) -> str:
+def _summary(lines: Iterable[StatusLine]) -> str:
     every = tuple(lines)
-    counts = {verdict: sum(line.verdict is verdict for line in every) for verdict in Verdict}
-    rest = {"to note": counts[Verdict.NOTE], "unknown": counts[Verdict.UNKNOWN]}
+    counts = {verdict: sum(line.verdict is verdict for line in every) for verdict in CheckResult}
+    rest = {"to note": counts[CheckResult.NOTE], "unknown": counts[CheckResult.UNKNOWN]}
     told = ", ".join(f"{count} {word}" for word, count in rest.items() if count)
-    wrong = counts[Verdict.WRONG]
-    start = f"{wrong} wrong" if wrong else "Nothing wrong was seen" if counts[Verdict.UNKNOWN] else "All is well"
+    wrong = counts[CheckResult.WRONG]
+    start = f"{wrong} wrong" if wrong else "Nothing wrong was seen" if counts[CheckResult.UNKNOWN] else "All is well"
     return f"{start}{', ' if told else ''}{told}."
 
 
-def as_json(address: str, namespace: str, lines: Sequence[Line]) -> str:
+def as_json(address: str, namespace: str, lines: Sequence[StatusLine]) -> str:
     checks = [
         {"check": line.check, "verdict": line.verdict.value, "text": line.text, "fix": line.fix} for line in lines
     ]

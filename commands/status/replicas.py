@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from commands.status.lines import Line, Verdict, counted, listed
-from commands.status.snapshot import NAME, Snapshot
+from commands.status.lines import CheckResult, StatusLine, counted, listed
+from commands.status.snapshot import NAME, StatusSnapshot
 from runtime.text import cited, named
 from webhook.cluster.listing import Object, Unseen
 from webhook.cluster.replicas import LABELS, Replica, read_lease
@@ -25,58 +25,58 @@ _SAME: Final[tuple[tuple[str, Callable[[Replica], str]], ...]] = (
 )
 
 
-def living(snapshot: Snapshot, now: dt.datetime) -> tuple[Replica, ...]:
+def living(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[Replica, ...]:
     """Replicas whose Lease has not expired, by name."""
     return tuple(each for each in _replicas(snapshot) if each.lives(now))
 
 
-def _replicas(snapshot: Snapshot) -> list[Replica]:
+def _replicas(snapshot: StatusSnapshot) -> list[Replica]:
     leases = () if isinstance(snapshot.leases, Unseen) else snapshot.leases
     return sorted(filter(None, map(read_lease, leases)), key=lambda replica: replica.name)
 
 
-def check(snapshot: Snapshot, now: dt.datetime) -> Iterator[Line]:
+def check(snapshot: StatusSnapshot, now: dt.datetime) -> Iterator[StatusLine]:
     """Check the Deployment, then the Leases."""
     yield from _deployment(snapshot)
     if isinstance(snapshot.leases, Unseen):
-        yield Line(CHECK, Verdict.UNKNOWN, snapshot.leases.why, snapshot.leases.fix)
+        yield StatusLine(CHECK, CheckResult.UNKNOWN, snapshot.leases.why, snapshot.leases.fix)
         return
     alive = living(snapshot, now)
     gone = [each for each in _replicas(snapshot) if not each.lives(now)]
     if gone:
         last = max(each.renewed for each in gone)
         text = f"{counted(len(gone), 'replica')} stopped reporting, the last on {last:%Y-%m-%d %H:%M} UTC: "
-        yield Line(CHECK, Verdict.NOTE, f"{text}{listed(named(each.name) for each in gone)}.")
+        yield StatusLine(CHECK, CheckResult.NOTE, f"{text}{listed(named(each.name) for each in gone)}.")
     for each in alive:
         yield from _replica(each)
     yield from _differences(alive)
     if not alive:
-        yield Line(CHECK, Verdict.NOTE, "no replica reports on itself by a Lease.")
+        yield StatusLine(CHECK, CheckResult.NOTE, "no replica reports on itself by a Lease.")
 
 
-def _deployment(snapshot: Snapshot) -> Iterator[Line]:
+def _deployment(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     if isinstance(snapshot.deployments, Unseen):
-        yield Line(CHECK, Verdict.UNKNOWN, snapshot.deployments.why, snapshot.deployments.fix)
+        yield StatusLine(CHECK, CheckResult.UNKNOWN, snapshot.deployments.why, snapshot.deployments.fix)
         return
     ours = [item for item in snapshot.deployments if _is_ours(item, snapshot.namespace)]
     if not ours:
         labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
         text = f"there is no Deployment with labels {labels} in namespace {snapshot.namespace}."
-        yield Line(CHECK, Verdict.WRONG, text, "Set --namespace to its namespace, or install it.")
+        yield StatusLine(CHECK, CheckResult.WRONG, text, "Set --namespace to its namespace, or install it.")
     for item in ours:
         yield _availability(item, snapshot.namespace)
 
 
-def _availability(item: Object, namespace: str) -> Line:
+def _availability(item: Object, namespace: str) -> StatusLine:
     name, status = item["metadata"]["name"], item.get("status") or {}
     wanted, available = item["spec"].get("replicas", 1), status.get("availableReplicas") or 0
     text = f"Deployment {name}: {available} of {wanted} available"
     if available < wanted or not wanted:
         fix = _LOOK.format(namespace) if wanted else f"kubectl -n {namespace} scale deployment {name} --replicas=2"
-        return Line(CHECK, Verdict.WRONG, f"{text}.", fix)
+        return StatusLine(CHECK, CheckResult.WRONG, f"{text}.", fix)
     if (status.get("updatedReplicas") or 0) < wanted:
-        return Line(CHECK, Verdict.NOTE, f"{text}, a rollout is under way.")
-    return Line(CHECK, Verdict.WELL, f"{text}.")
+        return StatusLine(CHECK, CheckResult.NOTE, f"{text}, a rollout is under way.")
+    return StatusLine(CHECK, CheckResult.WELL, f"{text}.")
 
 
 def _is_ours(item: Object, namespace: str) -> bool:
@@ -84,7 +84,7 @@ def _is_ours(item: Object, namespace: str) -> bool:
     return bool(metadata["namespace"] == namespace and LABELS.items() <= (metadata.get("labels") or {}).items())
 
 
-def _replica(replica: Replica) -> Iterator[Line]:
+def _replica(replica: Replica) -> Iterator[StatusLine]:
     report = replica.report
     what = ", ".join(
         filter(
@@ -93,59 +93,63 @@ def _replica(replica: Replica) -> Iterator[Line]:
     )
     if not report.ready:
         why = "; ".join(map(cited, report.problems)) or "it reports no reason"
-        yield Line(CHECK, Verdict.WRONG, f"{named(replica.name)} is not ready: {why}.")
+        yield StatusLine(CHECK, CheckResult.WRONG, f"{named(replica.name)} is not ready: {why}.")
         return
-    yield Line(CHECK, Verdict.WELL, f"{named(replica.name)} is ready{': ' + what if what else ''}.")
+    yield StatusLine(CHECK, CheckResult.WELL, f"{named(replica.name)} is ready{': ' + what if what else ''}.")
     for problem in report.problems:
-        yield Line(CHECK, Verdict.NOTE, f"{named(replica.name)} reports: {cited(problem)}.")
+        yield StatusLine(CHECK, CheckResult.NOTE, f"{named(replica.name)} reports: {cited(problem)}.")
 
 
-def _differences(replicas: Sequence[Replica]) -> Iterator[Line]:
+def _differences(replicas: Sequence[Replica]) -> Iterator[StatusLine]:
     for words, value in _SAME:
         groups: defaultdict[str, list[str]] = defaultdict(list)
         for each in replicas:
             groups[value(each)].append(each.name)
         if len(groups) > 1:
             shown = "; ".join(f"{named(key or 'none')}: {listed(names)}" for key, names in sorted(groups.items()))
-            yield Line(CHECK, Verdict.NOTE, f"replicas differ in their {words}: {shown}. Normal during a rollout.")
+            yield StatusLine(
+                CHECK, CheckResult.NOTE, f"replicas differ in their {words}: {shown}. Normal during a rollout."
+            )
 
 
-def check_service(snapshot: Snapshot) -> Iterator[Line]:
+def check_service(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     """Check that calls can reach the webhook."""
     for seen in (snapshot.service, snapshot.endpoint_slices):
         if isinstance(seen, Unseen):
-            yield Line(SERVICE, Verdict.UNKNOWN, seen.why, seen.fix)
+            yield StatusLine(SERVICE, CheckResult.UNKNOWN, seen.why, seen.fix)
     if isinstance(snapshot.service, Unseen):
         return
     where = f"Service {snapshot.namespace}/{NAME}"
     if not snapshot.service:
-        yield Line(SERVICE, Verdict.WRONG, f"{where} does not exist: no call can arrive.", "Apply it as shipped.")
+        yield StatusLine(
+            SERVICE, CheckResult.WRONG, f"{where} does not exist: no call can arrive.", "Apply it as shipped."
+        )
         return
     if isinstance(snapshot.endpoint_slices, Unseen):
         return
     endpoints = [each for item in snapshot.endpoint_slices for each in item.get("endpoints") or ()]
     ready = [each for each in endpoints if (each.get("conditions") or {}).get("ready", True)]
     if ready:
-        yield Line(SERVICE, Verdict.WELL, f"{where}: {counted(len(ready), 'ready endpoint')}.")
+        yield StatusLine(SERVICE, CheckResult.WELL, f"{where}: {counted(len(ready), 'ready endpoint')}.")
     else:
         text = f"{where} has no ready endpoint: every call fails."
-        yield Line(SERVICE, Verdict.WRONG, text, _LOOK.format(snapshot.namespace))
+        yield StatusLine(SERVICE, CheckResult.WRONG, text, _LOOK.format(snapshot.namespace))
 
 
-def check_policies(replicas: Sequence[Replica]) -> Iterator[Line]:
+def check_policies(replicas: Sequence[Replica]) -> Iterator[StatusLine]:
     """Check the active policies, and refused changes."""
     refused = [each for each in replicas if each.report.policies_problem]
     for each in refused:
         since = f" of {named(each.report.policies_since)}" if each.report.policies_since else ""
         text = f"{named(each.name)} keeps its last valid policies{since}: {cited(each.report.policies_problem)}"
-        yield Line(
+        yield StatusLine(
             POLICIES,
-            Verdict.WRONG,
+            CheckResult.WRONG,
             text,
             "Fix the policy file; `neuron-dra policy check` reads it as the webhook does.",
         )
     digests = sorted({each.report.policies[:12] for each in replicas if each.report.policies})
     if digests and not refused:
-        yield Line(POLICIES, Verdict.WELL, f"in force: {listed(map(named, digests))}.")
+        yield StatusLine(POLICIES, CheckResult.WELL, f"in force: {listed(map(named, digests))}.")
     if replicas and not digests:
-        yield Line(POLICIES, Verdict.WELL, "none.")
+        yield StatusLine(POLICIES, CheckResult.WELL, "none.")

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from commands.status.hooks import PODS, covers
-from commands.status.lines import Line, Verdict
-from commands.status.snapshot import NAME, Snapshot
+from commands.status.lines import CheckResult, StatusLine
+from commands.status.snapshot import NAME, StatusSnapshot
 from webhook.cluster.listing import Object, Unseen
 from webhook.cluster.replicas import LONGEST_CONDITION, Replica, UnsentStatus
 
@@ -16,19 +16,19 @@ _CLAIMS: Final = "claims"
 _EVERY: Final = "true"
 
 
-def check(snapshot: Snapshot, replicas: Sequence[Replica]) -> Iterator[Line]:
+def check(snapshot: StatusSnapshot, replicas: Sequence[Replica]) -> Iterator[StatusLine]:
     """A line for every policy with Deny that does not see what it must deny."""
     needs = dict.fromkeys(each for replica in replicas for each in replica.report.unsent)
     if not needs:
         return
     if isinstance(snapshot.validating, Unseen):
-        yield Line(POLICIES, Verdict.UNKNOWN, snapshot.validating.why, snapshot.validating.fix)
+        yield StatusLine(POLICIES, CheckResult.UNKNOWN, snapshot.validating.why, snapshot.validating.fix)
         return
     ours = next((item for item in snapshot.validating if item["metadata"]["name"] == NAME), None)
     entries = list((ours or {}).get("webhooks") or ())
     for need in needs:
         if not any(_sends(entry, need) for entry in entries):
-            yield Line(POLICIES, Verdict.WRONG, _text(need), _fix(need))
+            yield StatusLine(POLICIES, CheckResult.WRONG, _text(need), _fix(need))
 
 
 def _sends(entry: Object, need: UnsentStatus) -> bool:

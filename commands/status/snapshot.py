@@ -58,7 +58,7 @@ class NoAnswerError(Exception):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Snapshot:
+class StatusSnapshot:
     """Objects of the cluster, most of them as JSON.
 
     Single objects are a tuple of one, or an empty tuple if they do not exist.
@@ -93,7 +93,7 @@ class Snapshot:
     rights: Mapping[Asked, bool] | Unseen = dataclasses.field(default_factory=dict)
 
 
-async def fetch(server: ApiServer, address: str, namespace: str) -> Snapshot:
+async def fetch(server: ApiServer, address: str, namespace: str) -> StatusSnapshot:
     """Read everything.
 
     Raises:
@@ -108,7 +108,7 @@ class _Fetcher:
         self._namespace = namespace
         self._turns = asyncio.Semaphore(_AT_A_TIME)
 
-    async def snapshot(self, address: str) -> Snapshot:
+    async def snapshot(self, address: str) -> StatusSnapshot:
         version = await self._first()
         label = f"app.kubernetes.io/name={NAME}"
         replicas = ",".join(f"{key}={value}" for key, value in LABELS.items())
@@ -135,7 +135,7 @@ class _Fetcher:
         versions, rights = await asyncio.gather(self._versions(), self._rights(account))
         nodes = _typed(fetched.pop("nodes"), read_node)
         slices = _typed(fetched.pop("resource_slices"), read_slice)
-        return Snapshot(
+        return StatusSnapshot(
             address,
             here,
             version,

@@ -48,7 +48,7 @@ class Located:
 
 
 @dataclasses.dataclass(slots=True)
-class Tally:
+class FindingTally:
     """Numbers for the summary.
 
     Attributes:
@@ -122,7 +122,7 @@ class FileValidator:
         self._view = FileView()
         self._decider = Decider(context.options, self._view, context.policies)
         self._shapes = Shapes[_Judged]() if context.policies is None else None
-        self.tally = Tally()
+        self.tally = FindingTally()
 
     def take(self, manifest: Manifest) -> None:
         """Read what an object means for others."""

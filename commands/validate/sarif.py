@@ -5,7 +5,7 @@ from pathlib import PurePath
 from typing import Final
 from urllib.parse import quote
 
-from commands.objects.manifest_files import Fault
+from commands.objects.manifest_files import ReadProblem
 from commands.validate.check_files import Located
 from neuron.findings import CODES
 
@@ -15,7 +15,7 @@ _HELP: Final = "docs/errors.md"
 
 
 def sarif_log(
-    located: Sequence[Located], faults: Sequence[Fault], version: str, documentation: str = ""
+    located: Sequence[Located], faults: Sequence[ReadProblem], version: str, documentation: str = ""
 ) -> dict[str, object]:
     """A SARIF log with one run.
 
@@ -62,7 +62,7 @@ def _rule(code: str, documentation: str) -> dict[str, object]:
     return rule
 
 
-def _notification(fault: Fault) -> dict[str, object]:
+def _notification(fault: ReadProblem) -> dict[str, object]:
     physical: dict[str, object] = {"artifactLocation": {"uri": _uri(fault.source)}}
     if fault.line:
         physical["region"] = {"startLine": fault.line, "startColumn": max(1, fault.column)}

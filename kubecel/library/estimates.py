@@ -25,7 +25,7 @@ from kubecel.estimating.expansion import Constant, Signature
 from kubecel.types import BYTES, CIDR, IP, QUANTITY, SEMVER, STRING, URL
 
 
-class Call:
+class EstimatedCall:
     """A call with one signature."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Call:
         return max(0, int(value)) if type(value) is int else otherwise
 
 
-Rule = Callable[[Call], Estimate]
+Rule = Callable[[EstimatedCall], Estimate]
 
 
 def library_estimate(
@@ -70,7 +70,7 @@ def library_estimate(
     if function == "_==_":
         return _equality(arguments)
     rule = (_FUNCTIONS if target is None else _METHODS).get(function)
-    return None if rule is None else rule(Call(size_of, signature, target, arguments))
+    return None if rule is None else rule(EstimatedCall(size_of, signature, target, arguments))
 
 
 def _equality(arguments: Sequence[Operand]) -> Estimate | None:
@@ -94,7 +94,7 @@ def _same_size(position: int) -> Rule:
     return lambda call: Estimate(call.size(position).cost(TRAVERSAL), call.size(position))
 
 
-def _each(call: Call) -> Estimate:
+def _each(call: EstimatedCall) -> Estimate:
     """Compares every element of a list, or reads all of a string."""
     elements = call.elements()
     if elements is None:
@@ -104,7 +104,7 @@ def _each(call: Call) -> Estimate:
     return Estimate(capped(call.size(-1).most * each))
 
 
-def _replace(call: Call) -> Estimate:
+def _replace(call: EstimatedCall) -> Estimate:
     text, old, new = call.size(-1), call.size(0), call.size(1)
     if old.least == 0:
         most = capped(capped(text.most + 1) * new.most + text.most)
@@ -125,7 +125,7 @@ def _quotient(number: int, by: int) -> int:
     return capped(math.ceil(float(number) / float(by)))
 
 
-def _split(call: Call) -> Estimate:
+def _split(call: EstimatedCall) -> Estimate:
     most = call.size(-1).most
     if len(call.arguments) > 1:
         limit = call.literal(1)
@@ -133,7 +133,7 @@ def _split(call: Call) -> Estimate:
     return Estimate(call.size(-1).cost(2 * TRAVERSAL), Size(0, most))
 
 
-def _join(call: Call) -> Estimate:
+def _join(call: EstimatedCall) -> Estimate:
     count, elements = call.size(-1), call.elements()
     size = fixed(0) if elements is None else count.times(elements[0])
     if call.arguments:
@@ -141,7 +141,7 @@ def _join(call: Call) -> Estimate:
     return Estimate(size.cost(TRAVERSAL), size)
 
 
-def _find(call: Call) -> Estimate:
+def _find(call: EstimatedCall) -> Estimate:
     cost = capped(call.size(-1).plus(fixed(1)).cost(TRAVERSAL) * call.size(0).cost(PATTERN))
     return Estimate(cost, Size(0, call.size(-1).most))
 
@@ -150,17 +150,17 @@ _ADDRESS: Final = 16
 """Bytes of an IPv6 address."""
 
 
-def _contains_ip(call: Call) -> Estimate:
+def _contains_ip(call: EstimatedCall) -> Estimate:
     own = scaled(2 * _ADDRESS, TRAVERSAL)
     return Estimate(capped(own + _reparsed(call)))
 
 
-def _contains_cidr(call: Call) -> Estimate:
+def _contains_cidr(call: EstimatedCall) -> Estimate:
     own = scaled(2 * _ADDRESS, TRAVERSAL) + scaled(_ADDRESS, TRAVERSAL) + 1
     return Estimate(capped(own + _reparsed(call)))
 
 
-def _reparsed(call: Call) -> int:
+def _reparsed(call: EstimatedCall) -> int:
     return call.size(0).cost(TRAVERSAL) if call.signature[1] == STRING else 0
 
 
@@ -168,12 +168,12 @@ def _new_list(size: Size, factor: float = 1) -> Estimate:
     return Estimate(capped(size.cost(factor) + 1 + NEW_LIST), size)
 
 
-def _slice(call: Call) -> Estimate:
+def _slice(call: EstimatedCall) -> Estimate:
     start, end = call.integer(0, 0), call.integer(1, call.size(-1).most)
     return _new_list(fixed(wrapped(end - start)))
 
 
-def _flatten(call: Call) -> Estimate:
+def _flatten(call: EstimatedCall) -> Estimate:
     depth = call.integer(0, UNLIMITED) if call.arguments else 1
     return _new_list(call.size(-1), float(depth))
 
@@ -181,7 +181,7 @@ def _flatten(call: Call) -> Estimate:
 def _pairs(position: int) -> Rule:
     """Compares every element of a list with every other."""
 
-    def rule(call: Call) -> Estimate:
+    def rule(call: EstimatedCall) -> Estimate:
         size = call.size(position)
         parameters = call.signature[position + 1].parameters
         factor = 2 + TRAVERSAL if parameters and parameters[0] in (STRING, BYTES) else 2.0
@@ -190,7 +190,7 @@ def _pairs(position: int) -> Rule:
     return rule
 
 
-def _distinct(call: Call) -> Estimate:
+def _distinct(call: EstimatedCall) -> Estimate:
     return _new_list(call.size(-1).times(call.size(-1)), 2)
 
 
@@ -202,7 +202,7 @@ _FORMAT_PATTERN: Final = 128
 """Characters of a pattern that the API server assumes for every named format (k8s.io/apiserver/pkg/cel/limits.go)."""
 
 
-def _validate(call: Call) -> Estimate:
+def _validate(call: EstimatedCall) -> Estimate:
     return Estimate(scaled(call.size(0).cost(TRAVERSAL), _FORMAT_PATTERN * PATTERN))
 
 

@@ -18,7 +18,7 @@ from kubecel.checking.size_estimates import PATTERN, TRAVERSAL
 from kubecel.errors import CelRuntimeError, quoted
 from kubecel.library import urls
 from kubecel.types import FORMAT, STRING, Type, list_of, optional_of
-from kubecel.values import NONE, Opaque, Optional, some, utf8
+from kubecel.values import NONE, OpaqueValue, Optional, some, utf8
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_1035: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"
@@ -161,7 +161,7 @@ def _datetime(text: str) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Format(Opaque):
+class Format(OpaqueValue):
     """A named format: what is wrong with a text, and the length of a pattern by which the API server charges it."""
 
     name: str

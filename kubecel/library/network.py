@@ -12,7 +12,7 @@ from kubecel.budget import Budget
 from kubecel.checking.overloads import function, method
 from kubecel.errors import CelRuntimeError, quoted
 from kubecel.types import BOOL, CIDR, INT, IP, STRING, Type
-from kubecel.values import Opaque
+from kubecel.values import OpaqueValue
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -23,7 +23,7 @@ _LOCAL_MULTICAST: Final = ipaddress.IPv4Network("224.0.0.0/24")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class IPAddress(Opaque):
+class IPAddress(OpaqueValue):
     """An IPv4 or IPv6 address."""
 
     address: Address
@@ -31,7 +31,7 @@ class IPAddress(Opaque):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Prefix(Opaque):
+class Prefix(OpaqueValue):
     """An address with the length of its network prefix. The host bits are kept."""
 
     address: Address

@@ -10,7 +10,7 @@ from kubecel.budget import Budget
 from kubecel.checking.overloads import function, method
 from kubecel.errors import CelRuntimeError
 from kubecel.types import BOOL, A, Type, list_of, optional_of
-from kubecel.values import MIN_TIMESTAMP, NONE, Duration, Opaque, Optional, Timestamp, name_of, some
+from kubecel.values import MIN_TIMESTAMP, NONE, Duration, OpaqueValue, Optional, Timestamp, name_of, some
 
 
 def _none() -> Optional:
@@ -18,7 +18,7 @@ def _none() -> Optional:
 
 
 def _of_non_zero(value: object) -> Optional:
-    if isinstance(value, Opaque | Optional | Type):
+    if isinstance(value, OpaqueValue | Optional | Type):
         return some(value)
     if isinstance(value, Timestamp):
         return NONE if value.nanoseconds == MIN_TIMESTAMP else some(value)

@@ -40,7 +40,7 @@ _NEGATED_IN_CLASS: Final = re.compile(r"\\[WDS]|\[:\^")
 
 
 @dataclasses.dataclass(slots=True)
-class _Group:
+class _PatternGroup:
     """The parts of a group that are read so far.
 
     Attributes:
@@ -75,13 +75,13 @@ def estimate(pattern: str) -> tuple[int, int]:
     Returns:
         Microseconds, and the highest product of nested repetitions.
     """
-    groups, folded = [_Group()], 1
+    groups, folded = [_PatternGroup()], 1
     for part in _PART.finditer(pattern):
         if part["open"]:
             if part["flags"] and "i" in part["flags"]:
                 folded = _FOLDED
             if not part["alone"]:
-                groups.append(_Group())
+                groups.append(_PatternGroup())
         elif part["close"]:
             if len(groups) > 1:
                 inner = groups.pop().closed()

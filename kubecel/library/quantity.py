@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 from kubecel.errors import CelRuntimeError, quoted
 from kubecel.types import QUANTITY, Type
-from kubecel.values import MAX_INT, MIN_INT, Opaque
+from kubecel.values import MAX_INT, MIN_INT, OpaqueValue
 
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -28,7 +28,7 @@ _MAX_EXPONENT: Final = 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Quantity(Opaque):
+class Quantity(OpaqueValue):
     """`unscaled` times ten to the power of `scale`.
 
     Attributes:

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from kubecel.errors import CelRuntimeError, quoted
 from kubecel.types import SEMVER, Type
-from kubecel.values import MAX_UINT, Opaque
+from kubecel.values import MAX_UINT, OpaqueValue
 
 _NUMBER: Final = r"(?:0|[1-9][0-9]*)"
 _FORM: Final = re.compile(
@@ -26,7 +26,7 @@ Identifier = int | str
 
 @functools.total_ordering
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Semver(Opaque):
+class Semver(OpaqueValue):
     """A semantic version without its build metadata, which has no effect on comparisons."""
 
     major: int

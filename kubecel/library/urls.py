@@ -12,7 +12,7 @@ from kubecel.budget import Budget
 from kubecel.checking.overloads import function, method
 from kubecel.errors import CelBudgetExceededError, CelRuntimeError, quoted
 from kubecel.types import BOOL, STRING, URL, Type, list_of, map_of
-from kubecel.values import Opaque, utf8
+from kubecel.values import OpaqueValue, utf8
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):", re.ASCII)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -29,7 +29,7 @@ _WORK_OF_A_PAIR: Final = 30
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Url(Opaque):
+class Url(OpaqueValue):
     """The parts of a URL: the host has the port, the path has its escapes, the query has no `?`."""
 
     text: str

@@ -134,7 +134,7 @@ class ListLiteral(_Base):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class MapEntry:
     """An entry of a map literal; `optional` for `?key: value`."""
 
     key: "Node"
@@ -146,7 +146,7 @@ class Entry:
 class MapLiteral(_Base):
     """`{k: v, ?k: v}`."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[MapEntry, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

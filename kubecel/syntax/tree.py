@@ -14,7 +14,7 @@ from kubecel.deadlines import Deadline
 from kubecel.errors import CelSyntaxError, CelUnsupportedError
 from kubecel.syntax import literals, macros
 from kubecel.syntax import nodes as syntax
-from kubecel.syntax.nodes import Element, Entry, Node
+from kubecel.syntax.nodes import Element, MapEntry, Node
 
 if TYPE_CHECKING:
     from lark import Token
@@ -277,16 +277,16 @@ class TreeBuilder:
             depth=_depth(element.value for element in elements),
         )
 
-    def plain_entry(self, children: Children) -> Entry:
+    def plain_entry(self, children: Children) -> MapEntry:
         """`k: v` in a map."""
-        return Entry(children[0], children[2])
+        return MapEntry(children[0], children[2])
 
-    def optional_entry(self, children: Children) -> Entry:
+    def optional_entry(self, children: Children) -> MapEntry:
         """`?k: v` in a map."""
-        return Entry(children[1], children[3], optional=True)
+        return MapEntry(children[1], children[3], optional=True)
 
-    def entries(self, children: Children) -> list[Entry]:
-        known: list[Entry] = children[0] if len(children) > 1 else []
+    def entries(self, children: Children) -> list[MapEntry]:
+        known: list[MapEntry] = children[0] if len(children) > 1 else []
         known.append(children[-1])
         return known
 

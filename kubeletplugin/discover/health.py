@@ -30,7 +30,7 @@ _FATAL_COUNTERS: Final = {"mem_ecc_uncorrected": "hbm-ecc", "sram_ecc_uncorrecte
 _log = logging.getLogger(__name__)
 
 
-class Status(enum.IntEnum):
+class HealthStatus(enum.IntEnum):
     """Health as the kubelet numbers it (dra-health v1alpha1)."""
 
     UNKNOWN = 0
@@ -48,13 +48,13 @@ class DeviceHealth:
     """
 
     device: str
-    status: Status = Status.HEALTHY
+    status: HealthStatus = HealthStatus.HEALTHY
     reason: str = ""
     message: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Snapshot:
+class HealthSnapshot:
     """The node at one moment.
 
     Attributes:
@@ -69,7 +69,7 @@ class Snapshot:
     vanished: frozenset[int] = frozenset()
 
 
-def assess(hardware: NodeHardware, instance: InstanceType | None, seen: Iterable[int] = ()) -> Snapshot:
+def assess(hardware: NodeHardware, instance: InstanceType | None, seen: Iterable[int] = ()) -> HealthSnapshot:
     """Assess every device.
 
     Args:
@@ -87,14 +87,14 @@ def assess(hardware: NodeHardware, instance: InstanceType | None, seen: Iterable
     health = [judged[index] for index in sorted(judged)]
     if health and instance is not None and instance.ultraserver_nodes:
         health.append(_whole_node(health))
-    return Snapshot(hardware, instance, tuple(health), vanished)
+    return HealthSnapshot(hardware, instance, tuple(health), vanished)
 
 
 def taints(health: Iterable[DeviceHealth], effect: str | None) -> Mapping[str, Taint]:
     """The taints of unhealthy devices by device name; none if `effect` is None."""
     if effect is None:
         return {}
-    unhealthy = [device for device in health if device.status is Status.UNHEALTHY]
+    unhealthy = [device for device in health if device.status is HealthStatus.UNHEALTHY]
     return {device.device: Taint(TAINT_KEY, device.reason, effect) for device in unhealthy}
 
 
@@ -110,22 +110,22 @@ def _judge(device: NeuronDevice) -> DeviceHealth:
     name = device_name(device.index)
     if faults:
         message = "; ".join(message for _, message in faults)[:MAX_MESSAGE]
-        return DeviceHealth(name, Status.UNHEALTHY, faults[0][0], message)
+        return DeviceHealth(name, HealthStatus.UNHEALTHY, faults[0][0], message)
     if device.unreadable:
-        return DeviceHealth(name, Status.UNKNOWN, "", "; ".join(device.unreadable)[:MAX_MESSAGE])
+        return DeviceHealth(name, HealthStatus.UNKNOWN, "", "; ".join(device.unreadable)[:MAX_MESSAGE])
     return DeviceHealth(name)
 
 
 def _vanished(index: int) -> DeviceHealth:
     message = f"neuron{index} has vanished from sysfs"
-    return DeviceHealth(device_name(index), Status.UNHEALTHY, "vanished", message)
+    return DeviceHealth(device_name(index), HealthStatus.UNHEALTHY, "vanished", message)
 
 
 def _whole_node(health: Iterable[DeviceHealth]) -> DeviceHealth:
     """The health of the whole node is that of its worst device."""
-    order = (Status.UNHEALTHY, Status.UNKNOWN, Status.HEALTHY)
+    order = (HealthStatus.UNHEALTHY, HealthStatus.UNKNOWN, HealthStatus.HEALTHY)
     worst = min(health, key=lambda device: order.index(device.status))
-    if worst.status is Status.HEALTHY:
+    if worst.status is HealthStatus.HEALTHY:
         return DeviceHealth(NODE_DEVICE)
     return DeviceHealth(NODE_DEVICE, worst.status, worst.reason, f"{worst.device}: {worst.message}"[:MAX_MESSAGE])
 
@@ -147,7 +147,7 @@ class HealthMonitor(Changing):
         self._interval = interval
         self._seen: frozenset[int] = frozenset()
         self._facts: NodeFacts | None = None
-        self.snapshot = Snapshot(NodeHardware(None, None), None)
+        self.snapshot = HealthSnapshot(NodeHardware(None, None), None)
 
     @property
     def interval(self) -> float:
@@ -185,7 +185,7 @@ class HealthMonitor(Changing):
         for device in snapshot.health:
             known = before.get(device.device, DeviceHealth(device.device))
             if device != known:
-                level = logging.INFO if device.status is Status.HEALTHY else logging.WARNING
+                level = logging.INFO if device.status is HealthStatus.HEALTHY else logging.WARNING
                 extra = {"device": device.device, "health": device.status.name, "reason": device.message}
                 _log.log(level, "device health changed", extra=extra)
         self.snapshot = snapshot

@@ -7,7 +7,7 @@ from typing import Final
 
 from kubeletplugin.changes import Changing, repeat
 from kubeletplugin.discover.node_facts import NodeFacts, node_facts
-from kubeletplugin.metrics import Metrics
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.objects import version_of
 from kubeletplugin.ports import Clock, JsonObject, KubeError, OwnNodeStore
 from neuron import names
@@ -61,7 +61,7 @@ class OwnNode(Changing):
         store: OwnNodeStore,
         *,
         clock: Clock,
-        metrics: Metrics,
+        metrics: PluginMetrics,
         use_facts: Callable[[NodeFacts], None] | None = None,
     ) -> None:
         """`use_facts` gets the facts whenever the state changes."""

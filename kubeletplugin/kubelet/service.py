@@ -13,7 +13,7 @@ from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.pb import dra_health_v1alpha1_pb2, dra_v1_pb2, dra_v1beta1_pb2
 from kubeletplugin.ports import Clock
 from kubeletplugin.prepare.driver import CALL_BUDGET, ClaimReference, Driver, PrepareResult
-from kubeletplugin.prepare.preparer import Answer
+from kubeletplugin.prepare.preparer import DeviceAnswer
 
 SERVICES: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 """For the registration, best first: the kubelet uses the first one that it knows."""
@@ -107,7 +107,7 @@ def _prepared(messages: ModuleType, result: PrepareResult) -> object:
     return messages.NodePrepareResourceResponse(devices=devices, error=result.error)
 
 
-def _share_id(messages: ModuleType, answer: Answer) -> dict[str, str]:
+def _share_id(messages: ModuleType, answer: DeviceAnswer) -> dict[str, str]:
     """v1beta1 has no field for it: with that version the kubelet does not tell shares of a device apart."""
     known = "share_id" in messages.Device.DESCRIPTOR.fields_by_name
     return {"share_id": answer.share_id} if known and answer.share_id is not None else {}

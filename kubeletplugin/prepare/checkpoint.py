@@ -130,7 +130,7 @@ class _File(msgspec.Struct, frozen=True, rename="camel"):
     data: msgspec.Raw
 
 
-class _Version(msgspec.Struct, frozen=True, rename="camel"):
+class _CheckpointVersion(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str
 
 
@@ -181,7 +181,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
 def decode(content: bytes) -> Checkpoint:
     """Read the file's content. Raises DamagedCheckpointError."""
     try:
-        version = msgspec.json.decode(content, type=_Version).api_version
+        version = msgspec.json.decode(content, type=_CheckpointVersion).api_version
         if version not in (API_VERSION, API_VERSION_SHARES):
             known = f"{API_VERSION} and {API_VERSION_SHARES}"
             raise DamagedCheckpointError(f"it has apiVersion {version!r}, and this driver knows {known} only")

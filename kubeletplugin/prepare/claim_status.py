@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Final
 
 from kubeletplugin.changes import waking
-from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, Snapshot, Status
-from kubeletplugin.metrics import Metrics
+from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthSnapshot, HealthStatus
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.objects import timestamp
 from kubeletplugin.ports import ClaimStatusStore, Clock, JsonObject, KubeError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
@@ -66,7 +66,7 @@ class ClaimStatusWriter:
         monitor: HealthMonitor,
         *,
         clock: Clock,
-        metrics: Metrics,
+        metrics: PluginMetrics,
         retry: float = _FIRST_RETRY,
     ) -> None:
         """`retry` is the shortest time in seconds until a failed write is repeated."""
@@ -237,7 +237,7 @@ def _key(entry: Mapping[str, object]) -> _Key:
     return str(entry["device"]), str(entry.get("shareID") or "")
 
 
-def conditions(device: str, node: str, snapshot: Snapshot) -> list[JsonObject]:
+def conditions(device: str, node: str, snapshot: HealthSnapshot) -> list[JsonObject]:
     """The conditions of one device, without times."""
     health = next((each for each in snapshot.health if each.device == device), None)
     return [
@@ -249,9 +249,9 @@ def conditions(device: str, node: str, snapshot: Snapshot) -> list[JsonObject]:
 def _health(health: DeviceHealth | None) -> JsonObject:
     if health is None:
         return {"status": "Unknown", "reason": "NotMonitored", "message": "The device is not known on the node."}
-    if health.status is Status.HEALTHY:
+    if health.status is HealthStatus.HEALTHY:
         return {"status": "True", "reason": "Healthy", "message": health.message}
-    if health.status is Status.UNKNOWN:
+    if health.status is HealthStatus.UNKNOWN:
         return {"status": "Unknown", "reason": "NotReadable", "message": health.message}
     # The taint's value, such as hbm-ecc, as the reason of a condition: HbmEcc.
     reason = "".join(part.capitalize() for part in health.reason.split("-"))
@@ -264,7 +264,7 @@ def with_times(wanted: Iterable[JsonObject], before: Iterable[Mapping[str, objec
     return [each | {"lastTransitionTime": times.get((each["type"], each["status"])) or now} for each in wanted]
 
 
-def data(device: PreparedDevice, environment: Mapping[str, str], snapshot: Snapshot) -> JsonObject:
+def data(device: PreparedDevice, environment: Mapping[str, str], snapshot: HealthSnapshot) -> JsonObject:
     """The driver's data about one entry: device ids, paths, serial numbers, and variables of the containers."""
     found = [snapshot.hardware.device(index) for index in device.indices]
     serials = [each.serial for each in found if each is not None and each.serial]

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol, TypeVar
 
-from kubeletplugin.metrics import Metrics
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import ClaimReader, Clock, JsonObject, KubeError
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
 from kubeletplugin.prepare.holds import Holds
-from kubeletplugin.prepare.preparer import Answer, Preparer, devices_held
+from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer, devices_held
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
 from runtime.backoff import Backoff
@@ -51,7 +51,7 @@ class ClaimReference:
 class PrepareResult:
     """The result for one claim: its devices, or an error for the pod's event."""
 
-    devices: tuple[Answer, ...] = ()
+    devices: tuple[DeviceAnswer, ...] = ()
     error: str = ""
 
 
@@ -88,7 +88,7 @@ class Driver:
         refusals: how often a claim was refused because another one holds its devices.
     """
 
-    def __init__(self, node: NodeClaims, *, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, node: NodeClaims, *, clock: Clock, metrics: PluginMetrics) -> None:
         self._node = node
         self._preparer = node.preparer
         self._clock = clock
@@ -191,7 +191,7 @@ class Driver:
         objects.append(body)
         return PrepareResult(answers)
 
-    async def _prepare_when_free(self, claim: AllocatedClaim, deadline: float) -> tuple[Answer, ...]:
+    async def _prepare_when_free(self, claim: AllocatedClaim, deadline: float) -> tuple[DeviceAnswer, ...]:
         """Prepare a claim; wait up to `HELD_SECONDS` for devices that another claim holds.
 
         After a deletion without a grace period the scheduler allocates the devices to the next pod before the kubelet

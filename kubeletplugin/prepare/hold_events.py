@@ -6,7 +6,7 @@ from typing import Final
 from kubeletplugin.changes import report_changes
 from kubeletplugin.discover.node_events import node_event
 from kubeletplugin.discover.own_node import OwnNode
-from kubeletplugin.metrics import Metrics
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import Clock, KubeError
 from kubeletplugin.prepare.holds import Hold, Holds
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 class HoldReporter:
     """Reports until cancelled. A claim is reported again if it becomes known, or unknown, that it is in use."""
 
-    def __init__(self, holds: Holds, node: OwnNode, *, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, holds: Holds, node: OwnNode, *, clock: Clock, metrics: PluginMetrics) -> None:
         self._holds = holds
         self._node = node
         self._clock = clock

@@ -10,7 +10,7 @@ from typing import Final
 
 from kubeletplugin.changes import Changing
 from kubeletplugin.prepare.checkpoint import PreparedClaim
-from kubeletplugin.prepare.usage import Use
+from kubeletplugin.prepare.usage import ReleaseBlocker
 
 RELEASED_NEXT: Final = "nothing is known to use it, and it is released at the next search"
 
@@ -24,7 +24,7 @@ class Hold:
     """
 
     claim: PreparedClaim
-    use: Use | None
+    use: ReleaseBlocker | None
 
     @property
     def why(self) -> str:

@@ -23,7 +23,7 @@ _LOCK_TIMEOUT: Final = 10.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
+class DeviceAnswer:
     """The answer to the kubelet for one device."""
 
     request: str
@@ -85,7 +85,7 @@ class Preparer:
                 self._problems.append(f"The CDI specs cannot be brought up to date: {error}.")
         return Recovery(self.take_problems(), tuple(notes))
 
-    def prepare(self, claim: AllocatedClaim, view: NodeView) -> tuple[Answer, ...]:
+    def prepare(self, claim: AllocatedClaim, view: NodeView) -> tuple[DeviceAnswer, ...]:
         """Prepare a claim, or repeat the answer if it is prepared.
 
         Raises:
@@ -253,10 +253,10 @@ class Preparer:
         return notes
 
 
-def answers(claim: PreparedClaim) -> tuple[Answer, ...]:
+def answers(claim: PreparedClaim) -> tuple[DeviceAnswer, ...]:
     """The answers to the kubelet for a prepared claim; always the same."""
     return tuple(
-        Answer(
+        DeviceAnswer(
             device.parent_request,
             device.pool,
             device.device,

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from kubeletplugin.discover.devices import device_index
-from kubeletplugin.metrics import Metrics
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import Clock, JsonObject, KubeError, UnreadableObjectError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, PreparedDevice, Share
 from kubeletplugin.prepare.decide import NodeView
@@ -59,7 +59,7 @@ class Sweeper:
     """
 
     def __init__(
-        self, driver: Driver, node: NodeClaims, usage: Usage, interval: float, *, clock: Clock, metrics: Metrics
+        self, driver: Driver, node: NodeClaims, usage: Usage, interval: float, *, clock: Clock, metrics: PluginMetrics
     ) -> None:
         """`interval` is in seconds."""
         self._driver = driver

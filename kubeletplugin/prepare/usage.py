@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Use:
+class ReleaseBlocker:
     """Why a claim must not be released.
 
     Attributes:
@@ -40,7 +40,9 @@ class Usage(Protocol):
     async def listed(self) -> tuple[UsedDevice, ...]:
         """Devices that the kubelet's pods use. Raises UsageUnknownError."""
 
-    async def of(self, claims: Collection[PreparedClaim], others: Mapping[int, Collection[str]]) -> Mapping[str, Use]:
+    async def of(
+        self, claims: Collection[PreparedClaim], others: Mapping[int, Collection[str]]
+    ) -> Mapping[str, ReleaseBlocker]:
         """The claims, by UID, that are in use or may be.
 
         Args:
@@ -66,18 +68,20 @@ class NodeUsage:
         """See `Usage`."""
         return await self._kubelet.used()
 
-    async def of(self, claims: Collection[PreparedClaim], others: Mapping[int, Collection[str]]) -> Mapping[str, Use]:
+    async def of(
+        self, claims: Collection[PreparedClaim], others: Mapping[int, Collection[str]]
+    ) -> Mapping[str, ReleaseBlocker]:
         """See `Usage`."""
         if not claims:
             return {}
-        found: dict[str, Use] = {}
+        found: dict[str, ReleaseBlocker] = {}
         for answer in await asyncio.gather(self._by_kubelet(claims), self._by_processes(claims, others)):
             for uid, use in answer.items():
                 if uid not in found or (use.known and not found[uid].known):
                     found[uid] = use
         return found
 
-    async def _by_kubelet(self, claims: Collection[PreparedClaim]) -> Mapping[str, Use]:
+    async def _by_kubelet(self, claims: Collection[PreparedClaim]) -> Mapping[str, ReleaseBlocker]:
         try:
             used = await self._kubelet.used()
         except UsageUnknownError as error:
@@ -86,12 +90,12 @@ class NodeUsage:
         for claim in claims:
             pods = sorted({each.pod for each in used if _is_of(each, claim)})
             if pods:
-                found[claim.uid] = Use(True, f"the kubelet reports that pod {', '.join(pods)} uses it")
+                found[claim.uid] = ReleaseBlocker(True, f"the kubelet reports that pod {', '.join(pods)} uses it")
         return found
 
     async def _by_processes(
         self, claims: Collection[PreparedClaim], others: Mapping[int, Collection[str]]
-    ) -> Mapping[str, Use]:
+    ) -> Mapping[str, ReleaseBlocker]:
         held = {claim.uid: _indices(claim) for claim in claims}
         try:
             scan = await self._scan({index for indices in held.values() for index in indices})
@@ -102,7 +106,7 @@ class NodeUsage:
             uses = [each for each in scan.uses if each.index in indices and not _explained(each, others)]
             if uses:
                 # An open handle says more than a device node.
-                found[uid] = Use(True, str(max(uses, key=lambda each: each.open)))
+                found[uid] = ReleaseBlocker(True, str(max(uses, key=lambda each: each.open)))
         return found
 
     async def _scan(self, indices: Collection[int]) -> ProcessScan:
@@ -115,8 +119,8 @@ class NodeUsage:
             raise UsageUnknownError("the look at the processes of the node takes too long") from error
 
 
-def _unknown(claims: Iterable[PreparedClaim], why: str) -> Mapping[str, Use]:
-    return {claim.uid: Use(False, f"it is not known whether a pod uses it: {why}") for claim in claims}
+def _unknown(claims: Iterable[PreparedClaim], why: str) -> Mapping[str, ReleaseBlocker]:
+    return {claim.uid: ReleaseBlocker(False, f"it is not known whether a pod uses it: {why}") for claim in claims}
 
 
 def _is_of(used: UsedDevice, claim: PreparedClaim) -> bool:

@@ -16,7 +16,7 @@ from kubeletplugin.changes import QUIET, WritePause, waking
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.own_node import OwnNode
 from kubeletplugin.discover.sysfs import UltraServer
-from kubeletplugin.metrics import Metrics
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import Clock, KubeError
 from neuron import names
 
@@ -68,7 +68,7 @@ class Labeller:
         monitor: HealthMonitor,
         *,
         clock: Clock,
-        metrics: Metrics,
+        metrics: PluginMetrics,
         ultraserver: bool = True,
         present: bool = False,
     ) -> None:

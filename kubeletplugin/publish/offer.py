@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Final
 
 from kubeletplugin.discover.devices import NODE_DEVICE, device_index
-from kubeletplugin.discover.health import Snapshot, taints
+from kubeletplugin.discover.health import HealthSnapshot, taints
 from kubeletplugin.discover.own_node import NodeState
 from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, publishes_whole_node
 from neuron import names
@@ -77,7 +77,7 @@ def needs_taints(state: NodeState, settings: OfferSettings, held: Collection[int
 
 
 def offer(
-    snapshot: Snapshot,
+    snapshot: HealthSnapshot,
     state: NodeState,
     features: ClusterFeatures,
     settings: OfferSettings,

@@ -15,12 +15,12 @@ from typing import Final
 from kubeletplugin.changes import QUIET, WritePause, repeat, waking
 from kubeletplugin.discover import sharing
 from kubeletplugin.discover.devices import NODE_DEVICE
-from kubeletplugin.discover.health import HealthMonitor, Snapshot, Status
+from kubeletplugin.discover.health import HealthMonitor, HealthSnapshot, HealthStatus
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.files import try_lock
 from kubeletplugin.gate import KubeletGate
-from kubeletplugin.metrics import Metrics
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.objects import version_of
 from kubeletplugin.ports import Clock, JsonObject, KubeError, SliceStore
 from kubeletplugin.prepare.holds import Holds
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Kept:
+class _SentSlice:
     """A slice as it was sent, as the API server stored it, and the paths of the fields that it dropped."""
 
     sent: JsonObject
@@ -97,7 +97,7 @@ class Publisher:
         instance: Instance,
         *,
         clock: Clock,
-        metrics: Metrics,
+        metrics: PluginMetrics,
         jitter: Callable[[float, float], float],
     ) -> None:
         """`jitter(a, b)` returns a random number between both: the nodes' retries are spread over time."""
@@ -114,7 +114,7 @@ class Publisher:
         self._withholding = Withholding()
         self._keeps_taints: bool | None = None
         self._known: dict[str, JsonObject] = {}
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _SentSlice] = {}
         self._generation = 0
         self._wake = asyncio.Event()
         self.offered: frozenset[str] = frozenset()
@@ -295,7 +295,7 @@ class Publisher:
         name = stored["metadata"]["name"]
         self._known[name] = stored
         dropped = dropped_fields(sent["spec"], stored["spec"])
-        self._kept[name] = _Kept(_content(sent), _content(stored), dropped)
+        self._kept[name] = _SentSlice(_content(sent), _content(stored), dropped)
         self._generation = max(self._generation, stored["spec"]["pool"]["generation"])
         self._metrics.dropped_fields.set(sum(len(kept.dropped) for kept in self._kept.values()))
         if not dropped:
@@ -326,8 +326,8 @@ class Publisher:
             return body
         return body | {"spec": kept.sent | {"pool": body["spec"]["pool"]}}
 
-    def _report(self, snapshot: Snapshot) -> None:
-        for status in Status:
+    def _report(self, snapshot: HealthSnapshot) -> None:
+        for status in HealthStatus:
             count = sum(device.status is status for device in snapshot.health)
             self._metrics.devices.labels(status.name.lower()).set(count)
         if not snapshot.hardware.devices:

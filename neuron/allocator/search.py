@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from neuron import names
-from neuron.api.taints import Taint, Toleration, prevents_allocation
+from neuron.api.taints import Taint, TolerationSpec, prevents_allocation
 from neuron.hardware.device_shapes import Value
 
 MOST_STEPS: Final = 200_000
@@ -26,7 +26,7 @@ class SearchTooLongError(Exception):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Capacity:
+class AllocatorCapacity:
     """One capacity of a device.
 
     Attributes:
@@ -48,7 +48,7 @@ class Capacity:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Device:
+class AllocatorDevice:
     """A device as its ResourceSlice describes it.
 
     Attributes:
@@ -63,13 +63,13 @@ class Device:
     name: str
     attributes: Mapping[str, Value]
     shared: bool = False
-    capacity: Mapping[str, Capacity] = dataclasses.field(default_factory=dict)
+    capacity: Mapping[str, AllocatorCapacity] = dataclasses.field(default_factory=dict)
     counters: Mapping[str, int] = dataclasses.field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Alternative:
+class AllocatorAlternative:
     """A request, or one of its `firstAvailable` alternatives.
 
     Attributes:
@@ -81,23 +81,23 @@ class Alternative:
     """
 
     name: str
-    selects: Callable[[Device], bool]
+    selects: Callable[[AllocatorDevice], bool]
     count: int | None = 1
     capacity: Mapping[str, int] = dataclasses.field(default_factory=dict)
     admin_access: bool = False
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[TolerationSpec, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Request:
+class AllocatorRequest:
     """One request of a claim: its alternatives in order."""
 
     name: str
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[AllocatorAlternative, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Constraint:
+class AllocatorConstraint:
     """`matchAttribute` over requests, named `request` or `request/alternative`; over all if none is named."""
 
     attribute: str
@@ -109,15 +109,15 @@ class Constraint:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Claim:
+class AllocatorClaim:
     """The requests and constraints of one claim."""
 
-    requests: tuple[Request, ...]
-    constraints: tuple[Constraint, ...] = ()
+    requests: tuple[AllocatorRequest, ...]
+    constraints: tuple[AllocatorConstraint, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Result:
+class AllocatorResult:
     """One allocated device.
 
     Attributes:
@@ -132,12 +132,12 @@ class Result:
     admin_access: bool = False
 
 
-class Node:
+class AllocatorNode:
     """The devices of one node, and what claims hold of them."""
 
     def __init__(
         self,
-        devices: Iterable[Device],
+        devices: Iterable[AllocatorDevice],
         counters: Mapping[str, int] | None = None,
         *,
         counters_leak: bool = False,
@@ -147,7 +147,7 @@ class Node:
 
         Args:
             devices: in the order of the slices.
-            counters: values of shared counters, named as in `Device.counters`.
+            counters: values of shared counters, named as in `AllocatorDevice.counters`.
             counters_leak: as Kubernetes 1.36.2 and older: a device that was tried and not taken keeps its counters for
                 the rest of the search (kubernetes/kubernetes#140436).
             hurry: leave out branches in which too few devices are left. The scheduler searches them; they find nothing.
@@ -161,7 +161,7 @@ class Node:
         self._taken: set[str] = set()
         self._consumed: dict[str, dict[str, int]] = {}
 
-    def allocate(self, claim: Claim) -> tuple[Result, ...] | None:
+    def allocate(self, claim: AllocatorClaim) -> tuple[AllocatorResult, ...] | None:
         """Allocate a claim and keep it; None if it does not fit. Raises SearchTooLongError."""
         found = _Search(self, claim).run()
         if found is not None:
@@ -169,20 +169,20 @@ class Node:
                 self.take(result)
         return found
 
-    def release(self, results: Iterable[Result]) -> None:
+    def release(self, results: Iterable[AllocatorResult]) -> None:
         """Give back what a claim holds."""
         for result in results:
             self._count(result, -1)
 
-    def take(self, result: Result) -> None:
+    def take(self, result: AllocatorResult) -> None:
         """Mark a device as allocated. Admin access leaves it free."""
         self._count(result, 1)
 
-    def in_use(self, device: Device) -> bool:
+    def in_use(self, device: AllocatorDevice) -> bool:
         """Whether a device that is not shared is allocated."""
         return device.name in self._taken
 
-    def consumed(self, device: Device) -> Mapping[str, int]:
+    def consumed(self, device: AllocatorDevice) -> Mapping[str, int]:
         """Capacity that claims consume of a shared device; empty if it is free."""
         return self._consumed.get(device.name, {})
 
@@ -190,7 +190,7 @@ class Node:
         """What allocated devices leave of a shared counter."""
         return self._counters.get(counter, 0)
 
-    def _count(self, result: Result, sign: int) -> None:
+    def _count(self, result: AllocatorResult, sign: int) -> None:
         if result.admin_access:
             return
         device = self._by_name[result.device]
@@ -210,7 +210,7 @@ class Node:
         for name, amount in device.counters.items():
             self._counters[name] = self._counters.get(name, 0) + change * amount
 
-    def _holds(self, device: Device) -> bool:
+    def _holds(self, device: AllocatorDevice) -> bool:
         return bool(self._consumed.get(device.name)) if device.shared else device.name in self._taken
 
 
@@ -218,17 +218,17 @@ class Node:
 class _Candidate:
     """A device that a request can have, and the capacity that it would consume."""
 
-    device: Device
+    device: AllocatorDevice
     amounts: Mapping[str, int]
 
 
 class _Search:
     """One depth-first search. Devices are taken on the way down and given back on the way up."""
 
-    def __init__(self, node: Node, claim: Claim) -> None:
+    def __init__(self, node: AllocatorNode, claim: AllocatorClaim) -> None:
         self._node = node
         self._claim = claim
-        self._results: list[Result] = []
+        self._results: list[AllocatorResult] = []
         self._taken: set[str] = set()
         self._consumed: Counter[tuple[str, str]] = Counter()
         self._shares: Counter[str] = Counter()
@@ -236,7 +236,7 @@ class _Search:
         self._values: list[list[Value]] = [[] for _ in claim.constraints]
         self._steps = 0
 
-    def run(self) -> tuple[Result, ...] | None:
+    def run(self) -> tuple[AllocatorResult, ...] | None:
         return tuple(self._results) if self._requests(0) else None
 
     def _requests(self, number: int) -> bool:
@@ -245,7 +245,7 @@ class _Search:
         request = self._claim.requests[number]
         return any(self._alternative(number, request, each) for each in request.alternatives)
 
-    def _alternative(self, number: int, request: Request, alternative: Alternative) -> bool:
+    def _alternative(self, number: int, request: AllocatorRequest, alternative: AllocatorAlternative) -> bool:
         matching = (device for device in self._node.devices if alternative.selects(device))
         wanted = ((device, self._consumption(device, alternative)) for device in matching)
         # A shared device that is used up is not among "all"; any other one in use makes the request fail.
@@ -258,7 +258,12 @@ class _Search:
         return self._some(number, request, alternative, free, 0, alternative.count)
 
     def _all(
-        self, number: int, request: Request, alternative: Alternative, devices: Sequence["_Candidate"], start: int
+        self,
+        number: int,
+        request: AllocatorRequest,
+        alternative: AllocatorAlternative,
+        devices: Sequence["_Candidate"],
+        start: int,
     ) -> bool:
         if start == len(devices):
             return self._requests(number + 1)
@@ -272,8 +277,8 @@ class _Search:
     def _some(
         self,
         number: int,
-        request: Request,
-        alternative: Alternative,
+        request: AllocatorRequest,
+        alternative: AllocatorAlternative,
         devices: Sequence["_Candidate"],
         start: int,
         left: int,
@@ -289,7 +294,7 @@ class _Search:
             self._give_back(request, alternative, devices[place].device)
         return False
 
-    def _take(self, request: Request, alternative: Alternative, candidate: "_Candidate") -> bool:
+    def _take(self, request: AllocatorRequest, alternative: AllocatorAlternative, candidate: "_Candidate") -> bool:
         self._steps += 1
         if self._steps > MOST_STEPS:
             raise SearchTooLongError(f"The search was given up after {MOST_STEPS} devices.")
@@ -309,7 +314,7 @@ class _Search:
                 self._discount(device)
             return False
         name = f"{request.name}/{alternative.name}" if alternative.name else request.name
-        self._results.append(Result(name, device.name, consumed, alternative.admin_access))
+        self._results.append(AllocatorResult(name, device.name, consumed, alternative.admin_access))
         if device.shared:
             self._shares[device.name] += 1
         else:
@@ -318,7 +323,7 @@ class _Search:
             self._consumed[device.name, key] += amount
         return True
 
-    def _consumption(self, device: Device, alternative: Alternative) -> dict[str, int] | None:
+    def _consumption(self, device: AllocatorDevice, alternative: AllocatorAlternative) -> dict[str, int] | None:
         """Capacity that a request would consume of a device; None if allocated claims do not leave enough.
 
         Admin access makes no difference: of a shared device that is used up, only a request for 0 is served.
@@ -337,7 +342,7 @@ class _Search:
         fits = all(used.get(name, 0) + amount <= device.capacity[name].value for name, amount in amounts.items())
         return amounts if fits else None
 
-    def _count(self, device: Device) -> bool:
+    def _count(self, device: AllocatorDevice) -> bool:
         """Consume shared counters; False if there is not enough. A shared device in use has consumed its own already.
 
         Admin access consumes them, too (kubernetes/kubernetes#140729).
@@ -349,14 +354,14 @@ class _Search:
         self._counters.update(device.counters)
         return True
 
-    def _discount(self, device: Device) -> None:
+    def _discount(self, device: AllocatorDevice) -> None:
         if device.counters and not self._is_shared_out(device):
             self._counters.subtract(device.counters)
 
-    def _is_shared_out(self, device: Device) -> bool:
+    def _is_shared_out(self, device: AllocatorDevice) -> bool:
         return device.shared and (bool(self._node.consumed(device)) or self._shares[device.name] > 0)
 
-    def _matches(self, request: Request, alternative: Alternative, device: Device) -> bool:
+    def _matches(self, request: AllocatorRequest, alternative: AllocatorAlternative, device: AllocatorDevice) -> bool:
         """Add the device to the constraints that cover it; changes nothing if one of them is not met."""
         covering = [
             place
@@ -372,7 +377,7 @@ class _Search:
             self._values[place].append(device.attributes[self._claim.constraints[place].attribute])
         return True
 
-    def _give_back(self, request: Request, alternative: Alternative, device: Device) -> None:
+    def _give_back(self, request: AllocatorRequest, alternative: AllocatorAlternative, device: AllocatorDevice) -> None:
         result = self._results.pop()
         if device.shared:
             self._shares[device.name] -= 1

@@ -22,7 +22,7 @@ from neuron.api.claim_specs import (
     Selector,
 )
 from neuron.api.fields import mappings
-from neuron.api.taints import Toleration
+from neuron.api.taints import TolerationSpec
 from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, quoted, short
 
 _FIELDS_UNDER: Final = {f"{GROUP}/v1": "exactly", f"{GROUP}/v1beta2": "exactly", f"{GROUP}/v1beta1": ""}
@@ -98,7 +98,7 @@ def read_claim(kind: str, api_version: str, spec: object) -> tuple[ClaimSpec, tu
     Returns:
         The readable part of the claim, and findings about its form (NEU501 to NEU509, NEU530).
     """
-    reader = _Reader(api_version)
+    reader = _SpecReader(api_version)
     root = "spec"
     if kind == "ResourceClaimTemplate":
         spec = reader.fields(spec, root, _TEMPLATE).get("spec")
@@ -122,7 +122,7 @@ def claim_spec(spec: object) -> ClaimSpec:
 
 def read_class(api_version: str, spec: object) -> tuple[ClassSpec, tuple[Finding, ...]]:
     """Read `spec` of a DeviceClass; arguments and result as for `read_claim`."""
-    reader = _Reader(api_version)
+    reader = _SpecReader(api_version)
     fields = reader.fields(spec, "spec", _CLASS)
     device_class = ClassSpec(
         reader.selectors(fields, "spec"),
@@ -145,12 +145,12 @@ def shown(value: object) -> str:
     return quoted(value, _SHOWN)
 
 
-def _tolerations(value: object) -> tuple[Toleration, ...]:
+def _tolerations(value: object) -> tuple[TolerationSpec, ...]:
     """The readable tolerations of a request. The API server reports the others."""
-    return tuple([Toleration.read(each) for each in itertools.islice(mappings(value), _MOST_TOLERATIONS)])
+    return tuple([TolerationSpec.read(each) for each in itertools.islice(mappings(value), _MOST_TOLERATIONS)])
 
 
-class _Reader:
+class _SpecReader:
     """Reads one object and collects findings about its form."""
 
     def __init__(self, api_version: str) -> None:

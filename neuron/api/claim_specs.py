@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from neuron.api.taints import Toleration
+from neuron.api.taints import TolerationSpec
 
 GROUP: Final = "resource.k8s.io"
 KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
@@ -45,7 +45,7 @@ class DeviceRequest(Struct, frozen=True, gc=False):
     count: int = 1
     admin_access: bool = False
     capacity: tuple[tuple[str, str], ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[TolerationSpec, ...] = ()
 
 
 class Leaf(Struct, frozen=True, gc=False):

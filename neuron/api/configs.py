@@ -339,7 +339,7 @@ def _listed(words: Iterable[str], conjunction: str) -> str:
 # --- which configs are in force ---------------------------------------------------------------------------
 
 
-class Source(enum.StrEnum):
+class ConfigSource(enum.StrEnum):
     """Origin of a config (`AllocationConfigSource`)."""
 
     FROM_CLASS = "FromClass"
@@ -354,7 +354,7 @@ class ConfigEntry:
         requests: names of requests (`req`) or alternatives (`req/sub`); empty: all.
     """
 
-    source: Source
+    source: ConfigSource
     requests: tuple[str, ...]
     config: OpaqueConfig
 
@@ -388,7 +388,7 @@ def configs_in_force(configs: Iterable[ConfigEntry], request: str) -> ConfigsInF
         request: `req`, or `req/sub` as allocation results write it.
     """
     lnc = mode = None
-    for entry in sorted(configs, key=lambda entry: entry.source is Source.FROM_CLAIM):
+    for entry in sorted(configs, key=lambda entry: entry.source is ConfigSource.FROM_CLAIM):
         if not covers(entry.requests, request):
             continue
         match entry.config:

@@ -103,7 +103,7 @@ def read_node(item: object) -> Node:
         neuron.api.fields.WrongFormError: it has another form.
     """
     node = read(item, _Node)
-    metadata, spec, status = node.metadata, node.spec or _Spec(), node.status or _Status()
+    metadata, spec, status = node.metadata, node.spec or _NodeSpec(), node.status or _NodeStatus()
     taints = [Taint.read(each) for each in spec.taints or ()]
     if spec.unschedulable and not any(taint.key == UNSCHEDULABLE for taint in taints):
         taints.append(Taint(UNSCHEDULABLE))
@@ -121,7 +121,7 @@ def read_node(item: object) -> Node:
     )
 
 
-class _Spec(Fields, frozen=True):
+class _NodeSpec(Fields, frozen=True):
     taints: list[dict[str, object]] | None = None
     unschedulable: bool | None = None
 
@@ -130,7 +130,7 @@ class _NodeInfo(Fields, frozen=True):
     kubelet_version: str = ""
 
 
-class _Status(Fields, frozen=True):
+class _NodeStatus(Fields, frozen=True):
     allocatable: dict[str, object] | None = None
     conditions: list[Condition] | None = None
     node_info: _NodeInfo | None = None
@@ -138,5 +138,5 @@ class _Status(Fields, frozen=True):
 
 class _Node(Fields, frozen=True):
     metadata: ObjectMeta
-    spec: _Spec | None = None
-    status: _Status | None = None
+    spec: _NodeSpec | None = None
+    status: _NodeStatus | None = None

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from neuron import names, quantities
 from neuron.api.slices import PublishedDevice, Slice
-from neuron.hardware.device_shapes import Shape, Value, Varying, qualified
+from neuron.hardware.device_shapes import DeviceShape, Value, Varying, qualified
 
 T = TypeVar("T")
 
@@ -32,8 +32,8 @@ class SliceDevice:
         fixed: attributes that its type and index determine, sorted.
         others: names of its other attributes, sorted.
         capacity: quantities by qualified name, sorted.
-        shares: as of `Shape`.
-        counted: as of `Shape`.
+        shares: as of `DeviceShape`.
+        counted: as of `DeviceShape`.
     """
 
     fixed: tuple[tuple[str, Value], ...]
@@ -133,7 +133,7 @@ class Census:
                 changed |= _take(counts, value)
         return changed
 
-    def shapes(self) -> tuple[Shape, ...]:
+    def shapes(self) -> tuple[DeviceShape, ...]:
         """All distinct devices of the cluster."""
         values = {key: Varying(None if counts is None else frozenset(counts)) for key, counts in self._values.items()}
         return tuple(_shape(device, values) for device in self._devices)
@@ -147,11 +147,11 @@ def _take(counts: Counter[T], key: T) -> bool:
     return True
 
 
-def _shape(device: SliceDevice, values: Mapping[tuple[str, str], Varying]) -> Shape:
+def _shape(device: SliceDevice, values: Mapping[tuple[str, str], Varying]) -> DeviceShape:
     attributes = dict(device.fixed)
     instance_type = str(attributes.get(qualified(names.ATTRIBUTE_INSTANCE_TYPE), ""))
     # A device without `resourceType` is a single device: drivers before UltraServers did not publish it.
     resource_type = str(attributes.get(qualified(names.ATTRIBUTE_RESOURCE_TYPE), names.RESOURCE_TYPE_DEVICE))
     varying = {name: values[instance_type, name] for name in device.others}
     capacity = dict(device.capacity)
-    return Shape(instance_type, resource_type, attributes, varying, True, capacity, device.shares, device.counted)
+    return DeviceShape(instance_type, resource_type, attributes, varying, True, capacity, device.shares, device.counted)

@@ -223,7 +223,7 @@ class _Pool(Fields, frozen=True):
     resource_slice_count: int | None = None
 
 
-class _Spec(Fields, frozen=True):
+class _SliceSpec(Fields, frozen=True):
     driver: str
     pool: _Pool
     node_name: str | None = None
@@ -232,4 +232,4 @@ class _Spec(Fields, frozen=True):
 
 
 class _Slice(Fields, frozen=True):
-    spec: _Spec
+    spec: _SliceSpec

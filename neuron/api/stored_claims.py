@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from neuron import names
-from neuron.api.configs import Source
+from neuron.api.configs import ConfigSource
 from neuron.api.fields import Fields, mapping, read
 from neuron.api.metadata import ObjectMeta
 from neuron.api.node_selection import NodeSelector
@@ -43,7 +43,7 @@ class Opaque(Fields, frozen=True):
 class AllocatedConfig(Fields, frozen=True):
     """An entry of `status.allocation.devices.config`."""
 
-    source: Source = Source.FROM_CLAIM
+    source: ConfigSource = ConfigSource.FROM_CLAIM
     requests: tuple[str, ...] | None = None
     opaque: Opaque | None = None
 
@@ -134,8 +134,8 @@ def read_stored_claim(item: object) -> StoredClaim:
     Raises:
         neuron.api.fields.WrongFormError: it has another form.
     """
-    claim = read(item, _Claim)
-    status = claim.status or _Status()
+    claim = read(item, _StoredClaim)
+    status = claim.status or _StoredStatus()
     devices = claim.spec.devices if claim.spec is not None else None
     return StoredClaim(
         claim.metadata,
@@ -150,24 +150,24 @@ def read_stored_claim(item: object) -> StoredClaim:
 def _allocation(allocation: "_Allocation | None") -> Allocation | None:
     if allocation is None:
         return None
-    devices = allocation.devices or _Devices()
+    devices = allocation.devices or _StoredDevices()
     return Allocation(tuple(devices.results or ()), tuple(devices.config or ()), allocation.node_selector)
 
 
 # --- as the API writes it -----------------------------------------------------------------------------------
 
 
-class _Devices(Fields, frozen=True):
+class _StoredDevices(Fields, frozen=True):
     results: list[Result] | None = None
     config: list[AllocatedConfig] | None = None
 
 
 class _Allocation(Fields, frozen=True):
-    devices: _Devices | None = None
+    devices: _StoredDevices | None = None
     node_selector: NodeSelector | None = None
 
 
-class _Status(Fields, frozen=True):
+class _StoredStatus(Fields, frozen=True):
     allocation: _Allocation | None = None
     reserved_for: list[User] | None = None
     devices: list[DeviceStatus] | None = None
@@ -177,11 +177,11 @@ class _Requested(Fields, frozen=True):
     constraints: list[Tie] | None = None
 
 
-class _Spec(Fields, frozen=True):
+class _StoredSpec(Fields, frozen=True):
     devices: _Requested | None = None
 
 
-class _Claim(Fields, frozen=True):
+class _StoredClaim(Fields, frozen=True):
     metadata: ObjectMeta
-    spec: _Spec | None = None
-    status: _Status | None = None
+    spec: _StoredSpec | None = None
+    status: _StoredStatus | None = None

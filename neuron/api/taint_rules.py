@@ -74,11 +74,11 @@ class _Selector(Fields, frozen=True):
     selectors: list[object] | None = None
 
 
-class _Spec(Fields, frozen=True):
+class _RuleSpec(Fields, frozen=True):
     taint: dict[str, object]
     device_selector: _Selector | None = None
 
 
 class _Rule(Fields, frozen=True):
     metadata: ObjectMeta
-    spec: _Spec
+    spec: _RuleSpec

@@ -35,7 +35,7 @@ class Taint(Struct, frozen=True, gc=False):
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
-class Toleration(Struct, frozen=True, gc=False):
+class TolerationSpec(Struct, frozen=True, gc=False):
     """A toleration; an empty key or effect stands for all of them. Without arguments: of every taint."""
 
     key: str = ""
@@ -44,7 +44,7 @@ class Toleration(Struct, frozen=True, gc=False):
     effect: str = ""
 
     @classmethod
-    def read(cls, entry: Mapping[str, object]) -> "Toleration":
+    def read(cls, entry: Mapping[str, object]) -> "TolerationSpec":
         """A toleration of a pod, or of a request."""
         return cls(*(str(entry.get(name) or "") for name in ("key", "operator", "value", "effect")))
 
@@ -54,7 +54,7 @@ class Toleration(Struct, frozen=True, gc=False):
         return self.operator == _EXISTS or (self.operator in _EQUAL and self.value == taint.value)
 
 
-def prevents_allocation(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bool:
+def prevents_allocation(taints: Iterable[Taint], tolerations: Iterable[TolerationSpec]) -> bool:
     """Whether one of the taints keeps a request with these tolerations off a device."""
     known = tuple(tolerations)
     preventing = (taint for taint in taints if taint.prevents)

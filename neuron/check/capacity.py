@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Final
 
 from neuron import names, quantities
-from neuron.allocator.search import Capacity
+from neuron.allocator.search import AllocatorCapacity
 from neuron.api.claim_specs import Leaf
 from neuron.api.configs import ConfigEntry, configs_in_force
 from neuron.check.device_index import DeviceIndex
@@ -125,7 +125,7 @@ class CapacityRules:
         """Cores that a request consumes of a device of a type (None: the device has fewer), and the possible shares."""
         shape = next(self._index.members(mask & self._index.of_type(instance_type)))
         valid = shape.shares or ()
-        capacity = Capacity(int(quantities.parse_amount(shape.capacity[CORES])), valid)
+        capacity = AllocatorCapacity(int(quantities.parse_amount(shape.capacity[CORES])), valid)
         return capacity.consumed(math.ceil(amount)), valid
 
     def _check_rounding(self, shared: int, path: str, amount: Decimal) -> list[Finding]:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from neuron import names
 from neuron.api.claim_reader import read_claim, read_class, shown
 from neuron.api.claim_specs import ClaimSpec, ClassSpec, DeviceRequest, Leaf, Selector
-from neuron.api.configs import ConfigEntry, Source
+from neuron.api.configs import ConfigEntry, ConfigSource
 from neuron.check import configs as check_configs
 from neuron.check import selectors as check_selectors
 from neuron.check.admin_access import check_admin_access
@@ -136,7 +136,7 @@ def _of_accepted(form: Iterable[Finding]) -> Iterator[Finding]:
 
 def judge_class(device_class: ClassSpec, context: ClaimContext) -> tuple[Finding, ...]:
     """Check a DeviceClass that was read. A class that is not for Neuron devices has no findings."""
-    placed, found = check_configs.decode(device_class.configs, Source.FROM_CLASS)
+    placed, found = check_configs.decode(device_class.configs, ConfigSource.FROM_CLASS)
     findings = Findings(found)
     request = DeviceRequest("spec", "", "", device_class.selectors)
     matcher = _Matcher(context)
@@ -150,7 +150,7 @@ def judge_class(device_class: ClassSpec, context: ClaimContext) -> tuple[Finding
 
 def judge_claim(claim: ClaimSpec, context: ClaimContext) -> ClaimJudgement:
     """Check a claim that was read."""
-    placed, found = check_configs.decode(claim.configs, Source.FROM_CLAIM)
+    placed, found = check_configs.decode(claim.configs, ConfigSource.FROM_CLAIM)
     findings = Findings(found)
     matcher = _Matcher(context)
     leaves, foreign = [], []
@@ -299,7 +299,7 @@ class _Matcher:
         if entries is None:
             device_class = self._context.classes.get(name)
             configs = device_class.configs if device_class is not None else ()
-            placed, _ = check_configs.decode(configs, Source.FROM_CLASS)
+            placed, _ = check_configs.decode(configs, ConfigSource.FROM_CLASS)
             entries = self._entries[name] = [each.entry for each in placed]
         return entries
 

@@ -15,9 +15,9 @@ from neuron.api.claim_specs import ClaimSpec, Config, DeviceRequest
 from neuron.api.configs import (
     ConfigEntry,
     ConfigsInForce,
+    ConfigSource,
     Decoded,
     NeuronConfig,
-    Source,
     UltraServerConfig,
     configs_in_force,
     covers,
@@ -39,7 +39,7 @@ class Placed(Struct, frozen=True):
     entry: ConfigEntry
 
 
-def decode(configs: Iterable[Config], source: Source) -> tuple[list[Placed], list[Finding]]:
+def decode(configs: Iterable[Config], source: ConfigSource) -> tuple[list[Placed], list[Finding]]:
     """Decode the configs for our driver.
 
     Returns:

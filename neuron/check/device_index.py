@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
 from neuron import names
-from neuron.hardware.device_shapes import ATTRIBUTE_TYPES, DEVICE_ID, Shape, Value
+from neuron.hardware.device_shapes import ATTRIBUTE_TYPES, DEVICE_ID, DeviceShape, Value
 
 Attributes = Mapping[str, Value | None]
 """Attributes by qualified name. None is an unknown value: each operation on it fails."""
@@ -75,7 +75,7 @@ class Lookup:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Use:
+class AttributeUse:
     """One operation on an attribute.
 
     Attributes:
@@ -102,7 +102,7 @@ class CompiledSelector(Protocol):
         """All places that read an attribute, in order."""
 
     @property
-    def uses(self) -> Sequence[Use]:
+    def uses(self) -> Sequence[AttributeUse]:
         """All operations on attributes, in order."""
 
     @property
@@ -172,7 +172,7 @@ class DeviceIndex:
     `instanceType` takes one evaluation per instance type, for any number of devices and nodes.
     """
 
-    def __init__(self, shapes: Iterable[Shape]) -> None:
+    def __init__(self, shapes: Iterable[DeviceShape]) -> None:
         self.shapes = tuple(shapes)
         self.everything = (1 << len(self.shapes)) - 1
         self.published = self._mask(lambda shape: shape.published)
@@ -200,10 +200,10 @@ class DeviceIndex:
         self.superseded = self._mask(lambda shape: not shape.published and shape.instance_type in seen)
         """Catalogue shapes of types that the cluster has: published shapes show the real attributes."""
 
-    def _mask(self, test: Callable[[Shape], bool]) -> int:
+    def _mask(self, test: Callable[[DeviceShape], bool]) -> int:
         return sum(1 << position for position, shape in enumerate(self.shapes) if test(shape))
 
-    def members(self, mask: int) -> Iterator[Shape]:
+    def members(self, mask: int) -> Iterator[DeviceShape]:
         """The shapes of a mask."""
         while mask:
             lowest = mask & -mask
@@ -329,7 +329,7 @@ class DeviceIndex:
         return Match(matched, failing, failure)
 
 
-def _projection(shape: Shape, read: Sequence[str] | None, capacities: Sequence[str], *, sharing: bool) -> object:
+def _projection(shape: DeviceShape, read: Sequence[str] | None, capacities: Sequence[str], *, sharing: bool) -> object:
     """The part of a shape that a selector reads."""
     if read is None:
         return id(shape)
@@ -337,7 +337,7 @@ def _projection(shape: Shape, read: Sequence[str] | None, capacities: Sequence[s
     return attributes, tuple([shape.capacity.get(name) for name in capacities]), sharing and shape.shared
 
 
-def _judge(selector: CompiledSelector, shape: Shape, read: Sequence[str] | None) -> tuple[bool, str]:
+def _judge(selector: CompiledSelector, shape: DeviceShape, read: Sequence[str] | None) -> tuple[bool, str]:
     """Whether a selector matches a shape, and otherwise the message of its failure, if it fails.
 
     If an attribute varies, the shape matches if one of its values does. An unknown value is left out: an expression
@@ -358,7 +358,7 @@ def _judge(selector: CompiledSelector, shape: Shape, read: Sequence[str] | None)
 
 
 def _assignments(
-    selector: CompiledSelector, shape: Shape, read: Sequence[str] | None
+    selector: CompiledSelector, shape: DeviceShape, read: Sequence[str] | None
 ) -> Iterator[Mapping[str, Value | None]]:
     """Combinations of values of varying attributes to evaluate, at most `_MOST_TRIES` and one with unknown values."""
     attributes = [name for name in shape.varying if read is None or name in read]

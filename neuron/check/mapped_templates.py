@@ -15,7 +15,7 @@ from msgspec import structs
 from neuron import names, quantities
 from neuron.api.claim_reader import read_claim, shown
 from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Leaf
-from neuron.api.configs import ConfigEntry, Source, configs_in_force
+from neuron.api.configs import ConfigEntry, ConfigSource, configs_in_force
 from neuron.check import configs as check_configs
 from neuron.check.claims import ClaimContext, ClaimJudgement, judge_claim
 from neuron.check.counts import check_together
@@ -106,11 +106,11 @@ class _Comparison:
 
     def _configs(self, spec: ClaimSpec) -> list[ConfigEntry]:
         """Readable configs of a claim and of its DeviceClasses."""
-        found = [each.entry for each in check_configs.decode(spec.configs, Source.FROM_CLAIM)[0]]
+        found = [each.entry for each in check_configs.decode(spec.configs, ConfigSource.FROM_CLAIM)[0]]
         for name in {each.device_class for request in spec.requests for each in request.alternatives}:
             device_class = self._context.classes.get(name)
             configs = device_class.configs if device_class is not None else ()
-            found += [each.entry for each in check_configs.decode(configs, Source.FROM_CLASS)[0]]
+            found += [each.entry for each in check_configs.decode(configs, ConfigSource.FROM_CLASS)[0]]
         return found
 
     def differences(self) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from neuron import names
 from neuron.api.claim_specs import Selector
 from neuron.check.device_index import (
+    AttributeUse,
     CompiledSelector,
     DeviceIndex,
     Match,
@@ -20,7 +21,6 @@ from neuron.check.device_index import (
     SelectorTimeError,
     SelectorTooCostlyError,
     SelectorUnsupportedError,
-    Use,
 )
 from neuron.findings import MOST_QUOTED, Finding, did_you_mean, short, warning
 from neuron.hardware import capacities
@@ -198,7 +198,7 @@ def _check_capacity(capacity: str, path: str, index: DeviceIndex) -> list[Findin
     return [warning("NEU606", path, message, "Without a guard it fails on every device that lacks it.", label)]
 
 
-def _check_use(use: Use, path: str, index: DeviceIndex) -> list[Finding]:
+def _check_use(use: AttributeUse, path: str, index: DeviceIndex) -> list[Finding]:
     kind = _kind_of(use.attribute, index)
     label = attribute_label(use.attribute)
     if use.operator in _VERSION_FUNCTIONS and use.attribute == qualified(NEURON_DRIVER_VERSION) and kind is str:
@@ -229,7 +229,7 @@ def _unknown(attribute: str, path: str, meant: str) -> Finding:
     return warning("NEU606", path, message, "Without a guard it fails on every device that lacks it.", label)
 
 
-def _check_types(use: Use, path: str, kind: type) -> list[Finding]:
+def _check_types(use: AttributeUse, path: str, kind: type) -> list[Finding]:
     wrong = [value for value in use.values or () if _type_of(value) not in (kind, None)]
     if not wrong:
         return []

@@ -9,7 +9,15 @@ from typing import TypeAlias
 
 from neuron import names
 from neuron.demand.instance_fit import Serving
-from neuron.demand.placement_options import Arrangement, Member, Option, Tie, arrange, fits_empty_node, in_one_place
+from neuron.demand.placement_options import (
+    Arrangement,
+    AttributeTie,
+    Member,
+    Option,
+    arrange,
+    fits_empty_node,
+    in_one_place,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,7 +50,7 @@ class Merged:
 
     servings: tuple[Serving, ...]
     alternatives: Mapping[int, tuple[Alternative, ...]]
-    ties: tuple[Tie, ...]
+    ties: tuple[AttributeTie, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -161,7 +169,7 @@ def _shapes(serving: Serving, identity: int) -> list[_Shape]:
     ]
 
 
-def _requests(tie: Tie) -> tuple[int, ...]:
+def _requests(tie: AttributeTie) -> tuple[int, ...]:
     return tuple(identity for identity, _ in tie.members)
 
 
@@ -185,7 +193,7 @@ def _ties(
     shapes: Sequence[Mapping[int, Sequence[_Shape]]],
     kept: Mapping[int, Mapping[_Shape, int]],
     order: Sequence[int],
-) -> tuple[Tie, ...]:
+) -> tuple[AttributeTie, ...]:
     """The constraints on kept alternatives; one for each attribute and set of requests.
 
     A request picks one alternative, so alternatives of one request can be in one constraint.
@@ -201,7 +209,7 @@ def _ties(
                 members.setdefault((tie.attribute, _requests(tie)), {}).update(dict.fromkeys(found))
     rank = {identity: place for place, identity in enumerate(order)}
     ties = [
-        Tie(attribute, tuple(sorted(found, key=lambda member: (rank[member[0]], member[1]))))
+        AttributeTie(attribute, tuple(sorted(found, key=lambda member: (rank[member[0]], member[1]))))
         for (attribute, _), found in members.items()
     ]
     # By alternative, then by request.

@@ -58,7 +58,7 @@ Member: TypeAlias = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tie:
+class AttributeTie:
     """An attribute that all devices of these alternatives must have with the same value."""
 
     attribute: str
@@ -75,7 +75,7 @@ class Arrangement:
     """
 
     options: Mapping[int, tuple[Option, ...]]
-    ties: tuple[Tie, ...]
+    ties: tuple[AttributeTie, ...]
     fixed: bool = False
 
 
@@ -113,7 +113,7 @@ def _grouped(entry: InstanceType, layout: Layout, connected_sets: Sequence[Conne
             options[first] = tuple(Option(count, ids=ids, places=((mask(ids), 0),)) for ids in groups)
         else:
             attribute = names.device_group_attribute(each.group)
-            ties.append(Tie(attribute, tuple((identity, 0) for identity in each.requests)))
+            ties.append(AttributeTie(attribute, tuple((identity, 0) for identity in each.requests)))
     return Arrangement(options, tuple(ties))
 
 
@@ -239,7 +239,7 @@ def _consecutive(
         found = neighbours.beside(line, layout.size((first,)), layout.size((second,))).alternatives
         options[first] = _beside(line, layout.counts[first], layout.size((first,)), layout.size((second,)))
         for position, alternative in enumerate(found):
-            ties.append(Tie(alternative.union, ((first, position), (second, 0))))
+            ties.append(AttributeTie(alternative.union, ((first, position), (second, 0))))
             ties += _own_tie(alternative.own, (first, position))
     for identity, count in layout.counts.items():
         if identity in paired or count == 1:
@@ -309,5 +309,5 @@ def _sorted(place: Placement) -> tuple[int, ...]:
     return tuple(sorted(place.ids))
 
 
-def _own_tie(place: Placement, member: Member) -> list[Tie]:
-    return [Tie(place.attribute, (member,))] if place.attribute else []
+def _own_tie(place: Placement, member: Member) -> list[AttributeTie]:
+    return [AttributeTie(place.attribute, (member,))] if place.attribute else []

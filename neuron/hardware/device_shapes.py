@@ -66,7 +66,7 @@ class Varying:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Shape:
+class DeviceShape:
     """Devices that differ only in their node.
 
     Attributes:
@@ -102,7 +102,7 @@ def qualified(name: str) -> str:
 DEVICE_ID: Final = qualified(names.ATTRIBUTE_DEVICE_ID)
 
 
-def catalogue_shapes(catalogue: Catalogue) -> Iterator[Shape]:
+def catalogue_shapes(catalogue: Catalogue) -> Iterator[DeviceShape]:
     """The shapes of nodes of all types in the catalogue."""
     for entry in catalogue:
         varying = {qualified(name): Varying() for name in (NEURON_DRIVER_VERSION, DRA_DRIVER_VERSION, *_NETWORK_LAYERS)}
@@ -114,10 +114,10 @@ def catalogue_shapes(catalogue: Catalogue) -> Iterator[Shape]:
         capacity, shares = _capacity(entry, 1), _shares(entry)
         for device_id in range(count):
             fixed = device_attributes(entry, device_id, count)
-            yield Shape(entry.name, names.RESOURCE_TYPE_DEVICE, fixed, varying, capacity=capacity, shares=shares)
+            yield DeviceShape(entry.name, names.RESOURCE_TYPE_DEVICE, fixed, varying, capacity=capacity, shares=shares)
         if entry.ultraserver_nodes:
             fixed, capacity = _node_attributes(entry, count), _capacity(entry, count)
-            yield Shape(entry.name, names.RESOURCE_TYPE_NODE, fixed, varying, capacity=capacity)
+            yield DeviceShape(entry.name, names.RESOURCE_TYPE_NODE, fixed, varying, capacity=capacity)
 
 
 def _capacity(entry: InstanceType, devices: int) -> dict[str, str]:

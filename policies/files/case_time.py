@@ -10,7 +10,7 @@ from typing import Final
 from kubecel.budget import Clock
 from policies.files.cases import AnyRule, number_of_cases, run_cases
 from policies.files.folders import PolicyError
-from policies.schema.documents import Problem
+from policies.schema.documents import PolicyProblem
 
 CASE_SECONDS: Final = 5.0
 """For all cases of all files together, in one load of the folder."""
@@ -56,7 +56,7 @@ class CaseTime:
         waiting = [name for name in by_file if digests[name] not in self.passed]
         waiting.sort(key=lambda name: (sum(number_of_cases(rule) for rule in by_file[name]), name))
         spent: dict[str, float] = {}
-        failures: list[Problem] = []
+        failures: list[PolicyProblem] = []
         self._until = self._clock() + self._left
         for at, name in enumerate(waiting):
             if self._cancelled():
@@ -76,9 +76,9 @@ class CaseTime:
         """The digests of these files whose cases passed."""
         return frozenset(map(_digest, files.values())) & self.passed
 
-    def _run(self, rules: Iterable[AnyRule], spent: dict[str, float], name: str) -> tuple[list[Problem], bool]:
+    def _run(self, rules: Iterable[AnyRule], spent: dict[str, float], name: str) -> tuple[list[PolicyProblem], bool]:
         """Failures of the cases of one file, and whether all were run in time."""
-        failures: list[Problem] = []
+        failures: list[PolicyProblem] = []
         for rule in rules:
             cases = run_cases(rule, self._clock, lambda: self._until - self._clock())
             for result in cases:
@@ -92,7 +92,7 @@ class CaseTime:
                     failures.append(result.failure)
         return failures, True
 
-    def _late(self, rule: AnyRule, spent: Mapping[str, float]) -> Problem:
+    def _late(self, rule: AnyRule, spent: Mapping[str, float]) -> PolicyProblem:
         """The problem of a file with cases that were not finished in time."""
         slowest = max(spent, key=lambda name: spent[name], default="")
         used = f"; {slowest} used {spent[slowest]:.1f} s of it" if slowest else ""

@@ -16,10 +16,10 @@ from policies.judging import holdings, matching
 from policies.judging.evaluate import REVIEW_SECONDS, TimeLimit, UndecidedError, evaluate, first_match
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
-from policies.judging.subjects import RequestContext, Subject, of_object
+from policies.judging.subjects import RequestContext, RequestSubject, of_object
 from policies.judging.verdicts import Verdict
 from policies.schema import kinds as schema
-from policies.schema.documents import Path, Problem
+from policies.schema.documents import Path, PolicyProblem
 from policies.schema.hints import Gets
 
 _GENERATED: Final = (names.POD_CLAIM, names.POD_CLAIM_FALLBACK)
@@ -36,7 +36,7 @@ class CaseResult:
 
     policy: str
     case: str
-    failure: Problem | None
+    failure: PolicyProblem | None
     seconds: float
 
 
@@ -69,7 +69,7 @@ def run_cases(rule: AnyRule, clock: Clock, left: Callable[[], float] = lambda: R
         yield CaseResult(rule.name, case.name, failure, clock() - started)
 
 
-def subject_of(case: schema.Case) -> Subject:
+def subject_of(case: schema.Case) -> RequestSubject:
     """The admission request that a case describes."""
     deleted = case.operation == "DELETE"
     data: dict[str, object] = (case.old_object if deleted else case.object) or {}

@@ -11,7 +11,7 @@ from neuron.hardware.instances import Catalogue, InstanceType, Topology
 from policies.files import reading
 from policies.files.folders import PolicyError
 from policies.schema import documents
-from policies.schema.documents import Document, Problem
+from policies.schema.documents import PolicyDocument, PolicyProblem
 from policies.schema.kinds import CatalogueEntry, InstanceTypeCatalog
 
 _MOST_OF_A_WHOLE_NODE: Final = 32
@@ -27,7 +27,7 @@ def read(files: Mapping[str, bytes]) -> Catalogue:
     Raises:
         PolicyError: a file is not YAML, or an InstanceTypeCatalog has a problem.
     """
-    problems: list[Problem] = []
+    problems: list[PolicyProblem] = []
     policies = reading.policies(filter(_is_catalogue, reading.read_documents(files, problems)), problems)
     catalogue, faults = assemble([(where, each) for where, each in policies if isinstance(each, InstanceTypeCatalog)])
     if problems or faults:
@@ -35,12 +35,12 @@ def read(files: Mapping[str, bytes]) -> Catalogue:
     return catalogue
 
 
-def _is_catalogue(document: Document) -> bool:
+def _is_catalogue(document: PolicyDocument) -> bool:
     data = document.data
     return isinstance(data, dict) and data.get("kind") == "InstanceTypeCatalog"
 
 
-def assemble(found: Sequence[tuple[Document, InstanceTypeCatalog]]) -> tuple[Catalogue, list[Problem]]:
+def assemble(found: Sequence[tuple[PolicyDocument, InstanceTypeCatalog]]) -> tuple[Catalogue, list[PolicyProblem]]:
     """The built-in catalogue with the types of all documents, and what is wrong with them."""
     catalogue, problems = Catalogue(), []
     seen: dict[str, str] = {}

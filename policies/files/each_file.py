@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from policies.files.folders import PolicyError
 from policies.judging.policy_set import PolicySet
-from policies.schema.documents import Problem
+from policies.schema.documents import PolicyProblem
 
 Load = Callable[[Mapping[str, bytes]], PolicySet]
 
@@ -25,11 +25,11 @@ class Loaded:
 
     policies: PolicySet
     files: Mapping[str, bytes]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[PolicyProblem, ...] = ()
 
 
 def load_each(
-    files: Mapping[str, bytes], unreadable: Sequence[Problem], good: Mapping[str, bytes], load: Load
+    files: Mapping[str, bytes], unreadable: Sequence[PolicyProblem], good: Mapping[str, bytes], load: Load
 ) -> Loaded:
     """Load every file that can be loaded, and the last good version of the others.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from policies.schema.documents import Problem
+from policies.schema.documents import PolicyProblem
 from runtime.files import TooLargeError, read_regular
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -26,7 +26,7 @@ class PolicyError(Exception):
         problems: every problem, in the order of files and lines.
     """
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[PolicyProblem]) -> None:
         self.problems = tuple(sorted(problems, key=lambda problem: (problem.file, problem.line)))
         super().__init__("\n".join(map(str, self.problems)))
 
@@ -45,7 +45,7 @@ def read_folder(folder: Path) -> dict[str, bytes]:
     return files
 
 
-def read_files(folder: Path) -> tuple[dict[str, bytes], list[Problem]]:
+def read_files(folder: Path) -> tuple[dict[str, bytes], list[PolicyProblem]]:
     """The files that can be read, and the problems of the others; see `read_folder`.
 
     Raises:
@@ -54,7 +54,9 @@ def read_files(folder: Path) -> tuple[dict[str, bytes], list[Problem]]:
     generation = folder / _CONFIG_MAP_DATA
     root = Path(os.path.realpath(generation)) if generation.is_dir() else folder
     if not root.is_dir():
-        raise PolicyError([Problem(str(folder), 0, "this is not a directory. Give the folder of the policy files.")])
+        raise PolicyError(
+            [PolicyProblem(str(folder), 0, "this is not a directory. Give the folder of the policy files.")]
+        )
     reader = _FolderReader(folder, root)
     reader.read()
     if reader.incomplete:
@@ -83,7 +85,7 @@ class _FolderReader:
         self._root = root
         self._size = 0
         self.found: dict[str, bytes] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[PolicyProblem] = []
         self.incomplete = False
         """Whether there may be files that were not seen."""
 
@@ -100,7 +102,7 @@ class _FolderReader:
                     f"a folder of policies has at most {_MOST_FILES} policy files of {LARGEST_FOLDER} bytes together,"
                     f" and {_MOST_ENTRIES} entries; move other files out of this folder."
                 )
-                self.problems.append(Problem(_shown(self._folder), 0, message))
+                self.problems.append(PolicyProblem(_shown(self._folder), 0, message))
                 self.incomplete = True
                 return
 
@@ -112,9 +114,9 @@ class _FolderReader:
         try:
             content = read_regular(path, _LARGEST_FILE)
         except TooLargeError:
-            self.problems.append(Problem(shown, 0, f"the file is larger than {_LARGEST_FILE} bytes; split it."))
+            self.problems.append(PolicyProblem(shown, 0, f"the file is larger than {_LARGEST_FILE} bytes; split it."))
         except OSError as error:
-            self.problems.append(Problem(shown, 0, f"this cannot be read: {error.strerror}."))
+            self.problems.append(PolicyProblem(shown, 0, f"this cannot be read: {error.strerror}."))
         else:
             self._size += len(content)
             self.found[shown] = content
@@ -122,7 +124,7 @@ class _FolderReader:
 
     def _unreadable(self, error: OSError) -> None:
         self.incomplete = True
-        self.problems.append(Problem(_shown(error.filename), 0, f"this cannot be read: {error.strerror}."))
+        self.problems.append(PolicyProblem(_shown(error.filename), 0, f"this cannot be read: {error.strerror}."))
 
 
 def _shown(path: object) -> str:

@@ -50,7 +50,7 @@ class KeptSet:
         return {f"{folder}/{name}": content for name, content in self.files.items()}
 
 
-class Keeper(Protocol):
+class PolicyKeeper(Protocol):
     """Where a set is kept."""
 
     async def read(self) -> bytes | None:
@@ -120,7 +120,7 @@ class FolderKeeper:
         self._path = folder / _FILE
 
     async def read(self) -> bytes | None:
-        """See `Keeper`."""
+        """See `PolicyKeeper`."""
         try:
             return read_regular(self._path, LARGEST_KEPT)
         except FileNotFoundError:
@@ -129,7 +129,7 @@ class FolderKeeper:
             raise KeepError(f"{self._path} cannot be read: {error}") from error
 
     async def write(self, content: bytes, known: str) -> None:
-        """See `Keeper`. The file is replaced as a whole."""
+        """See `PolicyKeeper`. The file is replaced as a whole."""
         try:
             if _digest_of(await self.read()) == known:
                 return

@@ -22,7 +22,7 @@ from policies.judging.sharing import Sharing
 from policies.judging.subjects import SAME_FOR_ALL
 from policies.schema import documents
 from policies.schema import kinds as schema
-from policies.schema.documents import Document, Problem
+from policies.schema.documents import PolicyDocument, PolicyProblem
 
 _MOST_NAMED: Final = 3
 """Files that a note names."""
@@ -59,7 +59,7 @@ def load(
         PolicyError: a file has a problem.
         SupersededError: `case_time` is cancelled.
     """
-    reader = _Reader(files)
+    reader = _PolicyReader(files)
     loaded = _Assembly(engine or Cel(hint=did_you_mean, shared=SAME_FOR_ALL), reader)
     if reader.problems:
         raise PolicyError(reader.problems)
@@ -80,17 +80,17 @@ def load(
 Kind = TypeVar("Kind", bound=schema.AnyPolicy)
 
 
-class _Reader:
+class _PolicyReader:
     """Parses files to models, and collects the problems."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self._seen: dict[tuple[str, str], str] = {}
-        self.problems: list[Problem] = []
-        self.found: list[tuple[Document, schema.AnyPolicy]] = []
+        self.problems: list[PolicyProblem] = []
+        self.found: list[tuple[PolicyDocument, schema.AnyPolicy]] = []
         documents_read = list(reading.read_documents(files, self.problems))
         parameter_kinds = reading.param_kinds(documents_read)
         self.parameters: dict[reading.Kind, list[Mapping[str, object]]] = {}
-        others: list[Document] = []
+        others: list[PolicyDocument] = []
         for document in documents_read:
             kind = reading.kind_of(document)
             if kind in parameter_kinds and kind not in schema.KINDS:
@@ -102,7 +102,7 @@ class _Reader:
         older = list(dict.fromkeys(document.file for document in others if reading.is_older(document)))
         self.notes = [_older(older)] if older else []
 
-    def _take(self, document: Document, policy: schema.AnyPolicy) -> None:
+    def _take(self, document: PolicyDocument, policy: schema.AnyPolicy) -> None:
         path: documents.Path = ("metadata", "name")
         key = (policy.kind, policy.metadata.name)
         if key in self._seen:
@@ -112,7 +112,7 @@ class _Reader:
             self._seen[key] = f"{document.file}:{document.line(path)}"
             self.found.append((document, policy))
 
-    def of(self, kind: type[Kind]) -> list[tuple[Document, Kind]]:
+    def of(self, kind: type[Kind]) -> list[tuple[PolicyDocument, Kind]]:
         """The documents of one kind, in the order of files."""
         return [(document, policy) for document, policy in self.found if isinstance(policy, kind)]
 
@@ -127,7 +127,7 @@ def _older(files: Sequence[str]) -> str:
 class _Assembly:
     """Compiles models, and makes the checks that need several fields or files. Adds problems to the reader's."""
 
-    def __init__(self, engine: CelEngine, reader: _Reader) -> None:
+    def __init__(self, engine: CelEngine, reader: _PolicyReader) -> None:
         self._engine = engine
         self._sharing = Sharing()
         self._problems = reader.problems
@@ -145,12 +145,12 @@ class _Assembly:
         self._families(reader.of(schema.ConversionPolicy))
         self._problems += mapped_templates.check(conversions, self.catalogue)
 
-    def _say(self, document: Document, path: documents.Path, message: str) -> None:
+    def _say(self, document: PolicyDocument, path: documents.Path, message: str) -> None:
         self._problems.append(document.problem(path, message))
 
     # --- validation -----------------------------------------------------------------------------------------
 
-    def _bindings(self, reader: _Reader) -> dict[str, list[Binding]]:
+    def _bindings(self, reader: _PolicyReader) -> dict[str, list[Binding]]:
         policies = {policy.metadata.name: policy for _, policy in reader.of(schema.ValidatingAdmissionPolicy)}
         bindings: dict[str, list[Binding]] = {}
         for document, policy in reader.of(schema.ValidatingAdmissionPolicyBinding):
@@ -167,10 +167,10 @@ class _Assembly:
 
     def _parameters(
         self,
-        document: Document,
+        document: PolicyDocument,
         ref: schema.ParamRef | None,
         bound: schema.ValidatingAdmissionPolicy | None,
-        reader: _Reader,
+        reader: _PolicyReader,
     ) -> Parameters | None:
         """The parameter objects of a binding, from the same files; as in the API server, `paramRef` needs a kind."""
         kind = bound.spec.param_kind if bound is not None else None
@@ -185,7 +185,7 @@ class _Assembly:
             self._say(document, ("spec", "paramRef", "name"), message)
         return Parameters(ref, objects)
 
-    def _check_actions(self, document: Document, actions: Sequence[str]) -> None:
+    def _check_actions(self, document: PolicyDocument, actions: Sequence[str]) -> None:
         path: documents.Path = ("spec", "validationActions")
         if "Deny" in actions and "Warn" in actions:
             self._say(document, path, "spec.validationActions has Deny and Warn, which repeat each other; keep one.")
@@ -194,7 +194,7 @@ class _Assembly:
 
     def _validating(
         self,
-        document: Document,
+        document: PolicyDocument,
         policy: schema.ValidatingAdmissionPolicy | schema.ValidatingPolicy,
         bindings: Mapping[str, list[Binding]],
     ) -> ValidatingRule:
@@ -220,7 +220,7 @@ class _Assembly:
 
     # --- pods -----------------------------------------------------------------------------------------------
 
-    def _conversions(self, found: Sequence[tuple[Document, schema.ConversionPolicy]]) -> list[PodRule]:
+    def _conversions(self, found: Sequence[tuple[PolicyDocument, schema.ConversionPolicy]]) -> list[PodRule]:
         rules = []
         self._check_orders(found)
         for document, policy in found:
@@ -234,7 +234,9 @@ class _Assembly:
             self._problems += compiler.problems
         return rules
 
-    def _ordered_hints(self, found: Sequence[tuple[Document, schema.SchedulingHintPolicy]]) -> tuple[HintRule, ...]:
+    def _ordered_hints(
+        self, found: Sequence[tuple[PolicyDocument, schema.SchedulingHintPolicy]]
+    ) -> tuple[HintRule, ...]:
         rules = []
         self._check_orders(found)
         for document, policy in found:
@@ -249,7 +251,7 @@ class _Assembly:
         return tuple(sorted(rules, key=lambda rule: rule.spec.order))
 
     def _check_orders(
-        self, found: Sequence[tuple[Document, schema.ConversionPolicy | schema.SchedulingHintPolicy]]
+        self, found: Sequence[tuple[PolicyDocument, schema.ConversionPolicy | schema.SchedulingHintPolicy]]
     ) -> None:
         """Each order must be unique among the policies of one kind."""
         orders: dict[int, str] = {}
@@ -260,7 +262,7 @@ class _Assembly:
                 self._say(document, ("spec", "order"), message)
             orders[order] = policy.metadata.name
 
-    def _families(self, found: Sequence[tuple[Document, schema.ConversionPolicy]]) -> None:
+    def _families(self, found: Sequence[tuple[PolicyDocument, schema.ConversionPolicy]]) -> None:
         known = self.catalogue.families()
         for document, policy in found:
             for at, family in enumerate(policy.spec.families):

@@ -14,14 +14,14 @@ from neuron.hardware.device_shapes import catalogue_shapes
 from neuron.hardware.instances import Catalogue
 from policies.judging.rules import PodRule
 from policies.schema import kinds as schema
-from policies.schema.documents import Path, Problem
+from policies.schema.documents import Path, PolicyProblem
 from policies.selectors.engine import DeviceSelectors
 
 
-def check(rules: Sequence[PodRule], catalogue: Catalogue) -> list[Problem]:
+def check(rules: Sequence[PodRule], catalogue: Catalogue) -> list[PolicyProblem]:
     """What is wrong with the templates of all ConversionPolicies, in the order of files."""
     digests: dict[str, tuple[str, str]] = {}
-    problems: list[Problem] = []
+    problems: list[PolicyProblem] = []
     if not any(rule.templates for rule in rules):
         return problems
     index = DeviceIndex(catalogue_shapes(catalogue))

@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 
 from neuron.findings import did_you_mean
 from policies.schema import documents
-from policies.schema.documents import Document, Problem
+from policies.schema.documents import PolicyDocument, PolicyProblem
 from policies.schema.kinds import API_VERSION, KINDS, OLDER_VAP_API_VERSIONS, VAP_API_VERSION, AnyPolicy
 
 _LONGEST_VALUE: Final = 64
@@ -35,12 +35,14 @@ class RefusedError(Exception):
         problems: every problem of the document.
     """
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[PolicyProblem]) -> None:
         super().__init__("; ".join(map(str, problems)))
         self.problems = problems
 
 
-def policies(found: Iterable[Document], problems: list[Problem]) -> Iterator[tuple[Document, AnyPolicy]]:
+def policies(
+    found: Iterable[PolicyDocument], problems: list[PolicyProblem]
+) -> Iterator[tuple[PolicyDocument, AnyPolicy]]:
     """The policies in documents, in their order; what is wrong with documents is added to `problems`."""
     for document in found:
         try:
@@ -51,20 +53,20 @@ def policies(found: Iterable[Document], problems: list[Problem]) -> Iterator[tup
             yield document, policy
 
 
-def read_documents(files: Mapping[str, bytes], problems: list[Problem]) -> Iterator[Document]:
+def read_documents(files: Mapping[str, bytes], problems: list[PolicyProblem]) -> Iterator[PolicyDocument]:
     """The documents of files, in their order; what is wrong with the text is added to `problems`."""
     for name, content in sorted(files.items()):
         try:
             yield from documents.read(name, content)
         except documents.DocumentError as error:
-            problems.append(Problem(name, error.line, error.message))
+            problems.append(PolicyProblem(name, error.line, error.message))
 
 
 Kind = tuple[object, object]
 """apiVersion and kind of an object."""
 
 
-def param_kinds(found: Iterable[Document]) -> frozenset[Kind]:
+def param_kinds(found: Iterable[PolicyDocument]) -> frozenset[Kind]:
     """The kinds of parameter objects that ValidatingAdmissionPolicies in these documents name."""
     kinds: set[Kind] = set()
     for document in found:
@@ -78,14 +80,14 @@ def param_kinds(found: Iterable[Document]) -> frozenset[Kind]:
     return frozenset(kinds)
 
 
-def kind_of(document: Document) -> Kind | None:
+def kind_of(document: PolicyDocument) -> Kind | None:
     """apiVersion and kind of a document; None if they are not text."""
     data = document.data
     version, kind = (data.get("apiVersion"), data.get("kind")) if isinstance(data, dict) else (None, None)
     return (version, kind) if isinstance(version, str) and isinstance(kind, str) else None
 
 
-def parse(document: Document) -> AnyPolicy:
+def parse(document: PolicyDocument) -> AnyPolicy:
     """The policy in a document.
 
     Raises:
@@ -103,14 +105,14 @@ def parse(document: Document) -> AnyPolicy:
         raise RefusedError([_problem(document, model, each) for each in _causes(error)]) from error
 
 
-def is_older(document: Document) -> bool:
+def is_older(document: PolicyDocument) -> bool:
     """Whether a document is a ValidatingAdmissionPolicy or binding of an older API version, which is read as v1."""
     data = document.data
     older = isinstance(data, dict) and data.get("apiVersion") in OLDER_VAP_API_VERSIONS
     return older and (VAP_API_VERSION, data.get("kind")) in KINDS
 
 
-def _model(document: Document, version: object) -> type[AnyPolicy]:
+def _model(document: PolicyDocument, version: object) -> type[AnyPolicy]:
     kind = document.data.get("kind")
     model = KINDS.get((version, kind)) if isinstance(version, str) and isinstance(kind, str) else None
     if model is not None:
@@ -136,7 +138,7 @@ def _causes(error: ValidationError) -> list[ErrorDetails]:
     return [each for each in errors if each["type"] != "too_short" or each["loc"] not in inside]
 
 
-def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) -> Problem:
+def _problem(document: PolicyDocument, model: type[BaseModel], error: ErrorDetails) -> PolicyProblem:
     path = error["loc"]
     where = _path_text(path)
     if error["type"] == "extra_forbidden":

@@ -18,11 +18,11 @@ from kubecel.budget import Clock
 from policies.files.case_time import CaseTime, SupersededError
 from policies.files.each_file import Loaded, load_each
 from policies.files.folders import Fingerprint, PolicyError, digest, fingerprint, read_files, read_folder
-from policies.files.kept import Keeper, KeepError, KeptSet, kept_set, pack
+from policies.files.kept import KeepError, KeptSet, PolicyKeeper, kept_set, pack
 from policies.files.loader import load
 from policies.judging.coverage import Unsent, unsent_by_deny
 from policies.judging.policy_set import PolicySet
-from policies.schema.documents import Problem
+from policies.schema.documents import PolicyProblem
 from runtime.once import Once
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class PolicyStore:
         together: bool = False,
         clock: Clock = time.monotonic,
         passed: frozenset[str] = frozenset(),
-        keeper: Keeper | None = None,
+        keeper: PolicyKeeper | None = None,
     ) -> None:
         self._folder = folder
         self._now = now
@@ -69,7 +69,7 @@ class PolicyStore:
         self._look = look
         self.current = first.policies
         self.loaded_at = now()
-        self.problems: tuple[Problem, ...] = ()
+        self.problems: tuple[PolicyProblem, ...] = ()
         self.older_since: dt.datetime | None = None
         self._keeps_all = True
         self.reloads = {"success": 0, "failure": 0}
@@ -91,7 +91,7 @@ class PolicyStore:
         together: bool = False,
         clock: Clock = time.monotonic,
         kept: KeptSet | None = None,
-        keeper: Keeper | None = None,
+        keeper: PolicyKeeper | None = None,
     ) -> "PolicyStore":
         """Load a folder for the first time.
 
@@ -130,7 +130,7 @@ class PolicyStore:
         *,
         together: bool,
         clock: Clock,
-        keeper: Keeper | None,
+        keeper: PolicyKeeper | None,
     ) -> "PolicyStore":
         """A store with a set that was kept; it is checked like the files of the folder.
 
@@ -142,7 +142,7 @@ class PolicyStore:
             found = load(files, case_time=case_time)
         except PolicyError as error:
             also = f"the set that was kept cannot be loaded either: {error.problems[0].message}"
-            raise PolicyError([*why.problems, Problem(str(folder), 0, also)]) from error
+            raise PolicyError([*why.problems, PolicyProblem(str(folder), 0, also)]) from error
         passed = case_time.passed_of(files)
         # No look at the folder is like this one, so the watch loads what it can.
         store = cls(folder, now, Loaded(found, files), (), together=together, clock=clock, passed=passed, keeper=keeper)
@@ -257,7 +257,7 @@ class PolicyStore:
         except Exception:
             # The set in force stays, and the watch goes on.
             log.exception("policies not reloaded", extra={"folder": str(self._folder)})
-            self._refuse((Problem(str(self._folder), 0, "loading failed; see the log."),), logged=True)
+            self._refuse((PolicyProblem(str(self._folder), 0, "loading failed; see the log."),), logged=True)
         else:
             if loaded is not None:
                 self._take(loaded)
@@ -302,7 +302,7 @@ class PolicyStore:
 
     def _refuse(
         self,
-        problems: tuple[Problem, ...],
+        problems: tuple[PolicyProblem, ...],
         *,
         all_stay: bool = True,
         logged: bool = False,

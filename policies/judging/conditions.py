@@ -7,10 +7,10 @@ from kubecel.budget import Budget
 from kubecel.engine import Program
 from kubecel.errors import CelBudgetExceededError, CelError, quoted
 from policies.judging.failures import Failure
-from policies.judging.rules import Condition
-from policies.judging.sharing import Memo, Shared, evaluate
+from policies.judging.rules import CompiledCondition
+from policies.judging.sharing import Memo, SharedExpression, evaluate
 
-NOTHING_SHARED: Final[Mapping[str, Shared | None]] = {}
+NOTHING_SHARED: Final[Mapping[str, SharedExpression | None]] = {}
 
 
 class Variables(dict[str, object]):
@@ -21,7 +21,7 @@ class Variables(dict[str, object]):
         programs: Mapping[str, Program],
         activation: Mapping[str, object],
         budget: Budget,
-        shared: Mapping[str, Shared | None] = NOTHING_SHARED,
+        shared: Mapping[str, SharedExpression | None] = NOTHING_SHARED,
         memo: Memo | None = None,
     ) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ def _of_variable(name: str, program: Program, error: CelError) -> CelError:
 
 
 def all_hold(
-    conditions: Iterable[Condition], activation: Mapping[str, object], budget: Budget, memo: Memo | None = None
+    conditions: Iterable[CompiledCondition], activation: Mapping[str, object], budget: Budget, memo: Memo | None = None
 ) -> tuple[bool | None, list[Failure]]:
     """Whether all conditions are true; None if one fails and no other is false."""
     failures: list[Failure] = []

@@ -16,7 +16,7 @@ from policies.judging.failures import Failure
 from policies.judging.rules import Binding, HintRule, PodRule, ValidatingRule
 from policies.judging.runs import MOST_ERRORS, Budgets, Run, within
 from policies.judging.sharing import Memo
-from policies.judging.subjects import Api, Subject
+from policies.judging.subjects import Api, RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from policies.judging.whole_nodes import ParsingTime
 
@@ -57,7 +57,7 @@ class UndecidedError(Exception):
 
 def evaluate(
     rules: Iterable[ValidatingRule],
-    subject: Subject,
+    subject: RequestSubject,
     now: dt.datetime,
     clock: Clock,
     limits: Limits = POLICY_LIMITS,
@@ -124,7 +124,7 @@ def evaluate(
 class _Views:
     """The variables of a request, for each API version in which policies see it."""
 
-    def __init__(self, subject: Subject, clock: Clock, deadline: float, time_limit: TimeLimit) -> None:
+    def __init__(self, subject: RequestSubject, clock: Clock, deadline: float, time_limit: TimeLimit) -> None:
         self._subject = subject
         self._clock = clock
         self._deadline = deadline
@@ -153,7 +153,7 @@ class _Views:
         return {**self._first, **subject.versioned()}, Memo()
 
 
-def _unconverted(subject: Subject, api: Api) -> str:
+def _unconverted(subject: RequestSubject, api: Api) -> str:
     """Why a policy cannot be evaluated on an object of another API version."""
     has, wants = (f"{group}/{version}" if group else version for group, version in (subject.api, api))
     return (
@@ -164,7 +164,7 @@ def _unconverted(subject: Subject, api: Api) -> str:
 
 
 def _with_parameters(
-    rule: ValidatingRule, bindings: tuple[Binding, ...], subject: Subject
+    rule: ValidatingRule, bindings: tuple[Binding, ...], subject: RequestSubject
 ) -> Iterable[tuple[Mapping[str, object] | None, str, tuple[Binding, ...]]]:
     """The values of `params` with which a policy is evaluated, with a fault or "", and the bindings that have them.
 
@@ -182,7 +182,7 @@ def _with_parameters(
             yield None, parameters.NOT_FOUND, (each,)
 
 
-def _activation(subject: Subject, clock: Clock, deadline: float, time_limit: TimeLimit) -> dict[str, object]:
+def _activation(subject: RequestSubject, clock: Clock, deadline: float, time_limit: TimeLimit) -> dict[str, object]:
     """The variables of a request.
 
     Raises:
@@ -196,7 +196,7 @@ def _activation(subject: Subject, clock: Clock, deadline: float, time_limit: Tim
 
 
 def unjudged(
-    rules: Iterable[ValidatingRule], subject: Subject, why: str, now: dt.datetime, clock: Clock
+    rules: Iterable[ValidatingRule], subject: RequestSubject, why: str, now: dt.datetime, clock: Clock
 ) -> tuple[Verdict, ...]:
     """The verdicts on a request that could not be evaluated: each policy's failurePolicy decides.
 
@@ -216,7 +216,7 @@ def unjudged(
     return tuple(verdicts)
 
 
-def _may_apply(binding: Binding, subject: Subject) -> bool:
+def _may_apply(binding: Binding, subject: RequestSubject) -> bool:
     match = binding.match
     if match is None:
         return True
@@ -228,7 +228,7 @@ AnyPodRule = TypeVar("AnyPodRule", PodRule, HintRule)
 
 def first_match(
     rules: Sequence[AnyPodRule],
-    subject: Subject,
+    subject: RequestSubject,
     clock: Clock,
     time_limit: TimeLimit = REVIEW_LIMIT,
 ) -> tuple[AnyPodRule | None, tuple[Failure, ...]]:

@@ -13,8 +13,8 @@ from policies.judging.conditions import Variables, all_hold
 from policies.judging.evaluate import evaluate
 from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
-from policies.judging.rules import Condition, HintRule, PodRule, ValidatingRule
-from policies.judging.subjects import Subject
+from policies.judging.rules import CompiledCondition, HintRule, PodRule, ValidatingRule
+from policies.judging.subjects import RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict
 
 _LONGEST_VALUE: Final = 200
@@ -28,7 +28,7 @@ OUTCOME_WORDS: Final = {
 }
 
 
-def explain(policies: PolicySet, subject: Subject, now: dt.datetime, clock: Clock) -> Iterator[str]:
+def explain(policies: PolicySet, subject: RequestSubject, now: dt.datetime, clock: Clock) -> Iterator[str]:
     """Lines about one request.
 
     Args:
@@ -44,7 +44,7 @@ def explain(policies: PolicySet, subject: Subject, now: dt.datetime, clock: Cloc
 
 
 def _pod(
-    rules: Sequence[PodRule | HintRule], subject: Subject, clock: Clock, does: str, does_not: str
+    rules: Sequence[PodRule | HintRule], subject: RequestSubject, clock: Clock, does: str, does_not: str
 ) -> Iterator[str]:
     chosen = False
     for rule in rules:
@@ -63,7 +63,7 @@ def _pod(
                 yield from (f"    {each}" for each in _hints(rule))
 
 
-def _fails(rule: PodRule | HintRule, subject: Subject, clock: Clock) -> bool:
+def _fails(rule: PodRule | HintRule, subject: RequestSubject, clock: Clock) -> bool:
     """Whether the conditions of a policy cannot be evaluated."""
     activation = {**subject.activation({}), "variables": {}}
     return all_hold(rule.conditions, activation, Budget(clock, POLICY_LIMITS))[0] is None
@@ -93,7 +93,7 @@ def _entries(built_in: bool | None, words: str, entries: Sequence[Mapping[str, o
     return ", ".join(parts) or "none"
 
 
-def _validating(rule: ValidatingRule, subject: Subject, now: dt.datetime, clock: Clock) -> Iterator[str]:
+def _validating(rule: ValidatingRule, subject: RequestSubject, now: dt.datetime, clock: Clock) -> Iterator[str]:
     verdicts = evaluate((rule,), subject, now, clock)
     if not verdicts:
         yield f"{rule.name}: is not about {subject.operation} of {subject.resource}"
@@ -102,7 +102,7 @@ def _validating(rule: ValidatingRule, subject: Subject, now: dt.datetime, clock:
         yield from _verdict(verdict, subject, clock)
 
 
-def _verdict(verdict: Verdict, subject: Subject, clock: Clock) -> Iterator[str]:
+def _verdict(verdict: Verdict, subject: RequestSubject, clock: Clock) -> Iterator[str]:
     rule, budget = verdict.rule, Budget(clock, POLICY_LIMITS)
     name = rule.name
     if rule.params is None and verdict.params is not None:
@@ -124,7 +124,7 @@ def _verdict(verdict: Verdict, subject: Subject, clock: Clock) -> Iterator[str]:
         yield f"    variables.{each} = {_value(variables, each)}"
 
 
-def _unmet(conditions: tuple[Condition, ...], activation: dict[str, object], clock: Clock) -> str:
+def _unmet(conditions: tuple[CompiledCondition, ...], activation: dict[str, object], clock: Clock) -> str:
     """The first condition that is false, or else the first that fails; empty if all are true."""
     failure = ""
     for condition in conditions:
@@ -135,7 +135,7 @@ def _unmet(conditions: tuple[Condition, ...], activation: dict[str, object], clo
     return failure
 
 
-def _unmet_by_pod(rule: PodRule | HintRule, subject: Subject, clock: Clock) -> str:
+def _unmet_by_pod(rule: PodRule | HintRule, subject: RequestSubject, clock: Clock) -> str:
     if not matching.pod_matches(rule.spec.match, subject):
         return "its namespaces or selectors select something else"
     return _unmet(rule.conditions, {**subject.activation({}), "variables": {}}, clock)

@@ -15,13 +15,13 @@ from neuron.api.fields import mapping, mappings
 from policies.judging.claim_requests import GroupedRequests, alternatives, constraints
 from policies.judging.fields import shown
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
-from policies.judging.tally import Concurrent, Holding, Tally, at_most
+from policies.judging.tally import Concurrent, DeviceTally, Holding, at_most
 from policies.judging.whole_nodes import ParsingTime
 
 
 def of_pod(pod: Mapping[str, object], knowledge: DeviceKnowledge, time: ParsingTime | None = None) -> Holding:
     """What a pod can hold, by its containers and by its claims; `time` bounds the parsing of selectors."""
-    tally = Tally(knowledge, time)
+    tally = DeviceTally(knowledge, time)
     spec, metadata = mapping(pod.get("spec")), mapping(pod.get("metadata"))
     lnc = mapping(metadata.get("annotations")).get(names.ANNOTATION_LNC)
     if lnc in ("1", "2"):
@@ -53,7 +53,7 @@ def of_pod(pod: Mapping[str, object], knowledge: DeviceKnowledge, time: ParsingT
 
 def of_claim(spec: Mapping[str, object], knowledge: DeviceKnowledge, time: ParsingTime | None = None) -> Holding:
     """What a claim, or a claim of a template, can hold; its spec may be of any version of the API."""
-    tally = Tally(knowledge, time)
+    tally = DeviceTally(knowledge, time)
     devices = mapping(spec.get("devices"))
     grouped = GroupedRequests(constraints(devices))
     held = cores = 0
@@ -81,7 +81,7 @@ def read_record(pod: Mapping[str, object]) -> Mapping[str, object]:
 
 def lncs_of(configs: Iterable[Config]) -> tuple[int, ...]:
     """The logical NeuronCore settings in the configs of a claim or DeviceClass, for our driver."""
-    tally = Tally(NOTHING_KNOWN)
+    tally = DeviceTally(NOTHING_KNOWN)
     tally.configs(configs)
     return tally.holding(0, 0, converted=False).lncs
 
@@ -96,7 +96,7 @@ class _Claimed:
     named_devices: int
 
 
-def _claimed(spec: Mapping[str, object], recorded: int, tally: Tally) -> _Claimed:
+def _claimed(spec: Mapping[str, object], recorded: int, tally: DeviceTally) -> _Claimed:
     """A ResourceClaim that several entries name is allocated once.
 
     The record of a converted pod has the cores of the claim that conversion added.

@@ -9,7 +9,7 @@ from typing import Final
 
 from neuron.api import resource_versions
 from neuron.api.claim_specs import GROUP
-from policies.judging.subjects import NAMESPACES, Api, Subject, can_convert
+from policies.judging.subjects import NAMESPACES, Api, RequestSubject, can_convert
 from policies.schema.constraints import LabelSelector, MatchResources, ResourceRule
 from policies.schema.kinds import PodMatch
 
@@ -43,7 +43,7 @@ def labels_of(data: object) -> Labels:
     return labels if isinstance(labels, dict) else {}
 
 
-def rules_match(match: MatchResources, subject: Subject) -> Api | None:
+def rules_match(match: MatchResources, subject: RequestSubject) -> Api | None:
     """Group and version in which a policy with these rules sees the request; None if the rules do not match.
 
     Depends only on resource, operation, kind and name.
@@ -55,7 +55,7 @@ def rules_match(match: MatchResources, subject: Subject) -> Api | None:
     return _matched(match.resource_rules, match, subject) if match.resource_rules else subject.sent_api
 
 
-def could_match(match: MatchResources, subject: Subject) -> bool:
+def could_match(match: MatchResources, subject: RequestSubject) -> bool:
     """Whether the resource rules can match this kind of request, for any name of the object."""
     if (subject.api[0], subject.resource) in _NEVER_JUDGED:
         return False
@@ -89,24 +89,24 @@ _SAME_STORAGE: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 """Other groups with the same objects."""
 
 
-def selectors_match(match: MatchResources, subject: Subject) -> bool:
+def selectors_match(match: MatchResources, subject: RequestSubject) -> bool:
     """Whether the selectors of namespace and object match."""
     return _namespace_matches(match.namespace_selector, subject) and _object_matches(match.object_selector, subject)
 
 
-def namespace_matches(match: MatchResources, subject: Subject) -> bool:
+def namespace_matches(match: MatchResources, subject: RequestSubject) -> bool:
     """Whether the namespace selector matches; a Namespace object that is not known counts as a match."""
     if _is_about_namespace(subject) and subject.object is None and subject.old_object is None:
         return True
     return _namespace_matches(match.namespace_selector, subject)
 
 
-def matches(match: MatchResources | None, subject: Subject) -> bool:
+def matches(match: MatchResources | None, subject: RequestSubject) -> bool:
     """Whether rules and selectors match; None matches every request."""
     return match is None or (rules_match(match, subject) is not None and selectors_match(match, subject))
 
 
-def pod_matches(match: PodMatch, subject: Subject) -> bool:
+def pod_matches(match: PodMatch, subject: RequestSubject) -> bool:
     """Whether namespaces and selectors match a pod; its conditions in CEL are not evaluated."""
     if match.namespaces and not any(_names(pattern, subject.namespace) for pattern in match.namespaces):
         return False
@@ -129,7 +129,7 @@ def _names(pattern: str, namespace: str) -> bool:
     return True
 
 
-def _namespace_matches(selector: LabelSelector | None, subject: Subject) -> bool:
+def _namespace_matches(selector: LabelSelector | None, subject: RequestSubject) -> bool:
     if selector is None:
         return True
     if _is_about_namespace(subject):
@@ -141,11 +141,11 @@ def _namespace_matches(selector: LabelSelector | None, subject: Subject) -> bool
     return not subject.namespace or selects(selector, labels_of(subject.namespace_object))
 
 
-def _is_about_namespace(subject: Subject) -> bool:
+def _is_about_namespace(subject: RequestSubject) -> bool:
     return subject.resource == NAMESPACES and subject.api[0] == ""
 
 
-def _object_matches(selector: LabelSelector | None, subject: Subject) -> bool:
+def _object_matches(selector: LabelSelector | None, subject: RequestSubject) -> bool:
     if selector is None or (not selector.match_labels and not selector.match_expressions):
         return True
     # An object without metadata, such as PodExecOptions, has no labels that can be selected, not even by their absence.
@@ -157,7 +157,7 @@ def _object_matches(selector: LabelSelector | None, subject: Subject) -> bool:
 
 
 def _matched(
-    rules: Sequence[ResourceRule], match: MatchResources, subject: Subject, *, named: bool = True
+    rules: Sequence[ResourceRule], match: MatchResources, subject: RequestSubject, *, named: bool = True
 ) -> Api | None:
     """Group and version of the first rule that matches; those that the user sent are preferred."""
     sent = subject.sent_api
@@ -173,13 +173,13 @@ def _matched(
     return None
 
 
-def _has_one_version(subject: Subject) -> bool:
+def _has_one_version(subject: RequestSubject) -> bool:
     """Whether the resource has no other versions than the one in which it was sent and arrives."""
     group = subject.sent_api[0]
     return subject.sent_as is None and group in _ONE_VERSION and (group, subject.resource) not in _SAME_STORAGE
 
 
-def _equivalents(rule: ResourceRule, subject: Subject) -> Iterator[Api]:
+def _equivalents(rule: ResourceRule, subject: RequestSubject) -> Iterator[Api]:
     """Other versions of the resource's API, as far as they are known to exist.
 
     The version that the webhook received and those of claims exist; most groups of Kubernetes have one version.
@@ -198,7 +198,7 @@ def _equivalents(rule: ResourceRule, subject: Subject) -> Iterator[Api]:
             yield other, "v1"
 
 
-def _fits(rule: ResourceRule, subject: Subject, *, named: bool) -> bool:
+def _fits(rule: ResourceRule, subject: RequestSubject, *, named: bool) -> bool:
     """Whether a rule matches in everything but the API group and version."""
     if named and rule.resource_names and subject.name not in rule.resource_names:
         return False
@@ -218,6 +218,6 @@ def _listed(values: tuple[str, ...], value: str) -> bool:
     return "*" in values or value in values
 
 
-def _resource_matches(wanted: str, subject: Subject) -> bool:
+def _resource_matches(wanted: str, subject: RequestSubject) -> bool:
     resource, _, subresource = wanted.partition("/")
     return resource in ("*", subject.resource) and subresource in ("*", subject.subresource)

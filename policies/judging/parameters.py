@@ -10,7 +10,7 @@ from typing import Final
 from neuron.api.fields import mapping
 from policies.judging import matching
 from policies.judging.rules import Parameters
-from policies.judging.subjects import Subject
+from policies.judging.subjects import RequestSubject
 
 NOT_FOUND: Final = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"
 _DEFAULT: Final = "default"
@@ -21,7 +21,7 @@ def name_of(parameter: Mapping[str, object]) -> str:
     return str(mapping(parameter.get("metadata")).get("name", ""))
 
 
-def found(parameters: Parameters, subject: Subject) -> list[Mapping[str, object]]:
+def found(parameters: Parameters, subject: RequestSubject) -> list[Mapping[str, object]]:
     """The parameter objects for a request."""
     ref = parameters.ref
     wanted = ref.namespace or subject.namespace

@@ -16,12 +16,12 @@ from neuron.demand import templates
 from neuron.demand.scheduling import SchedulingHints
 from neuron.demand.templates import Template
 from policies.judging.namespaces import reads_whole_namespace
-from policies.judging.sharing import Shared, Sharing
+from policies.judging.sharing import SharedExpression, Sharing
 from policies.judging.subjects import types_with
 from policies.schema import kinds as schema
 from policies.schema.constraints import MatchResources
 from policies.schema.conversion import TemplateMapping
-from policies.schema.documents import Document, Path, Problem
+from policies.schema.documents import Path, PolicyDocument, PolicyProblem
 from policies.schema.hints import PreferredSchedulingTerm, manifest
 
 _AUTHORIZER: Final = re.compile(r"\bauthorizer\s*\.")
@@ -31,12 +31,12 @@ _NO_AUTHORIZER: Final = (
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Condition:
+class CompiledCondition:
     """A match condition; `shared`: its identity, if other policies may have it too."""
 
     name: str
     program: Program
-    shared: Shared | None = None
+    shared: SharedExpression | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Check:
     message: str
     message_program: Program | None
     reason: str
-    shared: Shared | None = None
+    shared: SharedExpression | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Exemption:
     owner: str
     reason: str
     expires: dt.datetime
-    conditions: tuple[Condition, ...]
+    conditions: tuple[CompiledCondition, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,11 +107,11 @@ class ValidatingRule:
 
     name: str
     kind: str
-    document: Document
+    document: PolicyDocument
     severity: str
     match: MatchResources
     bindings: tuple[Binding, ...]
-    conditions: tuple[Condition, ...]
+    conditions: tuple[CompiledCondition, ...]
     variables: Mapping[str, Program]
     checks: tuple[Check, ...]
     audit: Mapping[str, Program]
@@ -119,7 +119,7 @@ class ValidatingRule:
     params: Mapping[str, object] | None
     exemptions: tuple[Exemption, ...]
     tests: tuple[schema.Case, ...]
-    shared: Mapping[str, Shared | None] = dataclasses.field(default_factory=dict)
+    shared: Mapping[str, SharedExpression | None] = dataclasses.field(default_factory=dict)
     narrows: bool = dataclasses.field(init=False, default=False)
     parametrised: bool = dataclasses.field(init=False, default=False)
     reads_namespace: bool = dataclasses.field(init=False, default=False)
@@ -146,8 +146,8 @@ class PodRule:
     """A compiled policy for conversion; `templates` are its mappings as conversion reads them."""
 
     name: str
-    document: Document
-    conditions: tuple[Condition, ...]
+    document: PolicyDocument
+    conditions: tuple[CompiledCondition, ...]
     spec: schema.ConversionPolicySpec
     templates: tuple[MappedTemplate, ...] = ()
 
@@ -170,8 +170,8 @@ class HintRule:
     """A compiled policy for scheduling hints; `hints` are its settings as conversion reads them."""
 
     name: str
-    document: Document
-    conditions: tuple[Condition, ...]
+    document: PolicyDocument
+    conditions: tuple[CompiledCondition, ...]
     spec: schema.SchedulingHintPolicySpec
     hints: SchedulingHints
 
@@ -189,13 +189,13 @@ class HintRule:
 class ExpressionCompiler:
     """Compiles the expressions of one document, and collects problems with file and line."""
 
-    def __init__(self, engine: CelEngine, document: Document, sharing: Sharing | None = None) -> None:
+    def __init__(self, engine: CelEngine, document: PolicyDocument, sharing: Sharing | None = None) -> None:
         self._engine = engine
         self._document = document
         self._sharing = sharing or Sharing()
         self._variables: dict[str, Type] = {}
-        self._identities: dict[str, Shared | None] = {}
-        self.problems: list[Problem] = []
+        self._identities: dict[str, SharedExpression | None] = {}
+        self.problems: list[PolicyProblem] = []
 
     def validating(
         self, policy: schema.ValidatingAdmissionPolicy | schema.ValidatingPolicy, bindings: tuple[Binding, ...]
@@ -258,13 +258,13 @@ class ExpressionCompiler:
         name = policy.metadata.name
         return HintRule(name, self._document, conditions, policy.spec, scheduling_hints(name, policy.spec))
 
-    def _conditions(self, path: Path, conditions: tuple[schema.MatchCondition, ...]) -> tuple[Condition, ...]:
+    def _conditions(self, path: Path, conditions: tuple[schema.MatchCondition, ...]) -> tuple[CompiledCondition, ...]:
         compiled = []
         for at, condition in enumerate(conditions):
             program = self._compile((*path, at, "expression"), condition.expression, BOOL)
             if program is not None:
                 shared = self._sharing.identity(program, BOOL, self._identities)
-                compiled.append(Condition(condition.name, program, shared))
+                compiled.append(CompiledCondition(condition.name, program, shared))
         return tuple(compiled)
 
     def _check(self, at: int, validation: schema.Validation) -> Check | None:
@@ -307,7 +307,7 @@ class ExpressionCompiler:
             end = "" if error.message.endswith((".", "?")) else "."
             excerpt = f"\n{error.excerpt}" if error.excerpt else ""
             message = f"{_text(path)}{where}: {error.message}{end}{excerpt}"
-            self.problems.append(Problem(self._document.file, line, message))
+            self.problems.append(PolicyProblem(self._document.file, line, message))
             return None
 
     def _say(self, path: Path, message: str) -> None:

@@ -16,7 +16,7 @@ from policies.schema.constraints import MatchResources
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Shared:
+class SharedExpression:
     """Identity of an expression with the variables that it reads.
 
     Attributes:
@@ -35,12 +35,18 @@ class Memo:
         nested: cost of the shared expressions inside of the one that is evaluated.
     """
 
-    results: dict[Shared, tuple[object, CelRuntimeError | None, int]] = dataclasses.field(default_factory=dict)
+    results: dict[SharedExpression, tuple[object, CelRuntimeError | None, int]] = dataclasses.field(
+        default_factory=dict
+    )
     nested: int = 0
 
 
 def evaluate(
-    program: Program, shared: Shared | None, activation: Mapping[str, object], budget: Budget, memo: Memo | None
+    program: Program,
+    shared: SharedExpression | None,
+    activation: Mapping[str, object],
+    budget: Budget,
+    memo: Memo | None,
 ) -> object:
     """The value of an expression, computed or remembered.
 
@@ -73,7 +79,7 @@ def evaluate(
     return value
 
 
-Key: TypeAlias = tuple[str, str, frozenset[tuple[str, Shared]]]
+Key: TypeAlias = tuple[str, str, frozenset[tuple[str, SharedExpression]]]
 
 
 class Sharing:
@@ -81,7 +87,7 @@ class Sharing:
 
     def __init__(self) -> None:
         self._programs: dict[tuple[str, str, tuple[tuple[str, str], ...]], Program] = {}
-        self._shared: dict[Key, Shared] = {}
+        self._shared: dict[Key, SharedExpression] = {}
         self._matches: dict[str, MatchResources] = {}
 
     def compiled(
@@ -99,13 +105,15 @@ class Sharing:
             found = self._programs[key] = compile_it()
         return found
 
-    def identity(self, program: Program, result: Type, variables: Mapping[str, Shared | None]) -> Shared | None:
+    def identity(
+        self, program: Program, result: Type, variables: Mapping[str, SharedExpression | None]
+    ) -> SharedExpression | None:
         """The identity of an expression; None if it cannot be shared. Counts a use.
 
         Args:
             result: its wanted type.
         """
-        read: set[tuple[str, Shared]] = set()
+        read: set[tuple[str, SharedExpression]] = set()
         for path in program.references:
             if path[0] == "params":
                 return None
@@ -114,7 +122,7 @@ class Sharing:
                 if variable is None:
                     return None
                 read.add((path[1], variable))
-        shared = self._shared.setdefault((program.source, str(result), frozenset(read)), Shared())
+        shared = self._shared.setdefault((program.source, str(result), frozenset(read)), SharedExpression())
         shared.uses += 1
         return shared
 

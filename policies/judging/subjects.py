@@ -77,7 +77,7 @@ Api: TypeAlias = tuple[str, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Subject:
+class RequestSubject:
     """One admission request.
 
     The object of a subresource may be of another API than the resource: `deployments/scale` of apps/v1 has a Scale of
@@ -136,7 +136,7 @@ class Subject:
         resource = self.sent_as.resource
         return resource["group"], resource["version"]
 
-    def in_api(self, wanted: Api) -> "Subject | None":
+    def in_api(self, wanted: Api) -> "RequestSubject | None":
         """The request as a policy for another API version sees it; None if the object cannot be converted."""
         group, version = self.api
         if wanted == (group, version):
@@ -223,8 +223,8 @@ class SentAs:
     subresource: str
 
 
-def can_convert(subject: Subject, wanted: Api) -> bool:
-    """Whether `Subject.in_api` can convert the object."""
+def can_convert(subject: RequestSubject, wanted: Api) -> bool:
+    """Whether `RequestSubject.in_api` can convert the object."""
     group, version = subject.api
     if wanted == (group, version) or subject.group != group:
         return True
@@ -233,7 +233,7 @@ def can_convert(subject: Subject, wanted: Api) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RequestContext:
-    """What a request has beside its objects; see `Subject`.
+    """What a request has beside its objects; see `RequestSubject`.
 
     Attributes:
         namespace_object: the Namespace; None: one that has only its name.
@@ -258,7 +258,7 @@ def of_object(
     resource: str | None = None,
     old_object: Any = None,
     name: str = "",
-) -> Subject:
+) -> RequestSubject:
     """The request that would send an object to the API server.
 
     Args:
@@ -286,7 +286,7 @@ def of_object(
         namespace = str(metadata.get("namespace") or known or "default")
         namespace_object = namespace_value(context.namespace_object or namespace_named(namespace))
     deleted = operation == "DELETE"
-    return Subject(
+    return RequestSubject(
         operation=operation,
         group=group,
         version=version,
@@ -349,7 +349,7 @@ def plural(kind: str) -> str:
 # --- neuron.* -----------------------------------------------------------------------------------------------
 
 
-def neuron_values(subject: Subject, time: ParsingTime | None = None) -> dict[str, object]:
+def neuron_values(subject: RequestSubject, time: ParsingTime | None = None) -> dict[str, object]:
     """The fields of the variable `neuron` that come from the object.
 
     For a pod: what it can hold at once, by its limits, its claims and the verified record of its conversion. For a

@@ -105,7 +105,7 @@ class Concurrent:
         return self._most[1]
 
 
-class Tally:
+class DeviceTally:
     """Adds up one object."""
 
     def __init__(self, knowledge: DeviceKnowledge, time: ParsingTime | None = None) -> None:

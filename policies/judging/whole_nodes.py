@@ -14,16 +14,16 @@ from kubecel.compile import parse
 from kubecel.deadlines import Deadline
 from kubecel.errors import CelError, CelTimeExceededError
 from neuron.demand import selectors
-from policies.selectors.whole_nodes import Findings, NodeDevice, judge
+from policies.selectors.whole_nodes import NodeDevice, WholeNodeFindings, judge
 from runtime.remembered import Remembered
 
 _LONGEST: Final = 1024
 """Longest selector that is parsed, in characters: exclusions are short."""
 _MOST: Final = 8
 """Selectors of one request that are parsed."""
-_UNKNOWN: Final = Findings(matches=True, tells_apart=True)
+_UNKNOWN: Final = WholeNodeFindings(matches=True, tells_apart=True)
 """Findings for a selector that was not parsed."""
-_SINGLE: Final = Findings(matches=False, tells_apart=True)
+_SINGLE: Final = WholeNodeFindings(matches=False, tells_apart=True)
 _REMEMBERED: Final = 1024 * 1024
 """Bytes of remembered answers."""
 _BYTES_PER_CHARACTER: Final = 4
@@ -56,14 +56,14 @@ class _Answers:
     """Answers by selector, counted in bytes. The event loop and the lane share them, so they have a lock."""
 
     def __init__(self) -> None:
-        self._known: Remembered[tuple[str, NodeDevice], Findings] = Remembered(_REMEMBERED)
+        self._known: Remembered[tuple[str, NodeDevice], WholeNodeFindings] = Remembered(_REMEMBERED)
         self._lock = threading.Lock()
 
-    def get(self, key: tuple[str, NodeDevice]) -> Findings | None:
+    def get(self, key: tuple[str, NodeDevice]) -> WholeNodeFindings | None:
         with self._lock:
             return self._known.get(key)
 
-    def put(self, key: tuple[str, NodeDevice], found: Findings) -> None:
+    def put(self, key: tuple[str, NodeDevice], found: WholeNodeFindings) -> None:
         with self._lock:
             self._known.put(key, found, _BYTES_PER_CHARACTER * len(key[0]))
 
@@ -95,7 +95,7 @@ def can_be_whole_node(
     return tells_apart
 
 
-def _findings(expression: str, device: NodeDevice, time: ParsingTime | None) -> Findings:
+def _findings(expression: str, device: NodeDevice, time: ParsingTime | None) -> WholeNodeFindings:
     if selectors.selects_single_devices(expression):
         return _SINGLE
     if len(expression) > _LONGEST:
@@ -108,7 +108,7 @@ def _findings(expression: str, device: NodeDevice, time: ParsingTime | None) -> 
     return known
 
 
-def _parsed(expression: str, device: NodeDevice, time: ParsingTime | None) -> Findings:
+def _parsed(expression: str, device: NodeDevice, time: ParsingTime | None) -> WholeNodeFindings:
     if time is not None and not time.another():
         raise CelTimeExceededError("reading the selectors takes too long")
     try:

@@ -9,12 +9,12 @@ from typing import Any, Final
 from runtime.yaml_nodes import (
     BLOCK_STYLES,
     Alias,
-    Limits,
+    DocumentLimits,
     Mapping_,
-    Node,
     Scalar,
     Sequence_,
     YamlError,
+    YamlNode,
     YamlScalarError,
     YamlSyntaxError,
     compose_all,
@@ -24,7 +24,7 @@ from runtime.yaml_scalars import TAG_PREFIX
 Path = tuple[str | int, ...]
 """Keys and list positions from the document's root."""
 
-_LIMITS: Final = Limits(depth=100, values=200_000)
+_LIMITS: Final = DocumentLimits(depth=100, values=200_000)
 _LONGEST_NUMBER: Final = 64
 """Characters."""
 _NUMBER: Final = re.compile(r"[-+.0-9][-+.:_0-9eExXoOa-fA-F]*", re.ASCII)
@@ -33,7 +33,7 @@ _TAGS: Final = frozenset({"", "!", *(TAG_PREFIX + name for name in ("str", "int"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Problem:
+class PolicyProblem:
     """One problem of policy files, with its place.
 
     Attributes:
@@ -66,7 +66,7 @@ class DocumentError(Exception):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Document:
+class PolicyDocument:
     """One YAML document.
 
     Attributes:
@@ -86,11 +86,11 @@ class Document:
             path = path[:-1]
         return self.lines.get(path, 1)
 
-    def problem(self, path: Path, message: str) -> Problem:
-        return Problem(self.file, self.line(path), message)
+    def problem(self, path: Path, message: str) -> PolicyProblem:
+        return PolicyProblem(self.file, self.line(path), message)
 
 
-def read(file: str, content: bytes) -> Iterator[Document]:
+def read(file: str, content: bytes) -> Iterator[PolicyDocument]:
     """The documents of one file, without empty ones.
 
     Args:
@@ -108,7 +108,7 @@ def read(file: str, content: bytes) -> Iterator[Document]:
             builder = _Builder(text)
             data = builder.build(root, (), root.start)
             if data is not None:
-                yield Document(file, data, builder.lines, builder.text_lines)
+                yield PolicyDocument(file, data, builder.lines, builder.text_lines)
     except YamlError as error:
         raise DocumentError(text.count("\n", 0, error.index) + 1, _message(error)) from error
 
@@ -134,7 +134,7 @@ class _Builder:
     def _line(self, offset: int) -> int:
         return bisect.bisect_left(self._breaks, offset) + 1
 
-    def build(self, node: Node, path: Path, start: int) -> Any:
+    def build(self, node: YamlNode, path: Path, start: int) -> Any:
         """Data of a node; `start` is the offset that gives the line of the path."""
         line = self.lines[path] = self._line(start)
         if len(path) > _LIMITS.depth:

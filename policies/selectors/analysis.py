@@ -26,7 +26,7 @@ _UNWRAPPING: Final = frozenset({"orValue", "or", "value"})
 _CONSTRUCTORS: Final = {"semver": types.SEMVER, "quantity": types.QUANTITY}
 
 
-class Field(enum.StrEnum):
+class DeviceField(enum.StrEnum):
     """The fields of `device`."""
 
     DRIVER = "driver"
@@ -36,7 +36,7 @@ class Field(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Subject:
+class SelectorSubject:
     """A field, attribute or capacity of a device that a selector reads.
 
     Attributes:
@@ -45,7 +45,7 @@ class Subject:
         name: the identifier within the domain; empty otherwise.
     """
 
-    field: Field
+    field: DeviceField
     domain: str = ""
     name: str = ""
 
@@ -56,7 +56,7 @@ class Subject:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Lookup:
+class AttributeRead:
     """One place that reads an attribute or a capacity.
 
     Attributes:
@@ -66,7 +66,7 @@ class Lookup:
         driver: the driver to which a test of `device.driver` narrows it; empty if there is no such test.
     """
 
-    subject: Subject
+    subject: SelectorSubject
     offset: int
     tests: bool
     guarded: bool
@@ -74,7 +74,7 @@ class Lookup:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Operand:
+class ConstantOperand:
     """A constant in a comparison; `semver("1.2.3")` is the text with the type SEMVER."""
 
     value: object
@@ -82,7 +82,7 @@ class Operand:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Use:
+class SubjectUse:
     """One operation on a subject.
 
     Attributes:
@@ -92,9 +92,9 @@ class Use:
         offset: in characters from the start of the source.
     """
 
-    subject: Subject
+    subject: SelectorSubject
     operator: str
-    operands: tuple[Operand, ...] | None
+    operands: tuple[ConstantOperand, ...] | None
     offset: int
 
 
@@ -102,8 +102,8 @@ class Use:
 class Analysis:
     """Lookups and uses, in the order of the source."""
 
-    lookups: tuple[Lookup, ...]
-    uses: tuple[Use, ...]
+    lookups: tuple[AttributeRead, ...]
+    uses: tuple[SubjectUse, ...]
 
 
 def analyse(tree: Node) -> Analysis:
@@ -141,12 +141,12 @@ def _path(node: Node, scope: Scope) -> Path | None:
             return None
 
 
-def _subject(path: Path | None) -> Subject | None:
+def _subject(path: Path | None) -> SelectorSubject | None:
     match path:
         case (_, "driver" | "allowMultipleAllocations" as field):
-            return Subject(Field(field))
+            return SelectorSubject(DeviceField(field))
         case (_, "attributes" | "capacity" as field, domain, name):
-            return Subject(Field(field), domain, name)
+            return SelectorSubject(DeviceField(field), domain, name)
         case _:
             return None
 
@@ -164,7 +164,7 @@ def _is_optional(node: Node) -> bool:
 
 # --- facts ------------------------------------------------------------------------------------------------
 
-Facts = frozenset[Subject | str]
+Facts = frozenset[SelectorSubject | str]
 """Attributes that are present, and the name of the device's driver, as far as earlier conditions imply them."""
 
 _NOTHING: Final[Facts] = frozenset()
@@ -193,7 +193,7 @@ def _facts(node: Node, outcome: bool, scope: Scope) -> Facts:
             return _NOTHING
 
 
-def _only(subject: Subject | None) -> Facts:
+def _only(subject: SelectorSubject | None) -> Facts:
     return _NOTHING if subject is None else frozenset({subject})
 
 
@@ -202,7 +202,11 @@ def _facts_of_equality(node: syntax.Binary, holds: bool, scope: Scope) -> Facts:
         if isinstance(other, syntax.Literal):
             if isinstance(other.value, bool):
                 return _facts(side, other.value is holds, scope)
-            if holds and isinstance(other.value, str) and _subject(_path(side, scope)) == Subject(Field.DRIVER):
+            if (
+                holds
+                and isinstance(other.value, str)
+                and _subject(_path(side, scope)) == SelectorSubject(DeviceField.DRIVER)
+            ):
                 return frozenset({other.value})
     return _NOTHING
 
@@ -212,7 +216,7 @@ def _facts_of_membership(node: syntax.Binary, scope: Scope) -> Facts:
         case syntax.Literal(value=str(name)), _ if (path := _path(node.right, scope)) is not None:
             return _only(_subject((*path, name)))
         case _, syntax.ListLiteral(elements=(syntax.Element(value=syntax.Literal(value=str(driver))),)):
-            is_driver = _subject(_path(node.left, scope)) == Subject(Field.DRIVER)
+            is_driver = _subject(_path(node.left, scope)) == SelectorSubject(DeviceField.DRIVER)
             return frozenset({driver}) if is_driver else _NOTHING
         case _:
             return _NOTHING
@@ -221,19 +225,19 @@ def _facts_of_membership(node: syntax.Binary, scope: Scope) -> Facts:
 # --- the walk ---------------------------------------------------------------------------------------------
 
 
-def _operand(node: Node) -> Operand | None:
+def _operand(node: Node) -> ConstantOperand | None:
     match node:
         case syntax.Literal():
-            return Operand(node.value, kind_of(node.value))
+            return ConstantOperand(node.value, kind_of(node.value))
         case syntax.Unary(operator="-", operand=syntax.Literal(value=int() | float() as value)):
-            return Operand(-value, kind_of(value))
+            return ConstantOperand(-value, kind_of(value))
         case syntax.Call(function=function, target=None, arguments=(syntax.Literal(value=str(text)), *_)):
-            return Operand(text, _CONSTRUCTORS[function]) if function in _CONSTRUCTORS else None
+            return ConstantOperand(text, _CONSTRUCTORS[function]) if function in _CONSTRUCTORS else None
         case _:
             return None
 
 
-def _operands(nodes: Iterable[Node]) -> tuple[Operand, ...] | None:
+def _operands(nodes: Iterable[Node]) -> tuple[ConstantOperand, ...] | None:
     found = []
     for node in nodes:
         operand = _operand(node)
@@ -247,8 +251,8 @@ class _Walker:
     """Collects lookups and uses."""
 
     def __init__(self) -> None:
-        self.lookups: list[Lookup] = []
-        self.uses: list[Use] = []
+        self.lookups: list[AttributeRead] = []
+        self.uses: list[SubjectUse] = []
 
     def condition(self, node: Node, facts: Facts, scope: Scope) -> None:
         """Visit an expression that must be a bool."""
@@ -310,7 +314,7 @@ class _Walker:
         path = _path(node.right, scope)
         subject = None if path is None else _subject((*path, name))
         if subject is not None:
-            self.lookups.append(Lookup(subject, node.left.offset, tests=True, guarded=True))
+            self.lookups.append(AttributeRead(subject, node.left.offset, tests=True, guarded=True))
 
     def _lookup(self, node: syntax.Select | syntax.Index, facts: Facts, scope: Scope) -> None:
         subject = _subject(_path(node, scope))
@@ -320,7 +324,7 @@ class _Walker:
         tests = _is_optional(node) or (isinstance(node, syntax.Select) and node.test)
         drivers = [fact for fact in facts if isinstance(fact, str)]
         driver = drivers[0] if len(drivers) == 1 else ""
-        self.lookups.append(Lookup(subject, node.offset, tests, tests or subject in facts, driver))
+        self.lookups.append(AttributeRead(subject, node.offset, tests, tests or subject in facts, driver))
 
     def _call(self, node: syntax.Call, facts: Facts, scope: Scope) -> None:
         if node.function in _UNWRAPPING and node.target is not None:
@@ -346,16 +350,18 @@ class _Walker:
         for child in syntax.children(node):
             self.visit(child, facts, scope)
 
-    def _use(self, node: Node, operator: str, operands: tuple[Operand, ...] | None, offset: int, scope: Scope) -> None:
+    def _use(
+        self, node: Node, operator: str, operands: tuple[ConstantOperand, ...] | None, offset: int, scope: Scope
+    ) -> None:
         subject = _subject(_path(node, scope))
         if subject is not None:
-            self.uses.append(Use(subject, operator, operands, offset))
+            self.uses.append(SubjectUse(subject, operator, operands, offset))
 
 
 def drivers(analysis: Analysis) -> Iterator[tuple[str, int]]:
     """Every name that `device.driver` is compared with, and its offset."""
     for use in analysis.uses:
-        if use.subject.field is Field.DRIVER and use.operator in {"==", "in"}:
+        if use.subject.field is DeviceField.DRIVER and use.operator in {"==", "in"}:
             for operand in use.operands or ():
                 if isinstance(operand.value, str):
                     yield operand.value, use.offset

@@ -26,6 +26,7 @@ from kubecel.errors import (
 from kubecel.library import semver
 from kubecel.syntax import nodes as syntax
 from neuron.check.device_index import (
+    AttributeUse,
     CompiledSelector,
     Lookup,
     SelectorError,
@@ -35,12 +36,11 @@ from neuron.check.device_index import (
     SelectorTooCostlyError,
     SelectorTypeError,
     SelectorUnsupportedError,
-    Use,
 )
 from neuron.check.selectors import Judged
 from neuron.findings import did_you_mean, short
 from neuron.hardware.device_shapes import Value, Version
-from policies.selectors.analysis import Field, Operand, analyse, drivers
+from policies.selectors.analysis import ConstantOperand, DeviceField, analyse, drivers
 from policies.selectors.devices import compile_selector, device_activation, matches
 from runtime.remembered import Remembered
 
@@ -51,7 +51,7 @@ _REMEMBERED: Final = 12 * 1024 * 1024
 """Bytes of the cache of compiled expressions, and of the cache of judged ones; the longest expression fits."""
 _BYTES_PER_CHARACTER: Final = 140
 """Memory of a compiled expression, measured on the worst case: only short literals."""
-_PLAIN_FIELDS: Final = (Field.DRIVER, Field.MULTIPLE)
+_PLAIN_FIELDS: Final = (DeviceField.DRIVER, DeviceField.MULTIPLE)
 _TIME_IS_OVER: Final = "the selectors of this object take too long to check"
 
 
@@ -84,7 +84,7 @@ class DeviceSelectors:
         return _DeviceSelector(found, self._clock, self._deadline)
 
 
-class JudgedSelectors:
+class BoundedJudgedSelectors:
     """A `neuron.check.selectors.JudgedSelectors` for one index of devices, bounded in bytes.
 
     The event loop and the lane share it, so it has a lock.
@@ -162,29 +162,29 @@ class _Analysed:
     def __init__(self, program: Program) -> None:
         self.program = program
         analysis = analyse(program.syntax)
-        read = [each for each in analysis.lookups if each.subject.field is Field.ATTRIBUTES]
+        read = [each for each in analysis.lookups if each.subject.field is DeviceField.ATTRIBUTES]
         self.attributes = frozenset(each.subject.qualified for each in read) if _is_static(program.syntax) else None
-        amounts = [each for each in analysis.lookups if each.subject.field is Field.CAPACITY]
+        amounts = [each for each in analysis.lookups if each.subject.field is DeviceField.CAPACITY]
         self.capacities = frozenset(each.subject.qualified for each in amounts)
         self.lookups = tuple(
-            Lookup(each.subject.qualified, each.guarded, each.subject.field is Field.CAPACITY)
+            Lookup(each.subject.qualified, each.guarded, each.subject.field is DeviceField.CAPACITY)
             for each in analysis.lookups
             if each.subject.name and not each.tests
         )
         self.uses = tuple(
-            Use(each.subject.qualified, each.operator, _values(each.operands))
+            AttributeUse(each.subject.qualified, each.operator, _values(each.operands))
             for each in analysis.uses
-            if each.subject.field is Field.ATTRIBUTES
+            if each.subject.field is DeviceField.ATTRIBUTES
         )
         self.drivers = tuple(name for name, _ in drivers(analysis))
         self.reads_sharing = _reads_sharing(program.syntax)
 
 
-def _values(operands: Iterable[Operand] | None) -> tuple[object, ...] | None:
+def _values(operands: Iterable[ConstantOperand] | None) -> tuple[object, ...] | None:
     return None if operands is None else tuple(map(_value, operands))
 
 
-def _value(operand: Operand) -> object:
+def _value(operand: ConstantOperand) -> object:
     return Version(str(operand.value)) if operand.type == types.SEMVER else operand.value
 
 
@@ -268,7 +268,7 @@ def _is_static(node: syntax.Node) -> bool:
 
 
 def _reads_sharing(node: syntax.Node) -> bool:
-    return list(_steps(node)) == ["device", Field.MULTIPLE] or any(map(_reads_sharing, syntax.children(node)))
+    return list(_steps(node)) == ["device", DeviceField.MULTIPLE] or any(map(_reads_sharing, syntax.children(node)))
 
 
 def _steps(node: syntax.Node) -> Iterator[str]:

@@ -36,7 +36,7 @@ _MOST_PAIRS: Final = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Findings:
+class WholeNodeFindings:
     """What a selector can do with whole nodes.
 
     Attributes:
@@ -61,11 +61,11 @@ class NodeDevice:
     least_id: int | None
 
 
-def judge(tree: Node, device: NodeDevice) -> Findings:
+def judge(tree: Node, device: NodeDevice) -> WholeNodeFindings:
     """Judge the syntax tree of a selector."""
     judge_ = _Judge(device)
     outcomes = judge_.condition(tree, {})
-    return Findings(True in outcomes, judge_.tells_apart)
+    return WholeNodeFindings(True in outcomes, judge_.tells_apart)
 
 
 # --- values ---------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class _Condition:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Part:
+class _DevicePart:
     """`device`, or a part of it that has other parts, by the path from `device`."""
 
     path: tuple[str, ...]
@@ -116,12 +116,12 @@ class _Fails:
     """The expression fails."""
 
 
-_Value = _OneOf | _AtLeast | _Condition | _Part | _Optional | _Any | _Fails
+_Value = _OneOf | _AtLeast | _Condition | _DevicePart | _Optional | _Any | _Fails
 _Scope = Mapping[str, _Value]
 
 _ANY: Final = _Any()
 _FAILS: Final = _Fails()
-_DEVICE: Final = _Part(())
+_DEVICE: Final = _DevicePart(())
 _ATTRIBUTES: Final = ("attributes", names.DRIVER)
 
 _ON_TEXTS: Final[Mapping[str, Callable[[str, str], bool]]] = {
@@ -177,7 +177,7 @@ class _Judge:
         """The value of an operand. A part of the device as an operand of something else can tell it apart."""
         value = self.value(node, scope)
         held = value.value if isinstance(value, _Optional) else value
-        if isinstance(held, _Part):
+        if isinstance(held, _DevicePart):
             self.tells_apart = True
             return _ANY
         return value
@@ -226,7 +226,7 @@ class _Judge:
             if operand.value is None:
                 return operand
             operand, optional = operand.value, True
-        if not isinstance(operand, _Part):
+        if not isinstance(operand, _DevicePart):
             return operand if operand == _FAILS else _ANY
         found = self._read((*operand.path, name))
         if not optional:
@@ -238,7 +238,7 @@ class _Judge:
             case ("driver",):
                 return _OneOf(frozenset({names.DRIVER}))
             case ("attributes",) | ("attributes", _):
-                return _Part(path)
+                return _DevicePart(path)
         same = path[:2] == _ATTRIBUTES and path[-1] in _ALIKE
         self.tells_apart = self.tells_apart or not same
         if path == (*_ATTRIBUTES, names.ATTRIBUTE_RESOURCE_TYPE):
@@ -254,9 +254,9 @@ class _Judge:
     @staticmethod
     def _member(name: str, holder: _Value, found: _Value) -> _Value:
         """`has(holder.name)` or `"name" in holder`; `found` is what reading it gives."""
-        if isinstance(holder, _Part) and holder.path == _ATTRIBUTES and name in _PRESENT:
+        if isinstance(holder, _DevicePart) and holder.path == _ATTRIBUTES and name in _PRESENT:
             return _Condition(_TRUE)
-        return _Condition(_FALSE) if found == _FAILS and isinstance(holder, _Part) else _ANY
+        return _Condition(_FALSE) if found == _FAILS and isinstance(holder, _DevicePart) else _ANY
 
     def _index(self, node: syntax.Index, scope: _Scope) -> _Value:
         operand, key = self.value(node.operand, scope), self._used(node.key, scope)
@@ -264,7 +264,7 @@ class _Judge:
         match key:
             case _OneOf(values=values) if len(values) == 1 and isinstance(name := next(iter(values)), str):
                 return self._part(operand, name, optional=node.optional)
-        if isinstance(held, _Part):
+        if isinstance(held, _DevicePart):
             self.tells_apart = True
         return _FAILS if _FAILS in (operand, key) else _ANY
 
@@ -295,9 +295,11 @@ class _Judge:
             return _Condition(_any_of([_compared("==", left, each) for each in elements]))
         holder = self.value(node.right, scope)
         match left, holder:
-            case _OneOf(values=values), _Part() if len(values) == 1 and isinstance(name := next(iter(values)), str):
+            case _OneOf(values=values), _DevicePart() if len(values) == 1 and isinstance(
+                name := next(iter(values)), str
+            ):
                 return self._member(name, holder, self._read((*holder.path, name)))
-        if isinstance(holder, _Part):
+        if isinstance(holder, _DevicePart):
             self.tells_apart = True
         return _ANY
 

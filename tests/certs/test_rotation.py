@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certs import issue, material, rotation
-from certs.rotation import Confirmed, Rules, Step
+from certs.rotation import Confirmed, RotationStep, Rules
 
 NOW = dt.datetime(2026, 7, 1, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
@@ -24,11 +24,11 @@ NOBODY = Confirmed()
 Data = Mapping[str, bytes]
 
 
-def step(data: Data | None, now: dt.datetime = NOW, confirmed: Confirmed = NOBODY, **more: object) -> Step:
+def step(data: Data | None, now: dt.datetime = NOW, confirmed: Confirmed = NOBODY, **more: object) -> RotationStep:
     return rotation.advance(data, now=now, rules=RULES, confirmed=confirmed, **more)  # type: ignore[arg-type]
 
 
-def content(taken: Step) -> dict[str, bytes]:
+def content(taken: RotationStep) -> dict[str, bytes]:
     assert taken.data is not None, taken.reason
     return taken.data
 
@@ -67,7 +67,7 @@ def test_a_missing_secret_gets_a_new_ca_and_certificate(fresh: Data) -> None:
 
 
 def test_valid_content_is_unchanged(fresh: Data) -> None:
-    assert step(fresh, confirmed=LONG) == Step(None, "")
+    assert step(fresh, confirmed=LONG) == RotationStep(None, "")
 
 
 def test_content_that_was_read_is_written_the_same(fresh: Data, joining: Data, leaving: Data) -> None:
@@ -342,7 +342,7 @@ class TestLostContent:
         assert (content(taken), taken.reason) == (fresh, "of another type; written back as it was")
 
     def test_a_complete_valid_exchange_is_accepted(self, fresh: Data) -> None:
-        assert step(content(step(None)), known=fresh) == Step(None, "")
+        assert step(content(step(None)), known=fresh) == RotationStep(None, "")
 
     def test_writing_back_is_not_repeated(self, fresh: Data) -> None:
         faulty = {**fresh, "tls.key": b"x"}
@@ -390,7 +390,7 @@ def test_each_step_of_a_rotation_says_its_cause(fresh: Data, leaving: Data) -> N
 
 
 def test_an_unknown_rotation_is_reported_and_the_request_removed(fresh: Data) -> None:
-    assert step(fresh, requested="all") == Step(
+    assert step(fresh, requested="all") == RotationStep(
         None, "there is no rotation 'all': ask for 'ca' or 'leaf'", answered=True
     )
 

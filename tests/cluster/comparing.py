@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from neuron.allocator.search import Node, Result
+from neuron.allocator.search import AllocatorNode, AllocatorResult
 from neuron.hardware import windows
 from tests.cluster.allocating import Allocating, Outcome
 from tests.support import mixtures, structured
@@ -29,7 +29,7 @@ class Comparison:
     claims: int = 0
     refused: int = 0
     differences: list[str] = dataclasses.field(default_factory=list)
-    held: list[list[tuple[Result, ...]]] = dataclasses.field(default_factory=list)
+    held: list[list[tuple[AllocatorResult, ...]]] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(slots=True)
@@ -39,8 +39,8 @@ class _Play:
     seed: int
     case: Case
     node: str
-    model: Node
-    held: dict[int, tuple[Result, ...]] = dataclasses.field(default_factory=dict)
+    model: AllocatorNode
+    held: dict[int, tuple[AllocatorResult, ...]] = dataclasses.field(default_factory=dict)
 
     def claim_name(self, step: int) -> str:
         """Name of the claim of a step."""
@@ -118,7 +118,7 @@ def _decide(play: _Play, number: int, outcome: Outcome) -> str:
     )
 
 
-def _text(results: tuple[Result, ...] | None) -> str:
+def _text(results: tuple[AllocatorResult, ...] | None) -> str:
     if results is None:
         return "nothing"
     return ", ".join(f"{each.request}={each.device}{dict(each.consumed) or ''}" for each in results)

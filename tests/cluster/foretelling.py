@@ -7,12 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from commands.devices.snapshot import Snapshot
-from commands.explain.cluster_devices import Estate
+from commands.devices.snapshot import ClusterSnapshot
+from commands.explain.cluster_devices import ClusterDevices
 from commands.explain.model import PodClaim, Selects, read_demand, result_of
 from commands.explain.placement import place
 from commands.explain.verdicts import Block, NodeVerdict
-from neuron.allocator.search import Result
+from neuron.allocator.search import AllocatorResult
 from neuron.api.claim_reader import claim_spec, read_class
 from neuron.api.claim_specs import ClassSpec
 from neuron.api.nodes import read_node
@@ -167,11 +167,11 @@ class Foretelling:
 
     # --- both sides ---------------------------------------------------------------------------------------------
 
-    def _objects(self) -> Snapshot:
+    def _objects(self) -> ClusterSnapshot:
         """The cluster as `explain` reads it."""
         kinds = ("Node", "ResourceSlice", "ResourceClaim", "Pod")
         nodes, slices, claims, pods = (tuple(self._api.list(kind)) for kind in kinds)
-        return Snapshot(
+        return ClusterSnapshot(
             "",
             _TAKEN,
             tuple(map(read_node, nodes)),
@@ -181,7 +181,7 @@ class Foretelling:
         )
 
     @staticmethod
-    def _of_node(found: Snapshot, node: str) -> Snapshot:
+    def _of_node(found: ClusterSnapshot, node: str) -> ClusterSnapshot:
         """The part of a snapshot that concerns one node."""
         nodes, slices, claims = (seen for seen in (found.nodes, found.slices, found.claims) if isinstance(seen, tuple))
         return dataclasses.replace(
@@ -192,14 +192,14 @@ class Foretelling:
             pods=(),
         )
 
-    def _explained(self, pod: Object, spec: Mapping[str, Any], found: Snapshot) -> Sequence[NodeVerdict]:
-        estate = Estate.of(found, self._version)
+    def _explained(self, pod: Object, spec: Mapping[str, Any], found: ClusterSnapshot) -> Sequence[NodeVerdict]:
+        estate = ClusterDevices.of(found, self._version)
         assert estate is not None
         return place(pod, read_demand([PodClaim("neuron", claim_spec(spec))], self._classes, self._selects), (), estate)
 
     def _outcomes(
         self, wanted: Mapping[str, tuple[Object, Mapping[str, Any]]]
-    ) -> dict[str, tuple[tuple[Result, ...] | None, str]]:
+    ) -> dict[str, tuple[tuple[AllocatorResult, ...] | None, str]]:
         """The scheduler's result for each pod, or None and its message; refused pods are removed again."""
         for name, (pod, spec) in wanted.items():
             self._api.create(claim(name, spec), self._namespace)
@@ -237,7 +237,7 @@ class Foretelling:
 
     @staticmethod
     def _compare(
-        where: str, told: NodeVerdict, results: tuple[Result, ...] | None, words: str, found: Agreement
+        where: str, told: NodeVerdict, results: tuple[AllocatorResult, ...] | None, words: str, found: Agreement
     ) -> None:
         found.pods += 1
         found.refused += results is None

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from neuron import names
-from neuron.allocator.search import Result
+from neuron.allocator.search import AllocatorResult
 from neuron.hardware import windows
 from neuron.hardware.windows import Line
 from tests.cluster.allocating import Allocating, Outcome
@@ -51,7 +51,7 @@ class OneNode:
         return [" ".join([each.request, each.device.removeprefix("neuron-device-"), *_cores(each)]) for each in results]
 
 
-def _cores(result: Result) -> list[str]:
+def _cores(result: AllocatorResult) -> list[str]:
     return [str(result.consumed[CORES])] if CORES in result.consumed else []
 
 

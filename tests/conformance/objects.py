@@ -10,7 +10,7 @@ import yaml
 
 from kubeletplugin import owner
 from kubeletplugin.api_store import from_v1
-from kubeletplugin.discover.health import DeviceHealth, Snapshot, Status
+from kubeletplugin.discover.health import DeviceHealth, HealthSnapshot, HealthStatus
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.own_node import NodeState
 from kubeletplugin.prepare import claim_status
@@ -22,7 +22,7 @@ from tests.conformance.schemas import Object
 from tests.deploy.charts import AUDIT, EVERYTHING, ROOT, render
 from tests.kubeletplugin.fakes import NODE
 from tests.support.emulated import SICK, EmulatedCluster, hardware
-from webhook.cluster.events import Refusal, event_body
+from webhook.cluster.events import RefusalSeries, event_body
 from webhook.cluster.replicas import ReplicaStatus, lease_body
 from webhook.decisions.kinds import pod_templates
 
@@ -116,7 +116,7 @@ def policies() -> list[Object]:
 def small() -> list[Object]:
     """Events, and the Lease of a replica."""
     regarding = ("ReplicaSet", "train-5d8f", "apps/v1", "00000000-0000-4000-8000-000000000001")
-    refusal = Refusal("team-a", regarding, "NEU201: 7 devices")
+    refusal = RefusalSeries("team-a", regarding, "NEU201: 7 devices")
     state = NodeState(NodeFacts(NODE, "node-uid"), {"aws.amazon.com/neuron": 16})
     reference = {"apiVersion": "v1", "kind": "Pod", "name": "webhook-1", "uid": "u"}
     return [
@@ -131,8 +131,8 @@ def small() -> list[Object]:
 def claim_status_entry() -> Object:
     """An entry of `status.devices` of a ResourceClaim, about a sick device."""
     found = hardware("trn2.48xlarge")
-    health = DeviceHealth("neuron-device-0", Status.UNHEALTHY, "hbm-ecc", "An uncorrected error.")
-    conditions = claim_status.conditions(health.device, NODE, Snapshot(found, None, (health,)))
+    health = DeviceHealth("neuron-device-0", HealthStatus.UNHEALTHY, "hbm-ecc", "An uncorrected error.")
+    conditions = claim_status.conditions(health.device, NODE, HealthSnapshot(found, None, (health,)))
     return {
         "driver": "neuron.aws.com",
         "pool": NODE,

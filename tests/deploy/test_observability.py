@@ -20,9 +20,8 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from kubeletplugin.discover.health import Status
-from kubeletplugin.metrics import DeviceUse
-from kubeletplugin.metrics import Metrics as PluginMetrics
+from kubeletplugin.discover.health import HealthStatus
+from kubeletplugin.metrics import DeviceUse, PluginMetrics
 from kubeletplugin.publish.offer import UltraServerOffer
 from tests.support.fake_api import FakeApi, answer, eventually
 from tests.support.manifests import container, pod
@@ -85,7 +84,7 @@ class Exported:
 
 
 @contextlib.asynccontextmanager
-async def webhook(directory: Path, api: FakeApi) -> AsyncIterator[app.Service]:
+async def webhook(directory: Path, api: FakeApi) -> AsyncIterator[app.RunningWebhook]:
     certificates = make_certificates(directory / "tls")
     (directory / "policies").mkdir()
     (directory / "policies" / "few.yaml").write_text(POLICY)
@@ -106,7 +105,7 @@ async def webhook(directory: Path, api: FakeApi) -> AsyncIterator[app.Service]:
         await running
 
 
-async def traffic(service: app.Service, api: FakeApi) -> None:
+async def traffic(service: app.RunningWebhook, api: FakeApi) -> None:
     """Requests that set every label."""
     context = ssl.create_default_context(cafile=str(service.ca))
     async with httpx.AsyncClient(verify=context, base_url=service.url, trust_env=False) as client:
@@ -152,7 +151,7 @@ def plugin() -> Exposition:
         with contextlib.suppress(ZeroDivisionError), metrics.measured(operation):
             raise ZeroDivisionError
         metrics.slice_writes.labels("create").inc()
-    for status in Status:
+    for status in HealthStatus:
         metrics.devices.labels(status.name.lower()).set(1)
     for offer in UltraServerOffer:
         metrics.ultraserver_publish.labels(offer.value).set(1)

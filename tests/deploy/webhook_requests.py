@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from tests.deploy.account_requests import DEAD_OWNER, DRIVER, Request, changed
 from tests.deploy.charts import NAMESPACE, Object, find
-from webhook.cluster.events import Refusal, event_body
+from webhook.cluster.events import RefusalSeries, event_body
 from webhook.cluster.replicas import ReplicaStatus, lease_body
 
 WEBHOOK: Final = "neuron-dra"
@@ -274,7 +274,7 @@ TEMPLATE_REQUESTS: Final = (
 )
 
 _REFUSED: Final = event_body(
-    Refusal("default", ("Job", "train", "batch/v1", "0a"), "NEU201"), "neuron-dra.0a", "neuron-dra-0", _NOW, 1
+    RefusalSeries("default", ("Job", "train", "batch/v1", "0a"), "NEU201"), "neuron-dra.0a", "neuron-dra-0", _NOW, 1
 )
 _FOREIGN: Final = changed(_REFUSED, {"metadata": {"name": "of-others"}, "reportingController": "kubelet"})
 

@@ -56,7 +56,7 @@ def review(data: bytes) -> None:
     """Any body is a readable review or a documented error; the answer is JSON and has the review's uid."""
     try:
         request = reviews.decode(data)
-    except (reviews.BadReviewError, reviews.UnreadableObjectError):
+    except (reviews.BadReviewError, reviews.UnreadableReviewError):
         return
     for decision in (_mutated(request), _validated(request)):
         answer = json.loads(reviews.encode(request, decision))
@@ -71,7 +71,7 @@ def pod(data: bytes) -> None:
         return
     try:
         request = reviews.decode(_review_of(manifest))
-    except (reviews.BadReviewError, reviews.UnreadableObjectError):
+    except (reviews.BadReviewError, reviews.UnreadableReviewError):
         return
     decision = _mutated(request)
     if not decision.patch:

@@ -16,10 +16,18 @@ from kubeletplugin.discover import sharing
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.prepare.cdi import SpecFiles
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
-from kubeletplugin.prepare.preparer import Answer, Preparer
+from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer
 from kubeletplugin.publish.slices import NodeDevices, desired_slices
-from neuron.allocator.search import Alternative, Capacity, Claim, Constraint, Device, Request, Result
-from neuron.allocator.search import Node as Model
+from neuron.allocator.search import (
+    AllocatorAlternative,
+    AllocatorCapacity,
+    AllocatorClaim,
+    AllocatorConstraint,
+    AllocatorDevice,
+    AllocatorRequest,
+    AllocatorResult,
+)
+from neuron.allocator.search import AllocatorNode as Model
 from neuron.api.allocation import AllocatedClaim, read_allocation
 from neuron.hardware import windows
 from neuron.hardware.instances import InstanceType
@@ -97,22 +105,22 @@ def model_of(view: NodeView, *, shared: bool) -> Model:
     return Model([_device(body) for piece in pieces for body in piece.get("devices", ())], counters)
 
 
-def _device(body: Mapping[str, Any]) -> Device:
+def _device(body: Mapping[str, Any]) -> AllocatorDevice:
     capacity = {}
     for name, entry in body.get("capacity", {}).items():
         valid = entry.get("requestPolicy", {}).get("validValues", ())
         if name == CORES:
-            capacity[name] = Capacity(int(entry["value"]), tuple(int(value) for value in valid))
+            capacity[name] = AllocatorCapacity(int(entry["value"]), tuple(int(value) for value in valid))
     counters = {name: 1 for entry in body.get("consumesCounters", ()) for name in entry["counters"]}
     attributes = {
         name if "/" in name else f"{DRIVER}/{name}": next(iter(value.values()))
         for name, value in body["attributes"].items()
     }
     shared = body.get("allowMultipleAllocations", False)
-    return Device(body["name"], attributes, shared, capacity, counters)
+    return AllocatorDevice(body["name"], attributes, shared, capacity, counters)
 
 
-def _type_is(kind: str, device: Device) -> bool:
+def _type_is(kind: str, device: AllocatorDevice) -> bool:
     return device.attributes[f"{DRIVER}/resourceType"] == kind
 
 
@@ -120,7 +128,7 @@ _IS_DEVICE: Final = functools.partial(_type_is, "neuron_device")
 _IS_NODE: Final = functools.partial(_type_is, "neuron_node")
 
 
-def random_claim(chance: random.Random, instance: InstanceType, *, shared: bool) -> Claim:
+def random_claim(chance: random.Random, instance: InstanceType, *, shared: bool) -> AllocatorClaim:
     """A claim as conversion or a user may write it; not every one fits the node."""
     devices, cores = instance.devices or 1, instance.cores_per_device or 1
     part = {CORES: chance.choice([size for size in (1, 2, 4) if size < cores])} if shared else {}
@@ -129,58 +137,66 @@ def random_claim(chance: random.Random, instance: InstanceType, *, shared: bool)
     match kind:
         case "devices":
             count = min(devices, chance.choice([1, 1, 2, 3, devices]))
-            return Claim((_request("r", count=count),))
+            return AllocatorClaim((_request("r", count=count),))
         case "run" if instance.line is not None:
             return _run(instance.line, chance.randint(2, max(2, devices - 1)))
         case "share":
-            return Claim((_request("r", capacity=part),))
+            return AllocatorClaim((_request("r", capacity=part),))
         case "two shares":
             tied = chance.random() < 0.5
             both = (_request("a", capacity=part), _request("b", capacity=part))
-            return Claim(both, (Constraint(f"{DRIVER}/instanceType", frozenset({"a", "b"})),) if tied else ())
+            return AllocatorClaim(
+                both, (AllocatorConstraint(f"{DRIVER}/instanceType", frozenset({"a", "b"})),) if tied else ()
+            )
         case "run and share" if instance.line is not None and devices > 3:
             return _run_and_share(instance.line, chance.randint(2, devices - 2), part)
         case "all":
-            return Claim((_request("r", count=None),))
+            return AllocatorClaim((_request("r", count=None),))
         case "node":
-            return Claim((Request("r", (Alternative("", _IS_NODE),)),))
+            return AllocatorClaim((AllocatorRequest("r", (AllocatorAlternative("", _IS_NODE),)),))
         case "looks":
-            return Claim((_request("r", count=None, capacity={CORES: 0} if shared else {}, admin_access=True),))
-    return Claim((_request("r"),))
+            return AllocatorClaim(
+                (_request("r", count=None, capacity={CORES: 0} if shared else {}, admin_access=True),)
+            )
+    return AllocatorClaim((_request("r"),))
 
 
-def _request(name: str, **fields: Any) -> Request:
-    return Request(name, (Alternative("", _IS_DEVICE, **fields),))
+def _request(name: str, **fields: Any) -> AllocatorRequest:
+    return AllocatorRequest(name, (AllocatorAlternative("", _IS_DEVICE, **fields),))
 
 
-def _run(line: windows.Line, size: int) -> Claim:
+def _run(line: windows.Line, size: int) -> AllocatorClaim:
     if size >= line.devices:
-        return Claim((_request("r", count=line.devices),))
+        return AllocatorClaim((_request("r", count=line.devices),))
     alternatives, constraints = [], []
     for number, placement in enumerate(windows.placements(line, size)):
         ids = placement.ids
-        alternatives.append(Alternative(f"s{number}", functools.partial(_is_one_of, ids), count=size))
+        alternatives.append(AllocatorAlternative(f"s{number}", functools.partial(_is_one_of, ids), count=size))
         if placement.attribute:
-            constraints.append(Constraint(placement.attribute, frozenset({f"r/s{number}"})))
-    return Claim((Request("r", tuple(alternatives)),), tuple(constraints))
+            constraints.append(AllocatorConstraint(placement.attribute, frozenset({f"r/s{number}"})))
+    return AllocatorClaim((AllocatorRequest("r", tuple(alternatives)),), tuple(constraints))
 
 
-def _is_one_of(ids: tuple[int, ...], device: Device) -> bool:
+def _is_one_of(ids: tuple[int, ...], device: AllocatorDevice) -> bool:
     return _IS_DEVICE(device) and (not ids or device.attributes[f"{DRIVER}/deviceId"] in ids)
 
 
-def _run_and_share(line: windows.Line, size: int, part: Mapping[str, int]) -> Claim:
+def _run_and_share(line: windows.Line, size: int, part: Mapping[str, int]) -> AllocatorClaim:
     """`size` whole devices, and a share of a device at one of their ends."""
     published = windows.published_shifts(line)
     alternatives, constraints = [], []
     for outer, inner in itertools.islice(itertools.product(published.get(size + 1, ()), published.get(size, ())), 8):
         name = f"s{len(alternatives)}"
-        alternatives.append(Alternative(name, _IS_DEVICE, count=size))
-        constraints.append(Constraint(windows.attribute(size + 1, outer, line.devices), frozenset({f"w/{name}", "c"})))
-        constraints.append(Constraint(windows.attribute(size, inner, line.devices), frozenset({f"w/{name}"})))
+        alternatives.append(AllocatorAlternative(name, _IS_DEVICE, count=size))
+        constraints.append(
+            AllocatorConstraint(windows.attribute(size + 1, outer, line.devices), frozenset({f"w/{name}", "c"}))
+        )
+        constraints.append(AllocatorConstraint(windows.attribute(size, inner, line.devices), frozenset({f"w/{name}"})))
     if not alternatives:
-        return Claim((_request("r", capacity=part),))
-    return Claim((Request("w", tuple(alternatives)), _request("c", capacity=part)), tuple(constraints))
+        return AllocatorClaim((_request("r", capacity=part),))
+    return AllocatorClaim(
+        (AllocatorRequest("w", tuple(alternatives)), _request("c", capacity=part)), tuple(constraints)
+    )
 
 
 @dataclasses.dataclass
@@ -195,10 +211,10 @@ class Pod:
         refused: why it is refused for good.
     """
 
-    results: tuple[Result, ...]
+    results: tuple[AllocatorResult, ...]
     claim: AllocatedClaim
     deleted: bool = False
-    answers: tuple[Answer, ...] | None = None
+    answers: tuple[DeviceAnswer, ...] | None = None
     refused: str = ""
 
 
@@ -253,7 +269,7 @@ class Life:
         self.pods[pod.claim.uid] = pod
         self._prepare(pod)
 
-    def _as_read(self, number: int, wanted: Claim, results: tuple[Result, ...]) -> AllocatedClaim:
+    def _as_read(self, number: int, wanted: AllocatorClaim, results: tuple[AllocatorResult, ...]) -> AllocatedClaim:
         settings = []
         if self.instance.configures_logical_neuron_core and self.chance.random() < 0.5:
             requests = (self.chance.choice(wanted.requests).name,) if self.chance.random() < 0.2 else ()
@@ -274,7 +290,7 @@ class Life:
         }
         return read_allocation(body, DRIVER, NODE, uid(number))
 
-    def _result(self, result: Result) -> dict[str, Any]:
+    def _result(self, result: AllocatorResult) -> dict[str, Any]:
         body: dict[str, Any] = {"request": result.request, "driver": DRIVER, "pool": NODE, "device": result.device}
         if result.admin_access:
             body["adminAccess"] = True

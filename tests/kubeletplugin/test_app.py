@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 
 from kubeletplugin.app import driver_version
-from kubeletplugin.metrics import Metrics, MetricsServer
+from kubeletplugin.metrics import PluginMetrics, PluginMetricsServer
 from kubeletplugin.pb import dra_v1_pb2, health_v1_pb2, registration_v1_pb2
 from runtime import logs
 from tests.kubeletplugin.fakes import NODE, claim_object, devices, uid, until
@@ -342,8 +342,8 @@ def test_the_drivers_own_version_is_published() -> None:
 
 
 def test_metrics_are_served_until_closed() -> None:
-    metrics = Metrics()
-    server = MetricsServer(metrics, "127.0.0.1", 0)
+    metrics = PluginMetrics()
+    server = PluginMetricsServer(metrics, "127.0.0.1", 0)
     with pytest.raises(RuntimeError), metrics.measured("prepare"):
         raise RuntimeError
     text = httpx.get(f"http://127.0.0.1:{server.port}/metrics", trust_env=False).text

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import generate_latest
 
 from kubeletplugin.device_info import DeviceInfo, rows
-from kubeletplugin.discover.health import DeviceHealth, Snapshot, Status
-from kubeletplugin.metrics import DeviceUse, Metrics
+from kubeletplugin.discover.health import DeviceHealth, HealthSnapshot, HealthStatus
+from kubeletplugin.metrics import DeviceUse, PluginMetrics
 from kubeletplugin.ports import UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
 from kubeletplugin.prepare.pod_resources import NoKubeletError, UsedDevice
@@ -84,34 +84,34 @@ class Inside:
 
 @dataclasses.dataclass
 class Monitor:
-    snapshot: Snapshot
+    snapshot: HealthSnapshot
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return Metrics()
+def metrics() -> PluginMetrics:
+    return PluginMetrics()
 
 
-def info(node: Node, kubelet: Kubelet, metrics: Metrics) -> DeviceInfo:
+def info(node: Node, kubelet: Kubelet, metrics: PluginMetrics) -> DeviceInfo:
     health = (
         DeviceHealth("neuron-device-0"),
-        DeviceHealth("neuron-device-1", Status.UNHEALTHY),
+        DeviceHealth("neuron-device-1", HealthStatus.UNHEALTHY),
         DeviceHealth("neuron-node"),
     )
-    monitor: Any = Monitor(Snapshot(node.discover(), Catalogue().get(node.instance_type), health))
+    monitor: Any = Monitor(HealthSnapshot(node.discover(), Catalogue().get(node.instance_type), health))
     inside: Any = Inside()
     preparer = node.preparer()
     preparer.prepare(allocated(1, *devices(4)), node.view())
     return DeviceInfo(inside, preparer, kubelet, monitor, clock=FakeClock(), metrics=metrics)
 
 
-def shown(metrics: Metrics) -> list[str]:
+def shown(metrics: PluginMetrics) -> list[str]:
     return [
         line for line in generate_latest(metrics.registry).decode().splitlines() if line.startswith("neuron_dra_device")
     ]
 
 
-def test_a_scrape_shows_uses_and_health(node: Node, metrics: Metrics) -> None:
+def test_a_scrape_shows_uses_and_health(node: Node, metrics: PluginMetrics) -> None:
     use = dataclasses.replace(used(1, 4), namespace="ns", pod="ns/p")
     asyncio.run(info(node, Kubelet((use,)), metrics).refresh())
     assert shown(metrics) == [
@@ -122,7 +122,7 @@ def test_a_scrape_shows_uses_and_health(node: Node, metrics: Metrics) -> None:
     ]
 
 
-def test_a_kubelet_that_does_not_answer_leaves_the_last_series(node: Node, metrics: Metrics) -> None:
+def test_a_kubelet_that_does_not_answer_leaves_the_last_series(node: Node, metrics: PluginMetrics) -> None:
     use = dataclasses.replace(used(1, 4), namespace="ns", pod="ns/p")
     found = info(node, Kubelet((use,), UsageUnknownError("hangs"), NoKubeletError("no socket")), metrics)
     asyncio.run(found.refresh())
@@ -134,7 +134,7 @@ def test_a_kubelet_that_does_not_answer_leaves_the_last_series(node: Node, metri
     assert 'pod=""' in shown(metrics)[0]
 
 
-def test_labels_of_the_series_are_escaped(metrics: Metrics) -> None:
+def test_labels_of_the_series_are_escaped(metrics: PluginMetrics) -> None:
     metrics.device_series.used = (DeviceUse("d", "", 'a"\n\\b', "ns", "c", "claim"),)
     [line] = [each for each in shown(metrics) if "device_info" in each]
     assert 'pod="a\\"\\n\\\\b"' in line

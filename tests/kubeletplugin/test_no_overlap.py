@@ -15,7 +15,7 @@ from kubeletplugin.discover.devices import NODE_DEVICE
 from kubeletplugin.prepare.checkpoint import PreparedClaim
 from kubeletplugin.prepare.decide import NodeView, Others, decide
 from neuron import names
-from neuron.allocator.search import Result
+from neuron.allocator.search import AllocatorResult
 from neuron.api.allocation import AllocatedClaim, read_allocation
 from neuron.hardware.instances import Catalogue
 from tests.support import mixtures, structured
@@ -28,7 +28,7 @@ Cores = set[tuple[int, int]]
 """Device and physical core."""
 
 
-def allocated(number: int, step: Step, results: tuple[Result, ...]) -> AllocatedClaim:
+def allocated(number: int, step: Step, results: tuple[AllocatorResult, ...]) -> AllocatedClaim:
     """The claim as the API server has it after allocation."""
     entries: list[dict[str, Any]] = []
     for place, each in enumerate(results):
@@ -62,12 +62,12 @@ def cores_of(claim: PreparedClaim, hardware: Hardware) -> Cores:
     }
 
 
-def play(case: Case) -> Iterator[tuple[Step, tuple[Result, ...], PreparedClaim, dict[int, PreparedClaim]]]:
+def play(case: Case) -> Iterator[tuple[Step, tuple[AllocatorResult, ...], PreparedClaim, dict[int, PreparedClaim]]]:
     """Every prepared claim with what was allocated, and all claims that are prepared then, by step."""
     node = structured.node_of(case.slices, hurry=True)
     view = view_of(case.hardware)
     prepared: dict[int, PreparedClaim] = {}
-    held: dict[int, tuple[Result, ...]] = {}
+    held: dict[int, tuple[AllocatorResult, ...]] = {}
     for number, step in enumerate(case.steps):
         if step.claim is None:
             if step.leaves in held:
@@ -103,7 +103,7 @@ def check(case: Case, seen: Counter[str]) -> None:
         check_variables(step, claim, hardware)
 
 
-def amounts(results: tuple[Result, ...], hardware: Hardware) -> Iterator[int]:
+def amounts(results: tuple[AllocatorResult, ...], hardware: Hardware) -> Iterator[int]:
     for result in results:
         if result.device == NODE_DEVICE:
             yield hardware.cores * hardware.line.devices
@@ -111,7 +111,7 @@ def amounts(results: tuple[Result, ...], hardware: Hardware) -> Iterator[int]:
             yield result.consumed.get(mixtures.CORES, hardware.cores)
 
 
-def assert_consecutive(case: Case, results: tuple[Result, ...]) -> None:
+def assert_consecutive(case: Case, results: tuple[AllocatorResult, ...]) -> None:
     line = case.hardware.line
     ids = {int(each.device.rpartition("-")[2]) for each in results}
     assert any(ids == set(line.window(len(ids), start)) for start in line.starts(len(ids)))

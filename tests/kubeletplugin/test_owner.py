@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kubeletplugin.discover.own_node import OwnNode, node_state
-from kubeletplugin.metrics import Metrics
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.owner import OwnerReporter, event
 from kubeletplugin.publish.offer import Guard
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, node_object, until, working
@@ -38,15 +38,15 @@ def test_the_name_of_an_event_is_never_too_long() -> None:
 
 
 @contextlib.asynccontextmanager
-async def reporting(api: FakeApi, clock: FakeClock) -> AsyncIterator[Metrics]:
-    metrics = Metrics()
+async def reporting(api: FakeApi, clock: FakeClock) -> AsyncIterator[PluginMetrics]:
+    metrics = PluginMetrics()
     own = OwnNode(api, clock=FakeClock(), metrics=metrics)
     reporter = OwnerReporter(own, Guard.TAINT, clock=clock, metrics=metrics)
     async with working(own.run(), reporter.run()):
         yield metrics
 
 
-def active(metrics: Metrics) -> float | None:
+def active(metrics: PluginMetrics) -> float | None:
     return metrics.registry.get_sample_value("neuron_dra_plugin_device_plugin_active")
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, assume, example, given, settings
 from hypothesis import strategies as st
 
-from neuron.allocator.search import Result
+from neuron.allocator.search import AllocatorResult
 from neuron.demand.claims import Claim, Refusal, make_claim
 from neuron.demand.containers import Ask, Role
 from neuron.demand.instance_fit import DeviceConfig
@@ -43,7 +43,7 @@ def asks_of(*wanted: tuple[str, str, int]) -> list[Ask]:
     ]
 
 
-def results_of(results: Sequence[Result], use: Sequence[str]) -> list[Result]:
+def results_of(results: Sequence[AllocatorResult], use: Sequence[str]) -> list[AllocatorResult]:
     """What a container gets that refers to these requests; to none: the whole claim."""
     return [result for result in results if not use or result.request.partition("/")[0] in use]
 
@@ -69,7 +69,7 @@ def check_limits(claim: Claim) -> None:
         assert 1 <= len(constraint["requests"]) == len(set(constraint["requests"])) <= 32
 
 
-def check_devices(claim: Claim, asks: Sequence[Ask], entry: InstanceType, results: Sequence[Result]) -> None:
+def check_devices(claim: Claim, asks: Sequence[Ask], entry: InstanceType, results: Sequence[AllocatorResult]) -> None:
     """Every container has consecutive devices, and as many devices or cores as it requests."""
     line = entry.line
     assert line is not None
@@ -92,7 +92,7 @@ def check_devices(claim: Claim, asks: Sequence[Ask], entry: InstanceType, result
                 assert len(mine) == ask.amount
 
 
-def check(claim: Claim, asks: Sequence[Ask], entry: InstanceType, results: Sequence[Result]) -> None:
+def check(claim: Claim, asks: Sequence[Ask], entry: InstanceType, results: Sequence[AllocatorResult]) -> None:
     """The same for a claim for one type, where too many cores are warned of."""
     check_devices(claim, asks, entry, results)
     warned = {finding.path for finding in claim.warnings if finding.code == "NEU202"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from neuron.allocator.search import Node, Result
+from neuron.allocator.search import AllocatorNode, AllocatorResult
 from neuron.demand.claims import Claim, make_claim
 from neuron.demand.containers import Ask, Role
 from neuron.demand.instance_fit import DeviceConfig
@@ -42,15 +42,15 @@ def devices(claim: Claim) -> Any:
     return claim.template.spec["spec"]["devices"]
 
 
-def node(busy: set[int], *, leaks: bool = True) -> Node:
+def node(busy: set[int], *, leaks: bool = True) -> AllocatorNode:
     """A node with what its driver publishes, on Kubernetes 1.36.2; claims hold the busy devices."""
     found = structured.node_of(mixtures.slices(HARDWARE), counters_leak=leaks)
     for index in busy:
-        found.take(Result("n0", f"neuron-device-{index}"))
+        found.take(AllocatorResult("n0", f"neuron-device-{index}"))
     return found
 
 
-def allocated(claim: Claim, where: Node) -> list[list[int]] | None:
+def allocated(claim: Claim, where: AllocatorNode) -> list[list[int]] | None:
     """Device ids by request; None if the claim does not fit."""
     results = where.allocate(structured.claim_of(claim.template.spec["spec"]))
     if results is None:

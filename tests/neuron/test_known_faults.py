@@ -7,7 +7,7 @@ import pytest
 from neuron.known_faults import (
     FAULTS,
     Component,
-    Fault,
+    KnownFault,
     Withheld,
     of,
     of_control_plane,
@@ -25,7 +25,7 @@ def issues(component: Component, version: str) -> list[str]:
     return [fault.issue.partition("#")[2] for fault in of(component, version)]
 
 
-def devices_fault(version: str) -> Fault | None:
+def devices_fault(version: str) -> KnownFault | None:
     return next((each for each in of(Component.KUBELET, version) if each.withheld is Withheld.DEVICES), None)
 
 

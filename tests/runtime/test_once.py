@@ -4,11 +4,11 @@ import logging
 
 import pytest
 
-from runtime.once import Interval, Once, Problem
+from runtime.once import Interval, Once, RetryProblem
 
 
 def test_a_problem_is_logged_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
-    problem = Problem(logging.getLogger("test"))
+    problem = RetryProblem(logging.getLogger("test"))
     for text in ("one", "one", "two", "", "two"):
         problem.set(text)
     assert caplog.messages == ["one", "two", "two"]

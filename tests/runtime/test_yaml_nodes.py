@@ -4,12 +4,12 @@ import pytest
 
 from runtime.yaml_nodes import (
     MAX_DEPTH,
-    Limits,
+    DocumentLimits,
     Mapping_,
-    Node,
     Scalar,
     Sequence_,
     YamlError,
+    YamlNode,
     YamlSyntaxError,
     compose,
     compose_all,
@@ -99,7 +99,7 @@ def test_merges_and_aliases_are_resolved(text: str, value: Any) -> None:
     assert root.value == value
 
 
-def texts(text: str, node: Node) -> list[str]:
+def texts(text: str, node: YamlNode) -> list[str]:
     """The text of every node below one."""
     match node:
         case Mapping_():
@@ -143,13 +143,13 @@ def test_documents_are_read_one_by_one_with_their_own_anchors() -> None:
 @pytest.mark.parametrize(
     ("text", "limits", "problem"),
     [
-        ("[[[1]]]", Limits(depth=2), "values are nested deeper than 2 levels"),
-        ("[1, 2, 3]", Limits(values=2), "it has more than 2 values, aliases expanded"),
-        ("{a: &x [1], b: *x}", Limits(values=4), "it has more than 4 values, aliases expanded"),
+        ("[[[1]]]", DocumentLimits(depth=2), "values are nested deeper than 2 levels"),
+        ("[1, 2, 3]", DocumentLimits(values=2), "it has more than 2 values, aliases expanded"),
+        ("{a: &x [1], b: *x}", DocumentLimits(values=4), "it has more than 4 values, aliases expanded"),
     ],
     ids=["depth", "values", "aliases"],
 )
-def test_limits_are_parameters(text: str, limits: Limits, problem: str) -> None:
+def test_limits_are_parameters(text: str, limits: DocumentLimits, problem: str) -> None:
     with pytest.raises(YamlError, match=problem):
         list(compose_all(text, limits))
 

@@ -5,7 +5,15 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from neuron.allocator.search import Alternative, Capacity, Claim, Constraint, Device, Node, Request
+from neuron.allocator.search import (
+    AllocatorAlternative,
+    AllocatorCapacity,
+    AllocatorClaim,
+    AllocatorConstraint,
+    AllocatorDevice,
+    AllocatorNode,
+    AllocatorRequest,
+)
 from neuron.api.taints import Taint
 from neuron.demand import selectors
 from neuron.hardware import device_groups, windows
@@ -16,15 +24,15 @@ _TYPES = re.compile(r'\.instanceType (?:== |in \[)("[^]&]*")')
 _IDS = re.compile(r"\.deviceId in \[([0-9, ]+)\]")
 
 
-def node_of(entry: InstanceType, *, busy: Collection[int] = ()) -> Node:
+def node_of(entry: InstanceType, *, busy: Collection[int] = ()) -> AllocatorNode:
     """A node of a type with shared cores and windows as the type says. `busy`: ids of devices that others have."""
     count, cores = entry.devices or 1, entry.cores_per_device or 1
     valid = (0, *(1 << power for power in range(cores.bit_length())))
-    capacity = {CORES: Capacity(cores, valid)} if entry.shares_cores else {}
+    capacity = {CORES: AllocatorCapacity(cores, valid)} if entry.shares_cores else {}
     taint = (Taint("busy"),)
-    return Node(
+    return AllocatorNode(
         [
-            Device(
+            AllocatorDevice(
                 f"d{index}",
                 _attributes(entry, index),
                 entry.shares_cores,
@@ -48,7 +56,7 @@ def _attributes(entry: InstanceType, index: int) -> Mapping[str, Any]:
     }
 
 
-def claim_of(spec: Mapping[str, Any]) -> Claim:
+def claim_of(spec: Mapping[str, Any]) -> AllocatorClaim:
     """The claim of a ResourceClaimTemplateSpec. Raises ValueError for a selector that conversion does not generate."""
     devices = spec["spec"]["devices"]
     requests = []
@@ -58,27 +66,28 @@ def claim_of(spec: Mapping[str, Any]) -> Claim:
             if "exactly" in request
             else [_alternative(each["name"], each) for each in request["firstAvailable"]]
         )
-        requests.append(Request(request["name"], tuple(alternatives)))
+        requests.append(AllocatorRequest(request["name"], tuple(alternatives)))
     constraints = [
-        Constraint(each["matchAttribute"], frozenset(each["requests"])) for each in devices.get("constraints", ())
+        AllocatorConstraint(each["matchAttribute"], frozenset(each["requests"]))
+        for each in devices.get("constraints", ())
     ]
-    return Claim(tuple(requests), tuple(constraints))
+    return AllocatorClaim(tuple(requests), tuple(constraints))
 
 
-def _alternative(name: str, devices: Mapping[str, Any]) -> Alternative:
+def _alternative(name: str, devices: Mapping[str, Any]) -> AllocatorAlternative:
     tests = [_test(each["cel"]["expression"]) for each in devices.get("selectors", ())]
     capacity = {key: int(value) for key, value in devices.get("capacity", {}).get("requests", {}).items()}
-    return Alternative(name, lambda device: all(test(device) for test in tests), devices["count"], capacity)
+    return AllocatorAlternative(name, lambda device: all(test(device) for test in tests), devices["count"], capacity)
 
 
-def _test(expression: str) -> Callable[[Device], bool]:
+def _test(expression: str) -> Callable[[AllocatorDevice], bool]:
     if not selectors.selects_single_devices(expression):
         raise ValueError(expression)
     types, ids = _TYPES.search(expression), _IDS.search(expression)
     names = {each.strip('" ') for each in types[1].split(",")} if types else None
     numbers = {int(each) for each in ids[1].split(",")} if ids else None
 
-    def selects(device: Device) -> bool:
+    def selects(device: AllocatorDevice) -> bool:
         attributes = device.attributes
         return (
             attributes.get("neuron.aws.com/resourceType") in (None, "neuron_device")

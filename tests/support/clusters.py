@@ -10,7 +10,7 @@ from msgspec import Raw
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.namespaces import namespace_named
 from neuron.demand.templates import Template
-from neuron.hardware.device_shapes import Shape
+from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 from policies.judging.policy_set import NO_POLICIES, PolicySet
 from tests.support.trainium import trainium
@@ -68,7 +68,7 @@ class FakeCluster:
     def claim_version(self) -> int:
         return self.version
 
-    def device_shapes(self) -> Sequence[Shape]:
+    def device_shapes(self) -> Sequence[DeviceShape]:
         return ()
 
     def device_classes(self) -> Mapping[str, ClassSpec] | None:

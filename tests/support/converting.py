@@ -5,9 +5,9 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from commands.objects.documents import Budget, Document, Documents
+from commands.objects.documents import Document, Documents, TextBudget
 from commands.objects.manifests import manifests
-from commands.objects.notices import Notice, Source
+from commands.objects.notices import ManifestSource, Notice
 from commands.rewrite.convert_files import Change, Converter, Settings
 from commands.rewrite.convert_output import as_diff, as_json, as_yaml
 from tests.support.trainium import trainium
@@ -19,7 +19,7 @@ PARSED_ONCE = 1 << 20
 class Conversion:
     """The changes of all files, their messages, and the numbers of objects that were refused or left as they were."""
 
-    changes: Sequence[tuple[Source, Change]]
+    changes: Sequence[tuple[ManifestSource, Change]]
     notices: Sequence[Notice]
     refused: int
     left: int
@@ -55,10 +55,10 @@ class Converted:
         return found
 
 
-def source(name: str, content: str | bytes, kept: int = PARSED_ONCE) -> Source:
+def source(name: str, content: str | bytes, kept: int = PARSED_ONCE) -> ManifestSource:
     """A file with a content, of which `kept` characters are parsed only once."""
     raw = content.encode() if isinstance(content, str) else content
-    return Source(name, Documents(lambda: io.BytesIO(raw), Budget(kept)))
+    return ManifestSource(name, Documents(lambda: io.BytesIO(raw), TextBudget(kept)))
 
 
 def documents(content: str | bytes) -> list[Document]:
@@ -69,7 +69,7 @@ def documents(content: str | bytes) -> list[Document]:
     return found
 
 
-def convert_sources(sources: Sequence[Source], settings: Settings) -> Conversion:
+def convert_sources(sources: Sequence[ManifestSource], settings: Settings) -> Conversion:
     """Convert files as the command does."""
     converter = Converter(settings)
     for each in sources:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from commands.devices.snapshot import Snapshot
+from commands.devices.snapshot import ClusterSnapshot
 from kubeletplugin.discover import emulate, sysfs
 from kubeletplugin.discover.devices import NODE_DEVICE, device_name
 from kubeletplugin.discover.node_facts import NodeFacts
@@ -149,9 +149,9 @@ class EmulatedCluster:
             }
         )
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ClusterSnapshot:
         """What `snapshot.fetch` would read."""
-        return Snapshot(
+        return ClusterSnapshot(
             "https://cluster.example",
             TAKEN,
             tuple(map(read_node, self.nodes)),

@@ -11,10 +11,10 @@ from commands.explain.cluster_view import live_manifest
 from commands.explain.explaining import Chosen, Explainer
 from commands.explain.explanation import Explanation
 from commands.explain.installation import Installation
-from commands.explain.reads import Live, PodFacts
+from commands.explain.reads import Live, StoredPod
 from commands.objects.file_policies import FilePolicies
 from commands.objects.manifests import Manifest
-from commands.objects.notices import Source
+from commands.objects.notices import ManifestSource
 from neuron import names
 from tests.support import converting
 from tests.support.emulated import EmulatedCluster
@@ -34,7 +34,7 @@ def pod(limits: Mapping[str, str] | None = None, *, name: str = "train", namespa
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
 
 
-def source(*objects: Mapping[str, Any], name: str = "pod.yaml") -> Source:
+def source(*objects: Mapping[str, Any], name: str = "pod.yaml") -> ManifestSource:
     """A file with these objects."""
     text = "---\n".join(yaml.safe_dump(dict(each), sort_keys=False) for each in objects)
     return converting.source(name, text)
@@ -81,7 +81,7 @@ def explained_pod(
     options: ConversionOptions = ConversionOptions(),
 ) -> Explanation:
     """The explanation of a pod of the cluster."""
-    return Explainer(Chosen(options, "the default"), (), cluster, "team-a").pod(PodFacts(found, tuple(events)))
+    return Explainer(Chosen(options, "the default"), (), cluster, "team-a").pod(StoredPod(found, tuple(events)))
 
 
 def converted_pod(families: tuple[str, ...] = (), **spec: Any) -> tuple[Object, Manifest]:

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import hashes
 
 from certs import issue
 from commands.status.checks import judge
-from commands.status.lines import Line, Verdict
-from commands.status.snapshot import Snapshot
+from commands.status.lines import CheckResult, StatusLine
+from commands.status.snapshot import StatusSnapshot
 from neuron.api.nodes import read_node
 from neuron.api.slices import read_slice
 from webhook.cluster.replicas import ReplicaStatus, lease_body
@@ -121,7 +121,7 @@ def named(name: str, **annotations: str) -> Any:
     return {"metadata": {"name": name, "annotations": annotations}}
 
 
-def well(**changes: Any) -> Snapshot:
+def well(**changes: Any) -> StatusSnapshot:
     parts: dict[str, Any] = {
         "address": "https://cluster",
         "namespace": "neuron-dra",
@@ -145,12 +145,14 @@ def well(**changes: Any) -> Snapshot:
             (rule, resource, verb): True for rule in RULES for resource in rule.resources for verb in rule.verbs
         },
     }
-    return Snapshot(**(parts | changes))
+    return StatusSnapshot(**(parts | changes))
 
 
-def said(snapshot: Snapshot, *verdicts: Verdict) -> list[Line]:
+def said(snapshot: StatusSnapshot, *verdicts: CheckResult) -> list[StatusLine]:
     """Lines of these verdicts; of all but `WELL` where none is given."""
-    return [line for line in judge(snapshot, NOW) if line.verdict in (verdicts or set(Verdict) - {Verdict.WELL})]
+    return [
+        line for line in judge(snapshot, NOW) if line.verdict in (verdicts or set(CheckResult) - {CheckResult.WELL})
+    ]
 
 
 def edited(kind: str, entry: str = "mutate.neuron.aws.com", **fields: Any) -> Any:
@@ -163,5 +165,5 @@ def edited(kind: str, entry: str = "mutate.neuron.aws.com", **fields: Any) -> An
     return made
 
 
-def mutating(**fields: Any) -> Snapshot:
+def mutating(**fields: Any) -> StatusSnapshot:
     return well(mutating=(edited("MutatingWebhookConfiguration", **fields),))

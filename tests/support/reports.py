@@ -11,7 +11,7 @@ from commands.objects.file_view import FileView
 from commands.objects.manifests import manifests_of
 from commands.report.build import Heading, ReportBuilder
 from commands.report.inventory import Found
-from commands.report.model import Estate, Report, Shadowed, Workload
+from commands.report.model import NeuronNodes, Report, Shadowed, Workload
 from tests.policies.policy_files import loaded
 from tests.support.trainium import trainium
 
@@ -74,7 +74,7 @@ def found(item: Mapping[str, Any], source: str = "", line: int = 0) -> Found:
 def report(
     *items: Object,
     policies: Iterable[str] = (),
-    estate: Estate | None = None,
+    estate: NeuronNodes | None = None,
     shadowed: tuple[Shadowed, ...] = (),
     **options: Any,
 ) -> Report:

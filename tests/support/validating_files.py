@@ -5,8 +5,8 @@ import dataclasses
 from collections.abc import Collection, Sequence
 
 from commands.objects.manifests import manifests
-from commands.objects.notices import Source
-from commands.validate.check_files import FileContext, FileValidator, Located, Tally
+from commands.objects.notices import ManifestSource
+from commands.validate.check_files import FileContext, FileValidator, FindingTally, Located
 from webhook.decisions.ports import WorldView
 
 
@@ -15,11 +15,11 @@ class Validated:
     """The findings about all files, and their numbers."""
 
     located: Sequence[Located]
-    tally: Tally
+    tally: FindingTally
 
 
 def validate_sources(
-    sources: Sequence[Source],
+    sources: Sequence[ManifestSource],
     context: FileContext,
     live: WorldView | None = None,
     served: Collection[str] | None = None,

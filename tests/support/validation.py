@@ -17,7 +17,7 @@ from neuron.check.claims import ClaimContext, validate
 from neuron.check.device_index import CompiledSelector, DeviceIndex
 from neuron.findings import Finding
 from neuron.hardware import windows
-from neuron.hardware.device_shapes import Shape, catalogue_shapes
+from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
 from neuron.hardware.instances import Catalogue
 from policies.selectors.engine import DeviceSelectors
 from tests.support.clusters import FakeCluster
@@ -217,7 +217,7 @@ class FakeClaims(FakeCluster):
     objects: set[tuple[str, str, str]] | None = None
     asked: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
 
-    def device_shapes(self) -> Sequence[Shape]:
+    def device_shapes(self) -> Sequence[DeviceShape]:
         census = Census()
         for each in self.slices:
             census.replace(None, shapes_of(each))

@@ -27,7 +27,7 @@ from webhook.cluster.node_types import NODE_METADATA, project_node, with_node
 from webhook.cluster.object_reader import Projection
 from webhook.cluster.quotas import NamespaceQuotas, QuotaFacts, project_quota
 from webhook.cluster.reflector import Reflector
-from webhook.cluster.shared_parts import Shared
+from webhook.cluster.shared_parts import SharedParts
 from webhook.cluster.slice_facts import SliceFacts, project_slice, with_pool
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts
 
@@ -102,7 +102,7 @@ UNREADABLE_CLASS: Final = ClassFacts("", "", ClassSpec())
 """A DeviceClass that cannot be read. It may select every device."""
 
 
-_SHARED: Final = Shared()
+_SHARED: Final = SharedParts()
 """Templates repeat field paths, classes and whole requests."""
 
 

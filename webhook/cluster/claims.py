@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.slice_shapes import Census, SliceShapes
-from neuron.hardware.device_shapes import Shape
+from neuron.hardware.device_shapes import DeviceShape
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import ApiServer
 from runtime.media_types import PARTIAL
@@ -60,7 +60,7 @@ class ClusterClaims:
         """Increases when `device_shapes` or `device_classes` changes."""
         return self._version
 
-    def device_shapes(self) -> Sequence[Shape]:
+    def device_shapes(self) -> Sequence[DeviceShape]:
         """The distinct devices of the cluster."""
         return self._census.shapes()
 

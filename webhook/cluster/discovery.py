@@ -19,7 +19,7 @@ Kind = tuple[str, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Served:
+class ServedKind:
     """A kind that the API server serves, in the version that it prefers."""
 
     resource: Resource
@@ -55,20 +55,20 @@ class _Groups(msgspec.Struct, frozen=True):
 _decode: Final = msgspec.json.Decoder(_Groups).decode
 
 
-async def served_kinds(server: ApiServer) -> Mapping[Kind, Served]:
+async def served_kinds(server: ApiServer) -> Mapping[Kind, ServedKind]:
     """All kinds outside the core group. An aggregated API that does not answer is left out.
 
     Raises:
         ApiServerError: the document cannot be read.
     """
     answer = decoded(_decode, await server.request("GET", "/apis", timeout=_TIMEOUT, accept=_ACCEPT))
-    found: dict[Kind, Served] = {}
+    found: dict[Kind, ServedKind] = {}
     for group in answer.items or ():
         # The server lists the preferred version first.
         for version in group.versions:
             for each in version.resources:
                 if each.responseKind is not None and "list" in each.verbs:
                     resource = Resource(group.metadata.name, version.version, each.resource)
-                    served = Served(resource, each.scope != _CLUSTER, frozenset(each.verbs))
+                    served = ServedKind(resource, each.scope != _CLUSTER, frozenset(each.verbs))
                     found.setdefault((group.metadata.name, each.responseKind.kind), served)
     return found

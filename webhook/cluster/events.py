@@ -64,17 +64,17 @@ class _Owner(Struct, frozen=True):
     controller: bool | None = None
 
 
-class _Metadata(Struct, frozen=True):
+class _EventMetadata(Struct, frozen=True):
     ownerReferences: list[_Owner] | None = None  # noqa: N815
     name: str | None = None
     generateName: str | None = None  # noqa: N815
 
 
-class _Object(Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
+class _EventObject(Struct, frozen=True):
+    metadata: _EventMetadata = _EventMetadata()
 
 
-_decode: Final = msgspec.json.Decoder(_Object).decode
+_decode: Final = msgspec.json.Decoder(_EventObject).decode
 
 
 @dataclasses.dataclass(slots=True)
@@ -95,7 +95,7 @@ class EventCounters:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusalSeries:
     """The key of a series: equal refusals share one Event.
 
     Attributes:
@@ -170,7 +170,7 @@ class EventRecorder:
         self._now = now
         self._sleep = sleep
         self._token = token
-        self._series: dict[Refusal, _Series] = {}
+        self._series: dict[RefusalSeries, _Series] = {}
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         self._wake = asyncio.Event()
         self._logged: Once[str] = Once()
@@ -212,7 +212,7 @@ class EventRecorder:
             if series.over(self._clock()) and self._series.get(refusal) is series:
                 del self._series[refusal]
 
-    async def _write(self, refusal: Refusal, series: _Series) -> None:
+    async def _write(self, refusal: RefusalSeries, series: _Series) -> None:
         series.tried = self._clock()
         count = series.count
         try:
@@ -233,14 +233,14 @@ class EventRecorder:
         else:
             series.written, series.attempts = count, 0
 
-    async def _create(self, refusal: Refusal, series: _Series, count: int) -> None:
+    async def _create(self, refusal: RefusalSeries, series: _Series, count: int) -> None:
         name = f"neuron-dra.{self._token()}"
         body = event_body(refusal, name, self._instance, series.last, count)
         await self._server.request("POST", EVENTS.path(refusal.namespace), timeout=_TIMEOUT, body=body)
         series.name = name
         self.counters.created += 1
 
-    async def _patch(self, refusal: Refusal, series: _Series, count: int) -> None:
+    async def _patch(self, refusal: RefusalSeries, series: _Series, count: int) -> None:
         path = EVENTS.path(refusal.namespace, series.name)
         body = {"series": _series_body(count, series.last)}
         await self._server.request("PATCH", path, timeout=_TIMEOUT, body=body, content_type=MERGE_PATCH)
@@ -272,7 +272,7 @@ class EventRecorder:
         return bucket
 
 
-def describe(request: AdmissionRequest, decision: Decision) -> Refusal:
+def describe(request: AdmissionRequest, decision: Decision) -> RefusalSeries:
     """The refusal of a request. Does not raise: an object that cannot be read has no controller."""
     metadata = _metadata(request.object)
     owner = next((each for each in metadata.ownerReferences or () if each.controller), None)
@@ -282,10 +282,10 @@ def describe(request: AdmissionRequest, decision: Decision) -> Refusal:
         regarding = ("Namespace", request.namespace, "v1", "")
         name = metadata.name or metadata.generateName or ""
         note = f"{request.kind.kind} {name[:_LONGEST_NAME]}: {note}" if name else note
-    return Refusal(request.namespace, regarding, _note(note))
+    return RefusalSeries(request.namespace, regarding, _note(note))
 
 
-def event_body(refusal: Refusal, name: str, instance: str, moment: dt.datetime, count: int) -> dict[str, object]:
+def event_body(refusal: RefusalSeries, name: str, instance: str, moment: dt.datetime, count: int) -> dict[str, object]:
     kind, regarding, api_version, uid = refusal.regarding
     # The `uid` of a Namespace is unknown here, and not needed to find its Events.
     about = {"kind": kind, "name": regarding, "namespace": refusal.namespace, "apiVersion": api_version, "uid": uid}
@@ -311,11 +311,11 @@ def _series_body(count: int, moment: dt.datetime) -> dict[str, object]:
     return {"count": count, "lastObservedTime": micro_time(moment)}
 
 
-def _metadata(raw: Raw) -> _Metadata:
+def _metadata(raw: Raw) -> _EventMetadata:
     try:
         return _decode(raw).metadata
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _Metadata()
+        return _EventMetadata()
 
 
 def _note(text: str) -> str:

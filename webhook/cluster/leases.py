@@ -9,7 +9,7 @@ from typing import Final
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import Collection, TimedApiServer
 from runtime.media_types import MERGE_PATCH
-from runtime.once import Problem
+from runtime.once import RetryProblem
 from runtime.watching import Timing
 from webhook.cluster.explanations import explain
 from webhook.cluster.object_reader import Projection
@@ -69,7 +69,7 @@ class Leases:
         self._server = server
         self._identity = identity
         self._report = report
-        self._problem = Problem(log)
+        self._problem = RetryProblem(log)
         self._every = every
         self._wake = asyncio.Event()
 

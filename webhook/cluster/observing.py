@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping
 from neuron.api.nodes import Node
 from neuron.api.slice_shapes import Census
 from neuron.api.slices import Slice
-from neuron.hardware.device_shapes import Shape
+from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 from webhook.cluster.device_traits import TraitCounts
 from webhook.cluster.node_types import neuron_label, with_node
 from webhook.cluster.slice_facts import SliceFacts, slice_facts, with_pool
 
 
-def observe(slices: Iterable[Slice], nodes: Iterable[Node]) -> tuple[Mapping[str, Observation], tuple[Shape, ...]]:
+def observe(
+    slices: Iterable[Slice], nodes: Iterable[Node]
+) -> tuple[Mapping[str, Observation], tuple[DeviceShape, ...]]:
     """Instance types by name, as a webhook that starts now learns them, and the distinct devices.
 
     Args:

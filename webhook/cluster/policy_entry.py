@@ -18,7 +18,7 @@ from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import ApiServer, Resource
 from runtime.api_server import Collection as Objects
 from runtime.media_types import JSON_PATCH
-from runtime.once import Problem
+from runtime.once import RetryProblem
 from runtime.watching import Timing
 from webhook.cluster.explanations import explain
 from webhook.cluster.leases import Leases
@@ -39,7 +39,7 @@ _SETTLE: Final = 5.0
 loaded new policies may be on the way."""
 
 
-class Policies(Protocol):
+class PoliciesInForce(Protocol):
     """The policies in force."""
 
     @property
@@ -48,7 +48,7 @@ class Policies(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class WebhookEntry:
     """The entry.
 
     Attributes:
@@ -61,13 +61,13 @@ class Entry:
     rules: tuple[Mapping[str, object], ...]
 
 
-def project_entry(item: Mapping[str, Any]) -> Entry:
+def project_entry(item: Mapping[str, Any]) -> WebhookEntry:
     """The fields of a configuration that are cached."""
     version = item["metadata"]["resourceVersion"]
     for index, webhook in enumerate(item.get("webhooks") or ()):
         if webhook["name"] == ENTRY:
-            return Entry(version, index, tuple(webhook.get("rules") or ()))
-    return Entry(version, None, ())
+            return WebhookEntry(version, index, tuple(webhook.get("rules") or ()))
+    return WebhookEntry(version, None, ())
 
 
 class PolicyEntry:
@@ -82,7 +82,7 @@ class PolicyEntry:
         self,
         server: ApiServer,
         name: str,
-        policies: Policies,
+        policies: PoliciesInForce,
         leases: Leases,
         *,
         groups: Collection[str] = GROUPS,
@@ -108,8 +108,8 @@ class PolicyEntry:
         self._groups = groups
         self._settle = settle
         self._clock = clock
-        self._problem = Problem(log)
-        self._left_out = Problem(log)
+        self._problem = RetryProblem(log)
+        self._left_out = RetryProblem(log)
         self._known: PolicySet | None = None
         self._needed: Rules = []
         self._agreed_since: float | None = None
@@ -161,7 +161,7 @@ class PolicyEntry:
             return explain(error, "patch", _CONFIGURATIONS, name=self._name)
         return ""
 
-    async def _write(self, entry: Entry, rules: Rules) -> None:
+    async def _write(self, entry: WebhookEntry, rules: Rules) -> None:
         operations: list[dict[str, object]] = [
             {"op": "replace", "path": "/metadata/resourceVersion", "value": entry.version},
             {"op": "add", "path": f"/webhooks/{entry.index}/rules", "value": rules},

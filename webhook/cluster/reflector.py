@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from runtime.api_errors import ApiAnswerError, ApiServerError
 from runtime.api_server import ApiServer, Collection
-from runtime.once import Problem
+from runtime.once import RetryProblem
 from runtime.paging import Pace
 from runtime.watching import DELETED, PAGE_SIZE, Effects, Timing, Watching
 from webhook.cluster.cached_objects import Holdings
@@ -56,7 +56,7 @@ class Reflector(Generic[T]):
         self._reader = ObjectReader(collection.resource, projection, self.counters)
         self._bounds = projection.bounds
         self._objects: Holdings[T] = Holdings(projection.bounds)
-        self._problem = Problem(log)
+        self._problem = RetryProblem(log)
         self._callbacks: list[OnChange[T]] = []
 
     def __len__(self) -> int:

@@ -18,7 +18,7 @@ LONGEST: Final = 256
 """Characters of a text and members of a tuple that are looked up."""
 
 
-class Shared:
+class SharedParts:
     """A table of parts. For one thread. A field of a record has values of one type, so equal records are the same."""
 
     def __init__(self, most: int = MOST) -> None:

@@ -61,7 +61,7 @@ class TemplateCounters:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Made:
+class _RecentTemplate:
     digest: str
     until: float
 
@@ -97,7 +97,7 @@ class KubeTemplates:
         self._pause = pause
         self._clock = clock
         self._sleep = sleep
-        self._made: dict[Key, _Made] = {}
+        self._made: dict[Key, _RecentTemplate] = {}
         self._flights: dict[Key, asyncio.Task[None]] = {}
         self.counters = TemplateCounters()
         cache.on_change(self._watched)
@@ -213,7 +213,7 @@ class KubeTemplates:
             del self._made[next(iter(self._made))]
         # A mark that appeared in the cache during the attempt may be newer than the attempt's write.
         if self._mark(key, template) == mark and (mark or self._cache.get(*key) is None):
-            self._made[key] = _Made(template.digest, now + _REMEMBERED)
+            self._made[key] = _RecentTemplate(template.digest, now + _REMEMBERED)
 
     async def _create(self, namespace: str, template: Template) -> None:
         deadline = self._clock() + self._budget

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from neuron.api.claim_reader import shown
 from neuron.api.claim_specs import Leaf
-from neuron.api.configs import ConfigEntry, Source, configs_in_force
+from neuron.api.configs import ConfigEntry, ConfigSource, configs_in_force
 from neuron.api.node_selection import required_terms
 from neuron.check import configs as check_configs
 from neuron.check.claims import ClaimContext, ClaimJudgement
@@ -112,9 +112,9 @@ class _Check:
         return leaf.mask & self._published if self._published else leaf.mask
 
     def _configs(self, judgement: ClaimJudgement) -> list[ConfigEntry]:
-        found = [each.entry for each in check_configs.decode(judgement.spec.configs, Source.FROM_CLAIM)[0]]
+        found = [each.entry for each in check_configs.decode(judgement.spec.configs, ConfigSource.FROM_CLAIM)[0]]
         for name in {leaf.devices.device_class for leaf in judgement.leaves}:
             device_class = self._context.classes.get(name)
             configs = device_class.configs if device_class is not None else ()
-            found += [each.entry for each in check_configs.decode(configs, Source.FROM_CLASS)[0]]
+            found += [each.entry for each in check_configs.decode(configs, ConfigSource.FROM_CLASS)[0]]
         return found

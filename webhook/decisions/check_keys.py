@@ -42,16 +42,16 @@ _UNKNOWN: Final = re.compile(
 )
 
 
-class _Metadata(Struct):
+class _KeyedMetadata(Struct):
     labels: dict[str, Any] | None = None
     annotations: dict[str, Any] | None = None
 
 
-class _Object(Struct):
-    metadata: _Metadata | None = None
+class _KeyedObject(Struct):
+    metadata: _KeyedMetadata | None = None
 
 
-_DECODER: Final = msgspec.json.Decoder(_Object)
+_DECODER: Final = msgspec.json.Decoder(_KeyedObject)
 
 
 def misspelt_keys(metadata: object) -> Iterator[Finding]:

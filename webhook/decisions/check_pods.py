@@ -22,7 +22,7 @@ _SHOWN: Final = 40
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Reference:
+class _ClaimReference:
     """One entry of a container's `resources.claims`.
 
     Attributes:
@@ -69,10 +69,10 @@ def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], context: ClaimCont
     return list(findings)
 
 
-def _references(container: pods.Container, path: str) -> list[_Reference]:
+def _references(container: pods.Container, path: str) -> list[_ClaimReference]:
     claims = (container.decode_resources() or {}).get("claims") or ()
     return [
-        _Reference(
+        _ClaimReference(
             container.name,
             path,
             f"{path}.resources.claims[{index}]",
@@ -104,7 +104,7 @@ class _References:
         self._known = known
         self._requests: dict[str, dict[str, None]] = {}
 
-    def findings(self, reference: _Reference, *, hint: bool) -> list[Finding]:
+    def findings(self, reference: _ClaimReference, *, hint: bool) -> list[Finding]:
         """NEU703 and NEU708. `hint`: whether to suggest a known name, the most expensive part."""
         claim, request = reference.claim, reference.request
         if claim not in self._declared:
@@ -128,10 +128,10 @@ class _References:
 
 
 def _check_together(
-    references: Sequence[_Reference], known: Mapping[str, KnownClaim], context: ClaimContext
+    references: Sequence[_ClaimReference], known: Mapping[str, KnownClaim], context: ClaimContext
 ) -> list[Finding]:
     """NEU709: check the devices that one container uses of one claim as one number."""
-    uses: dict[tuple[str, str], list[_Reference]] = {}
+    uses: dict[tuple[str, str], list[_ClaimReference]] = {}
     for reference in references:
         uses.setdefault((reference.owner, reference.claim), []).append(reference)
     findings: list[Finding] = []

@@ -9,7 +9,7 @@ from neuron.check.claims import ClaimContext
 from neuron.check.device_index import DeviceIndex
 from neuron.hardware.device_shapes import catalogue_shapes
 from neuron.hardware.instances import Catalogue
-from policies.selectors.engine import DeviceSelectors, JudgedSelectors
+from policies.selectors.engine import BoundedJudgedSelectors, DeviceSelectors
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.ports import DeviceView
 
@@ -43,7 +43,7 @@ def claim_context(
         classes or {},
         classes is not None,
         options.device_class,
-        memory=JudgedSelectors(),
+        memory=BoundedJudgedSelectors(),
     )
     if policies is None:
         return context

@@ -110,7 +110,7 @@ def encode_record(
 
 def mark(pod: pods.Pod, record: str | None) -> list[Operation]:
     """Set the label and the record, unless the pod has them already."""
-    metadata = pod.metadata or pods.Metadata()
+    metadata = pod.metadata or pods.PodMetadata()
     labels = None if metadata.labels is None else {names.LABEL_CONVERTED: metadata.labels.converted}
     annotations = (
         None if metadata.annotations is None else {names.ANNOTATION_CONVERTED_FROM: metadata.annotations.converted_from}

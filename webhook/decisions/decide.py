@@ -67,7 +67,7 @@ class PodFacts:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Subject:
+class DecisionSubject:
     """An object.
 
     Attributes:
@@ -227,7 +227,7 @@ def own_claims(known: Mapping[str, KnownClaim], device_class: str) -> tuple[str,
 
 
 def decide(
-    subject: Subject, inputs: DecisionInputs, excluded_namespaces: frozenset[str] = frozenset()
+    subject: DecisionSubject, inputs: DecisionInputs, excluded_namespaces: frozenset[str] = frozenset()
 ) -> ObjectDecision:
     """Decide about an object and its pods.
 
@@ -339,7 +339,7 @@ def _is_ours(each: PodFacts) -> bool:
     return each.pod is not None and (each.pod.concerns_us or bool(each.known))
 
 
-def _answer(each: PodFacts, subject: Subject, inputs: DecisionInputs) -> Answer:
+def _answer(each: PodFacts, subject: DecisionSubject, inputs: DecisionInputs) -> Answer:
     """The answer about a pod, made once for equal pods: the templates of a JobSet often differ only in their names."""
     pod = each.pod
     if pod is None:
@@ -387,7 +387,7 @@ def _decided(pod: pods.Pod, each: PodFacts, inputs: DecisionInputs, *, is_pod: b
 
 def _forced(pod: pods.Pod) -> pods.Pod:
     """The pod with an annotation that asks for conversion: what shadow mode prevents."""
-    metadata = pod.metadata or pods.Metadata()
+    metadata = pod.metadata or pods.PodMetadata()
     annotations = structs.replace(pod.annotations, convert=Mode.CONVERT.value)
     return structs.replace(pod, metadata=structs.replace(metadata, annotations=annotations))
 
@@ -422,7 +422,7 @@ def _unreadable(place: PodPlace, kind: str, error: BaseException) -> Finding:
 # --- the object as a whole --------------------------------------------------------------------------------------
 
 
-def _left_as_it_is(place: PodPlace, answer: Answer, subject: Subject) -> Finding | None:
+def _left_as_it_is(place: PodPlace, answer: Answer, subject: DecisionSubject) -> Finding | None:
     """NEU220 about a pod with Neuron devices of an object that conversion cannot rewrite."""
     why = subject.why_left
     if not why or not (answer.decision.resource or answer.findings):
@@ -434,7 +434,7 @@ def _left_as_it_is(place: PodPlace, answer: Answer, subject: Subject) -> Finding
     return Finding("NEU220", path_text(place.path), message, fix, subject.kind, Severity.NOTE)
 
 
-def _uncounted(subject: Subject, parts: Iterable[Part], inputs: DecisionInputs) -> list[Finding]:
+def _uncounted(subject: DecisionSubject, parts: Iterable[Part], inputs: DecisionInputs) -> list[Finding]:
     """NEU232 for each system that stops counting the pods."""
     counted = [part for part in parts if part.decision.claimed_class]
     if not counted:
@@ -446,7 +446,7 @@ def _uncounted(subject: Subject, parts: Iterable[Part], inputs: DecisionInputs) 
     return [queues.uncounted(each, counted[0].decision.claimed_class) for each in losing]
 
 
-def _place(subject: Subject, parts: Iterable[Part]) -> Decision | None:
+def _place(subject: DecisionSubject, parts: Iterable[Part]) -> Decision | None:
     """What conversion adds to a LeaderWorkerSet for UltraServers."""
     if subject.kind != _LWS:
         return None

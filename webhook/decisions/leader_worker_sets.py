@@ -26,7 +26,7 @@ class _Annotations(Struct, frozen=True):
     exclusive_topology: str | None = msgspec.field(name=names.LWS_EXCLUSIVE_TOPOLOGY, default=None)
 
 
-class _Metadata(Struct, frozen=True):
+class _WorkloadMetadata(Struct, frozen=True):
     annotations: _Annotations | None = None
 
 
@@ -35,15 +35,15 @@ class _LeaderWorkerTemplate(Struct, frozen=True):
     workerTemplate: pods.Pod | None = None  # noqa: N815
 
 
-class _Spec(Struct, frozen=True):
+class _WorkloadSpec(Struct, frozen=True):
     leaderWorkerTemplate: _LeaderWorkerTemplate | None = None  # noqa: N815
 
 
 class LeaderWorkerSet(Struct, frozen=True):
     """The fields of a `leaderworkerset.x-k8s.io/v1` LeaderWorkerSet that are read."""
 
-    metadata: _Metadata | None = None
-    spec: _Spec = _Spec()
+    metadata: _WorkloadMetadata | None = None
+    spec: _WorkloadSpec = _WorkloadSpec()
 
     @property
     def templates(self) -> Iterator[pods.Pod]:

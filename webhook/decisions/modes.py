@@ -55,7 +55,7 @@ def resolve(annotations: Annotations, facts: NamespaceFacts, default: Mode) -> M
 
     A value that is not allowed is a finding and counts as not set.
     """
-    reader = _Reader(annotations, dict(facts.annotations))
+    reader = _AnnotationReader(annotations, dict(facts.annotations))
     word, source = reader.choice(names.ANNOTATION_CONVERT, annotations.convert, MODE_WORDS)
     mode_findings = tuple(reader.findings)
     lnc, lnc_source = reader.choice(names.ANNOTATION_LNC, annotations.logical_neuron_core, _LNC_VALUES)
@@ -71,7 +71,7 @@ def resolve(annotations: Annotations, facts: NamespaceFacts, default: Mode) -> M
     )
 
 
-class _Reader:
+class _AnnotationReader:
     """Reads annotations and collects findings."""
 
     def __init__(self, annotations: Annotations, defaults: dict[str, str]) -> None:

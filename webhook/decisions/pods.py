@@ -187,7 +187,7 @@ class Labels(Queues, frozen=True):
     converted: str | None = msgspec.field(name=names.LABEL_CONVERTED, default=None)
 
 
-class Metadata(Struct, frozen=True):
+class PodMetadata(Struct, frozen=True):
     """`metadata`."""
 
     annotations: Annotations | None = None
@@ -210,7 +210,7 @@ class PodSpec(Struct, frozen=True):
 class Pod(Struct, frozen=True):
     """A Pod, or the pod template of a workload: both have `metadata` and `spec`."""
 
-    metadata: Metadata | None = None
+    metadata: PodMetadata | None = None
     spec: PodSpec = PodSpec()
 
     @property
@@ -227,7 +227,7 @@ class Pod(Struct, frozen=True):
     @property
     def shows_queue(self) -> bool:
         """Whether a label, an annotation or the scheduler's name shows a queue."""
-        metadata = self.metadata or Metadata()
+        metadata = self.metadata or PodMetadata()
         if self.spec.schedulerName in queues.SCHEDULERS:
             return True
         return any(each is not None and each.has_queue for each in (metadata.labels, metadata.annotations))
@@ -313,7 +313,7 @@ class Pod(Struct, frozen=True):
 
     def size_of_key(self) -> int:
         """Bytes of `key()`, at least."""
-        spec, metadata = self.spec, self.metadata or Metadata()
+        spec, metadata = self.spec, self.metadata or PodMetadata()
         containers = (*self.containers, *self.init_containers)
         parts = (spec.nodeSelector, spec.affinity, spec.tolerations, spec.resourceClaims)
         texts = [spec.schedulerName, spec.nodeName]

@@ -9,7 +9,7 @@ from msgspec import Struct
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.demand.templates import Template
 from neuron.findings import Finding
-from neuron.hardware.device_shapes import Shape
+from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 from webhook.decisions.decision import Decision
 from webhook.decisions.wire import AdmissionRequest
@@ -143,7 +143,7 @@ class TemplateUnavailableError(Exception):
 class DeviceView(Protocol):
     """Facts about devices by which claims are checked. Reads caches."""
 
-    def device_shapes(self) -> Sequence[Shape]:
+    def device_shapes(self) -> Sequence[DeviceShape]:
         """The distinct devices in our driver's ResourceSlices (`neuron.hardware.device_shapes.Census`)."""
 
     def device_classes(self) -> Mapping[str, ClassSpec] | None:

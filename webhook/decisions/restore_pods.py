@@ -33,7 +33,7 @@ Labels: TypeAlias = Mapping[str, str | None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Facts:
+class UpdateFacts:
     """Facts about the old object that few updates need. Each is a function, called at most once.
 
     Attributes:
@@ -47,7 +47,7 @@ class Facts:
     hints: Callable[[], SchedulingHints]
 
 
-def restore(new: pods.Pod, old: pods.Pod, facts: Facts) -> Decision:
+def restore(new: pods.Pod, old: pods.Pod, facts: UpdateFacts) -> Decision:
     """Decide about an UPDATE of a pod.
 
     Args:
@@ -103,7 +103,7 @@ def _restored(patch: list[Operation], reason: str) -> Decision:
 
 
 def _restore_marks(
-    new: pods.Pod, old: pods.Pod, conversion: Restated, facts: Facts, *, reapplied: bool
+    new: pods.Pod, old: pods.Pod, conversion: Restated, facts: UpdateFacts, *, reapplied: bool
 ) -> list[Operation]:
     """Restore label and record, which stay as long as the claim, and labels of policies."""
     marks = mark(new, old.annotations.converted_from)

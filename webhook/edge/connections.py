@@ -52,7 +52,7 @@ AtOnce = Callable[[Scope, bytes], bytes | None]
 """Returns the JSON body of the answer (200) to a complete request; None: the application has to be called."""
 
 
-class Turns:
+class AnswerTurns:
     """Counts the answers that begin in one iteration of the event loop.
 
     With few answers, writing immediately gives the lowest latency. With many, writing all of them at the end of the
@@ -82,7 +82,7 @@ class CorkedTransport(asyncio.Transport):
     as the review itself.
     """
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, turns: Turns) -> None:
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, turns: AnswerTurns) -> None:
         super().__init__()
         self._transport = transport
         self._loop = loop
@@ -143,7 +143,7 @@ def _nothing() -> None:
     pass
 
 
-_TURNS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Turns]] = WeakKeyDictionary()
+_TURNS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, AnswerTurns]] = WeakKeyDictionary()
 
 
 class _RefusedError(Exception):
@@ -159,7 +159,7 @@ Refused = Callable[[int, str, str], None]
 """Called for a request that is refused before an endpoint sees it: status, message, client address."""
 
 
-class Connection(HttpToolsProtocol):
+class ClientConnection(HttpToolsProtocol):
     """One connection. Measures since when it waits for its client."""
 
     def __init__(
@@ -212,7 +212,7 @@ class Connection(HttpToolsProtocol):
         """Extend uvicorn's method: wrap the transport, and read the names of the client certificate."""
         turns = _TURNS.get(self.loop)
         if turns is None:
-            turns = _TURNS[self.loop] = Turns(self.loop)
+            turns = _TURNS[self.loop] = AnswerTurns(self.loop)
         self._corked = CorkedTransport(transport, self.loop, turns)
         super().connection_made(self._corked)
         # Once per connection: requests get a copy of this as `scope["state"]`.

@@ -379,7 +379,7 @@ def _decode(body: bytes | bytearray) -> tuple[wire.AdmissionRequest, Decision | 
         return reviews.decode(body), None
     except reviews.BadReviewError as error:
         raise HTTPError(400, str(error)) from error
-    except reviews.UnreadableObjectError as error:
+    except reviews.UnreadableReviewError as error:
         return _unreadable(error)
 
 
@@ -389,12 +389,12 @@ async def _decode_large(body: bytes | bytearray) -> tuple[wire.AdmissionRequest,
         await _scan(body)
     except reviews.BadReviewError as error:
         raise HTTPError(400, str(error)) from error
-    except reviews.UnreadableObjectError as error:
+    except reviews.UnreadableReviewError as error:
         return _unreadable(error)
     return _decode(body)
 
 
-def _unreadable(error: reviews.UnreadableObjectError) -> Refusal:
+def _unreadable(error: reviews.UnreadableReviewError) -> Refusal:
     message = f"the object is not a readable {error.request.kind.kind:.100}: {error}."
     finding = Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
     return error.request, denied("unreadable", finding)

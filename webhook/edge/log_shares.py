@@ -32,11 +32,11 @@ Client = tuple[str, str]
 """Address and user."""
 
 
-class _User(msgspec.Struct):
+class _LoggedUser(msgspec.Struct):
     username: str = ""
 
 
-_decode: Final = msgspec.json.Decoder(_User).decode
+_decode: Final = msgspec.json.Decoder(_LoggedUser).decode
 
 
 class LogShares:

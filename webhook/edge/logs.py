@@ -28,13 +28,13 @@ LONGEST_NAME: Final = 253
 """Characters of a name, namespace or kind, as of an RFC 1123 subdomain. Other clients may send longer ones."""
 
 
-class _Metadata(msgspec.Struct, gc=False):
+class _LoggedMetadata(msgspec.Struct, gc=False):
     name: str | None = None
     generateName: str | None = None  # noqa: N815 - the wire's spelling
 
 
 class _Named(msgspec.Struct, gc=False):
-    metadata: _Metadata
+    metadata: _LoggedMetadata
 
 
 _decode_named: Final = msgspec.json.Decoder(_Named).decode

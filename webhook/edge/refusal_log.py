@@ -18,7 +18,7 @@ LINES: Final = 10
 
 
 @dataclasses.dataclass(slots=True)
-class _Kind:
+class _RefusalKind:
     """One path and status: start of the window, lines in it, refusals since the last line."""
 
     since: float
@@ -35,7 +35,7 @@ class RefusalLog:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` returns seconds."""
         self._clock = clock
-        self._kinds: dict[tuple[str, int], _Kind] = {}
+        self._kinds: dict[tuple[str, int], _RefusalKind] = {}
 
     def refused(self, path: str, status: int, reason: str, client: str) -> None:
         """Log or count one refused request.
@@ -46,7 +46,7 @@ class RefusalLog:
             client: address and port.
         """
         now = self._clock()
-        kind = self._kinds.setdefault((path, status), _Kind(now))
+        kind = self._kinds.setdefault((path, status), _RefusalKind(now))
         kind.refused += 1
         if now - kind.since >= WINDOW:
             kind.since, kind.lines = now, 0

@@ -54,7 +54,7 @@ class BadReviewError(Exception):
     """The body is not a valid review; the message is for the admin who configured the caller."""
 
 
-class UnreadableObjectError(Exception):
+class UnreadableReviewError(Exception):
     """The review's object is not an object, too deep for a parser, or has too many values; the message says which.
 
     Attributes:
@@ -116,7 +116,7 @@ def decode(body: bytes | bytearray) -> wire.AdmissionRequest:
     _check_members(request)
     if memoryview(request.object)[0] not in _OBJECT_OR_NULL or memoryview(request.oldObject)[0] not in _OBJECT_OR_NULL:
         bare = msgspec.structs.replace(request, object=wire.ABSENT, oldObject=wire.ABSENT)
-        raise UnreadableObjectError(bare, _NO_OBJECT)
+        raise UnreadableReviewError(bare, _NO_OBJECT)
     return request
 
 
@@ -165,7 +165,7 @@ def envelope(start: bytes) -> wire.AdmissionRequest | None:
     closed = nesting.without_objects(start)
     try:
         return None if closed is None else decode(closed)
-    except (BadReviewError, UnreadableObjectError):
+    except (BadReviewError, UnreadableReviewError):
         return None
 
 
@@ -175,7 +175,7 @@ def namespace_of(start: bytes) -> str | None:
     return None if request is None else request.namespace
 
 
-def unreadable(body: bytes | bytearray, why: str) -> BadReviewError | UnreadableObjectError:
+def unreadable(body: bytes | bytearray, why: str) -> BadReviewError | UnreadableReviewError:
     """The exception for a review that is too deep or too large to decode.
 
     Raises:
@@ -184,7 +184,7 @@ def unreadable(body: bytes | bytearray, why: str) -> BadReviewError | Unreadable
     start = nesting.without_objects(body)
     if start is None:
         return BadReviewError(f"The body cannot be read: {why}.")
-    return UnreadableObjectError(decode(start), why)
+    return UnreadableReviewError(decode(start), why)
 
 
 def encode(request: wire.AdmissionRequest, decision: Decision) -> bytes:

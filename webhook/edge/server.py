@@ -29,7 +29,7 @@ from runtime.once import Interval
 from runtime.startup import StartupError
 from webhook.edge.acceptor import Acceptor
 from webhook.edge.callers import ClientAuthority
-from webhook.edge.connections import AtOnce, Connection
+from webhook.edge.connections import AtOnce, ClientConnection
 from webhook.edge.health import Lifecycle
 from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import LoopLag
@@ -192,7 +192,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 interface="asgi3",
-                http=Connection,
+                http=ClientConnection,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -274,12 +274,12 @@ class Server(uvicorn.Server):
                 for connection in list(self.server_state.connections):
                     connection.shutdown()
             for connection in list(self.server_state.connections):
-                if isinstance(connection, Connection) and connection.overdue(self._head_timeout, KEEP_ALIVE):
+                if isinstance(connection, ClientConnection) and connection.overdue(self._head_timeout, KEEP_ALIVE):
                     connection.transport.close()
         return await super().on_tick(counter)
 
-    def _connection(self) -> Connection:
-        return Connection(
+    def _connection(self) -> ClientConnection:
+        return ClientConnection(
             config=self.config,
             server_state=self.server_state,
             app_state=self.lifespan.state,
@@ -294,11 +294,11 @@ class Server(uvicorn.Server):
         now = time.monotonic()
         if now < self._search_after:
             return 0
-        idle: list[tuple[bool, float, Connection]] = []
+        idle: list[tuple[bool, float, ClientConnection]] = []
         for connection in self.server_state.connections:
-            found = connection.idle_since() if isinstance(connection, Connection) else None
+            found = connection.idle_since() if isinstance(connection, ClientConnection) else None
             if found is not None and now - found[1] > (IDLE if found[0] else UNUSED):
-                idle.append((*found, cast("Connection", connection)))
+                idle.append((*found, cast("ClientConnection", connection)))
         chosen = heapq.nsmallest(_AT_ONCE, idle, key=lambda each: each[:2])
         for _used, _since, connection in chosen:
             connection.transport.abort()

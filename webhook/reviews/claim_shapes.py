@@ -52,29 +52,29 @@ class _Constraint(Struct, frozen=True, forbid_unknown_fields=True):
     distinctAttribute: Raw = ABSENT  # noqa: N815
 
 
-class _Config(Struct, frozen=True, forbid_unknown_fields=True):
+class _ShapedConfig(Struct, frozen=True, forbid_unknown_fields=True):
     requests: list[str] | None = None
     opaque: Raw = ABSENT
 
 
-class _Devices(Struct, frozen=True, forbid_unknown_fields=True):
+class _ShapedDevices(Struct, frozen=True, forbid_unknown_fields=True):
     requests: list[_Request]
     constraints: list[_Constraint] | None = None
-    config: list[_Config] | None = None
+    config: list[_ShapedConfig] | None = None
 
 
-class _Claim(Struct, frozen=True, forbid_unknown_fields=True):
-    devices: _Devices
+class _ShapedClaim(Struct, frozen=True, forbid_unknown_fields=True):
+    devices: _ShapedDevices
 
 
-class _Template(Struct, frozen=True, forbid_unknown_fields=True):
-    spec: _Claim
+class _ShapedTemplate(Struct, frozen=True, forbid_unknown_fields=True):
+    spec: _ShapedClaim
     metadata: Raw = ABSENT
 
 
 _DECODERS: Final[dict[str, Any]] = {
-    "ResourceClaim": msgspec.json.Decoder(_Claim).decode,
-    "ResourceClaimTemplate": msgspec.json.Decoder(_Template).decode,
+    "ResourceClaim": msgspec.json.Decoder(_ShapedClaim).decode,
+    "ResourceClaimTemplate": msgspec.json.Decoder(_ShapedTemplate).decode,
 }
 
 
@@ -91,7 +91,7 @@ def shape_of(kind: str, version: str, spec: bytes) -> Hashable | None:
         read = decode(spec)
     except pods.UnreadableError:
         return None
-    devices: _Devices = (read if kind == "ResourceClaim" else read.spec).devices
+    devices: _ShapedDevices = (read if kind == "ResourceClaim" else read.spec).devices
     places = {request.name: place for place, request in enumerate(devices.requests)}
     # Names that are repeated, or no DNS labels, have findings.
     if len(places) < len(devices.requests) or not all(map(DNS_LABEL.fullmatch, places)):

@@ -23,7 +23,7 @@ from webhook.decisions.steering import NO_STEERING, Steer, Steering
 from webhook.decisions.verification import Sources, verify
 from webhook.decisions.wire import ABSENT, AdmissionRequest
 from webhook.reviews import effort
-from webhook.reviews.pod_decisions import PodDecisions, Shape
+from webhook.reviews.pod_decisions import PodDecisions, PodShape
 from webhook.reviews.queue_notices import QueueNotices
 from webhook.reviews.template_checks import TemplateChecks
 from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane
@@ -190,7 +190,7 @@ class Mutator:
             def computed() -> frozenset[str]:
                 return frozenset(each.name for each in templates_of_record(old, facts, world, steering()))
 
-            known = restore_pods.Facts(
+            known = restore_pods.UpdateFacts(
                 labels, lambda: verify(old, template, self._sources, computed), lambda: steering().hints
             )
             return restore_pods.restore(pods.decode(request.object), old, known)
@@ -216,11 +216,11 @@ class Mutator:
             self._remember(read, shape, decision)
         return decision
 
-    def _shape(self, read: "_ReadPod", namespace: str) -> Shape:
+    def _shape(self, read: "_ReadPod", namespace: str) -> PodShape:
         claiming = requesting(read.claims, namespace, self._cluster, self._options.device_class)
-        return Shape(read.shape, self._cluster.namespace(namespace), claiming, read.steering, read.by_kubelet)
+        return PodShape(read.shape, self._cluster.namespace(namespace), claiming, read.steering, read.by_kubelet)
 
-    def _remember(self, read: "_ReadPod", shape: Shape, decision: Decision) -> None:
+    def _remember(self, read: "_ReadPod", shape: PodShape, decision: Decision) -> None:
         self._decisions.add(shape, read.pod, read.names, decision, _size(read.pod, shape.facts, decision))
 
     async def _checked(self, decision: Decision, request: AdmissionRequest, checks: TemplateChecks) -> Decision:
@@ -308,7 +308,7 @@ class _ReadPod(NamedTuple):
     steering: Steering
     by_kubelet: bool
 
-    def converted(self, shape: Shape, world: ConversionContext) -> Decision:
+    def converted(self, shape: PodShape, world: ConversionContext) -> Decision:
         """The decision, with the cluster's facts."""
         return decide_pod(self.pod, shape.facts, world, shape.claiming, self.steering, by_kubelet=self.by_kubelet)
 
@@ -320,7 +320,7 @@ def _read_pod(request: AdmissionRequest, steer: Steer | None) -> _ReadPod:
     return _ReadPod(pod, pod.container_names, pod.shape(), claims, steering, mirrored)
 
 
-class _User(msgspec.Struct, frozen=True):
+class _Requester(msgspec.Struct, frozen=True):
     """The field of `request.userInfo` that is read."""
 
     username: str = ""
@@ -331,7 +331,7 @@ def _mirrored(pod: pods.Pod, request: AdmissionRequest) -> bool:
     if pod.annotations.mirror is None or request.userInfo == ABSENT:
         return False
     try:
-        user = msgspec.json.decode(request.userInfo, type=_User)
+        user = msgspec.json.decode(request.userInfo, type=_Requester)
     except (msgspec.DecodeError, RecursionError):
         return False
     return user.username.startswith(_KUBELET)

@@ -31,7 +31,7 @@ Names = tuple[str, ...]
 """Names of the containers of a pod, in order."""
 
 
-class Shape(NamedTuple):
+class PodShape(NamedTuple):
     """All that a decision about a new Pod depends on, but the names of its containers and the context of conversion.
 
     Attributes:
@@ -63,7 +63,7 @@ class _Model(NamedTuple):
     size: int
 
 
-class _Entry:
+class _DecisionsOfShape:
     """The decisions about pods of one shape.
 
     Attributes:
@@ -92,9 +92,9 @@ class PodDecisions:
     """Decisions by shape and names of containers. For one thread: the event loop's."""
 
     def __init__(self) -> None:
-        self.entries: Remembered[Shape, _Entry] = Remembered(_MOST)
+        self.entries: Remembered[PodShape, _DecisionsOfShape] = Remembered(_MOST)
 
-    def find(self, shape: Shape, pod: pods.Pod, containers: Names) -> Decision | None:
+    def find(self, shape: PodShape, pod: pods.Pod, containers: Names) -> Decision | None:
         """The decision about such a pod; None if there is none, and none from which it can be made."""
         entry = self.entries.get(shape)
         if entry is None:
@@ -107,9 +107,9 @@ class PodDecisions:
             self.entries.put(shape, entry, entry.size)
         return decision
 
-    def add(self, shape: Shape, pod: pods.Pod, containers: Names, decision: Decision, size: int) -> None:
+    def add(self, shape: PodShape, pod: pods.Pod, containers: Names, decision: Decision, size: int) -> None:
         """Remember a decision. `size`: bytes of the decision and of the pod's view."""
-        entry = self.entries.get(shape) or _Entry()
+        entry = self.entries.get(shape) or _DecisionsOfShape()
         if entry.model is None and may_be_renamed(pod) and is_renamable(decision, containers):
             entry.model = _Model(decision, containers, size)
         entry.add(containers, decision, size)

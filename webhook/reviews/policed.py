@@ -23,7 +23,7 @@ from policies.judging import matching
 from policies.judging.evaluate import REVIEW_SECONDS, TakesLongError, TimeLimit, evaluate, unjudged
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import ValidatingRule
-from policies.judging.subjects import Subject
+from policies.judging.subjects import RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from runtime.once import Once
 from webhook.decisions.decision import Decision, Outcome, denied, unchanged
@@ -224,7 +224,7 @@ class PolicedValidator:
         self._costs.took(candidates, size, sum(verdict.seconds for verdict in verdicts))
         return verdicts
 
-    async def _with_namespace(self, subject: Subject) -> Subject:
+    async def _with_namespace(self, subject: RequestSubject) -> RequestSubject:
         """The subject with all fields of its Namespace. A new Namespace reaches the cache after a moment."""
         found = with_whole_namespace(subject, self._view)
         if not found.namespace_unknown or self._view.namespace_labels(subject.namespace) is not None:
@@ -236,7 +236,7 @@ class PolicedValidator:
         return with_whole_namespace(placed(subject, self._view), self._view)
 
     def _on_loop(
-        self, candidates: tuple[ValidatingRule, ...], subject: Subject, now: dt.datetime, size: int
+        self, candidates: tuple[ValidatingRule, ...], subject: RequestSubject, now: dt.datetime, size: int
     ) -> tuple[Verdict, ...] | None:
         """Verdicts, found on the event loop; None if that takes long, or the namespace has used its time there."""
         if not self._allowance.lasts(subject.namespace):
@@ -249,7 +249,9 @@ class PolicedValidator:
             return evaluate(candidates, known, now, self._clock, time_limit=limit)
         return None
 
-    async def _informed(self, subject: Subject, named: Named, candidates: Iterable[ValidatingRule]) -> Subject:
+    async def _informed(
+        self, subject: RequestSubject, named: Named, candidates: Iterable[ValidatingRule]
+    ) -> RequestSubject:
         """The subject with the known DeviceClasses, and with the claims and templates that a pod names."""
         if named is NOTHING_NAMED:
             return dataclasses.replace(subject, knowledge=self._knower.base)
@@ -309,7 +311,7 @@ def _length(key: tuple[object, ...]) -> int:
     return sum(len(text) for text in texts if isinstance(text, str | bytes))
 
 
-def _read(subject: Subject, request: AdmissionRequest) -> tuple[Subject, Named]:
+def _read(subject: RequestSubject, request: AdmissionRequest) -> tuple[RequestSubject, Named]:
     """The decoded request, and the claims and templates that its pod names. Pure."""
     known = decoded(subject, request)
     is_pod = known.kind == "Pod" and known.group == ""
@@ -318,7 +320,7 @@ def _read(subject: Subject, request: AdmissionRequest) -> tuple[Subject, Named]:
 
 def _evaluate(
     candidates: tuple[ValidatingRule, ...],
-    subject: Subject,
+    subject: RequestSubject,
     sources: Sources,
     now: dt.datetime,
     clock: Clock,
@@ -330,7 +332,7 @@ def _evaluate(
     return evaluate(candidates, _with_record(subject, sources), now, working, time_limit=limit)
 
 
-def _with_record(subject: Subject, sources: Sources) -> Subject:
+def _with_record(subject: RequestSubject, sources: Sources) -> RequestSubject:
     """The subject with the record of its conversion if that is verified. Pure."""
     if subject.kind != "Pod" or subject.group:
         return subject

@@ -8,7 +8,7 @@ from neuron import names
 from neuron.api.claim_specs import ClaimSpec, ClassSpec, Selector
 from neuron.api.fields import mapping, mappings
 from neuron.check.device_index import DeviceIndex, SelectorError
-from neuron.hardware.device_shapes import Shape, catalogue_shapes
+from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
 from neuron.hardware.instances import Catalogue, Observation
 from policies.judging.holdings import lncs_of
 from policies.judging.knowledge import DeviceKnowledge
@@ -127,7 +127,7 @@ class KnowledgeView(Protocol):
     def extended_resources(self) -> Mapping[str, str]:
         """`extendedResourceName` -> name of the DeviceClass that serves it."""
 
-    def device_shapes(self) -> Sequence[Shape]:
+    def device_shapes(self) -> Sequence[DeviceShape]:
         """The distinct devices in our driver's ResourceSlices."""
 
     def device_classes(self) -> Mapping[str, ClassSpec] | None:
@@ -165,7 +165,7 @@ class DeviceKnower:
         self._view = view
         self._catalogue = catalogue
         self._seen: tuple[int, int] | None = None
-        self._shapes: tuple[Shape, ...] = ()
+        self._shapes: tuple[DeviceShape, ...] = ()
         self._index: DeviceIndex | None = None
         self._verdicts: dict[tuple[Selector, ...], bool | None] = {}
         self._base = DeviceKnowledge(catalogue)
@@ -230,7 +230,7 @@ class DeviceKnower:
         return None if named else False
 
 
-def _samples(shapes: list[Shape]) -> list[Shape]:
+def _samples(shapes: list[DeviceShape]) -> list[DeviceShape]:
     """One device of every instance type and kind."""
     return list({(each.instance_type, each.resource_type, each.published): each for each in shapes}.values())
 

@@ -17,7 +17,7 @@ from policies.judging.evaluate import REVIEW_LIMIT, TakesLongError, TimeLimit, U
 from policies.judging.failures import Failure
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import HintRule, PodRule
-from policies.judging.subjects import RequestContext, Subject, of_object
+from policies.judging.subjects import RequestContext, RequestSubject, of_object
 from runtime.once import Once
 from webhook.decisions.modes import Mode
 from webhook.decisions.ports import NamespaceFacts, NamespaceView
@@ -174,7 +174,7 @@ class PolicySteer:
         except (SteeringRefusedError, TakesLongError):
             return NO_STEERING
 
-    def _known(self, subject: Subject) -> Subject:
+    def _known(self, subject: RequestSubject) -> RequestSubject:
         """The subject with the facts of its namespace and for counting devices that policies read."""
         if self._reads_namespace:
             subject = with_whole_namespace(subject, self.namespaces)
@@ -188,7 +188,7 @@ class PolicySteer:
             knowledge = with_record(knowledge, verified(subject.object, knowledge.templates, self._judging))
         return dataclasses.replace(subject, knowledge=knowledge)
 
-    def _find(self, subject: Subject, time_limit: TimeLimit) -> Steering:
+    def _find(self, subject: RequestSubject, time_limit: TimeLimit) -> Steering:
         if not time_limit.raises:
             steering, errors = find_steering(self._policies, subject, self._clock, time_limit)
         elif not self._allowance.lasts(subject.namespace):
@@ -223,7 +223,7 @@ def _counts_devices(rule: PodRule | HintRule) -> bool:
 
 def find_steering(
     policies: PolicySet,
-    subject: Subject,
+    subject: RequestSubject,
     clock: Clock,
     time_limit: TimeLimit = REVIEW_LIMIT,
 ) -> tuple[Steering, tuple[Failure, ...]]:
@@ -257,7 +257,7 @@ def find_steering(
     return steering, (*errors, *more)
 
 
-def steering_of(rule: PodRule, subject: Subject) -> Steering:
+def steering_of(rule: PodRule, subject: RequestSubject) -> Steering:
     """The settings of a ConversionPolicy for one pod."""
     spec = rule.spec
     queued = spec.queued if KUEUE_LABEL in matching.labels_of(subject.object) else None

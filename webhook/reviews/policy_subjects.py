@@ -8,13 +8,13 @@ import msgspec
 
 from neuron.api.fields import mapping, text
 from neuron.api.namespaces import namespace_named
-from policies.judging.subjects import NAMESPACES, SentAs, Subject, plural
+from policies.judging.subjects import NAMESPACES, RequestSubject, SentAs, plural
 from webhook.decisions import nesting
 from webhook.decisions.ports import NamespaceView
 from webhook.decisions.wire import ABSENT, AdmissionRequest
 
 
-def bare_subject(request: AdmissionRequest) -> Subject:
+def bare_subject(request: AdmissionRequest) -> RequestSubject:
     """The subject of a request, without its objects.
 
     Raises:
@@ -23,7 +23,7 @@ def bare_subject(request: AdmissionRequest) -> Subject:
     kind = request.kind
     resource = mapping(_value(request.resource))
     named = text(resource.get("resource"))
-    return Subject(
+    return RequestSubject(
         operation=request.operation,
         group=kind.group,
         version=kind.version,
@@ -39,7 +39,7 @@ def bare_subject(request: AdmissionRequest) -> Subject:
     )
 
 
-def decoded(subject: Subject, request: AdmissionRequest) -> Subject:
+def decoded(subject: RequestSubject, request: AdmissionRequest) -> RequestSubject:
     """The subject with the request's objects decoded. Pure: it may run in the lane.
 
     Raises:
@@ -68,7 +68,7 @@ def _sent_as(request: AdmissionRequest) -> SentAs | None:
     )
 
 
-def placed(subject: Subject, namespaces: NamespaceView) -> Subject:
+def placed(subject: RequestSubject, namespaces: NamespaceView) -> RequestSubject:
     """The subject with the known facts of its namespace."""
     namespace = subject.namespace
     if not namespace or (subject.resource == NAMESPACES and subject.api[0] == ""):
@@ -78,7 +78,7 @@ def placed(subject: Subject, namespaces: NamespaceView) -> Subject:
     return dataclasses.replace(subject, namespace_object=known, quotas=quotas)
 
 
-def with_whole_namespace(subject: Subject, namespaces: NamespaceView) -> Subject:
+def with_whole_namespace(subject: RequestSubject, namespaces: NamespaceView) -> RequestSubject:
     """The subject with all fields of its Namespace, or with the reason why they are unknown."""
     if subject.namespace_object is None:
         return subject
@@ -92,7 +92,7 @@ def with_whole_namespace(subject: Subject, namespaces: NamespaceView) -> Subject
     return dataclasses.replace(subject, namespace_object=known, namespace_unknown="")
 
 
-def subject_of(request: AdmissionRequest, namespaces: NamespaceView) -> Subject:
+def subject_of(request: AdmissionRequest, namespaces: NamespaceView) -> RequestSubject:
     """The subject of a request, with its objects decoded and the known facts of its namespace.
 
     Raises:

@@ -15,21 +15,21 @@ from webhook.decisions.wire import AdmissionRequest
 MOST_NAMESPACES: Final = 4096
 
 
-class _Metadata(msgspec.Struct, frozen=True):
+class _OwnedMetadata(msgspec.Struct, frozen=True):
     labels: dict[str, object] | None = None
     annotations: dict[str, object] | None = None
     ownerReferences: list[dict[str, object]] | None = None  # noqa: N815 - the API's spelling
 
 
-class _Spec(msgspec.Struct, frozen=True):
+class _QueuedSpec(msgspec.Struct, frozen=True):
     schedulerName: str | None = None  # noqa: N815
 
 
 class _Queued(msgspec.Struct, frozen=True):
     """The fields that show a queue, and the owners, which are not in the view of a pod."""
 
-    metadata: _Metadata = _Metadata()
-    spec: _Spec = _Spec()
+    metadata: _OwnedMetadata = _OwnedMetadata()
+    spec: _QueuedSpec = _QueuedSpec()
 
 
 _decode: Final = msgspec.json.Decoder(_Queued).decode

@@ -22,27 +22,27 @@ class _Opaque(Struct, frozen=True):
     parameters: Raw = ABSENT
 
 
-class _Config(Struct, frozen=True):
+class _RawConfig(Struct, frozen=True):
     opaque: _Opaque | None = None
 
 
-class _Devices(Struct, frozen=True):
-    config: list[_Config] | None = None
+class _RawDevices(Struct, frozen=True):
+    config: list[_RawConfig] | None = None
 
 
-class _Claim(Struct, frozen=True):
-    devices: _Devices | None = None
+class _RawClaim(Struct, frozen=True):
+    devices: _RawDevices | None = None
 
 
-class _Template(Struct, frozen=True):
-    spec: _Claim | None = None
+class _RawTemplate(Struct, frozen=True):
+    spec: _RawClaim | None = None
 
 
 decode: Final = msgspec.json.Decoder(Object).decode
 KINDS: Final[dict[str, Any]] = {
-    "ResourceClaim": msgspec.json.Decoder(_Claim).decode,
-    "ResourceClaimTemplate": msgspec.json.Decoder(_Template).decode,
-    "DeviceClass": msgspec.json.Decoder(_Devices).decode,
+    "ResourceClaim": msgspec.json.Decoder(_RawClaim).decode,
+    "ResourceClaimTemplate": msgspec.json.Decoder(_RawTemplate).decode,
+    "DeviceClass": msgspec.json.Decoder(_RawDevices).decode,
 }
 
 

@@ -28,7 +28,7 @@ class Waiting(Protocol):
 Job = TypeVar("Job", bound=Waiting)
 
 
-class _Entry(Generic[Job]):
+class _Waiting(Generic[Job]):
     __slots__ = ("arrival", "job", "size", "turn")
 
     def __init__(self, job: Job, arrival: int, turn: int) -> None:
@@ -42,11 +42,11 @@ class _Entry(Generic[Job]):
         return self.size, self.turn, self.arrival
 
 
-class Turns(Generic[Job]):
+class DecisionQueue(Generic[Job]):
     """Waiting decisions."""
 
     def __init__(self) -> None:
-        self._clients: OrderedDict[str, list[_Entry[Job]]] = OrderedDict()
+        self._clients: OrderedDict[str, list[_Waiting[Job]]] = OrderedDict()
         self._namespaces: Counter[str] = Counter()
         self._count = 0
         self._arrivals = 0
@@ -63,7 +63,7 @@ class Turns(Generic[Job]):
         """Add a decision; `running` is the number of those of its namespace that run already."""
         self._arrivals += 1
         turns = self._turns(job, running)
-        self._clients.setdefault(job.client, []).append(_Entry(job, self._arrivals, self._arrivals + turns))
+        self._clients.setdefault(job.client, []).append(_Waiting(job, self._arrivals, self._arrivals + turns))
         self._namespaces[job.namespace] += 1
         self._count += 1
 
@@ -74,7 +74,7 @@ class Turns(Generic[Job]):
     def ahead(self, job: Job, running: int = 0) -> int:
         """The number of decisions that would run before a new one."""
         arrival = self._arrivals + 1
-        key = _Entry(job, arrival, arrival + self._turns(job, running)).key
+        key = _Waiting(job, arrival, arrival + self._turns(job, running)).key
         own = sum(each.key < key for each in self._clients.get(job.client, ()))
         size = key[0]
         others = 0
@@ -131,4 +131,4 @@ class Turns(Generic[Job]):
         mine = len(self._clients.get(job.client, ()))
         if job.client != other.client:
             return mine + 1 < len(self._clients[other.client])
-        return _Entry(job, 0, 0).size < _Entry(other, 0, 0).size
+        return _Waiting(job, 0, 0).size < _Waiting(other, 0, 0).size

@@ -164,14 +164,14 @@ class Validator:
                 self._keep(claim, decision)
         return decision
 
-    def _remembered(self, claim: "_Claim") -> Decision | None:
+    def _remembered(self, claim: "_ReviewedClaim") -> Decision | None:
         """The cached decision about such a spec, or about one that differs in the names of its requests only."""
         decision = self._decisions.get(claim.key)
         if decision is None and claim.shape is not None and self._decisions.get(claim.shape) is not None:
             return _VALID
         return decision
 
-    def _judged(self, claim: "_Claim") -> Decision | None:
+    def _judged(self, claim: "_ReviewedClaim") -> Decision | None:
         """The decision about a spec that is quick to judge; None: in the lane."""
         if not claim.small:
             return None
@@ -181,7 +181,7 @@ class Validator:
         self._keep(claim, decision)
         return decision
 
-    def _keep(self, claim: "_Claim", decision: Decision) -> None:
+    def _keep(self, claim: "_ReviewedClaim", decision: Decision) -> None:
         size = len(claim.spec) + len(claim.old) if claim.small else 0
         self._decisions.put(claim.key, decision, _size(decision) + size)
         if claim.shape is not None and decision == _VALID:
@@ -379,7 +379,7 @@ class Validator:
         return known
 
 
-class _Claim:
+class _ReviewedClaim:
     """The spec of a claim, a template or a DeviceClass in a review.
 
     Attributes:
@@ -421,7 +421,7 @@ class _Claim:
         return self._specs
 
 
-def _read_claim(request: AdmissionRequest) -> _Claim | Decision:
+def _read_claim(request: AdmissionRequest) -> _ReviewedClaim | Decision:
     """The claim of a review, or the decision if its spec has not changed.
 
     Raises:
@@ -434,7 +434,7 @@ def _read_claim(request: AdmissionRequest) -> _Claim | Decision:
         if spec == old:
             # Such specs are immutable, and a user must be able to remove the finalizers of a bad object.
             return _SAME_SPEC
-    return _Claim(request.kind, spec, old)
+    return _ReviewedClaim(request.kind, spec, old)
 
 
 def _is_quick(what: ReadSpec, world: ClaimContext) -> bool:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from webhook.reviews.slices import EndedError, Running
-from webhook.reviews.turns import Turns
+from webhook.reviews.turns import DecisionQueue
 
 Result = TypeVar("Result")
 Clock = Callable[[], float]
@@ -54,7 +54,7 @@ give way."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Size:
+class DecisionClass:
     """A class of decisions.
 
     Attributes:
@@ -70,7 +70,11 @@ class Size:
     of_one: int
 
 
-SIZES: Final = (Size(0.01, 0.02, 128, 32), Size(0.1, 0.2, 64, 16), Size(math.inf, math.inf, 16, 8))
+SIZES: Final = (
+    DecisionClass(0.01, 0.02, 128, 32),
+    DecisionClass(0.1, 0.2, 64, 16),
+    DecisionClass(math.inf, math.inf, 16, 8),
+)
 """Small, medium, long."""
 _OVERRUN: Final = 4
 """A small decision moves on after so many times its estimate, if that is earlier."""
@@ -256,10 +260,10 @@ class ThreadLane:
     The threads are daemons: a running decision does not delay the end of the process.
     """
 
-    def __init__(self, sizes: Sequence[Size] = SIZES) -> None:
+    def __init__(self, sizes: Sequence[DecisionClass] = SIZES) -> None:
         """`sizes` sets the bounds of the queues."""
         self._sizes = sizes
-        self._queues = [Turns[_Job]() for _ in SIZES]
+        self._queues = [DecisionQueue[_Job]() for _ in SIZES]
         self._means = [0.0 for _ in SIZES]
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from neuron.findings import Finding, Findings, Severity, warning
 from webhook.decisions import nesting, pods
-from webhook.decisions.decide import DecisionInputs, PodFacts, Subject, as_warnings, decide
+from webhook.decisions.decide import DecisionInputs, DecisionSubject, PodFacts, as_warnings, decide
 from webhook.decisions.kinds import pods_of
 from webhook.decisions.pod_claims import Claiming
 from webhook.decisions.pod_places import PodPlace
@@ -23,7 +23,7 @@ SECONDS: Final = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Workload:
+class ReviewedWorkload:
     """A decoded workload.
 
     Attributes:
@@ -38,7 +38,7 @@ class Workload:
     left_out: int
 
 
-def read_workload(request: AdmissionRequest, raw: bytes) -> Workload:
+def read_workload(request: AdmissionRequest, raw: bytes) -> ReviewedWorkload:
     """Decode the object of a review. Pure.
 
     Raises:
@@ -48,11 +48,11 @@ def read_workload(request: AdmissionRequest, raw: bytes) -> Workload:
     data = nesting.decode(raw)
     found = list(pods_of(data, kind.group, kind.kind))
     read = tuple((place, Claiming.of(pods.view(place.template))) for place in found[:MOST_TEMPLATES])
-    return Workload(kind.group, kind.kind, data, read, max(0, len(found) - MOST_TEMPLATES))
+    return ReviewedWorkload(kind.group, kind.kind, data, read, max(0, len(found) - MOST_TEMPLATES))
 
 
 def check_workload(
-    workload: Workload,
+    workload: ReviewedWorkload,
     namespace: str,
     found: Sequence[PodFacts],
     inputs: DecisionInputs,
@@ -67,7 +67,7 @@ def check_workload(
         Findings with paths in the workload; NEU711 if pod templates were not checked.
     """
     deadline = clock() + SECONDS
-    subject = Subject(workload.group, workload.kind, namespace, workload.data, found, workload.left_out)
+    subject = DecisionSubject(workload.group, workload.kind, namespace, workload.data, found, workload.left_out)
     decided = decide(subject, dataclasses.replace(inputs, goes_on=lambda: clock() <= deadline))
     # `/mutate` has said what it found about the placement of a LeaderWorkerSet.
     said = () if decided.placement is None else (*decided.placement.errors, *decided.placement.warnings)

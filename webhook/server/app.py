@@ -71,7 +71,7 @@ class Backend(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Service:
+class RunningWebhook:
     """The parts of one run, ready to serve.
 
     Attributes:
@@ -96,7 +96,7 @@ class Service:
 
 
 @contextlib.asynccontextmanager
-async def assemble(settings: WebhookSettings) -> AsyncIterator[Service]:
+async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
     """The parts of one run, open until the context ends.
 
     Raises:
@@ -167,7 +167,7 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[Service]:
             refusals=refusals,
         )
         _watch_edge(metrics, running, lag)
-        yield Service(
+        yield RunningWebhook(
             server.url(listener, "https"), metrics_url, settings.tls_dir / files.CA_FILE, backend, running, listener
         )
 
@@ -179,7 +179,7 @@ async def serve(settings: WebhookSettings) -> None:
         StartupError: a part cannot be created.
     """
     give_back_large_blocks()
-    service: Service | None = None
+    service: RunningWebhook | None = None
     run = asyncio.current_task()
 
     def stop() -> None:
@@ -316,14 +316,14 @@ async def _policies(
     if settings.policies is None:
         return None
     # Imported only with policies: the schema and the engine take 20 MiB.
-    from policies.files.kept import FolderKeeper, Keeper
+    from policies.files.kept import FolderKeeper, PolicyKeeper
     from webhook.cluster.claim_contents import ClaimContents
     from webhook.cluster.kept_policies import ConfigMapKeeper
     from webhook.reviews.policy_knowledge import find_nothing
     from webhook.server.policies import following
 
     find = find_nothing if api_server is None else ClaimContents(api_server).find
-    keeper: Keeper | None = None
+    keeper: PolicyKeeper | None = None
     if settings.policies_state is not None:
         keeper = FolderKeeper(settings.policies_state)
     elif settings.policies_state_config_map and api_server is not None:

@@ -26,9 +26,9 @@ from webhook.cluster.leases import LeaseIdentity, Leases
 from webhook.cluster.replicas import ReplicaStatus
 from webhook.edge.metrics import Metrics
 from webhook.server.settings import WebhookSettings, duration
-from webhook.serving_certificate.ca_bundles import CABundles, Service
+from webhook.serving_certificate.ca_bundles import CABundles, ServiceReference
 from webhook.serving_certificate.folder import CertificateFolder
-from webhook.serving_certificate.keeper import Confirmations, Follower, Injector, Keeper, LoadedDigests
+from webhook.serving_certificate.keeper import Confirmations, Follower, Injector, LoadedDigests, SecretKeeper
 from webhook.serving_certificate.live import LiveCertificate
 from webhook.serving_certificate.secrets import ManagedSecret
 
@@ -71,7 +71,7 @@ class Certificates:
         self.describe: Callable[[], ReplicaStatus] = ReplicaStatus
         self.folder: CertificateFolder | None = None
         self.follower: Follower | None = None
-        self.keeper: Keeper | None = None
+        self.keeper: SecretKeeper | None = None
         self.bundles: CABundles | None = None
         self.leases: Leases | None = None
         self.skew: Callable[[], dt.timedelta] = lambda: dt.timedelta(0)
@@ -219,7 +219,7 @@ async def _managed(
     if leases is not None:
         bundles = certificates.bundles = _bundles(settings, server)
         confirmations = Confirmations(secret.name, bundles, leases)
-        keeper = certificates.keeper = Keeper(secret, follower, rules(settings), server.now, confirmations)
+        keeper = certificates.keeper = SecretKeeper(secret, follower, rules(settings), server.now, confirmations)
         work |= {str(cache.resource): cache.run for cache in bundles.caches}
         work["certificates"] = keeper.run
         if settings.inject_ca is not False:
@@ -245,7 +245,7 @@ def _reporting(settings: WebhookSettings, certificates: Certificates, server: Ti
 
 
 def _bundles(settings: WebhookSettings, server: TimedApiServer) -> CABundles:
-    service = Service(own_namespace(settings), settings.service)
+    service = ServiceReference(own_namespace(settings), settings.service)
     writes = settings.inject_ca is not False
     return CABundles(server, settings.webhook_configuration, service, writes=writes)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from prometheus_client.registry import CollectorRegistry
 
-from policies.files.kept import Keeper, KeepError, KeptSet, unpack
+from policies.files.kept import KeepError, KeptSet, PolicyKeeper, unpack
 from policies.files.loader import PolicyError
 from policies.files.store import PolicyStore
 from runtime.startup import StartupError
@@ -27,7 +27,7 @@ async def following(
     find: FindClaims = find_nothing,
     *,
     together: bool = False,
-    keeper: Keeper | None = None,
+    keeper: PolicyKeeper | None = None,
 ) -> AsyncIterator[PolicyParts]:
     """Load the policies of a folder, and follow it until the context ends; `find` looks up claims by name.
 
@@ -53,7 +53,7 @@ async def following(
             await watching
 
 
-async def _kept(keeper: Keeper) -> KeptSet | None:
+async def _kept(keeper: PolicyKeeper) -> KeptSet | None:
     """The set that an earlier run has kept; None if there is none that can be read."""
     try:
         content = await keeper.read()

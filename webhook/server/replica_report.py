@@ -20,7 +20,7 @@ _LONGEST: Final = 500
 """Characters of a problem, so that all problems fit into an annotation."""
 
 
-class Policies(Protocol):
+class PolicyState(Protocol):
     """The state of the policies."""
 
     @property
@@ -40,7 +40,7 @@ class Policies(Protocol):
         """What policies with Deny see only if the webhook configuration was changed for them."""
 
 
-def report(version: str, mode: str, checks: Mapping[str, Check], policies: Policies | None) -> ReplicaStatus:
+def report(version: str, mode: str, checks: Mapping[str, Check], policies: PolicyState | None) -> ReplicaStatus:
     """A report without `bundle`, `serving` and `not_after`, which `Certificates.report` adds.
 
     Args:

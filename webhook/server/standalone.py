@@ -9,7 +9,7 @@ from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.namespaces import namespace_named
 from neuron.demand.templates import Template
-from neuron.hardware.device_shapes import Shape
+from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 from webhook.decisions.ports import NO_FACTS, FoundTemplate, NamespaceFacts
 
@@ -77,7 +77,7 @@ class StandaloneCluster:
         """Never changes."""
         return 0
 
-    def device_shapes(self) -> Sequence[Shape]:
+    def device_shapes(self) -> Sequence[DeviceShape]:
         """No ResourceSlices."""
         return ()
 
@@ -95,13 +95,13 @@ class StandaloneCluster:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Made:
+class _MadeTemplate:
     template: Template
     spec: ClaimSpec
     size: int
 
     @classmethod
-    def of(cls, template: Template) -> "_Made":
+    def of(cls, template: Template) -> "_MadeTemplate":
         size = _SIZE_OF_JSON * len(json.dumps(template.spec))
         return cls(template, read_claim("ResourceClaimTemplate", _API_VERSION, template.spec)[0], size)
 
@@ -113,7 +113,7 @@ class MemoryTemplates:
         """Keep at most `most` bytes; beyond that, the oldest is dropped, and created again when it is needed."""
         self._most = most
         self._size = 0
-        self._made: dict[tuple[str, str], _Made] = {}
+        self._made: dict[tuple[str, str], _MadeTemplate] = {}
 
     def __iter__(self) -> Iterator[tuple[str, Template]]:
         return iter([(namespace, made.template) for (namespace, _), made in self._made.items()])
@@ -146,7 +146,7 @@ class MemoryTemplates:
         """Create the template in the namespace if it does not exist."""
         if self.holds(namespace, template):
             return
-        made = self._made[namespace, template.name] = _Made.of(template)
+        made = self._made[namespace, template.name] = _MadeTemplate.of(template)
         self._size += made.size
         while self._size > self._most:
             self._size -= self._made.pop(next(iter(self._made))).size

@@ -36,7 +36,7 @@ _PAUSE: Final = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Service:
+class ServiceReference:
     """The Service in front of this webhook."""
 
     namespace: str
@@ -47,7 +47,7 @@ class Service:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class ClientConfig:
     """`clientConfig` of one webhook.
 
     Attributes:
@@ -58,7 +58,7 @@ class Entry:
     """
 
     name: str
-    service: Service | None
+    service: ServiceReference | None
     path: str
     bundle: bytes
 
@@ -68,7 +68,7 @@ class Configuration:
     """A webhook configuration: its `resourceVersion` and its webhooks in order."""
 
     version: str
-    entries: tuple[Entry, ...]
+    entries: tuple[ClientConfig, ...]
 
 
 def project_configuration(item: Mapping[str, Any]) -> Configuration:
@@ -76,7 +76,7 @@ def project_configuration(item: Mapping[str, Any]) -> Configuration:
     return Configuration(item["metadata"]["resourceVersion"], tuple(map(_entry, item.get("webhooks") or ())))
 
 
-def _entry(webhook: Mapping[str, Any]) -> Entry:
+def _entry(webhook: Mapping[str, Any]) -> ClientConfig:
     client = webhook.get("clientConfig") or {}
     service = client.get("service")
     try:
@@ -84,8 +84,10 @@ def _entry(webhook: Mapping[str, Any]) -> Entry:
     except binascii.Error:
         bundle = b""
     if service is None:
-        return Entry(webhook["name"], None, "", bundle)
-    return Entry(webhook["name"], Service(service["namespace"], service["name"]), service.get("path") or "", bundle)
+        return ClientConfig(webhook["name"], None, "", bundle)
+    return ClientConfig(
+        webhook["name"], ServiceReference(service["namespace"], service["name"]), service.get("path") or "", bundle
+    )
 
 
 class CABundles:
@@ -101,7 +103,7 @@ class CABundles:
         self,
         server: ApiServer,
         name: str,
-        service: Service,
+        service: ServiceReference,
         *,
         writes: bool = True,
         timing: Timing | None = None,
@@ -228,7 +230,7 @@ class CABundles:
     def _known(self, resource: Resource) -> Configuration | None:
         return self._caches[resource].get("", self.name)
 
-    def _ours(self, resource: Resource) -> Iterator[tuple[int, Entry]]:
+    def _ours(self, resource: Resource) -> Iterator[tuple[int, ClientConfig]]:
         known = self._known(resource)
         for index, entry in enumerate(known.entries if known else ()):
             if entry.service in (None, self._service):
@@ -237,10 +239,10 @@ class CABundles:
     def _ours_any(self, resource: Resource) -> bool:
         return any(True for _ in self._ours(resource))
 
-    def _wrong(self, resource: Resource, bundle: bytes) -> list[tuple[int, Entry]]:
+    def _wrong(self, resource: Resource, bundle: bytes) -> list[tuple[int, ClientConfig]]:
         return [(index, entry) for index, entry in self._ours(resource) if not self._carries(entry, bundle)]
 
-    def _carries(self, entry: Entry, bundle: bytes) -> bool:
+    def _carries(self, entry: ClientConfig, bundle: bytes) -> bool:
         if entry.bundle == bundle or self._writes:
             return entry.bundle == bundle
         try:
@@ -249,7 +251,7 @@ class CABundles:
             return False
         return ours <= theirs
 
-    def _misdirected(self, resource: Resource, entry: Entry, path: str) -> Iterator[str]:
+    def _misdirected(self, resource: Resource, entry: ClientConfig, path: str) -> Iterator[str]:
         if entry.service is None:
             return
         where = f"{resource.plural} {self.name}, webhook {entry.name}"

@@ -18,7 +18,7 @@ from typing import Final
 
 from certs import material, rotation
 from runtime.api_errors import ApiServerError
-from runtime.once import Problem
+from runtime.once import RetryProblem
 from webhook.cluster.leases import Leases
 from webhook.cluster.replicas import ReplicaStatus
 from webhook.serving_certificate.ca_bundles import CABundles
@@ -65,7 +65,7 @@ class Follower:
         self.bundle = b""
         self.known: Mapping[str, bytes] | None = None
         self.loaded = LoadedDigests()
-        self._problem = Problem(log)
+        self._problem = RetryProblem(log)
         self.refused = ""
         self.ca_not_after: dt.datetime | None = None
         self.served = asyncio.Event()
@@ -189,7 +189,7 @@ class Confirmations:
         return self._leases.agree(lambda report: report.secret != self._secret or right(report))
 
 
-class Keeper:
+class SecretKeeper:
     """Writes the Secret, one step of `certs.rotation` after the other.
 
     Attributes:
@@ -214,7 +214,7 @@ class Keeper:
             confirmations: since when the replicas have the content of the Secret.
             clock: monotonic seconds.
         """
-        self._problem = Problem(log)
+        self._problem = RetryProblem(log)
         self.waiting = ""
         self.reported = LoadedDigests()
         self.secret = secret.name

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commands.devices.device_map import build
-from commands.devices.devices import NodeMap, PluginUse, UltraServer
+from commands.devices.devices import NodeMap, PluginUse, UltraServerPlace
 from kubeletplugin.publish.slices import ClusterFeatures
 from neuron.api.taints import Taint
 from neuron.hardware.instances import Topology
@@ -127,7 +127,7 @@ def test_the_place_in_an_ultraserver_is_read_from_labels() -> None:
     cluster = EmulatedCluster()
     prefix = "neuron.amazonaws.com/ultraserver-"
     cluster.node("a", "trn2u.48xlarge", labels={f"{prefix}server-id-4": "bog7", f"{prefix}node-id-4": "2"})
-    assert only(cluster).ultraserver == UltraServer("bog7", 4, 2)
+    assert only(cluster).ultraserver == UltraServerPlace("bog7", 4, 2)
 
 
 def test_a_device_plugin_beside_the_driver_closes_the_node() -> None:

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from commands.devices.device_map import build
-from commands.devices.snapshot import Snapshot, fetch
+from commands.devices.snapshot import ClusterSnapshot, fetch
 from neuron.api.nodes import read_node
 from runtime.api_server import Resource
 from runtime.api_transport import Connection, load_configuration
@@ -33,7 +33,7 @@ async def connection(api: FakeApi, tmp_path: Path) -> AsyncIterator[Connection]:
     await connection.close()
 
 
-async def read(connection: Connection, **options: object) -> Snapshot:
+async def read(connection: Connection, **options: object) -> ClusterSnapshot:
     lister = Lister(connection, page_size=2, sleep=lambda _: asyncio.sleep(0))
     return await fetch(connection, connection.address, lister=lister, **options)  # type: ignore[arg-type]
 

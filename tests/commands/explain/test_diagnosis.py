@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from commands.explain.cluster_view import live_manifest
-from commands.explain.explanation import Diagnosis, Quote, State
+from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.installation import Installation
 from commands.explain.reads import Live
 from neuron import names
@@ -83,7 +83,7 @@ def test_a_pod_in_shadow_mode_is_explained_with_the_source_of_the_mode() -> None
     found = diagnosed(
         legacy(conditions=[{**UNSCHEDULABLE, "message": "1 Insufficient aws.amazon.com/neuron."}]), cluster
     )
-    assert (found.case, found.state) == ("not-converted", State.STUCK)
+    assert (found.case, found.state) == ("not-converted", PodState.STUCK)
     assert found.text == (
         "It was not converted and requests aws.amazon.com/neuron: 4, which no node offers. Mode shadow (annotation "
         "neuron.aws.com/convert of Namespace team-a) only reports what conversion would do."
@@ -139,7 +139,7 @@ def test_a_legacy_pod_waits_where_a_device_plugin_offers_devices() -> None:
     cluster = one_node(driver=False, allocatable={names.RESOURCE_NEURON: "16"})
     cluster.legacy_pod("holder", "a", "16")
     found = diagnosed(legacy(), live(cluster), mode="shadow")
-    assert (found.case, found.state) == ("waits-for-device-plugin", State.WAITS)
+    assert (found.case, found.state) == ("waits-for-device-plugin", PodState.WAITS)
     assert (
         found.text
         == "It was not converted, and waits for aws.amazon.com/neuron: 4 of a device plugin, which is on 1 node."
@@ -163,7 +163,7 @@ def test_a_missing_generated_template() -> None:
     answer = diagnosed(
         found, live(one_node()), event("FailedResourceClaimCreation", "PodResourceClaim neuron: not found")
     )
-    assert (answer.case, answer.state) == ("template-missing", State.STUCK)
+    assert (answer.case, answer.state) == ("template-missing", PodState.STUCK)
     assert answer.text.startswith("ResourceClaimTemplate neuron-4-")
     assert answer.fix == "Recreate the pod: the webhook makes the template again."
     assert str(answer.evidence) == (
@@ -189,7 +189,7 @@ def test_a_missing_claim() -> None:
 def test_a_quota_that_refuses_the_claim() -> None:
     found, own = converted_pod()
     answer = diagnosed(found, live(one_node(), [own]), event("FailedResourceClaimCreation", QUOTA))
-    assert (answer.case, answer.state) == ("quota", State.STUCK)
+    assert (answer.case, answer.state) == ("quota", PodState.STUCK)
     assert answer.text == "Its claim neuron is not created: an Event reports that a quota or another check refuses it."
     assert "exceeded quota: devices" in str(answer.evidence)
 
@@ -204,7 +204,7 @@ def test_another_reason_why_the_claim_is_not_created() -> None:
 def test_a_claim_that_is_created_in_a_moment() -> None:
     found, own = converted_pod()
     answer = diagnosed(found, live(one_node(), [own]))
-    assert (answer.case, answer.state) == ("claim-pending", State.WAITS)
+    assert (answer.case, answer.state) == ("claim-pending", PodState.WAITS)
 
 
 @pytest.mark.parametrize("with_claim", [True, False])
@@ -236,7 +236,7 @@ def test_a_pod_that_waits_for_connected_devices() -> None:
         cluster.claim(f"pod-{index}", "a", [index])
     found, around = claimed(cluster, conditions=[UNSCHEDULABLE])
     answer = diagnosed(found, around)
-    assert (answer.case, answer.state) == ("not-connected", State.WAITS)
+    assert (answer.case, answer.state) == ("not-connected", PodState.WAITS)
     assert answer.text == (
         "None of 1 Neuron node can take it now. Closest: a: 12 devices are free, no 4 of them are connected (at most 1 "
         "of them connected; held by team-a/pod-0 (1), team-a/pod-5 (1), team-a/pod-10 (1) and 1 more)."
@@ -533,7 +533,7 @@ def test_a_running_pod_gets_its_devices_listed() -> None:
     answer = diagnosed(found, around)
     assert (answer.case, answer.state, answer.text) == (
         "runs",
-        State.WELL,
+        PodState.WELL,
         "It runs on node a with neuron-device-0, neuron-device-1.",
     )
 
@@ -541,8 +541,8 @@ def test_a_running_pod_gets_its_devices_listed() -> None:
 @pytest.mark.parametrize(
     ("changes", "case", "state"),
     [
-        ({"phase": "Succeeded"}, "ended", State.WELL),
-        ({"phase": "Failed", "reason": "UnexpectedAdmissionError"}, "ended", State.STUCK),
+        ({"phase": "Succeeded"}, "ended", PodState.WELL),
+        ({"phase": "Failed", "reason": "UnexpectedAdmissionError"}, "ended", PodState.STUCK),
         (
             {
                 "conditions": [
@@ -555,11 +555,11 @@ def test_a_running_pod_gets_its_devices_listed() -> None:
                 ]
             },
             "evicted",
-            State.STUCK,
+            PodState.STUCK,
         ),
     ],
 )
-def test_a_pod_that_has_ended(changes: Object, case: str, state: State) -> None:
+def test_a_pod_that_has_ended(changes: Object, case: str, state: PodState) -> None:
     found, around = claimed(one_node(), range(4), **changes)
     answer = diagnosed(found, around)
     assert (answer.case, answer.state) == (case, state)

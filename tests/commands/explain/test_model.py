@@ -14,11 +14,11 @@ from commands.explain.model import (
 )
 from commands.explain.verdicts import Block
 from neuron import names
-from neuron.allocator.search import Device, Result
+from neuron.allocator.search import AllocatorDevice, AllocatorResult
 from neuron.api import stored_claims
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClassSpec, Selector
-from neuron.api.configs import ConfigEntry, NeuronConfig, Source
+from neuron.api.configs import ConfigEntry, ConfigSource, NeuronConfig
 from neuron.api.slices import read_slice
 from neuron.api.stored_claims import read_stored_claim
 from neuron.api.taints import Taint
@@ -55,7 +55,7 @@ def test_results_of_other_drivers_are_left_out() -> None:
         {"driver": "dra.net", "request": "n", "device": "eth0", "pool": "a"},
     ]
     claim = {"metadata": {}, "status": {"allocation": {"devices": {"results": results}}}}
-    assert tuple(map(result_of, read_stored_claim(claim).ours)) == (Result("r", "d0", {"neuroncores": 2}),)
+    assert tuple(map(result_of, read_stored_claim(claim).ours)) == (AllocatorResult("r", "d0", {"neuroncores": 2}),)
     assert read_stored_claim({"metadata": {}}).ours == ()
     assert result_of(stored_claims.Result("r", names.DRIVER, "a", "d", True)).admin_access
 
@@ -64,7 +64,7 @@ def test_selectors_of_the_class_count() -> None:
     classes = {names.DEVICE_CLASS: ClassSpec((Selector("", 'device.attributes["neuron.aws.com"].deviceId == 1'),))}
     demand = read_demand([PodClaim("neuron", claim_spec({"devices": {"requests": [REQUEST]}}))], classes, Selects())
     [part] = demand.claim.requests[0].alternatives
-    found = [part.selects(Device(f"d{index}", {"neuron.aws.com/deviceId": index})) for index in range(3)]
+    found = [part.selects(AllocatorDevice(f"d{index}", {"neuron.aws.com/deviceId": index})) for index in range(3)]
     assert found == [False, True, False]
 
 
@@ -100,8 +100,8 @@ def test_cached_selector_results_are_separate_for_each_type() -> None:
         Selects(),
     )
     [part] = demand.claim.requests[0].alternatives
-    assert part.selects(Device("a", {"neuron.aws.com/x": True}))
-    assert not part.selects(Device("b", {"neuron.aws.com/x": 1}))
+    assert part.selects(AllocatorDevice("a", {"neuron.aws.com/x": True}))
+    assert not part.selects(AllocatorDevice("b", {"neuron.aws.com/x": 1}))
 
 
 def test_a_constraint_without_requests_covers_its_own_claim_only() -> None:
@@ -121,7 +121,7 @@ def test_configs_belong_to_the_claim_of_the_request() -> None:
     spec = {"devices": {"requests": [REQUEST], "config": config}}
     plain = {"devices": {"requests": [REQUEST]}}
     both = read_demand([PodClaim("a", claim_spec(spec)), PodClaim("b", claim_spec(plain))], None, Selects())
-    own = (ConfigEntry(Source.FROM_CLAIM, (), NeuronConfig(2)),)
+    own = (ConfigEntry(ConfigSource.FROM_CLAIM, (), NeuronConfig(2)),)
     assert both.configs_of("a:r") == (own, "r")
     assert both.configs_of("b:r/s0") == ((), "r/s0")
     assert read_demand([PodClaim("a", claim_spec(spec))], None, Selects()).configs_of("r") == (own, "r")

@@ -8,7 +8,7 @@ import pytest
 from commands.explain.verdicts import Block, NodeVerdict, grouped
 from commands.objects.manifests import Manifest
 from neuron import names
-from neuron.allocator.search import Result
+from neuron.allocator.search import AllocatorResult
 from neuron.api.taints import Taint
 from neuron.demand.claims import Claim, make_claim
 from neuron.demand.containers import Ask, Role
@@ -301,8 +301,8 @@ def test_several_claims_of_a_pod_are_allocated_together() -> None:
     assert verdict.reason == "it has 1 devices, the pod needs 2"
     cluster.node("b", "inf2.24xlarge")
     assert verdicts(cluster, found, template("own", ONE))["b"].devices == (
-        Result("first:r", "neuron-device-0", {names.CAPACITY_CORES: 2, "memory": 0}),
-        Result("second:r", "neuron-device-1", {names.CAPACITY_CORES: 2, "memory": 0}),
+        AllocatorResult("first:r", "neuron-device-0", {names.CAPACITY_CORES: 2, "memory": 0}),
+        AllocatorResult("second:r", "neuron-device-1", {names.CAPACITY_CORES: 2, "memory": 0}),
     )
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 
 from commands.explain import render
-from commands.explain.explanation import Diagnosis, Quote, State
+from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.render import Style
 from runtime.terminal import displayed
 from tests.support.emulated import EmulatedCluster
@@ -35,7 +35,7 @@ def test_lines_are_at_most_as_wide_as_the_terminal() -> None:
 
 def test_names_cannot_control_the_terminal() -> None:
     found = explanation()
-    hostile = dataclasses.replace(found, diagnosis=Diagnosis("x", State.STUCK, "a\x1b[2Jb", "c\rd", Quote("s", "é")))
+    hostile = dataclasses.replace(found, diagnosis=Diagnosis("x", PodState.STUCK, "a\x1b[2Jb", "c\rd", Quote("s", "é")))
     text = render.as_text([hostile], Style("ascii"))
     assert "a [2Jb" in text
     assert "c d" in text

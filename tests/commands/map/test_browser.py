@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 
 from commands.devices.device_map import build
-from commands.devices.snapshot import Snapshot
+from commands.devices.snapshot import ClusterSnapshot
 from commands.map.page import as_page
 from commands.map.serve import LiveMap, application
 from tests.commands.map.clusters import HOSTILE, many, mixed
@@ -229,7 +229,7 @@ async def test_hostile_names_are_text(tab: Page, tmp_path: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(cluster: EmulatedCluster) -> AsyncIterator[str]:
-    async def look() -> Snapshot:
+    async def look() -> ClusterSnapshot:
         return cluster.snapshot()
 
     app = application(LiveMap(look, 1), loopback=True)

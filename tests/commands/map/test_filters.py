@@ -3,7 +3,7 @@
 import pytest
 
 from commands.devices.device_map import build
-from commands.map.filters import Filter, SelectorError, apply, selector
+from commands.map.filters import Filter, LabelSelectorError, apply, selector
 from tests.commands.map.clusters import mixed
 
 
@@ -57,5 +57,5 @@ def test_a_selector_has_the_syntax_of_kubectl(text: str, expected: bool) -> None
 
 @pytest.mark.parametrize("text", ["", "a=b,", "a>1", "a in z1", "in (a)", "a=b c"])
 def test_a_selector_that_cannot_be_read_is_refused(text: str) -> None:
-    with pytest.raises(SelectorError, match=r"is not a part of a label selector\. Allowed: key=value"):
+    with pytest.raises(LabelSelectorError, match=r"is not a part of a label selector\. Allowed: key=value"):
         selector(text)

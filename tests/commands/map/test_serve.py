@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from commands.devices.snapshot import Snapshot
+from commands.devices.snapshot import ClusterSnapshot
 from commands.map.serve import HEADERS, LiveMap, application
 from runtime.api_errors import ApiServerError, UnreachableError
 from tests.support.emulated import EmulatedCluster
@@ -28,7 +28,7 @@ class World:
     now: float = 100.0
     slow: asyncio.Event | None = None
 
-    async def look(self) -> Snapshot:
+    async def look(self) -> ClusterSnapshot:
         self.reads += 1
         await (self.slow.wait() if self.slow is not None else asyncio.sleep(0))
         if self.gone:

@@ -4,22 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from commands.objects.documents import Budget, Documents, ManifestError
-from commands.objects.manifest_files import Given, read_sources
+from commands.objects.documents import Documents, ManifestError, TextBudget
+from commands.objects.manifest_files import GivenManifests, read_sources
 from tests.commands.objects.test_shapes import replicas
 from tests.support.converting import source
 
 
 def test_a_small_file_is_read_and_parsed_once() -> None:
     opened = []
-    documents = Documents(lambda: opened.append(1) or io.BytesIO(b"a: 1\n---\nb: 2\n"), Budget(100))
+    documents = Documents(lambda: opened.append(1) or io.BytesIO(b"a: 1\n---\nb: 2\n"), TextBudget(100))
     first = list(documents)
     assert [id(each) for each in documents] == [id(each) for each in first]
     assert opened == [1]
 
 
 def test_a_file_beyond_the_budget_is_read_again() -> None:
-    documents = Documents(lambda: io.BytesIO(b"a: 1\n---\nb: 2\n"), Budget(10))
+    documents = Documents(lambda: io.BytesIO(b"a: 1\n---\nb: 2\n"), TextBudget(10))
     assert [each.data for each in documents] == [each.data for each in documents] == [{"a": 1}, {"b": 2}]
 
 
@@ -39,7 +39,9 @@ def test_an_error_in_a_later_document_drops_the_whole_file() -> None:
     space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n"
     taken: list[object] = []
     inputs = read_sources(
-        [Given("bad", f"{space}---\na: [\n".encode()), Given("good", space.encode())], "x", taken.append
+        [GivenManifests("bad", f"{space}---\na: [\n".encode()), GivenManifests("good", space.encode())],
+        "x",
+        taken.append,
     )
     assert [each.name for each in inputs.sources] == ["good"]
     assert [str(each) for each in inputs.faults] == [

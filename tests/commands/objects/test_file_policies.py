@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from commands.objects.file_policies import FilePolicies
-from commands.objects.notices import Source
+from commands.objects.notices import ManifestSource
 from commands.rewrite.convert_files import Settings
 from commands.validate.check_files import FileContext
 from policies.files.loader import load
@@ -38,7 +38,7 @@ def file_policies(*texts: str, now: dt.datetime = NOW) -> FilePolicies:
     return FilePolicies(load({f"{at}.yaml": each.encode() for at, each in enumerate(texts)}), now, time.monotonic)
 
 
-def sources(*objects: Any) -> list[Source]:
+def sources(*objects: Any) -> list[ManifestSource]:
     return [source("m.yaml", text(*objects))]
 
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from commands.report import build
-from commands.report.model import Cause, Estate, Fate, Report, Shadowed
+from commands.report.model import Cause, Fate, NeuronNodes, Report, Shadowed
 from commands.report.render_text import as_text
 from tests.policies.policy_files import policy
 from tests.support.reports import Object, deployment, owned, report, running
@@ -31,7 +31,7 @@ def cluster() -> Report:
         of_namespace("ResourceQuota", "devices", "team-b", hard={"requests.aws.amazon.com/neuron": "32"}),
         *(serve, train, odd, *pods),
         policies=[policy('validations: [{expression: "neuron.devices <= 16", message: too many devices}]')],
-        estate=Estate({"node-1": 16, "node-2": 16}, {"node-3": 16}, 12, TYPES),
+        estate=NeuronNodes({"node-1": 16, "node-2": 16}, {"node-3": 16}, 12, TYPES),
         shadowed=(Shadowed("team-a", "serve-5d8f-", "would-be-converted", (), 2),),
         families=("trn1",),
     )

@@ -1,15 +1,15 @@
 """The order of migration: ready namespaces first, small ones first; which nodes each step frees."""
 
-from commands.report.model import Devices, Estate
+from commands.report.model import Devices, NeuronNodes
 from tests.support.reports import deployment, owned, report, running
 
 TRN1 = {"nodeSelector": {"node.kubernetes.io/instance-type": "trn1.32xlarge"}}
 NODES = {"node-1": "trn1.32xlarge", "node-2": "trn1.32xlarge", "node-3": "trn1.32xlarge"}
 
 
-def estate(free: int = 0, driver: tuple[str, ...] = ()) -> Estate:
+def estate(free: int = 0, driver: tuple[str, ...] = ()) -> NeuronNodes:
     plugin = {name: 16 for name in NODES if name not in driver}
-    return Estate(plugin, dict.fromkeys(driver, 16), free, NODES)
+    return NeuronNodes(plugin, dict.fromkeys(driver, 16), free, NODES)
 
 
 def test_small_ready_namespaces_come_first_and_blocked_ones_last() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from commands.report.model import Audit, Reference, Violation
+from commands.report.model import Audit, AuditViolation, Reference
 from commands.report.policy_reports import MOST_RESULTS, ReportApi, bodies
 from tests.support.reports import NOW
 
@@ -76,13 +76,15 @@ SCHEMAS = {
 VALIDATORS = {api: jsonschema.validators.validator_for(each)(each) for api, each in SCHEMAS.items()}
 
 
-def violation(name: str = "train", namespace: str = "team-a", **fields: Any) -> Violation:
+def violation(name: str = "train", namespace: str = "team-a", **fields: Any) -> AuditViolation:
     ref = Reference("apps", "Deployment", namespace, name, f"uid-{name}", "apps/v1")
     given = {"severity": "medium", "result": "fail", "message": "too many", "action": "Deny", **fields}
-    return Violation(ref, "spec.template", "few", given["severity"], given["result"], given["message"], given["action"])
+    return AuditViolation(
+        ref, "spec.template", "few", given["severity"], given["result"], given["message"], given["action"]
+    )
 
 
-def audit(*violations: Violation, passed: int = 3) -> Audit:
+def audit(*violations: AuditViolation, passed: int = 3) -> Audit:
     counts = {("team-a", "pass"): passed}
     for each in violations:
         key = (each.ref.namespace, each.result)

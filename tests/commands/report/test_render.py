@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from commands.objects.manifest_files import Fault
-from commands.report.model import Estate, Report, Shadowed
+from commands.objects.manifest_files import ReadProblem
+from commands.report.model import NeuronNodes, Report, Shadowed
 from commands.report.render_html import as_html
 from commands.report.render_json import as_json
 from commands.report.render_markdown import as_markdown
@@ -32,7 +32,7 @@ def whole() -> Report:
     """A report that has every part."""
     converts, refused = deployment("train", replicas=2, **TRN1), deployment("odd", 7, namespace="team-b", **TRN1)
     pod = owned(running("train-1"), converts)
-    estate = Estate({"node-1": 16, "node-2": 16}, {"node-3": 16}, 12, dict.fromkeys("node-1", "trn1.32xlarge"))
+    estate = NeuronNodes({"node-1": 16, "node-2": 16}, {"node-3": 16}, 12, dict.fromkeys("node-1", "trn1.32xlarge"))
     seen = (Shadowed("team-a", "train-5d8f-", "would-be-converted", ("NEU202",), 3),)
     few = policy('validations: [{expression: "neuron.devices <= 2", message: too many}]\nseverity: high')
     return report(
@@ -252,7 +252,7 @@ FORMATS = {
 
 @pytest.mark.parametrize("render", FORMATS.values(), ids=FORMATS)
 def test_a_report_names_what_could_not_be_read_first(render: Any) -> None:
-    fault = Fault("broken.yaml", 1, 5, "mapping values are not allowed in this context")
+    fault = ReadProblem("broken.yaml", 1, 5, "mapping values are not allowed in this context")
     text = render(dataclasses.replace(report(), problems=(fault,)))
     assert "broken.yaml" in text
     assert "No workload requests" not in text
@@ -261,7 +261,7 @@ def test_a_report_names_what_could_not_be_read_first(render: Any) -> None:
 
 
 def test_sarif_has_a_notification_for_each_file_that_could_not_be_read() -> None:
-    fault = Fault("broken.yaml", 1, 5, "mapping values are not allowed in this context")
+    fault = ReadProblem("broken.yaml", 1, 5, "mapping values are not allowed in this context")
     log = json.loads(as_sarif(dataclasses.replace(report(), problems=(fault,)), lambda _source, line, _path: line))
     (invocation,) = log["runs"][0]["invocations"]
     assert invocation["executionSuccessful"] is False

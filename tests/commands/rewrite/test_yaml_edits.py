@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from commands.objects.text_edits import apply
 from commands.rewrite.yaml_edits import EditError, edit
-from commands.rewrite.yaml_layout import Layout
+from commands.rewrite.yaml_layout import TextLayout
 from runtime.yaml_nodes import compose
 from tests.support.yaml_styles import DOCUMENTS, changed, written
 
@@ -45,7 +45,7 @@ def test_a_text_with_the_wanted_values_is_unchanged(text: str) -> None:
 def test_a_rewritten_value_is_read_back_unchanged(
     document: dict[str, Any], indent: int, dash: int, newline: str
 ) -> None:
-    assert value(Layout(indent, dash, newline).document(document)) == document
+    assert value(TextLayout(indent, dash, newline).document(document)) == document
 
 
 CASES = {

@@ -7,8 +7,8 @@ import pytest
 from msgspec import structs
 
 from commands.status.checks import judge
-from commands.status.lines import Line, Verdict, overall
-from commands.status.snapshot import Snapshot
+from commands.status.lines import CheckResult, StatusLine, overall
+from commands.status.snapshot import StatusSnapshot
 from neuron import names
 from neuron.api.nodes import read_node
 from policies.judging.followed_rules import followed
@@ -57,7 +57,7 @@ def test_the_policy_entries_of_the_chart_pass_the_check() -> None:
 def test_the_shipped_manifests_pass_every_check() -> None:
     lines = judge(well(), NOW)
     assert said(well()) == []
-    assert overall(lines) is Verdict.WELL
+    assert overall(lines) is CheckResult.WELL
     assert [line.text for line in lines] == [
         "Kubernetes v1.36.2-eks-1a2b3c4.",
         "resource.k8s.io/v1 is served.",
@@ -251,10 +251,10 @@ WRONG: list[Any] = [
 
 
 @pytest.mark.parametrize(("snapshot", "text"), WRONG)
-def test_each_fault_is_reported_once(snapshot: Snapshot, text: str) -> None:
-    wrong = [line.text for line in said(snapshot, Verdict.WRONG)]
+def test_each_fault_is_reported_once(snapshot: StatusSnapshot, text: str) -> None:
+    wrong = [line.text for line in said(snapshot, CheckResult.WRONG)]
     assert wrong.count(text) == 1, wrong
-    assert overall(said(snapshot)) is Verdict.WRONG
+    assert overall(said(snapshot)) is CheckResult.WRONG
 
 
 NOTED: list[Any] = [
@@ -424,15 +424,15 @@ NOTED: list[Any] = [
 
 
 @pytest.mark.parametrize(("snapshot", "text"), NOTED)
-def test_notes_are_no_faults(snapshot: Snapshot, text: str) -> None:
+def test_notes_are_no_faults(snapshot: StatusSnapshot, text: str) -> None:
     lines = said(snapshot)
     assert [line.text for line in lines].count(text) == 1, lines
-    assert overall(lines) is Verdict.WELL
+    assert overall(lines) is CheckResult.WELL
 
 
 def test_the_published_device_kind_of_ultraserver_nodes_is_reported() -> None:
     slices = (resource_slice("n1", instance_type=US), resource_slice("n2", 0, instance_type=US))
-    texts = [line.text for line in said(well(resource_slices=slices), Verdict.WELL)]
+    texts = [line.text for line in said(well(resource_slices=slices), CheckResult.WELL)]
     assert "UltraServer nodes that publish their devices and the whole node: n1." in texts
     assert "16 devices on 2 nodes (2 trn2u.48xlarge, driver 1.0.0)." in texts
     assert not any("neither driver nor device plugin" in line.text for line in said(well(resource_slices=slices)))
@@ -469,12 +469,12 @@ def test_cordoned_devices_are_reported() -> None:
     assert line.text == (
         "cordoned devices, which new claims do not get: n1 (all devices), n2 (neuron-device-1, neuron-device-3)."
     )
-    assert (line.verdict, "neuron-dra uncordon" in line.fix) == (Verdict.NOTE, True)
+    assert (line.verdict, "neuron-dra uncordon" in line.fix) == (CheckResult.NOTE, True)
 
 
 def test_only_the_newest_generation_of_a_pool_is_counted() -> None:
     slices = (resource_slice("n1", 16, 1), resource_slice("n1", 4, 2))
-    texts = [line.text for line in said(well(resource_slices=slices), Verdict.WELL)]
+    texts = [line.text for line in said(well(resource_slices=slices), CheckResult.WELL)]
     assert "4 devices on 1 node (1 trn1.32xlarge, driver 1.0.0)." in texts
 
 
@@ -482,14 +482,14 @@ def test_a_pool_that_lacks_slices_is_noted_and_an_older_generation_does_not_fill
     slices = tuple(resource_slice("n1", 4, generation) for generation in (1, 2))
     slices = tuple(structs.replace(each, parts=2) for each in slices)
     whole = structs.replace(resource_slice("n2"), parts=1)
-    texts = [line.text for line in said(well(resource_slices=(*slices, whole)), Verdict.NOTE)]
+    texts = [line.text for line in said(well(resource_slices=(*slices, whole)), CheckResult.NOTE)]
     assert texts == ["incomplete pools, from which the scheduler does not allocate: n1 (1 of 2)."]
 
 
 # --- permissions of the webhook ----------------------------------------------------------------------------------
 
 
-def lacking(*wanted: tuple[str, str]) -> Snapshot:
+def lacking(*wanted: tuple[str, str]) -> StatusSnapshot:
     rights = {(r, resource, verb): (resource, verb) not in wanted for r, resource, verb in well().rights}  # type: ignore[union-attr,str-unpack]
     return well(rights=rights)
 
@@ -497,9 +497,9 @@ def lacking(*wanted: tuple[str, str]) -> Snapshot:
 def test_a_missing_permission_names_the_rule_to_add() -> None:
     lines = said(lacking(("resourceclaimtemplates", "create"), ("resourceclaimtemplates", "get")))
     assert lines == [
-        Line(
+        StatusLine(
             "permissions",
-            Verdict.WRONG,
+            CheckResult.WRONG,
             "system:serviceaccount:neuron-dra:neuron-dra may not get, create resourceclaimtemplates: creating the "
             "templates of converted pods does not work.",
             "Add this rule to its ClusterRole: "
@@ -510,7 +510,7 @@ def test_a_missing_permission_names_the_rule_to_add() -> None:
 
 def test_a_permission_that_only_helps_is_a_note() -> None:
     (line,) = said(lacking(("events", "create")))
-    assert line.verdict is Verdict.NOTE
+    assert line.verdict is CheckResult.NOTE
     assert line.fix.endswith("- {apiGroups: [events.k8s.io], resources: [events], verbs: [create]}")
 
 
@@ -522,7 +522,7 @@ def test_every_rule_has_a_purpose() -> None:
 
 FIELDS = [
     field.name
-    for field in dataclasses.fields(Snapshot)
+    for field in dataclasses.fields(StatusSnapshot)
     if field.name not in ("address", "namespace", "account", "secret")
 ]
 
@@ -530,11 +530,11 @@ FIELDS = [
 @pytest.mark.parametrize("field", FIELDS)
 def test_an_unreadable_object_is_unknown_with_the_missing_rule(field: str) -> None:
     unseen = Unseen(f"you are not allowed to list {field}.", "- {…}")
-    lines = said(well(**{field: unseen}), Verdict.UNKNOWN)
+    lines = said(well(**{field: unseen}), CheckResult.UNKNOWN)
     assert [line.text for line in lines] == [unseen.why]
     if field not in ("version", "versions"):
         assert lines[0].fix == "Add this rule to your Role or ClusterRole: - {…}"
-    assert overall(lines) is Verdict.UNKNOWN
+    assert overall(lines) is CheckResult.UNKNOWN
 
 
 def test_an_unreadable_secret_is_no_fault_if_replicas_report() -> None:
@@ -542,7 +542,7 @@ def test_an_unreadable_secret_is_no_fault_if_replicas_report() -> None:
 
 
 def test_an_unreadable_secret_is_unknown_if_no_replica_reports() -> None:
-    lines = said(well(secret=Unseen("you are not allowed to get secrets.", "- {…}"), leases=()), Verdict.UNKNOWN)
+    lines = said(well(secret=Unseen("you are not allowed to get secrets.", "- {…}"), leases=()), CheckResult.UNKNOWN)
     assert [line.text for line in lines] == [
         "you are not allowed to get secrets. No replica reports its certificate either."
     ]
@@ -550,7 +550,7 @@ def test_an_unreadable_secret_is_unknown_if_no_replica_reports() -> None:
 
 def test_judging_works_if_no_object_can_be_read() -> None:
     nothing = well(**dict.fromkeys(FIELDS, Unseen("no.")), secret=Unseen("no."))
-    assert overall(judge(nothing, NOW)) is Verdict.UNKNOWN
+    assert overall(judge(nothing, NOW)) is CheckResult.UNKNOWN
     assert LEAF
 
 
@@ -560,7 +560,7 @@ def test_judging_works_if_no_object_can_be_read() -> None:
 )
 def test_features_withheld_because_of_the_control_plane_are_noted(version: str, issues: list[str]) -> None:
     lines = said(well(version={"gitVersion": version}))
-    assert {line.verdict for line in lines} <= {Verdict.NOTE}
+    assert {line.verdict for line in lines} <= {CheckResult.NOTE}
     assert len(lines) == len(issues)
     for line, issue in zip(lines, issues, strict=True):
         assert issue in line.text
@@ -580,4 +580,4 @@ def test_requests_that_are_not_followed_for_a_policy_have_a_row() -> None:
     assert own.ready
     (line,) = said(well(leases=(lease("p", problems=own.problems),)))
     assert line.text == f"p reports: {left_out!r}."
-    assert line.verdict is Verdict.NOTE
+    assert line.verdict is CheckResult.NOTE

@@ -4,20 +4,20 @@ import json
 
 import pytest
 
-from commands.status.lines import Line, Verdict, listed
+from commands.status.lines import CheckResult, StatusLine, listed
 from commands.status.render import as_json, as_text
 from runtime.terminal import displayed
 
 LINES = (
-    Line("webhooks", Verdict.WELL, "all there."),
-    Line("webhooks", Verdict.NOTE, "failurePolicy is Ignore."),
-    Line("nodes", Verdict.WRONG, "no driver.", "Install it."),
-    Line("policies", Verdict.UNKNOWN, "you are not allowed to list leases."),
+    StatusLine("webhooks", CheckResult.WELL, "all there."),
+    StatusLine("webhooks", CheckResult.NOTE, "failurePolicy is Ignore."),
+    StatusLine("nodes", CheckResult.WRONG, "no driver.", "Install it."),
+    StatusLine("policies", CheckResult.UNKNOWN, "you are not allowed to list leases."),
 )
 
 
 def text(
-    lines: tuple[Line, ...] = LINES, encoding: str = "utf-8", colour: bool = False, width: int | None = None
+    lines: tuple[StatusLine, ...] = LINES, encoding: str = "utf-8", colour: bool = False, width: int | None = None
 ) -> str:
     return as_text("neuron-dra of https://c", lines, encoding=encoding, colour=colour, width=width)
 
@@ -42,7 +42,7 @@ def test_a_terminal_without_the_marks_gets_ascii() -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
 def test_a_name_from_the_cluster_does_not_control_the_terminal(encoding: str) -> None:
-    shown = text((Line("nodes", Verdict.WRONG, "node \x1b[31m\u202e日本\n."),), encoding)
+    shown = text((StatusLine("nodes", CheckResult.WRONG, "node \x1b[31m\u202e日本\n."),), encoding)
     shown.encode(encoding)
     assert "\x1b" not in shown
     assert len(shown.splitlines()) == 3
@@ -53,7 +53,7 @@ def test_colour_is_around_the_mark_alone() -> None:
 
 
 def test_long_lines_are_broken_under_their_own_column() -> None:
-    shown = text((Line("nodes", Verdict.NOTE, "word " * 30),), width=60).splitlines()[1:-1]
+    shown = text((StatusLine("nodes", CheckResult.NOTE, "word " * 30),), width=60).splitlines()[1:-1]
     assert len(shown) > 2
     assert all(len(line) <= 60 for line in shown)
     assert all(line.startswith(" " * 9) for line in shown[1:])
@@ -68,7 +68,7 @@ def test_long_lines_are_broken_under_their_own_column() -> None:
         pytest.param(LINES[3:], "Nothing wrong was seen, 1 unknown.", id="unknown"),
     ],
 )
-def test_the_verdict_is_the_last_line(lines: tuple[Line, ...], last: str) -> None:
+def test_the_verdict_is_the_last_line(lines: tuple[StatusLine, ...], last: str) -> None:
     assert text(lines).splitlines()[-1] == last
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from commands.status.checks import judge
-from commands.status.lines import Verdict
+from commands.status.lines import CheckResult
 from tests.support.installation import NOW, configuration, lease, well
 from webhook.cluster.replicas import LONGEST_CONDITION, UnsentStatus
 
@@ -29,7 +29,7 @@ def said(*unsent: UnsentStatus, condition: str = "", rules: Any = None) -> list[
         made["webhooks"].append(extra)
     replicas = tuple(lease(name, policies="ab", unsent=unsent) for name in ("p", "q"))
     lines = judge(well(validating=(made,), leases=replicas), NOW)
-    return [(line.text, line.fix) for line in lines if line.check == "policies" and line.verdict is Verdict.WRONG]
+    return [(line.text, line.fix) for line in lines if line.check == "policies" and line.verdict is CheckResult.WRONG]
 
 
 def test_each_unsent_request_is_reported_once_with_the_value_to_set() -> None:

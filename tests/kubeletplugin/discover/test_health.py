@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, Status, assess, taints
+from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthStatus, assess, taints
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
 from neuron.api.taints import Taint
@@ -28,35 +28,35 @@ def judged(device: NeuronDevice) -> DeviceHealth:
     return health
 
 
-JUDGED: dict[str, tuple[NeuronDevice, Status, str, str]] = {
-    "sound": (NeuronDevice(0, counters={"mem_ecc_uncorrected": 0}), Status.HEALTHY, "", ""),
-    "repairable": (NeuronDevice(0, counters={"mem_ecc_repairable_uncorrected": 9}), Status.HEALTHY, "", ""),
-    "negative": (NeuronDevice(0, counters={"mem_ecc_uncorrected": -1}), Status.HEALTHY, "", ""),
+JUDGED: dict[str, tuple[NeuronDevice, HealthStatus, str, str]] = {
+    "sound": (NeuronDevice(0, counters={"mem_ecc_uncorrected": 0}), HealthStatus.HEALTHY, "", ""),
+    "repairable": (NeuronDevice(0, counters={"mem_ecc_repairable_uncorrected": 9}), HealthStatus.HEALTHY, "", ""),
+    "negative": (NeuronDevice(0, counters={"mem_ecc_uncorrected": -1}), HealthStatus.HEALTHY, "", ""),
     "hbm": (
         NeuronDevice(0, counters={"mem_ecc_uncorrected": 2}),
-        Status.UNHEALTHY,
+        HealthStatus.UNHEALTHY,
         "hbm-ecc",
         "mem_ecc_uncorrected is 2",
     ),
     "sram": (
         NeuronDevice(0, counters={"sram_ecc_uncorrected": 1}),
-        Status.UNHEALTHY,
+        HealthStatus.UNHEALTHY,
         "sram-ecc",
         "sram_ecc_uncorrected is 1",
     ),
     "component": (
         NeuronDevice(0, unhealthy=("hbm", "link_efa")),
-        Status.UNHEALTHY,
+        HealthStatus.UNHEALTHY,
         "component",
         "hbm is unhealthy; link_efa is unhealthy",
     ),
     "no-device-node": (
         NeuronDevice(0, has_node=False, counters={"mem_ecc_uncorrected": 2}),
-        Status.UNHEALTHY,
+        HealthStatus.UNHEALTHY,
         "no-device-node",
         "/dev/neuron0 is missing; mem_ecc_uncorrected is 2",
     ),
-    "unreadable": (NeuronDevice(0, unreadable=("x: I/O error",)), Status.UNKNOWN, "", "x: I/O error"),
+    "unreadable": (NeuronDevice(0, unreadable=("x: I/O error",)), HealthStatus.UNKNOWN, "", "x: I/O error"),
 }
 
 
@@ -75,7 +75,7 @@ def test_devices_that_the_type_has_and_the_node_lacks_have_vanished(node: Node) 
     snapshot = assess(node.discover(), CATALOGUE.get("trn2.48xlarge"))
     assert snapshot.vanished == {3}
     assert snapshot.health[3] == DeviceHealth(
-        "neuron-device-3", Status.UNHEALTHY, "vanished", "neuron3 has vanished from sysfs"
+        "neuron-device-3", HealthStatus.UNHEALTHY, "vanished", "neuron3 has vanished from sysfs"
     )
     assert len(snapshot.health) == 16
 
@@ -95,12 +95,16 @@ def test_the_whole_node_is_as_healthy_as_its_worst_device(tmp_path: Path) -> Non
     assert assess(node.discover(), instance).health[16] == DeviceHealth("neuron-node")
     (node.device_directory(2) / "stats/hardware/sram_ecc_uncorrected").write_text("4\n")
     assert assess(node.discover(), instance).health[16] == DeviceHealth(
-        "neuron-node", Status.UNHEALTHY, "sram-ecc", "neuron-device-2: sram_ecc_uncorrected is 4"
+        "neuron-node", HealthStatus.UNHEALTHY, "sram-ecc", "neuron-device-2: sram_ecc_uncorrected is 4"
     )
 
 
 def test_only_unhealthy_devices_are_tainted() -> None:
-    health = [DeviceHealth("a"), DeviceHealth("b", Status.UNKNOWN), DeviceHealth("c", Status.UNHEALTHY, "hbm-ecc")]
+    health = [
+        DeviceHealth("a"),
+        DeviceHealth("b", HealthStatus.UNKNOWN),
+        DeviceHealth("c", HealthStatus.UNHEALTHY, "hbm-ecc"),
+    ]
     assert taints(health, "NoExecute") == {"c": Taint("neuron.aws.com/unhealthy", "hbm-ecc", "NoExecute")}
     assert taints(health, None) == {}
 
@@ -119,7 +123,7 @@ def test_health_changes_are_reported_and_logged(node: Node, clock: FakeClock, ca
         monitor = monitor_of(node, clock)
         await monitor.refresh()
         generation = monitor.generation
-        assert all(device.status is Status.HEALTHY for device in monitor.snapshot.health)
+        assert all(device.status is HealthStatus.HEALTHY for device in monitor.snapshot.health)
         counter.write_text("1\n")
         waiter = asyncio.create_task(monitor.wait(generation, 60))
         await asyncio.sleep(0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubeletplugin.discover.own_node import OwnNode, node_state
-from kubeletplugin.metrics import Metrics
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import KubeError
 from tests.kubeletplugin.fakes import FakeApi, FakeClock, node_object, until
 
@@ -41,7 +41,7 @@ def test_labels_about_ultraservers_are_read() -> None:
 
 @contextlib.asynccontextmanager
 async def following(api: FakeApi, clock: FakeClock) -> AsyncIterator[OwnNode]:
-    own = OwnNode(api, clock=clock, metrics=Metrics())
+    own = OwnNode(api, clock=clock, metrics=PluginMetrics())
     task = asyncio.create_task(own.run())
     try:
         yield own
@@ -73,7 +73,9 @@ def test_the_facts_are_passed_on_with_each_change(clock: FakeClock) -> None:
     types: list[str | None] = []
 
     async def scenario() -> None:
-        own = OwnNode(api, clock=clock, metrics=Metrics(), use_facts=lambda facts: types.append(facts.instance_type))
+        own = OwnNode(
+            api, clock=clock, metrics=PluginMetrics(), use_facts=lambda facts: types.append(facts.instance_type)
+        )
         await own.read()
         await own.read()
         api.change_node(node_object({"node.kubernetes.io/instance-type": "trn2.3xlarge"}))

@@ -24,7 +24,7 @@ from kubeletplugin.kubelet.register import (
     socket_paths,
 )
 from kubeletplugin.kubelet.service import handlers
-from kubeletplugin.metrics import Metrics
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.pb import (
     dra_health_v1alpha1_pb2,
     dra_v1_pb2,
@@ -68,7 +68,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world(node: Node, api: FakeApi, clock: FakeClock) -> AsyncIterator[World]:
-    driver = Driver(NodeClaims(node.preparer(), api, node.view, NODE), clock=clock, metrics=Metrics())
+    driver = Driver(NodeClaims(node.preparer(), api, node.view, NODE), clock=clock, metrics=PluginMetrics())
     monitor = HealthMonitor(node.discover, Catalogue(), clock, 10.0)
     await monitor.refresh()
     server = UnixServer(node.root / "dra.sock", handlers(driver, monitor, NODE, clock))

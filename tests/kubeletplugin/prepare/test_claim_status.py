@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.discover.health import HealthMonitor, Snapshot
+from kubeletplugin.discover.health import HealthMonitor, HealthSnapshot
 from kubeletplugin.discover.sysfs import NodeHardware
-from kubeletplugin.metrics import Metrics
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import KubeError
 from kubeletplugin.prepare.checkpoint import PreparedDevice
 from kubeletplugin.prepare.claim_status import ClaimStatusWriter, conditions, data, with_times
@@ -37,7 +37,7 @@ class World:
 
     def __init__(self, root: Path) -> None:
         self.node = Node(root)
-        self.api, self.clock, self.metrics = FakeApi(), FakeClock(), Metrics()
+        self.api, self.clock, self.metrics = FakeApi(), FakeClock(), PluginMetrics()
         self.monitor = HealthMonitor(self.node.discover, Catalogue(), self.clock, 1.0)
         claims = NodeClaims(self.node.preparer(), self.api, self.node.view, NODE)
         self.driver = Driver(claims, clock=self.clock, metrics=self.metrics)
@@ -366,7 +366,7 @@ async def test_an_unreadable_checkpoint_is_reported_by_the_status_writer(
 
 
 def test_a_device_without_health_checks_has_unknown_health() -> None:
-    assert conditions("neuron-device-0", NODE, Snapshot(NodeHardware(None, None), None))[1] == {
+    assert conditions("neuron-device-0", NODE, HealthSnapshot(NodeHardware(None, None), None))[1] == {
         "type": "Healthy",
         "status": "Unknown",
         "reason": "NotMonitored",
@@ -376,7 +376,7 @@ def test_a_device_without_health_checks_has_unknown_health() -> None:
 
 def test_a_serial_number_that_is_missing_is_left_out() -> None:
     device = PreparedDevice("n0", NODE, "neuron-node", (0, 1))
-    found = data(device, {}, Snapshot(NodeHardware(None, None), None))
+    found = data(device, {}, HealthSnapshot(NodeHardware(None, None), None))
     assert found == {"deviceIds": [0, 1], "devicePaths": ["/dev/neuron0", "/dev/neuron1"]}
 
 

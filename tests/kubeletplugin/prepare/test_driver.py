@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.metrics import Metrics
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, KubeError, UnreadableObjectError
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims, PrepareResult
 from neuron.api.allocation import AllocatedClaim, read_allocation
@@ -30,12 +30,12 @@ DOWN = KubeError("The API server did not answer GET /x: connection refused")
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return Metrics()
+def metrics() -> PluginMetrics:
+    return PluginMetrics()
 
 
 @pytest.fixture
-def driver(node: Node, api: FakeApi, clock: FakeClock, metrics: Metrics) -> Iterator[Driver]:
+def driver(node: Node, api: FakeApi, clock: FakeClock, metrics: PluginMetrics) -> Iterator[Driver]:
     driver = Driver(NodeClaims(node.preparer(), api, node.view, NODE), clock=clock, metrics=metrics)
     yield driver
     driver.close()
@@ -53,7 +53,7 @@ def unprepare(driver: Driver, *numbers: int) -> dict[str, PrepareResult]:
     return asyncio.run(driver.unprepare([reference(number) for number in numbers]))
 
 
-def sample(metrics: Metrics, name: str, **labels: str) -> float:
+def sample(metrics: PluginMetrics, name: str, **labels: str) -> float:
     value = metrics.registry.get_sample_value(f"neuron_dra_plugin_{name}", labels)
     assert value is not None
     return value
@@ -64,7 +64,9 @@ def test_a_call_without_claims_sends_no_request(driver: Driver, api: FakeApi) ->
     assert api.calls == []
 
 
-def test_claims_are_fetched_prepared_and_counted(driver: Driver, api: FakeApi, metrics: Metrics, node: Node) -> None:
+def test_claims_are_fetched_prepared_and_counted(
+    driver: Driver, api: FakeApi, metrics: PluginMetrics, node: Node
+) -> None:
     api.add_claim(claim_object(1, *devices(0, 1)))
     api.add_claim(claim_object(2, *devices(2)))
     outcomes = prepare(driver, 1, 2)
@@ -123,7 +125,7 @@ BAD: dict[str, tuple[JsonObject | None, str]] = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_invalid_claims_get_their_own_error_and_the_others_are_prepared(
-    driver: Driver, api: FakeApi, metrics: Metrics, node: Node, name: str
+    driver: Driver, api: FakeApi, metrics: PluginMetrics, node: Node, name: str
 ) -> None:
     body, said = BAD[name]
     if body is not None:
@@ -285,7 +287,7 @@ def test_a_full_disk_is_an_error_until_there_is_room(
 
 
 def test_damaged_state_is_logged_and_counted(
-    driver: Driver, api: FakeApi, node: Node, metrics: Metrics, caplog: pytest.LogCaptureFixture
+    driver: Driver, api: FakeApi, node: Node, metrics: PluginMetrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.add_claim(claim_object(1, *devices(0)))
     (node.state_dir / "checkpoint.json").write_bytes(b"garbage")
@@ -315,7 +317,9 @@ class UnreadableFirst(FakeApi):
         return await super().claim(namespace, name)
 
 
-def test_a_claim_that_cannot_be_parsed_fails_alone_and_at_once(node: Node, clock: FakeClock, metrics: Metrics) -> None:
+def test_a_claim_that_cannot_be_parsed_fails_alone_and_at_once(
+    node: Node, clock: FakeClock, metrics: PluginMetrics
+) -> None:
     api = UnreadableFirst()
     api.add_claim(claim_object(2, *devices(2)))
     driver = Driver(NodeClaims(node.preparer(), api, node.view, NODE), clock=clock, metrics=metrics)

@@ -10,12 +10,12 @@ import pytest
 from kubeletplugin.discover.devices import NODE_DEVICE
 from kubeletplugin.discover.health import assess
 from kubeletplugin.discover.own_node import OwnNode, node_state
-from kubeletplugin.metrics import Metrics
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, KubeError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.hold_events import HoldReporter
 from kubeletplugin.prepare.holds import Hold, Holds
-from kubeletplugin.prepare.usage import Use
+from kubeletplugin.prepare.usage import ReleaseBlocker
 from kubeletplugin.publish import publisher
 from kubeletplugin.publish.offer import OfferSettings, offer
 from kubeletplugin.publish.slices import ClusterFeatures, desired_slices
@@ -32,7 +32,7 @@ def claim(number: int, *indices: int, admin: bool = False) -> PreparedClaim:
 
 
 def hold(number: int, *indices: int, known: bool = True) -> dict[str, Hold]:
-    return {uid(number): Hold(claim(number, *indices), Use(known, "a pod uses it"))}
+    return {uid(number): Hold(claim(number, *indices), ReleaseBlocker(known, "a pod uses it"))}
 
 
 def offered(root: Path, instance_type: str, *held: int, keeps_taints: bool = True) -> dict[str, JsonObject]:
@@ -114,12 +114,12 @@ def test_publishing_waits_for_a_quick_restoration(node: Node, api: FakeApi, cloc
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return Metrics()
+def metrics() -> PluginMetrics:
+    return PluginMetrics()
 
 
 @contextlib.asynccontextmanager
-async def reporting(api: FakeApi, clock: FakeClock, metrics: Metrics) -> AsyncIterator[Holds]:
+async def reporting(api: FakeApi, clock: FakeClock, metrics: PluginMetrics) -> AsyncIterator[Holds]:
     holds = Holds()
     own = OwnNode(api, clock=FakeClock(), metrics=metrics)
     async with working(own.run(), HoldReporter(holds, own, clock=clock, metrics=metrics).run()):
@@ -127,7 +127,7 @@ async def reporting(api: FakeApi, clock: FakeClock, metrics: Metrics) -> AsyncIt
 
 
 def test_a_kept_claim_is_reported_when_it_is_kept_and_when_it_is_free(
-    api: FakeApi, clock: FakeClock, metrics: Metrics
+    api: FakeApi, clock: FakeClock, metrics: PluginMetrics
 ) -> None:
     def kept(reason: str) -> float | None:
         return metrics.registry.get_sample_value("neuron_dra_plugin_kept_claims", {"reason": reason})
@@ -162,7 +162,9 @@ def test_a_kept_claim_is_reported_when_it_is_kept_and_when_it_is_free(
     )
 
 
-def test_an_event_that_cannot_be_written_is_written_later(api: FakeApi, clock: FakeClock, metrics: Metrics) -> None:
+def test_an_event_that_cannot_be_written_is_written_later(
+    api: FakeApi, clock: FakeClock, metrics: PluginMetrics
+) -> None:
     async def scenario() -> None:
         async with reporting(api, clock, metrics) as holds:
             await until(lambda: "follow node" in api.calls)

@@ -12,7 +12,7 @@ import pytest
 
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare.decide import PrepareError
-from kubeletplugin.prepare.preparer import Answer, devices_held
+from kubeletplugin.prepare.preparer import DeviceAnswer, devices_held
 from tests.kubeletplugin.fakes import NODE, Node, allocated, config, devices, result, spec_name, uid
 
 
@@ -29,7 +29,7 @@ def seen(node: Node, number: int) -> dict[str, list[Any]]:
 def test_a_claim_is_prepared(node: Node) -> None:
     answers = node.preparer().prepare(allocated(1, *devices(4, 5)), node.view())
     assert answers == tuple(
-        Answer("n0", NODE, f"neuron-device-{index}", (f"neuron.aws.com/claim={uid(1)}_n0_neuron-device-{index}",))
+        DeviceAnswer("n0", NODE, f"neuron-device-{index}", (f"neuron.aws.com/claim={uid(1)}_n0_neuron-device-{index}",))
         for index in (4, 5)
     )
     assert seen(node, 1) == {"nodes": ["/dev/neuron4", "/dev/neuron5"], "env": []}

@@ -10,7 +10,7 @@ import pytest
 
 from kubeletplugin.discover.processes import ProcessScan, ProcessUse
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.metrics import Metrics
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, KubeError, UnreadableObjectError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import CheckpointStore, PreparedDevice, Share
 from kubeletplugin.prepare.decide import PrepareError
@@ -38,8 +38,8 @@ from tests.kubeletplugin.kubelet_server import FakeProcesses, KubeletServer, pod
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return Metrics()
+def metrics() -> PluginMetrics:
+    return PluginMetrics()
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def processes() -> FakeProcesses:
 
 
 @pytest.fixture
-def driver(preparer: Preparer, node: Node, api: FakeApi, clock: FakeClock, metrics: Metrics) -> Iterator[Driver]:
+def driver(preparer: Preparer, node: Node, api: FakeApi, clock: FakeClock, metrics: PluginMetrics) -> Iterator[Driver]:
     driver = Driver(NodeClaims(preparer, api, node.view, NODE), clock=clock, metrics=metrics)
     yield driver
     driver.close()
@@ -78,7 +78,7 @@ def sweeper(
     node: Node,
     api: FakeApi,
     clock: FakeClock,
-    metrics: Metrics,
+    metrics: PluginMetrics,
     kubelet: KubeletServer,
     processes: FakeProcesses,
 ) -> Sweeper:
@@ -99,7 +99,7 @@ def test_claims_that_exist_stay(sweeper: Sweeper, node: Node) -> None:
 
 
 def test_a_claim_that_is_missing_in_two_sweeps_in_a_row_is_released(
-    sweeper: Sweeper, node: Node, api: FakeApi, metrics: Metrics, caplog: pytest.LogCaptureFixture
+    sweeper: Sweeper, node: Node, api: FakeApi, metrics: PluginMetrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.remove_claim(1)
     sweep(sweeper)
@@ -212,7 +212,7 @@ def test_a_claim_that_is_prepared_again_meanwhile_is_not_released(
 
 
 def test_no_claim_is_released_without_the_api_server(
-    sweeper: Sweeper, node: Node, api: FakeApi, metrics: Metrics
+    sweeper: Sweeper, node: Node, api: FakeApi, metrics: PluginMetrics
 ) -> None:
     api.fail = KubeError("down")
     assert sweep(sweeper, 2) == [False, False]
@@ -317,7 +317,7 @@ def test_claims_are_restored_from_the_api_server_without_a_kubelet(
 
 
 def test_lost_specs_are_written_again_between_two_sweeps(
-    sweeper: Sweeper, node: Node, clock: FakeClock, metrics: Metrics
+    sweeper: Sweeper, node: Node, clock: FakeClock, metrics: PluginMetrics
 ) -> None:
     before = (node.cdi_dir / spec_name(1)).read_bytes()
 
@@ -334,7 +334,7 @@ def test_lost_specs_are_written_again_between_two_sweeps(
 
 
 def test_specs_that_cannot_be_compared_are_counted(
-    sweeper: Sweeper, node: Node, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+    sweeper: Sweeper, node: Node, metrics: PluginMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_args: object) -> None:
         raise OSError(5, "Input/output error")
@@ -375,7 +375,7 @@ def test_an_unreadable_claim_stays_and_does_not_keep_others(
     preparer: Preparer,
     node: Node,
     clock: FakeClock,
-    metrics: Metrics,
+    metrics: PluginMetrics,
     kubelet: KubeletServer,
 ) -> None:
     api = UnreadableFirst()

@@ -10,7 +10,7 @@ import pytest
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.own_node import OwnNode
 from kubeletplugin.discover.sysfs import CLASS, Membership, UltraServer
-from kubeletplugin.metrics import Metrics
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.publish.node_labels import KEYS, Labeller, label_changes, ultraserver_labels
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import FakeApi, FakeClock, Node, node_object, until, working
@@ -65,7 +65,7 @@ class Labelling:
 
     def __init__(self, node: Node, api: FakeApi, clock: FakeClock, **which: bool) -> None:
         self.node, self.api, self.clock = node, api, clock
-        self.metrics = Metrics()
+        self.metrics = PluginMetrics()
         self.monitor = HealthMonitor(node.discover, Catalogue(), clock, 10.0)
         self.own = OwnNode(api, clock=FakeClock(), metrics=self.metrics)
         self.labeller = Labeller(self.own, self.monitor, clock=clock, metrics=self.metrics, **which)

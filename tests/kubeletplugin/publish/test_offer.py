@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.discover.devices import NODE_DEVICE
-from kubeletplugin.discover.health import Snapshot, assess
+from kubeletplugin.discover.health import HealthSnapshot, assess
 from kubeletplugin.discover.own_node import NodeState, node_state
 from kubeletplugin.ports import JsonObject
 from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, Guard, OfferSettings, UltraServerOffer, needs_taints, offer
@@ -17,13 +17,13 @@ WITH, WITHOUT = ClusterFeatures(), ClusterFeatures(counters=False)
 LABEL = "neuron.aws.com/ultraserver-publish"
 
 
-def snapshot(root: Path, instance_type: str) -> Snapshot:
+def snapshot(root: Path, instance_type: str) -> HealthSnapshot:
     node = Node(root, instance_type)
     return assess(node.discover(), Catalogue().get(instance_type))
 
 
 def published(
-    found: Snapshot,
+    found: HealthSnapshot,
     state: NodeState,
     settings: OfferSettings,
     features: ClusterFeatures = WITH,

@@ -14,7 +14,7 @@ import pytest
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.own_node import OwnNode
 from kubeletplugin.gate import KubeletGate
-from kubeletplugin.metrics import Metrics
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, KubeError
 from kubeletplugin.prepare.holds import Holds
 from kubeletplugin.publish.offer import OfferSettings
@@ -35,7 +35,7 @@ class Publishing:
         self, node: Node, api: FakeApi, clock: FakeClock, offers: OfferSettings, *, withhold: bool = False
     ) -> None:
         self.node, self.api, self.clock = node, api, clock
-        self.metrics = Metrics()
+        self.metrics = PluginMetrics()
         self.monitor = HealthMonitor(node.discover, Catalogue(), clock, 10.0)
         self.own = OwnNode(api, clock=FakeClock(), metrics=self.metrics, use_facts=self.monitor.use_facts)
         self.gate = KubeletGate(clock, 30.0)

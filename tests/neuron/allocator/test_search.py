@@ -2,38 +2,49 @@
 
 import pytest
 
-from neuron.allocator.search import Alternative, Capacity, Claim, Constraint, Device, Node, Request, SearchTooLongError
-from neuron.api.taints import Taint, Toleration
+from neuron.allocator.search import (
+    AllocatorAlternative,
+    AllocatorCapacity,
+    AllocatorClaim,
+    AllocatorConstraint,
+    AllocatorDevice,
+    AllocatorNode,
+    AllocatorRequest,
+    SearchTooLongError,
+)
+from neuron.api.taints import Taint, TolerationSpec
 from neuron.hardware import windows
 from neuron.hardware.windows import Line
 
 CORES = "neuroncores"
 
 
-def devices(count: int, *, cores: int = 0, wraps: bool = True) -> list[Device]:
+def devices(count: int, *, cores: int = 0, wraps: bool = True) -> list[AllocatorDevice]:
     line = Line(count, wraps)
-    policy = {CORES: Capacity(cores, (0, 1, 2, 4)[: cores.bit_length() + 1])} if cores else {}
-    return [Device(f"d{index}", windows.attributes(line, index), bool(cores), policy) for index in range(count)]
+    policy = {CORES: AllocatorCapacity(cores, (0, 1, 2, 4)[: cores.bit_length() + 1])} if cores else {}
+    return [
+        AllocatorDevice(f"d{index}", windows.attributes(line, index), bool(cores), policy) for index in range(count)
+    ]
 
 
-def anything(_: Device) -> bool:
+def anything(_: AllocatorDevice) -> bool:
     return True
 
 
-def exactly(count: int | None, name: str = "r", **fields: object) -> Request:
-    return Request(name, (Alternative("", anything, count, **fields),))  # type: ignore[arg-type]
+def exactly(count: int | None, name: str = "r", **fields: object) -> AllocatorRequest:
+    return AllocatorRequest(name, (AllocatorAlternative("", anything, count, **fields),))  # type: ignore[arg-type]
 
 
-def window(size: int, line: Line) -> Claim:
+def window(size: int, line: Line) -> AllocatorClaim:
     """`size` consecutive devices, as conversion requests them."""
     alternatives, constraints = [], []
     for number, placement in enumerate(windows.placements(line, size)):
         ids = {f"d{index}" for index in placement.ids}
         select = (lambda device, ids=ids: device.name in ids) if ids else anything
-        alternatives.append(Alternative(f"s{number}", select, size))
+        alternatives.append(AllocatorAlternative(f"s{number}", select, size))
         if placement.attribute:
-            constraints.append(Constraint(placement.attribute, frozenset({f"r/s{number}"})))
-    return Claim((Request("r", tuple(alternatives)),), tuple(constraints))
+            constraints.append(AllocatorConstraint(placement.attribute, frozenset({f"r/s{number}"})))
+    return AllocatorClaim((AllocatorRequest("r", tuple(alternatives)),), tuple(constraints))
 
 
 def names_of(results: object) -> list[str]:
@@ -46,7 +57,7 @@ def names_of(results: object) -> list[str]:
     ids=lambda sizes: "+".join(map(str, sizes)),
 )
 def test_twelve_devices_of_a_ring_serve(sizes: tuple[int, ...]) -> None:
-    line, node = Line(12, wraps=True), Node(devices(12))
+    line, node = Line(12, wraps=True), AllocatorNode(devices(12))
     held: set[str] = set()
     for size in sizes:
         results = node.allocate(window(size, line))
@@ -59,59 +70,63 @@ def test_twelve_devices_of_a_ring_serve(sizes: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("size", [2, 5])
 def test_a_window_is_not_allocated_if_no_neighbours_are_free(size: int) -> None:
-    node = Node(devices(12))
+    node = AllocatorNode(devices(12))
     for index in range(0, 12, 2):
         wanted = f"d{index}"
-        only = Alternative("", lambda device, wanted=wanted: device.name == wanted)  # type: ignore[misc]
-        assert node.allocate(Claim((Request("r", (only,)),)))
+        only = AllocatorAlternative("", lambda device, wanted=wanted: device.name == wanted)  # type: ignore[misc]
+        assert node.allocate(AllocatorClaim((AllocatorRequest("r", (only,)),)))
     assert node.allocate(window(size, Line(12, wraps=True))) is None
 
 
 def test_four_shares_fill_a_device_and_the_fifth_takes_the_next() -> None:
-    node = Node(devices(4, cores=4))
-    share = Claim((exactly(1, capacity={CORES: 1}),))
+    node = AllocatorNode(devices(4, cores=4))
+    share = AllocatorClaim((exactly(1, capacity={CORES: 1}),))
     assert [names_of(node.allocate(share)) for _ in range(5)] == [["d0"]] * 4 + [["d1"]]
-    assert names_of(node.allocate(Claim((exactly(1),)))) == ["d2"]
+    assert names_of(node.allocate(AllocatorClaim((exactly(1),)))) == ["d2"]
 
 
 def test_amounts_are_rounded_up_to_valid_values() -> None:
-    results = Node(devices(4, cores=4)).allocate(Claim((exactly(1, capacity={CORES: 3}),)))
+    results = AllocatorNode(devices(4, cores=4)).allocate(AllocatorClaim((exactly(1, capacity={CORES: 3}),)))
     assert results is not None
     assert results[0].consumed == {CORES: 4}
 
 
 def test_one_request_for_two_shares_takes_two_devices_and_two_requests_take_one() -> None:
-    assert names_of(Node(devices(4, cores=4)).allocate(Claim((exactly(2, capacity={CORES: 1}),)))) == ["d0", "d1"]
-    two = Claim((exactly(1, "a", capacity={CORES: 1}), exactly(1, "b", capacity={CORES: 1})))
-    assert names_of(Node(devices(4, cores=4)).allocate(two)) == ["d0", "d0"]
+    assert names_of(
+        AllocatorNode(devices(4, cores=4)).allocate(AllocatorClaim((exactly(2, capacity={CORES: 1}),)))
+    ) == ["d0", "d1"]
+    two = AllocatorClaim((exactly(1, "a", capacity={CORES: 1}), exactly(1, "b", capacity={CORES: 1})))
+    assert names_of(AllocatorNode(devices(4, cores=4)).allocate(two)) == ["d0", "d0"]
 
 
 def test_all_fails_beside_an_allocated_device_but_leaves_out_a_shared_one() -> None:
     for cores, expected in ((0, []), (4, ["d1", "d2", "d3"])):
-        node = Node(devices(4, cores=cores))
-        assert node.allocate(Claim((exactly(1),)))
-        assert names_of(node.allocate(Claim((exactly(None),)))) == expected
+        node = AllocatorNode(devices(4, cores=cores))
+        assert node.allocate(AllocatorClaim((exactly(1),)))
+        assert names_of(node.allocate(AllocatorClaim((exactly(None),)))) == expected
 
 
 def test_admin_access_gets_devices_in_use_and_no_capacity_of_shared_ones() -> None:
-    node = Node(devices(2))
-    assert node.allocate(Claim((exactly(2),)))
-    assert names_of(node.allocate(Claim((exactly(2, admin_access=True),)))) == ["d0", "d1"]
-    shared = Node(devices(2, cores=4))
-    assert shared.allocate(Claim((exactly(2),)))
-    assert shared.allocate(Claim((exactly(2, admin_access=True),))) is None
+    node = AllocatorNode(devices(2))
+    assert node.allocate(AllocatorClaim((exactly(2),)))
+    assert names_of(node.allocate(AllocatorClaim((exactly(2, admin_access=True),)))) == ["d0", "d1"]
+    shared = AllocatorNode(devices(2, cores=4))
+    assert shared.allocate(AllocatorClaim((exactly(2),)))
+    assert shared.allocate(AllocatorClaim((exactly(2, admin_access=True),))) is None
     nothing = exactly(2, admin_access=True, capacity={CORES: 0})
-    assert names_of(shared.allocate(Claim((nothing,)))) == ["d0", "d1"]
+    assert names_of(shared.allocate(AllocatorClaim((nothing,)))) == ["d0", "d1"]
 
 
 def test_counters_keep_the_whole_node_and_its_devices_apart() -> None:
-    parts = [Device(f"d{index}", {}, counters={f"c{index}": 1}) for index in range(4)]
-    whole = Device("node", {}, counters={f"c{index}": 1 for index in range(4)})
+    parts = [AllocatorDevice(f"d{index}", {}, counters={f"c{index}": 1}) for index in range(4)]
+    whole = AllocatorDevice("node", {}, counters={f"c{index}": 1 for index in range(4)})
     counters = {f"c{index}": 1 for index in range(4)}
     for first, second in (("d2", "node"), ("node", "d2")):
-        node = Node([*parts, whole], counters)
+        node = AllocatorNode([*parts, whole], counters)
         one, other = (
-            Claim((Request("r", (Alternative("", lambda device, name=name: device.name == name),)),))  # type: ignore[misc]
+            AllocatorClaim(
+                (AllocatorRequest("r", (AllocatorAlternative("", lambda device, name=name: device.name == name),)),)
+            )  # type: ignore[misc]
             for name in (first, second)
         )
         results = node.allocate(one)
@@ -122,50 +137,50 @@ def test_counters_keep_the_whole_node_and_its_devices_apart() -> None:
 
 
 def test_a_tainted_device_needs_a_toleration() -> None:
-    node = Node([Device("d0", {}, taints=(Taint("sick"),))])
-    assert node.allocate(Claim((exactly(1),))) is None
-    assert node.allocate(Claim((exactly(1, tolerations=(Toleration(),)),)))
+    node = AllocatorNode([AllocatorDevice("d0", {}, taints=(Taint("sick"),))])
+    assert node.allocate(AllocatorClaim((exactly(1),))) is None
+    assert node.allocate(AllocatorClaim((exactly(1, tolerations=(TolerationSpec(),)),)))
 
 
 def test_a_device_without_the_attribute_does_not_match() -> None:
-    node = Node([Device("d0", {"a": 1}), Device("d1", {}), Device("d2", {"a": 1})])
-    assert names_of(node.allocate(Claim((exactly(2),), (Constraint("a"),)))) == ["d0", "d2"]
+    node = AllocatorNode([AllocatorDevice("d0", {"a": 1}), AllocatorDevice("d1", {}), AllocatorDevice("d2", {"a": 1})])
+    assert names_of(node.allocate(AllocatorClaim((exactly(2),), (AllocatorConstraint("a"),)))) == ["d0", "d2"]
 
 
 def test_the_search_ends_at_its_step_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("neuron.allocator.search.MOST_STEPS", 5_000)
-    node = Node(devices(22))
-    assert node.allocate(Claim((exactly(1),)))
+    node = AllocatorNode(devices(22))
+    assert node.allocate(AllocatorClaim((exactly(1),)))
     with pytest.raises(SearchTooLongError, match="given up"):
-        node.allocate(Claim((exactly(22),)))
+        node.allocate(AllocatorClaim((exactly(22),)))
 
 
 def test_released_devices_can_be_allocated_again() -> None:
-    node = Node(devices(4, cores=4))
-    results = node.allocate(Claim((exactly(4),)))
+    node = AllocatorNode(devices(4, cores=4))
+    results = node.allocate(AllocatorClaim((exactly(4),)))
     assert results
-    assert node.allocate(Claim((exactly(1, capacity={CORES: 1}),))) is None
+    assert node.allocate(AllocatorClaim((exactly(1, capacity={CORES: 1}),))) is None
     node.release(results)
-    assert node.allocate(Claim((exactly(4),)))
+    assert node.allocate(AllocatorClaim((exactly(4),)))
 
 
 def test_a_capacity_with_a_default_is_not_used_up_by_requests_that_do_not_name_it() -> None:
-    policy = {CORES: Capacity(4, (0, 1, 2, 4), 4), "memory": Capacity(8, (), 0)}
-    node = Node([Device("d0", {}, shared=True, capacity=policy)])
-    share = Claim((exactly(1, capacity={CORES: 1}),))
+    policy = {CORES: AllocatorCapacity(4, (0, 1, 2, 4), 4), "memory": AllocatorCapacity(8, (), 0)}
+    node = AllocatorNode([AllocatorDevice("d0", {}, shared=True, capacity=policy)])
+    share = AllocatorClaim((exactly(1, capacity={CORES: 1}),))
     assert [names_of(node.allocate(share)) for _ in range(5)] == [["d0"]] * 4 + [[]]
 
 
 def test_only_requests_that_name_a_capacity_with_a_default_consume_it() -> None:
-    memory = Capacity(32, default=0)
-    shared = Device("d0", {}, shared=True, capacity={CORES: Capacity(2, (0, 1, 2)), "memory": memory})
-    node = Node([shared])
+    memory = AllocatorCapacity(32, default=0)
+    shared = AllocatorDevice("d0", {}, shared=True, capacity={CORES: AllocatorCapacity(2, (0, 1, 2)), "memory": memory})
+    node = AllocatorNode([shared])
     for _ in range(2):
-        assert node.allocate(Claim((exactly(1, capacity={CORES: 1}),))) is not None
-    node = Node([shared])
-    assert node.allocate(Claim((exactly(1, capacity={CORES: 1, "memory": 20}),))) is not None
-    assert node.allocate(Claim((exactly(1, capacity={CORES: 1, "memory": 20}),))) is None
-    assert node.allocate(Claim((exactly(1, capacity={CORES: 1}),))) is not None
+        assert node.allocate(AllocatorClaim((exactly(1, capacity={CORES: 1}),))) is not None
+    node = AllocatorNode([shared])
+    assert node.allocate(AllocatorClaim((exactly(1, capacity={CORES: 1, "memory": 20}),))) is not None
+    assert node.allocate(AllocatorClaim((exactly(1, capacity={CORES: 1, "memory": 20}),))) is None
+    assert node.allocate(AllocatorClaim((exactly(1, capacity={CORES: 1}),))) is not None
 
 
 def test_the_shortcut_does_not_change_results_for_schedulers_that_lose_count() -> None:
@@ -174,16 +189,17 @@ def test_the_shortcut_does_not_change_results_for_schedulers_that_lose_count() -
     The first alternative cannot succeed. A scheduler that loses count keeps the counters of the shared devices that it
     tried there, and has none left for the second alternative.
     """
-    cores = {CORES: Capacity(2)}
+    cores = {CORES: AllocatorCapacity(2)}
     line = [
-        Device(f"d{index}", {}, True, cores, counters={f"set/{index}": 1}, taints=_sick(index)) for index in range(6)
+        AllocatorDevice(f"d{index}", {}, True, cores, counters={f"set/{index}": 1}, taints=_sick(index))
+        for index in range(6)
     ]
     counters = {f"set/{index}": 1 for index in range(6)}
     parts = [("all", 6, range(6)), ("last", 5, range(1, 6))]
-    claim = Claim((Request("r", tuple(_of(name, count, set(ids)) for name, count, ids in parts)),))
+    claim = AllocatorClaim((AllocatorRequest("r", tuple(_of(name, count, set(ids)) for name, count, ids in parts)),))
     for leak, found in ((True, []), (False, ["d1", "d2", "d3", "d4", "d5"])):
         for hurry in (True, False):
-            node = Node(line, counters, counters_leak=leak, hurry=hurry)
+            node = AllocatorNode(line, counters, counters_leak=leak, hurry=hurry)
             assert names_of(node.allocate(claim)) == found, (leak, hurry)
 
 
@@ -191,5 +207,5 @@ def _sick(index: int) -> tuple[Taint, ...]:
     return (Taint("sick"),) if index == 0 else ()
 
 
-def _of(name: str, count: int, ids: set[int]) -> Alternative:
-    return Alternative(name, lambda device: int(device.name[1:]) in ids, count)
+def _of(name: str, count: int, ids: set[int]) -> AllocatorAlternative:
+    return AllocatorAlternative(name, lambda device: int(device.name[1:]) in ids, count)

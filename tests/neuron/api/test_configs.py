@@ -11,8 +11,8 @@ from neuron.api.configs import (
     MAX_PARAMETERS_LENGTH,
     ConfigEntry,
     ConfigsInForce,
+    ConfigSource,
     NeuronConfig,
-    Source,
     UltraServerConfig,
     configs_in_force,
     covers,
@@ -288,7 +288,7 @@ def test_any_bytes_are_decoded_or_reported(data: bytes) -> None:
 
 
 def entry(source: str, lnc: int, *requests: str) -> ConfigEntry:
-    return ConfigEntry(Source(source), requests, NeuronConfig(lnc))
+    return ConfigEntry(ConfigSource(source), requests, NeuronConfig(lnc))
 
 
 @pytest.mark.parametrize(
@@ -335,8 +335,8 @@ def test_the_config_with_the_highest_precedence_is_in_force(configs: list[Config
 
 def test_configs_of_different_kinds_do_not_override_each_other() -> None:
     configs = [
-        ConfigEntry(Source.FROM_CLAIM, (), UltraServerConfig(2)),
+        ConfigEntry(ConfigSource.FROM_CLAIM, (), UltraServerConfig(2)),
         entry("FromClaim", 1),
-        ConfigEntry(Source.FROM_CLASS, (), UltraServerConfig(4)),
+        ConfigEntry(ConfigSource.FROM_CLASS, (), UltraServerConfig(4)),
     ]
     assert configs_in_force(configs, "a") == ConfigsInForce(logical_neuron_core=1, ultraserver_mode=2)

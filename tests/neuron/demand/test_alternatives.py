@@ -7,7 +7,7 @@ from neuron.demand.alternatives import Merged, TooMany, merge
 from neuron.demand.fitting import mask
 from neuron.demand.instance_fit import Serving
 from neuron.demand.layout import Layout
-from neuron.demand.placement_options import Arrangement, Option, Tie
+from neuron.demand.placement_options import Arrangement, AttributeTie, Option
 from neuron.hardware.instances import InstanceType, Topology
 
 RING = InstanceType("odd.large", "odd", 18, 4, (1,), 1, None, Topology.RING)
@@ -19,7 +19,11 @@ def pair(start: int) -> Option:
 
 
 def serving(
-    options: Mapping[int, Sequence[Option]], *, ties: Sequence[Tie] = (), entry: InstanceType = RING, shared: int = 0
+    options: Mapping[int, Sequence[Option]],
+    *,
+    ties: Sequence[AttributeTie] = (),
+    entry: InstanceType = RING,
+    shared: int = 0,
 ) -> Serving:
     """A type that serves a container for each request; the last `shared` of them are shares of cores."""
     ids = tuple(options)
@@ -37,7 +41,7 @@ def ids(merged: Merged | TooMany | None) -> dict[int, list[tuple[int, ...]]]:
 def tied(requests: int, places: int) -> Serving:
     """Each request has as many places, each with a constraint."""
     options = {request: [pair((request + place) % 9 * 2) for place in range(places)] for request in range(requests)}
-    ties = [Tie(f"a{place}", ((request, place),)) for request in range(requests) for place in range(places)]
+    ties = [AttributeTie(f"a{place}", ((request, place),)) for request in range(requests) for place in range(places)]
     return serving(options, ties=ties)
 
 
@@ -52,7 +56,7 @@ def test_a_request_has_fewer_alternatives_if_constraints_would_be_too_many() -> 
 
 
 def test_constraints_that_are_too_many_with_one_alternative_are_refused() -> None:
-    ties = [Tie(f"a{number}", ((0, 0),)) for number in range(33)]
+    ties = [AttributeTie(f"a{number}", ((0, 0),)) for number in range(33)]
     assert merge([serving({0: [pair(0)]}, ties=ties)], (0,)) == TooMany(33, "constraints", 32)
 
 

@@ -14,7 +14,7 @@ from kubeletplugin.publish.slices import NodeDevices, desired_slices
 from neuron.api.slice_shapes import Census
 from neuron.check.device_index import DeviceIndex
 from neuron.hardware import pci_addresses
-from neuron.hardware.device_shapes import Shape, Varying, Version, catalogue_shapes, qualified
+from neuron.hardware.device_shapes import DeviceShape, Varying, Version, catalogue_shapes, qualified
 from policies.selectors.engine import DeviceSelectors
 from tests.support.validation import CATALOGUE, INDEX, TRN1, TRN2, on, published, shapes_of
 
@@ -37,7 +37,7 @@ class _Counted:
         return self._inner.evaluate(*arguments, **named)
 
 
-def catalogued(instance_type: str) -> list[Shape]:
+def catalogued(instance_type: str) -> list[DeviceShape]:
     return [shape for shape in catalogue_shapes(CATALOGUE) if shape.instance_type == instance_type]
 
 

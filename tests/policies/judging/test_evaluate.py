@@ -13,7 +13,7 @@ from kubecel.budget import Limits
 from neuron.api.namespaces import namespace_named
 from policies.judging import evaluate as evaluating
 from policies.judging.evaluate import TakesLongError, TimeLimit, UndecidedError, evaluate, first_match, unjudged
-from policies.judging.subjects import Subject, of_object
+from policies.judging.subjects import RequestSubject, of_object
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from policies.schema.constraints import MatchResources
 from tests.policies.files.test_loader import BINDING, VAP
@@ -23,7 +23,7 @@ from tests.policies.schema.test_kinds import CONVERSION
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
 
 
-def judged(spec: str, subject: Subject | None = None, limits: Limits = evaluating.POLICY_LIMITS) -> Verdict:
+def judged(spec: str, subject: RequestSubject | None = None, limits: Limits = evaluating.POLICY_LIMITS) -> Verdict:
     """The verdict of one policy on the pod of these tests."""
     (verdict,) = evaluate(loaded(policy(spec)).validating, subject or of_object(POD), NOW, time.monotonic, limits)
     return verdict
@@ -159,7 +159,7 @@ def test_variables_are_evaluated_once_and_only_if_they_are_read() -> None:
     validations: [{expression: "variables.name == 'train' && variables.name != ''"}]
     """
     subject = of_object(POD)
-    judged(spec, Subject("CREATE", "", "v1", "Pod", "pods", Spied(POD), namespace=subject.namespace))
+    judged(spec, RequestSubject("CREATE", "", "v1", "Pod", "pods", Spied(POD), namespace=subject.namespace))
     # Once for the variable, and once for what neuron.* needs.
     assert next(reads) <= 2
 
@@ -169,13 +169,13 @@ def test_the_activation_is_built_once_and_only_if_a_policy_matches(
     monkeypatch: pytest.MonkeyPatch, number: int, label: str, times: int
 ) -> None:
     made = itertools.count()
-    activation = Subject.activation
+    activation = RequestSubject.activation
 
-    def counted(self: Subject, *given: Any) -> dict[str, Any]:
+    def counted(self: RequestSubject, *given: Any) -> dict[str, Any]:
         next(made)
         return activation(self, *given)
 
-    monkeypatch.setattr(Subject, "activation", counted)
+    monkeypatch.setattr(RequestSubject, "activation", counted)
     spec = "validations: [{expression: object.metadata.name == 'train'}]"
     selector = f"matchConstraints:\n    objectSelector: {{matchLabels: {{app: {label}}}}}"
     texts = [policy(spec, f"p-{at}").replace("matchConstraints:", selector) for at in range(number)]
@@ -452,7 +452,7 @@ def test_counting_devices_ends_with_the_time_limit() -> None:
 )
 def test_policies_that_were_not_evaluated_follow_their_failure_policy(spec: str, outcome: PolicyOutcome) -> None:
     text = policy(f"validations: [{{expression: 'true'}}]\n{spec}")
-    bare = Subject("CREATE", "", "v1", "Pod", "pods", None, namespace="team-a")
+    bare = RequestSubject("CREATE", "", "v1", "Pod", "pods", None, namespace="team-a")
     (verdict,) = unjudged(loaded(text).validating, bare, "not evaluated: late", NOW, time.monotonic)
     assert (verdict.outcome, verdict.unfinished) == (outcome, "not evaluated: late")
     elsewhere = text.replace("    resourceRules", "    namespaceSelector: {matchLabels: {a: b}}\n    resourceRules")

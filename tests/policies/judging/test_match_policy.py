@@ -9,7 +9,7 @@ import pytest
 
 from policies.files.loader import load
 from policies.judging.evaluate import evaluate
-from policies.judging.subjects import SentAs, Subject, of_object
+from policies.judging.subjects import RequestSubject, SentAs, of_object
 from policies.judging.verdicts import PolicyOutcome, Verdict
 
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
@@ -52,12 +52,12 @@ spec:
 {more}"""
 
 
-def judged(subject: Subject, *texts: str) -> tuple[Verdict, ...]:
+def judged(subject: RequestSubject, *texts: str) -> tuple[Verdict, ...]:
     rules = load({f"{at}.yaml": text.encode() for at, text in enumerate(texts)}).validating
     return evaluate(rules, subject, NOW, time.monotonic)
 
 
-def arriving(subject: Subject, version: str) -> Subject:
+def arriving(subject: RequestSubject, version: str) -> RequestSubject:
     """A request as a webhook gets it whose configuration lists only `version`: the API server has converted it."""
     found = subject.in_api((subject.api[0], version))
     assert found is not None

@@ -5,14 +5,14 @@ import pytest
 from kubecel.compile import parse
 from kubecel.types import BOOL, INT, QUANTITY, SEMVER, STRING
 from policies.selectors import analysis
-from policies.selectors.analysis import Field, Operand, Subject, Use, analyse
+from policies.selectors.analysis import ConstantOperand, DeviceField, SelectorSubject, SubjectUse, analyse
 
 D = 'device.attributes["neuron.aws.com"]'
-TYPE = Subject(Field.ATTRIBUTES, "neuron.aws.com", "resourceType")
-ID = Subject(Field.ATTRIBUTES, "neuron.aws.com", "deviceId")
-VERSION = Subject(Field.ATTRIBUTES, "neuron.aws.com", "draDriverVersion")
-MEMORY = Subject(Field.CAPACITY, "neuron.aws.com", "memory")
-DRIVER = Subject(Field.DRIVER)
+TYPE = SelectorSubject(DeviceField.ATTRIBUTES, "neuron.aws.com", "resourceType")
+ID = SelectorSubject(DeviceField.ATTRIBUTES, "neuron.aws.com", "deviceId")
+VERSION = SelectorSubject(DeviceField.ATTRIBUTES, "neuron.aws.com", "draDriverVersion")
+MEMORY = SelectorSubject(DeviceField.CAPACITY, "neuron.aws.com", "memory")
+DRIVER = SelectorSubject(DeviceField.DRIVER)
 
 
 def lookups(source: str) -> list[tuple[str, bool]]:
@@ -98,7 +98,9 @@ def test_capacities_are_lookups_too() -> None:
     source = 'device.capacity["neuron.aws.com"].memory.compareTo(quantity("32Gi")) >= 0'
     found = analyse(parse(source))
     assert [(lookup.subject, lookup.guarded) for lookup in found.lookups] == [(MEMORY, False)]
-    assert found.uses[0] == Use(MEMORY, "compareTo", (Operand("32Gi", QUANTITY),), source.index("compareTo"))
+    assert found.uses[0] == SubjectUse(
+        MEMORY, "compareTo", (ConstantOperand("32Gi", QUANTITY),), source.index("compareTo")
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,48 +121,51 @@ def test_the_driver_of_a_test_is_found(source: str, driver: str) -> None:
 
 
 USES = {
-    "equality": (f'{D}.resourceType == "a"', Use(TYPE, "==", (Operand("a", STRING),), 49)),
-    "flipped": (f"4 < {D}.deviceId", Use(ID, ">", (Operand(4, INT),), 2)),
-    "negative": (f"{D}.deviceId >= -1", Use(ID, ">=", (Operand(-1, INT),), 45)),
-    "signed": (f"{D}.deviceId >= - 1", Use(ID, ">=", (Operand(-1, INT),), 45)),
-    "wrong type": (f'{D}.deviceId == "4"', Use(ID, "==", (Operand("4", STRING),), 45)),
-    "bool": (f"{D}.deviceId != true", Use(ID, "!=", (Operand(True, BOOL),), 45)),
-    "in": (f"{D}.deviceId in [0, 1]", Use(ID, "in", (Operand(0, INT), Operand(1, INT)), 45)),
-    "in a computed list": (f"{D}.deviceId in [0, size(device.driver)]", Use(ID, "in", None, 45)),
-    "element of a list": (f'"a" in {D}.resourceType', Use(TYPE, "includes", (Operand("a", STRING),), 4)),
-    "method": (f'{D}.resourceType.startsWith("a")', Use(TYPE, "startsWith", (Operand("a", STRING),), 49)),
-    "computed argument": (f"{D}.resourceType.startsWith(device.driver)", Use(TYPE, "startsWith", None, 49)),
-    "function": (f"size({D}.resourceType) > 0", Use(TYPE, "size", (), 0)),
+    "equality": (f'{D}.resourceType == "a"', SubjectUse(TYPE, "==", (ConstantOperand("a", STRING),), 49)),
+    "flipped": (f"4 < {D}.deviceId", SubjectUse(ID, ">", (ConstantOperand(4, INT),), 2)),
+    "negative": (f"{D}.deviceId >= -1", SubjectUse(ID, ">=", (ConstantOperand(-1, INT),), 45)),
+    "signed": (f"{D}.deviceId >= - 1", SubjectUse(ID, ">=", (ConstantOperand(-1, INT),), 45)),
+    "wrong type": (f'{D}.deviceId == "4"', SubjectUse(ID, "==", (ConstantOperand("4", STRING),), 45)),
+    "bool": (f"{D}.deviceId != true", SubjectUse(ID, "!=", (ConstantOperand(True, BOOL),), 45)),
+    "in": (f"{D}.deviceId in [0, 1]", SubjectUse(ID, "in", (ConstantOperand(0, INT), ConstantOperand(1, INT)), 45)),
+    "in a computed list": (f"{D}.deviceId in [0, size(device.driver)]", SubjectUse(ID, "in", None, 45)),
+    "element of a list": (f'"a" in {D}.resourceType', SubjectUse(TYPE, "includes", (ConstantOperand("a", STRING),), 4)),
+    "method": (
+        f'{D}.resourceType.startsWith("a")',
+        SubjectUse(TYPE, "startsWith", (ConstantOperand("a", STRING),), 49),
+    ),
+    "computed argument": (f"{D}.resourceType.startsWith(device.driver)", SubjectUse(TYPE, "startsWith", None, 49)),
+    "function": (f"size({D}.resourceType) > 0", SubjectUse(TYPE, "size", (), 0)),
     "version": (
         f'{D}.draDriverVersion.isGreaterThan(semver("1.0.0"))',
-        Use(VERSION, "isGreaterThan", (Operand("1.0.0", SEMVER),), 53),
+        SubjectUse(VERSION, "isGreaterThan", (ConstantOperand("1.0.0", SEMVER),), 53),
     ),
     "default": (
         f'{D}.?resourceType.orValue("x") == "a"',
-        Use(TYPE, "==", (Operand("a", STRING),), 63),
+        SubjectUse(TYPE, "==", (ConstantOperand("a", STRING),), 63),
     ),
-    "by itself": (f"{D}.resourceType", Use(TYPE, "bool", (), 36)),
-    "negated": (f"!{D}.resourceType", Use(TYPE, "bool", (), 37)),
-    "condition": (f"{D}.resourceType ? true : false", Use(TYPE, "bool", (), 36)),
-    "term": (f"true && {D}.resourceType", Use(TYPE, "bool", (), 44)),
+    "by itself": (f"{D}.resourceType", SubjectUse(TYPE, "bool", (), 36)),
+    "negated": (f"!{D}.resourceType", SubjectUse(TYPE, "bool", (), 37)),
+    "condition": (f"{D}.resourceType ? true : false", SubjectUse(TYPE, "bool", (), 36)),
+    "term": (f"true && {D}.resourceType", SubjectUse(TYPE, "bool", (), 44)),
     "bound": (
         f'cel.bind(t, {D}.resourceType, t == "a")',
-        Use(TYPE, "==", (Operand("a", STRING),), 64),
+        SubjectUse(TYPE, "==", (ConstantOperand("a", STRING),), 64),
     ),
     "optMap": (
         f'{D}.?resourceType.optMap(t, t == "a").orValue(false)',
-        Use(TYPE, "==", (Operand("a", STRING),), 62),
+        SubjectUse(TYPE, "==", (ConstantOperand("a", STRING),), 62),
     ),
-    "driver": ('device.driver == "a"', Use(DRIVER, "==", (Operand("a", STRING),), 14)),
+    "driver": ('device.driver == "a"', SubjectUse(DRIVER, "==", (ConstantOperand("a", STRING),), 14)),
     "other field": (
         "device.allowMultipleAllocations",
-        Use(Subject(Field.MULTIPLE), "bool", (), 7),
+        SubjectUse(SelectorSubject(DeviceField.MULTIPLE), "bool", (), 7),
     ),
 }
 
 
 @pytest.mark.parametrize(("source", "use"), USES.values(), ids=USES)
-def test_uses_are_found_with_their_constants(source: str, use: Use) -> None:
+def test_uses_are_found_with_their_constants(source: str, use: SubjectUse) -> None:
     assert use in analyse(parse(source)).uses
 
 
@@ -181,7 +186,7 @@ def test_names_are_shown_as_slices_spell_them() -> None:
 
 def test_domains_may_be_written_as_fields() -> None:
     (lookup,) = analyse(parse("device.attributes.gpu.memory > 3")).lookups
-    assert lookup.subject == Subject(Field.ATTRIBUTES, "gpu", "memory")
+    assert lookup.subject == SelectorSubject(DeviceField.ATTRIBUTES, "gpu", "memory")
 
 
 def test_computed_names_are_ignored() -> None:

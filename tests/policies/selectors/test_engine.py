@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from neuron.check.device_index import (
+    AttributeUse,
     Lookup,
     SelectorError,
     SelectorRuntimeError,
@@ -13,7 +14,6 @@ from neuron.check.device_index import (
     SelectorTooCostlyError,
     SelectorTypeError,
     SelectorUnsupportedError,
-    Use,
 )
 from neuron.hardware.device_shapes import Version
 from policies.selectors.engine import DeviceSelectors
@@ -38,7 +38,7 @@ class TestReading:
     def test_lookups_and_uses(self) -> None:
         selector = DeviceSelectors().compile(f"{on(TRN2)} && device.driver == 'neuron.aws.com'")
         assert selector.lookups == (Lookup(TYPE, guarded=False),)
-        assert Use(TYPE, "==", (TRN2,)) in selector.uses
+        assert AttributeUse(TYPE, "==", (TRN2,)) in selector.uses
         assert selector.drivers == ("neuron.aws.com",)
         assert selector.attributes == {TYPE}
 
@@ -49,7 +49,7 @@ class TestReading:
 
     def test_constants_of_versions_are_versions(self) -> None:
         selector = DeviceSelectors().compile(f"{attribute('draDriverVersion')} == semver('1.2.3')")
-        assert Use(DRIVER_VERSION, "==", (Version("1.2.3"),)) in selector.uses
+        assert AttributeUse(DRIVER_VERSION, "==", (Version("1.2.3"),)) in selector.uses
 
     @pytest.mark.parametrize(
         "expression",

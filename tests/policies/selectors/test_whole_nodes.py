@@ -14,7 +14,7 @@ from kubecel.budget import SELECTOR_LIMITS, Budget
 from kubecel.compile import Cel, parse
 from kubecel.errors import CelError
 from neuron import names
-from neuron.hardware.device_shapes import Shape, catalogue_shapes
+from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
 from neuron.hardware.instances import Catalogue
 from policies.judging.holdings import of_claim
 from policies.judging.knowledge import DeviceKnowledge
@@ -35,7 +35,7 @@ CATALOGUE = Catalogue()
 KNOWN = NodeDevice(frozenset({ULTRASERVER}), 16)
 
 
-def matched(expression: str, shape: Shape) -> bool | None:
+def matched(expression: str, shape: DeviceShape) -> bool | None:
     """The engine's answer; None for a failure."""
     values: Mapping[str, Any] = {**OTHERS, **shape.fixed}
     engine = Cel(SELECTOR_LIMITS)

@@ -11,7 +11,7 @@ import pytest
 from neuron.demand.templates import Template
 from webhook.cluster import caches
 from webhook.cluster.cached_objects import Bounds, Holdings
-from webhook.cluster.shared_parts import LONGEST, Shared
+from webhook.cluster.shared_parts import LONGEST, SharedParts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def part(name: str, *inner: Part) -> Part:
 
 
 def test_equal_parts_are_the_same_object() -> None:
-    shared = Shared()
+    shared = SharedParts()
     first, second = (shared.of(part(name, part("x"))) for name in ("a", "b"))
     assert (first, second) == (part("a", part("x")), part("b", part("x")))
     assert first.path is second.path
@@ -42,7 +42,7 @@ def test_equal_parts_are_the_same_object() -> None:
 
 
 def test_parts_that_cannot_be_hashed_are_not_shared() -> None:
-    shared = Shared()
+    shared = SharedParts()
     first = shared.of(Part("x", inner=(Part("y", data={"a": [1]}),)))
     assert first == Part("x", inner=(Part("y", data={"a": [1]}),))
     assert shared.of(Part("x", data=[1])).data == [1]
@@ -50,13 +50,13 @@ def test_parts_that_cannot_be_hashed_are_not_shared() -> None:
 
 @pytest.mark.parametrize("value", ["x" * (LONGEST + 1), tuple(map(str, range(LONGEST + 1)))], ids=["text", "tuple"])
 def test_long_values_are_not_shared(value: Any) -> None:
-    shared = Shared()
+    shared = SharedParts()
     assert shared.of(Part("p", data=value)).data is value if isinstance(value, str) else value
     assert all(key[1] != value for key in shared._parts)
 
 
 def test_the_table_is_bounded() -> None:
-    shared = Shared(most=10)
+    shared = SharedParts(most=10)
     for number in range(1000):
         assert shared.of(Part(f"path-{number}")).path == f"path-{number}"
         assert len(shared) <= 10

@@ -22,7 +22,7 @@ from tests.support.validation import (
 from webhook.decisions import pods
 from webhook.decisions.claim_context import claim_context
 from webhook.decisions.conversion_context import conversion_context
-from webhook.decisions.decide import DecisionInputs, PodFacts, Subject
+from webhook.decisions.decide import DecisionInputs, DecisionSubject, PodFacts
 from webhook.decisions.decide import decide as compose
 from webhook.decisions.kinds import KINDS as KINDS_WITH_PODS
 from webhook.decisions.modes import Mode
@@ -211,7 +211,7 @@ class TestUltraServers:
 
         def modes_with(steering: Steering) -> set[int]:
             facts = PodFacts(PodPlace(("spec", "template"), NODE_ANNOTATION), pods.view(NODE_ANNOTATION), {}, steering)
-            decided = compose(Subject("apps", "Deployment", "team", {}, [facts]), inputs)
+            decided = compose(DecisionSubject("apps", "Deployment", "team", {}, [facts]), inputs)
             return {mode for part in decided.parts for mode in part.answer.ultraserver_modes}
 
         assert modes_with(NO_STEERING) == {4}

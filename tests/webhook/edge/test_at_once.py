@@ -14,7 +14,7 @@ from tests.support.serving import Answering, Running, eventually, review, servin
 from webhook.decisions import wire
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.edge.bodies import BodyReader
-from webhook.edge.connections import MOST_PIPELINED, Connection
+from webhook.edge.connections import MOST_PIPELINED, ClientConnection
 from webhook.reviews.refusals import RefusalReporter
 from webhook.reviews.worker_threads import LaneFullError
 
@@ -125,7 +125,7 @@ def test_a_quick_review_is_shed_too_if_the_server_is_full(tls_directory: Path) -
 
 
 def connections_in_memory() -> int:
-    return sum(isinstance(each, Connection) for each in gc.get_objects())
+    return sum(isinstance(each, ClientConnection) for each in gc.get_objects())
 
 
 def test_connections_that_have_ended_leave_memory_at_once(tls_directory: Path) -> None:
@@ -144,7 +144,7 @@ def test_connections_that_have_ended_leave_memory_at_once(tls_directory: Path) -
 def test_an_idle_connection_does_not_keep_the_body_of_its_last_review(tls_directory: Path) -> None:
     with serving(tls_directory, {"/mutate": Quick()}) as running, running.client() as client:
         assert client.review(review(uid="a")).status == 200
-        (connection,) = [each for each in gc.get_objects() if isinstance(each, Connection) and each.transport]
+        (connection,) = [each for each in gc.get_objects() if isinstance(each, ClientConnection) and each.transport]
         assert connection.cycle.response_complete
         assert len(connection.cycle.body) == 0
 
@@ -186,7 +186,7 @@ def test_denials_are_reported_once(tls_directory: Path) -> None:
 
 
 def idle_connection(now: list[float]) -> Any:
-    connection: Any = Connection.__new__(Connection)
+    connection: Any = ClientConnection.__new__(ClientConnection)
     connection.scope = {}
     connection.cycle = None
     connection._clock = lambda: now[0]

@@ -19,7 +19,7 @@ from certs import files
 from runtime.startup import StartupError
 from tests.support.serving import Answering, Client, Process, Running, eventually, make_certificates, review, serving
 from webhook.edge import server
-from webhook.edge.connections import Connection
+from webhook.edge.connections import ClientConnection
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ def test_unused_and_idle_connections_are_kept(running: Running) -> None:
 
 
 def connections_in_memory() -> int:
-    return sum(isinstance(each, Connection) for each in gc.get_objects())
+    return sum(isinstance(each, ClientConnection) for each in gc.get_objects())
 
 
 def reset_after_an_answer(running: Running) -> None:
@@ -181,7 +181,7 @@ def test_connections_that_clients_reset_leave_memory_at_once(running: Running) -
 
 
 def test_an_unused_connection_is_closed_after_its_time_out() -> None:
-    class Idle(Connection):
+    class Idle(ClientConnection):
         def __init__(self) -> None:
             self.now = 0.0
             self.scope = None  # type: ignore[assignment]

@@ -7,10 +7,10 @@ import pytest
 
 from neuron.api.claim_specs import Selector
 from neuron.check.selectors import judge
-from policies.selectors.engine import DeviceSelectors, JudgedSelectors
+from policies.selectors.engine import BoundedJudgedSelectors, DeviceSelectors
 from tests.support.validation import INDEX
 from webhook.reviews.effort import Costs, of_selectors, of_unread
-from webhook.reviews.turns import Turns
+from webhook.reviews.turns import DecisionQueue
 from webhook.reviews.worker_threads import SIZES
 
 PLAIN = "device.attributes['neuron.aws.com'].cores == "
@@ -25,7 +25,7 @@ class Job:
 
 
 def order(*jobs: Job) -> list[str]:
-    turns: Turns[Job] = Turns()
+    turns: DecisionQueue[Job] = DecisionQueue()
     for job in jobs:
         turns.add(job)
     found = []
@@ -60,7 +60,7 @@ def test_the_estimate_is_not_much_lower_than_the_true_time(expression: str) -> N
 
 
 def test_remembered_selectors_take_no_time() -> None:
-    memory = JudgedSelectors()
+    memory = BoundedJudgedSelectors()
     judge(Selector("p", "true"), DeviceSelectors(), INDEX, memory)
     assert of_selectors(["true"], memory) == 0.0
     assert of_selectors(["false", "false"], memory) == of_selectors(["false"], memory) > 0.0
@@ -77,7 +77,7 @@ def test_clients_take_turns_and_a_new_namespace_has_no_advantage() -> None:
 
 
 def test_a_longer_decision_is_started_despite_many_short_ones() -> None:
-    turns: Turns[Job] = Turns()
+    turns: DecisionQueue[Job] = DecisionQueue()
     turns.add(Job("long", estimate=0.009))
     taken: list[str] = []
     while "long" not in taken:
