@@ -192,9 +192,19 @@ def rows(walk: Walk) -> list[tuple[str, tuple[str, ...]]]:
     return [(folder, tuple(each.rpartition("/")[2].removesuffix(".py") for each in files)) for folder, files in runs]
 
 
-if __name__ == "__main__":
+def main_json() -> None:
+    """Print all walks as JSON: `python -m tests.architecture.walks json`."""
+    click.echo(json.dumps({name: dataclasses.asdict(record()) for name, record in WALKS.items()}))
+
+
+def main_text() -> None:
+    """Print all walks as tables."""
     for name, record in WALKS.items():
         found = record()
         click.echo(f"{name}: {len(found.files)} files, {found.switches} switches")
         for folder, modules in rows(found):
             click.echo(f"| `{folder}/` | {', '.join(f'`{module}`' for module in modules)} | |")
+
+
+if __name__ == "__main__":
+    (main_json if sys.argv[1:] == ["json"] else main_text)()
