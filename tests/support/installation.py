@@ -86,14 +86,18 @@ def endpoints(*ready: bool) -> Any:
     return {"metadata": {"name": "neuron-dra-x"}, "endpoints": [{"conditions": {"ready": each}} for each in ready]}
 
 
-def node(name: str, instance_type: str = "trn1.32xlarge", kubelet: str = "v1.36.2", **allocatable: str) -> Any:
+def node_object(name: str, instance_type: str = "trn1.32xlarge", kubelet: str = "v1.36.2", **allocatable: str) -> Any:
     labels = {"node.kubernetes.io/instance-type": instance_type}
     amounts = {f"aws.amazon.com/{resource}": value for resource, value in allocatable.items()}
     status = {"allocatable": amounts, "nodeInfo": {"kubeletVersion": kubelet}}
-    return read_node({"metadata": {"name": name, "labels": labels}, "status": status})
+    return {"metadata": {"name": name, "labels": labels}, "status": status}
 
 
-def resource_slice(
+def node(name: str, *arguments: str, **allocatable: str) -> Any:
+    return read_node(node_object(name, *arguments, **allocatable))
+
+
+def slice_object(
     name: str,
     devices: int = 16,
     generation: int = 1,
@@ -114,7 +118,11 @@ def resource_slice(
         made = [device | {"taints": [{"key": taint, "effect": "NoSchedule"}]} for device in made]
     pool = {"name": name, "generation": generation}
     spec = {"driver": "neuron.aws.com", "nodeName": name, "pool": pool, "devices": made}
-    return read_slice({"metadata": {"name": f"{name}-{generation}"}, "spec": spec})
+    return {"metadata": {"name": f"{name}-{generation}"}, "spec": spec}
+
+
+def resource_slice(name: str, *arguments: int, **fields: Any) -> Any:
+    return read_slice(slice_object(name, *arguments, **fields))
 
 
 def named(name: str, **annotations: str) -> Any:

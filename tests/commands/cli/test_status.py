@@ -61,6 +61,9 @@ def api() -> Iterator[Api]:
         yield served
 
 
+NODES = (("n1", "trn1.32xlarge"), ("n2", "trn1.32xlarge"), ("cpu", "m5.large"))
+
+
 @pytest.fixture
 def installed(api: Api) -> Api:
     """An installation without errors."""
@@ -72,8 +75,8 @@ def installed(api: Api) -> Api:
         ("services", found.service),
         ("endpointslices", found.endpoint_slices),
         ("deviceclasses", found.device_classes),
-        ("resourceslices", found.resource_slices),
-        ("nodes", found.nodes),
+        ("resourceslices", (installation.slice_object("n1"), installation.slice_object("n2"))),
+        ("nodes", tuple(installation.node_object(name, type_) for name, type_ in NODES)),
         ("namespaces", found.namespaces),
     ):
         assert isinstance(items, tuple)
