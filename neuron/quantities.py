@@ -105,10 +105,10 @@ def canonical(value: object) -> str:
     try:
         return str(parse_count(value))
     except NotACountError:
-        return shown(value)
+        return amount_text(value)
 
 
-def shown(value: object) -> str:
+def amount_text(value: object) -> str:
     """The value for messages, at most 64 characters."""
     scalar = value is None or isinstance(value, str | int | float)
     return str(value)[:_MAX_LENGTH] if scalar else f"a {type(value).__name__}"

@@ -9,7 +9,7 @@ from typing import Final, Literal, TextIO
 import orjson
 
 from runtime import console
-from runtime.text import escaped, quoted
+from runtime.text import escaped, printable_json
 
 Format = Literal["json", "text"]
 
@@ -110,4 +110,4 @@ def _pairs(fields: Mapping[str, object]) -> Iterable[str]:
         else:
             shown = str(value)
         plain = shown and shown.isprintable() and not set(shown) & {" ", '"', "="}
-        yield f"{key}={shown if plain else quoted(shown)}"
+        yield f"{key}={shown if plain else printable_json(shown)}"

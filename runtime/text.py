@@ -28,7 +28,7 @@ def escaped_lines(text: str, keep: str = "") -> str:
     return text if text.isprintable() else "\n".join(map(escaped, text.split("\n")))
 
 
-def quoted(text: str) -> str:
+def printable_json(text: str) -> str:
     """A JSON string of printable characters."""
     return escaped(json.dumps(text, ensure_ascii=False))
 

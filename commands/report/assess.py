@@ -30,7 +30,7 @@ from neuron.api.claim_reader import claim_spec
 from neuron.api.fields import mapping
 from neuron.demand.templates import Template
 from neuron.findings import Finding, Severity
-from policies.judging.holdings import of_claim
+from policies.judging.device_counts import of_claim
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.tally import Concurrent
 from webhook.decisions.conversion_context import ConversionOptions

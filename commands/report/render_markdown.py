@@ -14,8 +14,8 @@ _SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|~#!&@$]|:(?=//)|(?<=www)\.)")
 
 
 def as_markdown(report: Report) -> str:
-    lines = [f"# Neuron workloads of {escaped(report.origin)}", "", escaped(report.made), ""]
-    lines += [f"- {escaped(each)}" for each in tables.summary(report)]
+    lines = [f"# Neuron workloads of {markdown_text(report.origin)}", "", markdown_text(report.made), ""]
+    lines += [f"- {markdown_text(each)}" for each in tables.summary(report)]
     found = topics(report.workloads)
     lines += _topics("What blocks", [each for each in found if each.blocks])
     lines += _topics("What changes", [each for each in found if not each.blocks])
@@ -26,20 +26,20 @@ def as_markdown(report: Report) -> str:
     if report.shadowed:
         lines += _table(tables.shadowed(report.shadowed))
     if report.audit is not None:
-        lines += ["", "## Policies", "", escaped(tables.audit_line(report.audit))]
+        lines += ["", "## Policies", "", markdown_text(tables.audit_line(report.audit))]
         if report.audit.violations:
             lines += _table(tables.audit(report.audit))
-        lines += [f"- Not judged: {escaped(each)}" for each in report.audit.unread]
+        lines += [f"- Not judged: {markdown_text(each)}" for each in report.audit.unread]
     if report.finished or report.notes:
         lines += ["", "## Notes", ""]
         lines += [f"- Left out: {counted(report.finished, 'pod or Job', 'pods and Jobs')} that ended."] * bool(
             report.finished
         )
-        lines += [f"- {escaped(each)}" for each in report.notes]
+        lines += [f"- {markdown_text(each)}" for each in report.notes]
     return "".join(f"{line}\n" for line in lines)
 
 
-def escaped(text: str) -> str:
+def markdown_text(text: str) -> str:
     """Text on one line that Markdown shows as it is."""
     line = "".join(letter if letter.isprintable() else " " for letter in text)
     return _SPECIAL.sub(r"\\\1", line)
@@ -50,10 +50,10 @@ def _topics(title: str, found: Sequence[Topic]) -> Iterable[str]:
         return
     yield from ("", f"## {title}", "")
     for each in found:
-        workloads = escaped(tables.names(each))
-        fix = f" *{escaped(each.fix)}*" if each.fix else ""
+        workloads = markdown_text(tables.names(each))
+        fix = f" *{markdown_text(each.fix)}*" if each.fix else ""
         count = counted(len(each.workloads), "workload")
-        yield f"- **{each.cause}** ({each.code}, {count}): {escaped(each.message)}{fix}"
+        yield f"- **{each.cause}** ({each.code}, {count}): {markdown_text(each.message)}{fix}"
         yield f"  - {workloads}"
 
 
@@ -62,4 +62,4 @@ def _table(table: Table) -> Iterable[str]:
     yield f"| {' | '.join(table.head)} |"
     yield f"| {' | '.join('---:' if at in table.numbers else '---' for at in range(len(table.head)))} |"
     for row in table.rows:
-        yield f"| {' | '.join(map(escaped, row))} |"
+        yield f"| {' | '.join(map(markdown_text, row))} |"

@@ -14,7 +14,7 @@ from commands.objects.file_view import FileView
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, path_steps
 from commands.objects.shapes import Look, Recorded, Shapes
 from neuron.api import taint_rules
-from neuron.api.claim_reader import VERSIONS, shown
+from neuron.api.claim_reader import VERSIONS, value_text
 from neuron.api.claim_specs import GROUP
 from neuron.api.claim_specs import KINDS as CLAIM_KINDS
 from neuron.check.claims import validate
@@ -206,7 +206,7 @@ class FileValidator:
         version = manifest.data.get("apiVersion")
         if manifest.group != GROUP:
             hint = did_you_mean(str(version), VERSIONS)
-            message = f"apiVersion {shown(str(version))} has no {manifest.kind}.{hint}"
+            message = f"apiVersion {value_text(str(version))} has no {manifest.kind}.{hint}"
             return [Finding("NEU503", "apiVersion", message, f"Write apiVersion: {VERSIONS[0]}.", str(version))]
         spec = manifest.data.get("spec")
         found = validate(manifest.kind, str(version), spec, self._decider.for_one_object(), accepted=False)

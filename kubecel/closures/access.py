@@ -65,12 +65,12 @@ def get(value: Any, key: Any) -> Any:
         try:
             return value[key_of(key)]
         except KeyError:
-            raise CelRuntimeError(f"no such key: {shown(key)}") from None
+            raise CelRuntimeError(f"no such key: {key_in_words(key)}") from None
     if is_list(value):
         return value[_position(key, len(value))]
     if isinstance(value, Optional):
         return find(value, key)
-    raise CelRuntimeError(f"no such key: {shown(key)}: a {name_of(value)} has no keys")
+    raise CelRuntimeError(f"no such key: {key_in_words(key)}: a {name_of(value)} has no keys")
 
 
 def find(value: Any, key: Any) -> Optional:
@@ -109,7 +109,7 @@ def _integer(key: object) -> int:
     return key
 
 
-def shown(key: object) -> str:
+def key_in_words(key: object) -> str:
     if isinstance(key, str):
         return quoted(key)
     # A list or map as a key is always an error, and its text may be very long.

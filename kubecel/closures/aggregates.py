@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from kubecel import types
-from kubecel.closures.access import located, shown
+from kubecel.closures.access import key_in_words, located
 from kubecel.closures.compiler import Code, Compiler, Frame, Run, compiles, fold
 from kubecel.errors import CelRuntimeError, CelTypeError
 from kubecel.syntax import nodes as syntax
@@ -132,5 +132,5 @@ def insert(made: dict[object, object], key: object, value: object, offset: int) 
     except CelRuntimeError as error:
         raise located(error, offset) from None
     if name in made:
-        raise CelRuntimeError(f"the map has the key {shown(key)} twice", offset)
+        raise CelRuntimeError(f"the map has the key {key_in_words(key)} twice", offset)
     made[name] = value

@@ -137,10 +137,10 @@ def describe(value: object) -> str:
     kind = next((word for each, word in kinds if isinstance(value, each)), "a list")
     if kind in ("an object", "a list"):
         return kind
-    return f"{shown(value)}, {kind}"
+    return f"{value_text(value)}, {kind}"
 
 
-def shown(value: object) -> str:
+def value_text(value: object) -> str:
     """A user's value for a message, in ASCII and short."""
     return quoted(value, _SHOWN)
 
@@ -158,7 +158,7 @@ class _SpecReader:
         under = _FIELDS_UNDER.get(api_version)
         if under is None:
             hint = did_you_mean(api_version, VERSIONS)
-            message = f"apiVersion {shown(api_version)} is not known.{hint}"
+            message = f"apiVersion {value_text(api_version)} is not known.{hint}"
             self._refuse("NEU503", "apiVersion", message, f"Write apiVersion: {VERSIONS[0]}.", api_version)
             under = "exactly"
         self._under = under
@@ -166,7 +166,7 @@ class _SpecReader:
     def _refuse(
         self, code: str, path: str, message: str, fix: str, value: object = "", *, misspelt: bool = False
     ) -> None:
-        text = value if isinstance(value, str) else shown(value)
+        text = value if isinstance(value, str) else value_text(value)
         self.findings.add([Finding(code, path, message, fix, text, misspelt=misspelt)])
 
     # --- JSON ---------------------------------------------------------------------------------------------
@@ -257,9 +257,9 @@ class _SpecReader:
         field = path.rpartition(".")[2]
         fix = f"Its fields are {', '.join(known)}."
         hint = did_you_mean(key, known)
-        message = f"{field} has no field {shown(key)}.{hint}"
+        message = f"{field} has no field {value_text(key)}.{hint}"
         if self._under and key in _EXACT and "exactly" in known:
-            hint, message = "", f"{field} has no field {shown(key)} of its own: it belongs under exactly."
+            hint, message = "", f"{field} has no field {value_text(key)} of its own: it belongs under exactly."
             fix = "Move it under exactly; only v1beta1 has it in the request itself."
         elif not self._under and key == "exactly":
             hint, message = "", f"{field} has no field 'exactly' in v1beta1."
@@ -277,7 +277,7 @@ class _SpecReader:
         if bool(alternatives) == is_exact:
             what = "both one request and firstAvailable" if is_exact else "neither a device class nor alternatives"
             fix = f"Set {self._under or 'deviceClassName'} or firstAvailable, and not both."
-            self._refuse("NEU504", path, f"request {shown(name)} has {what}.", fix, name)
+            self._refuse("NEU504", path, f"request {value_text(name)} has {what}.", fix, name)
         if alternatives:
             subrequests = [(self.fields(each, where, _ALTERNATIVE), where) for each, where in alternatives]
             made = [self._devices(each, where, f"{name}/{self._name(each, where)}") for each, where in subrequests]
@@ -291,7 +291,7 @@ class _SpecReader:
     def _name(self, fields: Mapping[str, object], path: str) -> str:
         name = self.text(fields, "name", path, required=True)
         if name and not names.DNS_LABEL.fullmatch(name):
-            message = f"name {shown(name)} is no DNS label."
+            message = f"name {value_text(name)} is no DNS label."
             self._refuse("NEU505", f"{path}.name", message, "Use lower-case letters, digits and dashes.", name)
         return name[:_SHOWN]  # The longest allowed name; each alternative has a copy of it.
 
@@ -301,7 +301,7 @@ class _SpecReader:
         if mode not in _MODES:
             meant = next((known for known in _MODES if known.casefold() == mode.casefold()), "")
             hint = f" Did you mean '{meant}'?" if meant else did_you_mean(mode, _MODES)
-            message = f"allocationMode {shown(mode)} is not known.{hint}"
+            message = f"allocationMode {value_text(mode)} is not known.{hint}"
             self._refuse("NEU506", f"{path}.allocationMode", message, f"Write {' or '.join(_MODES)}.", mode)
             everything = meant == ALL
         return DeviceRequest(
@@ -325,7 +325,7 @@ class _SpecReader:
             self._wrong_type(value, where, "an integer")
             return 0
         if not -_LARGEST_COUNT <= value <= _LARGEST_COUNT:
-            message = f"count is {shown(value)}, which is no 64-bit number."
+            message = f"count is {value_text(value)}, which is no 64-bit number."
             self._refuse("NEU507", where, message, "Request at most the devices of one node.", value)
             return 0
         if everything:
@@ -352,7 +352,7 @@ class _SpecReader:
             except quantities.NotAQuantityError:
                 readable = False
             if not readable:
-                message = f"capacity {shown(name)} is {describe(value)}, not a quantity of 0 or more."
+                message = f"capacity {value_text(name)} is {describe(value)}, not a quantity of 0 or more."
                 self._refuse("NEU502", f"{where}.requests[{name[:_SHOWN]}]", message, "Write a number, such as 1.")
             else:
                 yield name, str(value)
@@ -421,11 +421,11 @@ class _SpecReader:
         seen: set[str] = set()
         for name, path in entries:
             if name in seen:
-                message = f"the name {shown(name.rpartition('/')[2])} is used twice."
+                message = f"the name {value_text(name.rpartition('/')[2])} is used twice."
                 self._refuse("NEU505", f"{path}.name", message, "Rename one of the two.", name)
             seen.add(name)
 
     def _dangling(self, reference: str, path: str, known: Sequence[str]) -> None:
-        message = f"{shown(reference)} names no request of this claim.{self._closest(reference, known)}"
+        message = f"{value_text(reference)} names no request of this claim.{self._closest(reference, known)}"
         listed = short(", ".join([short(name, _SHOWN) for name in known[:8]])) or "none"
         self._refuse("NEU508", path, message, f"Its requests are: {listed}.", reference)

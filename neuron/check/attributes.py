@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from neuron import names
-from neuron.api.claim_reader import shown
+from neuron.api.claim_reader import value_text
 from neuron.api.claim_specs import ClaimSpec, Leaf
 from neuron.api.configs import covers
 from neuron.check.connections import first_devices, group_size
@@ -31,14 +31,14 @@ def _check_attribute(attribute: str, path: str, covered: Sequence[Leaf], index: 
     if "/" not in attribute:
         full = next((name for name in sorted(index.attributes()) if name.rpartition("/")[2] == attribute), "")
         fix = f"Write {full}." if full else f"Write it with its domain, such as {names.DRIVER}/{attribute[:32]}."
-        return [Finding("NEU529", path, f"attribute {shown(attribute)} has no domain.", fix, attribute)]
+        return [Finding("NEU529", path, f"attribute {value_text(attribute)} has no domain.", fix, attribute)]
     having = index.with_attribute(attribute)
     lacking = [leaf for leaf in covered if leaf.mask and not leaf.mask & having]
     if not lacking:
         return _check_published(attribute, path, covered, index)
     meant = unknown_attribute(attribute, index)
     if meant:
-        message = f"no Neuron device has the attribute {shown(attribute)}. Did you mean '{meant}'?"
+        message = f"no Neuron device has the attribute {value_text(attribute)}. Did you mean '{meant}'?"
         return [Finding("NEU523", path, message, f"Write {meant}.", attribute)]
     if not having:
         message = f"no known Neuron device has the attribute {attribute_label(attribute)[:48]}."

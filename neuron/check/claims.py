@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from neuron import names
-from neuron.api.claim_reader import read_claim, read_class, shown
+from neuron.api.claim_reader import read_claim, read_class, value_text
 from neuron.api.claim_specs import ClaimSpec, ClassSpec, DeviceRequest, Leaf, Selector
 from neuron.api.configs import ConfigEntry, ConfigSource
 from neuron.check import configs as check_configs
@@ -320,6 +320,6 @@ class _Matcher:
         if not hint and not context.classes_known:
             return
         where = "does not exist" if context.classes_known else "is not known here"
-        message = f"DeviceClass {shown(name)[:40]} {where}.{hint[:60]}"
+        message = f"DeviceClass {value_text(name)[:40]} {where}.{hint[:60]}"
         fix = "Pods wait until it exists."
         self.findings.add([warning("NEU513", f"{devices.path}.deviceClassName", message, fix, name)])

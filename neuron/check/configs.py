@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from neuron import names
 from neuron.api import allocation
-from neuron.api.claim_reader import shown
+from neuron.api.claim_reader import value_text
 from neuron.api.claim_specs import ClaimSpec, Config, DeviceRequest
 from neuron.api.configs import (
     ConfigEntry,
@@ -70,7 +70,7 @@ def _near_miss(config: Config) -> list[Finding]:
     """NEU512: the driver's name is misspelt, so no driver would read the config."""
     if not did_you_mean(config.driver, [names.DRIVER]) or not config.driver:
         return []
-    message = f"no driver is called {shown(config.driver)}. Did you mean '{names.DRIVER}'?"
+    message = f"no driver is called {value_text(config.driver)}. Did you mean '{names.DRIVER}'?"
     fix = f"Write driver: {names.DRIVER}; configs of other drivers are ignored without a message."
     return [Finding("NEU512", f"{config.path}.opaque.driver", message, fix, config.driver)]
 
@@ -161,7 +161,7 @@ def check_other_drivers(claim: ClaimSpec, *, only_ours: bool) -> list[Finding]:
     findings = []
     for config in claim.configs:
         if only_ours and config.driver and config.driver != names.DRIVER and not _near_miss(config):
-            message = f"the config is for {shown(config.driver)[:48]}, and the claim asks for Neuron devices only."
+            message = f"the config is for {value_text(config.driver)[:48]}, and the claim asks for Neuron devices only."
             fix = "Drop it, or request devices of that driver."
             findings.append(warning("NEU511", f"{config.path}.opaque.driver", message, fix, config.driver))
     return findings

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import structs
 
 from neuron import names, quantities
-from neuron.api.claim_reader import read_claim, shown
+from neuron.api.claim_reader import read_claim, value_text
 from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Leaf
 from neuron.api.configs import ConfigEntry, ConfigSource, configs_in_force
 from neuron.check import configs as check_configs
@@ -127,11 +127,11 @@ class _Comparison:
             devices = leaf.devices
             if self._need.device_class not in ("", devices.device_class):
                 yield (
-                    f"it requests DeviceClass {shown(devices.device_class)}, and the pod gets devices of"
+                    f"it requests DeviceClass {value_text(devices.device_class)}, and the pod gets devices of"
                     f" {self._need.device_class}"
                 )
             if devices.admin_access:
-                yield f"its request {shown(devices.reference)} has adminAccess, which allocates no device"
+                yield f"its request {value_text(devices.reference)} has adminAccess, which allocates no device"
         admitted = self._admitted(leaves)
         types = [entry for entry in self._need.types if entry.name in admitted]
         if not types:

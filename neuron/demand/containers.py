@@ -126,9 +126,9 @@ def read(
                     Finding(
                         "NEU101",
                         where,
-                        f"container {container} asks for {resource}: {quantities.shown(value)!r}, which {error}.",
+                        f"container {container} asks for {resource}: {quantities.amount_text(value)!r}, which {error}.",
                         "Use a whole number such as 4.",
-                        quantities.shown(value),
+                        quantities.amount_text(value),
                     )
                 )
         if len(counts) < len(given) or not counts:

@@ -12,7 +12,7 @@ from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec
 from neuron.api.fields import mapping, mappings
 from neuron.demand import scheduling
-from policies.judging import holdings, matching
+from policies.judging import device_counts, matching
 from policies.judging.evaluate import REVIEW_SECONDS, TimeLimit, UndecidedError, evaluate, first_match
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
@@ -98,12 +98,12 @@ def _knowledge(case: schema.Case, data: Mapping[str, object]) -> DeviceKnowledge
         elif kind == "DeviceClass":
             spec, _ = read_class(version, each.get("spec"))
             classes[name] = any(names.DRIVER in selector.expression for selector in spec.selectors)
-            lncs[name] = holdings.lncs_of(spec.configs)
+            lncs[name] = device_counts.lncs_of(spec.configs)
             selecting[name] = tuple(selector.expression for selector in spec.selectors)
             resource = mapping(each.get("spec")).get("extendedResourceName")
             if isinstance(resource, str) and resource:
                 extended[resource] = name
-    record = holdings.read_record(data) if case.converted else None
+    record = device_counts.read_record(data) if case.converted else None
     claims = mappings(mapping(data.get("spec")).get("resourceClaims"))
     generated = [str(each.get("name")) for each in claims if each.get("name") in _GENERATED]
     return DeviceKnowledge(

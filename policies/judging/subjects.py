@@ -10,7 +10,7 @@ from neuron.api import resource_versions
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping, sequence, text
 from neuron.api.namespaces import namespace_named, namespace_value
-from policies.judging.holdings import of_claim, of_pod
+from policies.judging.device_counts import of_claim, of_pod
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
 from policies.judging.namespaces import NAMESPACE
 from policies.judging.whole_nodes import ParsingTime

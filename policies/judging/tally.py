@@ -17,7 +17,7 @@ from neuron.api.claim_specs import ClaimSpec, Config, DeviceRequest
 from neuron.api.fields import mapping, mappings
 from policies.judging import environment
 from policies.judging.claim_requests import GroupedRequests, cores_of
-from policies.judging.fields import shown
+from policies.judging.fields import name_text
 from policies.judging.knowledge import DeviceKnowledge, figures
 from policies.judging.whole_nodes import ParsingTime, can_be_whole_node
 from policies.selectors.whole_nodes import NodeDevice
@@ -80,7 +80,7 @@ class Holding:
 
 
 class Concurrent:
-    """Devices and cores of containers, as they are held at one time (pod resource formula, see `holdings`)."""
+    """Devices and cores of containers, as they are held at one time (pod resource formula, see `device_counts`)."""
 
     def __init__(self) -> None:
         self._running = [0, 0]
@@ -196,7 +196,7 @@ class DeviceTally:
         try:
             return at_most(quantities.parse_count(value))
         except quantities.NotACountError as error:
-            self.doubt(f"container {shown(container)} requests an amount of {shown(resource)} that {error}")
+            self.doubt(f"container {name_text(container)} requests an amount of {name_text(resource)} that {error}")
             return 0
 
     def claim(self, spec: ClaimSpec | None, called: str) -> tuple[int, int]:
@@ -236,7 +236,7 @@ class DeviceTally:
         """Cores of the share that a request takes of every device; 0 for whole devices."""
         cores = cores_of(devices)
         if cores is None:
-            self.doubt(f"the cores of request {shown(name)} are not a quantity")
+            self.doubt(f"the cores of request {name_text(name)} are not a quantity")
         return at_most(cores or 0)
 
     def _alternative(self, name: str, devices: DeviceRequest, grouped: GroupedRequests) -> int:
@@ -245,7 +245,7 @@ class DeviceTally:
             return 0
         self._classes[devices.device_class] = None
         if has is None:
-            self.doubt(f"it is not known whether DeviceClass {shown(devices.device_class)} has Neuron devices")
+            self.doubt(f"it is not known whether DeviceClass {name_text(devices.device_class)} has Neuron devices")
             return 0
         for lnc in self.knowledge.class_lncs.get(devices.device_class, ()):
             self.sets_lnc(lnc)
@@ -255,7 +255,7 @@ class DeviceTally:
         if devices.everything:
             return self._figures.node
         if devices.count < 0:
-            self.doubt(f"the number of devices of request {shown(name)} is not known")
+            self.doubt(f"the number of devices of request {name_text(name)} is not known")
             return 0
         count = at_most(max(1, devices.count))
         return at_most(count * self._figures.node) if self._may_be_node(name, devices, grouped) else count
@@ -275,7 +275,7 @@ class DeviceTally:
         try:
             return can_be_whole_node(expressions, self._node_device, self._time, published=self.knowledge.whole_nodes)
         except CelTimeExceededError:
-            self.doubt(f"the selectors of request {shown(name)} take too long to read")
+            self.doubt(f"the selectors of request {name_text(name)} take too long to read")
             return True
 
     def _needs_more_than_a_device(self, devices: DeviceRequest) -> bool:

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.text import escaped, quoted
+from runtime.text import escaped, printable_json
 
 ANY = st.text(alphabet=st.characters(codec=None, exclude_categories=()), max_size=30)
 
 
 @given(ANY)
 def test_a_quoted_text_is_printable_and_can_be_read_back(text: str) -> None:
-    shown = quoted(text)
+    shown = printable_json(text)
     assert shown.isprintable()
     assert len(shown.splitlines()) == 1
     # A lone surrogate before another becomes one letter when JSON is read, as in JavaScript.

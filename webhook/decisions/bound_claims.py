@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from neuron.api.claim_reader import shown
+from neuron.api.claim_reader import value_text
 from neuron.api.claim_specs import Leaf
 from neuron.api.configs import ConfigEntry, ConfigSource, configs_in_force
 from neuron.api.node_selection import required_terms
@@ -48,9 +48,9 @@ def check_bound(
         judgement = known[name].judgement if name in known else None
         path = f"spec.resourceClaims[{index}]"
         if judgement is not None:
-            findings += check.claim(path, shown(object_name), judgement)
+            findings += check.claim(path, value_text(object_name), judgement)
         elif not known_only:
-            findings.append(_unknown(path, f"{kind} {shown(object_name)}", steering))
+            findings.append(_unknown(path, f"{kind} {value_text(object_name)}", steering))
     return findings
 
 
@@ -88,8 +88,8 @@ class _Check:
                 yield Finding(
                     "NEU123",
                     path,
-                    f"request {shown(leaf.devices.reference)} of {name} can get devices of {listed(others)}, and policy"
-                    f" '{steering.policy}' allows only {', '.join(steering.families)}.",
+                    f"request {value_text(leaf.devices.reference)} of {name} can get devices of {listed(others)}, and"
+                    f" policy '{steering.policy}' allows only {', '.join(steering.families)}.",
                     "Select an instance type in the claim or in the pod, or ask the cluster's admins.",
                     listed(others),
                 )
@@ -100,8 +100,8 @@ class _Check:
                 yield Finding(
                     "NEU124",
                     path,
-                    f"request {shown(leaf.devices.reference)} of {name} sets {sets}, and policy '{steering.policy}' is"
-                    f" locked to {steering.lnc}.",
+                    f"request {value_text(leaf.devices.reference)} of {name} sets {sets}, and policy"
+                    f" '{steering.policy}' is locked to {steering.lnc}.",
                     f"Add a NeuronConfig with logicalNeuronCore: {steering.lnc} to the claim.",
                     str(has),
                 )

@@ -96,7 +96,9 @@ def _count(demand: ContainerDemand) -> int:
     found = count(demand.resources)
     if found is not None:
         return found
-    given = ", ".join(f"{field} {quantities.shown(value)!r}" for field, value in amounts(demand.resources).items())
+    given = ", ".join(
+        f"{field} {quantities.amount_text(value)!r}" for field, value in amounts(demand.resources).items()
+    )
     message = (
         f"container {short(demand.container.name)} asks for {names.RESOURCE_EFA} in {given}: it needs a limit that is a"
         " whole number, and an equal request or none."

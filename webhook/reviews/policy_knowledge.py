@@ -10,7 +10,7 @@ from neuron.api.fields import mapping, mappings
 from neuron.check.device_index import DeviceIndex, SelectorError
 from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
 from neuron.hardware.instances import Catalogue, Observation
-from policies.judging.holdings import lncs_of
+from policies.judging.device_counts import lncs_of
 from policies.judging.knowledge import DeviceKnowledge
 from policies.selectors.engine import DeviceSelectors
 from webhook.decisions import pods

@@ -16,7 +16,7 @@ from kubecel.errors import CelError
 from neuron import names
 from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
 from neuron.hardware.instances import Catalogue
-from policies.judging.holdings import of_claim
+from policies.judging.device_counts import of_claim
 from policies.judging.knowledge import DeviceKnowledge
 from policies.selectors.devices import compile_selector, device_activation, matches
 from policies.selectors.whole_nodes import NodeDevice, judge

@@ -13,7 +13,7 @@ from neuron import names
 from neuron.api.claim_specs import Config
 from neuron.api.fields import mapping, mappings
 from policies.judging.claim_requests import GroupedRequests, alternatives, constraints
-from policies.judging.fields import shown
+from policies.judging.fields import name_text
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
 from policies.judging.tally import Concurrent, DeviceTally, Holding, at_most
 from policies.judging.whole_nodes import ParsingTime
@@ -61,7 +61,7 @@ def of_claim(spec: Mapping[str, object], knowledge: DeviceKnowledge, time: Parsi
         name = str(request.get("name", ""))
         found = list(alternatives(request))
         if not found:
-            tally.doubt(f"request {shown(name)} is of a form that is not known")
+            tally.doubt(f"request {name_text(name)} is of a form that is not known")
         most = tally.request(name, found, grouped, listed=True)
         held, cores = held + most[0], cores + most[1]
     for config in mappings(devices.get("config")):
@@ -113,14 +113,16 @@ def _claimed(spec: Mapping[str, object], recorded: int, tally: DeviceTally) -> _
             if known is None and ours:
                 added = (recorded, 0)
             else:
-                added = tally.claim(known, f"ResourceClaimTemplate {shown(template)}")
+                added = tally.claim(known, f"ResourceClaimTemplate {name_text(template)}")
         elif isinstance(claim, str) and claim:
             if claim not in seen:
                 seen.add(claim)
-                added = tally.claim(knowledge.claims.get(claim), f"ResourceClaim {shown(claim)}")
+                added = tally.claim(knowledge.claims.get(claim), f"ResourceClaim {name_text(claim)}")
                 of_named = at_most(of_named + added[0])
         else:
-            tally.doubt(f"the claim {shown(str(entry.get('name', ''))[:60])} names no ResourceClaim and no template")
+            tally.doubt(
+                f"the claim {name_text(str(entry.get('name', ''))[:60])} names no ResourceClaim and no template"
+            )
         held = at_most(held + added[0])
         cores = cores if ours else at_most(cores + added[1])
     return _Claimed(held, cores, len(seen), of_named)

@@ -8,7 +8,7 @@ import pytest
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from neuron.demand import selectors
-from policies.judging.holdings import lncs_of, of_claim, of_pod, read_record
+from policies.judging.device_counts import lncs_of, of_claim, of_pod, read_record
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.tally import MOST
 from policies.judging.whole_nodes import ParsingTime
