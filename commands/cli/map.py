@@ -179,7 +179,7 @@ def _json(found: "DeviceMap", seen: "ClusterSnapshot") -> str:
 def _svg(found: "DeviceMap", _: "ClusterSnapshot") -> str:
     from commands.map.svg import as_svg
 
-    return as_svg(found.nodes)
+    return as_svg(found)
 
 
 def _html(found: "DeviceMap", seen: "ClusterSnapshot") -> str:

@@ -241,11 +241,23 @@ class DeviceMap:
         nodes: by name.
         strays: claims for devices that are not published.
         problems: sentences about what could not be read, each with its fix.
+        left_out: number of nodes that a filter does not admit.
     """
 
     nodes: tuple[NodeMap, ...]
     strays: tuple[Stray, ...] = ()
     problems: tuple[str, ...] = ()
+    left_out: int = 0
+
+    @property
+    def nothing(self) -> str:
+        """Why there is no node, as a sentence."""
+        if not self.left_out:
+            return "No node with Neuron devices."
+        what = (
+            "1 node with Neuron devices does" if self.left_out == 1 else f"{self.left_out} nodes with Neuron devices do"
+        )
+        return f"No node matches the filter: {what} not."
 
     def node(self, name: str) -> NodeMap | None:
         """The node of that name, or None."""

@@ -56,7 +56,8 @@ class Filter:
 
 def apply(chosen: Filter, found: DeviceMap) -> DeviceMap:
     """The map with the admitted nodes only."""
-    return dataclasses.replace(found, nodes=tuple(filter(chosen.admits, found.nodes)))
+    nodes = tuple(filter(chosen.admits, found.nodes))
+    return dataclasses.replace(found, nodes=nodes, left_out=found.left_out + len(found.nodes) - len(nodes))
 
 
 def selector(text: str) -> Test:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from commands.devices.devices import Device, DeviceState, NodeMap
+from commands.devices.devices import Device, DeviceMap, DeviceState, NodeMap
 from commands.map import style
 from commands.map.geometry import Geometry, Wrap, geometry
 from commands.map.legend import MANY, MARKS, WORDS, LegendEntry, by_device, entries, few, held, ranges
@@ -40,9 +40,9 @@ class Box:
     height: int
 
 
-def as_svg(nodes: Sequence[NodeMap]) -> str:
+def as_svg(found: DeviceMap) -> str:
     """A picture of the nodes, three beside each other."""
-    boxes = [_node(node) for node in nodes] or [Box((_text(0, 16, "No node with Neuron devices."),), 260, 20)]
+    boxes = [_node(node) for node in found.nodes] or [Box((_text(0, 16, found.nothing),), 420, 20)]
     parts: list[str] = []
     top, widest = _PADDING, 0
     for row in _rows(boxes):
@@ -52,7 +52,7 @@ def as_svg(nodes: Sequence[NodeMap]) -> str:
             left += box.width + _PADDING
         widest = max(widest, left)
         top += max(box.height for box in row) + _PADDING
-    title = "Neuron devices of " + ", ".join(node.name for node in nodes[:_COLUMNS])
+    title = "Neuron devices of " + ", ".join(node.name for node in found.nodes[:_COLUMNS])
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {widest} {top}" width="{widest}" height="{top}"'
         f' role="img" aria-label={_attribute(title)}>'

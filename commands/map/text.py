@@ -83,7 +83,7 @@ def as_text(found: DeviceMap, paper: Paper, *, wide: bool = False, draw: bool = 
 
 def _summary(found: DeviceMap, paper: Paper) -> Iterator[str]:
     if not found.nodes:
-        yield "No node with Neuron devices."
+        yield found.nothing
         return
     for each in summarise(found.nodes):
         name = paper.clean(each.instance_type or "unknown type")

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from commands.devices.device_map import build
+from commands.devices.devices import DeviceMap
 from commands.map import page
 from commands.map.document import as_json
 from commands.map.geometry import Wrap, geometry
@@ -108,23 +109,23 @@ def test_json_has_everything() -> None:
 
 def test_svg_is_well_formed_and_names_every_device() -> None:
     found = build(mixed().snapshot())
-    root = ET.fromstring(as_svg(found.nodes))  # noqa: S314 - our own
+    root = ET.fromstring(as_svg(found))  # noqa: S314 - our own
     titles = [title.text for title in root.iter(f"{SVG}title")]
     assert len(titles) == sum(len(node.devices) for node in found.nodes)
     assert "device 3: partly held by team-a/share, 1 of 2 cores left" in titles
     assert "device 5: held by team-a/on-sick, unhealthy: hbm-ecc" in titles
-    assert "prefers-color-scheme:dark" in as_svg(found.nodes)
+    assert "prefers-color-scheme:dark" in as_svg(found)
 
 
 def test_svg_of_hostile_names_has_only_text() -> None:
-    root = ET.fromstring(as_svg(build(hostile().snapshot()).nodes))  # noqa: S314 - our own
+    root = ET.fromstring(as_svg(build(hostile().snapshot())))  # noqa: S314 - our own
     kinds = {element.tag.removeprefix(SVG) for element in root.iter()}
     assert kinds <= {"svg", "style", "rect", "g", "text", "title", "path"}
     assert "\x1b" not in ET.tostring(root, encoding="unicode")
 
 
 def test_svg_without_nodes_has_a_message() -> None:
-    assert "No node with Neuron devices." in as_svg(())
+    assert "No node with Neuron devices." in as_svg(DeviceMap(()))
 
 
 # --- the page -----------------------------------------------------------------------------------------------
@@ -199,3 +200,8 @@ def test_a_thousand_nodes_are_drawn_in_time() -> None:
     text = page.as_page(found, seen)
     assert time.process_time() - begun < 20
     assert len(text) < 12_000_000
+
+
+def test_a_filter_that_admits_no_node_is_not_a_cluster_without_nodes() -> None:
+    assert "No node matches the filter: 3 nodes with Neuron devices do not." in as_svg(DeviceMap((), left_out=3))
+    assert "1 node with Neuron devices does not." in as_svg(DeviceMap((), left_out=1))
