@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from neuron import names
-from neuron.api.claim_reader import read_claim, read_class, value_text
-from neuron.api.claim_specs import ClaimSpec, ClassSpec, DeviceRequest, Leaf, Selector
+from neuron.api.claim_reader import VERSIONS, read_claim, read_class, value_text
+from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec, DeviceRequest, Leaf, Selector
 from neuron.api.configs import ConfigEntry, ConfigSource
 from neuron.check import configs as check_configs
 from neuron.check import selectors as check_selectors
@@ -72,6 +72,10 @@ class ClaimJudgement(Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
+_REMOVED: Final = tuple(f"{GROUP}/v1alpha{number}" for number in (1, 2, 3))
+"""Versions of Kubernetes 1.26 to 1.31."""
+
+
 def validate(
     kind: str, api_version: str, spec: object, context: ClaimContext, *, accepted: bool
 ) -> tuple[Finding, ...]:
@@ -81,6 +85,9 @@ def validate(
         spec: its `spec`, JSON-like; `opaque.parameters` may be raw JSON as bytes.
         accepted: whether an API server has accepted its form.
     """
+    if api_version in _REMOVED:
+        message = f"apiVersion {api_version} has other fields, and Kubernetes has removed it."
+        return (Finding("NEU503", "apiVersion", message, f"Write the object for {VERSIONS[0]}.", api_version),)
     return judge_read(read(kind, api_version, spec), context, accepted=accepted)
 
 

@@ -196,6 +196,10 @@ class TestApiServerRefusals:
                 template(claim(request("neurons", 1, on(TRN2))), api_version="resource.k8s.io/v1alpha3"),
                 ["NEU503 error apiVersion"],
             ),
+            (
+                template({"resourceClassName": "neuron", "parametersRef": {}}, api_version="resource.k8s.io/v1alpha2"),
+                ["NEU503 error apiVersion"],
+            ),
             ({**GOOD, "apiVersion": "resource.k8s/v1"}, ["NEU503 error apiVersion"]),
             (
                 pod({"name": "main", "resources": {"claims": [{"name": "neurons"}]}}),
