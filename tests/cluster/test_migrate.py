@@ -345,7 +345,7 @@ def test_step_7_clean_up(journey: Journey) -> None:
 
 
 @pytest.mark.needs("extended-resources")
-def test_kubernetes_1_36_and_later_serve_both_under_one_resource_name(journey: Journey) -> None:
+def test_on_kubernetes_1_36_and_later_one_name_for_both(journey: Journey) -> None:
     follows(journey, ONE_NAME)
     installed_again(journey)
     journey.run(ONE_NAME, "Do")
