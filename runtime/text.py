@@ -7,6 +7,7 @@ interpret DEL and C1 controls, and bidirectional controls change the displayed o
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Final
 
 LONGEST_QUOTE: Final = 600
@@ -64,3 +65,14 @@ def _escaped(letter: str) -> str:
         return f"\\u{code:04x}"
     high, low = divmod(code - 0x10000, 0x400)
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
+def number_ranges(numbers: Iterable[int]) -> list[str]:
+    """Numbers as `0-3` and `9`. `numbers`: ascending."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in runs]

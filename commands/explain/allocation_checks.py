@@ -15,7 +15,7 @@ from neuron.api.taints import prevents_allocation
 from neuron.check.device_index import SelectorError
 from neuron.findings import few
 from neuron.hardware.device_shapes import DEVICE_ID
-from runtime.text import cited, named
+from runtime.text import cited, named, number_ranges
 
 _MOST_SHOWN: Final = 8
 """Devices, or ranges of devices, in a message."""
@@ -148,10 +148,4 @@ def _ranges(devices: Iterable[AllocatorDevice]) -> str:
     numbers = sorted(each for each in ids if isinstance(each, int))
     if len(numbers) < len(ids):
         return few([named(each.name) for each in devices], _MOST_SHOWN)
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return few([str(first) if first == last else f"{first}-{last}" for first, last in runs], _MOST_SHOWN)
+    return few(number_ranges(numbers), _MOST_SHOWN)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from commands.devices.devices import Device, DeviceState, HeldDevice, NodeMap
+from runtime.text import number_ranges
 
 LETTERS: Final = string.ascii_uppercase + string.ascii_lowercase
 MANY: Final = "*"
@@ -85,10 +86,4 @@ def few(texts: Sequence[str], most: int = 3) -> str:
 
 def ranges(indices: Iterable[int]) -> str:
     """Indices as `0-3, 9`."""
-    runs: list[list[int]] = []
-    for index in indices:
-        if runs and index == runs[-1][1] + 1:
-            runs[-1][1] = index
-        else:
-            runs.append([index, index])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    return ", ".join(number_ranges(indices))
