@@ -46,7 +46,8 @@ class TolerationSpec(Struct, frozen=True, gc=False):
     @classmethod
     def read(cls, entry: Mapping[str, object]) -> "TolerationSpec":
         """A toleration of a pod, or of a request."""
-        return cls(*(str(entry.get(name) or "") for name in ("key", "operator", "value", "effect")))
+        get = entry.get  # The reader of claims calls this for each toleration of each review.
+        return cls(str(get("key") or ""), str(get("operator") or ""), str(get("value") or ""), str(get("effect") or ""))
 
     def tolerates(self, taint: Taint) -> bool:
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):

@@ -15,6 +15,7 @@ from neuron import names
 from neuron.findings import Finding, closest_word, quoted, warning
 
 _DOMAIN: Final = "neuron.aws.com/"
+_NEEDLE: Final = f'"{_DOMAIN}'.encode()
 SETTINGS: Final = (
     names.ANNOTATION_CONVERT,
     names.ANNOTATION_LNC,
@@ -67,7 +68,8 @@ def misspelt_keys(metadata: object) -> Iterator[Finding]:
 
 def misspelt_keys_in(raw: bytes) -> Iterator[Finding]:
     """The same for a Pod as JSON; it is decoded only if it has a key of our domain that is not known."""
-    if _UNKNOWN.search(raw):
+    # `in` is much faster than the expression, and most pods have no such key.
+    if _NEEDLE in raw and _UNKNOWN.search(raw):
         try:
             metadata = _DECODER.decode(raw).metadata
         except (msgspec.DecodeError, RecursionError):
