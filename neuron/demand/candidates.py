@@ -17,8 +17,7 @@ from msgspec import Struct
 
 from neuron import names
 from neuron.api.node_selection import Term, compares, matches_nothing
-from neuron.demand.families import Families, choose_families
-from neuron.demand.family_hints import find_hint
+from neuron.demand.families import Families, choose_families, find_hint
 from neuron.findings import Finding, as_warning, did_you_mean, short
 from neuron.hardware.instances import Catalogue, InstanceType
 

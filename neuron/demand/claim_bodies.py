@@ -7,8 +7,7 @@ from typing import Any
 from neuron import names
 from neuron.demand import selectors
 from neuron.demand.alternatives import Alternative, Merged
-from neuron.demand.efa_groups import group_of
-from neuron.demand.instance_fit import DeviceConfig, Serving
+from neuron.demand.instance_fit import DeviceConfig, Serving, group_of
 from neuron.demand.pieces import Division
 from neuron.demand.placement_options import Option
 

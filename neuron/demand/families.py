@@ -1,16 +1,132 @@
 """Chooses the families of a pod that selects no instance types, from what is known of the cluster.
 
 A family is never guessed. If nothing says which families there are, all are candidates, and the answer says so.
+
+People write `instanceType: inferentia-inf2` or `karpenter.sh/nodepool: amd-neuron-trn1`: words such as `inf2` in the
+values of node selectors whose keys no instance type determines. Such a value does not prove which nodes match. It is
+used where nothing else decides between families, and the answer says so.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 
 from neuron import names
-from neuron.demand.family_hints import FamilyHint
-from neuron.findings import Finding, warning
+from neuron.api.node_selection import Requirement, Term, matches_nothing
+from neuron.findings import Finding, short, warning
+
+_WORD: Final = re.compile(r"[a-z0-9]+")
+_FAMILY_WORD: Final = re.compile(r"(?P<category>inf|trn|inferentia|trainium)(?P<generation>[0-9]*)")
+_CATEGORIES: Final = {"inferentia": "inf", "trainium": "trn"}
+"""Product name -> category of the family names."""
+_LONGEST_VALUE: Final = 63
+"""Characters of a label's value (Kubernetes, "Labels and Selectors")."""
+_MOST_VALUES: Final = 64
+"""Values of one node selector requirement that are read."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FamilyHint:
+    """Families that a node selection names in values of other keys.
+
+    Attributes:
+        families: not empty.
+        path: field path of the first such value.
+        text: key and value, for messages.
+    """
+
+    families: frozenset[str]
+    path: str
+    text: str
+
+
+def find_hint(
+    node_selector: Mapping[str, str], terms: Sequence[Term] | None, families: tuple[str, ...]
+) -> FamilyHint | None:
+    """The families that the values of a node selection name; None if they name none, or name all of them.
+
+    Args:
+        node_selector: `spec.nodeSelector`. Entries are ANDed.
+        terms: of required node affinity. They are ORed, so each must name a family.
+        families: of the catalogue.
+    """
+    found = [_of_entry(key, value, families) for key, value in node_selector.items()]
+    by_term = [_of_term(index, term, families) for index, term in enumerate(terms or ()) if not matches_nothing(term)]
+    if by_term and all(by_term):
+        found.append(_merged(by_term, frozenset.union))
+    hint = _merged(found, _narrowed)
+    return None if hint is None or hint.families.issuperset(families) else hint
+
+
+def named_families(value: str, families: tuple[str, ...]) -> frozenset[str]:
+    """The families that the words of a value name: `inferentia-inf2` names inf2, `trainium` all trn families."""
+    found: frozenset[str] = frozenset()
+    for word in _WORD.findall(value[:_LONGEST_VALUE].lower()):
+        found = _narrowed(found, _of_word(word, families))
+    return found
+
+
+@functools.lru_cache(maxsize=512)
+def _of_word(word: str, families: tuple[str, ...]) -> frozenset[str]:
+    if word in families:
+        return frozenset((word,))
+    match = _FAMILY_WORD.fullmatch(word)
+    if match is None:
+        return frozenset()
+    category = _CATEGORIES.get(match["category"], match["category"])
+    pattern = re.compile(rf"{category}{match['generation'] or '[0-9]+'}(?![0-9])")
+    return frozenset(family for family in families if pattern.match(family))
+
+
+def _narrowed(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
+    """Both if they agree; all families that are named if they contradict each other."""
+    return one & other or one | other
+
+
+def _of_entry(key: str, value: object, families: tuple[str, ...]) -> FamilyHint | None:
+    named = named_families(str(value), families)
+    if not named:
+        return None
+    text = f"nodeSelector {short(key)}={short(str(value))}"
+    return FamilyHint(named, f"spec.nodeSelector[{short(key)}]", text)
+
+
+def _of_term(index: int, term: Term, families: tuple[str, ...]) -> FamilyHint | None:
+    return _merged(
+        (_of_expression(index, expression, families) for expression in term.get("matchExpressions") or ()), _narrowed
+    )
+
+
+def _of_expression(index: int, expression: Requirement, families: tuple[str, ...]) -> FamilyHint | None:
+    if expression.get("operator") != "In":
+        return None
+    values = [str(value) for value in itertools.islice(expression.get("values") or (), _MOST_VALUES)]
+    named = [named_families(value, families) for value in values]
+    if not named or not all(named):
+        return None
+    path = f"spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[{index}]"
+    return FamilyHint(
+        frozenset().union(*named), path, f"node affinity {short(str(expression.get('key')))}={short(values[0])}"
+    )
+
+
+def _merged(
+    hints: Iterable[FamilyHint | None], merge: Callable[[frozenset[str], frozenset[str]], frozenset[str]]
+) -> FamilyHint | None:
+    """One hint, with the place of the first."""
+    found = [hint for hint in hints if hint is not None]
+    if not found:
+        return None
+    families = found[0].families
+    for hint in found[1:]:
+        families = merge(families, hint.families)
+    return dataclasses.replace(found[0], families=families)
+
 
 SETTLED_BY = (
     f"Set the annotation {names.ANNOTATION_INSTANCE_TYPE} or the label {names.LABEL_INSTANCE_TYPE} in the pod, families"

@@ -9,7 +9,7 @@ from kubecel.budget import Clock
 from kubecel.compile import Cel
 from kubecel.engine import CelEngine
 from neuron import names
-from neuron.demand.efa_groups import most_interfaces
+from neuron.demand.instance_fit import most_interfaces
 from neuron.findings import did_you_mean, few
 from neuron.hardware.instances import Topology
 from policies.files import catalogues, mapped_templates, reading

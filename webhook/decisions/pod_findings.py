@@ -1,6 +1,6 @@
 """Errors and warnings about pods that conversion refuses, leaves alone or changes. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from neuron import names
@@ -10,8 +10,7 @@ from webhook.decisions import pods
 from webhook.decisions.check_keys import misspelt_keys_of_namespace
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.pods import Excess
-from webhook.decisions.ports import NamespaceFacts
-from webhook.decisions.quota_advice import uncounted
+from webhook.decisions.ports import LegacyQuota, NamespaceFacts
 from webhook.decisions.steering import Steering
 
 _MOST_TYPES: Final = 8
@@ -108,4 +107,27 @@ def names_taken() -> Finding:
         "spec.resourceClaims",
         f"the claim names {names.POD_CLAIM} and {names.POD_CLAIM_FALLBACK} are both taken.",
         "Rename one of the pod's own claims.",
+    )
+
+
+def uncounted(quotas: Iterable[LegacyQuota], context: ConversionContext) -> list[Finding]:
+    """NEU204 for each quota that does not count a converted pod."""
+    return [_told(quota, context.options.device_class) for quota in quotas if not _counts_claims(quota, context)]
+
+
+def _counts_claims(quota: LegacyQuota, context: ConversionContext) -> bool:
+    served = (context.extended_resources.get(resource) == context.options.device_class for resource in quota.resources)
+    return not quota.scoped and all(served)
+
+
+def _told(quota: LegacyQuota, device_class: str) -> Finding:
+    place = (
+        "the spec.hard of a quota without scopes: with scopes it counts no claim" if quota.scoped else "its spec.hard"
+    )
+    return warning(
+        "NEU204",
+        "metadata.namespace",
+        f"ResourceQuota {quota.name} no longer counts this pod.",
+        f"Use {device_class}.deviceclass.resource.k8s.io/devices in {place}.",
+        quota.name,
     )

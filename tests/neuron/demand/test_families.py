@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 
-from neuron.demand.families import UNKNOWN, Families, choose_families
-from neuron.demand.family_hints import FamilyHint, find_hint, named_families
+from neuron.demand.families import UNKNOWN, Families, FamilyHint, choose_families, find_hint, named_families
 from neuron.hardware.instances import Catalogue
 
 ALL = Catalogue().families()
