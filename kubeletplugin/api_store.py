@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from kubeletplugin.ports import JsonObject, KubeError, SliceEvent, UnreadableObjectError
 from neuron import names
+from neuron.api.resource_versions import VERSIONS, converted
 from runtime import raw_objects
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError, TooLongError
 from runtime.api_server import RESOURCE_GROUP, Collection, Resource
@@ -22,9 +23,7 @@ from runtime.served_versions import kubernetes_version, served_versions
 from runtime.text import cited
 from runtime.watching import Timing, Watching
 
-VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
-"""Versions that serve slices and claims, best first."""
-
+_SLICE: Final = "ResourceSlice"
 _REQUEST_SECONDS: Final = 10.0
 _WATCH_SECONDS: Final = 200.0
 """Of the shortest watch; jitter adds up to the same. After each watch the publisher asks again what the cluster can."""
@@ -107,17 +106,19 @@ class ApiStore:
 
     async def slices(self) -> tuple[list[JsonObject], str]:
         """See `ports.SliceStore`."""
-        watching = self.watching(await self._slices())
+        collection = await self._slices()
+        watching = self.watching(collection)
         found = await self.list(watching, "ResourceSlices")
-        return [to_v1(body) for body in found], watching.version
+        return [to_v1(body, collection.resource.version) for body in found], watching.version
 
     async def watch(self, resource_version: str) -> AsyncIterator[SliceEvent]:
         """See `ports.SliceStore`."""
-        watching = self.watching(await self._slices())
+        collection = await self._slices()
+        watching = self.watching(collection)
         watching.version = resource_version
         async with contextlib.aclosing(self.events(watching, "ResourceSlices")) as events:
             async for kind, body in events:
-                yield SliceEvent(kind, to_v1(body))
+                yield SliceEvent(kind, to_v1(body, collection.resource.version))
 
     async def keeps_taints(self) -> bool:
         """See `ports.SliceStore`. A dry run: nothing is stored."""
@@ -133,18 +134,18 @@ class ApiStore:
                 raise
             _log.warning("the API server refuses a dry run", extra={"error": str(error)})
             return False
-        return all("taints" in device for device in to_v1(stored)["spec"]["devices"])
+        return all("taints" in device for device in to_v1(stored, slices.version)["spec"]["devices"])
 
     async def create(self, body: Mapping[str, Any]) -> JsonObject:
         """See `ports.SliceStore`."""
         slices = await self._resource("resourceslices")
-        return to_v1(await self.call("POST", slices.path(), body=from_v1(body, slices.version)))
+        return to_v1(await self.call("POST", slices.path(), body=from_v1(body, slices.version)), slices.version)
 
     async def update(self, body: Mapping[str, Any]) -> JsonObject:
         """See `ports.SliceStore`."""
         slices = await self._resource("resourceslices")
         path = slices.path(name=body["metadata"]["name"])
-        return to_v1(await self.call("PUT", path, body=from_v1(body, slices.version)))
+        return to_v1(await self.call("PUT", path, body=from_v1(body, slices.version)), slices.version)
 
     async def delete(self, name: str) -> None:
         """See `ports.SliceStore`."""
@@ -300,24 +301,16 @@ def _allocated_by_us(claim: JsonObject) -> JsonObject | None:
     }
 
 
-def to_v1(body: JsonObject) -> JsonObject:
-    """A ResourceSlice of any version as v1: v1beta1 wraps a device's fields into `basic`."""
-    spec = body.get("spec") or {}
+def to_v1(body: JsonObject, version: str) -> JsonObject:
+    """A ResourceSlice of a version as v1. The items of a list have no `apiVersion` of their own."""
+    made: JsonObject = converted(_SLICE, {**body, "apiVersion": f"{RESOURCE_GROUP}/{version}"}, VERSIONS[0])
+    spec = made.get("spec") or {}
     if "devices" in spec and spec["devices"] is None:
-        spec = spec | {"devices": []}  # Kubernetes 1.34 returns an empty list as null.
-    if any("basic" in device for device in spec.get("devices") or ()):
-        devices = [{"name": device["name"]} | device.get("basic", {}) for device in spec["devices"]]
-        spec = spec | {"devices": devices}
-    return body | {"apiVersion": f"{RESOURCE_GROUP}/{VERSIONS[0]}", "spec": spec}
+        made["spec"] = {**spec, "devices": []}  # Kubernetes 1.34 returns an empty list as null.
+    return made
 
 
 def from_v1(body: Mapping[str, Any], version: str) -> JsonObject:
     """A v1 ResourceSlice in another version."""
-    spec = body["spec"]
-    if version == "v1beta1" and spec.get("devices"):
-        devices = [
-            {"name": device["name"], "basic": {key: value for key, value in device.items() if key != "name"}}
-            for device in spec["devices"]
-        ]
-        spec = spec | {"devices": devices}
-    return {**body, "apiVersion": f"{RESOURCE_GROUP}/{version}", "spec": spec}
+    made: JsonObject = converted(_SLICE, {**body, "apiVersion": f"{RESOURCE_GROUP}/{VERSIONS[0]}"}, version)
+    return made

@@ -2,7 +2,7 @@
 
 import dataclasses
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from commands.devices.devices import Device, DeviceState, HeldDevice, NodeMap
@@ -76,12 +76,6 @@ def held(entry: LegendEntry) -> str:
         return "the whole node"
     devices = f"device{'' if len(entry.devices) == 1 else 's'} {ranges(entry.devices)}"
     return f"{devices}, {entry.cores} core{'' if entry.cores == 1 else 's'}" if entry.cores else devices
-
-
-def few(texts: Sequence[str], most: int = 3) -> str:
-    """At most `most` of the texts, and how many more there are."""
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return ", ".join(texts[:most]) + more
 
 
 def ranges(indices: Iterable[int]) -> str:

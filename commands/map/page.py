@@ -14,9 +14,10 @@ from commands.devices.snapshot import ClusterSnapshot
 from commands.map import style, svg
 from commands.map.document import type_summary
 from commands.map.geometry import Wrap, geometry
-from commands.map.legend import WORDS, LegendEntry, by_device, entries, few, held
+from commands.map.legend import WORDS, LegendEntry, by_device, entries, held
 from commands.map.summary import summarise
 from commands.map.text import in_order, note, ultraserver
+from neuron.findings import few
 
 Json = dict[str, object]
 
@@ -105,7 +106,7 @@ def _node(node: NodeMap, layouts: dict[str, Json]) -> Json:
 
 def _claim(entry: LegendEntry) -> Json:
     holding = entry.holding
-    pods = f", pod {few(holding.pods)}" if holding.pods else ", no pod"
+    pods = f", pod {few(holding.pods, 3)}" if holding.pods else ", no pod"
     return {
         # A claim's uid has no blanks; its name has none, either.
         "id": holding.uid or holding.name,

@@ -8,7 +8,8 @@ from xml.sax.saxutils import escape, quoteattr
 from commands.devices.devices import Device, DeviceMap, DeviceState, NodeMap
 from commands.map import style
 from commands.map.geometry import Geometry, Wrap, geometry
-from commands.map.legend import MANY, MARKS, WORDS, LegendEntry, by_device, entries, few, held, ranges
+from commands.map.legend import MANY, MARKS, WORDS, LegendEntry, by_device, entries, held, ranges
+from neuron.findings import few
 from runtime.terminal import printable
 
 WIDTH: Final = 64

@@ -6,8 +6,9 @@ from typing import Final
 
 from commands.devices.devices import Device, DeviceMap, DeviceState, NodeMap
 from commands.map.geometry import DrawnLink, Geometry, Wrap, geometry
-from commands.map.legend import ASCII_MARKS, MANY, MARKS, WORDS, LegendEntry, by_device, entries, few, held, ranges
+from commands.map.legend import ASCII_MARKS, MANY, MARKS, WORDS, LegendEntry, by_device, entries, held, ranges
 from commands.map.summary import TypeSummary, summarise
+from neuron.findings import few
 from runtime.terminal import encodable, painted, printable
 
 MOST_DRAWN: Final = 4
@@ -197,9 +198,9 @@ def _drawing(node: NodeMap, paper: Paper) -> Iterator[str]:
         yield f"  {_entry(entry, paper)}"
     lookers = sorted({each.name for device in node.devices for each in device.lookers})
     if lookers:
-        yield f"  adminAccess, holds nothing: {paper.clean(few(lookers))}"
+        yield f"  adminAccess, holds nothing: {paper.clean(few(lookers, 3))}"
     if node.plugin is not None and node.plugin.pods:
-        yield f"  pods of the device plugin: {paper.clean(few(node.plugin.pods))}"
+        yield f"  pods of the device plugin: {paper.clean(few(node.plugin.pods, 3))}"
     yield f"  {_marks([node], paper)}"
 
 
@@ -284,7 +285,7 @@ def _mark(device: Device, holders: Sequence[LegendEntry], paper: Paper) -> tuple
 def _entry(entry: LegendEntry, paper: Paper) -> str:
     holding = entry.holding
     letter = paper.paint(entry.letter, _COLOURS[entry.colour], _BOLD)
-    pods = f"pod {few(holding.pods)}" if holding.pods else "no pod"
+    pods = f"pod {few(holding.pods, 3)}" if holding.pods else "no pod"
     return f"{letter} {paper.clean(holding.name)}: {held(entry)}, {paper.clean(pods)}"
 
 
@@ -317,7 +318,7 @@ def _strays(found: DeviceMap, paper: Paper) -> list[str]:
     if not found.strays:
         return []
     shown = [f"{stray.holding.name} ({stray.pool}/{stray.device})" for stray in found.strays]
-    return ["", f"! Claims for devices that no node publishes now: {paper.clean(few(shown))}."]
+    return ["", f"! Claims for devices that no node publishes now: {paper.clean(few(shown, 3))}."]
 
 
 def _counted(number: int, word: str) -> str:

@@ -6,15 +6,16 @@ that cannot be evaluated, `skip` an exception that admits the object.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from commands.objects.file_policies import FilePolicies, converted
 from commands.objects.manifests import Manifest
 from commands.report.assess import Assessment
 from commands.report.model import Audit, AuditViolation, Cause, Obstacle, Reference
+from neuron.findings import Finding
 from policies.judging.verdicts import PolicyOutcome, Verdict
-from webhook.decisions.decide import under
+from webhook.decisions.decide import located
 from webhook.reviews.policy_knowledge import PolicyView
 from webhook.reviews.policy_verdicts import objections
 
@@ -42,11 +43,11 @@ class Auditor:
             verdicts = self._policies.pod_verdicts(manifest, pod, each.decision, self._view)
             path = each.place.field_path("")
             matched = self._note(ref, path, verdicts) or matched
-            denied += (_obstacle(path, verdict) for verdict in verdicts if verdict.outcome is PolicyOutcome.DENY)
+            denied += (_obstacle(located(each.place, finding)) for finding in _denials(verdicts))
         if (manifest.group, manifest.kind) != ("", "Pod"):
             verdicts = self._policies.object_verdicts(manifest, self._view)
             matched = self._note(ref, "", verdicts) or matched
-            denied += (_obstacle("", verdict) for verdict in verdicts if verdict.outcome is PolicyOutcome.DENY)
+            denied += map(_obstacle, _denials(verdicts))
         self._objects += matched
         return denied
 
@@ -86,6 +87,10 @@ def _violations(ref: Reference, path: str, verdict: Verdict) -> Iterator[AuditVi
         yield AuditViolation(ref, path, rule.name, rule.severity, result, each.message, action)
 
 
-def _obstacle(path: str, verdict: Verdict) -> Obstacle:
-    finding = objections(verdict)[0]
-    return Obstacle(Cause.POLICY, under(path, finding), blocks=True)
+def _denials(verdicts: Iterable[Verdict]) -> Iterator[Finding]:
+    """The first finding of each policy that denies."""
+    return (objections(verdict)[0] for verdict in verdicts if verdict.outcome is PolicyOutcome.DENY)
+
+
+def _obstacle(finding: Finding) -> Obstacle:
+    return Obstacle(Cause.POLICY, finding, blocks=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.api_store import VERSIONS
+from neuron.api.resource_versions import VERSIONS
 from tests.conformance import objects
 from tests.conformance.schemas import Object, definition_faults, is_known, kubernetes_faults
 

@@ -272,10 +272,10 @@ def test_deleting_a_missing_slice_is_no_error(tmp_path: Path) -> None:
 
 
 def test_the_two_forms_of_a_slice_translate_into_each_other() -> None:
-    assert to_v1(BETA) == SLICE
+    assert to_v1(BETA, "v1beta1") == SLICE
     assert from_v1(SLICE, "v1beta1") == BETA
     counters = {"apiVersion": "resource.k8s.io/v1", "spec": {"sharedCounters": []}}
-    assert to_v1(from_v1(counters, "v1beta1")) == counters
+    assert to_v1(from_v1(counters, "v1beta1"), "v1beta1") == counters
 
 
 # --- errors ---------------------------------------------------------------------------------------------------

@@ -296,13 +296,6 @@ def located(place: PodPlace, finding: Finding) -> Finding:
     return dataclasses.replace(finding, path=place.field_path(finding.path))
 
 
-def under(prefix: str, finding: Finding) -> Finding:
-    """The finding with its path in the object. `prefix`: field path of the pod template."""
-    if not prefix or finding.path.startswith("metadata.namespace"):
-        return finding
-    return dataclasses.replace(finding, path=f"{prefix}.{finding.path}" if finding.path else prefix)
-
-
 def as_warnings(kind: str, findings: Iterable[Finding]) -> list[Finding]:
     """Findings about a workload's pods as warnings, with NEU701 before the errors of each container."""
     warnings = []

@@ -110,5 +110,5 @@ def test_dropped_fields_are_found() -> None:
 def test_a_device_list_that_is_read_back_as_null_equals_an_empty_list() -> None:
     """As Kubernetes 1.34 returns it."""
     stored = {"spec": {"pool": {"name": "a"}, "devices": None}}
-    assert to_v1(stored)["spec"]["devices"] == []
+    assert to_v1(stored, "v1")["spec"]["devices"] == []
     assert without_times({"devices": None}) == {"devices": None}
