@@ -247,8 +247,8 @@ def _decided_by(settings: ModeSettings, namespace: str, steering: Steering, arou
         case "namespace":
             return f"annotation {names.ANNOTATION_CONVERT} of Namespace {namespace}"
         case "policy":
-            locked = ", which is locked" if steering.locked else ""
-            return f"ConversionPolicy {steering.policy} ({_place_of(steering.policy, PodRule, around)}){locked}"
+            locked, policy = ", which is locked" if steering.locked else "", dict(steering.policies)["mode"]
+            return f"ConversionPolicy {policy} ({_place_of(policy, PodRule, around)}){locked}"
         case _:
             return around.default
 
@@ -275,10 +275,11 @@ def _hits(
 ) -> Iterator[Hit]:
     if around.policies is None or manifest.namespace in _options(around).excluded_namespaces:
         return
-    steers: tuple[tuple[str, type[PodRule] | type[HintRule], str, str], ...] = (
-        (steering.policy, PodRule, "ConversionPolicy", "steers its conversion"),
-        (steering.hints.policy, HintRule, "SchedulingHintPolicy", "gives scheduling hints"),
-    )
+    steers: list[tuple[str, type[PodRule] | type[HintRule], str, str]] = [
+        (name, PodRule, "ConversionPolicy", f"sets {', '.join(steering.settings_of(name))}")
+        for name in steering.policy_names
+    ]
+    steers.append((steering.hints.policy, HintRule, "SchedulingHintPolicy", "gives scheduling hints"))
     for name, kind, kind_name, effect in steers:
         if name and (rule := _rule(name, kind, around)) is not None:
             yield Hit(name, kind_name, _place(rule), effect)

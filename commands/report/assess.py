@@ -247,7 +247,7 @@ def _mode(part: Part) -> str:
     settings = part.answer.settings
     if settings is None or settings.source == "flag":
         return ""
-    source = f"policy {part.facts.steering.policy}" if settings.source == "policy" else settings.source
+    source = f"policy {dict(part.facts.steering.policies)['mode']}" if settings.source == "policy" else settings.source
     return f"{settings.mode} ({source})"
 
 

@@ -145,7 +145,7 @@ class Converter:
             decided = self._decider.decide(manifest)
             patches = _patches(manifest, decided)
             for part in decided.parts:
-                say.reason(part.place.path, part.decision, part.facts.steering.policy)
+                say.reason(part.place.path, part.decision, ", ".join(part.facts.steering.policy_names))
                 say.repeated(part.place.path, part.decision)
             for finding in decided.findings:
                 say.finding((), finding)

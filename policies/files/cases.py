@@ -13,7 +13,8 @@ from neuron.api.claim_specs import ClaimSpec
 from neuron.api.fields import mapping, mappings
 from neuron.demand import scheduling
 from policies.judging import device_counts, matching
-from policies.judging.evaluate import REVIEW_SECONDS, TimeLimit, UndecidedError, evaluate, first_match
+from policies.judging.evaluate import REVIEW_SECONDS, TimeLimit, UndecidedError, evaluate, matching_rules
+from policies.judging.failures import Failure
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import RequestContext, RequestSubject, of_object
@@ -140,18 +141,17 @@ def _details(verdict: Verdict | None) -> str:
 
 def _pod(rule: PodRule | HintRule, case: schema.PodCase, clock: Clock, limit: TimeLimit) -> str:
     subject = of_object(case.object, RequestContext(case.namespace_object))
-    found: PodRule | HintRule | None
+    errors: list[Failure] = []
+    rules: tuple[PodRule | HintRule, ...] = (rule,)
     try:
-        if isinstance(rule, HintRule):
-            found, errors = first_match((rule,), subject, clock, limit)
-        else:
-            found, errors = first_match((rule,), subject, clock, limit)
+        found = next(matching_rules(rules, subject, clock, errors, limit), None)
     except UndecidedError as error:
-        return f"expected {case.expect}, came a refusal (failurePolicy Fail): {error}."
-    came = "NoMatch" if found is None else "Match"
+        came, why = "Refuse", str(error)
+    else:
+        came, why = "NoMatch" if found is None else "Match", str(errors[0]) if errors else ""
     if came == case.expect:
         return ""
-    return f"expected {case.expect}, came {came}.{f' {errors[0]}' if errors else ''}"
+    return f"expected {case.expect}, came {came}.{f' {why}' if why else ''}"
 
 
 def _gets(rule: HintRule, pod: Mapping[str, object], wanted: Gets) -> str:

@@ -131,6 +131,7 @@ class _Assembly:
         self._engine = engine
         self._sharing = Sharing()
         self._problems = reader.problems
+        self._notes = reader.notes
         bindings = self._bindings(reader)
         self.validating = tuple(
             self._validating(document, policy, bindings)
@@ -230,7 +231,10 @@ class _Assembly:
                 message = "spec.bindsClaims needs locked, and families or logicalNeuronCore."
                 self._say(document, ("spec", "bindsClaims"), message)
             compiler = ExpressionCompiler(self._engine, document, self._sharing)
-            rules.append(compiler.pods(policy))
+            rule = compiler.pods(policy)
+            if not rule.settings:
+                self._notes.append(str(document.problem(("spec",), "spec has no setting: the policy does nothing.")))
+            rules.append(rule)
             self._problems += compiler.problems
         return rules
 

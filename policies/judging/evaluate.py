@@ -6,7 +6,7 @@ condition skips the policy, even if another condition fails; any other failure f
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from kubecel.budget import MATCH_CONDITION_LIMITS, POLICY_LIMITS, Budget, Clock, Limits
@@ -223,7 +223,7 @@ def _may_apply(binding: Binding, subject: RequestSubject) -> bool:
     return matching.rules_match(match, subject) is not None and matching.namespace_matches(match, subject)
 
 
-AnyPodRule = TypeVar("AnyPodRule", PodRule, HintRule)
+AnyPodRule = TypeVar("AnyPodRule", bound=PodRule | HintRule)
 
 
 def first_match(
@@ -232,22 +232,32 @@ def first_match(
     clock: Clock,
     time_limit: TimeLimit = REVIEW_LIMIT,
 ) -> tuple[AnyPodRule | None, tuple[Failure, ...]]:
-    """The first policy that matches a pod.
+    """The first policy that matches a pod, and the failures of earlier ones. See `matching_rules`."""
+    errors: list[Failure] = []
+    found = next(matching_rules(rules, subject, clock, errors, time_limit), None)
+    return found, tuple(errors)
+
+
+def matching_rules(
+    rules: Iterable[AnyPodRule],
+    subject: RequestSubject,
+    clock: Clock,
+    errors: list[Failure],
+    time_limit: TimeLimit = REVIEW_LIMIT,
+) -> Iterator[AnyPodRule]:
+    """The policies that match a pod, each evaluated when it is wanted.
 
     Args:
         rules: the policies, in their order.
         subject: the pod's creation.
         clock: monotonic, in seconds; bounds evaluation.
+        errors: failures of policies with failurePolicy Ignore, which do not match if they fail, are added here.
         time_limit: for all policies together.
-
-    Returns:
-        The policy, and the failures of earlier policies with failurePolicy Ignore, which do not match if they fail.
 
     Raises:
         UndecidedError: a condition of a policy with failurePolicy Fail cannot be evaluated.
         TakesLongError: the time limit is over, and it raises.
     """
-    errors: list[Failure] = []
     activation: dict[str, object] | None = None
     deadline = clock() + time_limit.seconds
     for rule in rules:
@@ -262,11 +272,10 @@ def first_match(
         else:
             holds, failures = all_hold(rule.conditions, activation or {}, budget)
         if holds:
-            return rule, tuple(errors)
-        if holds is None:
+            yield rule
+        elif holds is None:
             if time_limit.raises and clock() > deadline:
                 raise TakesLongError
             if rule.fails_closed:
                 raise UndecidedError(rule, str(failures[0]))
             errors += [failure.within(rule.name) for failure in failures[: MOST_ERRORS - len(errors)]]
-    return None, tuple(errors)

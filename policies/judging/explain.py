@@ -13,7 +13,7 @@ from policies.judging.conditions import Variables, all_hold
 from policies.judging.evaluate import evaluate
 from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
-from policies.judging.rules import CompiledCondition, HintRule, PodRule, ValidatingRule
+from policies.judging.rules import SETTINGS, CompiledCondition, HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict
 
@@ -39,28 +39,49 @@ def explain(policies: PolicySet, subject: RequestSubject, now: dt.datetime, cloc
     for rule in policies.validating:
         yield from _validating(rule, subject, now, clock)
     if subject.kind == "Pod" and subject.group == "":
-        yield from _pod(policies.conversions, subject, clock, "steers its conversion", "does not steer its conversion")
-        yield from _pod(policies.hints, subject, clock, "gives scheduling hints", "gives no scheduling hints")
+        yield from _conversion(policies.conversions, subject, clock)
+        yield from _hinting(policies.hints, subject, clock)
 
 
-def _pod(
-    rules: Sequence[PodRule | HintRule], subject: RequestSubject, clock: Clock, does: str, does_not: str
-) -> Iterator[str]:
+def _conversion(rules: Sequence[PodRule], subject: RequestSubject, clock: Clock) -> Iterator[str]:
+    """A line for each policy: the settings that it decides, or why it decides none."""
+    decided: set[str] = set()
+    for rule in rules:
+        further = [setting for setting in SETTINGS if setting in rule.settings - decided]
+        if not further:
+            yield f"{rule.name}: sets nothing: earlier policies do"
+            continue
+        why = _unmet_by_pod(rule, subject, clock)
+        if why and rule.fails_closed and _fails(rule, subject, clock):
+            yield _refuses(rule, why)
+            return
+        if why:
+            yield f"{rule.name}: sets nothing: {why}"
+        else:
+            decided.update(further)
+            yield f"{rule.name}: sets {', '.join(further)}"
+
+
+def _hinting(rules: Sequence[HintRule], subject: RequestSubject, clock: Clock) -> Iterator[str]:
+    """A line for each policy. The first one that matches gives its hints."""
     chosen = False
     for rule in rules:
         why = _unmet_by_pod(rule, subject, clock)
         if why and not chosen and rule.fails_closed and _fails(rule, subject, clock):
             chosen = True
-            yield f"{rule.name}: refuses the pod, since its failurePolicy is Fail: {why}"
+            yield _refuses(rule, why)
         elif why:
-            yield f"{rule.name}: {does_not}: {why}"
+            yield f"{rule.name}: gives no scheduling hints: {why}"
         elif chosen:
-            yield f"{rule.name}: {does_not}: an earlier policy does"
+            yield f"{rule.name}: gives no scheduling hints: an earlier policy does"
         else:
             chosen = True
-            yield f"{rule.name}: {does}"
-            if isinstance(rule, HintRule):
-                yield from (f"    {each}" for each in _hints(rule))
+            yield f"{rule.name}: gives scheduling hints"
+            yield from (f"    {each}" for each in _hints(rule))
+
+
+def _refuses(rule: PodRule | HintRule, why: str) -> str:
+    return f"{rule.name}: refuses the pod, since its failurePolicy is Fail: {why}"
 
 
 def _fails(rule: PodRule | HintRule, subject: RequestSubject, clock: Clock) -> bool:

@@ -30,6 +30,19 @@ _NO_AUTHORIZER: Final = (
 )
 
 
+SETTINGS: Final = {
+    "mode": "mode",
+    "families": "families",
+    "deviceClass": "device_class",
+    "logicalNeuronCore": "logical_neuron_core",
+    "unconnected": "unconnected",
+    "efa": "efa",
+    "templates": "templates",
+}
+"""Fields of ConversionPolicies that are combined one by one, as in the file and as attribute. `locked`, `queued` and
+`bindsClaims` belong to `mode`."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class CompiledCondition:
     """A match condition; `shared`: its identity, if other policies may have it too."""
@@ -143,13 +156,25 @@ class ValidatingRule:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PodRule:
-    """A compiled policy for conversion; `templates` are its mappings as conversion reads them."""
+    """A compiled policy for conversion.
+
+    Attributes:
+        templates: its mappings as conversion reads them.
+        settings: those of `SETTINGS` that the file has. A setting of a pod is that of the first matching policy that
+            has it.
+    """
 
     name: str
     document: PolicyDocument
     conditions: tuple[CompiledCondition, ...]
     spec: schema.ConversionPolicySpec
     templates: tuple[MappedTemplate, ...] = ()
+    settings: frozenset[str] = dataclasses.field(init=False, default=frozenset())
+
+    def __post_init__(self) -> None:
+        written = self.spec.model_fields_set
+        found = {setting for setting, attribute in SETTINGS.items() if attribute in written}
+        object.__setattr__(self, "settings", frozenset(found | {"mode"} if "queued" in written else found))
 
     @property
     def reads_namespace(self) -> bool:

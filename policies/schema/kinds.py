@@ -271,12 +271,15 @@ class PodMatch(Model):
 
 
 class PodCase(Model):
-    """A pod, and whether the policy matches it."""
+    """A pod, and what the policy does with it."""
 
     name: Annotated[Text, Field(description="Appears in the output of policy test.")]
     object: Annotated[Object, Field(description="The pod.")]
     namespace_object: Annotated[Object | None, Field(description="The Namespace of the pod, with its labels.")] = None
-    expect: Annotated[Literal["Match", "NoMatch"], Field(description="Whether the policy matches the pod.")]
+    expect: Annotated[
+        Literal["Match", "NoMatch", "Refuse"],
+        Field(description="Whether the policy matches the pod. Refuse: failurePolicy Fail denies it."),
+    ]
 
 
 PodFailurePolicy = Annotated[
@@ -297,7 +300,14 @@ class QueuedPods(Model):
 class ConversionPolicySpec(Model):
     """How pods are converted."""
 
-    order: Annotated[StrictInt, Field(ge=0, description="Policies are tried from the lowest on; the first match wins.")]
+    order: Annotated[
+        StrictInt,
+        Field(
+            ge=0,
+            description="A pod gets each setting from the policy with the lowest order that matches it and has the"
+            " setting.",
+        ),
+    ]
     match: Annotated[PodMatch, Field(description="The pods. Default: all.")] = PodMatch()
     tests: Annotated[tuple[PodCase, ...], Field(description="Cases. A file is loaded only if all of them pass.")] = ()
     failure_policy: PodFailurePolicy = None

@@ -58,7 +58,7 @@ def _unknown(path: str, what: str, steering: Steering) -> Finding:
     return Finding(
         "NEU123",
         path,
-        f"{what} is not known, and policy '{steering.policy}' allows only claims that keep to it.",
+        f"{what} is not known, and policy {steering.policy('mode')} allows only claims that keep to it.",
         "Create it before the pod, or ask the cluster's admins.",
         what,
     )
@@ -89,20 +89,21 @@ class _Check:
                     "NEU123",
                     path,
                     f"request {value_text(leaf.devices.reference)} of {name} can get devices of {listed(others)}, and"
-                    f" policy '{steering.policy}' allows only {', '.join(steering.families)}.",
+                    f" policy {steering.policy('families')} allows only {', '.join(steering.families)}.",
                     "Select an instance type in the claim or in the pod, or ask the cluster's admins.",
                     listed(others),
                 )
                 return
             has = configs_in_force(entries, leaf.devices.reference).logical_neuron_core
-            if steering.lnc not in (None, has) and any(each.configures_logical_neuron_core for each in types):
+            lnc = steering.lnc if steering.lnc_locked else None
+            if lnc not in (None, has) and any(each.configures_logical_neuron_core for each in types):
                 sets = "no logical NeuronCore" if has is None else f"logical NeuronCore {has}"
                 yield Finding(
                     "NEU124",
                     path,
                     f"request {value_text(leaf.devices.reference)} of {name} sets {sets}, and policy"
-                    f" '{steering.policy}' is locked to {steering.lnc}.",
-                    f"Add a NeuronConfig with logicalNeuronCore: {steering.lnc} to the claim.",
+                    f" {steering.policy('logicalNeuronCore')} is locked to {lnc}.",
+                    f"Add a NeuronConfig with logicalNeuronCore: {lnc} to the claim.",
                     str(has),
                 )
                 return

@@ -139,7 +139,7 @@ def _resource(demand: PodDemand) -> str:
 
 def _audit(decision: Decision, steering: Steering) -> Mapping[str, str]:
     """The audit annotations, with the names of the policies."""
-    by = {"conversion-policy": steering.policy, "scheduling-hint-policy": steering.hints.policy}
+    by = {"conversion-policy": ", ".join(steering.policy_names), "scheduling-hint-policy": steering.hints.policy}
     return {**decision.audit, **{key: name for key, name in by.items() if name}} if decision.audit else {}
 
 

@@ -108,8 +108,8 @@ def _count(demand: ContainerDemand) -> int:
 
 def _not_one_container(path: str, steering: Steering) -> Finding:
     message = (
-        f"policy '{steering.policy}' requests {names.RESOURCE_EFA} in the claim of the Neuron devices, which needs one"
-        " container that has both limits, and no other container with either."
+        f"policy {steering.policy('efa')} requests {names.RESOURCE_EFA} in the claim of the Neuron devices, which needs"
+        " one container that has both limits, and no other container with either."
     )
     return refused(path, message, "Spread the containers over several pods, or ask the cluster's admins.")
 
@@ -119,7 +119,7 @@ def _not_served(demand: PodDemand, asked: EfaRequest, steering: Steering) -> Fin
     each = next(each for each in demand.containers if each.container.name == asked.container)
     why = "no ConversionPolicy that matches the pod requests them from a DeviceClass"
     if steering.efa is not None:
-        why = f"DeviceClass {steering.efa} of policy '{steering.policy}' does not exist in this cluster"
+        why = f"DeviceClass {steering.efa} of policy {steering.policy('efa')} does not exist in this cluster"
     message = (
         f"container {short(asked.container)} had {names.RESOURCE_EFA}: {asked.count} in its claim when the pod was"
         f" converted, and {why}."
@@ -134,7 +134,7 @@ def _no_class(path: str, steering: Steering) -> Finding:
     return warning(
         "NEU231",
         f"{path}.resources.limits[{names.RESOURCE_EFA}]",
-        f"policy '{steering.policy}' requests {names.RESOURCE_EFA} from DeviceClass {steering.efa}, which does not"
+        f"policy {steering.policy('efa')} requests {names.RESOURCE_EFA} from DeviceClass {steering.efa}, which does not"
         " exist in this cluster: the limit stays, and the interfaces need not be near the Neuron devices.",
         "Install the DRA network driver, or name its DeviceClass in spec.efa.deviceClass of the policy.",
         str(steering.efa),

@@ -66,7 +66,7 @@ def has_node_name_but_locked(pod: pods.Pod, steering: Steering) -> Finding:
     """NEU201 as an error: the policy requires conversion."""
     node = short(pod.spec.nodeName or "")
     message = (
-        f"nodeName is {node!r}, and policy '{steering.policy}' is locked to mode {steering.mode}: a pod that the"
+        f"nodeName is {node!r}, and policy {steering.policy('mode')} is locked to mode {steering.mode}: a pod that the"
         " scheduler does not place cannot be converted, because nothing else allocates its claim."
     )
     return Finding("NEU201", "spec.nodeName", message, "Use a nodeSelector.", node)
@@ -76,8 +76,8 @@ def is_mirror_but_locked(steering: Steering) -> Finding:
     """NEU201 for a mirror pod that no kubelet creates."""
     annotation = names.ANNOTATION_MIRROR_POD
     message = (
-        f"only a kubelet may create mirror pods, and policy '{steering.policy}' is locked to mode {steering.mode}:"
-        f" a pod with annotation {annotation} would not be converted."
+        f"only a kubelet may create mirror pods, and policy {steering.policy('mode')} is locked to mode"
+        f" {steering.mode}: a pod with annotation {annotation} would not be converted."
     )
     return Finding("NEU201", f"metadata.annotations[{annotation}]", message, "Remove the annotation.")
 

@@ -20,23 +20,25 @@ class Steering(Struct, frozen=True):
     """Settings of the policies that match a pod. Hashable: part of the key of cached decisions.
 
     Attributes:
-        policy: name of the ConversionPolicy; empty if none matches.
+        policies: names of the ConversionPolicies, by the name of the setting that each of them decides.
         mode: used if no annotation sets one; None: the server's.
-        locked: whether `mode` and `lnc` take precedence over annotations.
+        locked: whether `mode` takes precedence over annotations.
+        lnc_locked: whether `lnc` does.
         families: the only families allowed; empty for any.
         device_class: DeviceClass of generated requests; None: the server's.
-        lnc: logical NeuronCore, used if no annotation sets one or the policy is locked.
+        lnc: logical NeuronCore, used if no annotation sets one or its policy is locked.
         unconnected: whether counts that cannot be connected are allowed.
         labels: labels of `hints` that this pod must get. The view of a pod does not have its labels.
         templates: templates of operators, used for the demands that they serve.
-        binds_claims: whether `families` and `lnc` apply to claims that users write.
+        binds_claims: whether `families`, and `lnc` if it is locked, apply to claims that users write.
         queued: whether `mode` is that for pods in a queue of Kueue.
         efa: DeviceClass from which EFA limits are requested in the claim; None: they stay limits.
     """
 
-    policy: str = ""
+    policies: tuple[tuple[str, str], ...] = ()
     mode: Mode | None = None
     locked: bool = False
+    lnc_locked: bool = False
     families: tuple[str, ...] = ()
     device_class: str | None = None
     lnc: int | None = None
@@ -47,6 +49,19 @@ class Steering(Struct, frozen=True):
     binds_claims: bool = False
     queued: bool = False
     efa: str | None = None
+
+    def policy(self, setting: str) -> str:
+        """Name of the ConversionPolicy that decides a setting, in quotes: for messages."""
+        return f"'{dict(self.policies).get(setting, '')}'"
+
+    def settings_of(self, policy: str) -> tuple[str, ...]:
+        """The settings that a ConversionPolicy decides."""
+        return tuple(setting for setting, name in self.policies if name == policy)
+
+    @property
+    def policy_names(self) -> tuple[str, ...]:
+        """The ConversionPolicies, in the order in which they apply."""
+        return tuple(dict.fromkeys(name for _, name in self.policies))
 
 
 NO_STEERING = Steering()
@@ -79,26 +94,23 @@ def overridden(settings: ModeSettings, steering: Steering) -> list[Finding]:
         settings: by annotations alone.
         steering: by policies.
     """
-    if not steering.locked:
-        return []
     found = []
-    if steering.mode not in (None, settings.mode) and settings.source != "flag":
+    if steering.locked and steering.mode not in (None, settings.mode) and settings.source != "flag":
         annotation = (names.ANNOTATION_CONVERT, settings.mode.value)
-        found.append(_overridden(steering, f"mode {steering.mode}", settings.source, *annotation))
+        found.append(_overridden(steering.policy("mode"), f"mode {steering.mode}", settings.source, *annotation))
     lnc = settings.device_config.lnc
-    if steering.mode is not Mode.OFF and steering.lnc is not None and lnc not in (None, steering.lnc):
-        locked_to = f"logical NeuronCore {steering.lnc}"
-        found.append(_overridden(steering, locked_to, settings.lnc_source, names.ANNOTATION_LNC, str(lnc)))
+    if steering.lnc_locked and steering.mode is not Mode.OFF and lnc not in (None, steering.lnc):
+        by, locked_to = steering.policy("logicalNeuronCore"), f"logical NeuronCore {steering.lnc}"
+        found.append(_overridden(by, locked_to, settings.lnc_source, names.ANNOTATION_LNC, str(lnc)))
     return found
 
 
-def _overridden(steering: Steering, locked_to: str, source: str, annotation: str, value: str) -> Finding:
+def _overridden(policy: str, locked_to: str, source: str, annotation: str, value: str) -> Finding:
     owner = "the pod's" if source == "pod" else "the Namespace's"
     return warning(
         "NEU214",
         f"metadata.annotations[{annotation}]" if source == "pod" else "metadata.namespace",
-        f"policy '{steering.policy}' is locked to {locked_to}: {owner} annotation {annotation} ({value}) does not"
-        " count.",
+        f"policy {policy} is locked to {locked_to}: {owner} annotation {annotation} ({value}) does not count.",
         "Drop the annotation, or ask the cluster's admins.",
         value,
     )
@@ -108,7 +120,7 @@ def combined(settings: ModeSettings, steering: Steering) -> ModeSettings:
     """Settings by annotations and policy: a locked policy takes precedence, another one only fills what is not set."""
     if steering.mode is not None and (steering.locked or settings.source == "flag"):
         settings = structs.replace(settings, mode=steering.mode, source="policy")
-    if steering.lnc is not None and (steering.locked or settings.device_config.lnc is None):
+    if steering.lnc is not None and (steering.lnc_locked or settings.device_config.lnc is None):
         settings = structs.replace(settings, device_config=structs.replace(settings.device_config, lnc=steering.lnc))
     return settings
 
@@ -121,13 +133,11 @@ def attributed(findings: Sequence[Finding], annotated: ModeSettings, steering: S
         annotated: settings by annotations alone.
         steering: by policies.
     """
-    if steering.lnc is None or (annotated.device_config.lnc is not None and not steering.locked):
+    if steering.lnc is None or (annotated.device_config.lnc is not None and not steering.lnc_locked):
         return tuple(findings)
-    annotate = "" if steering.locked else f"annotate the pod with {names.ANNOTATION_LNC}, "
-    fix = (
-        f"It is {'required by' if steering.locked else 'the default of'} policy '{steering.policy}': {annotate}select a"
-        " trn2 or trn3 instance type, or ask the cluster's admins."
-    )
+    annotate = "" if steering.lnc_locked else f"annotate the pod with {names.ANNOTATION_LNC}, "
+    who = f"{'required by' if steering.lnc_locked else 'the default of'} policy {steering.policy('logicalNeuronCore')}"
+    fix = f"It is {who}: {annotate}select a trn2 or trn3 instance type, or ask the cluster's admins."
     return tuple(
         dataclasses.replace(each, path="spec", fix=fix) if each.code == "NEU111" else each for each in findings
     )
@@ -169,7 +179,8 @@ def allowed(found: Candidates, steering: Steering) -> Candidates:
     finding = Finding(
         "NEU110",
         "spec",
-        f"the pod selects {names}, and policy '{steering.policy}' allows only {', '.join(steering.families)}.",
+        f"the pod selects {names}, and policy {steering.policy('families')} allows only"
+        f" {', '.join(steering.families)}.",
         "Select an instance type of these families, or ask the cluster's admins.",
         names,
     )

@@ -1,11 +1,12 @@
-"""Finds the ConversionPolicy and SchedulingHintPolicy that match a pod, and returns their settings for conversion."""
+"""Finds the policies that match a pod, and combines their settings for conversion."""
 
 import asyncio
 import contextlib
 import copy
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from msgspec import structs
 
@@ -13,11 +14,19 @@ from kubecel.budget import Clock
 from neuron.demand.scheduling import missing_labels
 from neuron.findings import Finding
 from policies.judging import matching
-from policies.judging.evaluate import REVIEW_LIMIT, TakesLongError, TimeLimit, UndecidedError, first_match
+from policies.judging.evaluate import (
+    REVIEW_LIMIT,
+    TakesLongError,
+    TimeLimit,
+    UndecidedError,
+    first_match,
+    matching_rules,
+)
 from policies.judging.failures import Failure
 from policies.judging.policy_set import PolicySet
-from policies.judging.rules import HintRule, PodRule
+from policies.judging.rules import SETTINGS, HintRule, PodRule
 from policies.judging.subjects import RequestContext, RequestSubject, of_object
+from policies.schema.kinds import ConversionPolicySpec
 from runtime.once import Once
 from webhook.decisions.modes import Mode
 from webhook.decisions.ports import NamespaceFacts, NamespaceView
@@ -39,6 +48,8 @@ from webhook.reviews.policy_subjects import namespace_object, subject_of, with_w
 from webhook.reviews.slices import working_time
 
 log = logging.getLogger(__name__)
+
+_DEFAULTS: Final = ConversionPolicySpec(order=0)
 
 
 class SteeringRefusedError(Exception):
@@ -236,8 +247,8 @@ def find_steering(
         time_limit: for all policies together.
 
     Returns:
-        The settings of the first ConversionPolicy and the first SchedulingHintPolicy that match, and the failures of
-        earlier ones.
+        The settings of the ConversionPolicies and of the first SchedulingHintPolicy that match, and the failures of
+        policies that do not match because they fail.
 
     Raises:
         SteeringRefusedError: a policy with failurePolicy Fail cannot be evaluated.
@@ -245,33 +256,50 @@ def find_steering(
     """
     deadline = clock() + time_limit.seconds
     try:
-        rule, errors = first_match(policies.conversions, subject, clock, time_limit)
+        steering, errors = _conversion_settings(policies.conversions, subject, clock, time_limit)
         left = TimeLimit(max(0.0, deadline - clock()), time_limit.raises)
         hinting, more = first_match(policies.hints, subject, clock, left)
     except UndecidedError as error:
         raise SteeringRefusedError(error) from error
-    steering = NO_STEERING if rule is None else steering_of(rule, subject)
     if hinting is not None:
         labels = missing_labels(matching.labels_of(subject.object), hinting.hints)
         steering = structs.replace(steering, hints=hinting.hints, labels=labels)
     return steering, (*errors, *more)
 
 
-def steering_of(rule: PodRule, subject: RequestSubject) -> Steering:
-    """The settings of a ConversionPolicy for one pod."""
-    spec = rule.spec
-    queued = spec.queued if KUEUE_LABEL in matching.labels_of(subject.object) else None
-    mode = spec.mode if queued is None else queued.mode
+def _conversion_settings(
+    rules: Sequence[PodRule], subject: RequestSubject, clock: Clock, time_limit: TimeLimit
+) -> tuple[Steering, tuple[Failure, ...]]:
+    """Each setting is that of the first policy that matches and has it. Policies without a further one are skipped."""
+    deciding: dict[str, PodRule] = {}
+    errors: list[Failure] = []
+    wanted = (rule for rule in rules if not rule.settings <= deciding.keys())
+    for rule in matching_rules(wanted, subject, clock, errors, time_limit):
+        deciding |= {setting: rule for setting in SETTINGS if setting in rule.settings - deciding.keys()}
+    return _steering_of(deciding, subject) if deciding else NO_STEERING, tuple(errors)
+
+
+def _steering_of(deciding: Mapping[str, PodRule], subject: RequestSubject) -> Steering:
+    """The settings for one pod. `deciding`: the policy of each setting."""
+
+    def spec(setting: str) -> ConversionPolicySpec:
+        return deciding[setting].spec if setting in deciding else _DEFAULTS
+
+    first = spec("mode")
+    queued = first.queued if KUEUE_LABEL in matching.labels_of(subject.object) else None
+    mode = first.mode if queued is None else queued.mode
+    efa, lnc = spec("efa").efa, spec("logicalNeuronCore")
     return Steering(
-        policy=rule.name,
+        policies=tuple((setting, rule.name) for setting, rule in deciding.items()),
         mode=Mode(mode) if mode else None,
-        locked=spec.locked,
-        families=spec.families,
-        device_class=spec.device_class,
-        lnc=spec.logical_neuron_core,
-        unconnected=spec.unconnected == "Allow",
-        templates=rule.templates,
-        binds_claims=spec.binds_claims,
+        locked=first.locked,
+        lnc_locked=lnc.locked,
+        families=spec("families").families,
+        device_class=spec("deviceClass").device_class,
+        lnc=lnc.logical_neuron_core,
+        unconnected=spec("unconnected").unconnected == "Allow",
+        templates=deciding["templates"].templates if "templates" in deciding else (),
+        binds_claims=first.binds_claims,
         queued=queued is not None,
-        efa=None if spec.efa is None else spec.efa.device_class,
+        efa=None if efa is None else efa.device_class,
     )

@@ -129,7 +129,7 @@ def test_matching_policies_are_listed_with_file_and_line(file: Path, tmp_path: P
     assert result.exit_code == 1
     place = folder / "team.yaml"
     assert f"mode      convert: ConversionPolicy trn-only ({place}:5)\n" in result.stdout
-    assert f"policies  ConversionPolicy trn-only ({place}:5) steers its conversion\n" in result.stdout
+    assert f"policies  ConversionPolicy trn-only ({place}:5) sets mode, families\n" in result.stdout
     assert f"  x ValidatingPolicy owners ({place}:15) denies it\n" in result.stdout
     assert "every pod needs the label owner" in result.stdout
 
@@ -287,7 +287,7 @@ def test_the_policies_of_the_webhook_count(api: Api, kubeconfig: Path, file: Pat
     api.put("configmaps", {"metadata": metadata, "data": {"team.yaml": POLICIES}})
     EmulatedCluster().put_into(api)
     result = explain("-f", file, "--kubeconfig", kubeconfig)
-    assert "ConversionPolicy trn-only (neuron-dra-policies/team.yaml:5) steers its conversion" in result.stdout
+    assert "ConversionPolicy trn-only (neuron-dra-policies/team.yaml:5) sets mode, families" in result.stdout
 
 
 def test_policies_of_the_webhook_that_cannot_be_read_are_left_out(api: Api, kubeconfig: Path, file: Path) -> None:

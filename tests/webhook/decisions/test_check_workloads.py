@@ -215,4 +215,4 @@ class TestUltraServers:
             return {mode for part in decided.parts for mode in part.answer.ultraserver_modes}
 
         assert modes_with(NO_STEERING) == {4}
-        assert modes_with(Steering(policy="off", mode=Mode.OFF, locked=True)) == set()
+        assert modes_with(Steering(policies=(("mode", "off"),), mode=Mode.OFF, locked=True)) == set()

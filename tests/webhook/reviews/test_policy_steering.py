@@ -15,7 +15,7 @@ from policies.judging.subjects import of_object
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
-from webhook.decisions.decision import Decision
+from webhook.decisions.decision import Decision, Outcome
 from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import NO_STEERING
 from webhook.reviews.policy_allowance import Allowance
@@ -51,11 +51,113 @@ def test_both_kinds_are_found_each_by_its_own_match() -> None:
     )
     steering, errors = find_steering(found, of_object(pod(labels={"app": "x"})), time.monotonic)
     assert errors == ()
-    assert (steering.policy, steering.families, steering.unconnected) == ("conversionpolicy", ("trn2",), True)
+    assert steering.policies == (("families", "conversionpolicy"), ("unconnected", "conversionpolicy"))
+    assert (steering.families, steering.unconnected) == (("trn2",), True)
     assert (steering.hints.policy, steering.labels) == ("schedulinghintpolicy", (("team", "ml"),))
     other, _ = find_steering(found, of_object(pod()), time.monotonic)
-    assert (other.policy, other.hints.policy, other.labels) == ("conversionpolicy", "", ())
+    assert (other.policy_names, other.hints.policy, other.labels) == (("conversionpolicy",), "", ())
     assert find_steering(policies(), of_object(pod()), time.monotonic) == (NO_STEERING, ())
+
+
+def in_order(*specs: dict[str, Any]) -> PolicySet:
+    """ConversionPolicies p0, p1, … in that order."""
+    return load(
+        {
+            f"{number}.json": json.dumps(
+                {
+                    "apiVersion": "policy.neuron.aws.com/v1alpha1",
+                    "kind": "ConversionPolicy",
+                    "metadata": {"name": f"p{number}"},
+                    "spec": {"order": number, **spec},
+                }
+            ).encode()
+            for number, spec in enumerate(specs)
+        }
+    )
+
+
+FAILS = {"conditions": [{"name": "a", "expression": "object.metadata.labels.none == 'x'"}]}
+
+
+@pytest.mark.parametrize(
+    ("specs", "expected", "values"),
+    [
+        pytest.param(
+            [{"families": ["trn2"]}, {"logicalNeuronCore": 1}],
+            {"families": "p0", "logicalNeuronCore": "p1"},
+            {"families": ("trn2",), "lnc": 1, "mode": None},
+            id="two policies with other settings are combined",
+        ),
+        pytest.param(
+            [{"families": ["trn2"]}, {"families": ["trn1"], "mode": "shadow"}],
+            {"families": "p0", "mode": "p1"},
+            {"families": ("trn2",), "mode": "shadow"},
+            id="the first policy with a setting decides it",
+        ),
+        pytest.param(
+            [{"families": [], "logicalNeuronCore": None}, {"families": ["trn2"], "logicalNeuronCore": 2}],
+            {"families": "p0", "logicalNeuronCore": "p0"},
+            {"families": (), "lnc": None},
+            id="an empty setting is a setting",
+        ),
+        pytest.param(
+            [
+                {"mode": "off"},
+                {"mode": "convert", "locked": True, "bindsClaims": True, "families": ["trn2"], "logicalNeuronCore": 2},
+            ],
+            {"mode": "p0", "families": "p1", "logicalNeuronCore": "p1"},
+            {"mode": "off", "locked": False, "binds_claims": False, "lnc_locked": True},
+            id="locked and bindsClaims belong to the mode",
+        ),
+        pytest.param(
+            [{"logicalNeuronCore": 1}, {"mode": "convert", "locked": True}],
+            {"logicalNeuronCore": "p0", "mode": "p1"},
+            {"locked": True, "lnc": 1, "lnc_locked": False},
+            id="a locked policy locks its own settings only",
+        ),
+        pytest.param(
+            [{"unconnected": "Deny", "efa": None, "deviceClass": None}, {"unconnected": "Allow", "efa": {}}],
+            {"deviceClass": "p0", "unconnected": "p0", "efa": "p0"},
+            {"unconnected": False, "efa": None, "device_class": None},
+            id="the default, written out, is a setting",
+        ),
+        pytest.param(
+            [{"queued": {"mode": "off"}}, {"mode": "convert", "locked": True}],
+            {"mode": "p0"},
+            {"mode": None, "locked": False, "queued": False},
+            id="queued belongs to the mode",
+        ),
+        pytest.param(
+            [{"families": ["trn2"]}, {"families": ["trn1"], "failurePolicy": "Fail", "match": FAILS}],
+            {"families": "p0"},
+            {"families": ("trn2",)},
+            id="a policy without a further setting is not evaluated",
+        ),
+    ],
+)
+def test_each_setting_is_that_of_the_first_policy_that_has_it(
+    specs: list[dict[str, Any]], expected: dict[str, str], values: dict[str, Any]
+) -> None:
+    steering, errors = find_steering(in_order(*specs), of_object(pod()), time.monotonic)
+    assert errors == ()
+    assert dict(steering.policies) == expected
+    assert {name: getattr(steering, name) for name in values} == values
+
+
+def test_a_later_policy_that_fails_closed_refuses_a_pod_that_an_earlier_one_matches() -> None:
+    later = {"match": FAILS, "failurePolicy": "Fail", "logicalNeuronCore": 1}
+    with pytest.raises(SteeringRefusedError, match="match condition 'a' failed"):
+        find_steering(in_order({"families": ["trn2"]}, later), of_object(pod()), time.monotonic)
+
+
+def test_an_annotation_overrides_the_lnc_of_a_policy_beside_a_locked_one() -> None:
+    found = in_order({"logicalNeuronCore": 1}, {"mode": "convert", "locked": True})
+    manifest = pod(container(neuron="1"), annotations={"neuron.aws.com/logical-neuron-core": "2"})
+    decision = asyncio.run(mutator(policies=found).review(request(manifest)))
+    assert [each.code for each in decision.warnings if each.code == "NEU214"] == []
+    assert decision.outcome is Outcome.CONVERTED, decision
+    assert decision.audit["conversion-policy"] == "p0, p1"
+    assert '"logicalNeuronCore": 2' in json.dumps(decision.templates[0].spec)
 
 
 def test_a_failure_names_its_policy() -> None:
