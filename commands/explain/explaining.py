@@ -4,15 +4,15 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
+from commands.devices.cluster_devices import ClusterDevices, items
 from commands.devices.snapshot import PODS
 from commands.explain.admission_preview import Outlook, PreviewInputs, outlooks, stored_outlook
-from commands.explain.cluster_devices import ClusterDevices, items
 from commands.explain.cluster_view import World, live_manifest
 from commands.explain.diagnosis import diagnose
 from commands.explain.diagnosis_inputs import DiagnosisInputs
 from commands.explain.explanation import Explanation
 from commands.explain.legacy_placement import place_legacy
-from commands.explain.model import PodClaim, Selects, UnknownClassError, read_demand
 from commands.explain.placement import place
 from commands.explain.reads import Live, StoredPod
 from commands.explain.verdicts import NodeVerdict

@@ -6,7 +6,7 @@ The scheduler counts extended resources: the node's allocatable amount, less wha
 from collections import Counter, defaultdict
 from typing import Final
 
-from commands.explain.cluster_devices import ClusterDevices
+from commands.devices.cluster_devices import ClusterDevices
 from commands.explain.placement import node_block
 from commands.explain.verdicts import Block, Blocked, NodeVerdict
 from neuron.api.nodes import Node

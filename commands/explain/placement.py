@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from commands.devices import node_fit
+from commands.devices.allocator_inputs import ClaimDemand
+from commands.devices.cluster_devices import ClusterDevices, PublishedDevices
 from commands.devices.devices import HeldDevice, NodeMap
-from commands.explain import node_fit
+from commands.devices.lnc import conflict, lnc_of
 from commands.explain.allocation_checks import Question
-from commands.explain.cluster_devices import ClusterDevices, PublishedDevices
-from commands.explain.lnc import conflict, lnc_of
-from commands.explain.model import ClaimDemand
 from commands.explain.verdicts import Block, Blocked, NodeVerdict
 from neuron.allocator.search import AllocatorResult
 from neuron.api.node_selection import Requirement, unmet_terms

@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from commands.devices import snapshot
+from commands.devices.cluster_devices import items
 from commands.devices.snapshot import PODS, RESOURCE_CLAIMS, ClusterSnapshot
-from commands.explain.cluster_devices import items
 from commands.explain.cluster_view import live_manifest
 from commands.explain.diagnosis_inputs import event_order
 from commands.explain.installation import Installation, read_installation

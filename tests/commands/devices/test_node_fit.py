@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from commands.explain import node_fit
+from commands.devices import node_fit
 from neuron.api.node_selection import unmet_terms
 from neuron.api.nodes import UNSCHEDULABLE, Node, read_node
 from neuron.api.taints import Taint

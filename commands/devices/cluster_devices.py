@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
 from commands.devices import device_map
+from commands.devices.allocator_inputs import Hardware, hardware_of, result_of
 from commands.devices.devices import NodeMap
+from commands.devices.lnc import Cores
 from commands.devices.snapshot import ClusterSnapshot
-from commands.explain.lnc import Cores
-from commands.explain.model import Hardware, hardware_of, result_of
 from neuron.allocator.search import AllocatorResult
 from neuron.api.nodes import Node
 from neuron.api.slices import Slice, incomplete, newest
