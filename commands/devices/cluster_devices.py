@@ -55,6 +55,7 @@ class ClusterDevices:
         pods: pods that use Neuron devices.
         catalogue: instance types.
         counters_leak: whether the scheduler has kubernetes/kubernetes#140436.
+        map: the device map.
     """
 
     def __init__(self, seen: ClusterSnapshot, kubernetes: str, catalogue: Catalogue) -> None:
@@ -79,7 +80,8 @@ class ClusterDevices:
         self._shares: defaultdict[str, defaultdict[str, list[Cores]]] = defaultdict(lambda: defaultdict(list))
         for claim in items(seen.claims):
             self._hold(claim)
-        self._maps = {node.name: node for node in device_map.build(seen, catalogue).nodes}
+        self.map: Final = device_map.build(seen, catalogue)
+        self._maps = {node.name: node for node in self.map.nodes}
         self._read: dict[str, PublishedDevices] = {}
 
     @classmethod

@@ -54,7 +54,8 @@ def _estate(estate: NeuronNodes | None) -> dict[str, Any] | None:
     return {
         "plugin": dict(estate.plugin),
         "driver": dict(estate.driver),
-        "freeDevices": estate.free,
+        "freeDevices": sum(estate.free.values()),
+        "freeByType": estate.free,
         "idle": estate.idle,
         "mixed": estate.mixed,
     }
@@ -70,7 +71,9 @@ def _step(step: MigrationStep) -> dict[str, object]:
         "staying": step.staying,
         "before": _devices(step.before),
         "after": _devices(step.after),
-        "freeBefore": step.free,
+        "freeBefore": None if step.free is None else sum(step.free.values()),
+        "freeBeforeByType": step.free,
+        "needsByType": step.needs,
         "short": step.short,
         "freesNodes": step.nodes,
         "freesDevices": step.freed,
