@@ -54,6 +54,7 @@ class ClusterDevices:
         nodes: all Nodes.
         pods: pods that use Neuron devices.
         catalogue: instance types.
+        loads: what pods request of their nodes; None: not known.
         counters_leak: whether the scheduler has kubernetes/kubernetes#140436.
         map: the device map.
     """
@@ -69,6 +70,7 @@ class ClusterDevices:
         self.nodes: Final = items(seen.nodes)
         self.pods: Final = items(seen.pods)
         self.catalogue: Final = catalogue
+        self.loads: Final = seen.loads
         version = _VERSION.match(kubernetes)
         self.counters_leak: Final = version is not None and (int(version[1]), int(version[2])) <= _LAST_LEAKING
         current = newest(items(seen.slices))

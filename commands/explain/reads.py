@@ -98,7 +98,7 @@ class Reads:
             NoAnswerError: the cluster does not answer, or refuses the credentials.
         """
         version = await self._version()
-        found = await snapshot.fetch(self._server, self._address, lister=self._lister)
+        found = await snapshot.fetch(self._server, self._address, lister=self._lister, with_loads=True)
         notes: list[str] = []
         claims = found.claims
         objects = [live_manifest(each, DEVICE_CLASSES, "DeviceClass") for each in items(found.classes)]

@@ -203,11 +203,11 @@ def check_hardware(
         for field in fields:
             if not any(finding.path == field for finding in found):
                 able[field].append(instance_type)
-    found = (
+    made = (
         _hardware_finding(field, refused, able[field], placed, request, index.present)
         for field, refused in refusals.items()
     )
-    return [each for each in found if each is not None]
+    return [each for each in made if each is not None]
 
 
 def _hardware_finding(
