@@ -11,6 +11,8 @@ from commands.report.model import Audit, Devices, MigrationStep, NeuronNodes, Re
 def as_json(report: Report) -> str:
     fates = report.fates
     document = {
+        # First, so that a reader of the beginning sees that the report is not complete.
+        "problems": [dataclasses.asdict(each) for each in report.problems],
         "origin": report.origin,
         "made": report.made,
         "version": report.version,
@@ -39,7 +41,6 @@ def as_json(report: Report) -> str:
         ],
         "audit": _audit(report.audit),
         "notes": report.notes,
-        "problems": [dataclasses.asdict(each) for each in report.problems],
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 
