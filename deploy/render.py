@@ -37,6 +37,7 @@ FILES: Final = {
             "webhook/deployment.yaml",
             "webhook/pdb.yaml",
             "networkpolicies.yaml",
+            "webhook/rendered.yaml",
             "webhook/mutating.yaml",
         ),
     ),

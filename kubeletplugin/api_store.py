@@ -29,7 +29,6 @@ _WATCH_SECONDS: Final = 200.0
 """Of the shortest watch; jitter adds up to the same. After each watch the publisher asks again what the cluster can."""
 _PAGE: Final = 500
 _APPLY: Final = "application/apply-patch+yaml"
-_USER_AGENT: Final = "neuron-dra-kubelet-plugin"
 _OUTSIDE: Final = "outside a pod, name a kubeconfig with --kubeconfig"
 
 _log = logging.getLogger(__name__)
@@ -44,7 +43,7 @@ async def connect(kubeconfig: Path | None, node_name: str) -> "ApiStore":
     Raises:
         ClusterUnavailableError: the configuration cannot be used.
     """
-    connection = await Connection.open(lambda: load_configuration(kubeconfig, otherwise=_OUTSIDE), _USER_AGENT)
+    connection = await Connection.open(lambda: load_configuration(kubeconfig, otherwise=_OUTSIDE), names.DRIVER_PROGRAM)
     return ApiStore(connection, node_name)
 
 

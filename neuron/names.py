@@ -9,6 +9,9 @@ DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 DRIVER: Final = "neuron.aws.com"
 """The DRA driver's name, and the domain of its unqualified attributes."""
 
+DRIVER_PROGRAM: Final = "neuron-dra-kubelet-plugin"
+"""Our driver: its program, its DaemonSet, and its name as a client of the API server, which `managedFields` have."""
+
 DEVICE_CLASS: Final = "neuron.aws.com"
 """The DeviceClass that the driver's chart installs."""
 

@@ -100,6 +100,14 @@ def parse_amount(value: object) -> Decimal:
     return Decimal(match["number"]) * scale
 
 
+def amount_of(value: object) -> Decimal:
+    """Any quantity; 0 for what `parse_amount` does not read."""
+    try:
+        return parse_amount(value)
+    except NotAQuantityError:
+        return Decimal(0)
+
+
 def canonical(value: object) -> str:
     """The decimal text of a count: `4.0`, `4e0` and `"4"` give `4`. Another value gives `shown(value)`."""
     try:

@@ -189,9 +189,10 @@ class _Cluster:
             counted[resource] = count
 
         catalogue = policies.catalogue if policies else Catalogue()
-        seen = await cluster_inputs.read_estate(server, server.address, catalogue, progress)
-        builder = ReportBuilder(options, view, policies, cluster_inputs.estate_of(seen))
-        builder.notes += seen.problems
+        notes: list[str] = []
+        devices = await cluster_inputs.read_devices(server, server.address, catalogue, progress, notes)
+        builder = ReportBuilder(options, view, policies, devices)
+        builder.notes += notes
         inputs = cluster_inputs.ClusterInputs(server, self.namespace, progress)
         await inputs.read(builder)
         shadowed: tuple[Shadowed, ...] = ()

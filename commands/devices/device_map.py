@@ -6,7 +6,17 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
 from commands.devices import connected
-from commands.devices.devices import Device, DeviceMap, HeldDevice, NodeMap, PluginUse, Stray, UltraServerPlace
+from commands.devices.devices import (
+    ONLY_PLUGIN,
+    PLUGIN_FIRST,
+    Device,
+    DeviceMap,
+    HeldDevice,
+    NodeMap,
+    PluginUse,
+    Stray,
+    UltraServerPlace,
+)
 from commands.devices.snapshot import ClusterSnapshot
 from neuron import names
 from neuron.api.nodes import Node
@@ -201,9 +211,9 @@ class _NodeReader:
 
     def _closed(self, missing: tuple[int, int] | None, devices: list[Device], whole: Device | None) -> str:
         if not any(device.published is not None for device in devices) and whole is None:
-            return "device plugin only" if devices else "the driver publishes no device"
+            return ONLY_PLUGIN if devices else "the driver publishes no device"
         if all(device.with_plugin for device in ([whole] if whole else devices)):
-            return "a device plugin offers its devices"
+            return PLUGIN_FIRST
         if missing is not None:
             return f"incomplete pool: {missing[0]} of {missing[1]} ResourceSlices"
         if self._node is not None and self._node.cordoned:

@@ -3,6 +3,7 @@
 import dataclasses
 import enum
 from collections.abc import Mapping
+from typing import Final
 
 from neuron import names
 from neuron.api.nodes import Node
@@ -169,6 +170,11 @@ class PluginUse:
     pods: tuple[str, ...]
 
 
+ONLY_PLUGIN: Final = "device plugin only"
+PLUGIN_FIRST: Final = "a device plugin offers its devices"
+"""Values of `NodeMap.closed`."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeMap:
     """A node with Neuron devices.
@@ -222,6 +228,11 @@ class NodeMap:
     def open(self) -> bool:
         """Whether new pods can get devices here."""
         return not self.closed
+
+    @property
+    def on_plugin(self) -> bool:
+        """Whether a device plugin has all its devices, as before it moves to the driver. That is no fault."""
+        return self.closed in (ONLY_PLUGIN, PLUGIN_FIRST)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

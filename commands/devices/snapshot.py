@@ -9,6 +9,7 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
+from commands.devices.node_fit import NodeLoads
 from neuron import names
 from neuron.api.fields import WrongFormError
 from neuron.api.nodes import Node, read_node
@@ -73,6 +74,7 @@ class ClusterSnapshot:
             resources of containers, and of the status phase, conditions and claims.
         classes: all DeviceClasses, with whole spec.
         rules: all DeviceTaintRules; empty where the API server serves none.
+        loads: what all pods request of their nodes; None: not read.
     """
 
     address: str
@@ -83,6 +85,7 @@ class ClusterSnapshot:
     pods: Seen[Object] = ()
     classes: Seen[Object] = ()
     rules: Seen[Object] = ()
+    loads: NodeLoads | None = None
 
 
 async def fetch(
@@ -92,6 +95,7 @@ async def fetch(
     lister: Lister | None = None,
     progress: Progress | None = None,
     with_pods: bool = True,
+    with_loads: bool = False,
 ) -> ClusterSnapshot:
     """Read everything, one list after the other, so that at most one page is in memory.
 
@@ -100,6 +104,7 @@ async def fetch(
         lister: of the server; a test passes one with small pages.
         progress: is called after each page.
         with_pods: whether to read pods, the longest list of most clusters.
+        with_loads: whether to read pods without Neuron devices as well, and count what they request.
 
     Raises:
         ApiServerError: the cluster does not answer, or refuses the credentials.
@@ -111,8 +116,10 @@ async def fetch(
     claims = await reader.read(RESOURCE_CLAIMS, read_stored_claim)
     nodes = await reader.read(NODES, read_node)
     classes = await reader.read(DEVICE_CLASSES, _plain)
-    pods: Seen[Object] = await reader.read(PODS, _pod, only=_POD_MARKS) if with_pods else ()
-    return _with_rules(ClusterSnapshot(address, server.now(), nodes, slices, claims, pods, classes, rules))
+    loads = NodeLoads() if with_loads else None
+    pods: Seen[Object] = await reader.pods(loads) if with_pods else ()
+    found = ClusterSnapshot(address, server.now(), nodes, slices, claims, pods, classes, rules)
+    return _with_rules(dataclasses.replace(found, loads=None if isinstance(pods, Unseen) else loads))
 
 
 def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> ClusterSnapshot:
@@ -180,14 +187,31 @@ class _SnapshotReader:
         self._lister = lister
         self._progress = progress
 
+    async def pods(self, loads: NodeLoads | None) -> Seen[Object]:
+        """The pods that use Neuron devices; `loads` counts the others, too."""
+        if loads is None:
+            return await self.read(PODS, _pod, only=_POD_MARKS)
+
+        def counted(item: Object) -> Object | None:
+            loads.add(item)
+            return _pod(item)
+
+        return await self.read(PODS, counted, again=loads.clear)
+
     async def read(
         self,
         resource: Resource,
         project: Callable[[Object], T | None],
         query: Mapping[str, str] | None = None,
         only: tuple[bytes, ...] = (),
+        again: Callable[[], None] = lambda: None,
     ) -> Seen[T]:
-        """One list; `only`: an object without any of these bytes is left out unread."""
+        """One list.
+
+        Args:
+            only: an object without any of these bytes is left out unread.
+            again: is called when the list begins, also for the second time.
+        """
         found: list[T] = []
         seen = 0
 
@@ -205,6 +229,7 @@ class _SnapshotReader:
             nonlocal seen
             seen = 0
             found.clear()
+            again()
 
         try:
             await self._lister.read(resource.path(), query or {}, read_page, take, restart)

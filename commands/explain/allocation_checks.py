@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Final
 
-from commands.explain.model import Hardware
+from commands.devices.allocator_inputs import Hardware
 from commands.explain.verdicts import Block, Blocked
 from neuron import names
 from neuron.allocator.search import AllocatorClaim, AllocatorDevice, AllocatorResult, SearchTooLongError

@@ -4,15 +4,15 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
+from commands.devices.cluster_devices import ClusterDevices, items
 from commands.devices.snapshot import PODS
 from commands.explain.admission_preview import Outlook, PreviewInputs, outlooks, stored_outlook
-from commands.explain.cluster_devices import ClusterDevices, items
 from commands.explain.cluster_view import World, live_manifest
 from commands.explain.diagnosis import diagnose
 from commands.explain.diagnosis_inputs import DiagnosisInputs
 from commands.explain.explanation import Explanation
 from commands.explain.legacy_placement import place_legacy
-from commands.explain.model import PodClaim, Selects, UnknownClassError, read_demand
 from commands.explain.placement import place
 from commands.explain.reads import Live, StoredPod
 from commands.explain.verdicts import NodeVerdict
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 _OTHERS: Final = "Not judged: devices of other drivers ({})."
+_NO_LOADS: Final = "Not judged: CPU, memory and the number of pods of nodes, because pods cannot be listed."
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,9 +136,10 @@ class Explainer:
         estate = self._estate
         if estate is None:
             return None, (), ""
+        unjudged: tuple[str, ...] = (_NO_LOADS,) if estate.loads is None else ()
         implicit = self._in_tree(outlook.after)
         if +scheduled(outlook.after.get("spec")) and not outlook.claims and implicit is None:
-            return place_legacy(pod, estate), (), ""
+            return place_legacy(pod, estate), unjudged, ""
         waiting = [implicit] if implicit else []
         allocated: list[Allocation] = []
         notes: list[str] = []
@@ -161,14 +163,15 @@ class Explainer:
             return None, (), str(error)
         except SelectorError as error:
             return None, (f"Nodes are not judged: a selector of the claim cannot be evaluated: {cited(error)}.",), ""
-        others = (_OTHERS.format(", ".join(map(named, demand.elsewhere))),) if demand.elsewhere else ()
+        if demand.elsewhere:
+            unjudged = (_OTHERS.format(", ".join(map(named, demand.elsewhere))), *unjudged)
         found = place(outlook.after, demand, allocated, estate)
         if implicit:
             # On a node with a device plugin, its resources count first.
             plugin = {each.node: each for each in place_legacy(outlook.after, estate)}
             offers = {node.name for node in estate.nodes if node.legacy}
             found = tuple(plugin[each.node] if each.node in offers else each for each in found)
-        return found, others, ""
+        return found, unjudged, ""
 
     def _in_tree(self, pod: Object) -> PodClaim | None:
         """The claim that the scheduler makes for a pod's limits, if DeviceClasses serve all of them (KEP-5004)."""

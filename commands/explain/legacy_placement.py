@@ -6,8 +6,8 @@ The scheduler counts extended resources: the node's allocatable amount, less wha
 from collections import Counter, defaultdict
 from typing import Final
 
-from commands.explain.cluster_devices import ClusterDevices
-from commands.explain.placement import node_block
+from commands.devices.cluster_devices import ClusterDevices
+from commands.explain.placement import load_block, node_block
 from commands.explain.verdicts import Block, Blocked, NodeVerdict
 from neuron.api.nodes import Node
 from neuron.demand.containers import scheduled
@@ -33,7 +33,7 @@ def _verdict(pod: Object, node: Node, wanted: Counter[str], used: Counter[str], 
     instance_type = estate.instance_type(node)
     if estate.map_of(name) is None and instance_type not in estate.catalogue:
         return NodeVerdict(name, instance_type, block=Block.NOT_NEURON, reason="no Neuron devices")
-    found = node_block(pod, node, instance_type) or _missing(node, wanted, used)
+    found = node_block(pod, node, instance_type) or _missing(node, wanted, used) or load_block(pod, node, estate)
     return NodeVerdict(name, instance_type) if found is None else found.verdict(name, instance_type)
 
 

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Final
 
+from commands.devices import node_fit
 from commands.devices.devices import fault_text
-from commands.explain import node_fit
 from commands.explain.diagnosis_inputs import DiagnosisInputs, event_order, evidence_of
 from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.prepare_errors import prepare_failure

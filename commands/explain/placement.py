@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from commands.devices import node_fit
+from commands.devices.allocator_inputs import ClaimDemand
+from commands.devices.cluster_devices import ClusterDevices, PublishedDevices
 from commands.devices.devices import HeldDevice, NodeMap
-from commands.explain import node_fit
+from commands.devices.lnc import conflict, lnc_of
 from commands.explain.allocation_checks import Question
-from commands.explain.cluster_devices import ClusterDevices, PublishedDevices
-from commands.explain.lnc import conflict, lnc_of
-from commands.explain.model import ClaimDemand
 from commands.explain.verdicts import Block, Blocked, NodeVerdict
 from neuron.allocator.search import AllocatorResult
 from neuron.api.node_selection import Requirement, unmet_terms
@@ -56,6 +56,14 @@ def node_block(pod: Object, node: Node, instance_type: str) -> Blocked | None:
     return None
 
 
+def load_block(pod: Object, node: Node, estate: ClusterDevices) -> Blocked | None:
+    """Why CPU, memory, storage or the number of pods keep a pod off a node; None if they do not, or are not known."""
+    lacking = {} if estate.loads is None else estate.loads.lacking(pod, node)
+    if not lacking:
+        return None
+    return Blocked(Block.RESOURCES, f"not enough {' and '.join(lacking)} free", "; ".join(lacking.values()))
+
+
 def _unmet(unmet: Sequence[Requirement], instance_type: str) -> Blocked:
     by_type = [each for each in unmet if each.get("key") in node_fit.TYPE_LABELS]
     if len(by_type) == len(unmet):
@@ -87,6 +95,8 @@ class _Placer:
         answer = self._by_devices(node)
         if isinstance(answer, Blocked):
             return answer.verdict(name, instance_type)
+        if short := load_block(self._pod, node, estate):
+            return short.verdict(name, instance_type)
         texts = dict.fromkeys(map(estate.devices(name).hardware.text, answer))
         return NodeVerdict(name, instance_type, answer, tuple(texts))
 

@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from commands.devices import snapshot
+from commands.devices.cluster_devices import items
 from commands.devices.snapshot import PODS, RESOURCE_CLAIMS, ClusterSnapshot
-from commands.explain.cluster_devices import items
 from commands.explain.cluster_view import live_manifest
 from commands.explain.diagnosis_inputs import event_order
 from commands.explain.installation import Installation, read_installation
@@ -98,7 +98,7 @@ class Reads:
             NoAnswerError: the cluster does not answer, or refuses the credentials.
         """
         version = await self._version()
-        found = await snapshot.fetch(self._server, self._address, lister=self._lister)
+        found = await snapshot.fetch(self._server, self._address, lister=self._lister, with_loads=True)
         notes: list[str] = []
         claims = found.claims
         objects = [live_manifest(each, DEVICE_CLASSES, "DeviceClass") for each in items(found.classes)]

@@ -14,6 +14,7 @@ class Block(enum.StrEnum):
 
     NOT_CONNECTED = "not-connected"
     HELD = "held"
+    RESOURCES = "node-resources"
     LNC = "lnc-conflict"
     TAINTED = "device-tainted"
     COUNTERS = "counters"

@@ -29,6 +29,7 @@ def type_summary(each: TypeSummary) -> Json:
         "instanceType": each.instance_type,
         "nodes": each.nodes,
         "closedNodes": each.closed,
+        "devicePluginNodes": each.on_plugin,
         "devices": each.devices,
         "devicesByState": {state.value: count for state, count in each.states.items()},
         "faults": each.faults,

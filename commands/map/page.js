@@ -83,7 +83,7 @@
     return data.nodes.filter((node) =>
       (type === "*" || node.type === type)
       && (!free || (!node.closed && node.fits.length >= free))
-      && (!attention || node.closed || node.devices.some((device) => device.fault))
+      && (!attention || (node.closed && !node.onPlugin) || node.devices.some((device) => device.fault))
       && words.every((word) => node.text.includes(word)));
   }
 
@@ -136,7 +136,7 @@
     box.setAttribute("aria-label", `${node.name}: ${node.headline}`);
     box.dataset.node = node.name;
     if (node.place) box.append(make("p", {class: "faint"}, node.place));
-    if (node.note) box.append(make("p", {class: "note"}, node.note));
+    if (node.note) box.append(make("p", {class: node.onPlugin ? "faint" : "note"}, node.note));
     if (node.devices.length) box.append(picture(node, layout, detail), detail);
     box.append(legend(node), table(node));
     return box;

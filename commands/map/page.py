@@ -81,6 +81,8 @@ def _node(node: NodeMap, layouts: dict[str, Json]) -> Json:
     topology = f", {node.topology.value}" if node.topology is not None else ""
     fits = f", {len(node.largest_free)} connected" if node.largest_free else ""
     free = f"{len(node.free)} of {len(node.devices)} free{fits}"
+    if node.on_plugin:
+        free = f"{len(node.devices)} with the device plugin"
     devices = [_device(node, device, holders.get(device.index, []), numbers) for device in node.devices]
     searched = [node.name, node.instance_type, *((node.ultraserver.server,) if node.ultraserver else ())]
     searched += [text for entry in found for text in (entry.holding.name, *entry.holding.pods)]
@@ -92,6 +94,7 @@ def _node(node: NodeMap, layouts: dict[str, Json]) -> Json:
         "note": note(node),
         "place": ultraserver(node),
         "closed": node.closed,
+        "onPlugin": node.on_plugin,
         "fits": node.largest_free,
         "whole": node.open and len(node.free) == len(node.devices),
         "server": node.ultraserver.server if node.ultraserver else "",

@@ -14,7 +14,8 @@ class TypeSummary:
     Attributes:
         instance_type: empty if unknown.
         nodes: how many.
-        closed: how many of them take no new pods.
+        closed: how many of them take no new pods, apart from those with the device plugin.
+        on_plugin: how many have the device plugin: they take pods with its limits.
         states: devices by state.
         faults: devices with a fault, also held ones.
         largest: devices in the largest free connected set on an open node.
@@ -26,6 +27,7 @@ class TypeSummary:
     instance_type: str
     nodes: int
     closed: int
+    on_plugin: int
     states: dict[DeviceState, int]
     faults: int
     largest: int
@@ -57,7 +59,8 @@ def _summary(name: str, group: list[NodeMap]) -> TypeSummary:
     return TypeSummary(
         name,
         len(group),
-        len(group) - len(opened),
+        sum(not (node.open or node.on_plugin) for node in group),
+        sum(node.on_plugin for node in group),
         dict(Counter(device.state for node in group for device in node.devices)),
         sum(bool(device.fault) for node in group for device in node.devices),
         largest,

@@ -71,6 +71,8 @@ def _node(node: NodeMap) -> Box:
     connected = f"largest connected set free: {len(node.largest_free)}" if node.largest_free else "no device is free"
     kind = f"{node.instance_type or 'unknown type'}" + (f", {node.topology.value}" if node.topology else "")
     lines = [f"{kind}: {len(node.free)} of {len(node.devices)} devices free", connected + _note(node)]
+    if node.on_plugin:
+        lines = [f"{kind}: {len(node.devices)} devices with the device plugin", "not moved to the driver yet"]
     elements = [_text(0, 16, node.name, "name")]
     elements += (_text(0, 36 + 18 * number, line, "faint") for number, line in enumerate(lines))
     header = _HEADER + STUB

@@ -100,10 +100,14 @@ def _states(summary: TypeSummary) -> str:
         parts.append(f"{_counted(summary.faults, 'fault')} in all")
     if summary.closed:
         parts.append(f"{_counted(summary.closed, 'node')} closed to new pods")
+    if summary.on_plugin:
+        parts.append(f"{_counted(summary.on_plugin, 'node')} not moved to the driver yet")
     return ", ".join(parts)
 
 
 def _largest(summary: TypeSummary, paper: Paper) -> str:
+    if summary.nodes == summary.on_plugin:
+        return "Pods get these devices by the limits of the device plugin (docs/migrate.md)."
     if not summary.largest:
         return "No device is free on a node that takes new pods."
     places = ", ".join(f"{count} x {size}" for size, count in summary.places.items())
@@ -206,14 +210,16 @@ def _drawing(node: NodeMap, paper: Paper) -> Iterator[str]:
 
 def _headline(node: NodeMap) -> str:
     topology = f", {node.topology.value}" if node.topology is not None else ""
+    kind = f"{node.instance_type or 'unknown type'}{topology}"
+    if node.on_plugin:
+        return f"{kind}: {_counted(len(node.devices), 'device')} with the device plugin"
     connected = (
         f"largest connected set free: {len(node.largest_free)} ({ranges(node.largest_free)})"
         if node.largest_free
         else "no device is free"
     )
     whole = ", the whole node is free" if node.whole_free else ""
-    kind = node.instance_type or "unknown type"
-    return f"{kind}{topology}: {len(node.free)} of {len(node.devices)} devices free, {connected}{whole}"
+    return f"{kind}: {len(node.free)} of {len(node.devices)} devices free, {connected}{whole}"
 
 
 def _picture(node: NodeMap, drawn: Geometry, holders: dict[int, list[LegendEntry]], paper: Paper) -> Iterator[str]:

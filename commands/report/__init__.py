@@ -8,7 +8,7 @@ Not here: the rules of conversion (they are the webhook's), the command line. On
 | objects from files, and from a cluster | `file_inputs`, `cluster_inputs` |
 | one workload to an assessment; pure | `assess`, `obstacles` |
 | existing objects against policies; pure | `audit` |
-| all assessments to an order of migration; pure | `plan` |
+| all assessments to an order of migration, and which nodes take the pods; pure | `plan`, `places` |
 | all of it, object by object; pure | `build` |
 | what the webhook logged in shadow mode | `shadow`, `webhook_records` |
 | text, Markdown, HTML, JSON, SARIF | `render_*` |

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from commands.objects.decider import Decider
+from commands.objects.file_policies import converted
 from commands.objects.manifests import Manifest, manifests_of
 from commands.report import obstacles, replicas
 from commands.report.inventory import Root
@@ -25,6 +26,7 @@ from commands.report.model import (
     TemplatePods,
     Workload,
 )
+from commands.report.places import Places, PodNeed
 from neuron import names
 from neuron.api.claim_reader import claim_spec
 from neuron.api.fields import mapping
@@ -81,6 +83,7 @@ class Assessor:
         view: WorldView,
         policies: "FilePolicies | None" = None,
         estate: NeuronNodes | None = None,
+        places: Places | None = None,
     ) -> None:
         """Prepare.
 
@@ -89,10 +92,14 @@ class Assessor:
             view: of the files, or of the cluster.
             policies: that steer conversion, or None.
             estate: the cluster's nodes, or None.
+            places: the same nodes, as pods find place on them.
         """
         self._options = dataclasses.replace(options, mode=Mode.CONVERT)
         self._view = view
         self._estate = estate
+        self._places = places
+        self._needs: dict[int, tuple[Decision, PodNeed | None]] = {}
+        self._equal_needs: dict[tuple[bytes, ...], PodNeed] = {}
         self._decider = Decider(self._options, view, policies, past_shadow=True)
         self._amounts: dict[str, Devices] = {}
         self._types_of: dict[int, tuple[Decision, tuple[str, ...]]] = {}
@@ -119,7 +126,7 @@ class Assessor:
                 continue
             mode = mode or _mode(part)
             judged.append(part)
-            found += self._obstacles(part)
+            found += self._obstacles(manifest.namespace, part)
             groups.append(self._group(root, manifest, part, demand, now))
         if not groups and not found:
             return None
@@ -131,14 +138,15 @@ class Assessor:
         workload = Workload(ref, fate, why, mode, tuple(groups), now, tuple(dict.fromkeys(found)))
         return Assessment(workload, manifest, tuple(judged))
 
-    def _obstacles(self, part: Part) -> Iterator[Obstacle]:
+    def _obstacles(self, namespace: str, part: Part) -> Iterator[Obstacle]:
         """The obstacles of one pod, with paths in the object."""
         yield from map(_obstacle, part.findings)
-        if part.decision.outcome is not Outcome.UNCHANGED:
-            types = self._types(part.decision)
-            on_nodes = [*obstacles.nodes(types, self._estate)]
+        need = self._need(namespace, part)
+        if need is not None and self._places is not None and self._estate is not None:
+            fit = self._places.fit(need)
+            on_nodes = [*obstacles.nodes(fit, self._estate)]
             if all(each.code != "NEU903" for each in part.answer.findings):
-                on_nodes += obstacles.karpenter(types, self._estate)
+                on_nodes += obstacles.karpenter(fit, self._estate)
             for each in on_nodes:
                 yield dataclasses.replace(each, finding=located(part.place, each.finding))
 
@@ -156,7 +164,39 @@ class Assessor:
         after = None
         if decision.templates:
             after = sum((self._held(each) for each in decision.templates), Devices())
-        return TemplatePods(part.place.field_path(""), count, _before(demand), after, templates, self._types(decision))
+        need = self._need(manifest.namespace, part)
+        return TemplatePods(
+            part.place.field_path(""), count, _before(demand), after, templates, self._types(decision), need
+        )
+
+    def _need(self, namespace: str, part: Part) -> PodNeed | None:
+        """What the converted pod needs of a node; None without a cluster, without a claim, or if a claim is not known.
+
+        Pods with one decision have one node selection: the decision depends on it.
+        """
+        decision = part.decision
+        if self._places is None or not (decision.templates or decision.needs):
+            return None
+        known = self._needs.get(id(decision))
+        if known is None or known[0] is not decision:
+            known = self._needs[id(decision)] = decision, self._read_need(namespace, part)
+        return known[1]
+
+    def _read_need(self, namespace: str, part: Part) -> PodNeed | None:
+        decision = part.decision
+        specs = [claim_spec(mapping(each.spec.get("spec"))) for each in decision.templates]
+        mapped = [self._view.claim_template(namespace, each.mapped.name) for each in decision.needs]
+        if None in mapped:
+            return None
+        spec = mapping(converted(part.place.template, decision).get("spec"))
+        selection = {key: spec[key] for key in ("nodeSelector", "affinity", "tolerations") if spec.get(key)}
+        bodies = [orjson.dumps(each.spec) for each in decision.templates]
+        names_ = [f"{namespace}/{each.mapped.name}".encode() for each in decision.needs]
+        key = (orjson.dumps(selection, option=orjson.OPT_SORT_KEYS), *bodies, *names_)
+        if key not in self._equal_needs:
+            claims = (*specs, *(each for each in mapped if each is not None))
+            self._equal_needs[key] = PodNeed({"spec": selection}, claims)
+        return self._equal_needs[key]
 
     def _types(self, decision: Decision) -> tuple[str, ...]:
         """`_types_in` of the decision's patch, for equal patches once."""

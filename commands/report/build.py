@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import Manifest
@@ -10,14 +10,20 @@ from commands.report import plan
 from commands.report.assess import Assessment, Assessor, NotReadableError
 from commands.report.inventory import Found, Inventory, Root
 from commands.report.model import Audit, Fate, NeuronNodes, PodsNow, Reference, Report, Shadowed, Workload
+from commands.report.places import Places
 from commands.report.shadow import by_workload
 from commands.status.lines import listed
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.ports import WorldView
 
 if TYPE_CHECKING:
+    from commands.devices.cluster_devices import ClusterDevices
+    from commands.devices.devices import NodeMap
     from commands.objects.file_policies import FilePolicies
     from commands.report.audit import Auditor
+
+_KARPENTER: Final = ("karpenter.sh/nodepool", "karpenter.sh/provisioner-name")
+_AUTO_MODE: Final = ("eks.amazonaws.com/compute-type", "auto")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,13 +49,14 @@ class ReportBuilder:
         options: ConversionOptions,
         view: WorldView,
         policies: "FilePolicies | None" = None,
-        estate: NeuronNodes | None = None,
+        cluster: "ClusterDevices | None" = None,
     ) -> None:
         self._options = options
         self._view = view
-        self._estate = estate
+        self._places = None if cluster is None else Places(cluster, view.device_classes)
+        self._estate = None if cluster is None or self._places is None else _nodes(cluster, self._places)
         self._inventory = Inventory()
-        self._assessor = Assessor(options, view, policies, estate)
+        self._assessor = Assessor(options, view, policies, self._estate, self._places)
         self._auditor: Auditor | None = None
         if policies is not None and policies.validating:
             from commands.report import audit
@@ -93,7 +100,7 @@ class ReportBuilder:
         for root in self._inventory.rest():
             self._assess(root, pods_of(root.uid))
         on_nodes = self._inventory.on_nodes()
-        around = plan.PlanInputs(self._estate, on_nodes, self._view.quotas, self._options.device_class)
+        around = plan.PlanInputs(self._estate, self._places, on_nodes, self._view.quotas, self._options.device_class)
         workloads = self._with_pods(pods_of)
         steps = plan.steps(workloads, around)
         order = {step.namespace: at for at, step in enumerate(steps)}
@@ -160,3 +167,22 @@ class ReportBuilder:
 def _with_idle(estate: NeuronNodes, on_nodes: Mapping[str, frozenset[str]]) -> NeuronNodes:
     idle = sorted(node for node in estate.plugin if node not in on_nodes and node not in estate.driver)
     return dataclasses.replace(estate, idle=tuple(idle))
+
+
+def _nodes(cluster: "ClusterDevices", places: Places) -> NeuronNodes:
+    """The nodes as a report shows them."""
+    found = cluster.map.nodes
+    plugin = {node.name: node.plugin.devices for node in found if node.plugin is not None}
+    driver = {node.name: len(node.devices) for node in found if _publishes(node)}
+    made = {node.name for node in found if _by_karpenter(node.labels)}
+    return NeuronNodes(
+        plugin, driver, places.free(), {node.name: node.instance_type for node in found}, frozenset(made)
+    )
+
+
+def _publishes(node: "NodeMap") -> bool:
+    return node.whole is not None or any(device.offered for device in node.devices)
+
+
+def _by_karpenter(labels: Mapping[str, str]) -> bool:
+    return any(key in labels for key in _KARPENTER) or labels.get(_AUTO_MODE[0]) == _AUTO_MODE[1]

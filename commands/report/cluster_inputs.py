@@ -5,18 +5,18 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from commands.devices import device_map
-from commands.devices.devices import DeviceMap, NodeMap
+from commands.devices.cluster_devices import ClusterDevices
 from commands.devices.snapshot import PODS, RESOURCE_CLAIMS, Progress, fetch
 from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import manifests_of
 from commands.report.build import ReportBuilder
 from commands.report.inventory import CONTROLLED, Found
-from commands.report.model import NeuronNodes
 from neuron.api.fields import mapping, mappings
 from neuron.hardware.instances import Catalogue
 from runtime.api_errors import ApiAnswerError, ApiServerError
 from runtime.api_server import ApiServer, Resource, TimedApiServer, loaded_object
 from runtime.raw_objects import Page, identity, read_page
+from runtime.served_versions import kubernetes_version
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES
 from webhook.cluster.discovery import Kind, ServedKind, served_kinds
 from webhook.cluster.listing import Lister, unseen
@@ -33,8 +33,7 @@ _JUDGED: Final = {
     "ResourceClaim": RESOURCE_CLAIMS,
 }
 """Objects that are no workloads, and that policies may judge."""
-_KARPENTER: Final = ("karpenter.sh/nodepool", "karpenter.sh/provisioner-name")
-_AUTO_MODE: Final = ("eks.amazonaws.com/compute-type", "auto")
+_SECONDS: Final = 10.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -136,24 +135,10 @@ def _ordered(kinds: Mapping[Kind, ServedKind]) -> Iterable[tuple[Kind, ServedKin
     return sorted(known, key=lambda each: (each[0] == ("", "Pod"), each[0] in CONTROLLED, each[0]))
 
 
-async def read_estate(server: TimedApiServer, address: str, catalogue: Catalogue, progress: Progress) -> DeviceMap:
-    """The cluster's Neuron nodes and their devices."""
-    return device_map.build(await fetch(server, address, progress=progress, with_pods=False), catalogue)
-
-
-def estate_of(found: DeviceMap) -> NeuronNodes:
-    """The nodes as a report needs them."""
-    plugin = {node.name: node.plugin.devices for node in found.nodes if node.plugin is not None}
-    driver = {node.name: len(node.devices) for node in found.nodes if _publishes(node)}
-    free = sum(len(node.free) for node in found.nodes if node.open)
-    types = {node.name: node.instance_type for node in found.nodes}
-    made = {node.name for node in found.nodes if _by_karpenter(node.labels)}
-    return NeuronNodes(plugin, driver, free, types, frozenset(made))
-
-
-def _publishes(node: NodeMap) -> bool:
-    return node.whole is not None or any(device.offered for device in node.devices)
-
-
-def _by_karpenter(labels: Mapping[str, str]) -> bool:
-    return any(key in labels for key in _KARPENTER) or labels.get(_AUTO_MODE[0]) == _AUTO_MODE[1]
+async def read_devices(
+    server: TimedApiServer, address: str, catalogue: Catalogue, progress: Progress, notes: list[str]
+) -> ClusterDevices | None:
+    """The cluster's nodes and devices; None if nodes or slices cannot be read. `notes` gets what cannot be read."""
+    seen = await fetch(server, address, progress=progress, with_pods=False)
+    notes += device_map.build(seen, catalogue).problems
+    return ClusterDevices.of(seen, await kubernetes_version(server, _SECONDS), catalogue)

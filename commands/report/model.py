@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from commands.objects.manifest_files import ReadProblem
+from commands.report.places import PodNeed
 from commands.status.lines import counted
 from neuron.findings import Finding, Severity
 from runtime.text import named
@@ -124,6 +125,7 @@ class TemplatePods:
         after: devices of one pod after conversion; None if it is not converted.
         templates: names of its ResourceClaimTemplates after conversion.
         types: instance types that can serve it, if conversion names them.
+        need: what a pod needs of a node after conversion; None without a cluster, or if it is not converted.
     """
 
     path: str
@@ -132,6 +134,12 @@ class TemplatePods:
     after: Devices | None
     templates: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
+    need: PodNeed | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    @property
+    def known_pods(self) -> int:
+        """Number of pods; 1 if it is not known."""
+        return 1 if self.pods is None else self.pods
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -167,14 +175,14 @@ class Workload:
     @property
     def before(self) -> Devices:
         """Devices of all pods. A template with an unknown number of pods counts once."""
-        return total(group.before * _known(group.pods) for group in self.groups)
+        return total(group.before * group.known_pods for group in self.groups)
 
     @property
     def after(self) -> Devices | None:
         """The same after conversion; None if it is not converted."""
         if self.fate is not Fate.CONVERTS and self.fate is not Fate.CONVERTED:
             return None
-        return total((group.after or group.before) * _known(group.pods) for group in self.groups)
+        return total((group.after or group.before) * group.known_pods for group in self.groups)
 
     @property
     def templates(self) -> tuple[str, ...]:
@@ -237,8 +245,11 @@ class MigrationStep:
         note: what has to be changed for it, such as a quota; empty for nothing.
         nodes: nodes on which no pod of the device plugin runs after this step, and did before.
         freed: devices of these nodes.
-        free: devices that the driver has free before this step, if nodes move as they become free; None without a
+        free: devices that the driver has free before this step, by instance type, if nodes move as they become free;
+            None without a cluster.
+        needs: `after` by the instance types that serve it, such as `inf2.8xlarge or inf2.xlarge`; empty without a
             cluster.
+        short: devices of the pods for which no node has a free place. 0 if that is not known.
     """
 
     namespace: str
@@ -252,12 +263,9 @@ class MigrationStep:
     note: str = ""
     nodes: tuple[str, ...] = ()
     freed: int = 0
-    free: int | None = None
-
-    @property
-    def short(self) -> int:
-        """Devices that are missing for this step; 0 if enough are free, or if that is not known."""
-        return 0 if self.free is None else max(0, self.after.devices - self.free)
+    free: Mapping[str, int] | None = None
+    needs: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    short: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -267,7 +275,7 @@ class NeuronNodes:
     Attributes:
         plugin: nodes on which the device plugin offers devices: number of devices.
         driver: nodes on which the DRA driver publishes devices: number of devices.
-        free: devices of the driver that no claim holds.
+        free: devices of the driver that no claim holds, by instance type.
         types: instance type of each node.
         karpenter: nodes that Karpenter or EKS Auto Mode made.
         idle: nodes of the device plugin on which no pod uses it.
@@ -275,7 +283,7 @@ class NeuronNodes:
 
     plugin: Mapping[str, int]
     driver: Mapping[str, int]
-    free: int
+    free: Mapping[str, int]
     types: Mapping[str, str]
     karpenter: frozenset[str] = frozenset()
     idle: tuple[str, ...] = ()
@@ -394,7 +402,3 @@ def topics(workloads: Iterable[Workload]) -> tuple[Topic, ...]:
 
 def total(parts: Iterable[Devices]) -> Devices:
     return sum(parts, Devices())
-
-
-def _known(pods: int | None) -> int:
-    return 1 if pods is None else pods

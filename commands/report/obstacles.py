@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from commands.report.model import Cause, NeuronNodes, Obstacle
+from commands.report.places import Fit
 from commands.status.lines import counted, listed
 from neuron.findings import Finding, warning
 from webhook.decisions.obstacles import KARPENTER_FIX
@@ -29,29 +30,34 @@ def cause_of(finding: Finding) -> Cause:
     return _CAUSES.get(finding.code, Cause.POD)
 
 
-def karpenter(types: tuple[str, ...], estate: NeuronNodes | None) -> Iterator[Obstacle]:
+def karpenter(fit: Fit, estate: NeuronNodes) -> Iterator[Obstacle]:
     """NEU903: nodes that Karpenter makes, because there are no others."""
-    nodes = [] if estate is None else [node for node, each in estate.types.items() if not types or each in types]
-    if estate is not None and nodes and estate.karpenter.issuperset(nodes):
-        message = f"all nodes that can serve the pods are of Karpenter or EKS Auto Mode: {listed(nodes, 3)}."
+    if fit.nodes and estate.karpenter.issuperset(fit.nodes):
+        message = f"all nodes that can serve the pods are of Karpenter or EKS Auto Mode: {listed(fit.nodes, 3)}."
         yield Obstacle(Cause.KARPENTER, warning("NEU903", "spec", message, KARPENTER_FIX), blocks=True)
 
 
-def nodes(types: tuple[str, ...], estate: NeuronNodes | None) -> Iterator[Obstacle]:
+def nodes(fit: Fit, estate: NeuronNodes) -> Iterator[Obstacle]:
     """NEU904: no node can serve the claim, or all that can have both the device plugin and the driver."""
-    if estate is None or not types or not estate.types:
-        return
-    fitting = sorted(node for node, each in estate.types.items() if each in types)
-    if not fitting:
-        message = f"the cluster has no node of type {listed(types, 4)}."
-        fix = "Add such nodes, or change the node selection of the pods."
-        yield Obstacle(Cause.NODES, warning("NEU904", "spec", message, fix), blocks=False)
-        return
-    mixed = set(estate.mixed)
-    if mixed.issuperset(fitting):
+    if not fit.nodes:
+        yield Obstacle(Cause.NODES, warning("NEU904", "spec", *_no_node(fit, estate)), blocks=False)
+    elif set(estate.mixed).issuperset(fit.nodes):
         message = (
-            f"the device plugin and the DRA driver both offer devices of {counted(len(fitting), 'node')}"
-            f" ({listed(fitting, 3)}): claims get none of them."
+            f"the device plugin and the DRA driver both offer devices of {counted(len(fit.nodes), 'node')}"
+            f" ({listed(fit.nodes, 3)}): claims get none of them."
         )
         fix = "Stop the device plugin on these nodes (docs/migrate.md, step 3)."
         yield Obstacle(Cause.NODES, warning("NEU904", "spec", message, fix), blocks=True)
+
+
+def _no_node(fit: Fit, estate: NeuronNodes) -> tuple[str, str]:
+    """Message and fix."""
+    if fit.selected:
+        types = listed(fit.selected, 4)
+        message = f"the node selection of the pods leaves out all nodes of {types}, which could serve the claim."
+        return message, "Label such a node, or change the node selection of the pods."
+    has = f"it has {listed(set(estate.types.values()), 4)}" if estate.types else "it has no Neuron node"
+    if not fit.types:
+        return f"no instance type that the pods may run on can serve the claim; {has}.", "Change their node selection."
+    message = f"the cluster has no node of a type that fits, which are {listed(fit.types, 4)}; {has}."
+    return message, "Add such nodes, or change the node selection of the pods."

@@ -5,11 +5,12 @@ for the least risk. A node becomes free when no workload that uses the device pl
 """
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from commands.report.model import Devices, Fate, MigrationStep, NeuronNodes, Workload, total
+from commands.report.places import Places
 
 Quotas = Callable[[str], Mapping[str, int] | None]
 """Limits of a namespace's ResourceQuotas on devices, by the name in `spec.hard`; None: not known."""
@@ -23,10 +24,12 @@ class PlanInputs:
 
     Attributes:
         estate: the cluster's nodes; None without a cluster.
+        places: the same nodes, as pods find place on them.
         on_nodes: node -> uids of the workloads that use the device plugin there.
     """
 
     estate: NeuronNodes | None = None
+    places: Places | None = None
     on_nodes: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
     quotas: Quotas = lambda _: None
     device_class: str = ""
@@ -43,9 +46,7 @@ def steps(workloads: Iterable[Workload], around: PlanInputs) -> tuple[MigrationS
         if (draft := _draft(namespace, members, around)).workloads or draft.blocked
     ]
     drafts.sort(key=lambda each: (not each.ready, each.before.devices + each.before.cores, each.namespace))
-    moving = {
-        draft.namespace: {each.ref.uid for each in by_namespace[draft.namespace] if _moves(each)} for draft in drafts
-    }
+    moving = {draft.namespace: [each for each in by_namespace[draft.namespace] if _moves(each)] for draft in drafts}
     return tuple(_with_nodes(drafts, moving, around))
 
 
@@ -79,24 +80,44 @@ def _quota_note(namespace: str, after: Devices, around: PlanInputs) -> str:
 
 
 def _with_nodes(
-    drafts: Sequence[MigrationStep], moving: Mapping[str, set[str]], around: PlanInputs
+    drafts: Sequence[MigrationStep], moving: Mapping[str, Sequence[Workload]], around: PlanInputs
 ) -> Iterable[MigrationStep]:
-    """The steps with the nodes that become free, and the devices that the driver has free before each."""
-    estate = around.estate
-    if estate is None:
+    """The steps with the nodes that become free, and what the driver has free before each."""
+    estate, places = around.estate, around.places
+    if estate is None or places is None:
         yield from drafts
         return
     left = {node: set(uids) for node, uids in around.on_nodes.items() if node in estate.plugin}
-    free = estate.free
     for draft in drafts:
         nodes = []
         for node in sorted(left):
             before = len(left[node])
-            left[node] -= moving[draft.namespace]
+            left[node] -= {each.ref.uid for each in moving[draft.namespace]}
             if before and not left[node]:
                 nodes.append(node)
         for node in nodes:
             del left[node]
-        freed = sum(estate.plugin[node] for node in nodes)
-        yield dataclasses.replace(draft, nodes=tuple(nodes), freed=freed, free=free)
-        free = max(0, free - draft.after.devices) + freed
+        freed, free = sum(estate.plugin[node] for node in nodes), places.free()
+        needs, short = _placed(moving[draft.namespace], places)
+        yield dataclasses.replace(draft, nodes=tuple(nodes), freed=freed, free=free, needs=needs, short=short)
+        for node in nodes:
+            places.move(node)
+
+
+def _placed(moving: Sequence[Workload], places: Places) -> tuple[Mapping[str, int], int]:
+    """Place the pods of workloads, the largest first: devices by instance type, and devices that find no place."""
+    needs: Counter[str] = Counter()
+    short = 0
+    groups = [(group.after or group.before, group) for each in moving for group in each.groups]
+    for after, group in sorted(groups, key=lambda each: -each[0].devices):
+        if group.need is None:
+            needs["types that are not known"] += after.devices * group.known_pods
+            continue
+        found = places.place(group.need, group.known_pods)
+        for instance_type, pods in found.items():
+            needs[instance_type or "an unknown type"] += after.devices * pods
+        if without := (group.known_pods - found.total()) * after.devices:
+            types = places.fit(group.need).types
+            needs[" or ".join(types) or "no type"] += without
+            short += without
+    return {name: amount for name, amount in sorted(needs.items()) if amount}, short

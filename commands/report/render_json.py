@@ -11,6 +11,8 @@ from commands.report.model import Audit, Devices, MigrationStep, NeuronNodes, Re
 def as_json(report: Report) -> str:
     fates = report.fates
     document = {
+        # First, so that a reader of the beginning sees that the report is not complete.
+        "problems": [dataclasses.asdict(each) for each in report.problems],
         "origin": report.origin,
         "made": report.made,
         "version": report.version,
@@ -39,7 +41,6 @@ def as_json(report: Report) -> str:
         ],
         "audit": _audit(report.audit),
         "notes": report.notes,
-        "problems": [dataclasses.asdict(each) for each in report.problems],
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 
@@ -54,7 +55,8 @@ def _estate(estate: NeuronNodes | None) -> dict[str, Any] | None:
     return {
         "plugin": dict(estate.plugin),
         "driver": dict(estate.driver),
-        "freeDevices": estate.free,
+        "freeDevices": sum(estate.free.values()),
+        "freeByType": estate.free,
         "idle": estate.idle,
         "mixed": estate.mixed,
     }
@@ -70,7 +72,9 @@ def _step(step: MigrationStep) -> dict[str, object]:
         "staying": step.staying,
         "before": _devices(step.before),
         "after": _devices(step.after),
-        "freeBefore": step.free,
+        "freeBefore": None if step.free is None else sum(step.free.values()),
+        "freeBeforeByType": step.free,
+        "needsByType": step.needs,
         "short": step.short,
         "freesNodes": step.nodes,
         "freesDevices": step.freed,

@@ -1,6 +1,6 @@
 """The tables of a report, shared by text, Markdown and HTML: the same rows in every format."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from commands.report.model import Audit, Devices, Fate, MigrationStep, Report, Shadowed, Topic, Workload
@@ -51,10 +51,10 @@ def summary(report: Report) -> list[str]:
         lines.append(f"{counted(report.blocked, 'workload')} cannot run converted until something is changed.")
     estate = report.estate
     if estate is not None:
-        plugin, driver = sum(estate.plugin.values()), sum(estate.driver.values())
+        plugin, driver, free = (sum(each.values()) for each in (estate.plugin, estate.driver, estate.free))
         lines.append(
             f"The device plugin offers {counted(plugin, 'device')} on {counted(len(estate.plugin), 'node')}; the DRA"
-            f" driver {counted(driver, 'device')} on {counted(len(estate.driver), 'node')}: {estate.free} of them free."
+            f" driver {counted(driver, 'device')} on {counted(len(estate.driver), 'node')}: {free} of them free."
         )
         if estate.idle:
             lines.append(
@@ -73,7 +73,7 @@ def plan(steps: Sequence[MigrationStep]) -> Table:
     rows = []
     for number, step in enumerate(steps, start=1):
         row = [str(number), step.namespace or NOTHING, str(step.workloads), str(step.pods), str(step.blocked)]
-        row += [str(step.before), str(step.after)]
+        row += [str(step.before), _by_type(step.needs) if with_nodes else str(step.after)]
         if with_nodes:
             row += [_free(step), f"{listed(step.nodes, 3)} ({step.freed})" if step.nodes else NOTHING]
         rows.append((*row, step.note or NOTHING))
@@ -81,7 +81,13 @@ def plan(steps: Sequence[MigrationStep]) -> Table:
 
 
 def _free(step: MigrationStep) -> str:
-    return f"{step.free} ({step.short} short)" if step.short else str(step.free)
+    free = _by_type(step.free or {})
+    return f"{free} ({step.short} short)" if step.short else free
+
+
+def _by_type(devices: Mapping[str, int]) -> str:
+    """Devices by instance type: `8 of trn2.48xlarge, 4 of inf2.48xlarge`."""
+    return ", ".join(f"{count} of {name}" for name, count in devices.items()) or "0"
 
 
 def workloads(found: Iterable[Workload]) -> Table:

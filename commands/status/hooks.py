@@ -1,136 +1,129 @@
-"""Checks of webhook configurations: they exist, call this webhook, match the shipped ones, and are the only ones."""
+"""Checks of webhook configurations: they exist, call this webhook, are as the release renders them, and are alone."""
 
-import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from commands.status.lines import CheckResult, StatusLine, listed
 from commands.status.snapshot import NAME, StatusSnapshot
 from neuron import names
+from runtime.text import cited, named
 from webhook.cluster.listing import Object, Unseen
+from webhook.cluster.rendered_entries import (
+    CONFIG_MAP,
+    MUTATING,
+    VALIDATING,
+    EntryDifference,
+    RenderedEntriesError,
+    differences,
+    read_rendered,
+)
+from webhook.cluster.replicas import Replica
 
 CHECK: Final = "webhooks"
 RELEASES: Final = "releases"
 
-_SHIPPED_AS: Final = "deploy/manifests/webhook.yaml and validating.yaml, or the chart"
+PODS: Final = "pods.validate.neuron.aws.com"
+
+_RESTORE: Final = "Apply the configuration of the release again: helm upgrade, or deploy/manifests."
+_CHOOSE: Final = f"{_RESTORE} Choose other settings by the chart's values."
 _SUFFIX: Final = f".{names.DRIVER}"
+_PATHS: Final = {MUTATING: "/mutate", VALIDATING: "/validate"}
 _SHORTEST: Final = 3
 """Seconds: the creation of a template may take two."""
+_LONGEST: Final = 120
+"""Characters of a selector in a message."""
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Shipped:
-    """The fields of a shipped entry that are checked.
-
-    Attributes:
-        path: of the Service.
-        failure_policy: `failurePolicy`.
-        unanswered: the effect of the other `failurePolicy`.
-        side_effects: allowed values of `sideEffects`.
-        covers: group, resource and operation that its rules must include.
-        conditions: whether it has matchConditions.
-        unchanged: what an outage stops if the entry has `failurePolicy: Fail` and lacks the matchCondition `CHANGED`.
-        reinvocation: `reinvocationPolicy`; empty for a validating webhook, which has none.
-    """
-
-    path: str
-    failure_policy: str
-    unanswered: str
-    side_effects: tuple[str, ...]
-    covers: tuple[tuple[str, str, str], ...]
-    conditions: bool
-    unchanged: str
-    reinvocation: str = ""
-
-
-CHANGED: Final = "changed"
-"""Name of the matchCondition that leaves out updates of finalizers and owner references."""
-
-PODS: Final = "pods.validate.neuron.aws.com"
-APART: Final = "workloads.validate.neuron.aws.com"
-"""With policies, the chart renders this entry in addition to `PODS`."""
-
-SHIPPED: Final[Mapping[str, Mapping[str, Shipped]]] = {
-    "MutatingWebhookConfiguration": {
-        "mutate.neuron.aws.com": Shipped(
-            "/mutate",
-            "Fail",
-            "Neuron pods that are not converted stay Pending",
-            ("NoneOnDryRun",),
-            (("", "pods", "CREATE"), ("", "pods", "UPDATE")),
-            conditions=True,
-            unchanged="controllers cannot remove finalizers of converted pods",
-            reinvocation="IfNeeded",
-        )
-    },
-    "ValidatingWebhookConfiguration": {
-        "claims.validate.neuron.aws.com": Shipped(
-            "/validate",
-            "Fail",
-            "claims that are not checked hang later",
-            ("None", "NoneOnDryRun"),
-            tuple(
-                ("resource.k8s.io", resource, operation)
-                for resource in ("resourceclaims", "resourceclaimtemplates", "deviceclasses")
-                for operation in ("CREATE", "UPDATE")
-            ),
-            conditions=False,
-            unchanged="kube-scheduler cannot allocate Neuron claims",
-        ),
-        PODS: Shipped(
-            "/validate",
-            "Ignore",
-            "workloads are refused while the webhook does not answer, and they would miss only warnings",
-            ("None", "NoneOnDryRun"),
-            (("", "pods", "CREATE"), ("apps", "deployments", "CREATE"), ("batch", "jobs", "CREATE")),
-            conditions=True,
-            unchanged="controllers cannot remove finalizers of Neuron workloads",
-        ),
-    },
+_OPEN: Final = {
+    MUTATING: "while the webhook does not answer, Neuron pods are admitted without conversion and stay Pending",
+    VALIDATING: "while the webhook does not answer, objects are admitted unchecked, also those that a policy denies",
 }
+_CLOSED: Final = "while the webhook does not answer, its objects are refused"
 
 
-def check(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
+def check(snapshot: StatusSnapshot, replicas: Sequence[Replica]) -> Iterator[StatusLine]:
     """Check this installation's configurations."""
-    for kind, items in (
-        ("MutatingWebhookConfiguration", snapshot.mutating),
-        ("ValidatingWebhookConfiguration", snapshot.validating),
-    ):
+    rendered = _rendered(snapshot)
+    if isinstance(rendered, StatusLine):
+        yield rendered
+    has_policies = any(replica.report.policies for replica in replicas)
+    for kind, items in ((MUTATING, snapshot.mutating), (VALIDATING, snapshot.validating)):
         if isinstance(items, Unseen):
             yield StatusLine(CHECK, CheckResult.UNKNOWN, items.why, items.fix)
-        else:
-            yield from _configuration(kind, items, snapshot)
+            continue
+        ours = next((item for item in items if item["metadata"]["name"] == NAME), None)
+        wanted = None if isinstance(rendered, StatusLine) else rendered[kind]
+        lines = list(_absence(kind, wanted) if ours is None else _entries(kind, ours, wanted, snapshot, has_policies))
+        yield from lines
+        if not any(line.verdict in (CheckResult.WRONG, CheckResult.WELL) for line in lines):
+            found = [entry["name"] for entry in (ours or {}).get("webhooks") or ()]
+            yield StatusLine(CHECK, CheckResult.WELL, f"{kind} {NAME}: {listed(found)}.")
 
 
-def _configuration(kind: str, items: Iterable[Object], snapshot: StatusSnapshot) -> Iterator[StatusLine]:
-    ours = next((item for item in items if item["metadata"]["name"] == NAME), None)
-    if ours is None:
-        lost = "nothing is converted" if kind.startswith("Mutating") else "nothing is validated"
-        yield StatusLine(
-            CHECK, CheckResult.WRONG, f"{kind} {NAME} does not exist: {lost}.", f"Apply it: {_SHIPPED_AS}."
-        )
-        return
+def _rendered(snapshot: StatusSnapshot) -> dict[str, dict[str, Mapping[str, Any]]] | StatusLine:
+    """The entries of the release by kind and name, or why they are not known."""
+    stored, where = snapshot.rendered, f"ConfigMap {snapshot.namespace}/{CONFIG_MAP}"
+    if isinstance(stored, Unseen):
+        return StatusLine(CHECK, CheckResult.UNKNOWN, stored.why, stored.fix)
+    if not stored:
+        text = f"{where} does not exist: the webhook configurations cannot be compared with those of the release."
+        return StatusLine(CHECK, CheckResult.UNKNOWN, text, "Apply it: helm upgrade, or deploy/manifests/webhook.yaml.")
+    try:
+        return read_rendered(stored[0])
+    except RenderedEntriesError as error:
+        return StatusLine(CHECK, CheckResult.WRONG, f"{cited(str(error))}.", _RESTORE)
+
+
+def _absence(kind: str, wanted: Mapping[str, Object] | None) -> Iterator[StatusLine]:
+    lost = "nothing is converted" if kind == MUTATING else "nothing is validated"
+    if wanted is not None and not wanted:
+        yield StatusLine(CHECK, CheckResult.WELL, f"{kind} {NAME} is not part of the release: {lost}.")
+    else:
+        yield StatusLine(CHECK, CheckResult.WRONG, f"{kind} {NAME} does not exist: {lost}.", _RESTORE)
+
+
+def _entries(
+    kind: str, ours: Object, wanted: Mapping[str, Object] | None, snapshot: StatusSnapshot, has_policies: bool
+) -> Iterator[StatusLine]:
+    """Check each entry of the configuration, and that it has each entry of the release."""
     entries = {entry["name"]: entry for entry in ours.get("webhooks") or ()}
-    lines = []
-    for name, shipped in SHIPPED[kind].items():
-        entry = entries.get(name)
-        if entry is None:
-            text = f"{kind} {NAME} has no entry {name}."
-            lines.append(StatusLine(CHECK, CheckResult.WRONG, text, f"Apply it as shipped: {_SHIPPED_AS}."))
-        else:
-            lines += [
-                *_target(entry, shipped, snapshot),
-                *_edits(_whole(entry, shipped, entries), shipped, snapshot.namespace),
-            ]
-    yield from lines
-    if not any(line.verdict is CheckResult.WRONG for line in lines):
-        yield StatusLine(CHECK, CheckResult.WELL, f"{kind} {NAME}: {listed(SHIPPED[kind])}.")
+    for name in wanted or ():
+        if name not in entries:
+            yield StatusLine(CHECK, CheckResult.WRONG, f"{kind} {NAME} has no entry {name}.", _RESTORE)
+    for name, entry in entries.items():
+        yield from _target(entry, _PATHS[kind], snapshot)
+        edited = set()
+        if wanted is not None and name in wanted:
+            for difference in differences(entry, wanted[name]):
+                edited.add(difference.field)
+                yield from _edits(kind, name, difference)
+        elif wanted is not None:
+            text = f"{kind} {NAME} has the entry {named(name)}, which the release does not have."
+            yield StatusLine(CHECK, CheckResult.NOTE, text, _CHOOSE)
+        yield from _choices(kind, entry, edited, has_policies)
 
 
-def _target(entry: Object, shipped: Shipped, snapshot: StatusSnapshot) -> Iterator[StatusLine]:
+def _choices(kind: str, entry: Object, edited: set[str], has_policies: bool) -> Iterator[StatusLine]:
+    """What an operator should know of settings that the release itself may have."""
+    timeout = entry.get("timeoutSeconds") or 10
+    if kind == MUTATING and entry.get("failurePolicy") != "Ignore" and timeout < _SHORTEST:
+        text = f"timeoutSeconds is {timeout}, too short for the creation of a template (at least {_SHORTEST})"
+        yield StatusLine(CHECK, CheckResult.NOTE, f"{entry['name']}: {text}.")
+    if (
+        entry["name"] == PODS
+        and has_policies
+        and entry.get("failurePolicy") == "Ignore"
+        and "failurePolicy" not in edited
+    ):
+        text = f"{PODS}: failurePolicy is Ignore, and policies are in force: {_OPEN[VALIDATING]}."
+        fix = "Set the chart's value admission.workloads.failurePolicy to Auto: with policies, pods then have Fail."
+        yield StatusLine(CHECK, CheckResult.NOTE, text, fix)
+
+
+def _target(entry: Object, path: str, snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     """Check which Service the entry calls, and its caBundle."""
     name, config = entry["name"], entry.get("clientConfig") or {}
-    fix = f"Set clientConfig as shipped: {_SHIPPED_AS}."
     service = config.get("service")
     if service is None:
         yield StatusLine(CHECK, CheckResult.NOTE, f"{name} calls {config.get('url')}, not a Service.")
@@ -138,15 +131,15 @@ def _target(entry: Object, shipped: Shipped, snapshot: StatusSnapshot) -> Iterat
         called = f"{service.get('namespace')}/{service.get('name')}"
         if called != f"{snapshot.namespace}/{NAME}":
             text = f"{name} calls Service {called}; the webhook's is {snapshot.namespace}/{NAME}."
-            yield StatusLine(CHECK, CheckResult.WRONG, text, fix)
-        if service.get("path") != shipped.path:
-            text = f"{name} calls path {service.get('path')!r}, which is not served; it is {shipped.path!r}."
-            yield StatusLine(CHECK, CheckResult.WRONG, text, fix)
+            yield StatusLine(CHECK, CheckResult.WRONG, text, _RESTORE)
+        if service.get("path") != path:
+            text = f"{name} calls path {service.get('path')!r}, which is not served; it is {path!r}."
+            yield StatusLine(CHECK, CheckResult.WRONG, text, _RESTORE)
         ports = _ports(snapshot)
         port = service.get("port") or 443
         if ports and port not in ports:
             text = f"{name} calls port {port} of the Service, which has {listed(map(str, ports))}."
-            yield StatusLine(CHECK, CheckResult.WRONG, text, fix)
+            yield StatusLine(CHECK, CheckResult.WRONG, text, _RESTORE)
     if not config.get("caBundle"):
         text = f"{name} has no caBundle: the API server does not trust the webhook, every call fails."
         yield StatusLine(
@@ -160,66 +153,77 @@ def _ports(snapshot: StatusSnapshot) -> list[int]:
     return [port["port"] for port in snapshot.service[0]["spec"].get("ports") or ()]
 
 
-def _whole(entry: Object, shipped: Shipped, entries: Mapping[str, Object]) -> Object:
-    """Merge the entries that the chart splits: with policies, workloads have their own entry, and pods have Fail."""
-    apart = entries.get(APART) if entry["name"] == PODS else None
-    if apart is None:
-        return entry
-    rules = [*(entry.get("rules") or ()), *(apart.get("rules") or ())]
-    meant = entry.get("failurePolicy") == "Fail" and apart.get("failurePolicy") == shipped.failure_policy
-    return {**entry, "rules": rules, **({"failurePolicy": shipped.failure_policy} if meant else {})}
+def _edits(kind: str, name: str, difference: EntryDifference) -> Iterator[StatusLine]:
+    """What an edit of one field changes."""
+    field, found, wanted = difference.field, difference.found, difference.rendered
+    verdict = CheckResult.WRONG
+    if field == "rules":
+        texts = list(_rule_edits(found, wanted))
+    elif field == "matchConditions":
+        texts = list(_condition_edits(found, wanted))
+    elif field in ("namespaceSelector", "objectSelector"):
+        shown = [cited(json.dumps(each, sort_keys=True), _LONGEST) if each else "empty" for each in (found, wanted)]
+        sent = (
+            "what does not match is not sent"
+            if found
+            else "it does not leave out any object, and all wait for the webhook"
+        )
+        texts = [f"{field} is {shown[0]}, in the release {shown[1]}: {sent}"]
+    else:
+        texts = [f"{field} is {found}, in the release {wanted}"]
+        if field == "failurePolicy":
+            texts[0] += f": {_OPEN[kind] if found == 'Ignore' else _CLOSED}"
+        if field != "failurePolicy" or found != "Ignore":
+            verdict = CheckResult.NOTE
+    for text in texts:
+        yield StatusLine(CHECK, verdict, f"{name}: {text}.", _CHOOSE)
 
 
-def _edits(entry: Object, shipped: Shipped, namespace: str) -> Iterator[StatusLine]:
-    """Differences from the shipped entry that change behaviour."""
-    for text in _differences(entry, shipped, namespace):
-        yield StatusLine(CHECK, CheckResult.NOTE, f"{entry['name']}: {text}.")
-
-
-def _differences(entry: Object, shipped: Shipped, namespace: str) -> Iterator[str]:
-    policy = entry.get("failurePolicy") or "Fail"
-    if policy != shipped.failure_policy:
-        yield f"failurePolicy is {policy}, shipped is {shipped.failure_policy}: {shipped.unanswered}"
-    timeout = entry.get("timeoutSeconds") or 10
-    if shipped.path == "/mutate" and timeout < _SHORTEST:
-        yield f"timeoutSeconds is {timeout}, too short for the creation of a template (at least {_SHORTEST})"
-    missing = [wanted for wanted in shipped.covers if not covers(entry.get("rules") or (), *wanted)]
+def _rule_edits(found: Sequence[Object], wanted: Sequence[Object]) -> Iterator[str]:
+    if not found:
+        yield "it has no rules: the API server sends nothing to it"
+        return
+    missing = [each for each in _requests(wanted) if not covers(found, *each)]
     if missing:
-        words = listed(f"{operation} of {resource}" for _, resource, operation in missing)
+        words = listed(dict.fromkeys(f"{operation} of {resource}" for _, resource, operation, *_ in missing))
         yield f"its rules do not include {words}: the webhook does not receive them"
-    if shipped.conditions and not entry.get("matchConditions"):
-        yield "it has no matchConditions: every pod of the cluster waits for the webhook"
-    elif policy == "Fail" and all(condition["name"] != CHANGED for condition in entry.get("matchConditions") or ()):
-        yield f"it has no matchCondition {CHANGED}: while the webhook does not answer, {shipped.unchanged}"
-    if entry.get("sideEffects") not in shipped.side_effects:
-        yield f"sideEffects is {entry.get('sideEffects')}, shipped is {shipped.side_effects[0]}"
-    if shipped.reinvocation and entry.get("reinvocationPolicy") != shipped.reinvocation:
-        yield "reinvocationPolicy is not IfNeeded: later webhooks' changes are not converted"
-    if entry.get("objectSelector"):
-        yield "it has an objectSelector: the webhook does not receive objects that do not match"
-    if shipped.path == "/mutate":
-        inside = sorted({"kube-system", namespace} - _excluded(entry.get("namespaceSelector") or {}))
-        if inside:
-            yield f"its namespaceSelector does not exclude {listed(inside)}, whose pods wait for the webhook"
+    if any(not covers(wanted, *each) for each in _requests(found)):
+        yield "its rules include requests that those of the release do not include"
 
 
-def covers(rules: Iterable[Mapping[str, Any]], group: str, resource: str, operation: str) -> bool:
-    """Whether rules match requests of one kind."""
+def _condition_edits(found: Sequence[Object], wanted: Sequence[Object]) -> Iterator[str]:
+    theirs, ours = ({each["name"]: each.get("expression") for each in conditions} for conditions in (found, wanted))
+    more = "the webhook receives objects that do not concern it, and they wait for it"
+    if absent := [name for name in ours if name not in theirs]:
+        yield f"it has no matchCondition {listed(absent)}: {more}"
+    for name, expression in theirs.items():
+        if name not in ours:
+            what = f"it has the matchCondition {named(name)} ({cited(str(expression), _LONGEST)})"
+            yield f"{what}, which the release does not have: the webhook does not receive objects that do not match"
+        elif ours[name] != expression:
+            yield f"the expression of matchCondition {named(name)} is not that of the release"
+
+
+def _requests(rules: Iterable[Object]) -> Iterator[tuple[str, str, str, str, str]]:
+    """Group, resource, operation, version and scope of each request that rules name."""
+    for rule in rules:
+        parts = (rule.get(key) or () for key in ("apiGroups", "resources", "operations", "apiVersions"))
+        for group, resource, operation, version in itertools.product(*parts):
+            yield group, resource, operation, version, rule.get("scope") or "*"
+
+
+def covers(
+    rules: Iterable[Mapping[str, Any]], group: str, resource: str, operation: str, version: str = "", scope: str = ""
+) -> bool:
+    """Whether rules match requests of one kind; of any version or scope without one."""
     return any(
         {group, "*"} & set(rule.get("apiGroups") or ())
         and {resource, "*", "*/*"} & set(rule.get("resources") or ())
         and {operation, "*"} & set(rule.get("operations") or ())
+        and (not version or {version, "*"} & set(rule.get("apiVersions") or ()))
+        and (not scope or (rule.get("scope") or "*") in (scope, "*"))
         for rule in rules
     )
-
-
-def _excluded(selector: Object) -> set[str]:
-    """Namespaces that a selector excludes by name (`kubernetes.io/metadata.name`)."""
-    excluded: set[str] = set()
-    for expression in selector.get("matchExpressions") or ():
-        if expression.get("key") == "kubernetes.io/metadata.name" and expression.get("operator") == "NotIn":
-            excluded |= set(expression.get("values") or ())
-    return excluded
 
 
 def check_releases(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
@@ -229,8 +233,8 @@ def check_releases(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     here = False
     unseen: list[Unseen] = []
     for kind, items in (
-        ("MutatingWebhookConfiguration", snapshot.mutating),
-        ("ValidatingWebhookConfiguration", snapshot.validating),
+        (MUTATING, snapshot.mutating),
+        (VALIDATING, snapshot.validating),
     ):
         if isinstance(items, Unseen):
             unseen.append(items)

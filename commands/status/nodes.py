@@ -16,7 +16,7 @@ from neuron.api.slices import incomplete, newest
 from neuron.hardware.device_shapes import DRA_DRIVER_VERSION
 from neuron.hardware.instances import Catalogue
 from runtime.text import cited, named
-from webhook.cluster.listing import Unseen
+from webhook.cluster.listing import Object, Unseen
 from webhook.decisions.modes import MODE_WORDS, Mode
 
 CLASSES: Final = "device class"
@@ -50,6 +50,7 @@ def check_nodes(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     if partial := [f"{pool} ({found} of {wanted})" for pool, (found, wanted) in pools.items()]:
         text = f"incomplete pools, from which the scheduler does not allocate: {listed(partial)}."
         yield StatusLine(NODES, CheckResult.NOTE, text, "If it lasts, check the kubelet plugin's pods there.")
+    yield from _drivers(snapshot, offers)
     yield from check_held(offers, pools)
     yield from check_ultraservers(offers)
     if isinstance(nodes, Unseen):
@@ -65,6 +66,33 @@ def check_nodes(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     if idle:
         text = f"Neuron nodes with neither driver nor device plugin: {listed(idle)}."
         yield StatusLine(NODES, CheckResult.NOTE, text, "Check the kubelet plugin's pods there.")
+
+
+def _drivers(snapshot: StatusSnapshot, offers: Offers) -> Iterator[StatusLine]:
+    """ResourceSlices without a driver that serves them: they belong to the Node, and remain when the driver is gone."""
+    nodes, pods = snapshot.nodes, snapshot.driver_pods
+    known = None if isinstance(nodes, Unseen) else {node.name: node.ready for node in nodes}
+    if known is not None and (down := [node for node in offers.pools if not known.get(node)]):
+        text = f"nodes that are not ready or do not exist, and whose ResourceSlices remain: {listed(down)}."
+        yield StatusLine(NODES, CheckResult.NOTE, text, "No new pod gets their devices. Check the nodes.")
+    if isinstance(pods, Unseen):
+        yield StatusLine(NODES, CheckResult.UNKNOWN, pods.why, pods.fix)
+    else:
+        # The status of pods on a node that is down is that of the last minute in which it was up.
+        up = {node for node in offers.pools if known is None or known.get(node)}
+        if dead := (up & snapshot.own_slices) - {str(pod["spec"].get("nodeName")) for pod in pods if _is_ready(pod)}:
+            text = f"the driver is not ready on nodes whose ResourceSlices remain: {listed(dead)}. New pods are still"
+            fix = "kubectl get pods -A -o wide -l app.kubernetes.io/component=kubelet-plugin; their log has the reason."
+            yield StatusLine(NODES, CheckResult.WRONG, f"{text} placed there, and stay in ContainerCreating.", fix)
+    if others := offers.pools - snapshot.own_slices:
+        text = f"ResourceSlices that another driver publishes as {names.DRIVER}, of {listed(others)}: it is not known"
+        yield StatusLine(NODES, CheckResult.NOTE, f"{text} whether it runs.")
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    ended = pod["metadata"].get("deletionTimestamp")
+    return not ended and any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
 
 def _health(nodes: Iterable[Node]) -> Iterator[StatusLine]:

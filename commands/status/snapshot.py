@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from neuron import names
-from neuron.api.fields import readable
+from neuron.api.fields import mappings, readable
 from neuron.api.nodes import Node, read_node
 from neuron.api.slices import Slice, read_slice
 from runtime import paging
@@ -25,7 +25,9 @@ from runtime.api_server import ApiServer, Resource, decoded, loaded, loaded_obje
 from runtime.raw_objects import Page, read_page
 from runtime.served_versions import GROUP_PATH, served_versions
 from webhook.cluster.caches import DEVICE_CLASSES, NAMESPACES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES
+from webhook.cluster.kept_policies import CONFIG_MAPS
 from webhook.cluster.listing import Object, Seen, Unseen, unseen
+from webhook.cluster.rendered_entries import CONFIG_MAP
 from webhook.cluster.replicas import LABELS, LEASES
 from webhook.cluster.rights import RULES, SECRET, Rule
 
@@ -36,6 +38,7 @@ MUTATING: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhoo
 VALIDATING: Final = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations")
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
 DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets")
+PODS: Final = Resource("", "v1", "pods")
 SERVICES: Final = Resource("", "v1", "services")
 SECRETS: Final = Resource("", "v1", "secrets")
 NODES: Final = Resource("", "v1", "nodes")
@@ -70,6 +73,9 @@ class StatusSnapshot:
         versions: served versions of `resource.k8s.io`, e.g. `("v1", "v1beta2")`.
         account: user name of the webhook's ServiceAccount.
         rights: whether that account is allowed each rule.
+        own_slices: nodes whose slices our driver wrote.
+        driver_pods: of our driver, in all namespaces.
+        rendered: the ConfigMap with the entries of the webhook configurations that the release renders.
     """
 
     address: str
@@ -78,6 +84,7 @@ class StatusSnapshot:
     versions: tuple[str, ...] | Unseen
     mutating: Seen[Object] = ()
     validating: Seen[Object] = ()
+    rendered: Seen[Object] = ()
     deployments: Seen[Object] = ()
     daemon_sets: Seen[Object] = ()
     service: Seen[Object] = ()
@@ -86,6 +93,8 @@ class StatusSnapshot:
     leases: Seen[Object] = ()
     device_classes: Seen[Object] = ()
     resource_slices: Seen[Slice] = ()
+    own_slices: frozenset[str] = frozenset()
+    driver_pods: Seen[Object] = ()
     nodes: Seen[Node] = ()
     templates: Seen[Object] = ()
     namespaces: Seen[Object] = ()
@@ -116,6 +125,7 @@ class _Fetcher:
         wanted = {
             "mutating": self._list(MUTATING),
             "validating": self._list(VALIDATING),
+            "rendered": self._get(CONFIG_MAPS, CONFIG_MAP),
             "deployments": self._list(DEPLOYMENTS, labelSelector=label),
             "daemon_sets": self._list(DAEMON_SETS, labelSelector=label),
             "service": self._get(SERVICES, NAME),
@@ -124,6 +134,7 @@ class _Fetcher:
             "leases": self._list(LEASES, here, labelSelector=replicas),
             "device_classes": self._list(DEVICE_CLASSES),
             "resource_slices": self._list(RESOURCE_SLICES, fieldSelector=f"spec.driver={names.DRIVER}"),
+            "driver_pods": self._list(PODS, labelSelector=f"{label},app.kubernetes.io/component=kubelet-plugin"),
             "nodes": self._list(NODES),
             "templates": self._list(
                 RESOURCE_CLAIM_TEMPLATES, labelSelector=f"{names.LABEL_MANAGED_BY}={names.MANAGER}"
@@ -134,6 +145,7 @@ class _Fetcher:
         account = f"system:serviceaccount:{here}:{_account(fetched['deployments'], here)}"
         versions, rights = await asyncio.gather(self._versions(), self._rights(account))
         nodes = _typed(fetched.pop("nodes"), read_node)
+        own = _written_by_driver(fetched["resource_slices"])
         slices = _typed(fetched.pop("resource_slices"), read_slice)
         return StatusSnapshot(
             address,
@@ -142,6 +154,7 @@ class _Fetcher:
             versions,
             nodes=nodes,
             resource_slices=slices,
+            own_slices=own,
             **fetched,
             account=account,
             rights=rights,
@@ -229,6 +242,16 @@ def _object(raw: msgspec.Raw) -> Object | None:
 def _typed(seen: Seen[Object], reader: Callable[[object], T]) -> Seen[T]:
     """The objects that can be read."""
     return seen if isinstance(seen, Unseen) else tuple(readable(seen, reader))
+
+
+def _written_by_driver(seen: Seen[Object]) -> frozenset[str]:
+    """The nodes whose slices our driver wrote; another driver may have the same name."""
+    ours = [
+        item
+        for item in (() if isinstance(seen, Unseen) else seen)
+        if any(each.get("manager") == names.DRIVER_PROGRAM for each in mappings(item["metadata"].get("managedFields")))
+    ]
+    return frozenset(each.node for each in readable(ours, read_slice))
 
 
 def _account(deployments: Seen[Object], namespace: str) -> str:

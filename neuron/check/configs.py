@@ -191,7 +191,8 @@ def check_hardware(
     refusals: dict[str, list[tuple[str, Finding]]] = {}
     fields = {"logicalNeuronCore": in_force.logical_neuron_core, "ultraserverMode": in_force.ultraserver_mode}
     able: dict[str, list[str]] = {field: [] for field in fields}
-    for instance_type in index.types(admitted):
+    # Types that the cluster has come first: they are named in messages.
+    for instance_type in sorted(index.types(admitted), key=lambda each: each not in index.present):
         mine = admitted & index.of_type(instance_type)
         entry = catalogue.get(instance_type) or _unlisted(instance_type)
         single = bool(mine & ~index.whole_nodes)
@@ -202,7 +203,11 @@ def check_hardware(
         for field in fields:
             if not any(finding.path == field for finding in found):
                 able[field].append(instance_type)
-    return [_hardware_finding(field, refused, able[field], placed, request) for field, refused in refusals.items()]
+    made = (
+        _hardware_finding(field, refused, able[field], placed, request, index.present)
+        for field, refused in refusals.items()
+    )
+    return [each for each in made if each is not None]
 
 
 def _hardware_finding(
@@ -211,7 +216,9 @@ def _hardware_finding(
     able: Sequence[str],
     placed: Sequence[Placed],
     request: DeviceRequest,
-) -> Finding:
+    present: Collection[str],
+) -> Finding | None:
+    """A finding about one setting; None if only types that the cluster does not have lack it."""
     instance_type, finding = refused[0]
     path = _path_of(field, placed, request.reference)
     where = f"{path}.{field}" if path else request.path
@@ -223,10 +230,16 @@ def _hardware_finding(
         return dataclasses.replace(finding, path=where, fix=fix)
     if not able:
         return dataclasses.replace(finding, path=where)
+    if present and instance_type not in present:
+        return None
+    of_catalogue = "" if present else " (by the catalogue)"
     message = (
-        f"request {request.reference[:24]} also admits {instance_type}, which does not take {field} {finding.value}."
+        f"request {request.reference[:24]} also admits {instance_type}{of_catalogue}, which does not take {field}"
+        f" {finding.value}."
     )
     fix = f"Select an instance type that does, such as {able[0]}."
+    if present and able[0] not in present:
+        fix = f"The cluster has no instance type that does; of the catalogue, {able[0]} does."
     return warning("NEU514", where, message, fix, finding.value)
 
 

@@ -172,7 +172,8 @@ class DeviceIndex:
     `instanceType` takes one evaluation per instance type, for any number of devices and nodes.
     """
 
-    def __init__(self, shapes: Iterable[DeviceShape]) -> None:
+    def __init__(self, shapes: Iterable[DeviceShape], present: Iterable[str] = ()) -> None:
+        """`present`: instance types that the cluster has, besides those of published shapes."""
         self.shapes = tuple(shapes)
         self.everything = (1 << len(self.shapes)) - 1
         self.published = self._mask(lambda shape: shape.published)
@@ -195,6 +196,8 @@ class DeviceIndex:
         self._remembered_devices = functools.lru_cache(maxsize=512)(self._devices_of)
         self._remembered_groups = functools.lru_cache(maxsize=256)(self._groups_of)
         seen = {shape.instance_type for shape in self.members(self.published)}
+        self.present = frozenset(self._types.keys() & seen.union(present))
+        """Instance types that the cluster has; empty if they are not known."""
         self.most_devices = max((self.devices(self.everything, name) for name in self._types), default=0)
         """The largest number of devices of any node."""
         self.superseded = self._mask(lambda shape: not shape.published and shape.instance_type in seen)
@@ -213,6 +216,10 @@ class DeviceIndex:
     def of_type(self, instance_type: str) -> int:
         """All shapes of an instance type."""
         return self._types.get(instance_type, 0)
+
+    def existing(self, mask: int) -> int:
+        """The shapes of a mask whose instance type the cluster has; all of them if its types are not known."""
+        return mask & sum(map(self.of_type, self.present)) if self.present else mask
 
     def types(self, mask: int) -> tuple[str, ...]:
         """Instance types in a mask, those of the catalogue first and in its order."""

@@ -5,7 +5,7 @@ An expression that can never work is an error. One that works on some nodes only
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
 from neuron import names
@@ -284,23 +284,29 @@ def check_failures(judged: Judged, visited: int, index: DeviceIndex) -> list[Fin
     path = judged.selector.path
     for lookup in judged.compiled.lookups:
         having = index.with_capacity if lookup.capacity else index.with_attribute
-        lacking = failing & ~having(lookup.attribute)
+        lacking = index.existing(failing & ~having(lookup.attribute))
         if lacking and not lookup.guarded:
             label = attribute_label(lookup.attribute)
-            examples = _examples(index.types(lacking))
-            message = f"{label} is missing on {examples}: one such device ends the scheduling of the pod."
+            message = (
+                f"{label} is missing on {_examples(lacking, index)}: one such device ends the scheduling of the pod."
+            )
             fix = f"Guard it: {guard(lookup.attribute, 'capacity' if lookup.capacity else 'attributes')} && ..."
             return [warning("NEU609", path, message, fix, label)]
     failure = short(judged.match.failure, _LONGEST_REASON)
-    message = f"the selector fails on devices of {_examples(index.types(failing))}: {failure}."
     if failing == visited:
         message = f"the selector fails on every device on which it is evaluated: {failure}."
         return [Finding("NEU611", path, message, "Correct the expression.")]
+    if not (existing := index.existing(failing)):
+        return []
+    message = f"the selector fails on devices of {_examples(existing, index)}: {failure}."
     return [warning("NEU611", path, message, "One such device ends the scheduling of the pod.")]
 
 
-def _examples(types: Sequence[str]) -> str:
-    return f"{types[0]} and {len(types) - 1} more types" if len(types) > 1 else types[0]
+def _examples(mask: int, index: DeviceIndex) -> str:
+    """The instance types of shapes. Those of the catalogue only are said to be so."""
+    types = index.types(mask)
+    more = f" and {len(types) - 1} more types" if len(types) > 1 else ""
+    return f"{types[0]}{more}{'' if index.present else ' (by the catalogue)'}"
 
 
 def check_nothing_matches(selectors: Iterable[Judged], path: str, matched: int, index: DeviceIndex) -> list[Finding]:

@@ -8,6 +8,7 @@ the API server validates them.
 import enum
 from collections import Counter
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from neuron.api.fields import mapping, mappings
 from neuron.findings import Finding
 
 _LEGACY: Final = frozenset(names.LEGACY_RESOURCES)
+BASIC_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 _SHOWN: Final = 63
 """Characters of a container's name in messages: the longest name that Kubernetes allows."""
 
@@ -88,6 +90,42 @@ def scheduled(spec: object) -> Counter[str]:
         else:
             first |= _counted(container)
     return together | first
+
+
+def basic_requests(spec: object) -> dict[str, Decimal]:
+    """CPU, memory and ephemeral storage that the scheduler counts for a pod.
+
+    As `k8s.io/component-helpers/resource.PodRequests`: containers and sidecars together, or an init container with the
+    sidecars before it; requests of the pod itself replace these; overhead comes on top. A limit counts as a request if
+    there is none.
+    """
+    pod = mapping(spec)
+    sidecars: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+    for container in mappings(pod.get("initContainers")):
+        own = _basic(container)
+        if container.get("restartPolicy") == "Always":
+            sidecars.update(own)
+            most |= sidecars
+        else:
+            most |= sidecars + own
+    together = Counter(sidecars)
+    for container in mappings(pod.get("containers")):
+        together.update(_basic(container))
+    found: dict[str, Any] = {**(together | most), **_basic(pod)}
+    for resource, amount in _amounts(pod.get("overhead")).items():
+        found[resource] = found.get(resource, Decimal(0)) + amount
+    return found
+
+
+def _basic(holder: Mapping[str, object]) -> Counter[str]:
+    resources = mapping(holder.get("resources"))
+    return Counter(_amounts(resources.get("limits")) | _amounts(resources.get("requests")))
+
+
+def _amounts(given_: object) -> dict[str, Any]:
+    given = mapping(given_)
+    return {each: quantities.amount_of(given[each]) for each in BASIC_RESOURCES if each in given}
 
 
 def _counted(container: Mapping[str, object]) -> Counter[str]:

@@ -473,7 +473,7 @@ def test_a_secret_of_the_admin_is_mounted(values: Object, injects: bool, bundle:
 
 def test_no_folder_is_mounted_without_policies(default: list[Object]) -> None:
     assert "--policies" not in flags(pod_specs(default)["Deployment/neuron-dra"])
-    assert "ConfigMap" not in {kind for kind, _ in kinds(default)}
+    assert ("ConfigMap", "neuron-dra-policies") not in kinds(default)
 
 
 def test_packs_files_and_a_config_map_share_one_directory(everything: list[Object]) -> None:
@@ -507,7 +507,8 @@ def test_the_webhook_may_replace_only_the_config_map_of_kept_policies() -> None:
 
 def test_an_existing_config_map_alone_creates_no_other() -> None:
     objects = render({"policies": {"existingConfigMap": "mine"}})
-    assert {name for kind, name in kinds(objects) if kind == "ConfigMap"} == {"neuron-dra-policies-kept"}
+    made = {name for kind, name in kinds(objects) if kind == "ConfigMap"}
+    assert made == {"neuron-dra-policies-kept", "neuron-dra-rendered"}
     [volume] = [v for v in pod_specs(objects)["Deployment/neuron-dra"]["volumes"] if v["name"] == "policies"]
     assert volume["projected"]["sources"] == [{"configMap": {"name": "mine"}}]
 

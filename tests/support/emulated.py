@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from commands.devices.node_fit import NodeLoads
 from commands.devices.snapshot import ClusterSnapshot
 from kubeletplugin.discover import emulate, sysfs
 from kubeletplugin.discover.devices import NODE_DEVICE, device_name
@@ -151,6 +152,9 @@ class EmulatedCluster:
 
     def snapshot(self) -> ClusterSnapshot:
         """What `snapshot.fetch` would read."""
+        loads = NodeLoads()
+        for each in self.pods:
+            loads.add(each)
         return ClusterSnapshot(
             "https://cluster.example",
             TAKEN,
@@ -159,6 +163,7 @@ class EmulatedCluster:
             tuple(map(read_stored_claim, self.claims)),
             tuple(self.pods),
             tuple(self.classes),
+            loads=loads,
         )
 
     def put_into(self, api: FakeApi) -> None:

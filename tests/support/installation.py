@@ -86,15 +86,18 @@ def endpoints(*ready: bool) -> Any:
     return {"metadata": {"name": "neuron-dra-x"}, "endpoints": [{"conditions": {"ready": each}} for each in ready]}
 
 
-def node_object(name: str, instance_type: str = "trn1.32xlarge", kubelet: str = "v1.36.2", **allocatable: str) -> Any:
+def node_object(
+    name: str, instance_type: str = "trn1.32xlarge", kubelet: str = "v1.36.2", *, ready: bool = True, **allocatable: str
+) -> Any:
     labels = {"node.kubernetes.io/instance-type": instance_type}
     amounts = {f"aws.amazon.com/{resource}": value for resource, value in allocatable.items()}
-    status = {"allocatable": amounts, "nodeInfo": {"kubeletVersion": kubelet}}
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    status = {"allocatable": amounts, "nodeInfo": {"kubeletVersion": kubelet}, "conditions": conditions}
     return {"metadata": {"name": name, "labels": labels}, "status": status}
 
 
-def node(name: str, *arguments: str, **allocatable: str) -> Any:
-    return read_node(node_object(name, *arguments, **allocatable))
+def node(name: str, *arguments: str, ready: bool = True, **allocatable: str) -> Any:
+    return read_node(node_object(name, *arguments, ready=ready, **allocatable))
 
 
 def slice_object(
@@ -118,11 +121,18 @@ def slice_object(
         made = [device | {"taints": [{"key": taint, "effect": "NoSchedule"}]} for device in made]
     pool = {"name": name, "generation": generation}
     spec = {"driver": "neuron.aws.com", "nodeName": name, "pool": pool, "devices": made}
-    return {"metadata": {"name": f"{name}-{generation}"}, "spec": spec}
+    metadata = {"name": f"{name}-{generation}", "managedFields": [{"manager": "neuron-dra-kubelet-plugin"}]}
+    return {"metadata": metadata, "spec": spec}
 
 
 def resource_slice(name: str, *arguments: int, **fields: Any) -> Any:
     return read_slice(slice_object(name, *arguments, **fields))
+
+
+def driver_pod(node: str, *, ready: bool = True) -> Any:
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    metadata = {"name": f"neuron-dra-kubelet-plugin-{node}", "namespace": "neuron-dra"}
+    return {"metadata": metadata, "spec": {"nodeName": node}, "status": {"conditions": conditions}}
 
 
 def named(name: str, **annotations: str) -> Any:
@@ -137,6 +147,7 @@ def well(**changes: Any) -> StatusSnapshot:
         "versions": ("v1", "v1beta2"),
         "mutating": (configuration("MutatingWebhookConfiguration"),),
         "validating": (configuration("ValidatingWebhookConfiguration"),),
+        "rendered": (manifest("webhook.yaml", "ConfigMap"),),
         "deployments": (deployment(),),
         "daemon_sets": (),
         "service": (manifest("webhook.yaml", "Service"),),
@@ -145,6 +156,8 @@ def well(**changes: Any) -> StatusSnapshot:
         "leases": (lease("pod-1"), lease("pod-2")),
         "device_classes": (named("neuron.aws.com"),),
         "resource_slices": (resource_slice("n1"), resource_slice("n2")),
+        "own_slices": frozenset({"n1", "n2"}),
+        "driver_pods": (driver_pod("n1"), driver_pod("n2")),
         "nodes": (node("n1"), node("n2"), node("cpu", "m5.large")),
         "templates": ({"metadata": {"name": "neuron-4-x", "namespace": "team-a"}},),
         "namespaces": (named("default"), named("team-a", **{"neuron.aws.com/convert": "shadow"})),

@@ -6,13 +6,15 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from commands.devices.cluster_devices import ClusterDevices
 from commands.objects.file_policies import FilePolicies
 from commands.objects.file_view import FileView
 from commands.objects.manifests import manifests_of
 from commands.report.build import Heading, ReportBuilder
 from commands.report.inventory import Found
-from commands.report.model import NeuronNodes, Report, Shadowed, Workload
+from commands.report.model import Report, Shadowed, Workload
 from tests.policies.policy_files import loaded
+from tests.support.emulated import EmulatedCluster
 from tests.support.trainium import trainium
 
 NOW = dt.datetime(2026, 11, 22, 9, 0, tzinfo=dt.UTC)
@@ -66,6 +68,16 @@ def running(
     }
 
 
+def three_nodes() -> EmulatedCluster:
+    """Two nodes of the device plugin, and one of the driver, on which a claim holds 4 of 16 devices."""
+    made = EmulatedCluster()
+    for name in ("node-1", "node-2"):
+        made.node(name, "trn1.32xlarge", driver=False, allocatable={"aws.amazon.com/neuron": "16"})
+    made.node("node-3", "trn1.32xlarge")
+    made.claim("other", "node-3", range(4))
+    return made
+
+
 def found(item: Mapping[str, Any], source: str = "", line: int = 0) -> Found:
     group, _, version = str(item["apiVersion"]).rpartition("/")
     return Found(group, version, str(item["kind"]), json.dumps(item).encode(), source, line)
@@ -74,7 +86,7 @@ def found(item: Mapping[str, Any], source: str = "", line: int = 0) -> Found:
 def report(
     *items: Object,
     policies: Iterable[str] = (),
-    estate: NeuronNodes | None = None,
+    cluster: EmulatedCluster | None = None,
     shadowed: tuple[Shadowed, ...] = (),
     **options: Any,
 ) -> Report:
@@ -82,7 +94,8 @@ def report(
     texts = tuple(policies)
     files = FilePolicies(loaded(*texts), NOW, time.monotonic) if texts else None
     facts = [manifest for item in items if item["kind"] in FACTS for manifest in manifests_of(item)]
-    builder = ReportBuilder(trainium(**options), FileView(facts), files, estate)
+    devices = None if cluster is None else ClusterDevices.of(cluster.snapshot(), "v1.36.3")
+    builder = ReportBuilder(trainium(**options), FileView(facts), files, devices)
     for item in items:
         if item["kind"] not in FACTS:
             builder.take(found(item))

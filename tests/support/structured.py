@@ -6,7 +6,7 @@ So one description of a case goes to the real scheduler and to the model. The re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from commands.explain.model import PodClaim, Selects, device_of, read_demand, result_of
+from commands.devices.allocator_inputs import PodClaim, Selects, device_of, read_demand, result_of
 from neuron import names
 from neuron.allocator.search import AllocatorClaim, AllocatorDevice, AllocatorNode, AllocatorResult
 from neuron.api.claim_reader import claim_spec

@@ -137,14 +137,14 @@ class Patient:
         return DeviceSelectors().compile(expression)
 
 
-def world(slices: Sequence[Mapping[str, Any]] = (), **fields: Any) -> ClaimContext:
-    """What claims are judged against; with slices, those of a cluster."""
+def world(slices: Sequence[Mapping[str, Any]] = (), *, present: Sequence[str] = (), **fields: Any) -> ClaimContext:
+    """What claims are judged against; with slices or types of Nodes, those of a cluster."""
     index = INDEX
-    if slices:
+    if slices or present:
         census = Census()
         for each in slices:
             census.replace(None, shapes_of(each))
-        index = DeviceIndex([*catalogue_shapes(CATALOGUE), *census.shapes()])
+        index = DeviceIndex([*catalogue_shapes(CATALOGUE), *census.shapes()], present)
     return ClaimContext(CATALOGUE, index, Patient(), **fields)
 
 

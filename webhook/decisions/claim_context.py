@@ -1,5 +1,6 @@
 """Makes the context for checks of claims from the settings and the cluster's caches."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from msgspec import structs
@@ -8,7 +9,7 @@ from kubecel.budget import Clock
 from neuron.check.claims import ClaimContext
 from neuron.check.device_index import DeviceIndex
 from neuron.hardware.device_shapes import catalogue_shapes
-from neuron.hardware.instances import Catalogue
+from neuron.hardware.instances import Catalogue, Observation
 from policies.selectors.engine import BoundedJudgedSelectors, DeviceSelectors
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.ports import DeviceView
@@ -26,8 +27,15 @@ class ClaimPolicies(Protocol):
         """DeviceClasses of EFA interfaces."""
 
 
+class DevicesAndTypes(DeviceView, Protocol):
+    """Devices, and the instance types that the cluster has."""
+
+    def observations(self) -> Mapping[str, Observation]:
+        """Instance types ever seen in ResourceSlices or on Nodes, by name."""
+
+
 def claim_context(
-    options: ConversionOptions, catalogue: Catalogue, cluster: DeviceView, policies: ClaimPolicies | None = None
+    options: ConversionOptions, catalogue: Catalogue, cluster: DevicesAndTypes, policies: ClaimPolicies | None = None
 ) -> ClaimContext:
     """Build the context.
 
@@ -38,7 +46,7 @@ def claim_context(
     classes = cluster.device_classes()
     context = ClaimContext(
         catalogue,
-        DeviceIndex([*catalogue_shapes(catalogue), *cluster.device_shapes()]),
+        DeviceIndex([*catalogue_shapes(catalogue), *cluster.device_shapes()], cluster.observations()),
         DeviceSelectors(),
         classes or {},
         classes is not None,

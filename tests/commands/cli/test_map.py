@@ -80,7 +80,7 @@ def test_a_file_shows_the_same_as_the_cluster(api: FakeApi, tmp_path: Path, file
         (["-n", "team-b"], ["torus"]),
         (["--claim", "train"], ["torus"]),
         (["--free", "6"], ["ring", "us-0"]),
-        (["--attention"], ["chain", "plugin", "ring"]),
+        (["--attention"], ["chain", "ring"]),
         (["-l", "neuron.amazonaws.com/ultraserver-server-id-4"], ["us-0", "us-1"]),
         (["us-1", "chain"], ["chain", "us-1"]),
     ],

@@ -198,6 +198,7 @@ class TestCluster:
             "plugin": {"node-1": 16, "node-2": 16},
             "driver": {"node-3": 16},
             "freeDevices": 12,
+            "freeByType": {"trn1.32xlarge": 12},
             "idle": [],
             "mixed": [],
         }

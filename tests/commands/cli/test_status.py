@@ -16,7 +16,7 @@ from webhook.cluster.replicas import LABELS
 
 VERSION = {"gitVersion": "v1.36.2"}
 GROUP = {"versions": [{"groupVersion": "resource.k8s.io/v1", "version": "v1"}]}
-OURS = frozenset({"services", "endpointslices"})
+OURS = frozenset({"services", "endpointslices", "configmaps"})
 """Collections of the webhook's namespace."""
 
 EVERYWHERE = (
@@ -73,6 +73,8 @@ def installed(api: Api) -> Api:
         ("validatingwebhookconfigurations", found.validating),
         ("deployments", found.deployments),
         ("services", found.service),
+        ("configmaps", found.rendered),
+        ("pods", found.driver_pods),
         ("endpointslices", found.endpoint_slices),
         ("deviceclasses", found.device_classes),
         ("resourceslices", (installation.slice_object("n1"), installation.slice_object("n2"))),

@@ -1,5 +1,6 @@
 """Which nodes could take a pod, and the one reason for each other node."""
 
+import dataclasses
 import time
 from typing import Any
 
@@ -17,6 +18,7 @@ from neuron.demand.interfaces import Interfaces
 from neuron.hardware.instances import Catalogue
 from tests.support.emulated import PLUGIN, SICK, EmulatedCluster
 from tests.support.explaining import Object, explained, live, pod, template
+from webhook.cluster.listing import Unseen
 from webhook.decisions.conversion_context import ConversionOptions
 
 ONE = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS}}]}}
@@ -411,3 +413,39 @@ def test_a_thousand_nodes_are_grouped_by_reason_in_seconds() -> None:
     groups = grouped(found.values())
     assert [(group.block, len(group.nodes)) for group in groups] == [(Block.NOT_CONNECTED, 200), (Block.HELD, 400)]
     assert sum(each.fits for each in found.values()) == 400
+
+
+# --- CPU and memory -----------------------------------------------------------------------------------------------
+
+
+def busy(cluster: EmulatedCluster, node: str, cpu: str) -> None:
+    spec = {"nodeName": node, "containers": [{"name": "web", "resources": {"requests": {"cpu": cpu}}}]}
+    metadata = {"name": f"web-{node}", "namespace": "team-a", "uid": f"web-{node}"}
+    cluster.pods.append({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
+
+
+@pytest.mark.parametrize("annotations", [{}, {"neuron.aws.com/convert": "off"}])
+def test_a_node_without_free_cpu_cannot_take_the_pod(annotations: dict[str, str]) -> None:
+    cluster = EmulatedCluster()
+    plugin = {names.RESOURCE_NEURON: "16"} if annotations else {}
+    for name in ("full", "free"):
+        cluster.node(name, driver=not annotations, allocatable=plugin)
+    busy(cluster, "full", "190")
+    found = pod()
+    found["metadata"]["annotations"] = annotations
+    found["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "4"}
+    by_node = verdicts(cluster, found)
+    full = by_node["full"]
+    assert by_node["free"].fits
+    assert (full.block, full.reason) == (Block.RESOURCES, "not enough cpu free")
+    assert full.detail == "2 of 192 cpu free, the pod needs 4"
+
+
+def test_cpu_is_not_judged_if_pods_cannot_be_listed() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a")
+    seen = live(cluster)
+    blind = dataclasses.replace(seen, snapshot=dataclasses.replace(seen.snapshot, pods=Unseen("no."), loads=None))
+    [explanation] = explained(pod(), cluster=blind)
+    told = "Not judged: CPU, memory and the number of pods of nodes, because pods cannot be listed."
+    assert told in explanation.notes

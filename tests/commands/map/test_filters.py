@@ -18,7 +18,7 @@ from tests.commands.map.clusters import mixed
         (Filter(claim="train"), ["torus"]),
         (Filter(claim="whole"), ["us-1"]),
         (Filter(free=6), ["ring", "us-0"]),
-        (Filter(attention=True), ["chain", "plugin", "ring"]),
+        (Filter(attention=True), ["chain", "ring"]),
         (Filter(labels=selector("node.kubernetes.io/instance-type=inf2.48xlarge")), ["ring"]),
     ],
 )

@@ -8,7 +8,7 @@ from commands.map.filters import Filter, apply
 from commands.map.text import Paper, as_text
 from runtime.terminal import displayed
 from tests.commands.map.clusters import HOSTILE, many, mixed
-from tests.support.emulated import EmulatedCluster
+from tests.support.emulated import PLUGIN, EmulatedCluster
 
 TORUS = """\
 torus  trn2.48xlarge, torus: 11 of 16 devices free, largest connected set free: 4 (4-7)
@@ -62,6 +62,21 @@ def test_the_summary_shows_the_counts_that_still_fit() -> None:
     ]
     assert lines[0] == "inf1.24xlarge: 1 node, 16 devices: 16 free, 1 node closed to new pods"
     assert lines[1] == "  No device is free on a node that takes new pods."
+
+
+def test_nodes_before_the_migration_are_no_alarm() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", "trn1.32xlarge", driver=False, allocatable={"aws.amazon.com/neuron": "16"})
+    cluster.node("b", "trn1.32xlarge", common_taints=[PLUGIN], allocatable={"aws.amazon.com/neuron": "16"})
+    found = build(cluster.snapshot())
+    lines = as_text(found, Paper()).splitlines()
+    assert lines[:2] == [
+        "trn1.32xlarge: 2 nodes, 32 devices: 32 with the device plugin, 2 nodes not moved to the driver yet",
+        "  Pods get these devices by the limits of the device plugin (docs/migrate.md).",
+    ]
+    assert "trn1.32xlarge, torus: 16 devices with the device plugin" in drawn(found, "a")
+    assert "no device is free" not in drawn(found, "a", "b")
+    assert apply(Filter(attention=True), found).nodes == ()
 
 
 def test_a_few_nodes_have_one_line_each() -> None:

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from commands.report.model import Devices, Fate, NeuronNodes
+from commands.report.model import Devices, Fate
 from tests.policies.policy_files import policy
+from tests.support.emulated import EmulatedCluster
 from tests.support.reports import deployment, obstacles, pod_spec, report, running, workload
 
 TRN1 = {"nodeSelector": {"node.kubernetes.io/instance-type": "trn1.32xlarge"}}
@@ -212,16 +213,19 @@ class TestObstacles:
         assert "NEU903" not in {code for _, code, _ in obstacles(deployment(affinity=affinity))}
 
     def test_karpenter_because_there_are_no_other_nodes(self) -> None:
-        estate = NeuronNodes({"a": 16}, {}, 0, {"a": "trn1.32xlarge"}, frozenset({"a"}))
-        assert obstacles(deployment(), estate=estate, families=("trn1",)) == [("Karpenter", "NEU903", True)]
+        made = EmulatedCluster()
+        made.node("a", "trn1.32xlarge", labels={"karpenter.sh/nodepool": "neuron"})
+        assert obstacles(deployment(), cluster=made, families=("trn1",)) == [("Karpenter", "NEU903", True)]
 
     def test_a_missing_node_of_a_suitable_type_is_an_obstacle(self) -> None:
-        estate = NeuronNodes({"a": 12}, {}, 0, {"a": "inf2.48xlarge"})
-        assert obstacles(deployment(), estate=estate, families=("trn1",)) == [("nodes", "NEU904", False)]
+        made = EmulatedCluster()
+        made.node("a", "inf2.48xlarge")
+        assert obstacles(deployment(), cluster=made, families=("trn1",)) == [("nodes", "NEU904", False)]
 
     def test_nodes_with_device_plugin_and_driver_are_an_obstacle(self) -> None:
-        estate = NeuronNodes({"a": 16}, {"a": 16}, 0, {"a": "trn1.32xlarge"})
-        assert obstacles(deployment(), estate=estate, families=("trn1",)) == [("nodes", "NEU904", True)]
+        made = EmulatedCluster()
+        made.node("a", "trn1.32xlarge", allocatable={"aws.amazon.com/neuron": "16"})
+        assert obstacles(deployment(), cluster=made, families=("trn1",)) == [("nodes", "NEU904", True)]
 
     def test_a_policy_that_denies_the_pods(self) -> None:
         few = policy('validations: [{expression: "neuron.devices <= 2", message: too many}]')

@@ -4,15 +4,14 @@ import re
 from pathlib import Path
 
 from commands.report import build
-from commands.report.model import Cause, Fate, NeuronNodes, Report, Shadowed
+from commands.report.model import Cause, Fate, Report, Shadowed
 from commands.report.render_text import as_text
 from tests.policies.policy_files import policy
-from tests.support.reports import Object, deployment, owned, report, running
+from tests.support.reports import Object, deployment, owned, report, running, three_nodes
 
 PAGE = (Path(__file__).parents[3] / "docs/how-to/report.md").read_text()
 BLOCKS = re.findall(r"```(?:console|yaml)\n(.*?)```", PAGE, re.DOTALL)
 WIDTH = 118
-TYPES = {f"node-{at}": "trn1.32xlarge" for at in (1, 2, 3)}
 
 
 def of_namespace(kind: str, name: str, namespace: str, **spec: object) -> Object:
@@ -31,7 +30,7 @@ def cluster() -> Report:
         of_namespace("ResourceQuota", "devices", "team-b", hard={"requests.aws.amazon.com/neuron": "32"}),
         *(serve, train, odd, *pods),
         policies=[policy('validations: [{expression: "neuron.devices <= 16", message: too many devices}]')],
-        estate=NeuronNodes({"node-1": 16, "node-2": 16}, {"node-3": 16}, 12, TYPES),
+        cluster=three_nodes(),
         shadowed=(Shadowed("team-a", "serve-5d8f-", "would-be-converted", (), 2),),
         families=("trn1",),
     )

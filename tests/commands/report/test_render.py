@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from commands.objects.manifest_files import ReadProblem
-from commands.report.model import NeuronNodes, Report, Shadowed
+from commands.report.model import Report, Shadowed
 from commands.report.render_html import as_html
 from commands.report.render_json import as_json
 from commands.report.render_markdown import as_markdown
 from commands.report.render_sarif import as_sarif
 from commands.report.render_text import as_text
 from tests.policies.policy_files import policy
-from tests.support.reports import deployment, owned, report, running
+from tests.support.reports import deployment, owned, report, running, three_nodes
 
 TRN1 = {"nodeSelector": {"node.kubernetes.io/instance-type": "trn1.32xlarge"}}
 HOSTILE = "<script>alert(1)</script>\"' onload=x |`*_[a](javascript:b)\n# head http://evil.example \x1b[31m\u202e&amp;"
@@ -32,11 +32,10 @@ def whole() -> Report:
     """A report that has every part."""
     converts, refused = deployment("train", replicas=2, **TRN1), deployment("odd", 7, namespace="team-b", **TRN1)
     pod = owned(running("train-1"), converts)
-    estate = NeuronNodes({"node-1": 16, "node-2": 16}, {"node-3": 16}, 12, dict.fromkeys("node-1", "trn1.32xlarge"))
     seen = (Shadowed("team-a", "train-5d8f-", "would-be-converted", ("NEU202",), 3),)
     few = policy('validations: [{expression: "neuron.devices <= 2", message: too many}]\nseverity: high')
     return report(
-        converts, refused, pod, running("ended", phase="Failed"), estate=estate, shadowed=seen, policies=[few]
+        converts, refused, pod, running("ended", phase="Failed"), cluster=three_nodes(), shadowed=seen, policies=[few]
     )
 
 
@@ -203,6 +202,7 @@ class TestJson:
             "plugin": {"node-1": 16, "node-2": 16},
             "driver": {"node-3": 16},
             "freeDevices": 12,
+            "freeByType": {"trn1.32xlarge": 12},
             "idle": ["node-2"],
             "mixed": [],
         }

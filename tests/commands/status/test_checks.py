@@ -12,14 +12,17 @@ from commands.status.snapshot import StatusSnapshot
 from neuron import names
 from neuron.api.nodes import read_node
 from policies.judging.followed_rules import followed
+from tests.deploy.charts import find, render
 from tests.policies.policy_files import loaded, policy
 from tests.support.installation import (
+    AUTHORITY,
     LEAF,
     NOW,
     STRANGER,
     configuration,
     deployment,
-    edited,
+    driver_pod,
+    encoded,
     endpoints,
     leaf,
     lease,
@@ -36,22 +39,131 @@ from webhook.cluster.rights import RULES
 from webhook.server.replica_report import report
 
 US = "trn2u.48xlarge"
+MUTATING = "MutatingWebhookConfiguration"
 VALIDATING = "ValidatingWebhookConfiguration"
 PODS_CREATE = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
 
 
-def test_the_policy_entries_of_the_chart_pass_the_check() -> None:
-    [made] = well().validating
-    claims, pods = made["webhooks"]
-    of_pods = {
-        **pods,
-        "failurePolicy": "Fail",
-        "rules": [rule for rule in pods["rules"] if "pods" in rule["resources"]],
-    }
-    others = [rule for rule in pods["rules"] if "pods" not in rule["resources"]]
-    workloads = {**pods, "name": "workloads.validate.neuron.aws.com", "rules": others}
-    assert said(well(validating=({**made, "webhooks": [claims, of_pods, workloads]},))) == []
-    assert len(said(well(validating=({**made, "webhooks": [claims, of_pods]},)))) == 2
+def of_release(values: dict[str, Any], **changes: Any) -> StatusSnapshot:
+    """The installation with the configurations and the ConfigMap that the chart renders with these values."""
+    objects = render(values)
+    made = {kind: [each for each in objects if each["kind"] == kind] for kind in (MUTATING, VALIDATING)}
+    for entry in (entry for each in made.values() for item in each for entry in item["webhooks"]):
+        entry["clientConfig"]["caBundle"] = encoded(AUTHORITY.certificate_pem)
+    rendered = find(objects, "ConfigMap", "neuron-dra-rendered")
+    parts = {"mutating": tuple(made[MUTATING]), "validating": tuple(made[VALIDATING]), "rendered": (rendered,)}
+    return well(**(parts | changes))
+
+
+def patched(snapshot: StatusSnapshot, entry_name: str, fields: dict[str, Any]) -> StatusSnapshot:
+    """As after `kubectl patch` of one entry."""
+    assert isinstance(snapshot.validating, tuple)
+    [made] = snapshot.validating
+    entries = [entry | fields if entry["name"] == entry_name else entry for entry in made["webhooks"]]
+    return dataclasses.replace(snapshot, validating=({**made, "webhooks": entries},))
+
+
+PACK: dict[str, Any] = {"policies": {"packs": ["device-limit"]}}
+IN_FORCE = (lease("pod-1", policies="ab"), lease("pod-2", policies="ab"))
+WORKLOADS = "workloads.validate.neuron.aws.com"
+PODS = "pods.validate.neuron.aws.com"
+OPEN = "while the webhook does not answer, objects are admitted unchecked, also those that a policy denies."
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param({}, id="default"),
+        pytest.param(PACK, id="policies"),
+        pytest.param({**PACK, "admission": {"workloads": {"failurePolicy": "Fail"}}}, id="workloads with Fail"),
+        pytest.param(
+            {"admission": {"claims": {"failurePolicy": "Ignore"}, "conversion": {"timeoutSeconds": 9}}}, id="choices"
+        ),
+        pytest.param({"admission": {"conversion": {"enabled": False}}}, id="no conversion"),
+        pytest.param({"admission": {"workloads": {"enabled": False}}}, id="no workloads"),
+        pytest.param({"validation": {"followPolicies": True}, **PACK}, id="rules that the webhook writes"),
+    ],
+)
+def test_what_a_release_chooses_is_no_edit(values: dict[str, Any]) -> None:
+    assert said(of_release(values, leases=IN_FORCE if "policies" in values else (lease("p"),))) == []
+
+
+def test_a_part_that_the_release_does_not_have_is_not_missing() -> None:
+    lines = [line.text for line in judge(of_release({"admission": {"conversion": {"enabled": False}}}), NOW)]
+    assert "MutatingWebhookConfiguration neuron-dra is not part of the release: nothing is converted." in lines
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "verdict", "text"),
+    [
+        pytest.param(
+            PODS,
+            {"failurePolicy": "Ignore"},
+            CheckResult.WRONG,
+            f"{PODS}: failurePolicy is Ignore, in the release Fail: {OPEN}",
+            id="policies that do not hold",
+        ),
+        pytest.param(
+            WORKLOADS,
+            {"failurePolicy": "Fail"},
+            CheckResult.NOTE,
+            f"{WORKLOADS}: failurePolicy is Fail, in the release Ignore: while the webhook does not answer, its "
+            f"objects are "
+            "refused.",
+            id="workloads that depend on the webhook",
+        ),
+        pytest.param(
+            WORKLOADS,
+            {"name": "mine.neuron.aws.com"},
+            CheckResult.WRONG,
+            "ValidatingWebhookConfiguration neuron-dra has no entry workloads.validate.neuron.aws.com.",
+            id="entry of workloads",
+        ),
+        pytest.param(
+            WORKLOADS,
+            {"name": "mine.neuron.aws.com"},
+            CheckResult.NOTE,
+            "ValidatingWebhookConfiguration neuron-dra has the entry mine.neuron.aws.com, which the release does not "
+            "have.",
+            id="entry of somebody else",
+        ),
+    ],
+)
+def test_an_edit_is_told_of_the_entry_that_has_it(name: str, fields: Any, verdict: CheckResult, text: str) -> None:
+    assert text in [line.text for line in said(patched(of_release(PACK, leases=IN_FORCE), name, fields), verdict)]
+
+
+def test_a_release_whose_policies_do_not_hold_during_an_outage_is_noted() -> None:
+    chosen = of_release({**PACK, "admission": {"workloads": {"failurePolicy": "Ignore"}}}, leases=IN_FORCE)
+    [line] = said(chosen)
+    assert line.text == f"{PODS}: failurePolicy is Ignore, and policies are in force: {OPEN}"
+    assert line.fix.startswith("Set the chart's value admission.workloads.failurePolicy to Auto")
+    assert line.verdict is CheckResult.NOTE
+
+
+@pytest.mark.parametrize(
+    ("rendered", "verdict", "text"),
+    [
+        pytest.param(
+            (),
+            CheckResult.UNKNOWN,
+            "ConfigMap neuron-dra/neuron-dra-rendered does not exist: the webhook configurations cannot be compared "
+            "with "
+            "those of the release.",
+            id="absent",
+        ),
+        pytest.param(Unseen("no right."), CheckResult.UNKNOWN, "no right.", id="forbidden"),
+        pytest.param(
+            ({"data": {}},),
+            CheckResult.WRONG,
+            "'ConfigMap neuron-dra-rendered has no key mutating.json'.",
+            id="of another content",
+        ),
+    ],
+)
+def test_entries_are_not_judged_without_those_of_the_release(rendered: Any, verdict: CheckResult, text: str) -> None:
+    snapshot = dataclasses.replace(mutating(failurePolicy="Ignore"), rendered=rendered)
+    assert [(line.verdict, line.text) for line in said(snapshot)] == [(verdict, text)]
 
 
 def test_the_shipped_manifests_pass_every_check() -> None:
@@ -61,7 +173,7 @@ def test_the_shipped_manifests_pass_every_check() -> None:
     assert [line.text for line in lines] == [
         "Kubernetes v1.36.2-eks-1a2b3c4.",
         "resource.k8s.io/v1 is served.",
-        "MutatingWebhookConfiguration neuron-dra: mutate.neuron.aws.com.",
+        "MutatingWebhookConfiguration neuron-dra: groups.mutate.neuron.aws.com, mutate.neuron.aws.com.",
         "ValidatingWebhookConfiguration neuron-dra: claims.validate.neuron.aws.com, pods.validate.neuron.aws.com.",
         "one, in namespace neuron-dra.",
         "valid until 2026-09-28 12:00 UTC.",
@@ -78,7 +190,87 @@ def test_the_shipped_manifests_pass_every_check() -> None:
     ]
 
 
+EVERY_RULE = [
+    {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"], "scope": "*"},
+]
+
+
+def edited_condition(name: str, expression: str) -> StatusSnapshot:
+    """The mutating configuration with another expression in one matchCondition, or with one more."""
+    [entry, _] = configuration(MUTATING)["webhooks"]
+    conditions = {each["name"]: each["expression"] for each in entry["matchConditions"]} | {name: expression}
+    return mutating(matchConditions=[{"name": key, "expression": each} for key, each in conditions.items()])
+
+
 WRONG: list[Any] = [
+    pytest.param(
+        mutating(failurePolicy="Ignore"),
+        "mutate.neuron.aws.com: failurePolicy is Ignore, in the release Fail: while the webhook does not answer, "
+        "Neuron pods "
+        "are admitted without conversion and stay Pending.",
+        id="failurePolicy",
+    ),
+    pytest.param(
+        mutating(rules=PODS_CREATE),
+        "mutate.neuron.aws.com: its rules do not include CREATE of leaderworkersets, UPDATE of pods: the webhook does "
+        "not "
+        "receive them.",
+        id="rules",
+    ),
+    pytest.param(
+        mutating(rules=[]), "mutate.neuron.aws.com: it has no rules: the API server sends nothing to it.", id="no rules"
+    ),
+    pytest.param(
+        mutating(rules=[*EVERY_RULE]),
+        "mutate.neuron.aws.com: its rules include requests that those of the release do not include.",
+        id="more rules",
+    ),
+    pytest.param(
+        mutating(matchConditions=[]),
+        "mutate.neuron.aws.com: it has no matchCondition changed, neuron: the webhook receives objects that do not "
+        "concern it, "
+        "and they wait for it.",
+        id="matchConditions",
+    ),
+    pytest.param(
+        edited_condition("neuron", "false"),
+        "mutate.neuron.aws.com: the expression of matchCondition neuron is not that of the release.",
+        id="a matchCondition that selects nothing",
+    ),
+    pytest.param(
+        edited_condition("mine", "1 > 2"),
+        "mutate.neuron.aws.com: it has the matchCondition mine ('1 > 2'), which the release does not have: the webhook "
+        "does not "
+        "receive objects that do not match.",
+        id="one matchCondition more",
+    ),
+    pytest.param(
+        mutating(namespaceSelector={}),
+        "mutate.neuron.aws.com: namespaceSelector is empty, in the release "
+        '\'{"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": '
+        '["kube-system", "kube-node-…\': it does not leave out any object, and all wait for the webhook.',
+        id="namespaceSelector",
+    ),
+    pytest.param(
+        mutating(objectSelector={"matchLabels": {"a": "b"}}),
+        'mutate.neuron.aws.com: objectSelector is \'{"matchLabels": {"a": "b"}}\', in the release empty: what does not '
+        "match is not sent.",
+        id="objectSelector",
+    ),
+    pytest.param(
+        well(driver_pods=(driver_pod("n1", ready=False), driver_pod("n2"))),
+        "the driver is not ready on nodes whose ResourceSlices remain: n1. New pods are still placed there, and stay "
+        "in "
+        "ContainerCreating.",
+        id="a driver that is not ready",
+    ),
+    pytest.param(
+        well(driver_pods=()),
+        "the driver is not ready on nodes whose ResourceSlices remain: n1, n2. New pods are still placed there, and "
+        "stay in "
+        "ContainerCreating.",
+        id="a driver that was removed",
+    ),
     pytest.param(
         well(version={"gitVersion": "v1.33.4"}), "Kubernetes v1.33.4 is older than 1.34.", id="API server too old"
     ),
@@ -259,64 +451,37 @@ def test_each_fault_is_reported_once(snapshot: StatusSnapshot, text: str) -> Non
 
 NOTED: list[Any] = [
     pytest.param(
-        mutating(failurePolicy="Ignore"),
-        "mutate.neuron.aws.com: failurePolicy is Ignore, shipped is Fail: Neuron pods that are not converted stay "
-        "Pending.",
-        id="failurePolicy",
-    ),
-    pytest.param(
         mutating(timeoutSeconds=2),
         "mutate.neuron.aws.com: timeoutSeconds is 2, too short for the creation of a template (at least 3).",
         id="timeout",
     ),
     pytest.param(
-        mutating(rules=PODS_CREATE),
-        "mutate.neuron.aws.com: its rules do not include UPDATE of pods: the webhook does not receive them.",
-        id="rules",
-    ),
-    pytest.param(
-        mutating(matchConditions=[]),
-        "mutate.neuron.aws.com: it has no matchConditions: every pod of the cluster waits for the webhook.",
-        id="matchConditions",
-    ),
-    pytest.param(
-        mutating(matchConditions=[{"name": "neuron", "expression": "true"}]),
-        "mutate.neuron.aws.com: it has no matchCondition changed: while the webhook does not answer, controllers "
-        "cannot remove finalizers of converted pods.",
-        id="updates of finalizers of pods",
-    ),
-    pytest.param(
-        well(validating=(edited(VALIDATING, "claims.validate.neuron.aws.com", matchConditions=[]),)),
-        "claims.validate.neuron.aws.com: it has no matchCondition changed: while the webhook does not answer, "
-        "kube-scheduler cannot allocate Neuron claims.",
-        id="updates of finalizers of claims",
+        mutating(timeoutSeconds=4), "mutate.neuron.aws.com: timeoutSeconds is 4, in the release 5.", id="other timeout"
     ),
     pytest.param(
         mutating(reinvocationPolicy="Never"),
-        "mutate.neuron.aws.com: reinvocationPolicy is not IfNeeded: later webhooks' changes are not converted.",
+        "mutate.neuron.aws.com: reinvocationPolicy is Never, in the release IfNeeded.",
         id="reinvocationPolicy",
     ),
     pytest.param(
         mutating(sideEffects="Some"),
-        "mutate.neuron.aws.com: sideEffects is Some, shipped is NoneOnDryRun.",
+        "mutate.neuron.aws.com: sideEffects is Some, in the release NoneOnDryRun.",
         id="sideEffects",
     ),
     pytest.param(
-        mutating(namespaceSelector={}),
-        "mutate.neuron.aws.com: its namespaceSelector does not exclude kube-system, neuron-dra, whose pods wait "
-        "for the webhook.",
-        id="namespaceSelector",
+        well(nodes=(node("n1", ready=False), node("n2")), driver_pods=(driver_pod("n1"), driver_pod("n2"))),
+        "nodes that are not ready or do not exist, and whose ResourceSlices remain: n1.",
+        id="slices of a node that is down",
     ),
     pytest.param(
-        mutating(objectSelector={"matchLabels": {"a": "b"}}),
-        "mutate.neuron.aws.com: it has an objectSelector: the webhook does not receive objects that do not match.",
-        id="objectSelector",
+        well(nodes=(node("n2"),)),
+        "nodes that are not ready or do not exist, and whose ResourceSlices remain: n1.",
+        id="slices of a node that is gone",
     ),
     pytest.param(
-        well(validating=(edited(VALIDATING, "pods.validate.neuron.aws.com", failurePolicy="Fail"),)),
-        "pods.validate.neuron.aws.com: failurePolicy is Fail, shipped is Ignore: workloads are refused while the "
-        "webhook does not answer, and they would miss only warnings.",
-        id="failurePolicy of workloads",
+        well(own_slices=frozenset({"n2"}), driver_pods=(driver_pod("n2"),)),
+        "ResourceSlices that another driver publishes as neuron.aws.com, of n1: it is not known whether it runs.",
+        id="slices of another driver",
     ),
     pytest.param(
         well(secret=(secret(leaf(days=4)),), leases=()),
@@ -523,7 +688,7 @@ def test_every_rule_has_a_purpose() -> None:
 FIELDS = [
     field.name
     for field in dataclasses.fields(StatusSnapshot)
-    if field.name not in ("address", "namespace", "account", "secret")
+    if field.name not in ("address", "namespace", "account", "secret", "own_slices")
 ]
 
 

@@ -95,8 +95,8 @@ WARNINGS = {
     "some admitted types": (
         claim(request("neurons", 1), config=[opaque(lnc(1))]),
         f"{CONFIG}.parameters.logicalNeuronCore",
-        "NEU514: request neurons also admits trn1.32xlarge, which does not take logicalNeuronCore 1. Select an"
-        " instance type that does, such as trn2.48xlarge.",
+        "NEU514: request neurons also admits trn1.32xlarge (by the catalogue), which does not take logicalNeuronCore 1."
+        " Select an instance type that does, such as trn2.48xlarge.",
     ),
     "older apiVersion": (
         claim(request("neurons", 1, on(TRN2)), config=[opaque(lnc(1, apiVersion="neuron.aws.com/v1alphav1"))]),
@@ -152,6 +152,34 @@ class TestConfigs:
     @pytest.mark.parametrize("spec", FINE.values(), ids=FINE)
     def test_valid_configs_have_no_findings(self, spec: Any) -> None:
         assert judge(spec) == ()
+
+    @pytest.mark.parametrize(
+        ("present", "said"),
+        [
+            pytest.param(["trn2.48xlarge"], [], id="the cluster has no such type"),
+            pytest.param(
+                ["trn2.48xlarge", "inf2.48xlarge"],
+                [
+                    "NEU514: request neurons also admits inf2.48xlarge, which does not take logicalNeuronCore 2. "
+                    "Select an"
+                    " instance type that does, such as trn2.48xlarge."
+                ],
+                id="the cluster has both",
+            ),
+            pytest.param(
+                ["inf2.48xlarge"],
+                [
+                    "NEU514: request neurons also admits inf2.48xlarge, which does not take logicalNeuronCore 2. The "
+                    "cluster"
+                    " has no instance type that does; of the catalogue, trn2.48xlarge does."
+                ],
+                id="the cluster has only types without the setting",
+            ),
+        ],
+    )
+    def test_only_types_of_the_cluster_are_named(self, present: list[str], said: list[str]) -> None:
+        found = judge(claim(request("neurons", 1), config=[opaque(lnc(2))]), world(present=present))
+        assert [str(each) for each in found] == said
 
     def test_a_config_that_no_published_type_supports_is_an_error(self) -> None:
         unheard_of = published("trn9.48xlarge")

@@ -164,8 +164,8 @@ WARNED = {
     "no guard": (
         f"{attribute('topology_x')} == 1",
         SELECTOR,
-        "NEU609: topology_x is missing on trn1.2xlarge and 20 more types: one such device ends the scheduling of the"
-        ' pod. Guard it: "topology_x" in device.attributes["neuron.aws.com"] && ...',
+        "NEU609: topology_x is missing on trn1.2xlarge and 20 more types (by the catalogue): one such device ends the"
+        ' scheduling of the pod. Guard it: "topology_x" in device.attributes["neuron.aws.com"] && ...',
     ),
     "no guard for a group": (
         "device.attributes['resource.aws.com'].devicegroup4_id == '13713e551cd37c19'",
@@ -202,7 +202,7 @@ WARNED = {
     "failing on some": (
         f"16 / (16 - {attribute('deviceId')}) > 0",
         SELECTOR,
-        "NEU611: the selector fails on devices of trn2u.48xlarge:",
+        "NEU611: the selector fails on devices of trn2u.48xlarge (by the catalogue):",
     ),
 }
 
@@ -335,6 +335,17 @@ class TestCluster:
         where = world([published(TRN2), published(TRN2, node="old", without=["resourceType"])])
         [finding] = say(f"{attribute('resourceType')} == 'neuron_device'", where=where)
         assert str(finding).startswith("NEU609: resourceType is missing on trn2.48xlarge:")
+
+    def test_only_types_of_the_cluster_are_named(self) -> None:
+        expression = f"{attribute('topology_x')} == 1"
+        assert say(expression, where=world(present=[TRN2])) == ()
+        [finding] = say(expression, where=world(present=[TRN2, "inf2.48xlarge", "m5.large"]))
+        assert str(finding).startswith("NEU609: topology_x is missing on inf2.48xlarge: one such device ends")
+
+    def test_a_failure_on_types_that_the_cluster_does_not_have_is_no_finding(self) -> None:
+        expression = f"{on(TRN2)} ? 1 / ({attribute('deviceId')} - 1) >= 0 : true"
+        assert "NEU611" in codes(say(expression))
+        assert codes(say(expression, where=world(present=["inf2.48xlarge"]))) == []
 
     def test_class_selectors_are_evaluated_first(self) -> None:
         device_class, _ = read_class(V1, {"selectors": [{"cel": {"expression": on(TRN2)}}]})

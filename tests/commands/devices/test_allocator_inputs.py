@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands.explain.model import (
+from commands.devices.allocator_inputs import (
     PodClaim,
     Selects,
     UnknownClassError,

@@ -1,10 +1,11 @@
-"""Node selection and taints, as the scheduler reads them."""
+"""Node selection, taints, CPU and memory, as the scheduler reads them."""
 
 from typing import Any
 
 import pytest
 
-from commands.explain import node_fit
+from commands.devices import node_fit
+from commands.devices.node_fit import NodeLoads
 from neuron.api.node_selection import unmet_terms
 from neuron.api.nodes import UNSCHEDULABLE, Node, read_node
 from neuron.api.taints import Taint
@@ -121,3 +122,97 @@ def test_requirements_are_described(term: dict[str, Any], text: str) -> None:
 def test_taints_are_described() -> None:
     assert node_fit.taint_text(Taint("a")) == "a:NoSchedule"
     assert node_fit.taint_text(Taint("a", "b", "NoExecute")) == "a=b:NoExecute"
+
+
+# --- CPU, memory and the number of pods ---------------------------------------------------------------------------
+
+
+def container(**requests: str) -> Any:
+    return {"name": "c", "resources": {"requests": requests}}
+
+
+def loaded_node(**allocatable: str) -> Node:
+    return Node("n", allocatable=allocatable)
+
+
+def on_node(*containers: Any, phase: str = "Running", node: str = "n") -> Any:
+    return {"spec": {"nodeName": node, "containers": list(containers)}, "status": {"phase": phase}}
+
+
+NODE = loaded_node(cpu="8", memory="32Gi", pods="3")
+
+
+@pytest.mark.parametrize(
+    ("others", "spec", "lacking"),
+    [
+        pytest.param([], {"containers": [container(cpu="8", memory="32Gi")]}, {}, id="all of it"),
+        pytest.param(
+            [],
+            {"containers": [container(cpu="8100m")]},
+            {"cpu": "8 of 8 cpu free, the pod needs 8.1"},
+            id="more than the node has",
+        ),
+        pytest.param(
+            [on_node(container(cpu="5500m", memory="20Gi"))],
+            {"containers": [container(cpu="4", memory="16Gi")]},
+            {"cpu": "2.5 of 8 cpu free, the pod needs 4", "memory": "12Gi of 32Gi memory free, the pod needs 16Gi"},
+            id="others have it",
+        ),
+        pytest.param(
+            [on_node(container(cpu="8"), phase="Succeeded"), on_node(container(cpu="8"), node="other")],
+            {"containers": [container(cpu="8")]},
+            {},
+            id="pods that ended, and pods of other nodes",
+        ),
+        pytest.param(
+            [on_node(), on_node(), on_node()],
+            {"containers": [container()]},
+            {"pods": "0 of 3 pods free, the pod needs 1"},
+            id="number of pods",
+        ),
+        pytest.param(
+            [],
+            {"containers": [{"name": "c", "resources": {"limits": {"cpu": "9"}}}]},
+            {"cpu": "8 of 8 cpu free, the pod needs 9"},
+            id="limit without request",
+        ),
+        pytest.param(
+            [],
+            {"containers": [container(cpu="1")], "initContainers": [container(cpu="9")]},
+            {"cpu": "8 of 8 cpu free, the pod needs 9"},
+            id="init container",
+        ),
+        pytest.param(
+            [],
+            {"containers": [container(cpu="5")], "initContainers": [container(cpu="4") | {"restartPolicy": "Always"}]},
+            {"cpu": "8 of 8 cpu free, the pod needs 9"},
+            id="sidecar",
+        ),
+        pytest.param(
+            [],
+            {"containers": [container(cpu="5")], "overhead": {"cpu": "4"}},
+            {"cpu": "8 of 8 cpu free, the pod needs 9"},
+            id="overhead",
+        ),
+        pytest.param(
+            [],
+            {"containers": [container(cpu="5")], "resources": {"requests": {"cpu": "9"}}},
+            {"cpu": "8 of 8 cpu free, the pod needs 9"},
+            id="requests of the pod",
+        ),
+        pytest.param([], {"containers": [container(cpu="no number", memory="-4Gi")]}, {}, id="wrong quantities"),
+        pytest.param([], {"containers": [container(**{"ephemeral-storage": "9Ti"})]}, {}, id="not stated by the node"),
+    ],
+)
+def test_free_cpu_and_memory_are_compared_with_requests(others: Any, spec: Any, lacking: Any) -> None:
+    loads = NodeLoads()
+    for each in others:
+        loads.add(each)
+    assert loads.lacking({"spec": spec}, NODE) == lacking
+
+
+def test_loads_are_counted_again_after_a_list_that_broke() -> None:
+    loads = NodeLoads()
+    loads.add(on_node(container(cpu="8")))
+    loads.clear()
+    assert loads.lacking({"spec": {"containers": [container(cpu="8")]}}, NODE) == {}

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
 from commands.devices import device_map
+from commands.devices.allocator_inputs import Hardware, hardware_of, result_of
 from commands.devices.devices import NodeMap
+from commands.devices.lnc import Cores
 from commands.devices.snapshot import ClusterSnapshot
-from commands.explain.lnc import Cores
-from commands.explain.model import Hardware, hardware_of, result_of
 from neuron.allocator.search import AllocatorResult
 from neuron.api.nodes import Node
 from neuron.api.slices import Slice, incomplete, newest
@@ -54,7 +54,9 @@ class ClusterDevices:
         nodes: all Nodes.
         pods: pods that use Neuron devices.
         catalogue: instance types.
+        loads: what pods request of their nodes; None: not known.
         counters_leak: whether the scheduler has kubernetes/kubernetes#140436.
+        map: the device map.
     """
 
     def __init__(self, seen: ClusterSnapshot, kubernetes: str, catalogue: Catalogue) -> None:
@@ -68,6 +70,7 @@ class ClusterDevices:
         self.nodes: Final = items(seen.nodes)
         self.pods: Final = items(seen.pods)
         self.catalogue: Final = catalogue
+        self.loads: Final = seen.loads
         version = _VERSION.match(kubernetes)
         self.counters_leak: Final = version is not None and (int(version[1]), int(version[2])) <= _LAST_LEAKING
         current = newest(items(seen.slices))
@@ -79,7 +82,8 @@ class ClusterDevices:
         self._shares: defaultdict[str, defaultdict[str, list[Cores]]] = defaultdict(lambda: defaultdict(list))
         for claim in items(seen.claims):
             self._hold(claim)
-        self._maps = {node.name: node for node in device_map.build(seen, catalogue).nodes}
+        self.map: Final = device_map.build(seen, catalogue)
+        self._maps = {node.name: node for node in self.map.nodes}
         self._read: dict[str, PublishedDevices] = {}
 
     @classmethod
