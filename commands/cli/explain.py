@@ -96,11 +96,7 @@ def explain(
     found = asyncio.run(run.live(cluster, here, names)) if live else run.offline(here)
     if filenames and not names and not found:
         say("Nothing to explain: the files contain no pod, and no workload with pods.")
-    if output == "json":
-        text = render.as_json(found)
-    else:
-        style = render.Style(console.encoding(), console.has_colour(os.environ), console.width())
-        text = render.as_text(found, style)
+    text = render.as_json(found) if output == "json" else render.as_text(found, console.style(os.environ))
     write(text)
     context.exit(UNREADABLE if inputs.faults or run.missing else REFUSED if any(each.blocked for each in found) else 0)
 

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import datetime as dt
+import os
 from collections import Counter as Counts
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from webhook.decisions.ports import WorldView
 
 _FORMATS: Final = ("text", "html", "markdown", "json", "sarif")
+_COLUMNS: Final = 80
 LineOf = Callable[[str, int, str], int]
 
 
@@ -237,4 +239,8 @@ def _rendered(made: "Report", output: str, line_of: LineOf) -> str:
             return as_sarif(made, line_of)
     from commands.report.render_text import as_text
 
-    return as_text(made, encoding=console.encoding("utf-8"), width=console.width())
+    # Also in a pipe: `| less` shows what the terminal would.
+    width = console.width() or _COLUMNS
+    return as_text(
+        made, dataclasses.replace(console.style(os.environ), encoding=console.encoding("utf-8"), width=width)
+    )

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,7 @@ from commands.cli.inputs import (
 from commands.cli.streams import Counter, write, write_all
 from neuron import known_faults
 from neuron.findings import Severity
+from runtime import console
 from webhook.decisions.modes import Mode
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ def validate(
     from commands.objects.manifest_files import read_sources
     from commands.objects.manifests import DEFAULT_NAMESPACE
     from commands.validate.check_files import FileContext, FileValidator
+    from commands.validate.findings_text import as_text
 
     here = cluster.namespace(namespace) if cluster.is_chosen else namespace or DEFAULT_NAMESPACE
     counter = Counter("documents")
@@ -92,7 +95,8 @@ def validate(
     validator.tally.files = len(inputs.sources)
     with _located(inputs, validator, cluster, counter) as located:
         if output == "text":
-            write_all(as_text(each) for each in located if notes or each.finding.severity is not Severity.NOTE)
+            shown = (each for each in located if notes or each.finding.severity is not Severity.NOTE)
+            write_all(as_text(shown, console.style(os.environ)))
         else:
             write(FORMATS[output](list(located), inputs.faults, validator.tally))
     counter.clear()
@@ -164,15 +168,6 @@ def _summary(tally: "FindingTally") -> str:
 
 
 # --- output -----------------------------------------------------------------------------------------------------
-
-
-def as_text(each: "Located") -> str:
-    """For people: place, code, object and path, then the message and the fix."""
-    finding = each.finding
-    place = f"{each.subject}: {finding.path}" if finding.path else each.subject
-    lines = [f"{each.source}:{each.line}: {finding.severity} {finding.code} {place}", f"    {finding.message}"]
-    lines += [f"    Fix: {finding.fix}"] if finding.fix else []
-    return "".join(f"{line}\n" for line in lines)
 
 
 def as_json(located: Sequence["Located"], faults: Sequence["ReadProblem"], tally: "FindingTally") -> str:

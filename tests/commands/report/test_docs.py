@@ -6,12 +6,13 @@ from pathlib import Path
 from commands.report import build
 from commands.report.model import Cause, Fate, NeuronNodes, Report, Shadowed
 from commands.report.render_text import as_text
+from runtime.terminal import Style
 from tests.policies.policy_files import policy
 from tests.support.reports import Object, deployment, owned, report, running
 
 PAGE = (Path(__file__).parents[3] / "docs/how-to/report.md").read_text()
 BLOCKS = re.findall(r"```(?:console|yaml)\n(.*?)```", PAGE, re.DOTALL)
-WIDTH = 118
+WIDTH = 80
 TYPES = {f"node-{at}": "trn1.32xlarge" for at in (1, 2, 3)}
 
 
@@ -38,7 +39,7 @@ def cluster() -> Report:
 
 
 def test_the_report_on_the_page_equals_the_output_of_the_program() -> None:
-    printed = as_text(cluster(), encoding="utf-8", width=WIDTH)
+    printed = as_text(cluster(), Style(width=WIDTH))
     printed = printed.replace("of manifests", "of https://cluster.example")
     assert BLOCKS[0] == f"$ neuron-dra report --context prod --policies policies/\n{printed}"
 
