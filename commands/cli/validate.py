@@ -14,9 +14,11 @@ from commands.cli.clusters import ClusterChoice, namespace_option, optional_clus
 from commands.cli.inputs import (
     REFUSED,
     UNREADABLE,
+    built,
     counted,
     file_policies,
     filename_option,
+    kustomize_option,
     load_settings,
     need_files,
     setting_options,
@@ -42,6 +44,7 @@ class NoClusterError(click.ClickException):
 
 @click.command
 @filename_option("check")
+@kustomize_option("check")
 @click.option(
     "-o",
     "--output",
@@ -59,6 +62,7 @@ def validate(
     context: click.Context,
     /,
     filenames: tuple[str, ...],
+    directories: tuple[str, ...],
     output: str,
     cluster: ClusterChoice,
     namespace: str | None,
@@ -75,7 +79,7 @@ def validate(
     Exit codes: 0 if nothing would be denied (warnings and notes do not count); 1 if something would be denied; 2 if an
     input could not be read.
     """
-    need_files("validate", filenames)
+    need_files("validate", (*filenames, *directories))
     chosen = load_settings(flags)
     options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
     policies = file_policies(chosen)
@@ -88,7 +92,7 @@ def validate(
     here = cluster.namespace(namespace) if cluster.is_chosen else namespace or DEFAULT_NAMESPACE
     counter = Counter("documents")
     validator = FileValidator(FileContext(options, policies, here))
-    inputs = read_sources(filenames, here, validator.take, counter.step)
+    inputs = read_sources([*filenames, *built(directories)], here, validator.take, counter.step)
     for fault in inputs.faults:
         counter.say(str(fault))
     counter.phase("checked")

@@ -117,8 +117,8 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
     if counting:
         readers = f"{_listed(counting)} {'read' if len(counting) > 1 else 'reads'} 'neuron'"
         yield (
-            f"{readers}, and the plain manifests do not send pods whose claims do not name Neuron: install with Helm and"
-            " policies, or add them (docs/policies.md, In a cluster)."
+            f"{readers}, and the plain manifests do not send pods whose claims do not name Neuron: install with Helm"
+            " and policies, or add them (docs/policies.md, In a cluster)."
         )
     if about_pods:
         yield f"{_OF_PODS}; widen its matchCondition 'claims' where {_listed(about_pods)} must match others."

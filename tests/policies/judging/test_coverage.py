@@ -75,8 +75,8 @@ def test_a_policy_for_requests_that_are_not_sent_is_reported(rules: list[str], e
 def test_a_policy_that_counts_devices_gets_a_note_on_pods_that_are_not_sent() -> None:
     [note] = about(rule("", "pods"), rule("resource.k8s.io", "resourceclaims"), expression="neuron.devices <= 4")
     assert note == (
-        "'limits' reads 'neuron', and the plain manifests do not send pods whose claims do not name Neuron: install with"
-        " Helm and policies, or add them (docs/policies.md, In a cluster)."
+        "'limits' reads 'neuron', and the plain manifests do not send pods whose claims do not name Neuron: install"
+        " with Helm and policies, or add them (docs/policies.md, In a cluster)."
     )
     docs = (MANIFEST.parents[2] / "docs/policies.md").read_text()
     assert "## In a cluster" in docs
