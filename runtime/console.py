@@ -104,6 +104,11 @@ def width() -> int | None:
     return terminal.width() if is_terminal() else None
 
 
+def style(environment: Mapping[str, str]) -> terminal.Style:
+    """How standard output shows text."""
+    return terminal.Style(encoding(), has_colour(environment), width())
+
+
 def write(pieces: Iterable[str]) -> None:
     r"""Write text, JSON or a page as UTF-8. A character that is not printable is written as `\uXXXX`.
 

@@ -1,5 +1,6 @@
 """What a command's output stream can show: colour, characters, width. Text from a cluster never controls a terminal."""
 
+import dataclasses
 import re
 import secrets
 import shutil
@@ -12,6 +13,12 @@ from runtime import text as texts
 NARROWEST: Final = 60
 WIDEST: Final = 160
 
+RED: Final = 31
+GREEN: Final = 32
+YELLOW: Final = 33
+CYAN: Final = 36
+BOLD: Final = 1
+
 _KEY: Final = secrets.token_hex(8)
 _MARK: Final = re.compile(rf"\x1b{_KEY}\[([0-9;]*)m")
 
@@ -20,6 +27,28 @@ class Stream(Protocol):
     """The part of a text stream that is looked at."""
 
     def isatty(self) -> bool: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Style:
+    """How text is printed.
+
+    Attributes:
+        encoding: of the output; characters that it lacks are escaped.
+        colour: whether to colour.
+        width: columns at which lines break; None: no breaks.
+    """
+
+    encoding: str = "utf-8"
+    colour: bool = False
+    width: int | None = None
+
+    def painted(self, text: str, *codes: int) -> str:
+        return painted(text, *codes) if self.colour and codes else text
+
+    def lines(self, text: str, indent: int = 0) -> str:
+        """A text in printable characters, broken at the width; lines after the first one are indented."""
+        return wrapped(printable(text, self.encoding), indent, self.width)
 
 
 def has_colour(stream: Stream, environment: Mapping[str, str]) -> bool:

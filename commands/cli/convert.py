@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commands.cli import kustomize
 from commands.cli.clusters import namespace_option
 from commands.cli.inputs import (
     REFUSED,
     UNREADABLE,
+    built,
     counted,
     file_policies,
     filename_option,
+    kustomize_option,
     load_settings,
     need_files,
     setting_options,
@@ -25,7 +26,7 @@ from commands.cli.streams import Counter, write_all, write_exact
 from webhook.decisions.modes import Mode
 
 if TYPE_CHECKING:
-    from commands.objects.manifest_files import Inputs
+    from commands.objects.manifest_files import GivenManifests, Inputs
     from commands.objects.notices import ManifestSource
     from commands.rewrite.convert_files import Change, Converter
 
@@ -43,14 +44,7 @@ if TYPE_CHECKING:
 )
 @namespace_option("Namespace of objects that set none. Default: default.")
 @click.option("--strict", is_flag=True, help="Exit with 1 also if an object with Neuron limits was left as it is.")
-@click.option(
-    "-k",
-    "--kustomize",
-    "directories",
-    multiple=True,
-    metavar="DIR",
-    help="Build this directory with kustomize (or kubectl kustomize), and convert the result. May be repeated.",
-)
+@kustomize_option("convert")
 @click.option(
     "--post-renderer",
     is_flag=True,
@@ -100,16 +94,16 @@ def convert(
     options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
     policies = file_policies(chosen)
     # Imported here so that `--help` is fast.
-    from commands.objects.manifest_files import GivenManifests, read_sources
+    from commands.objects.manifest_files import read_sources
     from commands.objects.manifests import DEFAULT_NAMESPACE
     from commands.rewrite import convert_output
     from commands.rewrite.convert_files import Converter, Settings
 
     here = namespace or DEFAULT_NAMESPACE
-    built = [GivenManifests(f"<kustomize {directory}>", kustomize.build(directory)) for directory in directories]
+    given: list[str | GivenManifests] = [*filenames, *built(directories)]
     counter = Counter("documents")
     converter = Converter(Settings(options, policies, here, texts=output != "json"))
-    inputs = read_sources([*filenames, *built], here, converter.take, counter.step)
+    inputs = read_sources(given, here, converter.take, counter.step, command="convert")
     for fault in inputs.faults:
         counter.say(str(fault))
     counter.phase("converted")

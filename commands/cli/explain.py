@@ -11,19 +11,28 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
-from commands.cli.inputs import REFUSED, UNREADABLE, file_policies, load_settings, setting_options
+from commands.cli.inputs import (
+    REFUSED,
+    UNREADABLE,
+    built,
+    file_policies,
+    kustomize_option,
+    load_settings,
+    setting_options,
+)
 from commands.cli.streams import say, write
 from runtime import console
 
 if TYPE_CHECKING:
     from commands.explain.explaining import Chosen
     from commands.explain.explanation import Explanation
-    from commands.explain.reads import Live
+    from commands.explain.reads import Live, Reads, StoredPod
+    from commands.explain.targets import Target
     from commands.objects.file_policies import FilePolicies
+    from commands.objects.manifests import Manifest
     from commands.objects.notices import ManifestSource
     from webhook.decisions.conversion_context import ConversionOptions
 
-_KINDS: Final = ("pod", "pods", "po")
 _OVERRIDING: Final = {
     "mode": "mode",
     "device_class": "device_class",
@@ -38,7 +47,7 @@ _NOT_KNOWN: Final = "assumed (--mode): the settings of the webhook are not known
 
 
 @click.command
-@click.argument("pod_names", metavar="[pod/NAME]...", nargs=-1)
+@click.argument("words", metavar="[TYPE/NAME | TYPE NAME]...", nargs=-1)
 @click.option(
     "-f",
     "--filename",
@@ -47,6 +56,7 @@ _NOT_KNOWN: Final = "assumed (--mode): the settings of the webhook are not known
     metavar="FILE|DIR|-",
     help="Manifests with pods or workloads: a file, a directory, or - for standard input. May be repeated.",
 )
+@kustomize_option("explain")
 @cluster_options
 @namespace_option("Namespace of the pods, and of objects in files that set none. Default: that of the context.")
 @click.option(
@@ -62,8 +72,9 @@ _NOT_KNOWN: Final = "assumed (--mode): the settings of the webhook are not known
 def explain(
     context: click.Context,
     /,
-    pod_names: tuple[str, ...],
+    words: tuple[str, ...],
     filenames: tuple[str, ...],
+    directories: tuple[str, ...],
     cluster: ClusterChoice,
     namespace: str | None,
     output: str,
@@ -72,13 +83,15 @@ def explain(
     """Explain pods: what they request, what conversion and policies make of them, and which nodes could take them.
 
     With -f alone, no cluster is read. With -f and --kubeconfig or --context, the cluster's namespaces, quotas, devices
-    and nodes count, too. pod/NAME explains a pod of the cluster: if it does not run, why, and what to do.
+    and nodes count, too. pod/NAME explains a pod of the cluster: if it does not run, why, and what to do. Another
+    type with pods, as in deployment/NAME or job NAME, explains the pods that it creates, and its pods that are not
+    ready.
 
     Exit codes: 0; 1 if a pod is refused, or does not run; 2 if an input or the cluster cannot be read.
     """
-    names = _names(pod_names)
-    if not names and not filenames:
-        raise click.UsageError("Name a pod (pod/NAME), or files with -f.")
+    names = _targets(words) if words else []
+    if not names and not filenames and not directories:
+        raise click.UsageError("Name a pod or a workload (pod/NAME, deployment/NAME), or files with -f.")
     chosen = load_settings(flags)
     given = {name for name in _OVERRIDING if flags.get(name) not in (None, ())}
     policies = file_policies(chosen)
@@ -88,39 +101,26 @@ def explain(
     from commands.objects.manifests import DEFAULT_NAMESPACE
 
     here = cluster.namespace(namespace) if names or cluster.is_chosen else namespace or DEFAULT_NAMESPACE
-    inputs = read_sources(filenames, here)
+    inputs = read_sources([*filenames, *built(directories)], here, command="explain")
     for fault in inputs.faults:
         say(str(fault))
     run = _Run(chosen.conversion(), given, policies, inputs.sources)
     live = bool(names) or cluster.is_chosen
     found = asyncio.run(run.live(cluster, here, names)) if live else run.offline(here)
-    if filenames and not names and not found:
+    if inputs.sources and not names and not found:
         say("Nothing to explain: the files contain no pod, and no workload with pods.")
-    if output == "json":
-        text = render.as_json(found)
-    else:
-        style = render.Style(console.encoding(), console.has_colour(os.environ), console.width())
-        text = render.as_text(found, style)
+    text = render.as_json(found) if output == "json" else render.as_text(found, console.style(os.environ))
     write(text)
     context.exit(UNREADABLE if inputs.faults or run.missing else REFUSED if any(each.blocked for each in found) else 0)
 
 
-def _names(arguments: Sequence[str]) -> list[str]:
-    """Names of pods, from `pod/NAME`, `NAME` or `pod NAME`."""
-    words = list(arguments)
-    if words and words[0] in _KINDS:
-        words = words[1:]
-    found = []
-    for word in words:
-        kind, slash, name = word.rpartition("/")
-        if slash and kind not in _KINDS:
-            raise click.UsageError(
-                f"{word} is not a pod. For a workload: kubectl get {word} -o yaml | neuron-dra explain -f -"
-            )
-        if not name:
-            raise click.UsageError(f"{word} has no name of a pod.")
-        found.append(name)
-    return found
+def _targets(words: Sequence[str]) -> "list[Target]":
+    from commands.explain.targets import TargetError, targets
+
+    try:
+        return targets(words)
+    except TargetError as error:
+        raise click.UsageError(str(error)) from error
 
 
 class _Run:
@@ -145,9 +145,9 @@ class _Run:
         default = _BY_FLAG if "mode" in self._given else ASSUMED
         return list(Explainer(Chosen(self._options, default, self._policies), self._sources, None, namespace).files())
 
-    async def live(self, cluster: ClusterChoice, namespace: str, names: Sequence[str]) -> "list[Explanation]":
+    async def live(self, cluster: ClusterChoice, namespace: str, named: "Sequence[Target]") -> "list[Explanation]":
         from commands.explain.explaining import Explainer
-        from commands.explain.reads import Reads
+        from commands.explain.reads import Reads, StoredPod
         from commands.objects.manifests import manifests
         from commands.status.snapshot import NoAnswerError
 
@@ -158,18 +158,34 @@ class _Run:
             namespaces = {each.namespace for each in objects} | {namespace}
             try:
                 live = await reads.live(sorted(namespaces))
-                pods = [await reads.pod(namespace, name) for name in names]
+                stored = [each for target in named for each in await self._stored(reads, target, namespace)]
             except NoAnswerError as error:
                 raise CannotLookError(f"{server.address} cannot be read: {error}") from error
         explainer = Explainer(self._chosen(live), self._sources, live, namespace)
         found = list(explainer.files())
-        for name, pod in zip(names, pods, strict=True):
-            if pod.pod is None:
-                say(f"Pod {namespace}/{name} does not exist. -n names another namespace.")
-                self.missing = True
-            else:
-                found.append(explainer.pod(pod))
+        for each in stored:
+            found += [explainer.pod(each)] if isinstance(each, StoredPod) else explainer.workload(each)
         return found
+
+    async def _stored(self, reads: "Reads", target: "Target", namespace: str) -> "list[Manifest | StoredPod]":
+        """What a target is in the cluster: a pod, or a workload and its pods that are not ready."""
+        from commands.explain.targets import MOST_PODS, POD
+
+        if target.kind == POD:
+            pod = await reads.pod(namespace, target.name)
+            if pod.pod is not None:
+                return [pod]
+        else:
+            workload = await reads.workload(target.kind, namespace, target.name)
+            if workload is not None:
+                names = await reads.waiting(workload)
+                if len(names) > MOST_PODS:
+                    say(f"{len(names):,} pods of {target} are not ready: the first {MOST_PODS} are explained.")
+                pods = [await reads.pod(namespace, name) for name in names[:MOST_PODS]]
+                return [workload, *(each for each in pods if each.pod is not None)]
+        say(f"{target.kind[1]} {namespace}/{target.name} does not exist. -n names another namespace.")
+        self.missing = True
+        return []
 
     def _chosen(self, live: "Live") -> "Chosen":
         """The settings of the cluster's webhook, with those that the user gave."""

@@ -1,10 +1,12 @@
-"""Options that the commands on manifests share: input files, and settings of conversion."""
+"""Options that the commands on manifests share: input files, directories of kustomize, and settings of conversion."""
 
 import datetime as dt
 import functools
 import os
+import shutil
+import subprocess
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
@@ -15,6 +17,7 @@ from webhook.server import settings
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
+    from commands.objects.manifest_files import GivenManifests
 
 REFUSED: Final = 1
 UNREADABLE: Final = 2
@@ -131,3 +134,52 @@ def file_policies(chosen: settings.WebhookSettings) -> "FilePolicies | None":
 def counted(count: int, word: str) -> str:
     """`1 file`, `2 files`."""
     return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+# --- kustomize --------------------------------------------------------------------------------------------------
+
+_PROGRAMS: Final = (("kustomize", "build"), ("kubectl", "kustomize"))
+"""Programs and their command, in order of preference."""
+
+
+class KustomizeError(click.ClickException):
+    """Ends the command with what kustomize says."""
+
+    exit_code = UNREADABLE
+
+
+def kustomize_option(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`-k`: directories to build, passed to the command as `directories`. `verb`: what is done with the result."""
+    return click.option(
+        "-k",
+        "--kustomize",
+        "directories",
+        multiple=True,
+        metavar="DIR",
+        help=f"Build this directory with kustomize (or kubectl kustomize), and {verb} the result. May be repeated.",
+    )
+
+
+def built(directories: Iterable[str]) -> "list[GivenManifests]":
+    """What kustomize builds from directories. Raises as `build`."""
+    from commands.objects.manifest_files import GivenManifests
+
+    return [GivenManifests(f"<kustomize {directory}>", build(directory)) for directory in directories]
+
+
+def build(directory: str) -> bytes:
+    """The manifests that kustomize builds from a directory.
+
+    Raises:
+        KustomizeError: neither program is installed, or it fails.
+    """
+    for program, command in _PROGRAMS:
+        found = shutil.which(program)
+        if found is None:
+            continue
+        done = subprocess.run([found, command, directory], capture_output=True, check=False)  # noqa: S603
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
+            raise KustomizeError(f"{program} {command} {directory} failed: {said}")
+        return done.stdout
+    raise KustomizeError(f"-k {directory} needs kustomize or kubectl on the PATH: install one of them.")

@@ -3,20 +3,30 @@
 import asyncio
 import dataclasses
 import datetime as dt
+import os
 from collections import Counter as Counts
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
-from commands.cli.inputs import REFUSED, UNREADABLE, file_policies, load_settings, setting_options
+from commands.cli.inputs import (
+    REFUSED,
+    UNREADABLE,
+    built,
+    file_policies,
+    kustomize_option,
+    load_settings,
+    setting_options,
+)
 from commands.cli.streams import Counter, write
 from runtime import console
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
+    from commands.objects.manifest_files import GivenManifests
     from commands.report.build import Heading
     from commands.report.model import Report, Shadowed
     from runtime.api_transport import Connection
@@ -24,6 +34,7 @@ if TYPE_CHECKING:
     from webhook.decisions.ports import WorldView
 
 _FORMATS: Final = ("text", "html", "markdown", "json", "sarif")
+_COLUMNS: Final = 80
 LineOf = Callable[[str, int, str], int]
 
 
@@ -37,6 +48,7 @@ LineOf = Callable[[str, int, str], int]
     help="Objects to report on, instead of a cluster: a file, a directory (all *.yaml, *.yml, *.json below it), or -"
     " for standard input. May be repeated.",
 )
+@kustomize_option("report on")
 @cluster_options
 @namespace_option("Only this namespace of the cluster. Default: all.")
 @click.option(
@@ -70,6 +82,7 @@ def report(
     context: click.Context,
     /,
     filenames: tuple[str, ...],
+    directories: tuple[str, ...],
     cluster: ClusterChoice,
     namespace: str | None,
     output: str,
@@ -88,16 +101,19 @@ def report(
     Exit codes: 0; 1 if a workload is blocked, or a policy would deny an object (not with --write-policy-reports); 2 if
     an input cannot be read, or the results cannot be written.
     """
-    if filenames and (cluster.is_chosen or namespace or write_policy_reports):
-        raise click.UsageError("-f reads files; --kubeconfig, --context, -n and --write-policy-reports need a cluster.")
+    if (filenames or directories) and (cluster.is_chosen or namespace or write_policy_reports):
+        raise click.UsageError(
+            "-f and -k read files; --kubeconfig, --context, -n and --write-policy-reports need a cluster."
+        )
     chosen = load_settings(flags)
     policies = file_policies(chosen)
     if write_policy_reports and (policies is None or not policies.validating):
         raise click.UsageError("--write-policy-reports needs --policies with at least one policy for validation.")
     options = chosen.conversion()
     line_of: LineOf = lambda _source, line, _path: line  # noqa: E731 - replaced for files
-    if filenames:
-        made, complete, line_of = _from_files(filenames, options, policies, lines=output == "sarif")
+    if filenames or directories:
+        given: list[str | GivenManifests] = [*filenames, *built(directories)]
+        made, complete, line_of = _from_files(given, options, policies, lines=output == "sarif")
     else:
         records = webhook_namespace if webhook_records else ""
         source = _Cluster(cluster, namespace or "", records, writes=write_policy_reports)
@@ -108,14 +124,18 @@ def report(
 
 
 def _from_files(
-    filenames: tuple[str, ...], options: "ConversionOptions", policies: "FilePolicies | None", *, lines: bool
+    given: "Sequence[str | GivenManifests]",
+    options: "ConversionOptions",
+    policies: "FilePolicies | None",
+    *,
+    lines: bool,
 ) -> tuple["Report", bool, LineOf]:
     from commands.objects.file_view import FileView
     from commands.report.build import ReportBuilder
     from commands.report.file_inputs import read_files
 
     counter = Counter("objects")
-    inputs = read_files(filenames, counter.step, lines=lines)
+    inputs = read_files(given, counter.step, lines=lines)
     for fault in inputs.faults:
         counter.say(str(fault))
     counter.phase("assessed")
@@ -126,7 +146,7 @@ def _from_files(
     for manifest in inputs.facts if builder.audits else ():
         builder.judge(manifest)
     counter.clear()
-    names = [Path(name).name or name for name in filenames]
+    names = [Path(each).name or each if isinstance(each, str) else each.name for each in given]
     builder.problems += inputs.faults
     return builder.build(_heading(", ".join(names))), not inputs.faults, inputs.line_of
 
@@ -238,4 +258,8 @@ def _rendered(made: "Report", output: str, line_of: LineOf) -> str:
             return as_sarif(made, line_of)
     from commands.report.render_text import as_text
 
-    return as_text(made, encoding=console.encoding("utf-8"), width=console.width())
+    # Also in a pipe: `| less` shows what the terminal would.
+    width = console.width() or _COLUMNS
+    return as_text(
+        made, dataclasses.replace(console.style(os.environ), encoding=console.encoding("utf-8"), width=width)
+    )

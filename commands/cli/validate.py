@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -13,9 +14,11 @@ from commands.cli.clusters import ClusterChoice, namespace_option, optional_clus
 from commands.cli.inputs import (
     REFUSED,
     UNREADABLE,
+    built,
     counted,
     file_policies,
     filename_option,
+    kustomize_option,
     load_settings,
     need_files,
     setting_options,
@@ -23,6 +26,7 @@ from commands.cli.inputs import (
 from commands.cli.streams import Counter, write, write_all
 from neuron import known_faults
 from neuron.findings import Severity
+from runtime import console
 from webhook.decisions.modes import Mode
 
 if TYPE_CHECKING:
@@ -40,6 +44,7 @@ class NoClusterError(click.ClickException):
 
 @click.command
 @filename_option("check")
+@kustomize_option("check")
 @click.option(
     "-o",
     "--output",
@@ -57,6 +62,7 @@ def validate(
     context: click.Context,
     /,
     filenames: tuple[str, ...],
+    directories: tuple[str, ...],
     output: str,
     cluster: ClusterChoice,
     namespace: str | None,
@@ -73,7 +79,7 @@ def validate(
     Exit codes: 0 if nothing would be denied (warnings and notes do not count); 1 if something would be denied; 2 if an
     input could not be read.
     """
-    need_files("validate", filenames)
+    need_files("validate", (*filenames, *directories))
     chosen = load_settings(flags)
     options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
     policies = file_policies(chosen)
@@ -81,18 +87,20 @@ def validate(
     from commands.objects.manifest_files import read_sources
     from commands.objects.manifests import DEFAULT_NAMESPACE
     from commands.validate.check_files import FileContext, FileValidator
+    from commands.validate.findings_text import as_text
 
     here = cluster.namespace(namespace) if cluster.is_chosen else namespace or DEFAULT_NAMESPACE
     counter = Counter("documents")
     validator = FileValidator(FileContext(options, policies, here))
-    inputs = read_sources(filenames, here, validator.take, counter.step)
+    inputs = read_sources([*filenames, *built(directories)], here, validator.take, counter.step)
     for fault in inputs.faults:
         counter.say(str(fault))
     counter.phase("checked")
     validator.tally.files = len(inputs.sources)
     with _located(inputs, validator, cluster, counter) as located:
         if output == "text":
-            write_all(as_text(each) for each in located if notes or each.finding.severity is not Severity.NOTE)
+            shown = (each for each in located if notes or each.finding.severity is not Severity.NOTE)
+            write_all(as_text(shown, console.style(os.environ)))
         else:
             write(FORMATS[output](list(located), inputs.faults, validator.tally))
     counter.clear()
@@ -164,15 +172,6 @@ def _summary(tally: "FindingTally") -> str:
 
 
 # --- output -----------------------------------------------------------------------------------------------------
-
-
-def as_text(each: "Located") -> str:
-    """For people: place, code, object and path, then the message and the fix."""
-    finding = each.finding
-    place = f"{each.subject}: {finding.path}" if finding.path else each.subject
-    lines = [f"{each.source}:{each.line}: {finding.severity} {finding.code} {place}", f"    {finding.message}"]
-    lines += [f"    Fix: {finding.fix}"] if finding.fix else []
-    return "".join(f"{line}\n" for line in lines)
 
 
 def as_json(located: Sequence["Located"], faults: Sequence["ReadProblem"], tally: "FindingTally") -> str:

@@ -86,6 +86,11 @@ class Explainer:
             for outlook in outlooks(manifest, place, self._around):
                 yield self._explanation(outlook)
 
+    def workload(self, manifest: Manifest) -> Iterator[Explanation]:
+        """The pods that a workload of the cluster creates."""
+        for outlook in outlooks(manifest, "", self._around):
+            yield self._explanation(outlook)
+
     def pod(self, facts: StoredPod) -> Explanation:
         """A pod of the cluster, which exists."""
         pod = facts.pod or {}

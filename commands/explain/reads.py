@@ -13,6 +13,7 @@ from commands.devices.snapshot import PODS, RESOURCE_CLAIMS, ClusterSnapshot
 from commands.explain.cluster_view import live_manifest
 from commands.explain.diagnosis_inputs import event_order
 from commands.explain.installation import Installation, read_installation
+from commands.explain.targets import label_selector, waiting
 from commands.objects.manifests import Manifest
 from commands.status.snapshot import NoAnswerError
 from neuron.api.fields import readable
@@ -34,8 +35,10 @@ from webhook.cluster.caches import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
 )
+from webhook.cluster.discovery import Kind, served_kinds
 from webhook.cluster.listing import Lister, Object, Seen, Unseen, unseen
 from webhook.cluster.replicas import LABELS
+from webhook.decisions.kinds import KINDS
 
 T = TypeVar("T")
 
@@ -139,6 +142,39 @@ class Reads:
         events = await self._list(EVENTS, namespace, fieldSelector=f"involvedObject.uid={uid}")
         notes = tuple(_note(events, "The pod's Events are not known."))
         return StoredPod(pod, tuple(sorted(items(events), key=event_order)), notes)
+
+    async def workload(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
+        """A workload; None if it does not exist.
+
+        Raises:
+            NoAnswerError: it cannot be read, or the cluster does not serve its kind.
+        """
+        resource = await self._resource(kind)
+        seen = await self._get(resource, namespace, name)
+        if isinstance(seen, Unseen):
+            raise NoAnswerError(" ".join(filter(None, (seen.why, seen.fix))))
+        return live_manifest(seen[0], resource, kind[1]) if seen else None
+
+    async def waiting(self, workload: Manifest) -> tuple[str, ...]:
+        """Names of the pods of a workload that are not ready; none if they are not known."""
+        selector = label_selector(workload.data)
+        if not selector:
+            return ()
+        pods = await self._list(PODS, workload.namespace, labelSelector=selector)
+        return tuple(waiting(items(pods), workload.data))
+
+    async def _resource(self, kind: Kind) -> Resource:
+        group, name = kind
+        if not group:
+            return Resource("", "v1", KINDS[kind].plural)
+        try:
+            served = await served_kinds(self._server)
+        except ApiServerError as error:
+            raise NoAnswerError(f"{error}.") from error
+        found = served.get(kind)
+        if found is None:
+            raise NoAnswerError(f"it serves no {name} of {group}.")
+        return found.resource
 
     async def _version(self) -> str:
         try:

@@ -1,8 +1,8 @@
 """Prints explanations: one screen of text for people, JSON for programs."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import orjson
 
@@ -10,21 +10,17 @@ from commands.explain import claim_text
 from commands.explain.admission_preview import ClaimUse, Outlook
 from commands.explain.explanation import Diagnosis, Explanation, PodState
 from commands.explain.verdicts import Block, NodeGroup, NodeVerdict, grouped
-from neuron.findings import Finding, Severity, short
-from runtime.terminal import painted, printable, wrapped
+from neuron.findings import Finding, Severity, few, short
+from runtime.terminal import BOLD, CYAN, GREEN, RED, YELLOW, Style, printable
 from runtime.text import cited, named
 from webhook.decisions.decision import Decision, Outcome
-
-RED: Final = 31
-GREEN: Final = 32
-YELLOW: Final = 33
-CYAN: Final = 36
-BOLD: Final = 1
 
 _LABEL: Final = 10
 _MOST_NODES: Final = 6
 """Nodes that can take the pod, and nodes of one reason, that text names."""
 _MOST_OPERATIONS: Final = 8
+_MOST_SUBJECTS: Final = 20
+"""Pods that a finding about several of them names."""
 _LONGEST_VALUE: Final = 100
 _STATES: Final = {PodState.WELL: GREEN, PodState.WAITS: YELLOW, PodState.STUCK: RED}
 _RESULTS: Final = {
@@ -50,24 +46,6 @@ _REASONS: Final = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Style:
-    """How text is printed.
-
-    Attributes:
-        encoding: of the output; characters that it lacks are escaped.
-        colour: whether to colour.
-        width: columns at which lines break; None: no breaks.
-    """
-
-    encoding: str = "utf-8"
-    colour: bool = False
-    width: int | None = None
-
-    def painted(self, text: str, code: int) -> str:
-        return painted(text, code) if self.colour else text
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class _Row:
     """One line: a label, which is not repeated for the rows below it, and a text with the colour of its beginning."""
 
@@ -78,26 +56,69 @@ class _Row:
 
 
 def as_text(explanations: Sequence[Explanation], style: Style) -> str:
-    """Text for people."""
-    return "\n".join(_page(each, style) for each in explanations)
+    """Text for people. A finding about several pods is given once, after all pods."""
+    shared = _shared(explanations)
+    pages = [_page(each, _rows(each, shared), style) for each in explanations]
+    return "\n".join([*pages, _shared_page(shared, style)] if shared else pages)
 
 
-def _page(explanation: Explanation, style: Style) -> str:
+def _page(explanation: Explanation, rows: Iterable["_Row"], style: Style) -> str:
     outlook = explanation.outlook
     place = f" ({outlook.place})" if outlook.place else ""
-    out = [style.painted(printable(outlook.subject, style.encoding), BOLD) + printable(place, style.encoding)]
+    head = style.painted(printable(outlook.subject, style.encoding), BOLD) + printable(place, style.encoding)
+    return _printed(head, rows, style)
+
+
+def _printed(head: str, rows: Iterable["_Row"], style: Style) -> str:
+    out = [head]
     label = ""
-    for row in _rows(explanation):
+    for row in rows:
         shown = row.label if row.label != label else ""
         label = row.label
         indent = _LABEL + 2 + (len(row.mark) + 1 if row.mark else 0)
-        words = wrapped(printable(row.text, style.encoding), indent, style.width)
+        words = style.lines(row.text, indent)
         mark = style.painted(row.mark, row.colour) + " " if row.mark else ""
         out.append(f"  {style.painted(f'{shown:<{_LABEL}}', CYAN)}{mark}{words}")
     return "".join(f"{line.rstrip()}\n" for line in out)
 
 
-def _rows(explanation: Explanation) -> Iterator[_Row]:
+_Fact: TypeAlias = tuple[str, str, str]
+"""Code, message and fix of a finding."""
+
+
+def _fact(finding: Finding) -> _Fact:
+    return finding.code, finding.message, finding.fix
+
+
+def _shown(outlook: Outlook) -> Iterator[Finding]:
+    """The findings about a pod itself that its page shows."""
+    if not (outlook.stored and outlook.converted_before):
+        yield from (finding for finding in outlook.findings if finding.code != "NEU208")
+
+
+def _shared(explanations: Iterable[Explanation]) -> dict[_Fact, tuple[Finding, list[str]]]:
+    """Findings about several pods, and these pods."""
+    found: dict[_Fact, tuple[Finding, list[str]]] = {}
+    for each in explanations:
+        outlook = each.outlook
+        own = {
+            _fact(finding): finding for finding in (*_shown(outlook), *(f for c in outlook.claims for f in c.findings))
+        }
+        for fact, finding in own.items():
+            found.setdefault(fact, (finding, []))[1].append(outlook.subject)
+    return {fact: (finding, subjects) for fact, (finding, subjects) in found.items() if len(subjects) > 1}
+
+
+def _shared_page(shared: Mapping[_Fact, tuple[Finding, list[str]]], style: Style) -> str:
+    def rows() -> Iterator[_Row]:
+        for finding, subjects in shared.values():
+            yield _finding(finding)
+            yield _Row("about", few(subjects, _MOST_SUBJECTS))
+
+    return _printed(style.painted("Findings about several pods", BOLD), rows(), style)
+
+
+def _rows(explanation: Explanation, shared: Collection[_Fact] = ()) -> Iterator[_Row]:
     outlook = explanation.outlook
     if explanation.diagnosis is not None:
         yield from _diagnosis(explanation.diagnosis)
@@ -109,13 +130,12 @@ def _rows(explanation: Explanation) -> Iterator[_Row]:
         yield _Row("policies", f"{hit.kind} {named(hit.policy)} ({hit.place}) {hit.effect}", *_mark(denies=hit.denies))
         yield from (_Row("policies", f"  its message: {cited(message)}") for message in hit.messages)
     yield _result(outlook)
-    yield from _claims(outlook)
+    yield from _claims(outlook, shared)
     if not outlook.stored:
         yield from _patch(outlook.decision)
     for effect in outlook.quotas:
         yield _Row("quota", str(effect), *_mark(denies=effect.exceeded))
-    if not (outlook.stored and outlook.converted_before):
-        yield from (_finding(finding) for finding in outlook.findings if finding.code != "NEU208")
+    yield from (_finding(finding, shared) for finding in _shown(outlook))
     if explanation.nodes is not None:
         yield from _nodes(explanation.nodes)
     yield from (_Row("note", note) for note in explanation.notes)
@@ -152,7 +172,7 @@ def _result_now(outlook: Outlook) -> _Row:
     return _Row("result", reason, f"{text}:" if reason else text, colour)
 
 
-def _claims(outlook: Outlook) -> Iterator[_Row]:
+def _claims(outlook: Outlook, shared: Collection[_Fact]) -> Iterator[_Row]:
     for claim in outlook.claims:
         made = "generated template" if claim.generated else "template" if "Template" in claim.kind else "claim"
         yield _Row("claim", f"{named(claim.name)}, {made} {named(claim.object)}")
@@ -160,7 +180,7 @@ def _claims(outlook: Outlook) -> Iterator[_Row]:
             yield _Row("claim", f"  its requests are not known: there is no {claim.kind} of this name")
         elif claim.spec is not None:
             yield from (_Row("claim", f"  {line}") for line in claim_text.lines(claim.spec))
-        yield from map(_finding, claim.findings)
+        yield from (_finding(finding, shared) for finding in claim.findings)
 
 
 def _patch(decision: Decision) -> Iterator[_Row]:
@@ -171,9 +191,10 @@ def _patch(decision: Decision) -> Iterator[_Row]:
         yield _Row("patch", f"and {more} more operations (-o json shows all)")
 
 
-def _finding(finding: Finding) -> _Row:
+def _finding(finding: Finding, shared: Collection[_Fact] = ()) -> _Row:
     colour = RED if finding.severity is Severity.ERROR else YELLOW
-    return _Row(str(finding.severity), str(finding).partition(": ")[2], finding.code, colour)
+    text = "as for other pods: see the end" if _fact(finding) in shared else str(finding).partition(": ")[2]
+    return _Row(str(finding.severity), text, finding.code, colour)
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ class Document:
         line: of the file where the text begins, counted from 1.
         json: whether the file is JSON.
         column: of the line where the text begins, counted from 0.
+        left_out: whether it cannot be read, which was reported: it has no content then.
     """
 
     number: int
@@ -58,10 +59,11 @@ class Document:
     line: int
     json: bool = False
     column: int = 0
+    left_out: bool = False
 
     @functools.cached_property
     def _content(self) -> tuple[dict[str, Any] | None, YamlNode | None]:
-        return _parse(self)
+        return (None, None) if self.left_out else _parse(self)
 
     @property
     def data(self) -> dict[str, object] | None:
@@ -110,7 +112,13 @@ class Documents:
         self._open = opened
         self._budget = budget
         self._kept: list[Document] | None = None
+        self._left_out: set[tuple[int, int]] = set()
         self.mark = ""
+
+    def leave_out(self, document: Document) -> None:
+        """Give a document, which cannot be read, without content from now on."""
+        document.left_out = True
+        self._left_out.add((document.line, document.column))
 
     def __iter__(self) -> Iterator[Document]:
         """Raises ManifestError and OSError."""
@@ -123,6 +131,7 @@ class Documents:
             first = next(lines, "")
             self.mark = MARK if first.startswith(MARK) else ""
             for document in split(itertools.chain([first.removeprefix(MARK)] if first else [], lines)):
+                document.left_out = (document.line, document.column) in self._left_out
                 if kept is not None and self._budget.take(len(document.text)):
                     kept.append(document)
                 else:

@@ -9,6 +9,7 @@ import errno
 import functools
 import io
 import os
+import shlex
 import shutil
 import stat
 import sys
@@ -29,7 +30,9 @@ Opener: TypeAlias = Callable[[], BinaryIO]
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 """Names of the file that tells kustomize how to build a directory."""
-_RENDER: Final = "Use neuron-dra convert -k {0}, or kustomize build {0} | neuron-dra validate -f -"
+_BUILT: Final = "it is built by kustomize: render it first. Use neuron-dra {1} -k {0}"
+_CHART: Final = "Chart.yaml"
+_RENDERED: Final = "it is a Helm chart: render it first. Use helm template {0} | neuron-dra {1} -f -"
 _STDIN: Final = "-"
 STDIN: Final = "<stdin>"
 """Name of standard input in messages."""
@@ -51,7 +54,7 @@ class GivenManifests:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadProblem:
-    """A file that cannot be read.
+    """A file, or a document of it, that cannot be read.
 
     Attributes:
         line: of the error, counted from 1; 0 without a place.
@@ -75,7 +78,7 @@ class Inputs:
 
     Attributes:
         sources: the files that can be read.
-        faults: the files that cannot be read.
+        faults: the files and documents that cannot be read.
     """
 
     sources: list[ManifestSource]
@@ -87,6 +90,7 @@ def read_sources(
     namespace: str,
     take: Callable[[Manifest], None] = lambda _: None,
     step: Callable[[], None] = lambda: None,
+    command: str = "validate",
 ) -> Inputs:
     """Read all files, each one once.
 
@@ -95,9 +99,10 @@ def read_sources(
         namespace: of objects that set none.
         take: receives each object that may mean something for others, of files without an error.
         step: is called after each document.
+        command: that reads them, for messages about folders that another program builds.
     """
     reader = _FileReader(namespace, step)
-    for name, opened in inputs(filenames):
+    for name, opened in inputs(filenames, command):
         for manifest in reader.read(name, opened):
             take(manifest)
     return reader.inputs
@@ -117,18 +122,31 @@ class _FileReader:
         """Read a file; returns its objects that may mean something for others."""
         source = ManifestSource(name, Documents(opened, self._budget))
         found: list[Manifest] = []
+        readable = broken = 0
         try:
             for document in source.documents:
-                found += self._check(document)
+                try:
+                    found += self._check(document)
+                except ManifestError as error:
+                    # The documents after it can be read.
+                    source.documents.leave_out(document)
+                    self._report(name, error)
+                    broken += 1
+                else:
+                    readable += document.number > 0
                 self._step()
         except ManifestError as error:
-            self.inputs.faults.append(ReadProblem(name, error.line, error.column, error.problem))
+            self._report(name, error)
             return []
         except OSError as error:
             self.inputs.faults.append(ReadProblem(name, 0, 0, str(error.strerror)))
             return []
-        self.inputs.sources.append(source)
+        if readable or not broken:
+            self.inputs.sources.append(source)
         return found
+
+    def _report(self, name: str, error: ManifestError) -> None:
+        self.inputs.faults.append(ReadProblem(name, error.line, error.column, error.problem))
 
     def _check(self, document: Document) -> list[Manifest]:
         look = None if document.json else Look.at(document.text)
@@ -140,8 +158,8 @@ class _FileReader:
         return [each for each in found if each.group == GROUP or (each.group, each.kind) in _OTHERS]
 
 
-def inputs(filenames: Iterable[str | GivenManifests]) -> Iterator[tuple[str, Opener]]:
-    """Every file once: its name, and a function that opens it and may raise OSError."""
+def inputs(filenames: Iterable[str | GivenManifests], command: str) -> Iterator[tuple[str, Opener]]:
+    """Every file once: its name, and a function that opens it and may raise OSError. `command`: see `read_sources`."""
     seen = set()
     for filename in filenames:
         if isinstance(filename, GivenManifests):
@@ -150,7 +168,7 @@ def inputs(filenames: Iterable[str | GivenManifests]) -> Iterator[tuple[str, Ope
         if filename == _STDIN:
             found: Iterable[tuple[str, Opener]] = [(STDIN, _Once(_stdin))]
         elif filename and Path(filename).is_dir():
-            found = _directory(filename)
+            found = _directory(filename, command)
         else:
             found = [(filename, _opener(filename))]
         for name, opened in found:
@@ -160,19 +178,20 @@ def inputs(filenames: Iterable[str | GivenManifests]) -> Iterator[tuple[str, Ope
                 yield name, opened
 
 
-def _directory(top: str) -> Iterator[tuple[str, Opener]]:
+def _directory(top: str, command: str) -> Iterator[tuple[str, Opener]]:
     """The manifests below a directory, sorted, without hidden files and directories.
 
-    A directory that kustomize builds is an error: some of its files are patches, which are no objects, and name
-    prefixes would break the names of generated templates.
+    A directory that kustomize or Helm builds is an error: some of its files are patches or templates, which are no
+    objects, and name prefixes would break the names of generated templates.
     """
     faults: list[OSError] = []
     names = []
     for directory, directories, files in os.walk(top, onerror=faults.append):
         directories[:] = [name for name in directories if not name.startswith(".")]
-        built = next((name for name in KUSTOMIZATIONS if name in files), None)
+        built = next((name for name in (*KUSTOMIZATIONS, _CHART) if name in files), None)
         if built is not None:
-            problem = f"it is built by kustomize: render it first. {_RENDER.format(directory)}"
+            advice = _RENDERED if built == _CHART else _BUILT
+            problem = advice.format(shlex.quote(directory), command)
             faults.append(OSError(errno.EINVAL, problem, str(Path(directory, built))))
             directories.clear()
             continue

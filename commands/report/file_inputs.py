@@ -13,6 +13,7 @@ from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, m
 from commands.report.inventory import CONTROLLED, Found
 from neuron.api.claim_specs import GROUP
 
+_COMMAND: Final = "report"
 _WRAPPER: Final = b'"AppWrapper"'
 _FACTS: Final = frozenset(
     {
@@ -59,15 +60,17 @@ class _InputReader:
         self.faults: list[ReadProblem] = []
         self.documents: dict[tuple[str, int], tuple[Document, Manifest]] = {}
 
-    def read(self, filenames: Iterable[str]) -> None:
+    def read(self, given: Iterable[str | GivenManifests]) -> None:
         """Read all files."""
-        for name, opened in inputs(filenames):
+        given = list(given)
+        self._slow += [each for each in given if isinstance(each, GivenManifests)]
+        for name, opened in inputs([each for each in given if isinstance(each, str)], _COMMAND):
             try:
                 with opened() as content:
                     self._sort(name, iter(content))
             except OSError as error:
                 self.faults.append(ReadProblem(name, 0, 0, str(error.strerror)))
-        read = read_sources(self._slow, DEFAULT_NAMESPACE, step=self._step)
+        read = read_sources(self._slow, DEFAULT_NAMESPACE, step=self._step, command=_COMMAND)
         self.faults += read.faults
         for source in read.sources:
             for document in source.documents:
@@ -138,16 +141,16 @@ def _placed(manifest: Manifest) -> dict[str, object]:
     return {**manifest.data, "metadata": {**metadata, "namespace": manifest.written_namespace}}
 
 
-def read_files(filenames: Iterable[str], step: Callable[[], None], *, lines: bool = False) -> FileInputs:
+def read_files(given: Iterable[str | GivenManifests], step: Callable[[], None], *, lines: bool = False) -> FileInputs:
     """Read all files, each one once.
 
     Args:
-        filenames: files, directories, and `-` for standard input.
+        given: files, directories, `-` for standard input, and what another program printed.
         step: is called after each document.
         lines: whether lines of fields will be asked for; that keeps every document in memory.
     """
     reader = _InputReader(step, lines=lines)
-    reader.read(filenames)
+    reader.read(given)
     found = sorted(reader.found, key=lambda each: (each.group, each.kind) in CONTROLLED)
     documents = reader.documents
 

@@ -388,8 +388,12 @@ class Topic:
     workloads: tuple[Reference, ...]
 
 
+_BY_FAMILIES: Final = "NEU216"
+"""The finding that `--families` settles for all workloads."""
+
+
 def topics(workloads: Iterable[Workload]) -> tuple[Topic, ...]:
-    """Obstacles of all workloads: those that block first, then by number of workloads."""
+    """Obstacles of all workloads: those that block first, then what one flag settles, then by number of workloads."""
     found: dict[tuple[Cause, str, str, str, bool, Severity], dict[Reference, None]] = {}
     for workload in workloads:
         for each in workload.obstacles:
@@ -397,7 +401,11 @@ def topics(workloads: Iterable[Workload]) -> tuple[Topic, ...]:
             key = (each.cause, finding.code, finding.message, finding.fix, each.blocks, finding.severity)
             found.setdefault(key, {})[workload.ref] = None
     made = [Topic(*key, tuple(refs)) for key, refs in found.items()]
-    return tuple(sorted(made, key=lambda each: (not each.blocks, -len(each.workloads), each.code, each.message)))
+
+    def order(each: Topic) -> tuple[object, ...]:
+        return not each.blocks, each.code != _BY_FAMILIES, -len(each.workloads), each.code, each.message
+
+    return tuple(sorted(made, key=order))
 
 
 def total(parts: Iterable[Devices]) -> Devices:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from commands.report.model import Audit, Devices, Fate, MigrationStep, Report, Shadowed, Topic, Workload
+from commands.report.model import Audit, Devices, Fate, MigrationStep, Report, Shadowed, Topic, Workload, total
 from commands.status.lines import counted, listed
 from neuron.findings import CODES
 from runtime.text import cited, named
@@ -94,6 +94,41 @@ def workloads(found: Iterable[Workload]) -> Table:
     """One row per workload."""
     head = ("namespace", "workload", "pods", "before", "after", "becomes", "template", "mode", "obstacles")
     return Table("Workloads", head, tuple(_row(each) for each in found), frozenset({2}))
+
+
+def grouped_workloads(found: Sequence[Workload], most: int) -> Table:
+    """The same with at most about `most` rows: workloads that differ only in name and number of pods share one.
+
+    Blocked ones come first if there are too many for one row each.
+    """
+    if len(found) <= most:
+        return workloads(found)
+    alike: dict[tuple[object, ...], list[Workload]] = {}
+    for each in found:
+        codes = tuple(dict.fromkeys(obstacle.finding.code for obstacle in each.obstacles))
+        key = (each.ref.namespace, each.ref.kind, each.fate, each.why, each.blocked, each.templates, each.mode, codes)
+        alike.setdefault(key, []).append(each)
+    groups = sorted(alike.values(), key=lambda group: (not group[0].blocked, -len(group)))
+    table = workloads(group[0] for group in groups)
+    rows = (_of_group(row, group) for row, group in zip(table.rows, groups, strict=True))
+    return table._replace(rows=tuple(rows))
+
+
+def _of_group(row: tuple[str, ...], group: Sequence[Workload]) -> tuple[str, ...]:
+    """The row of the first workload, for all of its group."""
+    if len(group) == 1:
+        return row
+    name = f"{len(group):,} {named(group[0].ref.kind)}s, such as {named(group[0].ref.name)}"
+    pods = sum(each.pods or 0 for each in group)
+    after = [each.after for each in group if each.after is not None]
+    return (
+        row[0],
+        name,
+        f"{pods:,}",
+        str(total(each.before for each in group)),
+        amount(total(after) if after else None),
+        *row[5:],
+    )
 
 
 def _row(workload: Workload) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Checks attributes of constraints against the devices that the requests can match."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from neuron import names
 from neuron.api.claim_reader import value_text
@@ -13,8 +13,9 @@ from neuron.findings import Finding, short, warning
 
 
 def check_attributes(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex) -> list[Finding]:
-    """NEU523 and NEU529: attributes of constraints that no admitted device has."""
+    """NEU523, NEU529 and NEU538: attributes of constraints that no admitted, or no published device has."""
     found = []
+    unpublished: dict[str, list[Finding]] = {leaf.devices.reference: [] for leaf in leaves}
     for constraint in claim.constraints:
         requests = frozenset(constraint.requests)
         covered = [leaf for leaf in leaves if covers(requests, leaf.devices.reference)]
@@ -22,9 +23,30 @@ def check_attributes(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceInde
             ("matchAttribute", constraint.match_attribute),
             ("distinctAttribute", constraint.distinct_attribute),
         ):
-            if attribute and covered:
-                found += _check_attribute(attribute, f"{constraint.path}.{field}", covered, index)
-    return found
+            if not attribute or not covered:
+                continue
+            path = f"{constraint.path}.{field}"
+            faults = _check_attribute(attribute, path, covered, index)
+            found += faults
+            for leaf in covered if not faults else ():
+                unpublished[leaf.devices.reference] += _check_published(attribute, path, leaf, index)
+    return found + _of_whole_requests(claim, leaves, unpublished, index)
+
+
+def _of_whole_requests(
+    claim: ClaimSpec, leaves: Sequence[Leaf], unpublished: Mapping[str, list[Finding]], index: DeviceIndex
+) -> list[Finding]:
+    """The findings about requests of which no alternative can be allocated now: those of one alternative."""
+    by_path: dict[str, Finding] = {}
+    for request in claim.requests:
+        own = [leaf for leaf in leaves if leaf.request == request.name]
+        works = (leaf.mask & index.published and not unpublished[leaf.devices.reference] for leaf in own)
+        if len(own) < len(request.alternatives) or any(works):
+            continue
+        first = next((found for leaf in own if (found := unpublished[leaf.devices.reference])), ())
+        for each in first:
+            by_path.setdefault(each.path, each)
+    return list(by_path.values())
 
 
 def _check_attribute(attribute: str, path: str, covered: Sequence[Leaf], index: DeviceIndex) -> list[Finding]:
@@ -35,7 +57,7 @@ def _check_attribute(attribute: str, path: str, covered: Sequence[Leaf], index: 
     having = index.with_attribute(attribute)
     lacking = [leaf for leaf in covered if leaf.mask and not leaf.mask & having]
     if not lacking:
-        return _check_published(attribute, path, covered, index)
+        return []
     meant = unknown_attribute(attribute, index)
     if meant:
         message = f"no Neuron device has the attribute {value_text(attribute)}. Did you mean '{meant}'?"
@@ -56,19 +78,17 @@ def _check_attribute(attribute: str, path: str, covered: Sequence[Leaf], index: 
     return [Finding("NEU523", path, message, fix, attribute)]
 
 
-def _check_published(attribute: str, path: str, covered: Sequence[Leaf], index: DeviceIndex) -> list[Finding]:
+def _check_published(attribute: str, path: str, leaf: Leaf, index: DeviceIndex) -> list[Finding]:
     """NEU538: the cluster's driver does not publish an attribute that others publish for these types."""
     having = index.with_attribute(attribute)
-    for leaf in covered:
-        published = leaf.mask & index.published
-        if not published or published & having:
-            continue
-        name = index.types(published)[0]
-        message = f"no device of {name} that the cluster publishes now has the attribute {attribute_label(attribute)}."
-        fix = "Pods wait until a node's driver publishes it."
-        size = group_size(attribute)
-        if size and name in index.types(having):
-            # AWS's own driver publishes no windows.
-            fix = f"The driver there may be AWS's: select by device id, such as {first_devices(size)}."
-        return [warning("NEU538", path, message, fix, attribute)]
-    return []
+    published = leaf.mask & index.published
+    if not published or published & having:
+        return []
+    name = index.types(published)[0]
+    message = f"no device of {name} that the cluster publishes now has the attribute {attribute_label(attribute)}."
+    fix = "Pods wait until a node's driver publishes it."
+    size = group_size(attribute)
+    if size and name in index.types(having):
+        # AWS's own driver publishes no windows.
+        fix = f"The driver there may be AWS's: select by device id, such as {first_devices(size)}."
+    return [warning("NEU538", path, message, fix, attribute)]

@@ -149,6 +149,7 @@ def judge_class(device_class: ClassSpec, context: ClaimContext) -> tuple[Finding
     matcher = _Matcher(context)
     if placed or found or matcher.mentions_us(request):
         mask = matcher.visit(request, context.index.everything)
+        matcher.check_published([request], [mask])
         findings.add(matcher.findings)
         found = check_configs.check_hardware(request, placed, (), mask, context.index, context.catalogue)
         findings.add(finding for finding in found if matcher.certain or _holds_for_fewer(finding))
@@ -162,12 +163,13 @@ def judge_claim(claim: ClaimSpec, context: ClaimContext) -> ClaimJudgement:
     matcher = _Matcher(context)
     leaves, foreign = [], []
     for request in claim.requests:
-        for devices in request.alternatives:
-            mask = matcher.match(devices)
+        masks = [matcher.match(devices) for devices in request.alternatives]
+        for devices, mask in zip(request.alternatives, masks, strict=True):
             if mask is None:
                 foreign.append(devices.reference)
             else:
                 leaves.append(Leaf(devices, request.name, mask))
+        matcher.check_published(request.alternatives, masks)
     findings.add(matcher.findings)
     findings.add(check_configs.check_conflicts(claim, placed))
     findings.add(check_configs.check_targets(claim, placed, foreign))
@@ -220,6 +222,8 @@ class _Matcher:
         self._entries: dict[str, Sequence[ConfigEntry]] = {}
         self._misspelt: dict[str, bool] = {}
         self._hints: dict[str, str] = {}
+        self._undisputed: set[str] = set()
+        """Paths of requests whose selectors have no finding, and match known devices."""
         self.findings = Findings()
         self.certain = True
         """Whether all selectors could be evaluated. If not, requests may match fewer shapes than returned."""
@@ -296,9 +300,22 @@ class _Matcher:
             self.findings.add_at(check_selectors.check_failures(each, alive, index), selector.path)
             alive &= each.match.matched
         if judged and len(self.findings) == before:
-            path = f"{devices.path}.selectors"
-            self.findings.add(check_selectors.check_nothing_matches(judged, path, alive, index))
+            if alive:
+                self._undisputed.add(devices.path)
+            else:
+                path = f"{devices.path}.selectors"
+                self.findings.add([check_selectors.check_nothing_matches(judged, path, index)])
         return alive
+
+    def check_published(self, alternatives: Sequence[DeviceRequest], masks: Sequence[int | None]) -> None:
+        """NEU612: no published device matches. The alternatives of a request are judged together: one is enough."""
+        index = self._context.index
+        absent = [each.path for each in alternatives if each.path in self._undisputed]
+        if not absent or not index.published or any(mask is None or mask & index.published for mask in masks):
+            return
+        several = len(alternatives) > 1
+        path = absent[0].rpartition("[")[0] if several else f"{absent[0]}.selectors"
+        self.findings.add([check_selectors.nothing_published(path, index, alternatives=several)])
 
     def class_entries(self, name: str) -> Sequence[ConfigEntry]:
         """The readable configs of a DeviceClass."""

@@ -309,23 +309,25 @@ def _examples(mask: int, index: DeviceIndex) -> str:
     return f"{types[0]}{more}{'' if index.present else ' (by the catalogue)'}"
 
 
-def check_nothing_matches(selectors: Iterable[Judged], path: str, matched: int, index: DeviceIndex) -> list[Finding]:
-    """NEU610: no known device matches all selectors of a request. NEU612: no published device does."""
-    if matched & index.published or (matched and not index.published):
-        return []
+def check_nothing_matches(selectors: Iterable[Judged], path: str, index: DeviceIndex) -> Finding:
+    """NEU610: no known device matches all selectors of a request."""
     compiled = [judged.compiled for judged in selectors if judged.compiled is not None]
-    if not matched:
-        strange = next(_strange_constants(compiled, index), None)
-        if strange is not None:
-            attribute, value, known = strange
-            label = attribute_label(attribute)
-            message = f"no device has {label} '{value[:_SHOWN]}'.{did_you_mean(value, known)}"
-            return [warning("NEU610", path, message, "Nothing can be allocated until one does.", value)]
-        message = "no device that is known matches all selectors of the request."
-        return [warning("NEU610", path, message, "Compare them with the attributes in kubectl get resourceslices.")]
+    strange = next(_strange_constants(compiled, index), None)
+    if strange is not None:
+        attribute, value, known = strange
+        label = attribute_label(attribute)
+        message = f"no device has {label} '{value[:_SHOWN]}'.{did_you_mean(value, known)}"
+        return warning("NEU610", path, message, "Nothing can be allocated until one does.", value)
+    message = "no device that is known matches all selectors of the request."
+    return warning("NEU610", path, message, "Compare them with the attributes in kubectl get resourceslices.")
+
+
+def nothing_published(path: str, index: DeviceIndex, *, alternatives: bool = False) -> Finding:
+    """NEU612: no published device matches the selectors of a request, or those of any of its alternatives."""
     published = ", ".join(index.types(index.published)[:3])
-    message = "no device that the cluster publishes now matches."
-    return [warning("NEU612", path, message, f"It has devices of: {published}.")]
+    which = " an alternative of the request" if alternatives else ""
+    message = f"no device that the cluster publishes now matches{which}."
+    return warning("NEU612", path, message, f"It has devices of: {published}.")
 
 
 def _strange_constants(

@@ -129,8 +129,8 @@ def _merged(
 
 
 SETTLED_BY = (
-    f"Set the annotation {names.ANNOTATION_INSTANCE_TYPE} or the label {names.LABEL_INSTANCE_TYPE} in the pod, families"
-    " in a ConversionPolicy, or --families."
+    "Name the families with --families or in a ConversionPolicy, or set the annotation"
+    f" {names.ANNOTATION_INSTANCE_TYPE} or the label {names.LABEL_INSTANCE_TYPE} in the pod."
 )
 """The fix of the warnings about unknown types."""
 

@@ -115,11 +115,10 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
         )
     yield from _of_conditions(needs.values())
     if counting:
+        readers = f"{_listed(counting)} {'read' if len(counting) > 1 else 'reads'} 'neuron'"
         yield (
-            f"{_OF_PODS} (in names of claims, node selectors, images, variables); pods whose claims have other names do"
-            f" not reach {_listed(counting)}, which read 'neuron': install with Helm and policies"
-            " (admission.workloads.scope All), or begin its matchCondition 'claims' with (request.kind.kind == 'Pod'"
-            " && object.spec.?resourceClaims.orValue([]).size() > 0) ||"
+            f"{readers}, and the plain manifests do not send pods whose claims do not name Neuron: install with Helm"
+            " and policies, or add them (docs/policies.md, In a cluster)."
         )
     if about_pods:
         yield f"{_OF_PODS}; widen its matchCondition 'claims' where {_listed(about_pods)} must match others."

@@ -55,7 +55,7 @@ def test_only_counts_that_no_type_serves_are_denied_if_the_type_is_unknown(webho
     assert SENTENCE.replace("7", "17") in result.stderr
     result = kubectl.feed("create", pod("seven", container(neuron=7)))
     assert result.ok, result.stderr
-    assert any("NEU216" in warning and "inf2.48xlarge" in warning for warning in result.warnings), result.stderr
+    assert any("NEU216" in warning for warning in result.warnings), result.stderr
 
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "Job", "StatefulSet"])

@@ -5,7 +5,7 @@ from typing import Final
 
 from neuron import names
 from neuron.demand.families import SETTLED_BY
-from neuron.findings import Finding, few, short, warning
+from neuron.findings import Finding, short, warning
 from webhook.decisions import pods
 from webhook.decisions.check_keys import misspelt_keys_of_namespace
 from webhook.decisions.conversion_context import ConversionContext
@@ -13,7 +13,6 @@ from webhook.decisions.pods import Excess
 from webhook.decisions.ports import LegacyQuota, NamespaceFacts
 from webhook.decisions.steering import Steering
 
-_MOST_TYPES: Final = 8
 """Instance types that a warning names."""
 _MOST_WARNED: Final = 16
 """The user's own claims that are named in warnings."""
@@ -47,13 +46,12 @@ def side_effects(facts: NamespaceFacts, context: ConversionContext, own_claims: 
 
 
 def unknown_types(types: Sequence[str]) -> Finding:
-    """NEU216: nothing says which instance types there are."""
-    shown = few(types, _MOST_TYPES)
+    """NEU216: nothing says which instance types there are. The message is the same for all pods; the value differs."""
     message = (
         "neither the pod, a policy, ResourceSlices nor Nodes say which Neuron instance types there are: the claim fits"
-        f" {shown}, and no node affinity to instance types is added."
+        " all types that can serve the pod, and no node affinity to instance types is added."
     )
-    return warning("NEU216", "spec", message, SETTLED_BY)
+    return warning("NEU216", "spec", message, SETTLED_BY, ", ".join(types))
 
 
 def has_node_name(node: str) -> Finding:

@@ -192,7 +192,7 @@ def test_a_refused_object_is_unchanged_and_the_rest_is_converted(tmp_path: Path)
 
 def test_unreadable_files_are_reported_and_the_rest_is_converted(tmp_path: Path) -> None:
     (tmp_path / "pods.yaml").write_text(legacy("seven", 7))
-    (tmp_path / "bad.yaml").write_text("a: 1\n---\nb: [\n")
+    (tmp_path / "bad.yaml").write_text("# only\n---\nb: [\n")
     (tmp_path / "empty").mkdir()
     (tmp_path / "list.yaml").write_text("- a\n")
     names = ["bad.yaml", "pods.yaml", "empty", "list.yaml", "missing.yaml", ""]
@@ -207,6 +207,15 @@ def test_unreadable_files_are_reported_and_the_rest_is_converted(tmp_path: Path)
         REFUSAL,
     ]
     assert done.stdout.decode() == legacy("seven", 7)
+
+
+def test_one_document_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text(f"{legacy('seven', 7)}---\nb: [\n---\n{legacy('four', 4)}")
+    done = run(tmp_path, "-f", "bad.yaml")
+    assert done.returncode == 2
+    assert [line.partition(" ")[0] for line in said(done)] == ["bad.yaml:14:1:", "bad.yaml:11:"]
+    assert done.stdout.decode().startswith(f"{legacy('seven', 7)}---\nb: [\n---\napiVersion: resource.k8s.io/v1\n")
+    assert "resourceClaimTemplateName: neuron-4-" in done.stdout.decode()
 
 
 def test_a_directory_that_cannot_be_listed_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

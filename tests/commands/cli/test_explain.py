@@ -232,12 +232,15 @@ def test_json_has_everything(file: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "Name a pod (pod/NAME), or files with -f."),
-        (("pod/",), "pod/ has no name of a pod."),
+        ((), "Name a pod or a workload (pod/NAME, deployment/NAME), or files with -f."),
+        (("pod/",), "pod/ has no name."),
+        (("job",), "job is a type: add the name of an object, as in job/NAME."),
         (
-            ("deployment/web",),
-            "deployment/web is not a pod. For a workload: kubectl get deployment/web -o yaml | neuron-dra explain -f -",
+            ("configmap/web",),
+            "configmap/web: configmap is no type of objects with pods that is known here. For another object: kubectl"
+            " get configmap/web -o yaml | neuron-dra explain -f -",
         ),
+        (("pod/a", "deploy/"), "deploy/ has no name."),
     ],
 )
 def test_wrong_arguments_are_usage_errors(arguments: tuple[str, ...], message: str) -> None:
@@ -372,6 +375,57 @@ def test_events_are_read_for_the_pod_alone(api: Api, kubeconfig: Path) -> None:
     assert document["diagnosis"]["case"] == "quota"
     [call] = api.calls("list", "events")
     assert (call.namespace, call.query["fieldSelector"]) == ("team-a", "involvedObject.uid=uid")
+
+
+def test_a_workload_is_explained_with_its_pods_that_are_not_ready(api: Api, kubeconfig: Path) -> None:
+    installed(api, "--mode=convert")
+    cluster = EmulatedCluster()
+    cluster.node("free")
+    cluster.put_into(api)
+    labels = {"app": "train"}
+    spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod()["spec"]}}
+    metadata = {"name": "train", "namespace": "team-a", "uid": "d"}
+    api.kinds.append(("apps", "v1", "Deployment", "deployments", True))
+    api.put("deployments", {"metadata": metadata, "spec": spec})
+    for at in range(5):
+        found = pod(name=f"train-{at}", namespace="team-a")
+        found["metadata"] |= {"uid": f"uid-{at}", "labels": labels if at else {"app": "other"}}
+        found["status"] = {"phase": "Pending"}
+        api.put("pods", found)
+    ready = pod(name="train-ready", namespace="team-a")
+    ready["metadata"] |= {"uid": "ready", "labels": labels}
+    ready["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    api.put("pods", ready)
+    result = explain("deployment/train", "--kubeconfig", kubeconfig)
+    heads = [line for line in result.stdout.splitlines() if line and not line.startswith(" ")]
+    assert heads[:4] == [
+        "pods of spec.template in Deployment team-a/train",
+        "Pod team-a/train-1",
+        "Pod team-a/train-2",
+        "Pod team-a/train-3",
+    ]
+    assert result.stdout.splitlines()[3] == "  result    converted"
+    assert "4 pods of Deployment train are not ready: the first 3 are explained." in result.stderr
+    assert result.exit_code == 1
+    for form in (("deploy", "train"), ("Deployments", "train"), ("deployments.apps/train",)):
+        assert explain(*form, "--kubeconfig", kubeconfig).stdout == result.stdout
+
+
+def test_a_workload_of_an_operator_is_read_in_the_version_that_is_served(api: Api, kubeconfig: Path) -> None:
+    installed(api, "--mode=convert")
+    EmulatedCluster().put_into(api)
+    api.kinds.append(("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets", True))
+    job = {"spec": {"template": {"spec": pod()["spec"]}}}
+    spec = {"replicatedJobs": [{"name": "workers", "template": job}]}
+    api.put("jobsets", {"metadata": {"name": "big", "namespace": "team-b"}, "spec": spec})
+    result = explain("jobset", "big", "--kubeconfig", kubeconfig, "-n", "team-b")
+    assert result.stdout.startswith("pods of spec.replicatedJobs[0].template.spec.template in JobSet team-b/big\n")
+    assert result.exit_code == 0
+    gone = explain("jobset/gone", "--kubeconfig", kubeconfig)
+    assert "JobSet team-a/gone does not exist. -n names another namespace." in gone.stderr
+    unserved = explain("mpijob/x", "--kubeconfig", kubeconfig)
+    assert "cannot be read: it serves no MPIJob of kubeflow.org." in unserved.stderr
+    assert (gone.exit_code, unserved.exit_code) == (2, 2)
 
 
 def test_a_pod_that_does_not_exist_ends_with_2(api: Api, kubeconfig: Path) -> None:

@@ -85,16 +85,43 @@ def test_a_program_of_that_name_that_fails_is_quoted(overlay: Path, tmp_path: Pa
     assert (done.exit_code, done.stderr) == (2, f"Error: kustomize build {overlay} failed: exit code 3\n")
 
 
-def test_a_folder_that_kustomize_builds_is_to_be_rendered_first(overlay: Path) -> None:
-    (overlay.parent / "plain.yaml").write_text(POD.format(count=4))
-    done = convert("-f", str(overlay.parent), "--families", "trn2")
-    assert [each["kind"] for each in objects(done.stdout)] == ["ResourceClaimTemplate", "Pod"]
-    assert sorted(done.stderr.splitlines()) == [
-        f"{folder}/kustomization.yaml: it is built by kustomize: render it first. Use neuron-dra convert -k {folder},"
-        f" or kustomize build {folder} | neuron-dra validate -f -."
-        for folder in (overlay.parent / "base", overlay)
+@pytest.mark.parametrize("command", ["convert", "validate", "report", "explain"])
+def test_a_folder_that_another_program_builds_is_to_be_rendered_first(
+    command: str, overlay: Path, tmp_path: Path
+) -> None:
+    chart = tmp_path / "a chart"
+    (chart / "templates").mkdir(parents=True)
+    (chart / "Chart.yaml").write_text("apiVersion: v2\nname: a\nversion: 0.1.0\n")
+    (chart / "templates/pod.yaml").write_text("{{ .Values.pod }}\n")
+    (tmp_path / "plain.yaml").write_text(POD.format(count=4))
+    done = CliRunner().invoke(main, [command, "-f", str(tmp_path), "--families", "trn2"], env=ENVIRONMENT)
+    assert [line for line in sorted(done.stderr.splitlines()) if "render" in line] == [
+        f"{chart}/Chart.yaml: it is a Helm chart: render it first. Use helm template '{chart}' | neuron-dra {command}"
+        " -f -.",
+        *(
+            f"{folder}/kustomization.yaml: it is built by kustomize: render it first. Use neuron-dra {command} -k"
+            f" {folder}."
+            for folder in (tmp_path / "base", overlay)
+        ),
     ]
+    assert "train" in done.stdout or command == "validate"
     assert done.exit_code == 2
+
+
+@pytest.mark.skipif(not (shutil.which("kustomize") or shutil.which("kubectl")), reason="needs kustomize or kubectl")
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("validate", ": error NEU105 Pod prod-train"),
+        ("report", "device counts: NEU105, 1 workload: Pod default/prod-train"),
+        ("explain", "Pod prod-train (<kustomize {folder}>:1)"),
+    ],
+)
+def test_the_flag_k_builds_with_kustomize_for_all_commands_on_manifests(command: str, said: str, overlay: Path) -> None:
+    (overlay / "more.yaml").write_text((overlay / "more.yaml").read_text().replace("neuron: 4", "neuron: 7"))
+    done = CliRunner().invoke(main, [command, "-k", str(overlay), "--families", "trn2"], env=ENVIRONMENT)
+    assert said.format(folder=overlay) in done.stdout
+    assert done.exit_code == 1
 
 
 # --- Helm -----------------------------------------------------------------------------------------------------------

@@ -255,9 +255,10 @@ class TestCluster:
         api.forbid("list", "events", "events.k8s.io")
         result = await self.run(api, tmp_path)
         assert result.exit_code == 2
-        assert "you are not allowed to list deployments.apps." in result.stdout
-        assert "{apiGroups: [apps], resources: [deployments], verbs: [list]}" in result.stdout
-        assert "records of the webhook: you are not allowed to list events.events.k8s.io." in result.stdout
+        told = " ".join(result.stdout.split())
+        assert "you are not allowed to list deployments.apps." in told
+        assert "{apiGroups: [apps], resources: [deployments], verbs: [list]}" in told
+        assert "records of the webhook: you are not allowed to list events.events.k8s.io." in told
 
     async def test_a_cluster_that_does_not_answer(self, tmp_path: Path) -> None:
         async with FakeApi().serve() as gone:

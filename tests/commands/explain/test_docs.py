@@ -12,6 +12,7 @@ from commands.explain.explanation import Explanation
 from commands.explain.reads import Live
 from commands.explain.verdicts import Block
 from neuron import names
+from runtime.terminal import Style
 from tests.support.emulated import PLUGIN, SICK, EmulatedCluster
 from tests.support.explaining import WELL, Object, converted_pod, event, explained, explained_pod, live, pod
 from webhook.decisions.conversion_context import ConversionOptions
@@ -39,7 +40,7 @@ def cluster() -> EmulatedCluster:
 
 
 def printed(explanation: Explanation) -> str:
-    return render.as_text([explanation], render.Style(width=WIDTH))
+    return render.as_text([explanation], Style(width=WIDTH))
 
 
 def waiting_pod() -> tuple[Object, Live]:

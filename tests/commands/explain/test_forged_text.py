@@ -9,8 +9,8 @@ import pytest
 from commands.explain import render
 from commands.explain.explanation import Explanation
 from commands.explain.prepare_errors import prepare_failure
-from commands.explain.render import Style
 from neuron.findings import CODES
+from runtime.terminal import Style
 from tests.support.emulated import EmulatedCluster
 from tests.support.explaining import Object, converted_pod, event, explained_pod, live, pod
 

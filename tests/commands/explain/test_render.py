@@ -4,8 +4,7 @@ import dataclasses
 
 from commands.explain import render
 from commands.explain.explanation import Diagnosis, PodState, Quote
-from commands.explain.render import Style
-from runtime.terminal import displayed
+from runtime.terminal import Style, displayed
 from tests.support.emulated import EmulatedCluster
 from tests.support.explaining import explained, live, pod
 
@@ -63,3 +62,13 @@ def test_a_long_patch_is_cut() -> None:
     decision = dataclasses.replace(found.outlook.decision, patch=found.outlook.decision.patch * 2)
     long = dataclasses.replace(found, outlook=dataclasses.replace(found.outlook, decision=decision))
     assert "and 6 more operations (-o json shows all)" in render.as_text([long], Style())
+
+
+def test_a_finding_about_several_pods_is_told_once() -> None:
+    pages = explained(pod(name="one"), pod(name="two"))
+    assert all("NEU216" in str([each.code for each in page.outlook.findings]) for page in pages)
+    text = render.as_text(pages, Style())
+    assert text.count("NEU216 as for other pods: see the end") == 2
+    assert text.count("neither the pod, a policy") == 1
+    assert text.endswith("  about     Pod one, Pod two\n")
+    assert "see the end" not in render.as_text(pages[:1], Style())

@@ -35,7 +35,7 @@ def test_memory_is_bounded_by_the_largest_document(tmp_path: Path) -> None:
     assert peak < 6_000_000
 
 
-def test_an_error_in_a_later_document_drops_the_whole_file() -> None:
+def test_an_error_in_a_document_leaves_only_that_document_out() -> None:
     space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n"
     taken: list[object] = []
     inputs = read_sources(
@@ -43,11 +43,28 @@ def test_an_error_in_a_later_document_drops_the_whole_file() -> None:
         "x",
         taken.append,
     )
-    assert [each.name for each in inputs.sources] == ["good"]
+    bad, good = inputs.sources
+    assert [each.data is None for each in bad.documents] == [False, True]
+    assert [each.left_out for each in good.documents] == [False]
     assert [str(each) for each in inputs.faults] == [
         "bad:6:1: did not find expected node content while parsing a flow node."
     ]
-    assert len(taken) == 1
+    assert len(taken) == 2
+
+
+def test_a_document_that_is_left_out_stays_so_when_a_large_file_is_read_again() -> None:
+    space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n"
+    long = f"apiVersion: v1\nkind: Secret\ndata: {{a: {'x' * 1_100_000}}}\n"
+    inputs = read_sources([GivenManifests("large", f"{long}---\na: [\n---\n{space}".encode())], "x")
+    [source] = inputs.sources
+    assert [document.data is None for document in source.documents] == [False, True, False]
+    assert [document.text for document in source.documents][1] == "---\na: [\n"
+
+
+def test_a_file_of_which_no_document_can_be_read_is_no_source() -> None:
+    inputs = read_sources([GivenManifests("bad", b"a: [\n---\n- b\n")], "x")
+    assert inputs.sources == []
+    assert len(inputs.faults) == 2
 
 
 def test_an_error_has_its_place_in_the_file_also_in_json() -> None:

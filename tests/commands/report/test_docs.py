@@ -6,12 +6,13 @@ from pathlib import Path
 from commands.report import build
 from commands.report.model import Cause, Fate, Report, Shadowed
 from commands.report.render_text import as_text
+from runtime.terminal import Style
 from tests.policies.policy_files import policy
 from tests.support.reports import Object, deployment, owned, report, running, three_nodes
 
 PAGE = (Path(__file__).parents[3] / "docs/how-to/report.md").read_text()
 BLOCKS = re.findall(r"```(?:console|yaml)\n(.*?)```", PAGE, re.DOTALL)
-WIDTH = 118
+WIDTH = 80
 
 
 def of_namespace(kind: str, name: str, namespace: str, **spec: object) -> Object:
@@ -37,7 +38,7 @@ def cluster() -> Report:
 
 
 def test_the_report_on_the_page_equals_the_output_of_the_program() -> None:
-    printed = as_text(cluster(), encoding="utf-8", width=WIDTH)
+    printed = as_text(cluster(), Style(width=WIDTH))
     printed = printed.replace("of manifests", "of https://cluster.example")
     assert BLOCKS[0] == f"$ neuron-dra report --context prod --policies policies/\n{printed}"
 

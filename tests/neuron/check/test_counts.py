@@ -444,3 +444,16 @@ class TestOtherDrivers:
         spec = asks(1, f"{attribute('instanceType')} in ['{TRN1}', '{INF2}']", constraint=group(16))
         [finding] = judge(spec, self.where())
         assert (finding.code, finding.fix) == ("NEU538", "Pods wait until a node's driver publishes it.")
+
+    def test_an_alternative_without_the_attribute_is_no_finding_if_another_one_works(self) -> None:
+        spec = self.alternatives(pair=devices(2, on(INF2)), single=devices(1, on(INF2)))
+        assert codes(judge(spec, self.where())) == []
+
+    def test_alternatives_of_which_no_one_works_give_one_finding(self) -> None:
+        spec = self.alternatives(four=devices(4, on(INF2)), pair=devices(2, on(INF2)))
+        spec["devices"]["constraints"].append(match(group(4), "neurons/four"))
+        assert codes(judge(spec, self.where())) == ["NEU538"]
+
+    @staticmethod
+    def alternatives(**each: Any) -> dict[str, Any]:
+        return claim(first_available("neurons", **each), constraints=[match(group(2), "neurons/pair")])

@@ -16,6 +16,8 @@ from tests.support.validation import (
     attribute,
     claim,
     codes,
+    devices,
+    first_available,
     judge,
     on,
     published,
@@ -321,6 +323,19 @@ class TestCluster:
         assert (finding.severity, finding.path) == ("warning", SELECTORS)
         assert str(finding) == (
             "NEU612: no device that the cluster publishes now matches. It has devices of: trn2.48xlarge."
+        )
+
+    def test_an_unpublished_alternative_beside_a_published_one_has_no_findings(self) -> None:
+        spec = claim(first_available("neurons", a=devices(1, on(TRN1)), b=devices(1, on(TRN2)), c=devices(1, on(INF2))))
+        assert judge(spec, world([published(TRN2)])) == ()
+
+    def test_alternatives_that_are_all_unpublished_give_one_warning(self) -> None:
+        spec = claim(first_available("neurons", a=devices(1, on(TRN1)), b=devices(1, on(INF2))))
+        [finding] = judge(spec, world([published(TRN2)]))
+        assert (finding.severity, finding.path) == ("warning", "spec.devices.requests[0].firstAvailable")
+        assert str(finding) == (
+            "NEU612: no device that the cluster publishes now matches an alternative of the request. It has devices of:"
+            " trn2.48xlarge."
         )
 
     def test_a_selector_for_published_devices_has_no_findings(self) -> None:
