@@ -39,6 +39,18 @@ def _name_pages_by_title(app: Any, doctree: nodes.document, _docname: str) -> No
             link.children = [nodes.Text(files[link.astext()])]
 
 
+def _name_columns_in_cells(_app: Any, doctree: nodes.document, _docname: str) -> None:
+    """`book.css` shows the names on a phone, where the cells of a row stand below each other."""
+    for group in doctree.findall(nodes.tgroup):
+        [head] = group.findall(nodes.thead)
+        names = [entry.astext() for entry in head.findall(nodes.entry)]
+        for row in next(group.findall(nodes.tbody)).findall(nodes.row):
+            for name, entry in list(zip(names, row.findall(nodes.entry), strict=True))[1:]:
+                if name and entry.children:
+                    entry.children[0].insert(0, nodes.inline("", f"{name}: ", classes=["column"]))
+
+
 def setup(app: Any) -> None:
     """Sphinx calls this."""
     app.connect("doctree-resolved", _name_pages_by_title)
+    app.connect("doctree-resolved", _name_columns_in_cells)
