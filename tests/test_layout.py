@@ -1,6 +1,5 @@
 """Every HTML page in a real browser, on a laptop and on a phone: nothing is wider than the window, and code wraps."""
 
-import re
 import struct
 import zlib
 from collections.abc import AsyncIterator, Callable
@@ -34,7 +33,8 @@ TOO_WIDE = """
   const wider = each => each.scrollWidth > each.clientWidth + 1;
   const scrolled = [...document.querySelectorAll('pre, .table-wrapper, .scroll')].filter(wider);
   const page = document.scrollingElement;
-  return [...scrolled.map(each => each.textContent.trim().slice(0, 80)), ...(page.scrollWidth > innerWidth ? ['page'] : [])];
+  const found = scrolled.map(each => each.textContent.trim().slice(0, 80));
+  return page.scrollWidth > innerWidth ? [...found, 'page'] : found;
 })()
 """
 """The text of blocks and tables that do not fit into their frame, and `page` if the page scrolls sideways."""
@@ -61,7 +61,7 @@ def book(tab: Page, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def different_rows(png: bytes) -> int:
-    """Number of different encoded rows of pixels in a screenshot; a blank page has one or two, as its first row differs."""
+    """Different encoded rows of pixels in a screenshot: a blank page has one or two."""
     width, _, depth, kind = struct.unpack(">IIBB", png[16:26])
     size = width * depth * {2: 3, 6: 4}[kind] // 8 + 1
     parts, at = [], 8
