@@ -274,8 +274,8 @@ def errors() -> str:
         "",
         "Unless a section says otherwise, 1xx and 3xx to 7xx deny an object, and 2xx warn. For workloads (Deployment,",
         "Job, LeaderWorkerSet and others) all findings are warnings: the workload is stored, and the warnings describe",
-        "what will happen to its pods. `neuron-dra validate` reports the same for files, and what the API server itself",
-        "would refuse.",
+        "what will happen to its pods. `neuron-dra validate` reports the same for files, and what the API server would",
+        "refuse.",
     ]
     group = ""
     for code, about in CODES.items():
