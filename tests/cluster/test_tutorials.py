@@ -1,6 +1,6 @@
 """The tutorials that need a cluster: every command is run, and prints what the page says.
 
-They run in the order of the book, in one folder that is empty at first, and share a sandbox while the nodes are the same.
+They run in the order of the book, in one folder that is empty at first. Tutorials on the same nodes share a sandbox.
 """
 
 import re

@@ -33,7 +33,7 @@ def tutorials(docs: Path) -> list[Path]:
 
 
 def unset_variables(page: str) -> set[str]:
-    """Variables that a page's commands use, and that no command before sets. Every shell has `PATH`, `HOME` and `PWD`."""
+    """Variables that a page's commands use and no command before sets. Every shell has `PATH`, `HOME` and `PWD`."""
     known, missing = {"PATH", "HOME", "PWD"}, set()
     for step in steps(page):
         script = re.sub(r"'[^']*'", "''", _HEREDOC.sub("", step.script))
