@@ -25,7 +25,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster docs fuzz mutants cluster-test faults sandbox man manifests images sbom release proto grammar lock clean
+.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster docs reference fuzz mutants cluster-test faults sandbox man manifests images sbom release proto grammar lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,9 @@ faults: $(STAMP) ## run every disturbance at full length, and write their table 
 docs: $(STAMP) ## build the book into docs/_build/html; a link without a target is an error
 	$(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/cache docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+reference: $(STAMP) ## write the pages of the book that are made from the code: errors.md, commands, settings, policy fields
+	$(BIN)/python docs/write_reference.py
 
 man: $(STAMP) ## write man pages of all commands into build/man
 	$(BIN)/python -m commands.cli.man build/man

@@ -1,6 +1,7 @@
-"""`python docs/write_reference.py`: writes the pages of docs/reference that are made from the code.
+"""`make reference`: writes the pages of the book that are made from the code.
 
-Commands come from click, settings from their declarations, fields of policy files from the models' JSON Schemas.
+Commands come from click, settings from their declarations, fields of policy files from the models' JSON Schemas, error
+codes from their table.
 `tests/test_reference.py` compares the files with what this module makes.
 """
 
@@ -15,10 +16,11 @@ import click
 from commands.cli.main import main as neuron_dra
 from kubeletplugin import settings as driver_settings
 from kubeletplugin.cli import main as driver
+from neuron.codes import CODES
 from policies.schema.kinds import KINDS, json_schema
 from webhook.server import settings as webhook_settings
 
-FOLDER: Final = Path(__file__).parent / "reference"
+FOLDER: Final = Path(__file__).parent
 _WIDTH: Final = 100_000
 """Help is taken without line breaks: the page makes them."""
 _EXIT_CODES: Final = re.compile(r"^Exit codes?: ")
@@ -241,12 +243,59 @@ def policy_kinds() -> str:
     return "\n".join([*lines, "", "## Types", "", "Objects inside the fields above.", *types]) + "\n"
 
 
-PAGES: Final[dict[str, Callable[[], str]]] = {
-    "commands.md": commands,
-    "settings.md": settings,
-    "policy-kinds.md": policy_kinds,
+# --- error codes ----------------------------------------------------------------------------------------------------
+
+_GROUPS: Final = {
+    "1": "What a pod asks for",
+    "2": "What happened to a pod",
+    "3": "What the cluster refused",
+    "4": "Opaque configs",
+    "5": "Claims, templates and DeviceClasses",
+    "6": "Device selectors",
+    "7": "Pods and workloads",
+    "8": "Policy files",
+    "9": "Reports",
 }
-"""Name of a file in docs/reference -> the function that makes it."""
+"""First digit of the codes -> title of their part of the page."""
+_ABOUT: Final = {
+    "8": "NEU801 and NEU803 refuse, NEU802 and NEU804 warn, NEU805 is for the record.",
+    "9": "These are obstacles that `neuron-dra report` finds beside those of conversion\n"
+    "([how-to/report.md](how-to/report.md)). They deny nothing.",
+}
+
+
+def errors() -> str:
+    """The page on error codes. The anchors stay when a title changes: reports and links have them."""
+    lines = [
+        "# Error codes",
+        "",
+        "Every error and every warning has one of these codes, with an example of its message. The meaning of a code",
+        "does not change; the wording may.",
+        "",
+        "Unless a section says otherwise, 1xx and 3xx to 7xx deny an object, and 2xx warn. For workloads (Deployment,",
+        "Job, LeaderWorkerSet and others) all findings are warnings: the workload is stored, and the warnings describe",
+        "what will happen to its pods. `neuron-dra validate` reports the same for files, and what the API server would",
+        "refuse.",
+    ]
+    group = ""
+    for code, about in CODES.items():
+        if code[3] != group:
+            group = code[3]
+            lines += ["", f"## {group}xx: {_GROUPS[group]}"]
+            lines += ["", _ABOUT[group]] if group in _ABOUT else []
+        lines += ["", f'<a name="{code.lower()}"></a>', "", f"### {code}: {about.title}", "", about.why]
+        lines += ["", f"Fix: {about.fix}"] if about.fix else []
+        lines += ["", "```text", f"{code}: {about.message}", "```"]
+    return "\n".join(lines) + "\n"
+
+
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "errors.md": errors,
+    "reference/commands.md": commands,
+    "reference/settings.md": settings,
+    "reference/policy-kinds.md": policy_kinds,
+}
+"""Name of a file in docs -> the function that makes it."""
 
 
 if __name__ == "__main__":

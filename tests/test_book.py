@@ -2,30 +2,13 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.support.book import ROOT, build
+
 PAGES = sorted(each for each in (ROOT / "docs").rglob("*.md") if "_build" not in each.parts)
-
-
-def build(docs: Path, output: Path) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-q",
-        "-W",
-        "--keep-going",
-        "-d",
-        str(output / "cache"),
-        str(docs),
-        str(output / "html"),
-    ]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 @pytest.fixture(scope="module")

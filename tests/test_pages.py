@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.pages import Reader, same
+from tests.support.pages import Reader, same, tutorials, unset_variables
 from tests.support.serving import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,23 +55,25 @@ def test_the_commands_of_a_page_print_its_output(name: str, clone: Path) -> None
     Reader(clone, environment(clone)).follow((DOCS / name).read_text())
 
 
-def test_the_commands_of_the_policy_tutorial_print_its_output(clone: Path) -> None:
+def test_the_commands_of_the_policy_tutorial_print_its_output(tmp_path: Path) -> None:
     for program in ("curl", "jq"):
         if shutil.which(program) is None:
             pytest.skip(f"the page uses {program}, which is not here")
     page = (DOCS / SERVED).read_text()
-    [command] = re.findall(r"^```\n(\.venv/bin/neuron-dra webhook .*)\n```$", page, re.MULTILINE)
+    [command] = re.findall(r"^```\n(neuron-dra webhook .*)\n```$", page, re.MULTILINE)
     before, after = page.split(command)
     port = free_port()
-    variables = environment(clone, port)
-    reader = Reader(clone, variables, {"9443": str(port)})
+    variables = environment(tmp_path, port)
+    folder = tmp_path / "reader"
+    folder.mkdir()
+    reader = Reader(folder, variables, {"9443": str(port)})
     reader.follow(before + "```\n")
-    with (clone / "server.log").open("w") as log:
+    with (tmp_path / "server.log").open("w") as log:
         server = subprocess.Popen(
-            shlex.split(command), cwd=clone, env={**os.environ, **variables}, stdout=log, stderr=log
+            shlex.split(command), cwd=folder, env={**os.environ, **variables}, stdout=log, stderr=log
         )
     try:
-        ready(clone / ".neuron-dra/tls/ca.crt", port)
+        ready(folder / ".neuron-dra/tls/ca.crt", port)
         reader.follow("```\n" + after, patience=PATIENCE)
     finally:
         server.terminate()
@@ -118,9 +120,23 @@ def test_a_command_of_the_readme_works(command: str, clone: Path) -> None:
 
 def test_every_page_that_needs_no_cluster_is_tested() -> None:
     """Tutorials are either here or in tests/cluster/test_tutorials.py, which finds them by their sandbox."""
-    tutorials = {f"tutorials/{path.name}" for path in (DOCS / "tutorials").glob("*.md")}
-    with_sandbox = {each for each in tutorials if "how-to/emulate.md" in (DOCS / each).read_text()}
-    assert tutorials - with_sandbox == {SERVED}
+    assert set(tutorials(DOCS)) == set((DOCS / "tutorials").glob("*.md"))
+    with_sandbox = {path for path in tutorials(DOCS) if "how-to/emulate.md" in path.read_text()}
+    assert set(tutorials(DOCS)) - with_sandbox == {DOCS / SERVED}
+
+
+@pytest.mark.parametrize(
+    "page", sorted(DOCS.rglob("*.md")), ids=lambda path: str(path.relative_to(DOCS).with_suffix(""))
+)
+def test_a_page_sets_the_variables_that_its_commands_use(page: Path) -> None:
+    text = page.read_text()
+    # The sandbox prints the command that sets it, and each tutorial begins there.
+    given = {"KUBECONFIG"} if "emulate.md#start" in text else set()
+    assert unset_variables(text) - given == set()
+
+
+def test_a_variable_that_is_not_set_is_found() -> None:
+    assert unset_variables("```sh\necho $A ${B%x} '$C'\nB=1 D=2\necho $D $B\n```") == {"A", "B"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The pages of docs/reference that are generated from the code are up to date."""
+"""The pages of the book that are generated from the code are up to date."""
 
 import importlib.util
 import re
@@ -30,7 +30,7 @@ WRITE = script()
 
 @pytest.mark.parametrize("name", WRITE.PAGES)
 def test_each_reference_page_equals_the_output_of_the_script(name: str) -> None:
-    assert (DOCS / "reference" / name).read_text() == WRITE.PAGES[name](), "run python docs/write_reference.py"
+    assert (DOCS / name).read_text() == WRITE.PAGES[name](), "run make reference"
 
 
 def test_every_command_has_its_options_and_its_exit_codes() -> None:

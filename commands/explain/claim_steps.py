@@ -8,9 +8,9 @@ from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.schedule_steps import SICK_FIX, gated
 from neuron import names
 from neuron.api.nodes import Node
+from neuron.codes import CODES
 from neuron.demand import templates
 from neuron.demand.containers import scheduled
-from neuron.findings import CODES
 from runtime.text import named
 from webhook.cluster.listing import Object
 from webhook.decisions.decision import Outcome
@@ -70,7 +70,7 @@ def _why_not_converted(facts: DiagnosisInputs) -> str:
         return f"Mode off ({outlook.decided_by}) switches conversion off."
     if outlook.decision.errors:
         code = outlook.decision.errors[0].code
-        return f"Conversion would refuse it now: {code}, {CODES[code]}."
+        return f"Conversion would refuse it now: {code}, {CODES[code].title}."
     return f"Its mode is {outlook.mode} now: the pod is older than that, or the webhook was not called."
 
 

@@ -2,14 +2,15 @@
 
 The texts are those of the kubelet, and of the driver (`kubeletplugin/prepare/decide.py`, `neuron/api/allocation.py`). A
 user with the right to create Events in the namespace can write them too. So the message only selects one of the cases
-below; no part of it is repeated, except a code of `neuron.findings.CODES`, which is explained there.
+below; no part of it is repeated, except a code of `neuron.codes.CODES`, which is explained there.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
 from commands.explain.explanation import Diagnosis, PodState
-from neuron.findings import CODES, known_codes
+from neuron.codes import CODES
+from neuron.findings import known_codes
 
 _CONFIGS: Final = "NEU4"
 _RETRIES: Final = "The kubelet tries again by itself, every 60 to 90 s; a deleted pod is tried at once."
@@ -27,7 +28,7 @@ def prepare_failure(message: str, node: str, *, publishes: bool) -> Diagnosis:
     codes = known_codes(message)
     config = next((code for code in codes if code.startswith(_CONFIGS)), "")
     if config or "strict decoding error" in message:
-        what = f" ({config}: {CODES[config]})" if config else ""
+        what = f" ({config}: {CODES[config].title})" if config else ""
         text = f"An Event reports that the driver refuses a config of its claim{what}."
         fix = "Correct opaque.parameters of the template, and recreate the pod: its claim keeps the old config."
         return Diagnosis("config-refused", PodState.STUCK, text, fix)
@@ -60,7 +61,7 @@ def prepare_failure(message: str, node: str, *, publishes: bool) -> Diagnosis:
         text = f"An Event reports that the driver on node {node} does not answer the kubelet."
         fix = "Check the kubelet plugin's pod on the node (its log has the reason). " + _RETRIES
         return Diagnosis("driver-not-running", PodState.STUCK, text, fix)
-    what = f": {codes[0]}, {CODES[codes[0]]}" if codes else ""
+    what = f": {codes[0]}, {CODES[codes[0]].title}" if codes else ""
     text = f"An Event reports that the driver on node {node} cannot prepare its claim{what}."
     return Diagnosis("prepare-failed", PodState.STUCK, text, _LOG + _RETRIES)
 

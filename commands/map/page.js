@@ -21,6 +21,13 @@
     element.append(...children.filter((child) => child !== null && child !== undefined));
     return element;
   }
+  // The style shows the columns' names on a phone, where the cells of a row stand below each other.
+  function named(head, rows) {
+    for (const row of rows) {
+      [...row.cells].forEach((cell, at) => { cell.dataset.column = head.rows[0].cells[at].textContent; });
+    }
+    return rows;
+  }
   const counted = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
   // --- the summary ----------------------------------------------------------------------------------------
@@ -39,7 +46,7 @@
         number(type.devices), number(held), number(states.free), number(type.faults), make("td", {}, fits),
         make("td", {}, places));
     });
-    byId("types").replaceChildren(...rows);
+    byId("types").replaceChildren(...named(byId("types").parentNode.tHead, rows));
     const spread = data.types.flatMap((type) => {
       const most = Math.max(1, ...Object.values(type.nodesByLargestFree));
       return Object.entries(type.nodesByLargestFree).sort((a, b) => b[0] - a[0]).map(([size, count]) => {
@@ -57,7 +64,7 @@
           make("td", {class: "number"}, String(count)));
       });
     });
-    byId("spread").replaceChildren(...spread);
+    byId("spread").replaceChildren(...named(byId("spread").parentNode.tHead, spread));
     const kept = byId("type").value;
     const options = [make("option", {value: "*"}, "all"),
       ...data.types.map((type) => {
@@ -224,7 +231,8 @@
           make("td", {}, claims.map((claim) => claim.name).join(", ")),
           make("td", {}, claims.flatMap((claim) => claim.pods).join(", ")), make("td", {}, device.taints.join(", ")));
       });
-      const inside = make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows));
+      const top = make("thead", {}, make("tr", {}, ...head));
+      const inside = make("table", {}, top, make("tbody", {}, ...named(top, rows)));
       box.append(make("div", {class: "scroll"}, inside));
     });
     return box;

@@ -95,7 +95,10 @@ def _table(name: str, table: Table) -> Iterator[str]:
     head = "".join(f'<th scope="col"{kind}>{_text(each)}</th>' for kind, each in zip(kinds, table.head, strict=True))
     yield f"<thead><tr>{head}</tr></thead><tbody>"
     for row in table.rows:
-        cells = (f"<td{kind}>{_text(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
+        cells = (
+            f'<td{kind} data-column="{_text(name)}">{_text(cell)}</td>'
+            for name, kind, cell in zip(table.head, kinds, row, strict=True)
+        )
         yield f"<tr>{''.join(cells)}</tr>"
     yield "</tbody></table></div>"
 

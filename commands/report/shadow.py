@@ -12,7 +12,8 @@ import msgspec
 
 from commands.report.model import LOG, Shadowed, Workload
 from neuron.api.fields import mapping
-from neuron.findings import CODES, known_codes
+from neuron.codes import CODES
+from neuron.findings import known_codes
 from runtime.text import named
 
 MOST: Final = 1000

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from commands.report.model import Audit, Devices, Fate, MigrationStep, Report, Shadowed, Topic, Workload, total
 from commands.status.lines import counted, listed
-from neuron.findings import CODES
+from neuron.codes import CODES
 from runtime.text import cited, named
 
 NOTHING: Final = "-"
@@ -177,7 +177,7 @@ def shadowed(found: Sequence[Shadowed]) -> Table:
             each.name,
             named(each.outcome),
             str(each.pods),
-            "; ".join(f"{code}: {CODES[code]}" for code in each.codes) or NOTHING,
+            "; ".join(f"{code}: {CODES[code].title}" for code in each.codes) or NOTHING,
             f"{each.source}: {cited(each.note)}" if each.note else each.source,
         )
         for each in found

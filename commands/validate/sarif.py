@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from commands.objects.manifest_files import ReadProblem
 from commands.validate.check_files import Located
-from neuron.findings import CODES
+from neuron.codes import CODES
 
 VERSION: Final = "2.1.0"
 SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -53,8 +53,8 @@ def sarif_log(
 def _rule(code: str, documentation: str) -> dict[str, object]:
     rule: dict[str, object] = {
         "id": code,
-        "shortDescription": {"text": f"{CODES[code]}."},
-        "help": {"text": f"{CODES[code]}: see {code} in {_HELP} of neuron-dra."},
+        "shortDescription": {"text": f"{CODES[code].title}."},
+        "help": {"text": f"{CODES[code].title}: see {code} in {_HELP} of neuron-dra."},
     }
     if documentation:
         # A relative link would point into the repository in which the code host shows the finding.

@@ -24,8 +24,10 @@ from tests.cluster.webhooks import CONFIGURATION_KINDS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 GUIDE: Final = ROOT / "docs" / "migrate.md"
+VARIABLES: Final = dict(re.findall(r"^export (\w+)=(\S+)$", GUIDE.read_text(), re.MULTILINE))
+"""What the guide's first block sets for all others."""
+PLUGIN: Final = VARIABLES["PLUGIN"]
 NAMESPACE: Final = "neuron-dra"
-PLUGIN: Final = "neuron-device-plugin-daemonset"
 GROUP_LABEL: Final = "eks.amazonaws.com/nodegroup"
 _NAME: Final = "neuron-dra"
 _BIN: Final = Path(sys.executable).parent
@@ -220,9 +222,8 @@ class Journey:
             **os.environ,
             "PATH": f"{self._directory / 'bin'}:{_BIN}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
+            **VARIABLES,
             "KUBECONFIG": str(self.plane.admin_kubeconfig),
-            "REGISTRY": "registry.example.com/neuron",
-            "PLUGIN": PLUGIN,
             "GROUP": f"{GROUP_LABEL}={group}",
         }
         if "rollout restart" in script:

@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Final
 
 _FENCE: Final = re.compile(r"^( *)```([a-z]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_HEREDOC: Final = re.compile(r"<<'(\w+)'$.*?^\1$", re.MULTILINE | re.DOTALL)
+_SETS: Final = re.compile(r"(?:^|[ ;(])(?:export )?([A-Za-z_]\w*)=|\bfor (\w+) in\b")
+_USES: Final = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _LEFT_OUT: Final = "[…]"
 _GENERATED: Final = re.compile(r"(?<=neuron-)[a-z0-9]{5}\b|(?<=neurons-)[a-z0-9]{5}\b")
 _TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
@@ -21,6 +24,23 @@ _AGE: Final = re.compile(r"(?<=[\s(])(\d+[smhd])+(?=\s|$)")
 _KUBERNETES: Final = re.compile(r"(?<=\s)v1\.\d+\.\d+(?=\s|$)")
 _SECONDS: Final = 150
 _INTERVAL: Final = 0.2
+
+
+def tutorials(docs: Path) -> list[Path]:
+    """The pages of the tutorials, in the order of the book's contents."""
+    contents = (docs / "index.md").read_text()
+    return [docs / f"{name}.md" for name in re.findall(r"^tutorials/[a-z-]+$", contents, re.MULTILINE)]
+
+
+def unset_variables(page: str) -> set[str]:
+    """Variables that a page's commands use and no command before sets. Every shell has `PATH`, `HOME` and `PWD`."""
+    known, missing = {"PATH", "HOME", "PWD"}, set()
+    for step in steps(page):
+        script = re.sub(r"'[^']*'", "''", _HEREDOC.sub("", step.script))
+        for line in script.splitlines():
+            known.update(name for each in _SETS.finditer(line) for name in each.groups() if name)
+            missing.update(name for name in _USES.findall(line) if name not in known)
+    return missing
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 from commands.explain import render
 from commands.explain.explanation import Explanation
 from commands.explain.prepare_errors import prepare_failure
-from neuron.findings import CODES
+from neuron.codes import CODES
 from runtime.terminal import Style
 from tests.support.emulated import EmulatedCluster
 from tests.support.explaining import Object, converted_pod, event, explained_pod, live, pod
@@ -126,4 +126,4 @@ def test_only_codes_that_exist_are_recognised(text: str) -> None:
 
 @pytest.mark.parametrize("code", ["NEU407", "NEU412", "NEU101"])
 def test_a_code_is_explained_with_the_text_of_the_table(code: str) -> None:
-    assert CODES[code] in prepare_failure(f"{RESULT}{code}: do something bad", "a", publishes=True).text
+    assert CODES[code].title in prepare_failure(f"{RESULT}{code}: do something bad", "a", publishes=True).text

@@ -6,7 +6,7 @@ import pytest
 
 from neuron.api.allocation import AllocatedDevice, AllocationError, check_hardware, read_allocation
 from neuron.api.configs import ConfigsInForce
-from neuron.findings import CODES
+from neuron.codes import CODES
 from neuron.hardware.instances import Catalogue, InstanceType
 
 UID = "0a1b2c3d-0000-4000-8000-000000000001"

@@ -19,7 +19,8 @@ from neuron.api.configs import (
     decode_object,
     decode_text,
 )
-from neuron.findings import CODES, Severity
+from neuron.codes import CODES
+from neuron.findings import Severity
 
 CURRENT = "neuron.aws.com/v1"
 ONE_OF = "Write an object of kind NeuronConfig or UltraServerConfig."

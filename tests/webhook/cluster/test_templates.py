@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kubernetes.aio.client.configuration import Configuration
 
+from neuron.codes import CODES
 from neuron.demand.templates import Template
-from neuron.findings import CODES
 from runtime.api_server import Collection
 from runtime.api_transport import Connection
 from runtime.watching import Timing
