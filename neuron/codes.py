@@ -605,7 +605,8 @@ CODES: Final = {
         "A warning: if the scheduler picks such a type, the driver refuses to prepare the claim. If the instance types "
         "of the cluster are known, only these count.",
         "Select by `instanceType`.",
-        "request neurons also admits trn1.32xlarge (by the catalogue), which does not take logicalNeuronCore 1. Select an instance type "
+        "request neurons also admits trn1.32xlarge (by the catalogue), which does not take logicalNeuronCore 1. "
+        "Select an instance type "
         "that does, such as trn2.48xlarge.",
     ),
     "NEU520": Code(
@@ -894,7 +895,8 @@ CODES: Final = {
         "A warning: one failing device on one node ends the scheduling of the pod everywhere. If the instance types of "
         "the cluster are known, only these count.",
         "Test for the attribute first, or select a type that has it in an earlier selector.",
-        "topology_x is missing on trn1.2xlarge and 20 more types (by the catalogue): one such device ends the scheduling of the pod. "
+        "topology_x is missing on trn1.2xlarge and 20 more types (by the catalogue): one such device ends the "
+        "scheduling of the pod. "
         'Guard it: "topology_x" in device.attributes["neuron.aws.com"] && ...',
     ),
     "NEU610": Code(
@@ -1062,7 +1064,8 @@ CODES: Final = {
     ),
     "NEU904": Code(
         "No node can serve the claim of a workload",
-        "No node has a type that can serve the claim, the pods do not select the nodes of these types, or plugin and driver both run on all of them: then the driver "
+        "No node has a type that can serve the claim, the pods do not select the nodes of these types, or plugin "
+        "and driver both run on all of them: then the driver "
         "taints the devices, so that none gets two owners.",
         "Add nodes of these types, or stop the device plugin there.",
         "the device plugin and the DRA driver both offer devices of 2 nodes (node-1, node-2): claims get none of "
