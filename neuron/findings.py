@@ -345,6 +345,9 @@ CODES: Final = {
     "NEU709": "Devices that one container uses together are not connected",
     "NEU710": "The size of a LeaderWorkerSet does not fit its UltraServer mode",
     "NEU711": "Pod templates of a workload were not checked",
+    "NEU712": "A claim of a PodGroup is not valid",
+    "NEU713": "A pod does not share the claim of its PodGroup",
+    "NEU714": "A converted pod shares the claim of its PodGroup",
     "NEU720": "An API version is not served by every cluster",
     # 8xx: policy files
     "NEU801": "A policy refuses the object",

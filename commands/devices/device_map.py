@@ -1,5 +1,6 @@
 """Makes the device map of a snapshot: which devices there are, who holds them, what is still free and connected."""
 
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -99,10 +100,18 @@ def _holdings(claims: Iterable[StoredClaim]) -> tuple[dict[_Place, list[HeldDevi
     for claim in claims:
         metadata = claim.metadata
         pods = tuple(sorted(each.name for each in claim.pods))
+        groups = tuple(sorted(each.name for each in claim.groups))
         for result in claim.ours:
             admin = bool(result.admin_access)
             holding = HeldDevice(
-                metadata.namespace, metadata.name, metadata.uid, pods, result.request, _cores(result.cores), admin
+                metadata.namespace,
+                metadata.name,
+                metadata.uid,
+                pods,
+                result.request,
+                _cores(result.cores),
+                admin,
+                groups=groups,
             )
             (looking if admin else held)[result.pool, result.device].append(holding)
     return dict(held), dict(looking)
@@ -226,7 +235,7 @@ class _NodeReader:
 
 
 def _of_whole(holding: HeldDevice) -> HeldDevice:
-    return HeldDevice(holding.namespace, holding.claim, holding.uid, holding.pods, holding.request, whole_node=True)
+    return dataclasses.replace(holding, cores=None, admin=False, whole_node=True)
 
 
 def _unpublished(

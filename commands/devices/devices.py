@@ -26,11 +26,12 @@ class HeldDevice:
     """One result of a claim's allocation: a claim holds a device, or looks at it.
 
     Attributes:
-        pods: names of the pods that have reserved the claim, sorted.
+        pods: names of the pods that have reserved the claim, sorted; also those that share it as pods of a PodGroup.
         request: of the claim, `req` or `req/sub`.
         cores: physical cores that it consumes of a shared device; None for a device that is not shared.
         admin: adminAccess: the claim looks at the device, and the device stays free.
         whole_node: the claim has the device that stands for the whole node.
+        groups: names of the PodGroups that have reserved it for their pods, sorted.
     """
 
     namespace: str
@@ -41,6 +42,7 @@ class HeldDevice:
     cores: int | None = None
     admin: bool = False
     whole_node: bool = False
+    groups: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

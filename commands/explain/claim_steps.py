@@ -8,6 +8,7 @@ from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.schedule_steps import SICK_FIX, gated
 from neuron import names
 from neuron.api.nodes import Node
+from neuron.api.pod_groups import group_of
 from neuron.demand import templates
 from neuron.demand.containers import scheduled
 from neuron.findings import CODES
@@ -86,6 +87,16 @@ def _conversion_fix(facts: DiagnosisInputs) -> str:
         annotate = f"kubectl annotate namespace {facts.namespace} {names.ANNOTATION_CONVERT}=convert --overwrite"
         return f"`{annotate}` (or change what decides the mode), then {again}"
     return f"{again[:1].upper()}{again[1:]}"
+
+
+def no_group(facts: DiagnosisInputs) -> Diagnosis | None:
+    """A PodGroup that does not exist: neither claims nor nodes are looked for."""
+    if facts.node_name or not facts.group_missing:
+        return None
+    group = named(group_of(facts.pod))
+    text = f"It belongs to PodGroup {group}, which does not exist in namespace {facts.namespace}."
+    fix = f"Create PodGroup {group}, or correct spec.schedulingGroup and recreate the pod."
+    return Diagnosis("group-missing", PodState.STUCK, text, fix)
 
 
 def no_claim(facts: DiagnosisInputs) -> Diagnosis | None:

@@ -16,6 +16,7 @@ from commands.explain.installation import Installation, read_installation
 from commands.objects.manifests import Manifest
 from commands.status.snapshot import NoAnswerError
 from neuron.api.fields import readable
+from neuron.api.pod_groups import GROUP, POD_GROUP, group_of
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from runtime.api_errors import (
     NOT_FOUND,
@@ -34,6 +35,7 @@ from webhook.cluster.caches import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
 )
+from webhook.cluster.discovery import served_kinds
 from webhook.cluster.listing import Lister, Object, Seen, Unseen, unseen
 from webhook.cluster.replicas import LABELS
 
@@ -104,8 +106,9 @@ class Reads:
         objects = [live_manifest(each, DEVICE_CLASSES, "DeviceClass") for each in items(found.classes)]
         listed: set[tuple[str, str]] = set()
         own: list[StoredClaim] = []
+        of_namespace = (*_OF_NAMESPACE, *await self._groups(found))
         for namespace in dict.fromkeys(namespaces):
-            for resource, kind in _OF_NAMESPACE:
+            for resource, kind in of_namespace:
                 seen = await self._list(resource, namespace)
                 objects += [live_manifest(each, resource, kind) for each in items(seen)]
                 notes += _note(seen, f"{kind}s of namespace {namespace} are not known.")
@@ -122,6 +125,16 @@ class Reads:
         notes += _note(found.nodes, "Nodes cannot be judged.") + _note(found.slices, "Devices cannot be judged.")
         installation, files, more = await self._installation()
         return Live(found, tuple(objects), frozenset(listed), installation, files, version, (*notes, *more))
+
+    async def _groups(self, found: ClusterSnapshot) -> tuple[tuple[Resource, str], ...]:
+        """PodGroups, if pods with devices belong to some. Few clusters serve them."""
+        if isinstance(found.pods, Unseen) or not any(map(group_of, found.pods)):
+            return ()
+        try:
+            served = (await served_kinds(self._server)).get((GROUP, POD_GROUP))
+        except ApiServerError:
+            return ()
+        return () if served is None else ((served.resource, POD_GROUP),)
 
     async def pod(self, namespace: str, name: str) -> StoredPod:
         """A pod and its Events, the oldest first.

@@ -155,7 +155,8 @@ def _result_now(outlook: Outlook) -> _Row:
 def _claims(outlook: Outlook) -> Iterator[_Row]:
     for claim in outlook.claims:
         made = "generated template" if claim.generated else "template" if "Template" in claim.kind else "claim"
-        yield _Row("claim", f"{named(claim.name)}, {made} {named(claim.object)}")
+        shared = f", shared by the pods of PodGroup {named(claim.shared_by)}" if claim.shared_by else ""
+        yield _Row("claim", f"{named(claim.name)}, {made} {named(claim.object)}{shared}")
         if not claim.known:
             yield _Row("claim", f"  its requests are not known: there is no {claim.kind} of this name")
         elif claim.spec is not None:
@@ -270,6 +271,7 @@ def _claim_json(claim: ClaimUse) -> dict[str, object]:
         "object": claim.object,
         "spec": claim.body,
         "generated": claim.generated,
+        "sharedBy": claim.shared_by,
         "known": claim.known,
         "findings": [_finding_json(each) for each in claim.findings],
     }

@@ -78,6 +78,7 @@ def _holding(holding: HeldDevice) -> Json:
         "claim": holding.claim,
         "request": holding.request,
         "pods": list(holding.pods),
+        "podGroups": list(holding.groups),
         "cores": holding.cores,
         "wholeNode": holding.whole_node,
     }

@@ -26,7 +26,7 @@ from webhook.decisions.decide import (
     places_of,
     read_pod,
 )
-from webhook.decisions.kinds import KINDS
+from webhook.decisions.kinds import KINDS, shared_claims
 from webhook.decisions.pod_claims import KnownClaim, claim_names
 from webhook.decisions.pod_places import PodPlace
 from webhook.decisions.ports import WorldView
@@ -96,7 +96,9 @@ class Decider:
         places = places_of(manifest.group, manifest.kind, manifest.data)
         read = (read_pod(each, manifest.kind) for each in places)
         found = [each if each.pod is None else self._facts(manifest, each.place, each.pod, missing) for each in read]
-        subject = DecisionSubject(manifest.group, manifest.kind, manifest.namespace, manifest.data, found)
+        subject = DecisionSubject(
+            manifest.group, manifest.kind, manifest.namespace, manifest.data, found, missing=missing
+        )
         if len(self._answers) > _MOST_REMEMBERED:
             self._answers.clear()
         return decide(subject, self._world(manifest.namespace), self._options.excluded_namespaces)
@@ -126,7 +128,9 @@ class Decider:
         except pods.UnreadableError:
             known = {}  # Conversion reports it.
         steering, faults = self._steering(manifest, place)
-        return PodFacts(place, pod, known, steering, faults)
+        files = self._view if isinstance(self._view, FileView) else None
+        shared = files.group_claims(manifest.namespace, place.template) if files is not None else ()
+        return PodFacts(place, pod, known, steering, faults, shared=shared)
 
     def _steering(self, manifest: Manifest, place: PodPlace) -> tuple[Steering, Sequence[Finding]]:
         if self._policies is None:
@@ -156,9 +160,10 @@ def is_checked(manifest: Manifest) -> bool:
 
 
 def named_claims(manifest: Manifest) -> Iterable[tuple[str, str]]:
-    """Kind and name of the claims and templates that the pods of an object name."""
+    """Kind and name of the claims and templates that the pods of an object, or a PodGroup, name."""
     if (manifest.group, manifest.kind) not in KINDS:
         return
+    yield from shared_claims(manifest.data, manifest.group, manifest.kind)
     for place in places_of(manifest.group, manifest.kind, manifest.data):
         try:
             pod = pods.view(place.template)

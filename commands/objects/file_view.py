@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from commands.objects.manifest_cluster import ManifestCluster
 from commands.objects.manifests import Manifest
+from neuron.api import pod_groups
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts, WorldView
@@ -21,12 +22,16 @@ class FileView:
         self._live = live
         self._claims: dict[tuple[str, str, str], ClaimSpec] = {}
         self._classes: dict[str, ClassSpec] = {}
+        self._groups: dict[tuple[str, str], Sequence[pod_groups.GroupClaim]] = {}
         for manifest in found:
             self.take(manifest)
 
     def take(self, manifest: Manifest) -> None:
         """Read what an object in the files means for others."""
         self._files.take(manifest)
+        if (manifest.group, manifest.kind) == (pod_groups.GROUP, pod_groups.POD_GROUP):
+            (claims,) = pod_groups.claim_lists(manifest.kind, manifest.data)
+            self._groups[manifest.namespace, manifest.name] = claims
         if manifest.group != GROUP:
             return
         version, spec = str(manifest.data.get("apiVersion")), manifest.data.get("spec")
@@ -117,6 +122,10 @@ class FileView:
     def file_classes(self) -> Mapping[str, ClassSpec]:
         """DeviceClasses in the files."""
         return self._classes
+
+    def group_claims(self, namespace: str, pod: Mapping[str, Any]) -> Sequence[pod_groups.GroupClaim]:
+        """The claims of the PodGroup of a pod or pod template; empty if the files have none."""
+        return self._groups.get((namespace, pod_groups.group_of(pod)), ()) if self._groups else ()
 
     def claim(self, kind: str, namespace: str, name: str) -> ClaimSpec | None:
         """A claim or template in the files."""

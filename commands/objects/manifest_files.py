@@ -23,6 +23,7 @@ from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
 from commands.objects.shapes import Look, Shapes
 from neuron.api.claim_specs import GROUP
+from webhook.decisions.kinds import WITHOUT_PODS
 
 Opener: TypeAlias = Callable[[], BinaryIO]
 
@@ -33,7 +34,7 @@ _RENDER: Final = "Use neuron-dra convert -k {0}, or kustomize build {0} | neuron
 _STDIN: Final = "-"
 STDIN: Final = "<stdin>"
 """Name of standard input in messages."""
-_OTHERS: Final = (("", "Namespace"), ("", "ResourceQuota"), ("", "LimitRange"))
+_OTHERS: Final = (("", "Namespace"), ("", "ResourceQuota"), ("", "LimitRange"), *WITHOUT_PODS)
 """Kinds that mean something for others, beside those of `resource.k8s.io`."""
 _KEPT: Final = 1024 * 1024
 """Characters of documents that are parsed only once."""

@@ -80,6 +80,7 @@ def test_json_has_everything() -> None:
                 "claim": "infer",
                 "request": "n0",
                 "pods": ["infer"],
+                "podGroups": [],
                 "cores": None,
                 "wholeNode": False,
             }
@@ -90,6 +91,7 @@ def test_json_has_everything() -> None:
                 "claim": "monitor",
                 "request": "n0",
                 "pods": ["monitor"],
+                "podGroups": [],
                 "cores": None,
                 "wholeNode": False,
             }

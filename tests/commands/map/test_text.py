@@ -119,3 +119,16 @@ def test_names_do_not_control_the_terminal() -> None:
 def test_an_empty_cluster_is_a_sentence() -> None:
     text = as_text(DeviceMap((), problems=("You may not.",)), Paper())
     assert text == "! You may not.\nNo node with Neuron devices.\n"
+
+
+def test_the_pod_group_of_a_shared_claim_is_shown_with_its_pods() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("n")
+    reserved = {"resource": "podgroups", "name": "gang", "uid": "g"}
+    for name, pods, devices in (("shared", ["a", "b"], [0, 1]), ("idle", [], [2])):
+        claim = cluster.claim(name, "n", devices, pods=pods)
+        claim["status"]["reservedFor"].append(reserved)
+    text = drawn(build(cluster.snapshot()), "n")
+    assert "  A team-a/shared: devices 0-1, PodGroup gang, pod a, b\n" in text
+    assert "  B team-a/idle: device 2, PodGroup gang, no pod\n" in text
+    assert len(apply(Filter(claim="gang"), build(cluster.snapshot())).nodes) == 1

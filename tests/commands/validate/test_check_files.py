@@ -8,6 +8,7 @@ from tests.support.converting import source
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from tests.support.validating_files import validate_sources
+from tests.webhook.decisions.test_convert_pods import decide as converted
 
 OLD: dict[str, Any] = {
     "apiVersion": "resource.k8s.io/v1beta1",
@@ -105,3 +106,40 @@ class TestNamespaces:
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": off}
         lines = found(space, named("p", pod(container(neuron=7))), namespace=namespace)
         assert [" ".join(line.split(" ")[:2]) for line in lines] == codes
+
+
+class TestPodGroups:
+    """The pods of a file are compared with the PodGroups of all files."""
+
+    @staticmethod
+    def group(template: str, name: str = "neuron") -> dict[str, Any]:
+        claims = [{"name": name, "resourceClaimTemplateName": template}]
+        metadata, version = {"name": "gang", "namespace": "team-a"}, "scheduling.k8s.io/v1alpha2"
+        return {"apiVersion": version, "kind": "PodGroup", "metadata": metadata, "spec": {"resourceClaims": claims}}
+
+    @staticmethod
+    def member(**spec: Any) -> dict[str, Any]:
+        claiming = {"name": "main", "resources": {"claims": [{"name": "neuron"}]}}
+        manifest = pod(claiming if spec else container(neuron="4"))
+        manifest["spec"] |= {"schedulingGroup": {"podGroupName": "gang"}, **spec}
+        return manifest
+
+    def test_a_pod_that_does_not_share_the_claim_of_its_group_gets_a_warning(self) -> None:
+        own = {"resourceClaims": [{"name": "neuron", "resourceClaimTemplateName": "small"}]}
+        [finding] = found(self.member(**own), self.group("large"))
+        assert finding.startswith("warning NEU713 spec.resourceClaims[0]: claim 'neuron' of the pod is ")
+        assert found(self.member(**own), self.group("small")) == []
+
+    def test_a_converted_pod_that_shares_the_claim_of_its_group_gets_a_warning(self) -> None:
+        made = validate_template(self.member())
+        [finding] = found(self.member(), self.group(made))
+        assert finding.startswith(
+            "warning NEU714 spec: PodGroup gang shares claim 'neuron' of ResourceClaimTemplate neu"
+        )
+        assert found(self.member(), self.group(made, name="shared")) == []
+        assert found(self.member(), self.group("mine")) == []
+
+
+def validate_template(manifest: dict[str, Any]) -> str:
+    """Name of the template that conversion makes for a pod."""
+    return converted(manifest).templates[0].name
