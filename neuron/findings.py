@@ -259,6 +259,8 @@ CODES: Final = {
     "NEU230": "A ResourceClaimTemplate that a policy names was not checked",
     "NEU231": "EFA interfaces stay a limit because their DeviceClass does not exist",
     "NEU232": "A queue or a limit does not count converted pods",
+    "NEU240": "Shadow mode: a claim was not enriched",
+    "NEU241": "A claim with class and count stays as it is",
     # 3xx: ResourceClaimTemplates
     "NEU301": "The API server refused to create the ResourceClaimTemplate",
     "NEU302": "The API server cannot be reached",
@@ -348,6 +350,8 @@ CODES: Final = {
     "NEU712": "A claim of a PodGroup is not valid",
     "NEU713": "A pod does not share the claim of its PodGroup",
     "NEU714": "A converted pod shares the claim of its PodGroup",
+    "NEU715": "A field of an object of AWS's UltraServer operator is not valid",
+    "NEU716": "An API version is none of AWS's UltraServer operator",
     "NEU720": "An API version is not served by every cluster",
     # 8xx: policy files
     "NEU801": "A policy refuses the object",

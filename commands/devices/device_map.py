@@ -188,7 +188,7 @@ class _NodeReader:
             connected.largest(entry, indices, free, sets, pairs),
             connected.places(entry, indices, free, sets, pairs),
             self._closed(missing, devices, whole),
-            self._ultraserver(),
+            self._ultraserver(published),
             plugin,
             self._node.labels if self._node else {},
         )
@@ -219,14 +219,18 @@ class _NodeReader:
             return "cordoned"
         return "" if self._node is None or self._node.ready else "not ready"
 
-    def _ultraserver(self) -> UltraServerPlace | None:
+    def _ultraserver(self, published: Iterable[PublishedDevice]) -> UltraServerPlace | None:
+        """The place by the node's labels, else by the attributes of devices that AWS's UltraServer operator manages."""
         labels = self._node.labels if self._node else {}
+        devices = list(published)
+        workload = next(filter(None, (each.text(names.ATTRIBUTE_WORKLOAD) for each in devices)), "")
         for size in _ULTRASERVER_SIZES:
             server = labels.get(names.ultraserver_topology_label(size))
             if server:
                 position = labels.get(f"{names.ULTRASERVER_LABELS}node-id-{size}", "")
-                return UltraServerPlace(server, size, int(position) if position.isdecimal() else None)
-        return None
+                return UltraServerPlace(server, size, int(position) if position.isdecimal() else None, workload)
+        operated = next(filter(None, (each.text(names.ATTRIBUTE_ULTRASERVER) for each in devices)), "")
+        return UltraServerPlace(operated, 0, None, workload) if operated or workload else None
 
     def _plugin(self, pods: Mapping[str, int]) -> PluginUse | None:
         if self._node is None or not self._node.legacy:

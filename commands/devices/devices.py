@@ -147,13 +147,15 @@ class UltraServerPlace:
 
     Attributes:
         server: id that all its nodes share.
-        size: nodes of the set, 2 or 4.
+        size: nodes of the set, 2 or 4; 0 if only AWS's UltraServer operator says that the node is in an UltraServer.
         position: of the node in the set, from 0; None if the label is missing.
+        workload: the NeuronUltraServerWorkload to which the operator has allocated the node; empty if there is none.
     """
 
     server: str
     size: int
     position: int | None
+    workload: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -165,7 +165,7 @@ class PreviewInputs:
                 quotas.setdefault(each.namespace, {}).setdefault(each.name, each.data)
         by_namespace = {namespace: tuple(named.values()) for namespace, named in quotas.items()}
         decider = Decider(options, view, policies)
-        claims = ClaimObjects(found, lambda: decider.claims)
+        claims = ClaimObjects(found, lambda: decider.claims, decider.enriched)
         return cls(view, decider.conversion, policies, default, claims, by_namespace, decider)
 
 

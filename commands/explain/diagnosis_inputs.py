@@ -35,6 +35,7 @@ class DiagnosisInputs:
         in_tree: whether DeviceClasses serve the limits that it has (KEP-5004).
         group: its PodGroup; None if it has none, or the PodGroup does not exist or is not known.
         group_missing: whether its PodGroup does not exist.
+        workload: the NeuronUltraServerWorkload whose template it uses; None if there is none.
     """
 
     pod: Object
@@ -51,6 +52,7 @@ class DiagnosisInputs:
     in_tree: bool = False
     group: Object | None = None
     group_missing: bool = False
+    workload: Object | None = None
 
     @property
     def spec(self) -> Object:

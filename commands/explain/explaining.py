@@ -24,6 +24,7 @@ from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Request
 from neuron.api.nodes import Node
 from neuron.api.pod_groups import POD_GROUP, group_of
 from neuron.api.stored_claims import Allocation, StoredClaim
+from neuron.api.ultraservers import WORKLOAD, template_of
 from neuron.check.device_index import SelectorError
 from neuron.demand.containers import scheduled
 from runtime.text import cited, named
@@ -112,6 +113,7 @@ class Explainer:
                 in_tree=self._in_tree(pod) is not None,
                 group=self._group_of(pod),
                 group_missing=self._lacks_group(pod),
+                workload=self._workload_of(pod),
             )
         )
         bound = bool((pod.get("spec") or {}).get("nodeName"))
@@ -211,6 +213,13 @@ class Explainer:
         key = (pod["metadata"].get("namespace") or "", group_of(pod))
         groups = (each for each in (self._live.objects if self._live else ()) if each.kind == POD_GROUP)
         return next((each.data for each in groups if (each.namespace, each.name) == key), None)
+
+    def _workload_of(self, pod: Object) -> Object | None:
+        """The NeuronUltraServerWorkload that makes a template of a pod."""
+        namespace, wanted = pod["metadata"].get("namespace") or "", self._templates_of(pod)
+        known = (each for each in (self._live.objects if self._live else ()) if each.kind == WORKLOAD)
+        found = (each.data for each in known if each.namespace == namespace and template_of(each.data) in wanted)
+        return next(found, None)
 
     def _lacks_group(self, pod: Object) -> bool:
         listed = self._live is not None and (POD_GROUP, pod["metadata"].get("namespace") or "") in self._live.listed

@@ -15,6 +15,8 @@ from commands.explain.diagnosis_inputs import event_order
 from commands.explain.installation import Installation, read_installation
 from commands.objects.manifests import Manifest
 from commands.status.snapshot import NoAnswerError
+from neuron import names
+from neuron.api import ultraservers
 from neuron.api.fields import readable
 from neuron.api.pod_groups import GROUP, POD_GROUP, group_of
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
@@ -46,6 +48,7 @@ CONFIG_MAPS: Final = Resource("", "v1", "configmaps")
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
 MUTATING: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 
+_WORKLOADS: Final = (ultraservers.GROUP, ultraservers.WORKLOAD)
 _TIMEOUT: Final = 15.0
 _OF_NAMESPACE: Final = (
     (RESOURCE_QUOTAS, "ResourceQuota"),
@@ -106,7 +109,7 @@ class Reads:
         objects = [live_manifest(each, DEVICE_CLASSES, "DeviceClass") for each in items(found.classes)]
         listed: set[tuple[str, str]] = set()
         own: list[StoredClaim] = []
-        of_namespace = (*_OF_NAMESPACE, *await self._groups(found))
+        of_namespace = (*_OF_NAMESPACE, *await self._others(found))
         for namespace in dict.fromkeys(namespaces):
             for resource, kind in of_namespace:
                 seen = await self._list(resource, namespace)
@@ -126,15 +129,23 @@ class Reads:
         installation, files, more = await self._installation()
         return Live(found, tuple(objects), frozenset(listed), installation, files, version, (*notes, *more))
 
-    async def _groups(self, found: ClusterSnapshot) -> tuple[tuple[Resource, str], ...]:
-        """PodGroups, if pods with devices belong to some. Few clusters serve them."""
-        if isinstance(found.pods, Unseen) or not any(map(group_of, found.pods)):
+    async def _others(self, found: ClusterSnapshot) -> tuple[tuple[Resource, str], ...]:
+        """PodGroups, if pods with devices belong to some; workloads of AWS's UltraServer operator, if it manages nodes.
+
+        Few clusters serve them.
+        """
+        devices = [device for each in items(found.slices) for device in each.devices]
+        wanted = [
+            *([(GROUP, POD_GROUP)] if any(map(group_of, items(found.pods))) else []),
+            *([_WORKLOADS] if any(device.text(names.ATTRIBUTE_ULTRASERVER) for device in devices) else []),
+        ]
+        if not wanted:
             return ()
         try:
-            served = (await served_kinds(self._server)).get((GROUP, POD_GROUP))
+            served = await served_kinds(self._server)
         except ApiServerError:
             return ()
-        return () if served is None else ((served.resource, POD_GROUP),)
+        return tuple((served[each].resource, each[1]) for each in wanted if each in served)
 
     async def pod(self, namespace: str, name: str) -> StoredPod:
         """A pod and its Events, the oldest first.
@@ -214,7 +225,8 @@ def _object(raw: msgspec.Raw) -> Object | None:
 
 def _body(claim: StoredClaim) -> Object:
     """The part of a claim that validation reads."""
-    return {"metadata": {"namespace": claim.metadata.namespace, "name": claim.metadata.name}, "spec": claim.spec}
+    metadata = {"namespace": claim.metadata.namespace, "name": claim.metadata.name, "uid": claim.metadata.uid}
+    return {"metadata": metadata, "spec": claim.spec}
 
 
 def _note(seen: Seen[T], consequence: str) -> list[str]:

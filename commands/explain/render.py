@@ -30,6 +30,7 @@ _STATES: Final = {PodState.WELL: GREEN, PodState.WAITS: YELLOW, PodState.STUCK: 
 _RESULTS: Final = {
     Outcome.CONVERTED: "converted",
     Outcome.RESTORED: "restored: the claim of its conversion is put back",
+    Outcome.ENRICHED: "enriched",
     Outcome.HINTED: "gets scheduling hints",
     Outcome.SHADOWED: "not changed, because of shadow mode",
     Outcome.UNCHANGED: "not changed",

@@ -81,7 +81,11 @@ def _node(node: NodeMap, layouts: dict[str, Json]) -> Json:
     fits = f", {len(node.largest_free)} connected" if node.largest_free else ""
     free = f"{len(node.free)} of {len(node.devices)} free{fits}"
     devices = [_device(node, device, holders.get(device.index, []), numbers) for device in node.devices]
-    searched = [node.name, node.instance_type, *((node.ultraserver.server,) if node.ultraserver else ())]
+    searched = [
+        node.name,
+        node.instance_type,
+        *((node.ultraserver.server, node.ultraserver.workload) if node.ultraserver else ()),
+    ]
     searched += [text for entry in found for text in (entry.holding.name, *entry.holding.pods, *entry.holding.groups)]
     searched += node.plugin.pods if node.plugin else ()
     return {

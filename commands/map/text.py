@@ -191,7 +191,10 @@ def ultraserver(node: NodeMap) -> str:
     if place is None:
         return ""
     position = f"node {place.position}" if place.position is not None else "a node"
-    return f"{position} of UltraServer {place.server} (set of {place.size})"
+    server = f"{position} of UltraServer {place.server}" if place.server else ""
+    server += f" (set of {place.size})" if place.size else ""
+    workload = f"allocated to NeuronUltraServerWorkload {place.workload}" if place.workload else ""
+    return ", ".join(filter(None, (server, workload)))
 
 
 # --- few nodes: a drawing each ------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from webhook.decisions.check_resources import misspelt_resources
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.convert_pods import computed_templates, convert
 from webhook.decisions.decision import Decision, Outcome, denied, unchanged
+from webhook.decisions.enrich_claims import enrich, keep, read_plain
 from webhook.decisions.kinds import KINDS, Kind, is_counted_by_template
 from webhook.decisions.modes import Mode, ModeSettings
 from webhook.decisions.pod_claims import Claiming, KnownClaim
@@ -40,6 +41,12 @@ from webhook.decisions.template_findings import NO_TEMPLATES, KnownTemplates
 
 decide_pod = convert
 """The decision about one new pod, without the findings that do not depend on its conversion."""
+plain_claim = read_plain
+"""A new claim or template, if it says no more than DeviceClass and count."""
+decide_claim = enrich
+"""The decision about such a claim."""
+keep_claim = keep
+"""The decision about an update of an enriched claim."""
 check_names = misspelt_resources
 """The findings about a pod that declares no claim: the API server has checked what its containers refer to."""
 templates_of_record = computed_templates

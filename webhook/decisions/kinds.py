@@ -9,8 +9,9 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from neuron.api import pod_groups
+from neuron.api import pod_groups, ultraservers
 from neuron.check.pod_groups import check_claims
+from neuron.check.ultraservers import check_ultraserver, check_workload
 from neuron.findings import Finding
 from webhook.decisions import made_pods
 from webhook.decisions.pod_places import ANY, Path, PodPlace, values_at
@@ -195,6 +196,8 @@ _ALL: Final = (
         Kind(pod_groups.GROUP, kind, check=functools.partial(check_claims, kind))
         for kind in (pod_groups.POD_GROUP, pod_groups.WORKLOAD)
     ),
+    Kind(ultraservers.GROUP, ultraservers.WORKLOAD, check=check_workload),
+    Kind(ultraservers.GROUP, ultraservers.ULTRASERVER, check=check_ultraserver),
 )
 
 KINDS: Final[Mapping[GroupKind, Kind]] = {(each.group, each.kind): each for each in _ALL}

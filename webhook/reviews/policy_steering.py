@@ -272,6 +272,7 @@ def steering_of(rule: PodRule, subject: RequestSubject) -> Steering:
         unconnected=spec.unconnected == "Allow",
         templates=rule.templates,
         binds_claims=spec.binds_claims,
+        enriches_claims=spec.enriches_claims,
         queued=queued is not None,
         efa=None if spec.efa is None else spec.efa.device_class,
     )

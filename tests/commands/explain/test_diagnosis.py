@@ -637,3 +637,32 @@ def test_the_claim_of_a_group_is_shown_as_shared() -> None:
     explanation = explained_pod(found, grouped(group))
     assert [each.shared_by for each in explanation.outlook.claims] == ["gang"]
     assert "neuron, template four, shared by the pods of PodGroup gang" in as_text([explanation], Style())
+
+
+# --- AWS's UltraServer operator ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "case", "expected"),
+    [
+        ("Pending", "ultraserver", PodState.WAITS),
+        ("", "ultraserver", PodState.WAITS),
+        ("Failed", "ultraserver", PodState.STUCK),
+        ("Allocated", "template-missing", PodState.STUCK),
+    ],
+)
+def test_a_pod_waits_for_the_ultraservers_of_its_workload(state: str, case: str, expected: PodState) -> None:
+    found, _ = in_group()
+    del found["spec"]["schedulingGroup"], found["status"]["resourceClaimStatuses"]
+    workload = {
+        "metadata": {"name": "train", "namespace": "team-a"},
+        "spec": {"resourceClaimTemplate": {"name": "four"}},
+        "status": {"state": state} if state else {},
+    }
+    resource = Resource("neuron.aws.com", "v1beta1", "neuronultraserverworkloads")
+    answer = diagnosed(found, live(one_node(), [live_manifest(workload, resource, "NeuronUltraServerWorkload")]))
+    assert (answer.case, answer.state) == (case, expected)
+    if case == "ultraserver":
+        word = state or "new"
+        assert answer.text == f"It waits for UltraServers of NeuronUltraServerWorkload train, which is {word}."
+        assert answer.fix.startswith("`kubectl describe neuronultraserverworkload train`")

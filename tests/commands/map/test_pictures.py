@@ -99,7 +99,7 @@ def test_json_has_everything() -> None:
     }
     assert nodes["torus"]["largestFree"] == [4, 5, 6, 7]
     assert nodes["torus"]["places"] == {"1": 11, "4": 2, "8": 0, "16": 0}
-    assert nodes["us-0"]["ultraServer"] == {"server": "bog7", "size": 4, "position": 0}
+    assert nodes["us-0"]["ultraServer"] == {"server": "bog7", "size": 4, "position": 0, "workload": ""}
     assert nodes["plugin"]["devicePlugin"] == {"devices": 16, "used": 4, "pods": ["team-a/old"]}
     assert nodes["ring"]["devices"][3]["freeCores"] == 1
     assert [entry["instanceType"] for entry in document["types"]][-1] == "trn2u.48xlarge"

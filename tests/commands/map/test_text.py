@@ -7,7 +7,7 @@ from commands.devices.devices import DeviceMap
 from commands.map.filters import Filter, apply
 from commands.map.text import Paper, as_text
 from runtime.terminal import displayed
-from tests.commands.map.clusters import HOSTILE, many, mixed
+from tests.commands.map.clusters import HOSTILE, ULTRASERVER, many, mixed
 from tests.support.emulated import EmulatedCluster
 
 TORUS = """\
@@ -132,3 +132,19 @@ def test_the_pod_group_of_a_shared_claim_is_shown_with_its_pods() -> None:
     assert "  A team-a/shared: devices 0-1, PodGroup gang, pod a, b\n" in text
     assert "  B team-a/idle: device 2, PodGroup gang, no pod\n" in text
     assert len(apply(Filter(claim="gang"), build(cluster.snapshot())).nodes) == 1
+
+
+def test_a_node_of_the_ultraserver_operator_shows_its_workload() -> None:
+    cluster = EmulatedCluster()
+    for name in ("free", "taken", "labelled"):
+        labels = {f"{ULTRASERVER}server-id-4": "bog7"} if name == "labelled" else None
+        cluster.node(name, labels=labels)
+        attributes = {"ultraserverId": {"string": "us-0"}}
+        if name != "free":
+            attributes["workloadId"] = {"string": "train"}
+        for device in cluster.slices[-1]["spec"]["devices"]:
+            device["attributes"] |= attributes
+    text = drawn(build(cluster.snapshot()))
+    assert "  a node of UltraServer us-0\n" in text
+    assert "  a node of UltraServer us-0, allocated to NeuronUltraServerWorkload train\n" in text
+    assert "  a node of UltraServer bog7 (set of 4), allocated to NeuronUltraServerWorkload train\n" in text

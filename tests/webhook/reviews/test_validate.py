@@ -640,3 +640,23 @@ class TestPodGroups:
 
     def test_a_group_without_claims_is_valid(self) -> None:
         assert decide(self.group()).reason == "valid"
+
+
+class TestUltraServers:
+    """Objects of AWS's UltraServer operator."""
+
+    @staticmethod
+    def workload(**spec: Any) -> dict[str, Any]:
+        fields = {"instanceType": "trn3-dev0.48xlarge", "topologySize": 4, "serverCount": 1, **spec}
+        kind, metadata = "NeuronUltraServerWorkload", {"name": "train"}
+        return {"apiVersion": "neuron.aws.com/v1beta1", "kind": kind, "metadata": metadata, "spec": fields}
+
+    def test_a_size_that_no_ultraserver_has_is_denied(self) -> None:
+        decision = decide(self.workload(topologySize=3))
+        assert (decision.outcome, codes(decision.errors)) == (Outcome.DENIED, ["NEU715"])
+        assert decide(self.workload()).reason == "valid"
+
+    def test_what_was_stored_before_can_be_updated(self) -> None:
+        old, new = self.workload(topologySize=3), self.workload(topologySize=3, serverCount=2)
+        decision = decide(new, None, "UPDATE", old=old)
+        assert (codes(decision.errors), codes(decision.warnings)) == ([], ["NEU715"])
