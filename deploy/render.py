@@ -59,7 +59,7 @@ FILES: Final = {
         ("webhook/policies.yaml", "audit/cronjob.yaml", "audit/admission-policy.yaml"),
     ),
     "prune.yaml": (
-        "Every night, removes generated templates that no pod needs. Needs rbac.yaml.",
+        "Every night, removes generated templates that nothing needs. Needs rbac.yaml.",
         ("prune/cronjob.yaml",),
     ),
     "map.yaml": (

@@ -395,6 +395,22 @@ CODES: Final = {
         "unless it is set up for them. Kueue's Configuration needs {name: aws.amazon.com/neuron, deviceClassNames: "
         "[neuron.aws.com]} in resources.deviceClassMappings. This is said once for namespace team-a.",
     ),
+    "NEU240": Code(
+        "Shadow mode: a claim was not enriched",
+        "In mode `shadow`, a claim or template with DeviceClass and count only, which is to be enriched, is "
+        "stored as it is (warning). Shadow mode changes nothing.",
+        "Nothing, or set the mode `convert`.",
+        "shadow mode: this ResourceClaimTemplate would be enriched: gpus: 4 devices (selectors, constraints).",
+    ),
+    "NEU241": Code(
+        "A claim with class and count stays as it is",
+        "A claim or template is to be enriched, and conversion would refuse a pod with limits of this count "
+        "(warning). No candidate instance type has connected devices of this number, or no type is allowed. "
+        "The claim is never refused for that; other checks may.",
+        "Change the count, or the families and instance types that the policy or the annotation allows.",
+        "this ResourceClaimTemplate stays as it is: Instance type trn1.32xlarge does not support requests for"
+        " device: 7. Please request a different number of devices. Nearest valid counts: 4 or 8.",
+    ),
     # 3xx: ResourceClaimTemplates
     "NEU301": Code(
         "The API server refused to create the ResourceClaimTemplate",
@@ -997,6 +1013,53 @@ CODES: Final = {
         "None. Split the workload to see errors earlier.",
         "36 pod templates of this JobSet were not checked: it has too many, or they take too long. Their pods are "
         "checked when they are created.",
+    ),
+    "NEU712": Code(
+        "A claim of a PodGroup is not valid",
+        "An entry of `resourceClaims` of a PodGroup, or of a template of a Workload, has no valid name, the "
+        "name of another entry, or not exactly one of `resourceClaimTemplateName` and `resourceClaimName`; or"
+        " there are more than 4. The API server refuses the object.",
+        "Correct the entry.",
+        "claim 'neuron' of the PodGroup names neither a template nor a claim. Set resourceClaimTemplateName "
+        "or resourceClaimName, and not both.",
+    ),
+    "NEU713": Code(
+        "A pod does not share the claim of its PodGroup",
+        "A pod of a PodGroup has a claim with the name of a claim of the group, which refers to another "
+        "object (warning). Only `neuron-dra` commands report it. Kubernetes compares the whole entry. If the "
+        "two differ, the pod gets a claim and devices of its own.",
+        "Refer to the same template or claim, or choose another name.",
+        "claim 'neuron' of the pod is ResourceClaimTemplate small, and claim 'neuron' of PodGroup gang is "
+        "ResourceClaimTemplate large: the pod does not share the claim of its group. Refer to the same object"
+        " to share it, or give the claim another name.",
+    ),
+    "NEU714": Code(
+        "A converted pod shares the claim of its PodGroup",
+        "Conversion gives a pod a claim that has the name and the template of a claim of its PodGroup "
+        "(warning). Only `neuron-dra` commands report it. Each pod asked for devices of its own by limits. "
+        "With such a PodGroup, all its pods share the devices of one claim, on one node.",
+        "Give the claim of the PodGroup another name, unless the pods are to share.",
+        "PodGroup gang shares claim 'neuron' of ResourceClaimTemplate neuron-4-fdc84041cb55 among its pods: "
+        "conversion makes an equal entry for this pod, so that it gets no devices of its own. Keep it if the "
+        "pods are to share the devices; else give the claim of the PodGroup another name.",
+    ),
+    "NEU715": Code(
+        "A field of an object of AWS's UltraServer operator is not valid",
+        "A NeuronUltraServerWorkload or NeuronUltraServer lacks a field, has an unknown one, or a value that "
+        "the operator cannot serve. The CustomResourceDefinition admits more: any `topologySize` from 1 to 4,"
+        " and any text as `failureStrategy`. The workload would stay Pending. An older name of a strategy, as"
+        " AWS's documentation has it, is a warning.",
+        "Correct the field.",
+        "topologySize is 3, an integer, not 1, 2 or 4. Write 1, 2 or 4.",
+    ),
+    "NEU716": Code(
+        "An API version is none of AWS's UltraServer operator",
+        "An object of the operator has another API version than `neuron.aws.com/v1beta1` (warning). AWS's "
+        "documentation writes `neuron.aws.com/v1` in places, which is the version of device configs. No "
+        "cluster serves it for these kinds.",
+        "Write `neuron.aws.com/v1beta1`.",
+        "AWS's UltraServer operator serves NeuronUltraServerWorkload as neuron.aws.com/v1beta1, not "
+        "'neuron.aws.com/v1'. Write apiVersion: neuron.aws.com/v1beta1.",
     ),
     "NEU720": Code(
         "An API version is not served by every cluster",

@@ -51,6 +51,8 @@ ANNOTATION_CONVERT: Final = "neuron.aws.com/convert"
 ANNOTATION_LNC: Final = "neuron.aws.com/logical-neuron-core"
 ANNOTATION_INSTANCE_TYPE: Final = "neuron.aws.com/instance-type"
 ANNOTATION_ULTRASERVER_MODE: Final = "neuron.aws.com/ultraserver-mode"
+ANNOTATION_ENRICH: Final = "neuron.aws.com/enrich-claims"
+"""On claims, templates and Namespaces."""
 
 # --- marks of converted pods ------------------------------------------------------------------------------
 
@@ -64,6 +66,9 @@ POD_CLAIM_FALLBACK: Final = "neuron-dra"
 """The same, if the user's pod has a claim `neuron`."""
 TEMPLATE_PREFIX: Final = "neuron-"
 
+ANNOTATION_ENRICHED: Final = "neuron.aws.com/enriched"
+"""On a claim or template that another program wrote: what was added to it, as JSON."""
+
 ANNOTATION_PRUNE_AFTER: Final = "neuron.aws.com/prune-after"
 """On a generated template: the time (RFC 3339) at which it is deleted, unless the annotation is removed before."""
 
@@ -74,6 +79,8 @@ ANNOTATION_TEMPLATE_DIGEST: Final = "neuron.aws.com/template-digest"
 
 ATTRIBUTE_INSTANCE_TYPE: Final = "instanceType"
 ATTRIBUTE_RESOURCE_TYPE: Final = "resourceType"
+ATTRIBUTE_ULTRASERVER: Final = "ultraserverId"
+ATTRIBUTE_WORKLOAD: Final = "workloadId"
 CAPACITY_CORES: Final = "neuroncores"
 """Capacity of a device: its physical cores, whatever the LNC. Claims consume it of shared devices (KEP-5075)."""
 CORES_SPELLINGS: Final = (CAPACITY_CORES, f"{DRIVER}/{CAPACITY_CORES}")

@@ -26,7 +26,7 @@ _COMMANDS: Final = {
     "status": ("commands.cli.status", "Check an installation in a cluster."),
     "templates": (
         "commands.cli.templates",
-        "List generated ResourceClaimTemplates, and remove those that no pod needs.",
+        "List generated ResourceClaimTemplates, and remove those that nothing needs.",
     ),
     "uncordon": ("commands.cli.cordon", "Undo cordon and drain of a node's devices, or of one device."),
     "webhook": ("webhook.server.command", "Serve admission reviews over HTTPS."),

@@ -43,7 +43,9 @@ UNSEEN: Final = 2
 @namespace_option("Only nodes on which claims of this namespace hold devices. Default: all nodes.")
 @click.option("-l", "--selector", metavar="SELECTOR", default="", help="Only nodes with these labels, as in kubectl.")
 @click.option("--type", "instance_type", metavar="TYPE", default="", help="Only this instance type or family.")
-@click.option("--claim", metavar="NAME", default="", help="Only nodes on which this claim or pod holds devices.")
+@click.option(
+    "--claim", metavar="NAME", default="", help="Only nodes on which this claim, pod or PodGroup holds devices."
+)
 @click.option(
     "--free", type=click.IntRange(1), metavar="N", default=None, help="Only nodes with N free connected devices."
 )

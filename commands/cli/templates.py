@@ -1,4 +1,4 @@
-"""`neuron-dra templates`: lists generated ResourceClaimTemplates, and removes those to which no pod refers."""
+"""`neuron-dra templates`: lists generated ResourceClaimTemplates, and removes those that nothing needs."""
 
 import asyncio
 import contextlib
@@ -77,14 +77,14 @@ _OUTPUT: Final = click.option(
 
 @click.group()
 def templates() -> None:
-    """List the ResourceClaimTemplates that the webhook created, and remove those that no pod needs."""
+    """List the ResourceClaimTemplates that the webhook created, and remove those that nothing needs."""
 
 
 @templates.command(name="list")
 @scope_options
 @_OUTPUT
 def list_(scope: Scope, output: str) -> None:
-    """Show the templates that the webhook created, and how many pods refer to each.
+    """Show the templates that the webhook created, and how many pods and groups (PodGroups, Workloads) refer to each.
 
     Exit codes: 0; 2 if the cluster cannot be read.
     """
@@ -93,10 +93,10 @@ def list_(scope: Scope, output: str) -> None:
         from commands.prune import render
 
         async with _pruner(scope) as pruner:
-            generated, pods = await pruner.look()
+            generated, users = await pruner.look()
         if output == "json":
-            return render.list_json(generated, pods)
-        return render.list_text(generated, pods, dt.datetime.now(dt.UTC))
+            return render.list_json(generated, users)
+        return render.list_text(generated, users, dt.datetime.now(dt.UTC))
 
     write(asyncio.run(look()))
 
@@ -123,7 +123,7 @@ def prune(
     dry_run: bool,
     output: str,
 ) -> None:
-    """Remove templates that the webhook created and to which no pod refers.
+    """Remove templates that the webhook created and to which no pod, PodGroup or Workload refers.
 
     Each template is marked first, and removed after the grace period if no pod has needed it since. A run that is
     killed leaves marks, which are harmless; the next run continues with them.

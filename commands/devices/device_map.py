@@ -1,5 +1,6 @@
 """Makes the device map of a snapshot: which devices there are, who holds them, what is still free and connected."""
 
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -109,10 +110,18 @@ def _holdings(claims: Iterable[StoredClaim]) -> tuple[dict[_Place, list[HeldDevi
     for claim in claims:
         metadata = claim.metadata
         pods = tuple(sorted(each.name for each in claim.pods))
+        groups = tuple(sorted(each.name for each in claim.groups))
         for result in claim.ours:
             admin = bool(result.admin_access)
             holding = HeldDevice(
-                metadata.namespace, metadata.name, metadata.uid, pods, result.request, _cores(result.cores), admin
+                metadata.namespace,
+                metadata.name,
+                metadata.uid,
+                pods,
+                result.request,
+                _cores(result.cores),
+                admin,
+                groups=groups,
             )
             (looking if admin else held)[result.pool, result.device].append(holding)
     return dict(held), dict(looking)
@@ -189,7 +198,7 @@ class _NodeReader:
             connected.largest(entry, indices, free, sets, pairs),
             connected.places(entry, indices, free, sets, pairs),
             self._closed(missing, devices, whole),
-            self._ultraserver(),
+            self._ultraserver(published),
             plugin,
             self._node.labels if self._node else {},
         )
@@ -220,14 +229,18 @@ class _NodeReader:
             return "cordoned"
         return "" if self._node is None or self._node.ready else "not ready"
 
-    def _ultraserver(self) -> UltraServerPlace | None:
+    def _ultraserver(self, published: Iterable[PublishedDevice]) -> UltraServerPlace | None:
+        """The place by the node's labels, else by the attributes of devices that AWS's UltraServer operator manages."""
         labels = self._node.labels if self._node else {}
+        devices = list(published)
+        workload = next(filter(None, (each.text(names.ATTRIBUTE_WORKLOAD) for each in devices)), "")
         for size in _ULTRASERVER_SIZES:
             server = labels.get(names.ultraserver_topology_label(size))
             if server:
                 position = labels.get(f"{names.ULTRASERVER_LABELS}node-id-{size}", "")
-                return UltraServerPlace(server, size, int(position) if position.isdecimal() else None)
-        return None
+                return UltraServerPlace(server, size, int(position) if position.isdecimal() else None, workload)
+        operated = next(filter(None, (each.text(names.ATTRIBUTE_ULTRASERVER) for each in devices)), "")
+        return UltraServerPlace(operated, 0, None, workload) if operated or workload else None
 
     def _plugin(self, pods: Mapping[str, int]) -> PluginUse | None:
         if self._node is None or not self._node.legacy:
@@ -236,7 +249,7 @@ class _NodeReader:
 
 
 def _of_whole(holding: HeldDevice) -> HeldDevice:
-    return HeldDevice(holding.namespace, holding.claim, holding.uid, holding.pods, holding.request, whole_node=True)
+    return dataclasses.replace(holding, cores=None, admin=False, whole_node=True)
 
 
 def _unpublished(

@@ -27,11 +27,12 @@ class HeldDevice:
     """One result of a claim's allocation: a claim holds a device, or looks at it.
 
     Attributes:
-        pods: names of the pods that have reserved the claim, sorted.
+        pods: names of the pods that have reserved the claim, sorted; also those that share it as pods of a PodGroup.
         request: of the claim, `req` or `req/sub`.
         cores: physical cores that it consumes of a shared device; None for a device that is not shared.
         admin: adminAccess: the claim looks at the device, and the device stays free.
         whole_node: the claim has the device that stands for the whole node.
+        groups: names of the PodGroups that have reserved it for their pods, sorted.
     """
 
     namespace: str
@@ -42,6 +43,7 @@ class HeldDevice:
     cores: int | None = None
     admin: bool = False
     whole_node: bool = False
+    groups: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -146,13 +148,15 @@ class UltraServerPlace:
 
     Attributes:
         server: id that all its nodes share.
-        size: nodes of the set, 2 or 4.
+        size: nodes of the set, 2 or 4; 0 if only AWS's UltraServer operator says that the node is in an UltraServer.
         position: of the node in the set, from 0; None if the label is missing.
+        workload: the NeuronUltraServerWorkload to which the operator has allocated the node; empty if there is none.
     """
 
     server: str
     size: int
     position: int | None
+    workload: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

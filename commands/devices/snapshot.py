@@ -9,12 +9,16 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
+from msgspec import structs
+
 from commands.devices.node_fit import NodeLoads
 from neuron import names
-from neuron.api.fields import WrongFormError
+from neuron.api.fields import WrongFormError, mapping, mappings, text
 from neuron.api.nodes import Node, read_node
+from neuron.api.pod_groups import group_of
 from neuron.api.slices import Slice, read_slice
-from neuron.api.stored_claims import StoredClaim, read_stored_claim
+from neuron.api.stored_claims import PODS as RESERVED_PODS
+from neuron.api.stored_claims import StoredClaim, User, read_stored_claim
 from neuron.api.taint_rules import KIND, read_rule, tainted
 from neuron.demand.containers import names_legacy
 from runtime.api_errors import UNAUTHORIZED, ApiAnswerError, ApiServerError, StatusError, UnreachableError
@@ -49,6 +53,7 @@ _METADATA: Final = (
 _POD_SPEC: Final = (
     "nodeName",
     "schedulerName",
+    "schedulingGroup",
     "resourceClaims",
     "nodeSelector",
     "affinity",
@@ -69,7 +74,7 @@ class ClusterSnapshot:
         taken: the time by the API server's clock.
         nodes: all Nodes.
         slices: the driver's ResourceSlices. Their devices have the taints of DeviceTaintRules, too.
-        claims: all ResourceClaims.
+        claims: all ResourceClaims. One that is reserved for a PodGroup also has the group's pods that use it as users.
         pods: pods that refer to a claim or request a legacy resource: metadata, the fields of scheduling, names and
             resources of containers, and of the status phase, conditions and claims.
         classes: all DeviceClasses, with whole spec.
@@ -103,7 +108,8 @@ async def fetch(
         address: its URL.
         lister: of the server; a test passes one with small pages.
         progress: is called after each page.
-        with_pods: whether to read pods, the longest list of most clusters.
+        with_pods: whether to read pods, the longest list of most clusters. They are also read to find the pods of
+            PodGroups for which claims are reserved.
         with_loads: whether to read pods without Neuron devices as well, and count what they request.
 
     Raises:
@@ -116,10 +122,11 @@ async def fetch(
     claims = await reader.read(RESOURCE_CLAIMS, read_stored_claim)
     nodes = await reader.read(NODES, read_node)
     classes = await reader.read(DEVICE_CLASSES, _plain)
+    in_groups = not isinstance(claims, Unseen) and any(each.ours and each.groups for each in claims)
     loads = NodeLoads() if with_loads else None
-    pods: Seen[Object] = await reader.pods(loads) if with_pods else ()
+    pods: Seen[Object] = await reader.pods(loads) if with_pods or in_groups else ()
     found = ClusterSnapshot(address, server.now(), nodes, slices, claims, pods, classes, rules)
-    return _with_rules(dataclasses.replace(found, loads=None if isinstance(pods, Unseen) else loads))
+    return _completed(dataclasses.replace(found, loads=None if isinstance(pods, Unseen) else loads))
 
 
 def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> ClusterSnapshot:
@@ -149,9 +156,7 @@ def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> Cluster
         elif isinstance(kind, str) and kind in projections and (kept := _safely(projections[kind], item)) is not None:
             found[kind].append(kept)
     pods, classes, rules = (tuple(each) for each in found.values())
-    return _with_rules(
-        ClusterSnapshot(address, taken, tuple(nodes), tuple(slices), tuple(claims), pods, classes, rules)
-    )
+    return _completed(ClusterSnapshot(address, taken, tuple(nodes), tuple(slices), tuple(claims), pods, classes, rules))
 
 
 async def _rules(server: TimedApiServer, reader: "_SnapshotReader") -> Seen[Object]:
@@ -172,6 +177,40 @@ async def taint_rules(server: TimedApiServer) -> Resource | None:
     except ApiServerError:
         return None
     return None if served is None else served.resource
+
+
+def _completed(snapshot: ClusterSnapshot) -> ClusterSnapshot:
+    return _with_members(_with_rules(snapshot))
+
+
+def _with_members(snapshot: ClusterSnapshot) -> ClusterSnapshot:
+    """The snapshot with the pods that use claims of their PodGroup: such a claim is reserved for the group only."""
+    if isinstance(snapshot.claims, Unseen) or isinstance(snapshot.pods, Unseen):
+        return snapshot
+    if not any(claim.groups for claim in snapshot.claims):
+        return snapshot
+    members: dict[tuple[str, str, str], list[User]] = {}
+    for pod in snapshot.pods:
+        group, metadata = group_of(pod), pod["metadata"]
+        for claim in _claims_of(pod) if group else ():
+            user = User(RESERVED_PODS, metadata["name"], metadata.get("uid", ""))
+            members.setdefault((metadata.get("namespace", ""), group, claim), []).append(user)
+    return dataclasses.replace(snapshot, claims=tuple(_with_pods(claim, members) for claim in snapshot.claims))
+
+
+def _with_pods(claim: StoredClaim, members: Mapping[tuple[str, str, str], list[User]]) -> StoredClaim:
+    metadata = claim.metadata
+    found = [
+        each for group in claim.groups for each in members.get((metadata.namespace, group.name, metadata.name), ())
+    ]
+    return structs.replace(claim, users=(*claim.users, *found)) if found else claim
+
+
+def _claims_of(pod: Object) -> Iterable[str]:
+    """Names of the claims that a pod uses, as its status and its spec have them."""
+    made = mappings(mapping(pod.get("status")).get("resourceClaimStatuses"))
+    named = mappings(mapping(pod.get("spec")).get("resourceClaims"))
+    return {text(each.get("resourceClaimName")) for each in (*made, *named)} - {""}
 
 
 def _with_rules(snapshot: ClusterSnapshot) -> ClusterSnapshot:

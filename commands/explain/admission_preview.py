@@ -16,6 +16,7 @@ from neuron import names
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClaimSpec
 from neuron.api.fields import mapping, mappings
+from neuron.api.pod_groups import group_of
 from neuron.findings import Finding, Severity
 from policies.judging.explain import OUTCOME_WORDS
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
@@ -24,7 +25,7 @@ from runtime.text import named
 from webhook.cluster.listing import Object
 from webhook.decisions import modes, pods
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions
-from webhook.decisions.decide import Part
+from webhook.decisions.decide import Part, PodFacts
 from webhook.decisions.decision import Decision
 from webhook.decisions.kinds import KINDS
 from webhook.decisions.modes import Mode, ModeSettings
@@ -66,6 +67,7 @@ class ClaimUse:
         body: the spec as JSON; None without `spec`.
         generated: whether conversion generates the template.
         known: whether the template or claim is among the objects.
+        shared_by: the PodGroup whose pods share the claim; empty: it is the pod's own.
     """
 
     name: str
@@ -76,6 +78,7 @@ class ClaimUse:
     generated: bool = False
     known: bool = True
     findings: tuple[Finding, ...] = ()
+    shared_by: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -162,7 +165,7 @@ class PreviewInputs:
                 quotas.setdefault(each.namespace, {}).setdefault(each.name, each.data)
         by_namespace = {namespace: tuple(named.values()) for namespace, named in quotas.items()}
         decider = Decider(options, view, policies)
-        claims = ClaimObjects(found, lambda: decider.claims)
+        claims = ClaimObjects(found, lambda: decider.claims, decider.enriched)
         return cls(view, decider.conversion, policies, default, claims, by_namespace, decider)
 
 
@@ -180,7 +183,7 @@ def stored_outlook(manifest: Manifest, around: PreviewInputs) -> Outlook:
     """The outlook of a pod of the cluster."""
     decided = around.decider.decide(manifest)
     found = _outlook(manifest, decided.parts[0], decided.own, "", around)
-    claims = tuple(_claims(manifest.data, manifest.namespace, None, around))
+    claims = tuple(_with_group(_claims(manifest.data, manifest.namespace, None, around), decided.parts[0].facts))
     return dataclasses.replace(found, after=manifest.data, claims=claims, quotas=(), stored=True)
 
 
@@ -201,7 +204,7 @@ def _outlook(manifest: Manifest, part: Part, own: Sequence[Finding], place: str,
         )
         settings = combined(annotated, part.facts.steering)
     after = converted(template, decision)
-    claims = tuple(_claims(after, manifest.namespace, decision, around))
+    claims = tuple(_with_group(_claims(after, manifest.namespace, decision, around), part.facts))
     created = [claim.spec for claim in claims if claim.spec is not None and claim.kind == "ResourceClaimTemplate"]
     quotas = around.quotas.get(manifest.namespace, ())
     steering = part.facts.steering
@@ -300,6 +303,14 @@ def _hit(verdict: Verdict) -> Hit:
 
 
 # --- claims -----------------------------------------------------------------------------------------------------
+
+
+def _with_group(claims: Iterable[ClaimUse], facts: PodFacts) -> Iterator[ClaimUse]:
+    """The claims; those that are shared with the pods of a PodGroup name it."""
+    shared = {(each.name, *each.objects) for each in facts.shared}
+    for each in claims:
+        equal = (each.name, (each.kind, each.object)) in shared
+        yield dataclasses.replace(each, shared_by=group_of(facts.place.template)) if equal else each
 
 
 def _claims(after: Object, namespace: str, decision: Decision | None, around: PreviewInputs) -> Iterator[ClaimUse]:

@@ -37,8 +37,14 @@ class ClaimObject:
 class ClaimObjects:
     """Claims and templates by kind, namespace and name. Of two with one name, the first counts."""
 
-    def __init__(self, objects: Iterable[Manifest], context: Callable[[], ClaimContext]) -> None:
-        """`context` makes the facts for validation, when they are needed."""
+    def __init__(
+        self,
+        objects: Iterable[Manifest],
+        context: Callable[[], ClaimContext],
+        stored: Callable[[Manifest], Manifest] = lambda manifest: manifest,
+    ) -> None:
+        """`context` makes the facts for validation, when they are needed; `stored`: as the webhook stores a claim."""
+        self._stored = stored
         self._found: dict[tuple[str, str, str], Manifest] = {}
         self._read: dict[tuple[str, str, str], ClaimObject] = {}
         self._context = functools.cache(context)
@@ -53,7 +59,7 @@ class ClaimObjects:
         if manifest is None:
             return None
         if key not in self._read:
-            self._read[key] = self._claim(manifest)
+            self._read[key] = self._claim(self._stored(manifest))
         return self._read[key]
 
     def _claim(self, manifest: Manifest) -> ClaimObject:

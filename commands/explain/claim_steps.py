@@ -8,6 +8,8 @@ from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.schedule_steps import SICK_FIX, gated
 from neuron import names
 from neuron.api.nodes import Node
+from neuron.api.pod_groups import group_of
+from neuron.api.ultraservers import ALLOCATED, state_of
 from neuron.codes import CODES
 from neuron.demand import templates
 from neuron.demand.containers import scheduled
@@ -86,6 +88,28 @@ def _conversion_fix(facts: DiagnosisInputs) -> str:
         annotate = f"kubectl annotate namespace {facts.namespace} {names.ANNOTATION_CONVERT}=convert --overwrite"
         return f"`{annotate}` (or change what decides the mode), then {again}"
     return f"{again[:1].upper()}{again[1:]}"
+
+
+def no_group(facts: DiagnosisInputs) -> Diagnosis | None:
+    """A PodGroup that does not exist: neither claims nor nodes are looked for."""
+    if facts.node_name or not facts.group_missing:
+        return None
+    group = named(group_of(facts.pod))
+    text = f"It belongs to PodGroup {group}, which does not exist in namespace {facts.namespace}."
+    fix = f"Create PodGroup {group}, or correct spec.schedulingGroup and recreate the pod."
+    return Diagnosis("group-missing", PodState.STUCK, text, fix)
+
+
+def no_ultraserver(facts: DiagnosisInputs) -> Diagnosis | None:
+    """A workload of AWS's UltraServer operator without UltraServers: its template, or devices, are missing."""
+    workload = facts.workload
+    if facts.node_name or workload is None or state_of(workload) in ALLOCATED:
+        return None
+    name, state = named(str(workload["metadata"].get("name") or "")), state_of(workload)
+    shown = named(state) if state else "new"
+    text = f"It waits for UltraServers of NeuronUltraServerWorkload {name}, which is {shown}."
+    fix = f"`kubectl describe neuronultraserverworkload {name}` shows what AWS's UltraServer operator waits for."
+    return Diagnosis("ultraserver", PodState.STUCK if state == "Failed" else PodState.WAITS, text, fix)
 
 
 def no_claim(facts: DiagnosisInputs) -> Diagnosis | None:

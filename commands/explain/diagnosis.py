@@ -14,6 +14,8 @@ from commands.explain.explanation import Diagnosis
 _STEPS: Final[tuple[Callable[[DiagnosisInputs], Diagnosis | None], ...]] = (
     claim_steps.ended,
     claim_steps.not_converted,
+    claim_steps.no_group,
+    claim_steps.no_ultraserver,
     claim_steps.no_claim,
     schedule_steps.unscheduled,
     node_steps.lost,

@@ -33,6 +33,9 @@ class DiagnosisInputs:
         not_called: why the API server does not call the webhook for its namespace; empty if it does.
         unknown_class: a DeviceClass that a claim names and that does not exist; empty if there is none.
         in_tree: whether DeviceClasses serve the limits that it has (KEP-5004).
+        group: its PodGroup; None if it has none, or the PodGroup does not exist or is not known.
+        group_missing: whether its PodGroup does not exist.
+        workload: the NeuronUltraServerWorkload whose template it uses; None if there is none.
     """
 
     pod: Object
@@ -47,6 +50,9 @@ class DiagnosisInputs:
     not_called: str = ""
     unknown_class: str = ""
     in_tree: bool = False
+    group: Object | None = None
+    group_missing: bool = False
+    workload: Object | None = None
 
     @property
     def spec(self) -> Object:
@@ -103,11 +109,11 @@ def message_of(event: Object) -> str:
     return str(event.get("message") or "")
 
 
-def condition_quote(found: Object) -> Quote | None:
-    """The message of a condition of the pod; None without one."""
+def condition_quote(found: Object, owner: str = "the pod") -> Quote | None:
+    """The message of a condition; None without one."""
     message = str(found.get("message") or "")
     reason = f" {named(found['reason'])}" if found.get("reason") else ""
-    return Quote(f"condition {named(found.get('type') or '')}{reason} of the pod", message) if message else None
+    return Quote(f"condition {named(found.get('type') or '')}{reason} of {owner}", message) if message else None
 
 
 def condition(facts: DiagnosisInputs, kind: str) -> Object:

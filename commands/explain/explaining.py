@@ -22,7 +22,9 @@ from commands.objects.notices import ManifestSource
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Request
 from neuron.api.nodes import Node
+from neuron.api.pod_groups import POD_GROUP, group_of
 from neuron.api.stored_claims import Allocation, StoredClaim
+from neuron.api.ultraservers import WORKLOAD, template_of
 from neuron.check.device_index import SelectorError
 from neuron.demand.containers import scheduled
 from runtime.text import cited, named
@@ -115,6 +117,9 @@ class Explainer:
                 not_called=live.installation.not_called(namespace, labels) if live else "",
                 unknown_class=unknown_class,
                 in_tree=self._in_tree(pod) is not None,
+                group=self._group_of(pod),
+                group_missing=self._lacks_group(pod),
+                workload=self._workload_of(pod),
             )
         )
         bound = bool((pod.get("spec") or {}).get("nodeName"))
@@ -210,6 +215,23 @@ class Explainer:
         known = {each.name for each in (self._live.objects if self._live else ()) if _is_template(each, namespace)}
         wanted = [each.get("resourceClaimTemplateName") for each in (pod.get("spec") or {}).get("resourceClaims") or ()]
         return {name: name in known if listed else None for name in wanted if name}
+
+    def _group_of(self, pod: Object) -> Object | None:
+        """Its PodGroup; None if it has none, or it is not known."""
+        key = (pod["metadata"].get("namespace") or "", group_of(pod))
+        groups = (each for each in (self._live.objects if self._live else ()) if each.kind == POD_GROUP)
+        return next((each.data for each in groups if (each.namespace, each.name) == key), None)
+
+    def _workload_of(self, pod: Object) -> Object | None:
+        """The NeuronUltraServerWorkload that makes a template of a pod."""
+        namespace, wanted = pod["metadata"].get("namespace") or "", self._templates_of(pod)
+        known = (each for each in (self._live.objects if self._live else ()) if each.kind == WORKLOAD)
+        found = (each.data for each in known if each.namespace == namespace and template_of(each.data) in wanted)
+        return next(found, None)
+
+    def _lacks_group(self, pod: Object) -> bool:
+        listed = self._live is not None and (POD_GROUP, pod["metadata"].get("namespace") or "") in self._live.listed
+        return listed and bool(group_of(pod)) and self._group_of(pod) is None
 
     def _node_of(self, pod: Object) -> Node | None:
         name = (pod.get("spec") or {}).get("nodeName")

@@ -16,7 +16,10 @@ from commands.explain.installation import Installation, read_installation
 from commands.explain.targets import label_selector, waiting
 from commands.objects.manifests import Manifest
 from commands.status.snapshot import NoAnswerError
+from neuron import names
+from neuron.api import ultraservers
 from neuron.api.fields import readable
+from neuron.api.pod_groups import GROUP, POD_GROUP, group_of
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from runtime.api_errors import (
     NOT_FOUND,
@@ -47,6 +50,7 @@ CONFIG_MAPS: Final = Resource("", "v1", "configmaps")
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
 MUTATING: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 
+_WORKLOADS: Final = (ultraservers.GROUP, ultraservers.WORKLOAD)
 _TIMEOUT: Final = 15.0
 _OF_NAMESPACE: Final = (
     (RESOURCE_QUOTAS, "ResourceQuota"),
@@ -107,8 +111,9 @@ class Reads:
         objects = [live_manifest(each, DEVICE_CLASSES, "DeviceClass") for each in items(found.classes)]
         listed: set[tuple[str, str]] = set()
         own: list[StoredClaim] = []
+        of_namespace = (*_OF_NAMESPACE, *await self._others(found))
         for namespace in dict.fromkeys(namespaces):
-            for resource, kind in _OF_NAMESPACE:
+            for resource, kind in of_namespace:
                 seen = await self._list(resource, namespace)
                 objects += [live_manifest(each, resource, kind) for each in items(seen)]
                 notes += _note(seen, f"{kind}s of namespace {namespace} are not known.")
@@ -125,6 +130,24 @@ class Reads:
         notes += _note(found.nodes, "Nodes cannot be judged.") + _note(found.slices, "Devices cannot be judged.")
         installation, files, more = await self._installation()
         return Live(found, tuple(objects), frozenset(listed), installation, files, version, (*notes, *more))
+
+    async def _others(self, found: ClusterSnapshot) -> tuple[tuple[Resource, str], ...]:
+        """PodGroups, if pods with devices belong to some; workloads of AWS's UltraServer operator, if it manages nodes.
+
+        Few clusters serve them.
+        """
+        devices = [device for each in items(found.slices) for device in each.devices]
+        wanted = [
+            *([(GROUP, POD_GROUP)] if any(map(group_of, items(found.pods))) else []),
+            *([_WORKLOADS] if any(device.text(names.ATTRIBUTE_ULTRASERVER) for device in devices) else []),
+        ]
+        if not wanted:
+            return ()
+        try:
+            served = await served_kinds(self._server)
+        except ApiServerError:
+            return ()
+        return tuple((served[each].resource, each[1]) for each in wanted if each in served)
 
     async def pod(self, namespace: str, name: str) -> StoredPod:
         """A pod and its Events, the oldest first.
@@ -237,7 +260,8 @@ def _object(raw: msgspec.Raw) -> Object | None:
 
 def _body(claim: StoredClaim) -> Object:
     """The part of a claim that validation reads."""
-    return {"metadata": {"namespace": claim.metadata.namespace, "name": claim.metadata.name}, "spec": claim.spec}
+    metadata = {"namespace": claim.metadata.namespace, "name": claim.metadata.name, "uid": claim.metadata.uid}
+    return {"metadata": metadata, "spec": claim.spec}
 
 
 def _note(seen: Seen[T], consequence: str) -> list[str]:

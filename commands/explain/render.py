@@ -26,6 +26,7 @@ _STATES: Final = {PodState.WELL: GREEN, PodState.WAITS: YELLOW, PodState.STUCK: 
 _RESULTS: Final = {
     Outcome.CONVERTED: "converted",
     Outcome.RESTORED: "restored: the claim of its conversion is put back",
+    Outcome.ENRICHED: "enriched",
     Outcome.HINTED: "gets scheduling hints",
     Outcome.SHADOWED: "not changed, because of shadow mode",
     Outcome.UNCHANGED: "not changed",
@@ -175,7 +176,8 @@ def _result_now(outlook: Outlook) -> _Row:
 def _claims(outlook: Outlook, shared: Collection[_Fact]) -> Iterator[_Row]:
     for claim in outlook.claims:
         made = "generated template" if claim.generated else "template" if "Template" in claim.kind else "claim"
-        yield _Row("claim", f"{named(claim.name)}, {made} {named(claim.object)}")
+        by_group = f", shared by the pods of PodGroup {named(claim.shared_by)}" if claim.shared_by else ""
+        yield _Row("claim", f"{named(claim.name)}, {made} {named(claim.object)}{by_group}")
         if not claim.known:
             yield _Row("claim", f"  its requests are not known: there is no {claim.kind} of this name")
         elif claim.spec is not None:
@@ -291,6 +293,7 @@ def _claim_json(claim: ClaimUse) -> dict[str, object]:
         "object": claim.object,
         "spec": claim.body,
         "generated": claim.generated,
+        "sharedBy": claim.shared_by,
         "known": claim.known,
         "findings": [_finding_json(each) for each in claim.findings],
     }

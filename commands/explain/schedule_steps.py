@@ -7,7 +7,9 @@ from commands.explain.diagnosis_inputs import DiagnosisInputs, condition, condit
 from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.verdicts import Block, NodeVerdict, grouped
 from neuron import names
+from neuron.api.fields import mapping, mappings
 from runtime.text import named
+from webhook.cluster.listing import Object
 
 SICK_FIX: Final = "Drain the node and reset or replace the device; a deleted pod gets another one."
 
@@ -30,6 +32,8 @@ def unscheduled(facts: DiagnosisInputs) -> Diagnosis | None:
         text = f"Its claim requests DeviceClass {named(facts.unknown_class)}, which does not exist."
         fix = "Install the driver's chart, or correct deviceClassName of the template."
         return Diagnosis("class-missing", PodState.STUCK, text, fix, evidence)
+    if not scheduled and facts.group is not None:
+        return _with_group(facts.group)
     if not scheduled:
         scheduler = str(facts.spec.get("schedulerName") or names.DEFAULT_SCHEDULER)
         text = f"No scheduler has looked at it yet: its schedulerName is {named(scheduler)}."
@@ -50,6 +54,22 @@ def unscheduled(facts: DiagnosisInputs) -> Diagnosis | None:
         )
         return Diagnosis("fits-now", PodState.WAITS, f"{text}.", fix, evidence)
     return _blocked(facts.nodes, evidence)
+
+
+def _with_group(group: Object) -> Diagnosis:
+    """A pod of a PodGroup that no scheduler has looked at: it waits for the other pods of a gang."""
+    name = named(str(group["metadata"].get("name") or ""))
+    policy = mapping(mapping(group.get("spec")).get("schedulingPolicy"))
+    least = mapping(policy.get("gang")).get("minCount")
+    conditions = mappings(mapping(group.get("status")).get("conditions"))
+    told: Object = next((dict(each) for each in conditions if each.get("type") == "PodGroupScheduled"), {})
+    evidence = condition_quote(told, f"PodGroup {name}")
+    if isinstance(least, int):
+        text = f"It belongs to PodGroup {name}, whose pods are scheduled together, {least} or more at once."
+        fix = "Create the missing pods of the group, or set its minCount to the number of its pods."
+        return Diagnosis("gang", PodState.WAITS, text, fix, evidence)
+    text = f"It belongs to PodGroup {name}, and no scheduler has looked at it yet."
+    return Diagnosis("gang", PodState.WAITS, text, "If this lasts, check that the scheduler knows PodGroups.", evidence)
 
 
 _FIXES: Final[Mapping[Block, str]] = {

@@ -1,5 +1,7 @@
 """The device map as JSON for programs. Fields are only added, not changed."""
 
+import dataclasses
+
 import orjson
 
 from commands.devices.devices import Device, DeviceMap, HeldDevice, NodeMap
@@ -51,7 +53,7 @@ def _node(node: NodeMap) -> Json:
         "wholeNodeFree": node.whole_free,
         "largestFree": list(node.largest_free),
         "places": {str(size): count for size, count in node.places.items()},
-        "ultraServer": {"server": place.server, "size": place.size, "position": place.position} if place else None,
+        "ultraServer": dataclasses.asdict(place) if place else None,
         "devicePlugin": {"devices": plugin.devices, "used": plugin.used, "pods": list(plugin.pods)} if plugin else None,
         "devices": [_device(device) for device in node.devices],
         "links": [list(pair) for pair in node.links],
@@ -79,6 +81,7 @@ def _holding(holding: HeldDevice) -> Json:
         "claim": holding.claim,
         "request": holding.request,
         "pods": list(holding.pods),
+        "podGroups": list(holding.groups),
         "cores": holding.cores,
         "wholeNode": holding.whole_node,
     }

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from commands.devices.devices import Device, DeviceState, HeldDevice, NodeMap
+from neuron.findings import few
 from runtime.text import number_ranges
 
 LETTERS: Final = string.ascii_uppercase + string.ascii_lowercase
@@ -76,6 +77,12 @@ def held(entry: LegendEntry) -> str:
         return "the whole node"
     devices = f"device{'' if len(entry.devices) == 1 else 's'} {ranges(entry.devices)}"
     return f"{devices}, {entry.cores} core{'' if entry.cores == 1 else 's'}" if entry.cores else devices
+
+
+def users(holding: HeldDevice, most: int = 3) -> str:
+    """Who uses a claim: `pod a, b`, `no pod`, or `PodGroup g, pod a, b`."""
+    groups = f"PodGroup {few(holding.groups, most)}, " if holding.groups else ""
+    return groups + (f"pod {few(holding.pods, most)}" if holding.pods else "no pod")
 
 
 def ranges(indices: Iterable[int]) -> str:

@@ -115,7 +115,7 @@
       const members = [];
       while (index < part.length && part[index].server === server) members.push(part[index++]);
       const free = members.filter((node) => node.whole).length;
-      const heading = `UltraServer ${server}: ${free} of ${counted(members[0].size, "node")} wholly free`;
+      const heading = `UltraServer ${server}: ${free} of ${counted(members[0].size || members.length, "node")} wholly free`;
       const box = make("section", {class: "server"}, make("h3", {}, heading),
         make("div", {class: "cards"}, ...members.map(card)));
       box.setAttribute("aria-label", heading);

@@ -14,10 +14,9 @@ from commands.devices.snapshot import ClusterSnapshot
 from commands.map import style, svg
 from commands.map.document import type_summary
 from commands.map.geometry import Wrap, geometry
-from commands.map.legend import WORDS, LegendEntry, by_device, entries, held
+from commands.map.legend import WORDS, LegendEntry, by_device, entries, held, users
 from commands.map.summary import summarise
 from commands.map.text import in_order, note, ultraserver
-from neuron.findings import few
 
 Json = dict[str, object]
 
@@ -84,8 +83,12 @@ def _node(node: NodeMap, layouts: dict[str, Json]) -> Json:
     if node.on_plugin:
         free = f"{len(node.devices)} with the device plugin"
     devices = [_device(node, device, holders.get(device.index, []), numbers) for device in node.devices]
-    searched = [node.name, node.instance_type, *((node.ultraserver.server,) if node.ultraserver else ())]
-    searched += [text for entry in found for text in (entry.holding.name, *entry.holding.pods)]
+    searched = [
+        node.name,
+        node.instance_type,
+        *((node.ultraserver.server, node.ultraserver.workload) if node.ultraserver else ()),
+    ]
+    searched += [text for entry in found for text in (entry.holding.name, *entry.holding.pods, *entry.holding.groups)]
     searched += node.plugin.pods if node.plugin else ()
     return {
         "name": node.name,
@@ -109,7 +112,6 @@ def _node(node: NodeMap, layouts: dict[str, Json]) -> Json:
 
 def _claim(entry: LegendEntry) -> Json:
     holding = entry.holding
-    pods = f", pod {few(holding.pods, 3)}" if holding.pods else ", no pod"
     return {
         # A claim's uid has no blanks; its name has none, either.
         "id": holding.uid or holding.name,
@@ -117,7 +119,7 @@ def _claim(entry: LegendEntry) -> Json:
         "pods": holding.pods,
         "letter": entry.letter,
         "colour": entry.colour,
-        "text": f"{holding.name}: {held(entry)}{pods}",
+        "text": f"{holding.name}: {held(entry)}, {users(holding)}",
     }
 
 

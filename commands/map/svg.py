@@ -8,8 +8,7 @@ from xml.sax.saxutils import escape, quoteattr
 from commands.devices.devices import Device, DeviceMap, DeviceState, NodeMap
 from commands.map import style
 from commands.map.geometry import Geometry, Wrap, geometry
-from commands.map.legend import MANY, MARKS, WORDS, LegendEntry, by_device, entries, held, ranges
-from neuron.findings import few
+from commands.map.legend import MANY, MARKS, WORDS, LegendEntry, by_device, entries, held, ranges, users
 from runtime.terminal import printable
 
 WIDTH: Final = 64
@@ -96,8 +95,8 @@ def _note(node: NodeMap) -> str:
 
 
 def _entry(entry: LegendEntry) -> tuple[str, str, str]:
-    pods = f", pod {few(entry.holding.pods, 2)}" if entry.holding.pods else ""
-    return entry.letter, f"c{entry.colour}", f"{entry.holding.name}: {held(entry)}{pods}"
+    used = f", {users(entry.holding, 2)}" if entry.holding.pods or entry.holding.groups else ""
+    return entry.letter, f"c{entry.colour}", f"{entry.holding.name}: {held(entry)}{used}"
 
 
 def states_of(node: NodeMap) -> Iterator[tuple[str, str, str]]:

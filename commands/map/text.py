@@ -6,7 +6,18 @@ from typing import Final
 
 from commands.devices.devices import Device, DeviceMap, DeviceState, NodeMap
 from commands.map.geometry import DrawnLink, Geometry, Wrap, geometry
-from commands.map.legend import ASCII_MARKS, MANY, MARKS, WORDS, LegendEntry, by_device, entries, held, ranges
+from commands.map.legend import (
+    ASCII_MARKS,
+    MANY,
+    MARKS,
+    WORDS,
+    LegendEntry,
+    by_device,
+    entries,
+    held,
+    ranges,
+    users,
+)
 from commands.map.summary import TypeSummary, summarise
 from neuron.findings import few
 from runtime.terminal import encodable, painted, printable
@@ -184,7 +195,10 @@ def ultraserver(node: NodeMap) -> str:
     if place is None:
         return ""
     position = f"node {place.position}" if place.position is not None else "a node"
-    return f"{position} of UltraServer {place.server} (set of {place.size})"
+    server = f"{position} of UltraServer {place.server}" if place.server else ""
+    server += f" (set of {place.size})" if place.size else ""
+    workload = f"allocated to NeuronUltraServerWorkload {place.workload}" if place.workload else ""
+    return ", ".join(filter(None, (server, workload)))
 
 
 # --- few nodes: a drawing each ------------------------------------------------------------------------------
@@ -291,8 +305,7 @@ def _mark(device: Device, holders: Sequence[LegendEntry], paper: Paper) -> tuple
 def _entry(entry: LegendEntry, paper: Paper) -> str:
     holding = entry.holding
     letter = paper.paint(entry.letter, _COLOURS[entry.colour], _BOLD)
-    pods = f"pod {few(holding.pods, 3)}" if holding.pods else "no pod"
-    return f"{letter} {paper.clean(holding.name)}: {held(entry)}, {paper.clean(pods)}"
+    return f"{letter} {paper.clean(holding.name)}: {held(entry)}, {paper.clean(users(holding))}"
 
 
 def _marks(nodes: Sequence[NodeMap], paper: Paper) -> str:

@@ -1,14 +1,19 @@
 """Decides about the objects of manifests or of a cluster as the webhook would: all commands ask here."""
 
+import dataclasses
 import functools
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import jsonpatch
+import orjson
 from msgspec import structs
 
 from commands.objects.file_view import FileView
 from commands.objects.manifests import Manifest
-from neuron.api.claim_specs import ClassSpec
+from neuron.api.claim_reader import read_claim
+from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec
+from neuron.api.fields import mapping
 from neuron.check.claims import ClaimContext, ClaimJudgement, judge_claim
 from neuron.findings import Finding
 from neuron.hardware.instances import Catalogue
@@ -23,10 +28,13 @@ from webhook.decisions.decide import (
     ObjectDecision,
     PodFacts,
     decide,
+    decide_claim,
     places_of,
+    plain_claim,
     read_pod,
 )
-from webhook.decisions.kinds import KINDS
+from webhook.decisions.decision import Decision
+from webhook.decisions.kinds import KINDS, shared_claims
 from webhook.decisions.pod_claims import KnownClaim, claim_names
 from webhook.decisions.pod_places import PodPlace
 from webhook.decisions.ports import WorldView
@@ -96,10 +104,37 @@ class Decider:
         places = places_of(manifest.group, manifest.kind, manifest.data)
         read = (read_pod(each, manifest.kind) for each in places)
         found = [each if each.pod is None else self._facts(manifest, each.place, each.pod, missing) for each in read]
-        subject = DecisionSubject(manifest.group, manifest.kind, manifest.namespace, manifest.data, found)
+        subject = DecisionSubject(
+            manifest.group, manifest.kind, manifest.namespace, manifest.data, found, missing=missing
+        )
         if len(self._answers) > _MOST_REMEMBERED:
             self._answers.clear()
         return decide(subject, self._world(manifest.namespace), self._options.excluded_namespaces)
+
+    def enrichment(self, manifest: Manifest) -> Decision | None:
+        """The decision about a claim or template with class and count only that is to be created; None for others.
+
+        One that a cluster has stored is never changed.
+        """
+        if manifest.group != GROUP or manifest.namespace in self._options.excluded_namespaces:
+            return None
+        if mapping(manifest.data.get("metadata")).get("uid"):
+            return None
+        claim = plain_claim(manifest.kind, manifest.data, self._options.device_class)
+        if claim is None:
+            return None
+        steering = NO_STEERING
+        if self._policies is not None:
+            steering, _ = self._policies.steer(manifest, claim.pod(), self._view)
+        return decide_claim(claim, self._view.namespace(manifest.namespace), self.conversion, steering)
+
+    def enriched(self, manifest: Manifest) -> Manifest:
+        """The claim or template as it is stored when it is created."""
+        decision = self.enrichment(manifest)
+        if decision is None or not decision.patch:
+            return manifest
+        data = orjson.loads(orjson.dumps(manifest.data, default=str))
+        return dataclasses.replace(manifest, data=jsonpatch.apply_patch(data, list(decision.patch), in_place=True))
 
     def _world(self, namespace: str) -> DecisionInputs:
         templates = KnownTemplates(namespace)
@@ -126,7 +161,9 @@ class Decider:
         except pods.UnreadableError:
             known = {}  # Conversion reports it.
         steering, faults = self._steering(manifest, place)
-        return PodFacts(place, pod, known, steering, faults)
+        files = self._view if isinstance(self._view, FileView) else None
+        shared = files.group_claims(manifest.namespace, place.template) if files is not None else ()
+        return PodFacts(place, pod, known, steering, faults, shared=shared)
 
     def _steering(self, manifest: Manifest, place: PodPlace) -> tuple[Steering, Sequence[Finding]]:
         if self._policies is None:
@@ -138,13 +175,18 @@ class Decider:
         key = (kind, namespace, name)
         judged = self._judged.get(key)
         if judged is None:
-            spec = self._view.claim(kind, namespace, name) if isinstance(self._view, FileView) else None
+            written = self._view.written(kind, namespace, name) if isinstance(self._view, FileView) else None
+            spec = None if written is None else self._spec(written)
             if spec is None and kind == "ResourceClaimTemplate":
                 spec = self._view.claim_template(namespace, name)
             if spec is None:
                 return KnownClaim(missing=(kind, name) in missing)
             judged = self._judged[key] = judge_claim(spec, self.for_one_object())
         return KnownClaim(judged)
+
+    def _spec(self, written: Manifest) -> ClaimSpec:
+        stored = self.enriched(written)
+        return read_claim(stored.kind, str(stored.data.get("apiVersion")), stored.data.get("spec"))[0]
 
     def _file_classes(self) -> dict[str, ClassSpec]:
         return dict(self._view.file_classes()) if isinstance(self._view, FileView) else {}
@@ -156,9 +198,10 @@ def is_checked(manifest: Manifest) -> bool:
 
 
 def named_claims(manifest: Manifest) -> Iterable[tuple[str, str]]:
-    """Kind and name of the claims and templates that the pods of an object name."""
+    """Kind and name of the claims and templates that the pods of an object, or a PodGroup, name."""
     if (manifest.group, manifest.kind) not in KINDS:
         return
+    yield from shared_claims(manifest.data, manifest.group, manifest.kind)
     for place in places_of(manifest.group, manifest.kind, manifest.data):
         try:
             pod = pods.view(place.template)

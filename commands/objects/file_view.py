@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from commands.objects.manifest_cluster import ManifestCluster
 from commands.objects.manifests import Manifest
+from neuron.api import pod_groups, ultraservers
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts, WorldView
@@ -20,19 +21,28 @@ class FileView:
         self._files = ManifestCluster()
         self._live = live
         self._claims: dict[tuple[str, str, str], ClaimSpec] = {}
+        self._written: dict[tuple[str, str, str], Manifest] = {}
         self._classes: dict[str, ClassSpec] = {}
+        self._to_come: set[tuple[str, str]] = set()
+        self._groups: dict[tuple[str, str], Sequence[pod_groups.GroupClaim]] = {}
         for manifest in found:
             self.take(manifest)
 
     def take(self, manifest: Manifest) -> None:
         """Read what an object in the files means for others."""
         self._files.take(manifest)
+        if (manifest.group, manifest.kind) == (pod_groups.GROUP, pod_groups.POD_GROUP):
+            (claims,) = pod_groups.claim_lists(manifest.kind, manifest.data)
+            self._groups[manifest.namespace, manifest.name] = claims
+        if (manifest.group, manifest.kind) == (ultraservers.GROUP, ultraservers.WORKLOAD):
+            self._to_come.add((manifest.namespace, ultraservers.template_of(manifest.data)))
         if manifest.group != GROUP:
             return
         version, spec = str(manifest.data.get("apiVersion")), manifest.data.get("spec")
         if manifest.kind in _CLAIM_KINDS:
             key = manifest.kind, manifest.namespace, manifest.name
             self._claims[key] = read_claim(manifest.kind, version, spec)[0]
+            self._written[key] = manifest
         elif manifest.kind == "DeviceClass":
             self._classes[manifest.name] = read_class(version, spec)[0]
 
@@ -118,18 +128,28 @@ class FileView:
         """DeviceClasses in the files."""
         return self._classes
 
+    def group_claims(self, namespace: str, pod: Mapping[str, Any]) -> Sequence[pod_groups.GroupClaim]:
+        """The claims of the PodGroup of a pod or pod template; empty if the files have none."""
+        return self._groups.get((namespace, pod_groups.group_of(pod)), ()) if self._groups else ()
+
     def claim(self, kind: str, namespace: str, name: str) -> ClaimSpec | None:
         """A claim or template in the files."""
         return self._claims.get((kind, namespace, name))
+
+    def written(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """The manifest of a claim or template in the files."""
+        return self._written.get((kind, namespace, name))
 
     def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
         found = self.claim("ResourceClaimTemplate", namespace, name)
         return self._live.claim_template(namespace, name) if found is None and self._live else found
 
     async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:
-        """Which objects exist; None if there is no cluster."""
+        """Which objects exist, or will be made by AWS's UltraServer operator; None if there is no cluster."""
+        to_come = self._to_come if kind == "ResourceClaimTemplate" else ()
         found: dict[str, bool | None] = {
-            name: True if self.claim(kind, namespace, name) is not None else None for name in names
+            name: True if self.claim(kind, namespace, name) is not None or (namespace, name) in to_come else None
+            for name in names
         }
         unknown = [name for name, exists in found.items() if exists is None]
         if self._live and unknown:

@@ -24,6 +24,7 @@ from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
 from commands.objects.shapes import Look, Shapes
 from neuron.api.claim_specs import GROUP
+from webhook.decisions.kinds import WITHOUT_PODS
 
 Opener: TypeAlias = Callable[[], BinaryIO]
 
@@ -36,7 +37,7 @@ _RENDERED: Final = "it is a Helm chart: render it first. Use helm template {0} |
 _STDIN: Final = "-"
 STDIN: Final = "<stdin>"
 """Name of standard input in messages."""
-_OTHERS: Final = (("", "Namespace"), ("", "ResourceQuota"), ("", "LimitRange"))
+_OTHERS: Final = (("", "Namespace"), ("", "ResourceQuota"), ("", "LimitRange"), *WITHOUT_PODS)
 """Kinds that mean something for others, beside those of `resource.k8s.io`."""
 _KEPT: Final = 1024 * 1024
 """Characters of documents that are parsed only once."""

@@ -1,11 +1,11 @@
-"""`neuron-dra templates`: finds generated ResourceClaimTemplates that no pod needs, and removes them.
+"""`neuron-dra templates`: finds generated ResourceClaimTemplates that nothing needs, and removes them.
 
 Not here: the Kubernetes client (`webhook.cluster.kube`), flags (`commands.cli.templates`).
 
 | step | module |
 |---|---|
 | which templates may be removed; pure | `decide` |
-| lists of templates and pods, page by page | `reads` |
+| lists of templates and of what refers to them, page by page | `reads` |
 | mark, wait, check again, remove, restore | `pruner` |
 | text and JSON | `render` |
 

@@ -11,6 +11,9 @@ from neuron.demand import templates
 Key: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
+User: TypeAlias = tuple[str, str]
+"""Kind and name of an object that refers to a template: `Pod`, `PodGroup` or `Workload`."""
+
 CLOCK_TOLERANCE: Final = dt.timedelta(minutes=5)
 """Tolerated difference between the clocks of two machines that prune."""
 
@@ -88,11 +91,11 @@ def read_generated(item: Mapping[str, Any]) -> Generated | None:
 def candidates(
     generated: Iterable[Generated], referred: Collection[Key], now: dt.datetime, older_than: dt.timedelta
 ) -> tuple[Generated, ...]:
-    """Templates to which no pod refers and that are older than `older_than`, by namespace and name.
+    """Templates to which nothing refers and that are older than `older_than`, by namespace and name.
 
     Args:
         generated: all generated templates.
-        referred: templates to which pods refer.
+        referred: templates to which pods, PodGroups or Workloads refer.
         now: an aware time.
         older_than: the minimum age.
     """

@@ -1,11 +1,11 @@
-"""Removes templates that no pod needs, in an order that is safe against concurrent admissions.
+"""Removes templates that no pod and no PodGroup needs, in an order that is safe against concurrent admissions.
 
-    look     list templates and pods: templates without a pod are candidates
+    look     list templates, pods, PodGroups and Workloads: templates to which none refers are candidates
     mark     annotate each candidate with the time of its removal
     wait     the grace period: reviews that relied on the unmarked template have ended by then
-    look     list pods again: a candidate to which a pod refers now loses its mark
+    look     list these again: a candidate to which one refers now loses its mark
     remove   the other candidates, if they did not change since the mark (uid and resourceVersion)
-    heal     list pods once more: a removed template to which a pod refers is created again
+    heal     list them once more: a removed template to which one refers is created again
 
 The webhook does not rely on a marked template: it removes the mark first, which changes the resourceVersion. A run that
 is killed leaves only marks; the next run continues with them.
@@ -18,8 +18,8 @@ import enum
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from commands.prune.decide import Generated, Key, candidates, left_over, mark
-from commands.prune.reads import PODS, Reader, message, reason, review
+from commands.prune.decide import Generated, Key, User, candidates, left_over, mark
+from commands.prune.reads import CannotListError, Reader, reason, review
 from neuron import names
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
 from runtime.api_server import ApiServer, Resource, loaded_object
@@ -45,7 +45,7 @@ class PruneAction(enum.StrEnum):
     """Dry run: it would have been marked."""
     REMOVED = "removed"
     KEPT = "kept"
-    """A pod refers to it now, or another client changed it."""
+    """A pod, PodGroup or Workload refers to it now, or another client changed it."""
     GONE = "gone"
     """Another client removed it."""
     RESTORED = "restored"
@@ -72,7 +72,7 @@ class PruneReport:
 
     Attributes:
         entries: candidates, by namespace and name.
-        in_use: number of generated templates to which pods referred at the start.
+        in_use: number of generated templates to which something referred at the start.
         problem: why the run stopped early, or empty.
     """
 
@@ -122,14 +122,14 @@ class Pruner:
         """What `prune` would remove. Changes nothing.
 
         Raises:
-            CannotPruneError: templates or pods cannot be listed.
+            CannotPruneError: a list failed.
         """
         for each in await self._candidates(older_than):
             self._note(each, PruneAction.CANDIDATE)
         return self._report()
 
     async def prune(self, older_than: dt.timedelta, grace: dt.timedelta) -> PruneReport:
-        """Remove templates to which no pod refers.
+        """Remove templates to which nothing refers.
 
         Args:
             older_than: younger templates are kept.
@@ -154,28 +154,22 @@ class Pruner:
             await self._sleep(grace.total_seconds())
         try:
             referred = await self._reader.references()
-        except ApiServerError as error:
-            why = message(error, "list", PODS, self._namespace)
-            return self._report(f"{why} Nothing was removed; the next run continues with the marked templates.")
+        except CannotListError as error:
+            return self._report(f"{error} Nothing was removed; the next run continues with the marked templates.")
         doubtful: list[Generated] = []
         await _each(marked.values(), lambda each: self._sweep(each, referred, doubtful))
         return await self._heal(doubtful)
 
-    async def look(self) -> tuple[tuple[Generated, ...], Mapping[Key, tuple[str, ...]]]:
-        """Generated templates, and pods by the template to which they refer.
+    async def look(self) -> tuple[tuple[Generated, ...], Mapping[Key, tuple[User, ...]]]:
+        """Generated templates, and what refers to each.
 
         Raises:
-            CannotPruneError: templates or pods cannot be listed.
+            CannotPruneError: a list failed.
         """
         try:
-            generated = await self._reader.generated()
-        except ApiServerError as error:
-            raise CannotPruneError(message(error, "list", RESOURCE_CLAIM_TEMPLATES, self._namespace)) from error
-        try:
-            referred = await self._reader.references()
-        except ApiServerError as error:
-            raise CannotPruneError(message(error, "list", PODS, self._namespace)) from error
-        return generated, referred
+            return await self._reader.generated(), await self._reader.references()
+        except CannotListError as error:
+            raise CannotPruneError(str(error)) from error
 
     async def _candidates(self, older_than: dt.timedelta) -> tuple[Generated, ...]:
         generated, referred = await self.look()
@@ -232,12 +226,12 @@ class Pruner:
         return version
 
     async def _sweep(
-        self, template: Generated, referred: Mapping[Key, Collection[str]], doubtful: list[Generated]
+        self, template: Generated, referred: Mapping[Key, Collection[User]], doubtful: list[Generated]
     ) -> None:
-        pods = referred.get(template.key)
+        users = referred.get(template.key)
         try:
-            if pods:
-                self._note(template, PruneAction.KEPT, _needed(pods))
+            if users:
+                self._note(template, PruneAction.KEPT, _needed(users))
                 await self._annotate(template, None)
                 return
             await self._send("DELETE", template, _preconditions(template))
@@ -247,13 +241,13 @@ class Pruner:
                 self._note(template, PruneAction.GONE)
                 doubtful.append(template)
             elif error.code != CONFLICT:
-                self._fail(template, "unmarked" if pods else "removed", error)
-            elif not pods:
+                self._fail(template, "unmarked" if users else "removed", error)
+            elif not users:
                 self._note(template, PruneAction.KEPT, "a webhook used it after it was marked")
         except ApiServerError as error:
-            if not pods:
+            if not users:
                 doubtful.append(template)  # it may be deleted although the request failed
-            self._fail(template, "unmarked" if pods else "removed", error)
+            self._fail(template, "unmarked" if users else "removed", error)
         else:
             self._note(template, PruneAction.REMOVED)
             doubtful.append(template)
@@ -263,14 +257,13 @@ class Pruner:
             return self._report()
         try:
             referred = await self._reader.references()
-        except ApiServerError as error:
-            why = message(error, "list", PODS, self._namespace)
-            return self._report(f"{why} It is unknown whether a new pod needs a removed template.")
+        except CannotListError as error:
+            return self._report(f"{error} It is unknown whether a new pod needs a removed template.")
         lost = [each for each in removed if each.key in referred]
         await _each(lost, lambda each: self._restore(each, referred[each.key]))
         return self._report()
 
-    async def _restore(self, template: Generated, pods: Collection[str]) -> None:
+    async def _restore(self, template: Generated, users: Collection[User]) -> None:
         path = RESOURCE_CLAIM_TEMPLATES.path(template.namespace)
         try:
             await self._server.request(
@@ -279,11 +272,11 @@ class Pruner:
         except StatusError as error:
             # The review that admitted the pod created it again, or the namespace is deleted.
             if error.code != CONFLICT and not error.cause("NamespaceTerminating"):
-                self._fail(template, "created again", error, f"{_needed(pods)}, and it ")
+                self._fail(template, "created again", error, f"{_needed(users)}, and it ")
         except ApiServerError as error:
-            self._fail(template, "created again", error, f"{_needed(pods)}, and it ")
+            self._fail(template, "created again", error, f"{_needed(users)}, and it ")
         else:
-            self._note(template, PruneAction.RESTORED, _needed(pods))
+            self._note(template, PruneAction.RESTORED, _needed(users))
 
     async def _send(
         self, method: str, template: Generated, body: Mapping[str, object], content_type: str = JSON
@@ -325,7 +318,7 @@ def _preconditions(template: Generated) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
 
 
-def _needed(pods: Collection[str]) -> str:
-    first, *others = pods
+def _needed(users: Collection[User]) -> str:
+    (kind, name), *others = users
     more = f" and {len(others)} more" if others else ""
-    return f"pod {first}{more} refer{'' if others else 's'} to it"
+    return f"{'pod' if kind == 'Pod' else kind} {name}{more} refer{'' if others else 's'} to it"

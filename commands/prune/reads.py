@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from commands.prune.decide import Generated, Key, read_generated
+from commands.prune.decide import Generated, Key, User, read_generated
 from neuron import names
+from neuron.api.pod_groups import GROUP, POD_GROUP, WORKLOAD, claim_lists
 from runtime.api_errors import (
     FORBIDDEN,
     NOT_FOUND,
@@ -20,6 +21,7 @@ from runtime.api_errors import (
 from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, loaded
 from runtime.raw_objects import ListMeta, Page, read_page
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
+from webhook.cluster.discovery import served_kinds
 from webhook.cluster.explanations import rule_text
 from webhook.cluster.listing import PAGE_SIZE, Lister
 
@@ -53,8 +55,12 @@ class _PodPage(msgspec.Struct, frozen=True):
 _decode_pods: Final = msgspec.json.Decoder(_PodPage).decode
 
 
+class CannotListError(Exception):
+    """A list failed; the message has the reason and the fix."""
+
+
 class Reader:
-    """Lists of one cluster. Retryable errors are retried; others are raised as `ApiServerError`."""
+    """Lists of one cluster. Retryable errors are retried."""
 
     def __init__(
         self,
@@ -64,30 +70,86 @@ class Reader:
         page_size: int = PAGE_SIZE,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
+        self._server = server
         self._namespace = namespace
         self._lister = Lister(server, page_size=page_size, sleep=sleep)
+        self._groups: tuple[tuple[str, Resource], ...] | None = None
 
     async def generated(self) -> tuple[Generated, ...]:
-        """The generated templates, by namespace and name."""
+        """The generated templates, by namespace and name.
+
+        Raises:
+            CannotListError: they cannot be listed.
+        """
         found: list[Generated] = []
 
         def take(page: Page) -> None:
             found.extend(filter(None, map(_generated, page.items or ())))
 
-        await self._lister.read(RESOURCE_CLAIM_TEMPLATES.path(self._namespace), _OURS, read_page, take, found.clear)
+        await self._read(RESOURCE_CLAIM_TEMPLATES, read_page, take, found.clear, _OURS)
         return tuple(sorted(found, key=lambda each: each.key))
 
-    async def references(self) -> Mapping[Key, tuple[str, ...]]:
-        """Pods in any phase that refer to a ResourceClaimTemplate: names of pods, by template."""
-        found: defaultdict[Key, list[str]] = defaultdict(list)
+    async def references(self) -> Mapping[Key, tuple[User, ...]]:
+        """Pods in any phase, PodGroups and Workloads that refer to a ResourceClaimTemplate, by template.
+
+        Raises:
+            CannotListError: a list failed.
+        """
+        found = await self._pods()
+        for kind, resource in await self._served_groups():
+            for key, users in (await self._users(kind, resource)).items():
+                found[key] += users
+        return {key: tuple(sorted(users)) for key, users in found.items()}
+
+    async def _pods(self) -> defaultdict[Key, list[User]]:
+        found: defaultdict[Key, list[User]] = defaultdict(list)
 
         def take(page: _PodPage) -> None:
             for pod in page.items or ():
                 for template in _templates(pod):
-                    found[pod.metadata.namespace, template].append(pod.metadata.name)
+                    found[pod.metadata.namespace, template].append(("Pod", pod.metadata.name))
 
-        await self._lister.read(PODS.path(self._namespace), {}, _decode_pods, take, found.clear)
-        return {key: tuple(sorted(pods)) for key, pods in found.items()}
+        await self._read(PODS, _decode_pods, take, found.clear)
+        return found
+
+    async def _served_groups(self) -> tuple[tuple[str, Resource], ...]:
+        """The kinds with claims of groups that the API server serves. The set does not change in one run."""
+        if self._groups is None:
+            try:
+                served = await served_kinds(self._server)
+            except ApiServerError as error:
+                raise CannotListError(f"Cannot read which kinds the API server serves: {error}.") from error
+            kinds = [(kind, served.get((GROUP, kind))) for kind in (POD_GROUP, WORKLOAD)]
+            self._groups = tuple((kind, each.resource) for kind, each in kinds if each is not None)
+        return self._groups
+
+    async def _users(self, kind: str, resource: Resource) -> Mapping[Key, list[User]]:
+        """PodGroups or Workloads that refer to a template."""
+        found: defaultdict[Key, list[User]] = defaultdict(list)
+
+        def take(page: Page) -> None:
+            for raw in page.items or ():
+                item = loaded(memoryview(raw))
+                metadata = item["metadata"]
+                claims = [each for claims in claim_lists(kind, item) for each in claims]
+                for name in {name for each in claims for _, name in each.objects}:
+                    found[metadata["namespace"], name].append((kind, metadata["name"]))
+
+        await self._read(resource, read_page, take, found.clear)
+        return found
+
+    async def _read(
+        self,
+        resource: Resource,
+        decode: Callable[[bytes], Any],
+        take: Callable[[Any], None],
+        restart: Callable[[], None],
+        query: Mapping[str, str] | None = None,
+    ) -> None:
+        try:
+            await self._lister.read(resource.path(self._namespace), query or {}, decode, take, restart)
+        except ApiServerError as error:
+            raise CannotListError(message(error, "list", resource, self._namespace)) from error
 
 
 def _generated(raw: msgspec.Raw) -> Generated | None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from commands.prune.decide import Generated, Key
+from commands.prune.decide import Generated, Key, User
 from commands.prune.pruner import PruneAction, PruneReport
 from runtime.text import named
 
@@ -73,21 +73,33 @@ def report_json(report: PruneReport) -> str:
     )
 
 
-def list_text(templates: Sequence[Generated], pods: Mapping[Key, Sequence[str]], now: dt.datetime) -> str:
+def list_text(templates: Sequence[Generated], users: Mapping[Key, Sequence[User]], now: dt.datetime) -> str:
     """A table as kubectl prints them."""
     if not templates:
         return "No generated templates.\n"
-    head = ("NAMESPACE", "NAME", "AGE", "PODS", "PRUNE AFTER")
+    head = ("NAMESPACE", "NAME", "AGE", "PODS", "GROUPS", "PRUNE AFTER")
     rows = [
-        (each.namespace, each.name, age(each, now), str(len(pods.get(each.key, ()))), _mark(each)) for each in templates
+        (each.namespace, each.name, age(each, now), str(len(pods)), str(len(groups)), _mark(each))
+        for each in templates
+        for pods, groups in [_split(users.get(each.key, ()))]
     ]
     return "".join(f"{line}\n" for line in _columns([head, *rows]))
 
 
-def list_json(templates: Sequence[Generated], pods: Mapping[Key, Sequence[str]]) -> str:
-    """For programs; with the names of the pods."""
-    items = [{**_identity(each), "pods": list(pods.get(each.key, ())), "pruneAfter": each.mark} for each in templates]
+def list_json(templates: Sequence[Generated], users: Mapping[Key, Sequence[User]]) -> str:
+    """For programs; with the names of pods, PodGroups and Workloads."""
+    items = [
+        {**_identity(each), "pods": pods, "groups": groups, "pruneAfter": each.mark}
+        for each in templates
+        for pods, groups in [_split(users.get(each.key, ()))]
+    ]
     return _dumped({"templates": items})
+
+
+def _split(users: Sequence[User]) -> tuple[list[str], list[str]]:
+    """Names of pods, and kind and name of PodGroups and Workloads."""
+    pods = [name for kind, name in users if kind == "Pod"]
+    return pods, [f"{kind} {name}" for kind, name in users if kind != "Pod"]
 
 
 def _mark(template: Generated) -> str:

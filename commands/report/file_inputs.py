@@ -12,6 +12,7 @@ from commands.objects.manifest_files import STDIN, GivenManifests, ReadProblem, 
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, manifests_of, path_steps
 from commands.report.inventory import CONTROLLED, Found
 from neuron.api.claim_specs import GROUP
+from webhook.decisions.kinds import WITHOUT_PODS
 
 _COMMAND: Final = "report"
 _WRAPPER: Final = b'"AppWrapper"'
@@ -19,6 +20,7 @@ _FACTS: Final = frozenset(
     {
         *(("", kind) for kind in ("Namespace", "ResourceQuota", "LimitRange")),
         *((GROUP, kind) for kind in ("DeviceClass", "ResourceClaimTemplate", "ResourceClaim")),
+        *WITHOUT_PODS,
     }
 )
 """Objects on which the decisions about others depend, and claims, which policies may judge."""

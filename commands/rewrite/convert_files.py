@@ -159,6 +159,7 @@ class Converter:
             for path, text in advice(manifest, {patch.path for patch in patches if patch.decision.patch}):
                 say.line(path, text)
             current = current_versions.current(manifest)
+            patches += self._enrichment(manifest, current, say)
             if current is not None or any(patch.decision.patch for patch in patches):
                 if wanted is document.data:
                     wanted = orjson.loads(orjson.dumps(document.data))
@@ -171,6 +172,14 @@ class Converter:
                 left += any(True for _ in find_pods(_part(wanted, manifest.path)))
         change = self._change(document, wanted)
         return change, _Outcome(tuple(templates), tuple(notices), refused, left)
+
+    def _enrichment(self, manifest: Manifest, current: dict[str, Any] | None, say: Reporter) -> list[PartDecision]:
+        """What is added to a claim with class and count only. `current`: in the current version of the API."""
+        now = manifest if current is None else dataclasses.replace(manifest, data=current)
+        decision = self._decider.enrichment(now)
+        for finding in () if decision is None else decision.warnings:
+            say.finding((), finding)
+        return [] if decision is None else [PartDecision((), decision)]
 
     def _change(self, document: Document, wanted: dict[str, Any] | None) -> Change:
         rewrites = wanted is not document.data

@@ -208,9 +208,10 @@ class FileValidator:
             hint = did_you_mean(str(version), VERSIONS)
             message = f"apiVersion {value_text(str(version))} has no {manifest.kind}.{hint}"
             return [Finding("NEU503", "apiVersion", message, f"Write apiVersion: {VERSIONS[0]}.", str(version))]
-        spec = manifest.data.get("spec")
+        decision = self._decider.enrichment(manifest)
+        spec = self._decider.enriched(manifest).data.get("spec")
         found = validate(manifest.kind, str(version), spec, self._decider.for_one_object(), accepted=False)
-        return [*self._check_served(manifest), *found]
+        return [*self._check_served(manifest), *found, *(decision.warnings if decision is not None else ())]
 
     def _check_served(self, manifest: Manifest) -> Iterator[Finding]:
         """NEU720: a warning without a cluster, an error if the cluster does not serve the version."""

@@ -4,6 +4,7 @@ Their specs are read by `neuron.api.claim_reader`. The status is equal in all AP
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct, field
 
@@ -12,6 +13,10 @@ from neuron.api.configs import ConfigSource
 from neuron.api.fields import Fields, mapping, read
 from neuron.api.metadata import ObjectMeta
 from neuron.api.node_selection import NodeSelector
+
+PODS: Final = "pods"
+POD_GROUPS: Final = "podgroups"
+"""Values of `resource` in `status.reservedFor`."""
 
 
 class Result(Fields, frozen=True):
@@ -125,7 +130,12 @@ class StoredClaim(Struct, frozen=True):
     @property
     def pods(self) -> tuple[User, ...]:
         """The pods that it is reserved for."""
-        return tuple([each for each in self.users if each.resource == "pods"])
+        return tuple([each for each in self.users if each.resource == PODS])
+
+    @property
+    def groups(self) -> tuple[User, ...]:
+        """The PodGroups that it is reserved for. It does not say which pods they have."""
+        return tuple([each for each in self.users if each.resource == POD_GROUPS])
 
 
 def read_stored_claim(item: object) -> StoredClaim:

@@ -28,11 +28,13 @@ class DeviceConfig(Struct, frozen=True):
         lnc: logical NeuronCore setting, 1 or 2; None for the node's default.
         ultraserver_mode: nodes of the UltraServer set, 1, 2 or 4; None for single devices.
         efa: EFA interfaces that the claim includes, for the one container that requests devices.
+        divides: whether one container may get several requests, for a short search of the scheduler.
     """
 
     lnc: int | None = None
     ultraserver_mode: int | None = None
     efa: Interfaces | None = None
+    divides: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -57,15 +57,19 @@ class Division:
         return self.steps <= search_cost.MOST_STEPS
 
 
-def divide(merged: Merged, order: Sequence[int]) -> Division:
+def divide(merged: Merged, order: Sequence[int], *, divides: bool = True) -> Division:
     """Divide the requests of a claim as little as is needed.
 
     Args:
         order: request ids in the order of the claim.
+        divides: False: each stays one request, however long the search is.
 
     Returns:
         The first division that is affordable; else the cheapest.
     """
+    if not divides:
+        undivided = {identity: (merged.alternatives[identity],) for identity in order}
+        return Division(undivided, max(_steps(serving, undivided, order) for serving in merged.servings))
     found: list[Division] = []
     large = any(each[0].option.count > _LARGEST for each in merged.alternatives.values()) and (
         _has_whole_claims(merged, order) or any(serving.entry.may_try_orders for serving in merged.servings)

@@ -50,7 +50,7 @@ def plan(servings: Sequence[Serving], config: DeviceConfig) -> Plan | TooMany:
             return Plan(merged, Division({identity: (merged.alternatives[identity],) for identity in order}, 0))
         if config.efa is not None:
             return Plan(merged, divide_with_interfaces(merged, order, config.efa.count))
-        plans.append(Plan(merged, divide(merged, order)))
+        plans.append(Plan(merged, divide(merged, order, divides=config.divides)))
         if plans[-1].division.affordable:
             return plans[-1]
     if refused is not None and not plans:

@@ -32,6 +32,10 @@ DRA_DRIVER_VERSION: Final = "draDriverVersion"
 NEURON_DRIVER_VERSION: Final = "neuronDriverVersion"
 _NETWORK_LAYERS: Final = tuple(f"networkNodeLayer{layer}" for layer in (1, 2, 3))
 _CAPACITY_BLOCK: Final = "capacityBlockId"
+OPERATOR_ATTRIBUTES: Final = (names.ATTRIBUTE_ULTRASERVER, names.ATTRIBUTE_WORKLOAD)
+"""Of devices that AWS's UltraServer operator manages; the second one while a workload has the node."""
+_OPERATED: Final = frozenset({"trn2u", "trn3"})
+"""Families with UltraServers."""
 
 ATTRIBUTE_TYPES: Final[Mapping[str, type]] = {
     **{
@@ -39,7 +43,7 @@ ATTRIBUTE_TYPES: Final[Mapping[str, type]] = {
         for kind, attributes in (
             (int, (names.ATTRIBUTE_DEVICE_ID, "topology_x", "topology_y", "topology4_id", "topology8_id")),
             (str, (names.ATTRIBUTE_INSTANCE_TYPE, names.ATTRIBUTE_RESOURCE_TYPE, NEURON_DRIVER_VERSION)),
-            (str, (*_NETWORK_LAYERS, _CAPACITY_BLOCK, "ultraserverId", "workloadId")),
+            (str, (*_NETWORK_LAYERS, _CAPACITY_BLOCK, *OPERATOR_ATTRIBUTES)),
             (Version, (DRA_DRIVER_VERSION,)),
         )
         for name in attributes
@@ -108,6 +112,8 @@ def catalogue_shapes(catalogue: Catalogue) -> Iterator[DeviceShape]:
         varying = {qualified(name): Varying() for name in (NEURON_DRIVER_VERSION, DRA_DRIVER_VERSION, *_NETWORK_LAYERS)}
         if entry.ultraserver_nodes:
             varying[qualified(_CAPACITY_BLOCK)] = Varying()
+        if entry.family in _OPERATED:
+            varying |= {qualified(name): Varying() for name in OPERATOR_ATTRIBUTES}
         if pci_addresses.tells(entry):
             varying |= {names.ATTRIBUTE_PCIE_ROOT: Varying(), names.ATTRIBUTE_NUMA_NODE: Varying()}
         count = entry.devices or _UNKNOWN_DEVICES

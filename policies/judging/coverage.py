@@ -50,6 +50,8 @@ SENT: Final = (
     Sent(("sagemaker.amazonaws.com",), _WRITES, ("hyperpodpytorchjobs",)),
     Sent(("serving.knative.dev",), _WRITES, ("services", "configurations", "revisions")),
     Sent(("serving.kserve.io",), _WRITES, ("inferenceservices", "servingruntimes", "clusterservingruntimes")),
+    Sent(("scheduling.k8s.io",), _WRITES, ("podgroups", "workloads")),
+    Sent(("neuron.aws.com",), _WRITES, ("neuronultraserverworkloads", "neuronultraservers")),
 )
 """The rules in `deploy/manifests/validating.yaml`, in its order; a test compares them. For claims, templates, classes
 and pods, matchConditions there select only objects that name Neuron. Updates that change neither spec nor labels nor

@@ -38,6 +38,7 @@ SETTINGS: Final = {
     "unconnected": "unconnected",
     "efa": "efa",
     "templates": "templates",
+    "enrichesClaims": "enriches_claims",
 }
 """Fields of ConversionPolicies that are combined one by one, as in the file and as attribute. `locked`, `queued` and
 `bindsClaims` belong to `mode`."""

@@ -337,6 +337,13 @@ class ConversionPolicySpec(Model):
         StrictBool,
         Field(description="families and logicalNeuronCore also apply to claims that users write; needs locked."),
     ] = False
+    enriches_claims: Annotated[
+        StrictBool,
+        Field(
+            description="Claims and templates with DeviceClass and count only, which other programs write, get what a"
+            " pod of that count gets. They match as a pod with their labels and annotations does."
+        ),
+    ] = False
     efa: Annotated[EfaSettings | None, Field(description="Moves EFA interfaces from limits into the claim.")] = None
     templates: Annotated[
         tuple[TemplateMapping, ...],

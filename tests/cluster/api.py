@@ -34,6 +34,7 @@ _PATHS: Final = {
     "ResourceSlice": ("apis/resource.k8s.io/v1", "resourceslices"),
     "ResourceClaim": ("apis/resource.k8s.io/v1", "resourceclaims"),
     "ResourceClaimTemplate": ("apis/resource.k8s.io/v1", "resourceclaimtemplates"),
+    "PodGroup": ("apis/scheduling.k8s.io/v1alpha2", "podgroups"),
     "ClusterRole": ("apis/rbac.authorization.k8s.io/v1", "clusterroles"),
     "ClusterRoleBinding": ("apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
     "Role": ("apis/rbac.authorization.k8s.io/v1", "roles"),

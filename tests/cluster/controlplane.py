@@ -140,9 +140,11 @@ class ControlPlane:
         ]
 
     @property
-    def _resource_versions(self) -> tuple[str, ...]:
-        """Kubernetes 1.35 serves DeviceTaintRules only in v1alpha3."""
-        return ("v1beta1", "v1beta2", *(["v1alpha3"] if "DRADeviceTaintRules" in self.gates else []))
+    def _served(self) -> tuple[str, ...]:
+        """Versions that are not served by default. Kubernetes 1.35 serves DeviceTaintRules only in v1alpha3."""
+        versions = ("v1beta1", "v1beta2", *(["v1alpha3"] if "DRADeviceTaintRules" in self.gates else []))
+        groups = ["scheduling.k8s.io/v1alpha2"] if self.gates.get("GenericWorkload") else []
+        return (*(f"resource.k8s.io/{version}" for version in versions), *groups)
 
     def _apiserver(self) -> list[str]:
         serving = self.authority.issue("apiserver", "kube-apiserver", hosts=_SERVER_NAMES)
@@ -166,7 +168,7 @@ class ControlPlane:
             f"--service-account-signing-key-file={self._sa_key}",
             "--enable-admission-plugins=NodeRestriction",
             # As clusters have them that were upgraded: claims are written in any version.
-            f"--runtime-config={','.join(f'resource.k8s.io/{version}=true' for version in self._resource_versions)}",
+            f"--runtime-config={','.join(f'{version}=true' for version in self._served)}",
             # Services are reached at their endpoints: there is no kube-proxy.
             "--enable-aggregator-routing=true",
             "--endpoint-reconciler-type=none",

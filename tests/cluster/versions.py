@@ -48,6 +48,7 @@ FEATURES: Final[Mapping[str, Feature]] = {
         (1, 36),
     ),
     "taint-rules": Feature("DeviceTaintRules", (1, 37), "DRADeviceTaintRules", (1, 35)),
+    "pod-groups": Feature("PodGroups with claims, if their gates are on", (1, 36)),
     "mutating-policies": Feature("MutatingAdmissionPolicy v1", (1, 36), "MutatingAdmissionPolicy"),
     "health-messages": Feature("messages of the health of devices in the kubelet, with all fields", (1, 36)),
     "descriptors": Feature("descriptors of the kubelet's messages in its program", (1, 35)),

@@ -312,6 +312,7 @@ def test_entries_have_the_documented_failure_policies(default: list[Object]) -> 
     answers = {name: (entry["failurePolicy"], entry["timeoutSeconds"]) for name, entry in entries.items()}
     assert answers == {
         "mutate.neuron.aws.com": ("Fail", 5),
+        "claims.mutate.neuron.aws.com": ("Fail", 5),
         "groups.mutate.neuron.aws.com": ("Ignore", 2),
         "claims.validate.neuron.aws.com": ("Fail", 5),
         "pods.validate.neuron.aws.com": ("Ignore", 2),
@@ -446,7 +447,7 @@ def test_cert_manager_signs_with_a_ca_that_outlives_the_certificate(everything: 
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         annotations = find(everything, kind)["metadata"]["annotations"]
         assert annotations == {"cert-manager.io/inject-ca-from": "neuron-dra/neuron-dra-webhook"}
-    assert bundles(everything) == [None] * 7
+    assert bundles(everything) == [None] * 8
 
 
 def test_an_issuer_of_the_admin_is_used_instead() -> None:
@@ -465,7 +466,7 @@ def test_a_secret_of_the_admin_is_mounted(values: Object, injects: bool, bundle:
     given = flags(spec)
     assert given["--tls-dir"] == ["/etc/neuron-dra/tls"]
     assert ("--inject-ca" in given) is injects
-    assert bundles(objects) == [bundle] * 4
+    assert bundles(objects) == [bundle] * 5
 
 
 # --- policies -------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from tests.deploy.charts import AUDIT, CHART, EVERYTHING, Object, find, flags, p
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_SLICES
 from webhook.cluster.node_types import NODES
 from webhook.decisions.kinds import KINDS as KINDS_WITH_PODS
+from webhook.decisions.kinds import holds_claims
 
 DRIVER = "neuron-dra-kubelet-plugin"
 NEEDED: list[Object] = [
@@ -422,7 +423,7 @@ def test_the_audit_needs_policies() -> None:
 def test_the_audit_may_list_every_kind_whose_pods_are_known() -> None:
     rules = find(render(AUDIT), "ClusterRole", "neuron-dra-audit")["rules"]
     allowed = {(group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]}
-    wanted = {(each.group, each.plural) for each in KINDS_WITH_PODS.values() if each.served and not each.no_claims}
+    wanted = {(each.group, each.plural) for key, each in KINDS_WITH_PODS.items() if each.served and holds_claims(*key)}
     assert wanted - allowed == set()
 
 

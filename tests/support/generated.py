@@ -66,6 +66,26 @@ def pod(name: str, *templates: str, namespace: str = "team", phase: str = "Runni
     }
 
 
+def pod_group(name: str, *templates: str, namespace: str = "team") -> dict[str, Any]:
+    """A PodGroup whose pods share claims of templates."""
+    claims = [{"name": f"c{n}", "resourceClaimTemplateName": each} for n, each in enumerate(templates)]
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"resourceClaims": claims}}
+
+
+def workload(name: str, *templates: str, namespace: str = "team") -> dict[str, Any]:
+    """A Workload with one template of a PodGroup."""
+    group = pod_group(name, *templates)["spec"]
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"podGroupTemplates": [{**group, "name": "w"}]}}
+
+
+def serve_groups(api: FakeApi, version: str = "v1beta1") -> None:
+    """Let the API server serve PodGroups and Workloads."""
+    api.kinds += [
+        ("scheduling.k8s.io", version, kind, plural, True)
+        for kind, plural in (("PodGroup", "podgroups"), ("Workload", "workloads"))
+    ]
+
+
 @contextlib.asynccontextmanager
 async def connected(api: FakeApi) -> AsyncIterator[Connection]:
     async def load() -> Configuration:

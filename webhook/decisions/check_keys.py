@@ -21,13 +21,15 @@ SETTINGS: Final = (
     names.ANNOTATION_LNC,
     names.ANNOTATION_INSTANCE_TYPE,
     names.ANNOTATION_ULTRASERVER_MODE,
+    names.ANNOTATION_ENRICH,
 )
-"""The annotations that a user sets, on pods and on Namespaces."""
+"""The annotations that a user sets, on pods, claims and Namespaces."""
 _KNOWN: Final = frozenset(
     {
         *SETTINGS,
         names.LABEL_CONVERTED,
         names.ANNOTATION_CONVERTED_FROM,
+        names.ANNOTATION_ENRICHED,
         names.ANNOTATION_PRUNE_AFTER,
         names.ANNOTATION_TEMPLATE_DIGEST,
         names.ANNOTATION_CORDONED,

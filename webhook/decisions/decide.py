@@ -16,9 +16,12 @@ from msgspec import structs
 
 from neuron import names
 from neuron.api.configs import UltraServerConfig
+from neuron.api.fields import mapping, mappings
+from neuron.api.pod_groups import GroupClaim, group_of
 from neuron.check.claims import ClaimContext
 from neuron.check.configs import decode_parameters
-from neuron.findings import Finding, Severity, as_warning, quoted, warning
+from neuron.check.pod_groups import check_member, check_missing
+from neuron.findings import Finding, Findings, Severity, as_warning, quoted, warning
 from webhook.decisions import leader_worker_sets, modes, pods, queues
 from webhook.decisions.bound_claims import check_bound
 from webhook.decisions.check_keys import misspelt_keys
@@ -27,6 +30,7 @@ from webhook.decisions.check_resources import misspelt_resources
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.convert_pods import computed_templates, convert
 from webhook.decisions.decision import Decision, Outcome, denied, unchanged
+from webhook.decisions.enrich_claims import enrich, keep, read_plain
 from webhook.decisions.kinds import KINDS, Kind, is_counted_by_template
 from webhook.decisions.modes import Mode, ModeSettings
 from webhook.decisions.pod_claims import Claiming, KnownClaim
@@ -37,6 +41,12 @@ from webhook.decisions.template_findings import NO_TEMPLATES, KnownTemplates
 
 decide_pod = convert
 """The decision about one new pod, without the findings that do not depend on its conversion."""
+plain_claim = read_plain
+"""A new claim or template, if it says no more than DeviceClass and count."""
+decide_claim = enrich
+"""The decision about such a claim."""
+keep_claim = keep
+"""The decision about an update of an enriched claim."""
 check_names = misspelt_resources
 """The findings about a pod that declares no claim: the API server has checked what its containers refer to."""
 templates_of_record = computed_templates
@@ -56,6 +66,7 @@ class PodFacts:
         known: its claims, by name of the entry in `resourceClaims`.
         faults: findings about policies that could not be evaluated.
         unreadable: NEU114, if it cannot be read.
+        shared: the claims of its PodGroup; empty if it has none, or the PodGroup is not known.
     """
 
     place: PodPlace
@@ -64,6 +75,7 @@ class PodFacts:
     steering: Steering = NO_STEERING
     faults: Sequence[Finding] = ()
     unreadable: Finding | None = None
+    shared: Sequence[GroupClaim] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,6 +85,7 @@ class DecisionSubject:
     Attributes:
         namespace: in which its pods run.
         left_out: number of pods that the caller left out.
+        missing: kind and name of claims and templates, shared by a PodGroup, that are known not to exist.
     """
 
     group: str
@@ -81,6 +94,7 @@ class DecisionSubject:
     data: Mapping[str, Any]
     pods: Sequence[PodFacts]
     left_out: int = 0
+    missing: Collection[tuple[str, str]] = ()
 
     @property
     def entry(self) -> Kind | None:
@@ -142,7 +156,7 @@ class Part:
 
     Attributes:
         left: NEU220, if it has Neuron devices and conversion cannot rewrite the object.
-        keys: findings about its labels and annotations.
+        keys: findings about its labels and annotations, and about its PodGroup.
         unknown_kind: kind of the object, if its structure is not known: it may mean something else, so that errors
             are only warnings.
     """
@@ -179,6 +193,7 @@ class ObjectDecision:
         own: findings about the object as a whole.
         left_out: number of pods that were not checked.
         excluded: whether its namespace is excluded: then there are no findings.
+        form: findings about the fields of a kind without pods. The errors refuse the object itself.
     """
 
     parts: tuple[Part, ...] = ()
@@ -186,10 +201,12 @@ class ObjectDecision:
     own: tuple[Finding, ...] = ()
     left_out: int = 0
     excluded: bool = False
+    form: tuple[Finding, ...] = ()
 
     @property
     def findings(self) -> Iterator[Finding]:
         """All findings, with field paths in the object."""
+        yield from self.form
         for part in self.parts:
             if part.left is not None:
                 yield part.left
@@ -246,8 +263,9 @@ def decide(
             break
         answer = _answer(each, subject, inputs)
         unknown_kind = subject.kind if subject.entry is None else ""
-        keys = tuple(misspelt_keys(each.place.template.get("metadata"))) if _is_ours(each) else ()
-        parts.append(Part(each, answer, _left_as_it_is(each.place, answer, subject), keys, unknown_kind))
+        keys = [*misspelt_keys(each.place.template.get("metadata"))] if _is_ours(each) else []
+        keys += _shared(each, answer.decision)
+        parts.append(Part(each, answer, _left_as_it_is(each.place, answer, subject), tuple(keys), unknown_kind))
     left_out = subject.left_out + len(subject.pods) - len(parts)
     placement = _place(subject, parts)
     device_class = inputs.conversion.options.device_class
@@ -256,7 +274,11 @@ def decide(
     if placement is not None:
         own += [*placement.errors, *placement.warnings]
     own += check_size(subject.kind, subject.data, {mode for part in parts for mode in part.answer.ultraserver_modes})
-    return ObjectDecision(tuple(parts), placement, tuple(own), left_out)
+    form: tuple[Finding, ...] = ()
+    if subject.entry is not None and subject.entry.check is not None:
+        form = tuple(Findings(subject.entry.check(subject.data)))
+        own += check_missing(subject.kind, subject.data, subject.missing)
+    return ObjectDecision(tuple(parts), placement, tuple(own), left_out, form=form)
 
 
 def check_created(
@@ -413,6 +435,18 @@ def _unreadable(place: PodPlace, kind: str, error: BaseException) -> Finding:
 
 
 # --- the object as a whole --------------------------------------------------------------------------------------
+
+
+def _shared(each: PodFacts, decision: Decision) -> Iterator[Finding]:
+    """NEU713 and NEU714 about the claims that a pod, as it is converted, has in common with its PodGroup."""
+    if not each.shared:
+        return
+    entries = enumerate(mappings(mapping(each.place.template.get("spec")).get("resourceClaims")))
+    own = [GroupClaim.read(entry, f"spec.resourceClaims[{index}]") for index, entry in entries]
+    added = [each.get("value") for each in decision.patch if each["path"].startswith("/spec/resourceClaims")]
+    values = [entry for value in added for entry in mappings(value if isinstance(value, list) else [value])]
+    made = [GroupClaim.read(entry, "spec") for entry in values]
+    yield from check_member(group_of(each.place.template), each.shared, own, made)
 
 
 def _left_as_it_is(place: PodPlace, answer: Answer, subject: DecisionSubject) -> Finding | None:

@@ -22,6 +22,8 @@ class Outcome(enum.StrEnum):
     """Legacy limits became a claim."""
     RESTORED = "restored"
     """A converted pod lost fields and gets them back."""
+    ENRICHED = "enriched"
+    """A claim or template with class and count only got what a pod of that count gets."""
     HINTED = "hinted"
     """A workload got a scheduling hint."""
     SHADOWED = "shadowed"

@@ -1,4 +1,4 @@
-"""The kinds of objects that hold pods: where the pods are, who reviews the kind, how queues count it. Pure.
+"""The kinds of objects that hold pods or say how pods get devices: where the pods are, how queues count them. Pure.
 
 The rules of the webhook configuration are written from this table (`deploy/kinds.py`), so that what is reviewed
 at apply time and what the commands check are the same kinds.
@@ -6,9 +6,13 @@ at apply time and what the commands check are the same kinds.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
+from neuron.api import pod_groups, ultraservers
+from neuron.check.pod_groups import check_claims
+from neuron.check.ultraservers import check_ultraserver, check_workload
+from neuron.findings import Finding
 from webhook.decisions import made_pods
 from webhook.decisions.pod_places import ANY, Path, PodPlace, values_at
 
@@ -38,6 +42,7 @@ class Kind:
         copies_queue: whether Kueue copies its queue label to its pod template.
         controller: API version and kind of the controller of its pods, if that is another object.
         served: whether current API servers serve it; false for groups that Kubernetes has removed.
+        check: for a kind without pods: object -> findings about its own fields. The errors refuse the object.
     """
 
     group: str
@@ -51,6 +56,7 @@ class Kind:
     copies_queue: bool = False
     controller: tuple[str, str] | None = None
     served: bool = True
+    check: Callable[[Mapping[str, Any]], Iterable[Finding]] | None = None
 
     @property
     def plural(self) -> str:
@@ -185,10 +191,20 @@ _ALL: Final = (
         no_claims=_TRAIN_JOB,
         counted_by_template=True,
     ),
+    # --- kinds without pods: their own fields are checked ---
+    *(
+        Kind(pod_groups.GROUP, kind, check=functools.partial(check_claims, kind))
+        for kind in (pod_groups.POD_GROUP, pod_groups.WORKLOAD)
+    ),
+    Kind(ultraservers.GROUP, ultraservers.WORKLOAD, check=check_workload),
+    Kind(ultraservers.GROUP, ultraservers.ULTRASERVER, check=check_ultraserver),
 )
 
 KINDS: Final[Mapping[GroupKind, Kind]] = {(each.group, each.kind): each for each in _ALL}
 """All kinds by API group and kind."""
+
+WITHOUT_PODS: Final = tuple(key for key, each in KINDS.items() if each.check is not None)
+"""Kinds that say how the pods of other objects get devices."""
 
 _COUNTED_GROUPS: Final = frozenset({"sparkoperator.k8s.io", "workload.codeflare.dev"})
 """Groups without a kind in the table, whose kinds Kueue counts by their pod template."""
@@ -197,7 +213,14 @@ _COUNTED_GROUPS: Final = frozenset({"sparkoperator.k8s.io", "workload.codeflare.
 def holds_claims(group: str, kind: str) -> bool:
     """Whether the pod templates of a kind are known and can hold claims."""
     found = KINDS.get((group, kind))
-    return found is not None and not found.no_claims
+    return found is not None and bool(found.templates) and not found.no_claims
+
+
+def shared_claims(data: Mapping[str, Any], group: str, kind: str) -> Iterator[tuple[str, str]]:
+    """Kind and name of the claims and templates that a PodGroup or Workload shares among pods; none for other kinds."""
+    if group == pod_groups.GROUP and (group, kind) in KINDS:
+        for claims in pod_groups.claim_lists(kind, data):
+            yield from (each for claim in claims for each in claim.objects)
 
 
 def pods_of(data: Any, group: str, kind: str) -> Iterator[PodPlace]:

@@ -31,6 +31,7 @@ class Steering(Struct, frozen=True):
         labels: labels of `hints` that this pod must get. The view of a pod does not have its labels.
         templates: templates of operators, used for the demands that they serve.
         binds_claims: whether `families`, and `lnc` if it is locked, apply to claims that users write.
+        enriches_claims: whether claims and templates with class and count only are enriched.
         queued: whether `mode` is that for pods in a queue of Kueue.
         efa: DeviceClass from which EFA limits are requested in the claim; None: they stay limits.
     """
@@ -47,6 +48,7 @@ class Steering(Struct, frozen=True):
     labels: tuple[tuple[str, str], ...] = ()
     templates: tuple[MappedTemplate, ...] = ()
     binds_claims: bool = False
+    enriches_claims: bool = False
     queued: bool = False
     efa: str | None = None
 

@@ -8,12 +8,21 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from neuron.demand.templates import Template
+from neuron.api.claim_specs import GROUP
+from neuron.api.fields import mapping
+from neuron.demand.templates import KIND, Template
 from neuron.findings import Finding, warning
 from neuron.hardware.instances import Catalogue
 from webhook.decisions import leader_worker_sets, nesting, pods, restore_pods
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from webhook.decisions.decide import decide_pod, templates_of_record, with_needs
+from webhook.decisions.decide import (
+    decide_claim,
+    decide_pod,
+    keep_claim,
+    plain_claim,
+    templates_of_record,
+    with_needs,
+)
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.modes import Mode
 from webhook.decisions.patches import size_of
@@ -28,6 +37,7 @@ from webhook.reviews.queue_notices import QueueNotices
 from webhook.reviews.template_checks import TemplateChecks
 from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane
 
+_CLAIM_KINDS: Final = ("ResourceClaim", KIND)
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
 _KUBELET: Final = "system:node:"
 """Prefix of every kubelet's user name (https://kubernetes.io/docs/reference/access-authn-authz/node/)."""
@@ -41,10 +51,11 @@ _NO_OBJECT = unchanged("no-object")
 _SUBRESOURCE = unchanged("subresource")
 _OPERATION = unchanged("operation")
 _UNKNOWN_KIND = unchanged("unknown-kind")
+_NOT_PLAIN = unchanged("not-plain")
 
 
 class Mutator:
-    """Converts Pods and annotates LeaderWorkerSets.
+    """Converts Pods, annotates LeaderWorkerSets, and enriches claims with class and count only.
 
     A decision is a pure function of a view, so the replicas of a workload share one cached decision; the cache is
     cleared when the cluster's facts change. The lane decides about large objects, with facts read just before. Caches
@@ -132,6 +143,8 @@ class Mutator:
             return None
         if subject is _Subject.CHANGED_POD:
             return self._restoring(request)()
+        if subject is _Subject.CLAIM:
+            return self._enriching(request)()
         return self._place(request, *_read_workload(request))()
 
     async def _decide_in_lane(self, request: AdmissionRequest) -> Decision:
@@ -141,6 +154,8 @@ class Mutator:
         seconds = effort.of_deciding(size)
         if subject is _Subject.CHANGED_POD:
             return await self._lane.run(namespace, self._restoring(request), seconds)
+        if subject is _Subject.CLAIM:
+            return await self._lane.run(namespace, self._enriching(request), seconds)
         if subject is _Subject.LEADER_WORKER_SET:
             reading = effort.of_reading(size)
             workload, named = await self._lane.run(namespace, lambda: _read_workload(request), reading)
@@ -170,6 +185,25 @@ class Mutator:
                 templates = leader_worker_sets.pod_templates(nesting.decode(request.object))
                 steerings = [steer.of_template(template, namespace) for template in templates]
             return leader_worker_sets.place(workload, modes_of, facts, mode, steerings)
+
+        return work
+
+    def _enriching(self, request: AdmissionRequest) -> Callable[[], Decision]:
+        """A function that decides about a claim or template, with the cluster's facts of now."""
+        namespace, world, kind = request.namespace, self._current_world(), request.kind.kind
+        facts = self._cluster.namespace(namespace)
+        steer = None if self._steer is None else self._steer.fixed(namespace)
+
+        def work() -> Decision:
+            updates = request.operation == "UPDATE"
+            data = mapping(nesting.decode(request.object))
+            claim = plain_claim(kind, data, self._options.device_class, updates=updates)
+            if claim is None:
+                return _NOT_PLAIN
+            if updates:
+                return keep_claim(claim, mapping(nesting.decode(request.oldObject)))
+            steering = NO_STEERING if steer is None else steer.of_template(claim.pod(), namespace)
+            return decide_claim(claim, facts, world, steering)
 
         return work
 
@@ -269,6 +303,7 @@ class _Subject(enum.Enum):
     NEW_POD = enum.auto()
     CHANGED_POD = enum.auto()
     LEADER_WORKER_SET = enum.auto()
+    CLAIM = enum.auto()
 
 
 def _subject(request: AdmissionRequest) -> _Subject | Decision:
@@ -286,6 +321,10 @@ def _subject(request: AdmissionRequest) -> _Subject | Decision:
         return _OPERATION
     if kind.kind == "LeaderWorkerSet" and kind.group == _LWS_GROUP and request.operation == "CREATE":
         return _Subject.LEADER_WORKER_SET
+    if kind.kind in _CLAIM_KINDS and kind.group == GROUP:
+        if request.operation == "UPDATE":
+            return _NO_OBJECT if request.oldObject == ABSENT else _Subject.CLAIM
+        return _Subject.CLAIM if request.operation == "CREATE" else _OPERATION
     return _UNKNOWN_KIND
 
 

@@ -300,6 +300,7 @@ def _steering_of(deciding: Mapping[str, PodRule], subject: RequestSubject) -> St
         unconnected=spec("unconnected").unconnected == "Allow",
         templates=deciding["templates"].templates if "templates" in deciding else (),
         binds_claims=first.binds_claims,
+        enriches_claims=spec("enrichesClaims").enriches_claims,
         queued=queued is not None,
         efa=None if efa is None else efa.device_class,
     )

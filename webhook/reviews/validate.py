@@ -23,7 +23,7 @@ from webhook.decisions.claim_context import ClaimPolicies, claim_context, for_on
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from webhook.decisions.decide import DecisionInputs, PodFacts, check_created, check_names, templates_of_record
 from webhook.decisions.decision import Decision, Outcome, unchanged
-from webhook.decisions.kinds import KINDS
+from webhook.decisions.kinds import KINDS, shared_claims
 from webhook.decisions.pod_claims import Claiming, KnownClaim
 from webhook.decisions.ports import ValidationView
 from webhook.decisions.steering import NO_STEERING, SteerTemplate
@@ -297,7 +297,7 @@ class Validator:
         if (kind.group, kind.kind) not in KINDS:
             return _UNKNOWN_KIND
         raw = bytes(request.object)
-        if not any(needle in raw for needle in _NEEDLES):
+        if KINDS[kind.group, kind.kind].check is None and not any(needle in raw for needle in _NEEDLES):
             return _NOT_NEURON
         if request.operation == "UPDATE" and bytes(decode(request.object).spec) == bytes(
             decode(request.oldObject).spec
@@ -326,10 +326,22 @@ class Validator:
             lambda: context,
             self._named(found, request.namespace),
         )
-        check = functools.partial(check_workload, workload, request.namespace, found, world)
+        missing = await self._missing(shared_claims(workload.data, kind.group, kind.kind), request.namespace)
+        check = functools.partial(check_workload, workload, request.namespace, found, world, missing)
         seconds = effort.of_deciding(len(raw))
         findings = check() if small else await self._lane.run(request.namespace, check, seconds)
         return _decision(findings, "valid")
+
+    async def _missing(self, claims: Iterable[tuple[str, str]], namespace: str) -> frozenset[tuple[str, str]]:
+        """Those of some claims and templates that do not exist, by kind and name."""
+        wanted: dict[str, dict[str, None]] = {}
+        for kind, name in claims:
+            wanted.setdefault(kind, {})[name] = None
+        missing: set[tuple[str, str]] = set()
+        for kind, known in wanted.items():
+            exist = await self._cluster.exist(kind, namespace, known)
+            missing |= {(kind, name) for name, exists in exist.items() if exists is False}
+        return frozenset(missing)
 
     def _named(self, templates: Iterable[PodFacts], namespace: str) -> KnownTemplates:
         """The templates that policies name for the pods of a workload, as the caches have them."""

@@ -1,17 +1,19 @@
 """Reviews of workloads: checks their pod templates as the pods would be checked, in bounded time.
 
-The result is warnings only. Templates that are not checked are reported and do not deny the workload.
+Findings about pods are warnings only. Errors about the fields of a kind without pods refuse the object. Templates that
+are not checked are reported and do not deny the workload.
 """
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
+from neuron.check.configs import ratcheted
 from neuron.findings import Finding, Findings, Severity, warning
 from webhook.decisions import nesting, pods
 from webhook.decisions.decide import DecisionInputs, DecisionSubject, PodFacts, as_warnings, decide
-from webhook.decisions.kinds import pods_of
+from webhook.decisions.kinds import KINDS, pods_of
 from webhook.decisions.pod_claims import Claiming
 from webhook.decisions.pod_places import PodPlace
 from webhook.decisions.wire import AdmissionRequest
@@ -29,6 +31,7 @@ class ReviewedWorkload:
     Attributes:
         pods: the first `MOST_TEMPLATES` of its pods, with their claims.
         left_out: number of further pods.
+        form_before: before an update, the findings about its own fields.
     """
 
     group: str
@@ -36,6 +39,7 @@ class ReviewedWorkload:
     data: Any
     pods: tuple[tuple[PodPlace, Claiming], ...]
     left_out: int
+    form_before: tuple[Finding, ...] = ()
 
 
 def read_workload(request: AdmissionRequest, raw: bytes) -> ReviewedWorkload:
@@ -48,7 +52,11 @@ def read_workload(request: AdmissionRequest, raw: bytes) -> ReviewedWorkload:
     data = nesting.decode(raw)
     found = list(pods_of(data, kind.group, kind.kind))
     read = tuple((place, Claiming.of(pods.view(place.template))) for place in found[:MOST_TEMPLATES])
-    return ReviewedWorkload(kind.group, kind.kind, data, read, max(0, len(found) - MOST_TEMPLATES))
+    check = KINDS[kind.group, kind.kind].check
+    before: tuple[Finding, ...] = ()
+    if check is not None and request.operation == "UPDATE":
+        before = tuple(Findings(check(nesting.decode(request.oldObject))))
+    return ReviewedWorkload(kind.group, kind.kind, data, read, max(0, len(found) - MOST_TEMPLATES), before)
 
 
 def check_workload(
@@ -56,25 +64,31 @@ def check_workload(
     namespace: str,
     found: Sequence[PodFacts],
     inputs: DecisionInputs,
+    missing: Collection[tuple[str, str]] = (),
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Finding, ...]:
-    """The findings that the pods of a workload would get, as warnings. Pure.
+    """The findings that the pods of a workload would get, as warnings, and those about its own fields. Pure.
 
     Args:
+        missing: as for `DecisionSubject`.
         clock: returns seconds; the check stops after `SECONDS`.
 
     Returns:
         Findings with paths in the workload; NEU711 if pod templates were not checked.
     """
     deadline = clock() + SECONDS
-    subject = DecisionSubject(workload.group, workload.kind, namespace, workload.data, found, workload.left_out)
+    subject = DecisionSubject(
+        workload.group, workload.kind, namespace, workload.data, found, workload.left_out, missing
+    )
     decided = decide(subject, dataclasses.replace(inputs, goes_on=lambda: clock() <= deadline))
     # `/mutate` has said what it found about the placement of a LeaderWorkerSet.
     said = () if decided.placement is None else (*decided.placement.errors, *decided.placement.warnings)
+    said = (*said, *decided.form)
     findings = Findings(each for each in decided.findings if each.severity is not Severity.NOTE and each not in said)
     if decided.left_out:
         findings.add([_left_out(workload.kind, decided.left_out)])
-    return tuple(as_warnings(workload.kind, findings))
+    form = ratcheted(decided.form, workload.form_before) if workload.form_before else decided.form
+    return (*form, *as_warnings(workload.kind, findings))
 
 
 def _left_out(kind: str, count: int) -> Finding:

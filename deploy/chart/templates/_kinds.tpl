@@ -66,9 +66,19 @@ Written by deploy/kinds.py from webhook/decisions/kinds.py. Do not edit.
   apiVersions: ["*"]
   operations: [CREATE, UPDATE]
   resources: [inferenceservices, servingruntimes, clusterservingruntimes]
+- apiGroups: ["scheduling.k8s.io"]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [podgroups, workloads]
+  scope: Namespaced
+- apiGroups: ["neuron.aws.com"]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [neuronultraserverworkloads, neuronultraservers]
+  scope: Namespaced
 {{- end }}
 
 {{/* Their resources, separated by commas. */}}
 {{- define "neuron-dra.workloadResources" -}}
-podtemplates,replicationcontrollers,deployments,statefulsets,daemonsets,replicasets,jobs,cronjobs,jobsets,leaderworkersets,mpijobs,pytorchjobs,tfjobs,xgboostjobs,paddlejobs,jaxjobs,notebooks,trainingruntimes,clustertrainingruntimes,rayclusters,rayjobs,rayservices,rollouts,hyperpodpytorchjobs,workflows,workflowtemplates,clusterworkflowtemplates,cronworkflows,services,configurations,revisions,inferenceservices,servingruntimes,clusterservingruntimes,trainjobs
+podtemplates,replicationcontrollers,deployments,statefulsets,daemonsets,replicasets,jobs,cronjobs,jobsets,leaderworkersets,mpijobs,pytorchjobs,tfjobs,xgboostjobs,paddlejobs,jaxjobs,notebooks,trainingruntimes,clustertrainingruntimes,rayclusters,rayjobs,rayservices,rollouts,hyperpodpytorchjobs,workflows,workflowtemplates,clusterworkflowtemplates,cronworkflows,services,configurations,revisions,inferenceservices,servingruntimes,clusterservingruntimes,trainjobs,podgroups,workloads,neuronultraserverworkloads,neuronultraservers
 {{- end }}

@@ -16,7 +16,7 @@ from commands.cli import templates as command
 from runtime.watching import Timing
 from tests.runtime.test_console import controls
 from tests.support.fake_api import FakeApi, answer
-from tests.support.generated import PLURAL, access, forbidden, pod, stored, template
+from tests.support.generated import PLURAL, access, forbidden, pod, pod_group, serve_groups, stored, template
 
 pytestmark = pytest.mark.anyio
 
@@ -51,26 +51,30 @@ async def run(*arguments: str | Path) -> Result:
     return result
 
 
-async def test_a_list_shows_age_and_pods(api: FakeApi, kubeconfig: Path) -> None:
+async def test_a_list_shows_age_pods_and_groups(api: FakeApi, kubeconfig: Path) -> None:
     put(api, stored(4), stored(8, mark="2026-03-01T12:00:00.000000Z"))
     api.put("pods", pod("a", FOUR))
     api.put("pods", pod("b", FOUR))
+    serve_groups(api)
+    api.put("podgroups", pod_group("gang", FOUR))
     result = await run("list", "--kubeconfig", kubeconfig)
     assert result.exit_code == 0
     assert [line.split() for line in result.stdout.splitlines()] == [
-        ["NAMESPACE", "NAME", "AGE", "PODS", "PRUNE", "AFTER"],
-        ["team", FOUR, "3d4h", "2", "-"],
-        ["team", EIGHT, "3d4h", "0", "2026-03-01T12:00:00.000000Z"],
+        ["NAMESPACE", "NAME", "AGE", "PODS", "GROUPS", "PRUNE", "AFTER"],
+        ["team", FOUR, "3d4h", "2", "1", "-"],
+        ["team", EIGHT, "3d4h", "0", "0", "2026-03-01T12:00:00.000000Z"],
     ]
 
 
-async def test_a_list_for_programs_names_the_pods(api: FakeApi, kubeconfig: Path) -> None:
+async def test_a_list_for_programs_names_pods_and_groups(api: FakeApi, kubeconfig: Path) -> None:
     put(api, stored(4), stored(4, "other"))
     api.put("pods", pod("a", FOUR))
+    serve_groups(api)
+    api.put("podgroups", pod_group("gang", FOUR))
     result = await run("list", "--kubeconfig", kubeconfig, "-n", "team", "-o", "json")
     [item] = json.loads(result.stdout)["templates"]
     assert dt.datetime.fromisoformat(item.pop("created")).tzinfo
-    assert item == {"namespace": "team", "name": FOUR, "pods": ["a"], "pruneAfter": ""}
+    assert item == {"namespace": "team", "name": FOUR, "pods": ["a"], "groups": ["PodGroup gang"], "pruneAfter": ""}
 
 
 async def test_an_empty_list_is_reported(kubeconfig: Path) -> None:

@@ -112,3 +112,49 @@ async def test_progress_counts_objects(api: FakeApi, connection: Connection) -> 
 
     await read(connection, progress=tell)
     assert [count for plural, count in told if plural == "nodes"] == [2, 3]
+
+
+def grouped(cluster: EmulatedCluster) -> None:
+    """A claim that is reserved for a PodGroup: pod `a` uses it by status, `b` by name; two others do not."""
+    cluster.node("n")
+    claim = cluster.claim("shared", "n", range(4), pods=())
+    reserved = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "gang", "uid": "gang-uid"}
+    claim["status"]["reservedFor"] = [reserved]
+    made = {"resourceClaimStatuses": [{"name": "neuron", "resourceClaimName": "shared"}]}
+    entry = {"name": "neuron", "resourceClaimTemplateName": "four"}
+    direct = {"name": "neuron", "resourceClaimName": "shared"}
+    for name, group, claims, status in (
+        ("a", "gang", entry, made),
+        ("b", "gang", direct, {}),
+        ("waits", "gang", entry, {}),
+        ("other", "another", direct, {}),
+    ):
+        metadata = {"name": name, "namespace": "team-a", "uid": f"{name}-uid"}
+        spec = {"schedulingGroup": {"podGroupName": group}, "resourceClaims": [claims], "containers": [{"name": "m"}]}
+        cluster.pods.append({"metadata": metadata, "spec": spec, "status": status})
+
+
+@pytest.mark.parametrize("with_pods", [True, False])
+async def test_a_claim_of_a_pod_group_has_the_pods_that_use_it(
+    api: FakeApi, connection: Connection, with_pods: bool
+) -> None:
+    cluster = EmulatedCluster()
+    grouped(cluster)
+    cluster.put_into(api)
+    seen = await read(connection, with_pods=with_pods)
+    assert isinstance(seen.claims, tuple)
+    [claim] = seen.claims
+    assert [(each.name, each.uid) for each in claim.pods] == [("a", "a-uid"), ("b", "b-uid")]
+    assert [each.name for each in claim.groups] == ["gang"]
+    [holding] = build(seen).nodes[0].holdings
+    assert (holding.pods, holding.groups) == (("a", "b"), ("gang",))
+
+
+async def test_pods_are_not_read_for_groups_without_devices(api: FakeApi, connection: Connection) -> None:
+    cluster = EmulatedCluster()
+    grouped(cluster)
+    cluster.claims[0]["status"]["allocation"]["devices"]["results"] = []
+    cluster.put_into(api)
+    seen = await read(connection, with_pods=False)
+    assert seen.pods == ()
+    assert not api.calls("list", "pods")

@@ -10,7 +10,10 @@ from commands.explain.cluster_view import live_manifest
 from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.installation import Installation
 from commands.explain.reads import Live
+from commands.explain.render import Style, as_text
+from commands.objects.manifests import Manifest
 from neuron import names
+from runtime.api_server import Resource
 from tests.support.emulated import PLUGIN, SICK, EmulatedCluster
 from tests.support.explaining import (
     WELL,
@@ -20,6 +23,7 @@ from tests.support.explaining import (
     explained_pod,
     live,
     pod,
+    template,
 )
 from webhook.cluster.caches import NAMESPACES
 from webhook.decisions.conversion_context import ConversionOptions
@@ -569,3 +573,96 @@ def test_a_pod_that_is_being_deleted() -> None:
     found, around = claimed(one_node(), range(4))
     found["metadata"]["deletionTimestamp"] = "2026-11-22T09:00:00Z"
     assert diagnosed(found, around).case == "terminating"
+
+
+# --- PodGroups --------------------------------------------------------------------------------------------------
+
+
+def in_group(**policy: Any) -> tuple[Object, Manifest]:
+    """A pod that shares a claim of its PodGroup, and the PodGroup."""
+    found = pod({}, namespace="team-a", schedulingGroup={"podGroupName": "gang"})
+    entry = {"name": "neuron", "resourceClaimTemplateName": "four"}
+    found["spec"]["resourceClaims"] = [entry]
+    found["metadata"]["uid"] = "uid"
+    found["status"] = {"phase": "Pending", "resourceClaimStatuses": [{"name": "neuron", "resourceClaimName": "shared"}]}
+    group = {"metadata": {"name": "gang", "namespace": "team-a"}, "spec": {"schedulingPolicy": policy}}
+    group["spec"]["resourceClaims"] = [entry]
+    resource = Resource("scheduling.k8s.io", "v1beta1", "podgroups")
+    return found, live_manifest(group, resource, "PodGroup")
+
+
+def grouped(*objects: Manifest, listed: bool = True) -> Live:
+    cluster = one_node()
+    spec = {"devices": {"requests": [{"name": "n0", "exactly": {"deviceClassName": names.DEVICE_CLASS, "count": 4}}]}}
+    cluster.claims.append({"metadata": {"name": "shared", "namespace": "team-a", "uid": "c"}, "spec": spec})
+    kinds = [("ResourceClaimTemplate", "team-a"), *([("PodGroup", "team-a")] if listed else [])]
+    return live(cluster, [template("four", spec), *objects], listed=kinds)
+
+
+def test_a_pod_of_a_pod_group_that_does_not_exist_is_stuck() -> None:
+    found, _ = in_group()
+    answer = diagnosed(found, grouped())
+    assert (answer.case, answer.state) == ("group-missing", PodState.STUCK)
+    assert answer.text == "It belongs to PodGroup gang, which does not exist in namespace team-a."
+    assert answer.fix == "Create PodGroup gang, or correct spec.schedulingGroup and recreate the pod."
+
+
+def test_a_pod_group_that_is_not_known_is_not_missing() -> None:
+    found, _ = in_group()
+    assert diagnosed(found, grouped(listed=False)).case == "no-scheduler"
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        (
+            {"gang": {"minCount": 3}},
+            "It belongs to PodGroup gang, whose pods are scheduled together, 3 or more at once.",
+        ),
+        ({"basic": {}}, "It belongs to PodGroup gang, and no scheduler has looked at it yet."),
+    ],
+    ids=["gang", "basic"],
+)
+def test_a_pod_waits_for_the_others_of_its_gang(policy: Any, text: str) -> None:
+    found, group = in_group(**policy)
+    told = {"type": "PodGroupScheduled", "status": "False", "reason": "Unschedulable", "message": "1 of 3 pods exist"}
+    group.data["status"] = {"conditions": [told]}
+    answer = diagnosed(found, grouped(group))
+    assert (answer.case, answer.state, answer.text) == ("gang", PodState.WAITS, text)
+    assert str(answer.evidence) == "condition PodGroupScheduled Unschedulable of PodGroup gang: '1 of 3 pods exist'"
+
+
+def test_the_claim_of_a_group_is_shown_as_shared() -> None:
+    found, group = in_group(basic={})
+    explanation = explained_pod(found, grouped(group))
+    assert [each.shared_by for each in explanation.outlook.claims] == ["gang"]
+    assert "neuron, template four, shared by the pods of PodGroup gang" in as_text([explanation], Style())
+
+
+# --- AWS's UltraServer operator ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "case", "expected"),
+    [
+        ("Pending", "ultraserver", PodState.WAITS),
+        ("", "ultraserver", PodState.WAITS),
+        ("Failed", "ultraserver", PodState.STUCK),
+        ("Allocated", "template-missing", PodState.STUCK),
+    ],
+)
+def test_a_pod_waits_for_the_ultraservers_of_its_workload(state: str, case: str, expected: PodState) -> None:
+    found, _ = in_group()
+    del found["spec"]["schedulingGroup"], found["status"]["resourceClaimStatuses"]
+    workload = {
+        "metadata": {"name": "train", "namespace": "team-a"},
+        "spec": {"resourceClaimTemplate": {"name": "four"}},
+        "status": {"state": state} if state else {},
+    }
+    resource = Resource("neuron.aws.com", "v1beta1", "neuronultraserverworkloads")
+    answer = diagnosed(found, live(one_node(), [live_manifest(workload, resource, "NeuronUltraServerWorkload")]))
+    assert (answer.case, answer.state) == (case, expected)
+    if case == "ultraserver":
+        word = state or "new"
+        assert answer.text == f"It waits for UltraServers of NeuronUltraServerWorkload train, which is {word}."
+        assert answer.fix.startswith("`kubectl describe neuronultraserverworkload train`")

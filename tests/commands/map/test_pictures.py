@@ -80,6 +80,7 @@ def test_json_has_everything() -> None:
                 "claim": "infer",
                 "request": "n0",
                 "pods": ["infer"],
+                "podGroups": [],
                 "cores": None,
                 "wholeNode": False,
             }
@@ -90,6 +91,7 @@ def test_json_has_everything() -> None:
                 "claim": "monitor",
                 "request": "n0",
                 "pods": ["monitor"],
+                "podGroups": [],
                 "cores": None,
                 "wholeNode": False,
             }
@@ -97,7 +99,7 @@ def test_json_has_everything() -> None:
     }
     assert nodes["torus"]["largestFree"] == [4, 5, 6, 7]
     assert nodes["torus"]["places"] == {"1": 11, "4": 2, "8": 0, "16": 0}
-    assert nodes["us-0"]["ultraServer"] == {"server": "bog7", "size": 4, "position": 0}
+    assert nodes["us-0"]["ultraServer"] == {"server": "bog7", "size": 4, "position": 0, "workload": ""}
     assert nodes["plugin"]["devicePlugin"] == {"devices": 16, "used": 4, "pods": ["team-a/old"]}
     assert nodes["ring"]["devices"][3]["freeCores"] == 1
     assert [entry["instanceType"] for entry in document["types"]][-1] == "trn2u.48xlarge"

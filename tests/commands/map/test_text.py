@@ -7,7 +7,7 @@ from commands.devices.devices import DeviceMap
 from commands.map.filters import Filter, apply
 from commands.map.text import Paper, as_text
 from runtime.terminal import displayed
-from tests.commands.map.clusters import HOSTILE, many, mixed
+from tests.commands.map.clusters import HOSTILE, ULTRASERVER, many, mixed
 from tests.support.emulated import PLUGIN, EmulatedCluster
 
 TORUS = """\
@@ -134,3 +134,32 @@ def test_names_do_not_control_the_terminal() -> None:
 def test_an_empty_cluster_is_a_sentence() -> None:
     text = as_text(DeviceMap((), problems=("You may not.",)), Paper())
     assert text == "! You may not.\nNo node with Neuron devices.\n"
+
+
+def test_the_pod_group_of_a_shared_claim_is_shown_with_its_pods() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("n")
+    reserved = {"resource": "podgroups", "name": "gang", "uid": "g"}
+    for name, pods, devices in (("shared", ["a", "b"], [0, 1]), ("idle", [], [2])):
+        claim = cluster.claim(name, "n", devices, pods=pods)
+        claim["status"]["reservedFor"].append(reserved)
+    text = drawn(build(cluster.snapshot()), "n")
+    assert "  A team-a/shared: devices 0-1, PodGroup gang, pod a, b\n" in text
+    assert "  B team-a/idle: device 2, PodGroup gang, no pod\n" in text
+    assert len(apply(Filter(claim="gang"), build(cluster.snapshot())).nodes) == 1
+
+
+def test_a_node_of_the_ultraserver_operator_shows_its_workload() -> None:
+    cluster = EmulatedCluster()
+    for name in ("free", "taken", "labelled"):
+        labels = {f"{ULTRASERVER}server-id-4": "bog7"} if name == "labelled" else None
+        cluster.node(name, labels=labels)
+        attributes = {"ultraserverId": {"string": "us-0"}}
+        if name != "free":
+            attributes["workloadId"] = {"string": "train"}
+        for device in cluster.slices[-1]["spec"]["devices"]:
+            device["attributes"] |= attributes
+    text = drawn(build(cluster.snapshot()))
+    assert "  a node of UltraServer us-0\n" in text
+    assert "  a node of UltraServer us-0, allocated to NeuronUltraServerWorkload train\n" in text
+    assert "  a node of UltraServer bog7 (set of 4), allocated to NeuronUltraServerWorkload train\n" in text

@@ -22,8 +22,11 @@ from tests.support.generated import (
     connected,
     forbidden,
     pod,
+    pod_group,
+    serve_groups,
     stored,
     template,
+    workload,
 )
 
 pytestmark = pytest.mark.anyio
@@ -119,7 +122,7 @@ async def test_a_run_without_candidates_does_not_wait(api: FakeApi) -> None:
     report = await prune(api, time=time)
     assert (report.entries, report.generated, report.in_use) == ((), 1, 1)
     assert time.slept == []
-    assert {call.verb for call in api.seen} == {"list"}
+    assert {(call.verb, call.plural == "apis") for call in api.seen} == {("list", False), ("get", True)}
 
 
 async def test_an_unreadable_template_stays_and_does_not_keep_others(api: FakeApi) -> None:
@@ -137,7 +140,7 @@ async def test_a_plan_changes_nothing(api: FakeApi) -> None:
     async with opened(api, Time()) as pruner:
         report = await pruner.plan(DAY)
     assert told(report) == {FOUR: ("candidate", "")}
-    assert {call.verb for call in api.seen} == {"list"}
+    assert {(call.verb, call.plural == "apis") for call in api.seen} == {("list", False), ("get", True)}
 
 
 async def test_only_the_given_namespace_is_pruned(api: FakeApi) -> None:
@@ -146,7 +149,7 @@ async def test_only_the_given_namespace_is_pruned(api: FakeApi) -> None:
     report = await prune(api, namespace="team")
     assert [entry.template.namespace for entry in report.entries] == ["team"]
     assert names(api, "other") == {FOUR}
-    assert {call.namespace for call in api.seen if call.plural != REVIEWS} == {"team"}
+    assert {call.namespace for call in api.seen if call.plural not in (REVIEWS, "apis")} == {"team"}
 
 
 async def test_a_pod_of_another_namespace_keeps_no_template(api: FakeApi) -> None:
@@ -261,8 +264,9 @@ async def test_a_pod_that_appears_after_the_removal_gets_its_template_back(api: 
 
 
 async def test_the_cluster_role_allows_exactly_the_requests_that_are_sent(api: FakeApi) -> None:
+    serve_groups(api)
     await test_a_pod_that_appears_after_the_removal_gets_its_template_back(api)
-    asked = {(call.plural, call.verb) for call in api.seen if call.plural != REVIEWS}
+    asked = {(call.plural, call.verb) for call in api.seen if call.plural not in (REVIEWS, "apis")}
     (role,) = (item for item in yaml.safe_load_all(MANIFEST.read_text()) if item["kind"] == "ClusterRole")
     allowed = {(what, verb) for rule in role["rules"] for what in rule["resources"] for verb in rule["verbs"]}
     assert asked == allowed
@@ -416,6 +420,13 @@ async def test_the_run_that_marked_last_removes_if_two_run_at_a_time(api: FakeAp
             id="no right to list pods",
         ),
         pytest.param(
+            "podgroups",
+            answer(403, "Forbidden", 'podgroups.scheduling.k8s.io is forbidden: User "bob" cannot list resource "x"'),
+            'Cannot list podgroups.scheduling.k8s.io in all namespaces: "bob" lacks the rule '
+            "- {apiGroups: [scheduling.k8s.io], resources: [podgroups], verbs: [list]}.",
+            id="no right to list PodGroups",
+        ),
+        pytest.param(
             PLURAL,
             raw(404, b"404 page not found\n"),
             f"Cannot list {PLURAL}.resource.k8s.io in all namespaces: the API server does not serve "
@@ -439,11 +450,12 @@ async def test_objects_that_cannot_be_listed_are_reported_and_nothing_is_changed
     api: FakeApi, plural: str, fault: Handler, message: str
 ) -> None:
     api.put(PLURAL, stored(4))
+    serve_groups(api)
     api.fault("list", plural, fault, times=99)
     with pytest.raises(CannotPruneError) as caught:
         await prune(api)
     assert str(caught.value).startswith(message)
-    assert {call.verb for call in api.seen} == {"list"}
+    assert {call.verb for call in api.seen if call.plural != "apis"} == {"list"}
 
 
 async def test_temporary_errors_are_retried(api: FakeApi) -> None:
@@ -540,3 +552,46 @@ async def test_pods_that_cannot_be_listed_at_the_end_are_reported_as_uncertain(a
     report = await prune(api, meanwhile)
     assert told(report) == {FOUR: ("removed", "")}
     assert report.problem.endswith("It is unknown whether a new pod needs a removed template.")
+
+
+# --- PodGroups and Workloads ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["v1alpha2", "v1beta1"])
+async def test_a_template_that_only_a_group_names_stays(api: FakeApi, version: str) -> None:
+    for count in (2, 4, 8):
+        api.put(PLURAL, stored(count))
+    serve_groups(api, version)
+    api.put("podgroups", pod_group("gang", FOUR))
+    api.put("podgroups", pod_group("elsewhere", TWO, namespace="other"))
+    api.put("workloads", workload("job", EIGHT))
+    report = await prune(api)
+    assert told(report) == {TWO: ("removed", "")}
+    assert report.in_use == 2
+    assert len(api.calls("list", "podgroups")) == 3
+
+
+async def test_a_group_that_appears_during_the_grace_keeps_its_template(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    serve_groups(api)
+    report = await prune(api, lambda: api.put("podgroups", pod_group("gang", FOUR)))
+    assert told(report) == {FOUR: ("kept", "PodGroup gang refers to it")}
+    assert mark_of(api, FOUR) is None
+
+
+async def test_pods_are_named_before_groups(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    serve_groups(api)
+
+    def meanwhile() -> None:
+        api.put("podgroups", pod_group("a", FOUR))
+        api.put("pods", pod("z", FOUR))
+
+    assert told(await prune(api, meanwhile)) == {FOUR: ("kept", "pod z and 1 more refer to it")}
+
+
+async def test_nothing_is_removed_if_the_served_kinds_are_not_known(api: FakeApi) -> None:
+    api.put(PLURAL, stored(4))
+    api.kinds = [("broken", "v1", "Kind", ["not a name"], True)]  # type: ignore[list-item]
+    with pytest.raises(CannotPruneError, match=r"^Cannot read which kinds the API server serves: "):
+        await prune(api)

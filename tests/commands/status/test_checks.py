@@ -326,7 +326,7 @@ WRONG: list[Any] = [
     ),
     pytest.param(
         well(mutating=(configuration("MutatingWebhookConfiguration", STRANGER.certificate_pem),)),
-        "the caBundles of claims.validate.neuron.aws.com, groups.mutate.neuron.aws.com, "
+        "the caBundles of claims.mutate.neuron.aws.com, claims.validate.neuron.aws.com, groups.mutate.neuron.aws.com, "
         "mutate.neuron.aws.com, pods.validate.neuron.aws.com differ: "
         "some calls fail after the next change of the certificate.",
         id="caBundles differ",

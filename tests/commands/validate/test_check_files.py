@@ -1,13 +1,17 @@
+import asyncio
 from typing import Any
 
 import pytest
 
+from commands.objects.file_view import FileView
+from commands.objects.manifests import manifests_of
 from commands.validate.check_files import FileContext
 from tests.commands.rewrite.test_convert_files import named, text
 from tests.support.converting import source
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from tests.support.validating_files import validate_sources
+from tests.webhook.decisions.test_convert_pods import decide as converted
 
 OLD: dict[str, Any] = {
     "apiVersion": "resource.k8s.io/v1beta1",
@@ -105,3 +109,80 @@ class TestNamespaces:
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": off}
         lines = found(space, named("p", pod(container(neuron=7))), namespace=namespace)
         assert [" ".join(line.split(" ")[:2]) for line in lines] == codes
+
+
+class TestPodGroups:
+    """The pods of a file are compared with the PodGroups of all files."""
+
+    @staticmethod
+    def group(template: str, name: str = "neuron") -> dict[str, Any]:
+        claims = [{"name": name, "resourceClaimTemplateName": template}]
+        metadata, version = {"name": "gang", "namespace": "team-a"}, "scheduling.k8s.io/v1alpha2"
+        return {"apiVersion": version, "kind": "PodGroup", "metadata": metadata, "spec": {"resourceClaims": claims}}
+
+    @staticmethod
+    def member(**spec: Any) -> dict[str, Any]:
+        claiming = {"name": "main", "resources": {"claims": [{"name": "neuron"}]}}
+        manifest = pod(claiming if spec else container(neuron="4"))
+        manifest["spec"] |= {"schedulingGroup": {"podGroupName": "gang"}, **spec}
+        return manifest
+
+    def test_a_pod_that_does_not_share_the_claim_of_its_group_gets_a_warning(self) -> None:
+        own = {"resourceClaims": [{"name": "neuron", "resourceClaimTemplateName": "small"}]}
+        [finding] = found(self.member(**own), self.group("large"))
+        assert finding.startswith("warning NEU713 spec.resourceClaims[0]: claim 'neuron' of the pod is ")
+        assert found(self.member(**own), self.group("small")) == []
+
+    def test_a_converted_pod_that_shares_the_claim_of_its_group_gets_a_warning(self) -> None:
+        made = validate_template(self.member())
+        [finding] = found(self.member(), self.group(made))
+        assert finding.startswith(
+            "warning NEU714 spec: PodGroup gang shares claim 'neuron' of ResourceClaimTemplate neu"
+        )
+        assert found(self.member(), self.group(made, name="shared")) == []
+        assert found(self.member(), self.group("mine")) == []
+
+
+def validate_template(manifest: dict[str, Any]) -> str:
+    """Name of the template that conversion makes for a pod."""
+    return converted(manifest).templates[0].name
+
+
+class TestEnrichedClaims:
+    """A claim of a file is checked as it will be stored."""
+
+    @staticmethod
+    def template(count: int, **metadata: Any) -> dict[str, Any]:
+        requests = [{"name": "gpus", "exactly": {"deviceClassName": "neuron.aws.com", "count": count}}]
+        annotations = {"neuron.aws.com/enrich-claims": "true"}
+        metadata = {"name": "t", "namespace": "team-a", "annotations": annotations, **metadata}
+        spec = {"spec": {"devices": {"requests": requests}}}
+        return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
+
+    def test_a_claim_that_will_be_enriched_has_no_findings(self) -> None:
+        assert [each.split()[1] for each in found(self.template(4, annotations={}))] == ["NEU524"]
+        assert found(self.template(4)) == []
+
+    def test_a_claim_that_cannot_be_enriched_says_why(self) -> None:
+        assert "NEU241" in [each.split()[1] for each in found(self.template(7), families=("trn1",))]
+
+    def test_a_pod_is_checked_with_the_enriched_template(self) -> None:
+        claims = [{"name": "neuron", "resourceClaimTemplateName": "t"}]
+        user = pod({"name": "main", "resources": {"claims": [{"name": "neuron"}]}}, resourceClaims=claims)
+        assert found(user, self.template(4)) == []
+        assert "NEU524" in {each.split()[1] for each in found(user, self.template(4, uid="u"))}
+
+
+def test_the_template_of_an_ultraserver_workload_is_not_missing() -> None:
+    workload = {
+        "apiVersion": "neuron.aws.com/v1beta1",
+        "kind": "NeuronUltraServerWorkload",
+        "metadata": {"name": "train", "namespace": "team-a"},
+        "spec": {"instanceType": "trn3-dev0.48xlarge", "topologySize": 2, "serverCount": 1},
+    }
+    claims = [{"name": "neuron", "resourceClaimTemplateName": "train"}]
+    user = pod({"name": "main", "resources": {"claims": [{"name": "neuron"}]}}, resourceClaims=claims)
+    view = FileView(manifests_of(workload))
+    view.join(FileView())
+    assert asyncio.run(view.exist("ResourceClaimTemplate", "team-a", ["train"])) == {"train": True}
+    assert found(user, workload) == []

@@ -170,6 +170,12 @@ REFUSED = {
         "spec.devices.requests[0].firstAvailable[0].count",
         "NEU521: 32 devices are requested, and a node of trn2.48xlarge has 16. Request 16 or fewer.",
     ),
+    "an attribute of AWS's UltraServer operator": (
+        asks(1, on(TRN2), constraint="neuron.aws.com/workloadId"),
+        MATCH,
+        "NEU523: no device of trn2.48xlarge has the attribute neuron.aws.com/workloadId, and it is the only type"
+        " admitted. Drop the constraint, or select a type such as trn2u.48xlarge.",
+    ),
 }
 
 WARNED = {
@@ -255,11 +261,6 @@ WARNED = {
         MATCH,
         "NEU523: no known Neuron device has the attribute resource.kubernetes.io/pciBusID. A device without it is"
         " never chosen.",
-    ),
-    "a documented attribute that no known device has": (
-        asks(1, on(TRN2), constraint="neuron.aws.com/workloadId"),
-        MATCH,
-        "NEU523: no known Neuron device has the attribute workloadId. A device without it is never chosen.",
     ),
     "a standard attribute of other types": (
         asks(1, on("trn2u.48xlarge"), constraint="resource.kubernetes.io/pcieRoot"),

@@ -586,13 +586,13 @@ def test_every_rule_that_is_shipped_is_known_by_name() -> None:
 
 
 def test_the_webhook_time_out_is_longer_than_the_template_budget() -> None:
-    webhook, _ = manifest("webhook.yaml", "MutatingWebhookConfiguration")["webhooks"]
+    webhook, *_ = manifest("webhook.yaml", "MutatingWebhookConfiguration")["webhooks"]
     default = inspect.signature(KubeTemplates).parameters["budget"].default
     assert default < webhook["timeoutSeconds"] <= 10
 
 
 def test_the_webhook_configuration_matches_the_service() -> None:
-    webhook, _ = manifest("webhook.yaml", "MutatingWebhookConfiguration")["webhooks"]
+    webhook, *_ = manifest("webhook.yaml", "MutatingWebhookConfiguration")["webhooks"]
     assert (webhook["failurePolicy"], webhook["sideEffects"], webhook["reinvocationPolicy"]) == (
         "Fail",
         "NoneOnDryRun",

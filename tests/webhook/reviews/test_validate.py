@@ -607,3 +607,56 @@ class TestMisspeltResources:
         cluster = FakeClaims(classes={"aws.amazon.com/neurons": "neuron.aws.com"})
         main = {"name": "main", "resources": {"limits": {"aws.amazon.com/neurons": 4}}}
         assert decide(pod(main), cluster=cluster).warnings == ()
+
+
+class TestPodGroups:
+    """PodGroups hold no pods: their own fields are checked, and an error refuses the object."""
+
+    @staticmethod
+    def group(*claims: Any, kind: str = "PodGroup") -> dict[str, Any]:
+        owner = {"resourceClaims": list(claims)}
+        spec = owner if kind == "PodGroup" else {"podGroupTemplates": [{"name": "w", **owner}]}
+        return {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": kind, "metadata": {"name": "gang"}, "spec": spec}
+
+    @pytest.mark.parametrize("kind", ["PodGroup", "Workload"])
+    def test_a_claim_of_a_wrong_form_is_denied(self, kind: str) -> None:
+        decision = decide(self.group({"name": "neuron"}, kind=kind))
+        assert (decision.outcome, decision.reason) == (Outcome.DENIED, "invalid")
+        assert codes(decision.errors) == ["NEU712"]
+
+    def test_an_update_is_not_denied_for_what_was_stored_before(self) -> None:
+        old = self.group({"name": "neuron"})
+        decision = decide(
+            self.group({"name": "neuron"}, {"name": "n", "resourceClaimName": "c"}), None, "UPDATE", old=old
+        )
+        assert (codes(decision.errors), codes(decision.warnings)) == ([], ["NEU712"])
+
+    def test_templates_and_claims_that_do_not_exist_are_warnings(self) -> None:
+        claims = [{"name": "a", "resourceClaimTemplateName": "four"}, {"name": "b", "resourceClaimName": "shared"}]
+        cluster = FakeClaims(objects={("ResourceClaim", "team-a", "shared")})
+        decision = decide(self.group(*claims), cluster)
+        assert (codes(decision.errors), codes(decision.warnings)) == ([], ["NEU705"])
+        assert cluster.asked == [("ResourceClaimTemplate", "team-a", "four"), ("ResourceClaim", "team-a", "shared")]
+
+    def test_a_group_without_claims_is_valid(self) -> None:
+        assert decide(self.group()).reason == "valid"
+
+
+class TestUltraServers:
+    """Objects of AWS's UltraServer operator."""
+
+    @staticmethod
+    def workload(**spec: Any) -> dict[str, Any]:
+        fields = {"instanceType": "trn3-dev0.48xlarge", "topologySize": 4, "serverCount": 1, **spec}
+        kind, metadata = "NeuronUltraServerWorkload", {"name": "train"}
+        return {"apiVersion": "neuron.aws.com/v1beta1", "kind": kind, "metadata": metadata, "spec": fields}
+
+    def test_a_size_that_no_ultraserver_has_is_denied(self) -> None:
+        decision = decide(self.workload(topologySize=3))
+        assert (decision.outcome, codes(decision.errors)) == (Outcome.DENIED, ["NEU715"])
+        assert decide(self.workload()).reason == "valid"
+
+    def test_what_was_stored_before_can_be_updated(self) -> None:
+        old, new = self.workload(topologySize=3), self.workload(topologySize=3, serverCount=2)
+        decision = decide(new, None, "UPDATE", old=old)
+        assert (codes(decision.errors), codes(decision.warnings)) == ([], ["NEU715"])

@@ -1,0 +1,78 @@
+"""Templates with class and count only, as other programs write them, through the shipped configuration."""
+
+from typing import Any
+
+import pytest
+
+from tests.cluster.api import Api, ApiError, Object
+from tests.cluster.kubectl import Kubectl
+from tests.cluster.manifests import pod, scheduled_devices
+from tests.cluster.nodes import Fleet
+from tests.cluster.webhooks import Webhook
+
+ENRICH = "neuron.aws.com/enrich-claims"
+ENRICHED = "neuron.aws.com/enriched"
+TEMPLATE = "ResourceClaimTemplate"
+
+
+def template(name: str, *counts: int, annotations: dict[str, str] | None = None) -> Object:
+    """Without defaults, as a program sends it."""
+    requests: list[Any] = [
+        {"name": f"gpu-{number}", "exactly": {"deviceClassName": "neuron.aws.com", "count": count}}
+        for number, count in enumerate(counts)
+    ]
+    metadata = {"name": name, "annotations": annotations if annotations is not None else {ENRICH: "true"}}
+    spec = {"spec": {"devices": {"requests": requests}}}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": TEMPLATE, "metadata": metadata, "spec": spec}
+
+
+def claiming(name: str, of: str) -> Object:
+    container = {"name": "main", "image": "x", "resources": {"claims": [{"name": "neuron"}]}}
+    return pod(name, container, resourceClaims=[{"name": "neuron", "resourceClaimTemplateName": of}])
+
+
+@pytest.fixture
+def one_in_use(api: Api, namespace: str, fleet: Fleet) -> None:
+    """A trn2 node on which device 0 is in use: the first four free devices are not connected."""
+    fleet.add("trn2.48xlarge")
+    api.create(template("one", 1, annotations={}), namespace)
+    api.create(claiming("first", "one"), namespace)
+    assert scheduled_devices(api, namespace, "first") == [0]
+
+
+@pytest.mark.usefixtures("webhook", "one_in_use")
+@pytest.mark.parametrize("counts", [(4,), (1, 1, 1, 1)], ids=["one request", "one by one"])
+def test_the_devices_of_an_enriched_template_are_connected(api: Api, namespace: str, counts: tuple[int, ...]) -> None:
+    api.create(template("plain", *counts, annotations={}), namespace)
+    api.create(claiming("loose", "plain"), namespace)
+    assert scheduled_devices(api, namespace, "loose") == [1, 2, 3, 4]
+    api.delete("Pod", "loose", namespace, force=True)
+    stored = api.create(template("generated", *counts), namespace).body
+    assert ENRICHED in stored["metadata"]["annotations"]
+    api.create(claiming("user", "generated"), namespace)
+    assert scheduled_devices(api, namespace, "user") in ([4, 5, 6, 7], [8, 9, 10, 11])
+
+
+def test_a_program_may_write_an_enriched_template_again(
+    api: Api, namespace: str, webhook: Webhook, kubectl: Kubectl
+) -> None:
+    assert webhook.running
+    stored = api.create(template("t", 4), namespace).body
+    assert stored["spec"]["spec"]["devices"]["constraints"]
+    again = template("t", 4)
+    again["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"]
+    path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates/t"
+    assert api.request("PUT", path, json=again).body["spec"] == stored["spec"]
+    assert kubectl.feed("apply", template("t", 4)).ok
+    assert api.get(TEMPLATE, "t", namespace)["spec"] == stored["spec"]
+    with pytest.raises(ApiError, match="immutable"):
+        api.request("PUT", path, json=template("t", 8))
+
+
+def test_claims_that_kubernetes_makes_are_not_sent(api: Api, namespace: str, webhook: Webhook, fleet: Fleet) -> None:
+    fleet.add("trn2.48xlarge")
+    api.create(template("t", 4), namespace)
+    before = webhook.reviews()
+    api.create(claiming("user", "t"), namespace)
+    assert scheduled_devices(api, namespace, "user")
+    assert webhook.reviews() == before
