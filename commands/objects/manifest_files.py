@@ -33,7 +33,7 @@ _RENDER: Final = "Use neuron-dra convert -k {0}, or kustomize build {0} | neuron
 _STDIN: Final = "-"
 STDIN: Final = "<stdin>"
 """Name of standard input in messages."""
-_OTHERS: Final = (("", "Namespace"), ("", "ResourceQuota"), ("", "LimitRange"))
+_OTHERS: Final = (("", "Namespace"), ("", "ResourceQuota"), ("", "LimitRange"), ("karpenter.sh", "NodePool"))
 """Kinds that mean something for others, beside those of `resource.k8s.io`."""
 _KEPT: Final = 1024 * 1024
 """Characters of documents that are parsed only once."""

@@ -54,6 +54,7 @@ _STAYS: Final = {
     "not-neuron": "its pods request no resource that conversion knows",
     "mirror-pod": "a kubelet runs it from a file on its node",
     "unknown-type": "its instance type is not in the catalogue",
+    "autoscaled": "no node is made for its claim",
     "node-name": "nodeName is set, so no scheduler would allocate a claim",
     "served-by-extended-resource-name": "the scheduler serves the resource by a DeviceClass with extendedResourceName",
 }
@@ -136,10 +137,7 @@ class Assessor:
         yield from map(_obstacle, part.findings)
         if part.decision.outcome is not Outcome.UNCHANGED:
             types = self._types(part.decision)
-            on_nodes = [*obstacles.nodes(types, self._estate)]
-            if all(each.code != "NEU903" for each in part.answer.findings):
-                on_nodes += obstacles.karpenter(types, self._estate)
-            for each in on_nodes:
+            for each in obstacles.nodes(types, self._estate):
                 yield dataclasses.replace(each, finding=located(part.place, each.finding))
 
     def _group(

@@ -33,8 +33,6 @@ _JUDGED: Final = {
     "ResourceClaim": RESOURCE_CLAIMS,
 }
 """Objects that are no workloads, and that policies may judge."""
-_KARPENTER: Final = ("karpenter.sh/nodepool", "karpenter.sh/provisioner-name")
-_AUTO_MODE: Final = ("eks.amazonaws.com/compute-type", "auto")
 
 
 @dataclasses.dataclass(slots=True)
@@ -147,13 +145,8 @@ def estate_of(found: DeviceMap) -> NeuronNodes:
     driver = {node.name: len(node.devices) for node in found.nodes if _publishes(node)}
     free = sum(len(node.free) for node in found.nodes if node.open)
     types = {node.name: node.instance_type for node in found.nodes}
-    made = {node.name for node in found.nodes if _by_karpenter(node.labels)}
-    return NeuronNodes(plugin, driver, free, types, frozenset(made))
+    return NeuronNodes(plugin, driver, free, types)
 
 
 def _publishes(node: NodeMap) -> bool:
     return node.whole is not None or any(device.offered for device in node.devices)
-
-
-def _by_karpenter(labels: Mapping[str, str]) -> bool:
-    return any(key in labels for key in _KARPENTER) or labels.get(_AUTO_MODE[0]) == _AUTO_MODE[1]

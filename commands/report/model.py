@@ -269,7 +269,6 @@ class NeuronNodes:
         driver: nodes on which the DRA driver publishes devices: number of devices.
         free: devices of the driver that no claim holds.
         types: instance type of each node.
-        karpenter: nodes that Karpenter or EKS Auto Mode made.
         idle: nodes of the device plugin on which no pod uses it.
     """
 
@@ -277,7 +276,6 @@ class NeuronNodes:
     driver: Mapping[str, int]
     free: int
     types: Mapping[str, str]
-    karpenter: frozenset[str] = frozenset()
     idle: tuple[str, ...] = ()
 
     @property

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from neuron import names
 from neuron.hardware import capacities, connections, device_groups, pci_addresses
+from neuron.hardware.device_groups import GROUP_SIZES
 from neuron.hardware.instances import Catalogue, InstanceType, Topology
 from neuron.hardware.links import TORUS_WIDTH
 
@@ -111,11 +112,14 @@ def catalogue_shapes(catalogue: Catalogue) -> Iterator[DeviceShape]:
         if pci_addresses.tells(entry):
             varying |= {names.ATTRIBUTE_PCIE_ROOT: Varying(), names.ATTRIBUTE_NUMA_NODE: Varying()}
         count = entry.devices or _UNKNOWN_DEVICES
+        if not entry.groups_known:
+            sizes = (size for size in GROUP_SIZES if size <= count)
+            varying |= {names.device_group_attribute(size): Varying() for size in sizes}
         capacity, shares = _capacity(entry, 1), _shares(entry)
         for device_id in range(count):
             fixed = device_attributes(entry, device_id, count)
             yield DeviceShape(entry.name, names.RESOURCE_TYPE_DEVICE, fixed, varying, capacity=capacity, shares=shares)
-        if entry.ultraserver_nodes:
+        if entry.ultraserver_nodes != ():
             fixed, capacity = _node_attributes(entry, count), _capacity(entry, count)
             yield DeviceShape(entry.name, names.RESOURCE_TYPE_NODE, fixed, varying, capacity=capacity)
 
