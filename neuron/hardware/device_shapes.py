@@ -15,7 +15,6 @@ from typing import Final, TypeAlias
 
 from neuron import names
 from neuron.hardware import capacities, connections, device_groups, pci_addresses
-from neuron.hardware.device_groups import GROUP_SIZES
 from neuron.hardware.instances import Catalogue, InstanceType, Topology
 from neuron.hardware.links import TORUS_WIDTH
 
@@ -112,9 +111,6 @@ def catalogue_shapes(catalogue: Catalogue) -> Iterator[DeviceShape]:
         if pci_addresses.tells(entry):
             varying |= {names.ATTRIBUTE_PCIE_ROOT: Varying(), names.ATTRIBUTE_NUMA_NODE: Varying()}
         count = entry.devices or _UNKNOWN_DEVICES
-        if not entry.groups_known:
-            sizes = (size for size in GROUP_SIZES if size <= count)
-            varying |= {names.device_group_attribute(size): Varying() for size in sizes}
         capacity, shares = _capacity(entry, 1), _shares(entry)
         for device_id in range(count):
             fixed = device_attributes(entry, device_id, count)

@@ -65,20 +65,11 @@ class TestCatalogue:
             # What is not known may be published, and this driver does not.
             if entry.ultraserver_nodes is not None or shape.resource_type == "neuron_device"
         ]
-        if not entry.groups_known:
-            unknown = {f"resource.aws.com/devicegroup{size}_id" for size in (4, 8, 16)}
-            have = [(fixed, varying - unknown, *rest) for fixed, varying, *rest in have]
         assert sorted(have, key=str) == sorted(wanted, key=str)
 
     def test_a_type_with_an_unknown_device_count_gets_the_largest_count(self) -> None:
         kinds = [shape.resource_type for shape in catalogued("trn3en.24xlarge")]
         assert kinds.count("neuron_device") == 16
-
-    def test_groups_that_are_not_known_may_have_any_value(self) -> None:
-        sizes = {name for shape in catalogued("trn3sn.48xlarge") for name in shape.varying if "devicegroup" in name}
-        assert sizes == {f"resource.aws.com/devicegroup{size}_id" for size in (4, 8, 16)}
-        few = {name for shape in catalogued("trn3e.24xlarge") for name in shape.varying if "devicegroup" in name}
-        assert few == {"resource.aws.com/devicegroup4_id"}
 
     def test_a_type_with_unknown_ultraservers_may_publish_the_whole_node(self) -> None:
         kinds = [shape.resource_type for shape in catalogued("trn3.48xlarge")]
