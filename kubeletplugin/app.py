@@ -3,10 +3,8 @@
 import asyncio
 import contextlib
 import functools
-import importlib.metadata
 import logging
 import random
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final, Protocol
@@ -55,38 +53,20 @@ from kubeletplugin.publish.offer import Guard, OfferSettings
 from kubeletplugin.publish.publisher import Instance, NodeSources, Publisher
 from kubeletplugin.publish.slices import published_attributes
 from kubeletplugin.settings import DriverSettings
+from kubeletplugin.version import driver_version
 from neuron.hardware.instances import Catalogue, InstanceType
 from runtime.api_errors import ClusterUnavailableError
 from runtime.startup import StartupError
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
-_DISTRIBUTION: Final = "neuron-dra"
 _GRACE_SECONDS: Final = 5.0
 _DEREGISTRATION_SECONDS: Final = 1.5
 """The kubelet looks once a second for registration sockets that have gone, and calls the plugin until then."""
 _PLACED_SECONDS: Final = 1.0
 """For pods that the scheduler places here before it sees that the slices are withdrawn: the kubelet prepares them."""
-_SEMVER: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:(a|b|rc|\.dev)(\d+))?")
-_PRE_RELEASES: Final = {"a": "alpha", "b": "beta", "rc": "rc", ".dev": "dev"}
 
 _log = logging.getLogger(__name__)
-
-
-def driver_version(python_version: str | None = None) -> str:
-    """This driver's version as a semantic version: the API server denies an attribute with another one.
-
-    Args:
-        python_version: the version by PEP 440; None: that of the installed distribution.
-    """
-    if python_version is None:
-        python_version = importlib.metadata.version(_DISTRIBUTION)
-    match = _SEMVER.match(python_version)
-    if match is None:
-        return "0.0.0"
-    major, minor, patch, stage, number = match.groups()
-    release = f"{int(major)}.{int(minor)}.{int(patch or 0)}"
-    return f"{release}-{_PRE_RELEASES[stage]}.{int(number)}" if stage else release
 
 
 async def run(settings: DriverSettings, stop: asyncio.Event) -> None:

@@ -324,15 +324,16 @@ CODES: Final = {
         "the annotation neuron.aws.com/instance-type or the label node.kubernetes.io/instance-type in the pod.",
     ),
     "NEU218": Code(
-        "An instance type, or the number of its devices, is not known",
-        "The name begins like a Neuron type and is not in the catalogue, or nothing says how many devices or cores "
-        "the type has. The pod keeps its limits; only a locked ConversionPolicy denies it. If it names other types "
-        "too, the claim is made for those.",
+        "An instance type, or a figure of it, is not known",
+        "The name begins like a Neuron type and is not in the catalogue, or nothing says how many devices or "
+        "cores the type has, which groups its nodes publish, or in which UltraServers it is (`neuron-dra "
+        "types`). The pod keeps its limits; only a locked ConversionPolicy denies it. If it names other types"
+        " too, the claim is made for those.",
         "Correct the name, or add the type to an [InstanceTypeCatalog](policies.md). When a node of the type "
         "publishes ResourceSlices, its devices are known.",
-        "trn9.48xlarge is not in the catalogue of instance types: the pod is left as it is. Correct the name, or add "
-        "{name: trn9.48xlarge, devices: <number>, coresPerDevice: <number>} to the types of an InstanceTypeCatalog "
-        "(docs/policies.md).",
+        "trn9.48xlarge is not in the catalogue of instance types: the pod is left as it is. Correct the name,"
+        " or add {name: trn9.48xlarge, devices: <number>, coresPerDevice: <number>} to the types of an "
+        "InstanceTypeCatalog (docs/policies.md).",
     ),
     "NEU219": Code(
         "Some runs of consecutive devices are not tried",
@@ -1117,13 +1118,18 @@ CODES: Final = {
     ),
     "NEU903": Code(
         "Karpenter makes the nodes of the pods",
-        "The pods select nodes by a label of Karpenter or EKS Auto Mode, or no other nodes can serve them. Karpenter "
-        "up to 1.14 ignores pods with claims, later versions know Neuron devices in static capacity only, and EKS "
-        "Auto Mode cannot run the driver.",
-        "Select nodes by instance type.",
-        "the pod selects nodes by karpenter.sh/nodepool, which only nodes of Karpenter or EKS Auto Mode have. "
-        "Karpenter does not make nodes for pods with Neuron claims: run these pods on a managed or self-managed node "
-        "group.",
+        "The pod selects nodes by a label of Karpenter or EKS Auto Mode, or the cluster never had other nodes"
+        " of the types that can serve it. The pod is left as it is; a locked ConversionPolicy denies it. "
+        "Karpenter ignores pods with claims (`ignore-dra-requests`), and its provider of AWS describes no "
+        "Neuron devices of nodes that do not exist yet: the converted pod would stay Pending. NodePools with "
+        "`replicas` have their nodes. EKS Auto Mode cannot run the driver.",
+        "Run the pod on a managed or self-managed node group, or in a static NodePool. If your Karpenter "
+        "makes such nodes, say so: see [Instance types, and autoscalers](how-to/types.md).",
+        "the pod selects nodes by karpenter.sh/nodepool, which only nodes of Karpenter or EKS Auto Mode have,"
+        " and neither makes a node for a pod with a claim: the pod is left as it is. Run it on a managed or "
+        "self-managed node group, or in a NodePool with replicas. If Karpenter makes nodes for pods with "
+        'Neuron claims, set --karpenter-serves-claims, or neuron.aws.com/karpenter-serves-claims: "true" on'
+        " the Namespace.",
     ),
     "NEU904": Code(
         "No node can serve the claim of a workload",

@@ -53,6 +53,8 @@ ANNOTATION_INSTANCE_TYPE: Final = "neuron.aws.com/instance-type"
 ANNOTATION_ULTRASERVER_MODE: Final = "neuron.aws.com/ultraserver-mode"
 ANNOTATION_ENRICH: Final = "neuron.aws.com/enrich-claims"
 """On claims, templates and Namespaces."""
+ANNOTATION_KARPENTER_SERVES: Final = "neuron.aws.com/karpenter-serves-claims"
+"""On a Namespace: `true` if Karpenter makes nodes for its pods with claims."""
 
 # --- marks of converted pods ------------------------------------------------------------------------------
 
@@ -112,6 +114,11 @@ LABEL_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 LABEL_INSTANCE_TYPE_BETA: Final = "beta.kubernetes.io/instance-type"
 SAGEMAKER_PREFIX: Final = "ml."
 """SageMaker HyperPod writes instance types as `ml.<type>`, also in the label."""
+KARPENTER_POOL_LABELS: Final = ("karpenter.sh/nodepool", "karpenter.sh/provisioner-name")
+"""Labels with the NodePool that made a node; the second one until Karpenter 0.32."""
+LABEL_COMPUTE_TYPE: Final = "eks.amazonaws.com/compute-type"
+AUTO_MODE: Final = "auto"
+"""Value of the label on nodes of EKS Auto Mode."""
 ANNOTATION_MIRROR_POD: Final = "kubernetes.io/config.mirror"
 LWS_EXCLUSIVE_TOPOLOGY: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 

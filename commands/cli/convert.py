@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     "hint_scheduler",
     "families",
     "kubernetes_version",
+    "karpenter_serves_claims",
     "policies",
 )
 @click.pass_context

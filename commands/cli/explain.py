@@ -67,7 +67,16 @@ _NOT_KNOWN: Final = "assumed (--mode): the settings of the webhook are not known
     show_default=True,
     help="text: for people; json: for programs.",
 )
-@setting_options("config", "mode", "device_class", "exclude_namespace", "families", "kubernetes_version", "policies")
+@setting_options(
+    "config",
+    "mode",
+    "device_class",
+    "exclude_namespace",
+    "families",
+    "kubernetes_version",
+    "karpenter_serves_claims",
+    "policies",
+)
 @click.pass_context
 def explain(
     context: click.Context,

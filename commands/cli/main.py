@@ -28,6 +28,7 @@ _COMMANDS: Final = {
         "commands.cli.templates",
         "List generated ResourceClaimTemplates, and remove those that nothing needs.",
     ),
+    "types": ("commands.cli.types", "Print the catalogue of instance types, and what their nodes publish."),
     "uncordon": ("commands.cli.cordon", "Undo cordon and drain of a node's devices, or of one device."),
     "webhook": ("webhook.server.command", "Serve admission reviews over HTTPS."),
 }

@@ -76,7 +76,15 @@ LineOf = Callable[[str, int, str], int]
     help="Write the results of policies to the cluster: Reports (openreports.io) where served, else PolicyReports"
     " (wgpolicyk8s.io).",
 )
-@setting_options("config", "device_class", "exclude_namespace", "families", "kubernetes_version", "policies")
+@setting_options(
+    "config",
+    "device_class",
+    "exclude_namespace",
+    "families",
+    "kubernetes_version",
+    "karpenter_serves_claims",
+    "policies",
+)
 @click.pass_context
 def report(
     context: click.Context,

@@ -26,6 +26,7 @@ _SETTINGS: Final = (
     "hint_scheduler",
     "families",
     "kubernetes_version",
+    "karpenter_serves_claims",
 )
 
 

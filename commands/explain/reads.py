@@ -35,6 +35,7 @@ from webhook.cluster.caches import (
     DEVICE_CLASSES,
     LIMIT_RANGES,
     NAMESPACES,
+    NODE_POOLS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
 )
@@ -109,6 +110,10 @@ class Reads:
         notes: list[str] = []
         claims = found.claims
         objects = [live_manifest(each, DEVICE_CLASSES, "DeviceClass") for each in items(found.classes)]
+        if any(node.pool for node in items(found.nodes)):
+            pools = await self._list(NODE_POOLS, "")
+            objects += [live_manifest(each, NODE_POOLS, "NodePool") for each in items(pools)]
+            notes += _note(pools, "Karpenter's static NodePools are not known.")
         listed: set[tuple[str, str]] = set()
         own: list[StoredClaim] = []
         of_namespace = (*_OF_NAMESPACE, *await self._others(found))

@@ -76,6 +76,10 @@ class FileView:
     def extended_resources(self) -> Mapping[str, str]:
         return {**(self._live.extended_resources() if self._live else {}), **self._files.extended_resources()}
 
+    def static_pools(self) -> frozenset[str]:
+        """Those of files and cluster."""
+        return self._files.static_pools() | (self._live.static_pools() if self._live else frozenset())
+
     def class_names(self) -> frozenset[str] | None:
         """Names of `device_classes`."""
         known = self.device_classes()

@@ -33,6 +33,7 @@ class ManifestCluster:
         self._extended_resources: dict[str, str] = {}
         self._classes: dict[str, ClassSpec] = {}
         self._templates: dict[tuple[str, str], TemplateFacts] = {}
+        self._static_pools: set[str] = set()
         for manifest in manifests:
             self.take(manifest)
 
@@ -51,6 +52,8 @@ class ManifestCluster:
             case "", "LimitRange" if _read(cluster.project_limit_range, data):
                 limit_ranges = {*self._namespaces[key[0]].limit_ranges, key[1]}
                 self._say(key[0], limit_ranges=tuple(sorted(limit_ranges)))
+            case cluster.NODE_POOLS.group, "NodePool" if _read(cluster.project_node_pool, data):
+                self._static_pools.add(manifest.name)
             case group, "DeviceClass" if group == RESOURCE_GROUP:
                 facts = _read(cluster.project_class, data)
                 if facts:
@@ -88,6 +91,10 @@ class ManifestCluster:
     def extended_resources(self) -> Mapping[str, str]:
         """`extendedResourceName` -> the DeviceClass among the manifests that serves it."""
         return self._extended_resources
+
+    def static_pools(self) -> frozenset[str]:
+        """NodePools among the manifests that have a fixed number of nodes."""
+        return frozenset(self._static_pools)
 
     def class_names(self) -> frozenset[str] | None:
         """Unknown: the cluster may have other DeviceClasses than the manifests."""

@@ -37,7 +37,13 @@ _RENDERED: Final = "it is a Helm chart: render it first. Use helm template {0} |
 _STDIN: Final = "-"
 STDIN: Final = "<stdin>"
 """Name of standard input in messages."""
-_OTHERS: Final = (("", "Namespace"), ("", "ResourceQuota"), ("", "LimitRange"), *WITHOUT_PODS)
+_OTHERS: Final = (
+    ("", "Namespace"),
+    ("", "ResourceQuota"),
+    ("", "LimitRange"),
+    ("karpenter.sh", "NodePool"),
+    *WITHOUT_PODS,
+)
 """Kinds that mean something for others, beside those of `resource.k8s.io`."""
 _KEPT: Final = 1024 * 1024
 """Characters of documents that are parsed only once."""

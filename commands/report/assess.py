@@ -56,6 +56,7 @@ _STAYS: Final = {
     "not-neuron": "its pods request no resource that conversion knows",
     "mirror-pod": "a kubelet runs it from a file on its node",
     "unknown-type": "its instance type is not in the catalogue",
+    "autoscaled": "no node is made for its claim",
     "node-name": "nodeName is set, so no scheduler would allocate a claim",
     "served-by-extended-resource-name": "the scheduler serves the resource by a DeviceClass with extendedResourceName",
 }
@@ -141,13 +142,11 @@ class Assessor:
     def _obstacles(self, namespace: str, part: Part) -> Iterator[Obstacle]:
         """The obstacles of one pod, with paths in the object."""
         yield from map(_obstacle, part.findings)
+        if part.decision.outcome is Outcome.UNCHANGED or self._places is None or self._estate is None:
+            return
         need = self._need(namespace, part)
-        if need is not None and self._places is not None and self._estate is not None:
-            fit = self._places.fit(need)
-            on_nodes = [*obstacles.nodes(fit, self._estate)]
-            if all(each.code != "NEU903" for each in part.answer.findings):
-                on_nodes += obstacles.karpenter(fit, self._estate)
-            for each in on_nodes:
+        if need is not None:
+            for each in obstacles.nodes(self._places.fit(need), self._estate):
                 yield dataclasses.replace(each, finding=located(part.place, each.finding))
 
     def _group(

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import Manifest
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from commands.devices.devices import NodeMap
     from commands.objects.file_policies import FilePolicies
     from commands.report.audit import Auditor
-
-_KARPENTER: Final = ("karpenter.sh/nodepool", "karpenter.sh/provisioner-name")
-_AUTO_MODE: Final = ("eks.amazonaws.com/compute-type", "auto")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -174,15 +171,8 @@ def _nodes(cluster: "ClusterDevices", places: Places) -> NeuronNodes:
     found = cluster.map.nodes
     plugin = {node.name: node.plugin.devices for node in found if node.plugin is not None}
     driver = {node.name: len(node.devices) for node in found if _publishes(node)}
-    made = {node.name for node in found if _by_karpenter(node.labels)}
-    return NeuronNodes(
-        plugin, driver, places.free(), {node.name: node.instance_type for node in found}, frozenset(made)
-    )
+    return NeuronNodes(plugin, driver, places.free(), {node.name: node.instance_type for node in found})
 
 
 def _publishes(node: "NodeMap") -> bool:
     return node.whole is not None or any(device.offered for device in node.devices)
-
-
-def _by_karpenter(labels: Mapping[str, str]) -> bool:
-    return any(key in labels for key in _KARPENTER) or labels.get(_AUTO_MODE[0]) == _AUTO_MODE[1]

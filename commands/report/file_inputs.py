@@ -19,6 +19,7 @@ _WRAPPER: Final = b'"AppWrapper"'
 _FACTS: Final = frozenset(
     {
         *(("", kind) for kind in ("Namespace", "ResourceQuota", "LimitRange")),
+        ("karpenter.sh", "NodePool"),
         *((GROUP, kind) for kind in ("DeviceClass", "ResourceClaimTemplate", "ResourceClaim")),
         *WITHOUT_PODS,
     }

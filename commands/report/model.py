@@ -277,7 +277,6 @@ class NeuronNodes:
         driver: nodes on which the DRA driver publishes devices: number of devices.
         free: devices of the driver that no claim holds, by instance type.
         types: instance type of each node.
-        karpenter: nodes that Karpenter or EKS Auto Mode made.
         idle: nodes of the device plugin on which no pod uses it.
     """
 
@@ -285,7 +284,6 @@ class NeuronNodes:
     driver: Mapping[str, int]
     free: Mapping[str, int]
     types: Mapping[str, str]
-    karpenter: frozenset[str] = frozenset()
     idle: tuple[str, ...] = ()
 
     @property

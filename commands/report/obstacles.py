@@ -7,7 +7,6 @@ from commands.report.model import Cause, NeuronNodes, Obstacle
 from commands.report.places import Fit
 from commands.status.lines import counted, listed
 from neuron.findings import Finding, warning
-from webhook.decisions.obstacles import KARPENTER_FIX
 
 _CAUSES: Final = {
     **dict.fromkeys(("NEU101", "NEU102", "NEU103", "NEU104", "NEU105", "NEU106", "NEU108"), Cause.COUNTS),
@@ -28,13 +27,6 @@ _CAUSES: Final = {
 def cause_of(finding: Finding) -> Cause:
     """The kind of obstacle that a finding of conversion or of a policy is."""
     return _CAUSES.get(finding.code, Cause.POD)
-
-
-def karpenter(fit: Fit, estate: NeuronNodes) -> Iterator[Obstacle]:
-    """NEU903: nodes that Karpenter makes, because there are no others."""
-    if fit.nodes and estate.karpenter.issuperset(fit.nodes):
-        message = f"all nodes that can serve the pods are of Karpenter or EKS Auto Mode: {listed(fit.nodes, 3)}."
-        yield Obstacle(Cause.KARPENTER, warning("NEU903", "spec", message, KARPENTER_FIX), blocks=True)
 
 
 def nodes(fit: Fit, estate: NeuronNodes) -> Iterator[Obstacle]:

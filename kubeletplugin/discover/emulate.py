@@ -52,7 +52,7 @@ def emulated_type(name: str, catalogue: Catalogue | None = None) -> InstanceType
     catalogue = catalogue or Catalogue()
     entry = catalogue.get(name)
     if entry is None:
-        hint = did_you_mean(name, catalogue.names())
+        hint = did_you_mean(name, catalogue.suggestions())
         raise UnknownTypeError(f"There is no instance type {name!r} to emulate.{hint}")
     return entry
 
@@ -149,7 +149,7 @@ def _write_pci(sysfs_root: Path, entry: InstanceType) -> None:
 
 
 def _write_ultraserver(directory: Path, entry: InstanceType, server: str, node_id: int) -> None:
-    modes = ",".join(str(_MODES[nodes]) for nodes in sorted(entry.ultraserver_nodes, reverse=True))
+    modes = ",".join(str(_MODES[nodes]) for nodes in sorted(entry.ultraserver_nodes or (), reverse=True))
     _write(directory / "ultraserver_mode", f"{modes}\n")
     for nodes in (2, 4):
         _write(directory / f"server_id_{nodes}", f"{_digest(f'{server}/{nodes}/{node_id // nodes}')}\n")

@@ -231,7 +231,7 @@ def check_hardware(in_force: ConfigsInForce, instance: InstanceType, resource_ty
         message = f"ultraserverMode {mode} needs a {names.RESOURCE_TYPE_NODE} device, not a {resource_type}."
         fix = f'Request one device whose {names.ATTRIBUTE_RESOURCE_TYPE} is "{names.RESOURCE_TYPE_NODE}".'
         findings.append(Finding("NEU414", "ultraserverMode", message, fix, str(mode)))
-    elif mode not in instance.ultraserver_nodes:
+    elif instance.ultraserver_nodes is not None and mode not in instance.ultraserver_nodes:
         message = f"ultraserverMode {mode} does not exist on {instance.name}."
         has = " or ".join(map(str, instance.ultraserver_nodes))
         fix = f"Set it to {has}." if has else "Use an UltraServer instance type, such as trn2u.48xlarge."

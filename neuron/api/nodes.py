@@ -61,6 +61,13 @@ class Node(Struct, frozen=True):
         return self.type_label.removeprefix(names.SAGEMAKER_PREFIX)
 
     @property
+    def pool(self) -> str:
+        """Karpenter's NodePool that made the node, or the name of EKS Auto Mode; empty if neither made it."""
+        made = next((self.labels[key] for key in names.KARPENTER_POOL_LABELS if self.labels.get(key)), "")
+        automatic = self.labels.get(names.LABEL_COMPUTE_TYPE) == names.AUTO_MODE
+        return f"{names.AUTO_MODE}/{made}" if automatic else made
+
+    @property
     def ready(self) -> bool:
         """Whether the kubelet reports that the node is ready. A node without conditions, as in tests, is ready."""
         return all(each.status == "True" for each in self.conditions if each.type == "Ready")

@@ -25,6 +25,7 @@ from neuron.check.device_index import (
 from neuron.findings import MOST_QUOTED, Finding, did_you_mean, short, warning
 from neuron.hardware import capacities
 from neuron.hardware.device_shapes import ATTRIBUTE_TYPES, NEURON_DRIVER_VERSION, Version, qualified
+from neuron.hardware.instances import Catalogue
 
 _TYPE_WORDS: Final = {int: "an integer", str: "a string", bool: "a boolean", Version: "a version"}
 _VERSION_FUNCTIONS: Final = frozenset({"semver", "isGreaterThan", "isLessThan", "compareTo", "major", "minor", "patch"})
@@ -35,6 +36,8 @@ _LONGEST_REASON: Final = 2 * MOST_QUOTED
 """Characters of the CEL engine's message, which may quote the expression."""
 _MOST_FINDINGS: Final = 16
 """Findings about the attributes of one selector: a suggestion takes up to a millisecond."""
+_NOT_OFFERED: Final = frozenset(entry.name for entry in Catalogue() if not entry.offered)
+"""Instance types that a message suggests only if the cluster has them."""
 _ALIKE: Final = 0.75
 """Similarity (difflib) from which an identifier is refused as a misspelling of a known one."""
 
@@ -316,7 +319,9 @@ def check_nothing_matches(selectors: Iterable[Judged], path: str, index: DeviceI
     if strange is not None:
         attribute, value, known = strange
         label = attribute_label(attribute)
-        message = f"no device has {label} '{value[:_SHOWN]}'.{did_you_mean(value, known)}"
+        hidden = _NOT_OFFERED.difference(index.types(index.published))
+        offered = [each for each in known if each not in hidden]
+        message = f"no device has {label} '{value[:_SHOWN]}'.{did_you_mean(value, offered)}"
         return warning("NEU610", path, message, "Nothing can be allocated until one does.", value)
     message = "no device that is known matches all selectors of the request."
     return warning("NEU610", path, message, "Compare them with the attributes in kubectl get resourceslices.")

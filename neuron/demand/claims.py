@@ -191,7 +191,7 @@ def _alike(types: _Types) -> tuple[int, ...]:
     """For each candidate, the position of the first one that differs from it only in what does not matter here."""
     first: dict[InstanceType, int] = {}
     kinds = (
-        dataclasses.replace(entry, name="", family="", memory_gib=None, accelerator=None, released=True)
+        dataclasses.replace(entry, name="", family="", memory_gib=None, accelerator=None, offered=True, released=True)
         for entry in types.entries
     )
     return tuple(first.setdefault(kind, place) for place, kind in enumerate(kinds))
@@ -393,7 +393,7 @@ def _refusal(
     unlisted = [entry for entry, refusal in refusals if refusal.unknown and entry.cores_per_device is None]
     if unlisted or all(refusal.unknown for _, refusal in refusals):
         entry = unlisted[0] if unlisted else refusals[0][0]
-        return Refusal((_unknown_size(entry, next(ask for ask in asks if ask.amount)),), unknown=True)
+        return Refusal((_unknown(entry, next(ask for ask in asks if ask.amount), config),), unknown=True)
     if config.efa is not None:
         refusals = sorted(refusals, key=lambda pair: -instance_fit.most_interfaces(pair[0]))
     by_path = {ask.resource_path: ask for ask in asks}
@@ -408,11 +408,22 @@ def _refusal(
     )
 
 
-def _unknown_size(entry: InstanceType, ask: Ask) -> Finding:
-    unit = "core" if ask.in_cores else "device"
-    what = f"how many {unit}s {entry.name} has, and whether it serves {_counted(ask.amount, unit)}"
+def _unknown(entry: InstanceType, ask: Ask, config: DeviceConfig) -> Finding:
+    """NEU218: the figure of a type on which the answer depends is not known."""
+    path, fix = ask.resource_path, in_catalogue(entry.name)
+    counted = _counted(ask.amount, "core" if ask.in_cores else "device")
+    if config.ultraserver_mode is not None and entry.ultraserver_nodes is None:
+        path = f"metadata.annotations[{names.ANNOTATION_ULTRASERVER_MODE}]"
+        what = f"whether {entry.name} is in UltraServers of {config.ultraserver_mode} nodes"
+        fix = f"Add ultraserverNodes of {entry.name} to the types of an InstanceTypeCatalog (docs/policies.md)."
+    elif entry.devices is not None and entry.cores_per_device is not None:
+        what = f"whether {entry.name} publishes device groups that connect {counted}"
+        fix = f"Add deviceGroups of {entry.name} to the types of an InstanceTypeCatalog (docs/policies.md)."
+    else:
+        unit = "core" if ask.in_cores else "device"
+        what = f"how many {unit}s {entry.name} has, and whether it serves {counted}"
     message = f"it is not known {what}: the pod is left as it is."
-    return Finding("NEU218", ask.resource_path, message, in_catalogue(entry.name), entry.name)
+    return Finding("NEU218", path, message, fix, entry.name)
 
 
 def _with_choice(

@@ -71,7 +71,7 @@ class TypeRefusal:
     Attributes:
         findings: the errors, if the refusal names this type; not empty.
         unsuitable: whether the type lacks a requested setting, for any number of devices.
-        unknown: whether the type may serve the pod: the number of its devices or cores is not known.
+        unknown: whether the type may serve the pod: its devices, groups, cores or UltraServers are not known.
     """
 
     findings: tuple[Finding, ...]
@@ -194,21 +194,26 @@ def _refuse_config(entry: InstanceType, config: DeviceConfig) -> TypeRefusal | N
             str(config.lnc),
         )
         return TypeRefusal((finding,), unsuitable=True)
-    mode = config.ultraserver_mode
-    if mode in entry.ultraserver_nodes and not entry.whole_node:
+    mode, sizes = config.ultraserver_mode, entry.ultraserver_nodes
+    if mode is not None and sizes is None:
+        return TypeRefusal((_not_in_ultraserver(entry, mode),), unknown=True)
+    if sizes is not None and mode in sizes and not entry.whole_node:
         return TypeRefusal((_no_whole_node(entry, mode),))
     if mode is None and not entry.single_devices:
         return TypeRefusal((_no_single_devices(entry),))
-    if mode is not None and mode not in entry.ultraserver_nodes:
-        finding = Finding(
-            "NEU112",
-            f"metadata.annotations[{names.ANNOTATION_ULTRASERVER_MODE}]",
-            f"Instance type {entry.name} is in no UltraServer of {mode} nodes.",
-            "Select trn2u.48xlarge, or drop the annotation.",
-            str(mode),
-        )
-        return TypeRefusal((finding,), unsuitable=True)
+    if mode is not None and sizes is not None and mode not in sizes:
+        return TypeRefusal((_not_in_ultraserver(entry, mode),), unsuitable=True)
     return None
+
+
+def _not_in_ultraserver(entry: InstanceType, mode: int) -> Finding:
+    return Finding(
+        "NEU112",
+        f"metadata.annotations[{names.ANNOTATION_ULTRASERVER_MODE}]",
+        f"Instance type {entry.name} is in no UltraServer of {mode} nodes.",
+        "Select trn2u.48xlarge, or drop the annotation.",
+        str(mode),
+    )
 
 
 def _no_whole_node(entry: InstanceType, mode: int | None) -> Finding:
@@ -257,8 +262,13 @@ def _devices_for(entry: InstanceType, ask: Ask, config: DeviceConfig, *, unconne
 
 
 def _may_have(entry: InstanceType, devices: int) -> bool:
-    """Whether a type of unknown size may have this many devices; the groups that it is known to have are allowed."""
-    return entry.devices is None and devices > max(entry.groups, default=0)
+    """Whether a type of unknown size or with unknown groups may serve this many devices.
+
+    The groups that it is known to have are allowed.
+    """
+    if entry.devices is None:
+        return devices > max(entry.groups, default=0)
+    return not entry.groups_known and devices in device_groups.GROUP_SIZES and devices < entry.devices
 
 
 def _connected_sets(entry: InstanceType, layout: Layout, devices: Sequence[int]) -> tuple[ConnectedSet, ...] | None:

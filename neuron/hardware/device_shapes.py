@@ -121,7 +121,7 @@ def catalogue_shapes(catalogue: Catalogue) -> Iterator[DeviceShape]:
         for device_id in range(count):
             fixed = device_attributes(entry, device_id, count)
             yield DeviceShape(entry.name, names.RESOURCE_TYPE_DEVICE, fixed, varying, capacity=capacity, shares=shares)
-        if entry.ultraserver_nodes:
+        if entry.ultraserver_nodes != ():
             fixed, capacity = _node_attributes(entry, count), _capacity(entry, count)
             yield DeviceShape(entry.name, names.RESOURCE_TYPE_NODE, fixed, varying, capacity=capacity)
 

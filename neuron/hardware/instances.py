@@ -1,7 +1,7 @@
 """The instance catalogue: devices, cores and topology of each EC2 instance type.
 
-Sources: the AWS Neuron documentation (neuron-hardware pages) and AWS's device-group maps. A figure that no source
-states is None until ResourceSlices show it (`Catalogue.observed`).
+Each figure has its source (`sources`). A figure that no source states is unknown until ResourceSlices show it
+(`Catalogue.observed`), and nothing is refused because of it.
 """
 
 import dataclasses
@@ -9,6 +9,8 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from neuron.hardware import sources
+from neuron.hardware.sources import Source
 from neuron.hardware.windows import Line
 
 
@@ -37,10 +39,14 @@ class InstanceType:
         default_logical_neuron_core: LNC in force if it is not set.
         memory_gib: device memory in GiB.
         groups: sizes for which the driver publishes `devicegroup<size>_id`, ascending.
-        ultraserver_nodes: sizes of the UltraServer sets that a node can be part of; empty if none.
+        groups_known: whether `groups` is complete. If not, nobody can say whether 4, 8 or 16 devices can be requested.
+        ultraserver_nodes: sizes of the UltraServer sets that a node can be part of; empty if none; None: not known.
         accelerator: value of Karpenter's `instance-accelerator-name` label, if known.
-        released: whether the name is in AWS's product documentation or Helm chart. Others (development names, samples)
-            are candidates only if the cluster has them or the pod names them.
+        offered: whether AWS offers the type, or the cluster has it. Others (development names, samples, names that
+            stand in one table only) are never suggested.
+        released: whether it is a candidate where only its family is known. Others are candidates only if the cluster
+            has them or the pod names them: those that are not offered, and trn3e, which needs other requests than the
+            types beside it.
         shares_cores: whether its nodes let several claims share the cores of one device; only ResourceSlices tell.
         windows: whether its nodes publish window attributes, if it is consecutive. False if ResourceSlices show nodes
             without them.
@@ -50,6 +56,8 @@ class InstanceType:
         counters: whether single devices consume shared counters; only ResourceSlices tell.
         tries_orders: whether the scheduler tries the devices of a request in every order
             (`neuron.demand.search_cost`); None if the version of the control plane is not known.
+        sources: where each figure is stated, by the name in `neuron.hardware.sources`. Types with equal figures are
+            equal.
     """
 
     name: str
@@ -61,8 +69,10 @@ class InstanceType:
     memory_gib: int | None
     topology: Topology
     groups: tuple[int, ...] = ()
-    ultraserver_nodes: tuple[int, ...] = ()
+    groups_known: bool = True
+    ultraserver_nodes: tuple[int, ...] | None = ()
     accelerator: str | None = None
+    offered: bool = True
     released: bool = True
     shares_cores: bool = False
     windows: bool = True
@@ -70,6 +80,7 @@ class InstanceType:
     whole_node: bool = True
     counters: bool = False
     tries_orders: bool | None = None
+    sources: Mapping[str, Source] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     @property
     def may_try_orders(self) -> bool:
@@ -118,33 +129,97 @@ class InstanceType:
         return self.cores_per_device // (lnc or self.default_logical_neuron_core)
 
 
+_GROUPS: Final = (4, 8, 16)
+_TOPOLOGY_OF_TRN3: Final = {
+    sources.KERNEL_DRIVER: sources.SWITCH,
+    sources.DOUBTFUL_COUNT: sources.TORUS_OF_DRIVER,
+}
+
+
+def _is_offered(stated: Mapping[str, Source]) -> bool:
+    return stated["name"].confidence is sources.Confidence.HIGH
+
+
 def _inf1(name: str, devices: int) -> InstanceType:
     topology = Topology.SINGLE if devices == 1 else Topology.CHAIN
-    return InstanceType(name, "inf1", devices, 4, (1,), 1, 8, topology, accelerator="inferentia")
+    stated = sources.documented(**({"topology": sources.RING_ONLY} if devices > 1 else {}))
+    return InstanceType(name, "inf1", devices, 4, (1,), 1, 8, topology, accelerator="inferentia", sources=stated)
 
 
 def _inf2(name: str, devices: int, topology: Topology = Topology.SINGLE) -> InstanceType:
-    return InstanceType(name, "inf2", devices, 2, (1,), 1, 32, topology, accelerator="inferentia2")
-
-
-_GROUPS: Final = (4, 8, 16)
+    stated = sources.documented(**({"topology": sources.CHAIN_OF_DRIVER} if topology is Topology.CHAIN else {}))
+    return InstanceType(name, "inf2", devices, 2, (1,), 1, 32, topology, accelerator="inferentia2", sources=stated)
 
 
 def _trn1(name: str, family: str, devices: int) -> InstanceType:
     topology, groups = (Topology.SINGLE, ()) if devices == 1 else (Topology.TORUS, _GROUPS)
-    return InstanceType(name, family, devices, 2, (1,), 1, 32, topology, groups, accelerator="trainium")
+    stated = sources.documented(**({"groups": sources.DEVICE_MAPS} if groups else {}))
+    return InstanceType(name, family, devices, 2, (1,), 1, 32, topology, groups, accelerator="trainium", sources=stated)
 
 
-def _trn2(name: str, family: str, devices: int, ultraserver_nodes: tuple[int, ...] = ()) -> InstanceType:
+def _trn2(
+    name: str,
+    family: str,
+    devices: int,
+    ultraserver_nodes: tuple[int, ...] | None = (),
+    *,
+    stated: Mapping[str, Source] | None = None,
+) -> InstanceType:
     topology, groups = (Topology.SINGLE, ()) if devices == 1 else (Topology.TORUS, _GROUPS)
+    if stated is None:
+        stated = sources.documented(**({"groups": sources.DEVICE_MAPS} if groups else {}))
+        stated |= {"ultraserver": sources.ULTRASERVERS} if ultraserver_nodes else {}
     return InstanceType(
-        name, family, devices, 8, (1, 2), 2, 96, topology, groups, ultraserver_nodes, accelerator="trainium2"
+        name,
+        family,
+        devices,
+        8,
+        (1, 2),
+        2,
+        96,
+        topology,
+        groups,
+        ultraserver_nodes=ultraserver_nodes,
+        accelerator="trainium2",
+        offered=_is_offered(stated),
+        released=_is_offered(stated),
+        sources=stated,
     )
 
 
-def _trn3(name: str, groups: tuple[int, ...] = (), *, released: bool = True) -> InstanceType:
-    # AWS has not published which names have 16 devices and which have 4.
-    return InstanceType(name, "trn3", None, 8, (1, 2), 2, 144, Topology.SWITCH, groups, released=released)
+def _trn3(
+    name: str,
+    devices: int | None,
+    counted: Source,
+    *,
+    mapped: bool = False,
+    topology: Topology = Topology.SWITCH,
+    named: Source = sources.DEVELOPMENT_NAME,
+) -> InstanceType:
+    """A Trn3 type. `counted`: who states the number of devices; `mapped`: whether AWS publishes a map of its groups."""
+    topology = Topology.SINGLE if devices == 1 else topology
+    stated = {
+        **sources.of_trn3(counted),
+        "name": named,
+        "topology": _TOPOLOGY_OF_TRN3.get(counted, sources.GENERATION),
+        "groups": counted if devices == 1 else sources.DEVICE_MAPS if mapped else sources.NO_MAP,
+    }
+    return InstanceType(
+        name,
+        "trn3",
+        devices,
+        8,
+        (1, 2),
+        2,
+        144,
+        topology,
+        _GROUPS if mapped else (),
+        groups_known=mapped or devices == 1,
+        ultraserver_nodes=() if devices == 1 else None,
+        offered=_is_offered(stated),
+        released=_is_offered(stated) and mapped,
+        sources=stated,
+    )
 
 
 TYPES: Final = (
@@ -156,16 +231,24 @@ TYPES: Final = (
     _trn2("trn2.48xlarge", "trn2", 16),
     _trn2("trn2.3xlarge", "trn2", 1),
     _trn2("trn2u.48xlarge", "trn2u", 16, ultraserver_nodes=(1, 2, 4)),
-    _trn3("trn3.48xlarge", _GROUPS),
-    _trn3("trn3p.48xlarge", _GROUPS, released=False),
-    _trn3("trn3pd98.48xlarge", _GROUPS, released=False),
-    _trn3("trn3s.48xlarge", _GROUPS, released=False),
-    _trn3("trn3-dev0.48xlarge", _GROUPS, released=False),
-    _trn3("trn3-dev1.48xlarge", _GROUPS, released=False),
-    _trn3("trn3n.48xlarge"),
-    _trn3("trn3s-es.48xlarge", released=False),
-    _trn3("trn3e.24xlarge"),
-    _trn3("trn3en.24xlarge"),
+    _trn3("trn3.48xlarge", 16, sources.KERNEL_DRIVER, mapped=True, named=sources.CHART),
+    _trn3("trn3p.48xlarge", 16, sources.DOUBTFUL_COUNT, mapped=True, topology=Topology.TORUS),
+    _trn3("trn3pd98.48xlarge", 16, sources.COUNT_OF_MAP, mapped=True),
+    _trn3("trn3s.48xlarge", 16, sources.COUNT_OF_MAP, mapped=True),
+    _trn3("trn3-dev0.48xlarge", 16, sources.KERNEL_DRIVER, mapped=True),
+    _trn3("trn3-dev1.48xlarge", 16, sources.KERNEL_DRIVER, mapped=True),
+    _trn3("trn3s-es.48xlarge", 16, sources.KERNEL_DRIVER),
+    _trn3("trn3sn.48xlarge", 16, sources.KERNEL_DRIVER),
+    _trn3("trn3sn-es.48xlarge", 16, sources.KERNEL_DRIVER),
+    _trn3("trn3n.48xlarge", None, sources.NOT_STATED, named=sources.CHART_ONLY),
+    _trn3("trn3e.24xlarge", 4, sources.KERNEL_DRIVER, named=sources.CHART),
+    _trn3("trn3e-dev0.24xlarge", 4, sources.KERNEL_DRIVER),
+    _trn3("trn3en.24xlarge", None, sources.NOT_STATED, named=sources.CHART_ONLY),
+    _trn3("trn3pd98.3xlarge", 1, sources.KERNEL_DRIVER),
+    _trn3("trn3s-es.3xlarge", 1, sources.KERNEL_DRIVER),
+    _trn3("trn3sn.3xlarge", 1, sources.KERNEL_DRIVER),
+    _trn3("trn3sn-es.3xlarge", 1, sources.KERNEL_DRIVER),
+    _trn2("trn2e.48xlarge", "trn2", 16, ultraserver_nodes=None, stated=sources.of_trn2e()),
     _inf2("inf2.48xlarge", 12, Topology.RING),
     _inf2("inf2.24xlarge", 6, Topology.CHAIN),
     _inf2("inf2.8xlarge", 1),
@@ -181,6 +264,10 @@ DEFAULT_FAMILIES: Final = ("trn1", "trn1n", "trn2", "trn2u", "trn3")
 device-group attributes."""
 
 
+UNPOOLED: Final = ""
+"""Stands for a NodePool, of Nodes that Karpenter did not make."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Observation:
     """One instance type that the cluster has or had.
@@ -194,6 +281,7 @@ class Observation:
         single_devices: whether a node published single devices when slices of the type were seen last.
         whole_node: whether a node published the whole node then.
         counters: whether its single devices consumed shared counters then.
+        pools: Karpenter's NodePools of its Nodes; `UNPOOLED` for Nodes that no NodePool made.
     """
 
     devices: int
@@ -204,6 +292,7 @@ class Observation:
     single_devices: bool = True
     whole_node: bool = False
     counters: bool = False
+    pools: frozenset[str] = frozenset()
 
 
 class Catalogue:
@@ -226,6 +315,10 @@ class Catalogue:
     def names(self) -> tuple[str, ...]:
         """All names, in order."""
         return tuple(self._types)
+
+    def suggestions(self) -> tuple[str, ...]:
+        """Names that a message may suggest: of types that AWS offers, or that the cluster has."""
+        return tuple(entry.name for entry in self if entry.offered)
 
     def families(self) -> tuple[str, ...]:
         """All families, in order."""
@@ -261,13 +354,16 @@ class Catalogue:
         for entry in self:
             alike = kinds[entry.grouped]
             found = entry
-            if entry.name in observations and not entry.released:
-                found = dataclasses.replace(found, released=True)
+            if entry.name in observations and not (entry.released and entry.offered):
+                found = dataclasses.replace(found, released=True, offered=True)
             if entry.name in published:
                 alike = [published[entry.name]]
+                (seen,) = alike
                 if entry.devices is None:
-                    (seen,) = alike
-                    found = dataclasses.replace(found, devices=seen.devices, groups=entry.groups or seen.groups)
+                    found = dataclasses.replace(found, devices=seen.devices, sources=_seen(found, "devices"))
+                if entry.devices is None or not entry.groups_known:
+                    groups, stated = entry.groups or seen.groups, _seen(found, "groups")
+                    found = dataclasses.replace(found, groups=groups, groups_known=True, sources=stated)
             shares = bool(alike) and all(each.shares_cores for each in alike)
             windows = all(each.windows for each in alike)
             counters = entry.name in published and published[entry.name].counters
@@ -281,12 +377,18 @@ class Catalogue:
                 topology = Topology.SINGLE if seen.devices == 1 else Topology.SWITCH
                 family = name.partition(".")[0]
                 found = InstanceType(name, family, seen.devices or None, None, (), 1, None, topology, seen.groups)
+                found = dataclasses.replace(found, sources=_seen(found, "name", "devices", "topology", "groups"))
                 additions.append(
                     dataclasses.replace(
                         found, shares_cores=seen.shares_cores, windows=seen.windows, counters=seen.counters
                     )
                 )
         return self.extended(additions) if additions else self
+
+
+def _seen(entry: InstanceType, *figures: str) -> Mapping[str, Source]:
+    """The sources of a type of which the cluster's ResourceSlices show some figures."""
+    return {**entry.sources, **dict.fromkeys(figures, sources.RESOURCE_SLICES)}
 
 
 def _with_offers(entry: InstanceType, seen: Observation | None) -> InstanceType:

@@ -3,9 +3,10 @@
 Webhook and driver read the same files, so that the driver publishes what the webhook requests. This needs no CEL.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from neuron.hardware import sources
 from neuron.hardware.connections import MOST_GROUPS
 from neuron.hardware.instances import Catalogue, InstanceType, Topology
 from policies.files import reading
@@ -77,11 +78,28 @@ def instance_type(entry: CatalogueEntry, known: InstanceType | None) -> Instance
         memory_gib=entry.memory_gib or (known.memory_gib if known else None),
         topology=topology,
         groups=(known.groups if known else ()) if groups is None else tuple(sorted(set(groups))),
+        groups_known=groups is not None or known is None or known.groups_known,
         ultraserver_nodes=(
             (known.ultraserver_nodes if known else ()) if entry.ultraserver_nodes is None else entry.ultraserver_nodes
         ),
         accelerator=known.accelerator if known else None,
+        sources={**(known.sources if known else {}), **dict.fromkeys(_stated(entry), sources.POLICY_FILE)},
     )
+
+
+def _stated(entry: CatalogueEntry) -> Iterator[str]:
+    """The figures that an entry states."""
+    yield "name"
+    fields = {
+        "devices": entry.devices,
+        "cores": entry.cores_per_device,
+        "lnc": entry.logical_neuron_cores or entry.default_logical_neuron_core,
+        "memory": entry.memory_gib,
+        "topology": entry.topology,
+        "groups": entry.device_groups,
+        "ultraserver": entry.ultraserver_nodes,
+    }
+    yield from (figure for figure, value in fields.items() if value is not None)
 
 
 def _guess_topology(devices: int | None) -> Topology:

@@ -60,6 +60,7 @@ _DEVICES: Final = {
     "trn2.48xlarge": 16,
     "trn2u.48xlarge": 16,
     "trn3.48xlarge": 16,
+    "trn3e.24xlarge": 4,
     "inf1.6xlarge": 4,
     "inf1.24xlarge": 16,
     "inf2.xlarge": 1,

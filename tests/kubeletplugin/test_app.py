@@ -17,9 +17,9 @@ import httpx
 import pytest
 from aiohttp import web
 
-from kubeletplugin.app import driver_version
 from kubeletplugin.metrics import PluginMetrics, PluginMetricsServer
 from kubeletplugin.pb import dra_v1_pb2, health_v1_pb2, registration_v1_pb2
+from kubeletplugin.version import driver_version
 from runtime import logs
 from tests.kubeletplugin.fakes import NODE, claim_object, devices, uid, until
 from tests.kubeletplugin.test_api_store import Server, kubeconfig

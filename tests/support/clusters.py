@@ -33,6 +33,7 @@ class FakeCluster:
     claim_templates: dict[tuple[str, str], ClaimSpec] = dataclasses.field(default_factory=dict)
     ultraserver_modes: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
     kubernetes: str = ""
+    pools: frozenset[str] = frozenset()
 
     def kubernetes_version(self) -> str:
         return self.kubernetes
@@ -42,6 +43,9 @@ class FakeCluster:
 
     def extended_resources(self) -> Mapping[str, str]:
         return self.classes
+
+    def static_pools(self) -> frozenset[str]:
+        return self.pools
 
     def class_names(self) -> frozenset[str] | None:
         return self.named_classes

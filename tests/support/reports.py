@@ -19,7 +19,7 @@ from tests.support.trainium import trainium
 
 NOW = dt.datetime(2026, 11, 22, 9, 0, tzinfo=dt.UTC)
 HEADING = Heading("manifests", "2026-11-22T09:00:00Z", "0.1.0")
-FACTS = ("Namespace", "ResourceQuota", "LimitRange", "ResourceClaimTemplate", "DeviceClass")
+FACTS = ("Namespace", "ResourceQuota", "LimitRange", "ResourceClaimTemplate", "DeviceClass", "NodePool")
 
 Object = dict[str, Any]
 

@@ -23,7 +23,7 @@ from webhook.cluster.cached_objects import Bounds, Key
 from webhook.cluster.claims import ClusterClaims
 from webhook.cluster.device_traits import TraitCounts
 from webhook.cluster.memory_estimates import footprint
-from webhook.cluster.node_types import NODE_METADATA, project_node, with_node
+from webhook.cluster.node_types import NODE_METADATA, NodeKind, project_node, with_node
 from webhook.cluster.object_reader import Projection
 from webhook.cluster.quotas import NamespaceQuotas, QuotaFacts, project_quota
 from webhook.cluster.reflector import Reflector
@@ -35,6 +35,7 @@ NAMESPACES: Final = Resource("", "v1", "namespaces")
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas")
 LIMIT_RANGES: Final = Resource("", "v1", "limitranges")
 RESOURCE_SLICES: Final = Resource(RESOURCE_GROUP, "v1", "resourceslices")
+NODE_POOLS: Final = Resource("karpenter.sh", "v1", "nodepools")
 DEVICE_CLASSES: Final = Resource(RESOURCE_GROUP, "v1", "deviceclasses")
 RESOURCE_CLAIM_TEMPLATES: Final = Resource(RESOURCE_GROUP, "v1", "resourceclaimtemplates")
 
@@ -118,7 +119,7 @@ _TEMPLATE_BOUNDS: Final = Bounds(_TEMPLATE_BYTES, _TEMPLATE_BYTES_OF_ONE, _templ
 
 
 class KubeCluster(ClusterClaims):
-    """A `ValidationView` over seven caches.
+    """A `ValidationView` over eight caches.
 
     Observed instance types are kept when their slices and Nodes are deleted: slices are deleted when a driver restarts
     or a node group scales to zero, and pods must keep getting the same claim. Observations only grow. Only the newest
@@ -162,7 +163,16 @@ class KubeCluster(ClusterClaims):
         if nodes:
             labelled = Reflector(server, NODE_METADATA, Projection(project_node), timing=timing, needed=False)
             labelled.on_change(self._node_changed)
-            self.caches = (*self.caches, labelled)
+            pools = Reflector(
+                server,
+                Collection(NODE_POOLS),
+                Projection(project_node_pool),
+                timing=timing,
+                needed=False,
+                installed=False,
+            )
+            pools.on_change(self._pool_changed)
+            self.caches = (*self.caches, labelled, pools)
         self._pod_version = 0
         self._kubernetes = ""
         self._pools: defaultdict[str, dict[Key, SliceFacts]] = defaultdict(dict)
@@ -171,6 +181,7 @@ class KubeCluster(ClusterClaims):
         self._servants: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._extended_resources: Mapping[str, str] = MappingProxyType({})
         self._class_names: frozenset[str] = frozenset()
+        self._static_pools: frozenset[str] = frozenset()
         self._namespaces: dict[str, NamespaceFacts] = {}
         self._labels: dict[str, Mapping[str, str]] = {}
         self._wholes: dict[str, bytes] = {}
@@ -184,7 +195,7 @@ class KubeCluster(ClusterClaims):
 
     @property
     def version(self) -> int:
-        """Increases when `observations`, `extended_resources`, `class_names` or `kubernetes_version` changes."""
+        """Increases when an answer changes that is not about a namespace or template."""
         return self._pod_version
 
     def kubernetes_version(self) -> str:
@@ -208,6 +219,10 @@ class KubeCluster(ClusterClaims):
     def class_names(self) -> frozenset[str]:
         """Names of all DeviceClasses."""
         return self._class_names
+
+    def static_pools(self) -> frozenset[str]:
+        """Names of Karpenter's NodePools with a fixed number of nodes."""
+        return self._static_pools
 
     def namespace(self, name: str) -> NamespaceFacts:
         """Facts of a namespace; the same Python object until they change."""
@@ -250,7 +265,13 @@ class KubeCluster(ClusterClaims):
         types = self._traits.replace(before.traits if before else (), after.traits if after else ())
         self._learn(self._traits.observed(seen, types))
 
-    def _node_changed(self, key: Key, _: str | None, after: str | None) -> None:  # noqa: ARG002 - of all callbacks
+    def _pool_changed(self, key: Key, _: bool | None, after: bool | None) -> None:
+        known = self._static_pools
+        self._static_pools = known | {key[1]} if after else known - {key[1]}
+        if self._static_pools != known:
+            self._pod_version += 1
+
+    def _node_changed(self, key: Key, _: NodeKind | None, after: NodeKind | None) -> None:  # noqa: ARG002 - of all callbacks
         if after is not None:
             self._learn(with_node(self._observations, after))
 
@@ -381,6 +402,11 @@ def project_limit_range(item: Mapping[str, Any]) -> bool | None:
             if not bounded.isdisjoint(names.LEGACY_RESOURCES):
                 return True
     return None
+
+
+def project_node_pool(item: Mapping[str, Any]) -> bool | None:
+    """True if a NodePool of Karpenter has a fixed number of nodes, whatever pods wait; else None."""
+    return True if item["spec"].get("replicas") is not None else None
 
 
 def project_template(item: Mapping[str, Any]) -> TemplateFacts:

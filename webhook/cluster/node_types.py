@@ -4,14 +4,14 @@ A cluster that has only the device plugin publishes no ResourceSlices, and its n
 """
 
 import dataclasses
+import functools
 import re
-import sys
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from neuron import names
 from neuron.api.nodes import Node, read_node
-from neuron.hardware.instances import Observation
+from neuron.hardware.instances import UNPOOLED, Observation
 from runtime.api_server import Collection, Resource
 
 NODES: Final = Resource("", "v1", "nodes")
@@ -20,25 +20,47 @@ NODE_METADATA: Final = Collection(NODES, metadata_only=True)
 MOST_TYPES: Final = 256
 """Observed instance types. EC2 has far fewer with Neuron devices; a kubelet chooses the labels of its own Node."""
 
+MOST_POOLS: Final = 64
+"""NodePools of one instance type that are told apart."""
+
 _NEURON_TYPE: Final = re.compile(rf"({re.escape(names.SAGEMAKER_PREFIX)})?(inf|trn)[0-9][a-z0-9.-]{{0,56}}")
 
 
-def project_node(item: Mapping[str, object]) -> str | None:
-    """`neuron_label` of a Node as the API server returns it."""
-    return neuron_label(read_node(item))
+class NodeKind(NamedTuple):
+    """What is kept of a Node.
+
+    Attributes:
+        label: its instance-type label.
+        pool: `Node.pool`.
+    """
+
+    label: str
+    pool: str
 
 
-def neuron_label(node: Node) -> str | None:
-    """The instance-type label of a Node; None if it is no type with Neuron devices."""
-    # Thousands of nodes have the same value: one copy is kept.
-    return sys.intern(node.type_label) if _NEURON_TYPE.fullmatch(node.type_label) else None
+def project_node(item: Mapping[str, object]) -> NodeKind | None:
+    """`neuron_kind` of a Node as the API server returns it."""
+    return neuron_kind(read_node(item))
 
 
-def with_node(observations: Mapping[str, Observation], label: str) -> Mapping[str, Observation]:
-    """The observations with the instance-type label of a Node; the same mapping if it has nothing new."""
-    name = label.removeprefix(names.SAGEMAKER_PREFIX)
+def neuron_kind(node: Node) -> NodeKind | None:
+    """The instance-type label and the NodePool of a Node; None if it is no type with Neuron devices."""
+    return _kind(node.type_label, node.pool) if _NEURON_TYPE.fullmatch(node.type_label) else None
+
+
+# Thousands of nodes have the same values: one copy is kept.
+_kind: Final = functools.lru_cache(maxsize=1024)(NodeKind)
+
+
+def with_node(observations: Mapping[str, Observation], kind: NodeKind) -> Mapping[str, Observation]:
+    """The observations with what is known of a Node; the same mapping if it has nothing new."""
+    name = kind.label.removeprefix(names.SAGEMAKER_PREFIX)
     known = observations.get(name, Observation(0))
-    if label in known.labels or (name not in observations and len(observations) >= MOST_TYPES):
+    if name not in observations and len(observations) >= MOST_TYPES:
         return observations
-    labels = tuple(sorted((*known.labels, label)))
-    return {**observations, name: dataclasses.replace(known, labels=labels)}
+    labels = known.labels if kind.label in known.labels else tuple(sorted((*known.labels, kind.label)))
+    # With more pools than that, one of them may serve claims.
+    pools = known.pools | {kind.pool if len(known.pools) < MOST_POOLS else UNPOOLED}
+    if (labels, pools) == (known.labels, known.pools):
+        return observations
+    return {**observations, name: dataclasses.replace(known, labels=labels, pools=pools)}

@@ -9,7 +9,7 @@ from neuron.api.slices import Slice
 from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 from webhook.cluster.device_traits import TraitCounts
-from webhook.cluster.node_types import neuron_label, with_node
+from webhook.cluster.node_types import neuron_kind, with_node
 from webhook.cluster.slice_facts import SliceFacts, slice_facts, with_pool
 
 
@@ -37,7 +37,7 @@ def observe(
         seen = with_pool(seen, pool)
     seen = traits.observed(seen, types)
     for node in nodes:
-        label = neuron_label(node)
-        if label is not None:
-            seen = with_node(seen, label)
+        kind = neuron_kind(node)
+        if kind is not None:
+            seen = with_node(seen, kind)
     return seen, census.shapes()

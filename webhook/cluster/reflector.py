@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from runtime.api_errors import ApiAnswerError, ApiServerError
+from runtime.api_errors import NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
 from runtime.api_server import ApiServer, Collection
 from runtime.once import RetryProblem
 from runtime.paging import Pace
@@ -17,6 +17,9 @@ from webhook.cluster.explanations import explain
 from webhook.cluster.object_reader import ObjectReader, Projection, key_of
 
 log = logging.getLogger(__name__)
+
+_ABSENT_SECONDS: Final = 300.0
+"""Between two looks for a collection that the API server does not serve."""
 
 T = TypeVar("T")
 OnChange: TypeAlias = Callable[[Key, T | None, T | None], None]
@@ -32,6 +35,7 @@ class Reflector(Generic[T]):
         read: objects that lists have read so far. While it grows, a list makes progress.
         needed: whether the webhook is not ready before the first list; without the right to list, another cache does
             without its objects.
+        installed: whether the API server always serves the collection. If not, it is empty while it is not served.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class Reflector(Generic[T]):
         effects: Effects | None = None,
         page_size: int = PAGE_SIZE,
         needed: bool = True,
+        installed: bool = True,
     ) -> None:
         self._effects = effects or Effects()
         self._watching = Watching(server, collection, timing=timing, effects=self._effects, page_size=page_size)
@@ -53,6 +58,7 @@ class Reflector(Generic[T]):
         self.settled = asyncio.Event()
         self.read = 0
         self.needed = needed
+        self.installed = installed
         self._reader = ObjectReader(collection.resource, projection, self.counters)
         self._bounds = projection.bounds
         self._objects: Holdings[T] = Holdings(projection.bounds)
@@ -101,6 +107,12 @@ class Reflector(Generic[T]):
                 if self._watching.healthy:
                     continue
             except ApiServerError as error:
+                if self._is_absent(error):
+                    await self._replace(Holdings(self._bounds))
+                    self._opened()
+                    self._recover()
+                    await self._effects.sleep(_ABSENT_SECONDS)
+                    continue
                 self._fail(error)
             except Exception as error:
                 log.exception("the cache of %s starts over after a defect", self.resource)
@@ -176,6 +188,10 @@ class Reflector(Generic[T]):
         if self.problem:
             log.info("the cache of %s is current again", self.resource)
             self._problem.set("")
+
+    def _is_absent(self, error: ApiServerError) -> bool:
+        """Whether the collection is of a CustomResourceDefinition that is not installed."""
+        return not self.installed and isinstance(error, StatusError) and error.code == NOT_FOUND
 
     def _fail(self, error: ApiServerError) -> None:
         if self._watching.failed(error):

@@ -53,6 +53,7 @@ RULES: Final = (
         "finding types and classes",
     ),
     Rule("", ("nodes",), ("list", "watch"), "learning instance types from Nodes", needed=False),
+    Rule("karpenter.sh", ("nodepools",), ("list", "watch"), "finding static pools of Karpenter", needed=False),
     Rule(
         RESOURCE_GROUP,
         ("resourceclaimtemplates",),

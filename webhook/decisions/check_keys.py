@@ -33,6 +33,7 @@ _KNOWN: Final = frozenset(
         names.ANNOTATION_PRUNE_AFTER,
         names.ANNOTATION_TEMPLATE_DIGEST,
         names.ANNOTATION_CORDONED,
+        names.ANNOTATION_KARPENTER_SERVES,
     }
 )
 _MOST: Final = 16

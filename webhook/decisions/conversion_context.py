@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from neuron import known_faults, names
 from neuron.demand.families import Families
-from neuron.hardware.instances import Catalogue, Observation
+from neuron.hardware.instances import UNPOOLED, Catalogue, Observation
 from webhook.decisions.modes import Mode
 from webhook.decisions.ports import ClusterView
 
@@ -25,6 +25,7 @@ class ConversionOptions:
         on_template_failure: `deny` or `admit` a pod whose template cannot be created.
         families: families that the cluster has, used where pod, policies, ResourceSlices and Nodes name none.
         kubernetes_version: of the control plane; empty: that of the cluster.
+        karpenter_serves_claims: whether Karpenter makes nodes for pods with claims.
     """
 
     mode: str = Mode.CONVERT
@@ -36,6 +37,7 @@ class ConversionOptions:
     on_template_failure: str = "deny"
     families: tuple[str, ...] = ()
     kubernetes_version: str = ""
+    karpenter_serves_claims: bool = False
 
     def tries_orders(self, seen: str) -> bool | None:
         """Whether the scheduler tries the devices of a request in every order; None: not known. `seen`: version."""
@@ -51,6 +53,9 @@ class ConversionContext:
         extended_resources: `extendedResourceName` -> DeviceClass (KEP-5004).
         labels: values of the Nodes' instance-type label by type, where they are not the types' names.
         class_names: names of all DeviceClasses; None if they are not known.
+        static_pools: NodePools of Karpenter with a fixed number of nodes.
+        static_types: instance types with nodes in these.
+        autoscaled_types: instance types of which only nodes in other NodePools, or of EKS Auto Mode, were seen.
     """
 
     catalogue: Catalogue
@@ -59,6 +64,9 @@ class ConversionContext:
     options: ConversionOptions
     labels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     class_names: frozenset[str] | None = None
+    static_pools: frozenset[str] = frozenset()
+    static_types: frozenset[str] = frozenset()
+    autoscaled_types: frozenset[str] = frozenset()
 
     def of_other_versions(self) -> Iterator["ConversionContext"]:
         """The context with the schedulers before and after an upgrade of the control plane that changes claims."""
@@ -87,7 +95,20 @@ def conversion_context(options: ConversionOptions, catalogue: Catalogue, cluster
     families = Families(seen=tuple(family for family in known.families() if family in seen), declared=options.families)
     extended_resources = dict(cluster.extended_resources())
     labels = _labels(known, observations)
-    return ConversionContext(known, families, extended_resources, options, labels, cluster.class_names())
+    static = cluster.static_pools()
+    # A node that Karpenter did not make serves claims as one of a static pool does.
+    serving = {name for name, seen in observations.items() if not seen.pools.isdisjoint({UNPOOLED, *static})}
+    return ConversionContext(
+        known,
+        families,
+        extended_resources,
+        options,
+        labels,
+        cluster.class_names(),
+        static,
+        frozenset(name for name, seen in observations.items() if not seen.pools.isdisjoint(static)),
+        frozenset(name for name, seen in observations.items() if seen.pools and name not in serving),
+    )
 
 
 def _labels(catalogue: Catalogue, observations: Mapping[str, Observation]) -> dict[str, tuple[str, ...]]:

@@ -173,8 +173,9 @@ def _decide(
         unconnected=steering.unconnected,
         others=context.catalogue,
     )
-    if isinstance(claim, Refusal):
-        return _without_claim(claim, found, settings, steering)
+    waits = None if earlier else _waits(selection, found, claim, facts, context)
+    if waits is not None or isinstance(claim, Refusal):
+        return _without_claim(claim, waits, found, settings, steering)
     # A template of an operator does not serve the interfaces: the demand for which it is mapped does not name them.
     templates_of_policy = () if efa.moved else steering.templates
     mapped = next((each for each in templates_of_policy if each.is_for(asks, config, claim)), None)
@@ -220,7 +221,6 @@ def _decide(
         *hint.warnings,
         *pod_findings.side_effects(facts, context, own_claims),
         *obstacles.pinned_cores(demand),
-        *obstacles.autoscaled(selection),
     )
     outcome, reason = (Outcome.RESTORED, "converted-before") if earlier else (Outcome.CONVERTED, "legacy-resources")
     return Decision(
@@ -240,21 +240,38 @@ def _decide(
 
 def _without_candidate(found: Candidates, settings: ModeSettings, steering: Steering) -> Decision:
     if found.unknown:
-        return _left(found.unknown, settings, steering)
+        return _left("unknown-type", found.unknown, settings, steering)
     return denied("no-candidate", *found.errors, warnings=found.warnings)
 
 
-def _without_claim(refusal: Refusal, found: Candidates, settings: ModeSettings, steering: Steering) -> Decision:
+def _waits(
+    selection: candidates.NodeSelection,
+    found: Candidates,
+    claim: Claim | Refusal,
+    facts: NamespaceFacts,
+    context: ConversionContext,
+) -> Finding | None:
+    """NEU903, if the claim would wait for ever."""
+    serving = [entry for entry in found.types if isinstance(claim, Refusal) or entry.name in claim.types]
+    return obstacles.autoscaled(selection, serving if found.known else (), facts, context)
+
+
+def _without_claim(
+    refusal: Claim | Refusal, waits: Finding | None, found: Candidates, settings: ModeSettings, steering: Steering
+) -> Decision:
+    """A pod that gets no claim. `waits`: NEU903, if the claim would wait for ever."""
+    if waits is not None or isinstance(refusal, Claim):
+        return _left("autoscaled", () if waits is None else (waits,), settings, steering)
     if refusal.unknown:
-        return _left(refusal.findings, settings, steering)
+        return _left("unknown-type", refusal.findings, settings, steering)
     return denied("unservable", *refusal.findings, warnings=found.warnings)
 
 
-def _left(unknown: Sequence[Finding], settings: ModeSettings, steering: Steering) -> Decision:
-    """A pod whose instance type is not known: it is left as it is. A locked policy refuses it."""
+def _left(reason: str, why: Sequence[Finding], settings: ModeSettings, steering: Steering) -> Decision:
+    """Leave a pod whose instance type is not known, or for whose claim no node is made. A locked policy refuses it."""
     if steering.locked and settings.mode is not Mode.SHADOW:
-        return denied("locked", *unknown)
-    return unchanged("unknown-type", *map(as_warning, unknown))
+        return denied("locked", *why)
+    return unchanged(reason, *map(as_warning, why))
 
 
 def _large(what: str, size: int, most: int) -> Excess:

@@ -51,7 +51,7 @@ class ClusterView(Protocol):
 
     @property
     def version(self) -> int:
-        """Grows whenever `observations`, `extended_resources`, `class_names` or `kubernetes_version` changes."""
+        """Grows whenever an answer changes that is not about a namespace or template."""
 
     def kubernetes_version(self) -> str:
         """Version of the control plane, such as `v1.36.2`; the oldest, if several were seen. Empty if not known."""
@@ -64,6 +64,9 @@ class ClusterView(Protocol):
 
     def class_names(self) -> frozenset[str] | None:
         """Names of all DeviceClasses; None if they are not known."""
+
+    def static_pools(self) -> frozenset[str]:
+        """Names of Karpenter's NodePools with a fixed number of nodes; empty if none is known."""
 
     def namespace(self, name: str) -> NamespaceFacts:
         """Settings of a namespace; `NO_FACTS` if it is unknown."""

@@ -217,6 +217,13 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
             standalone=DEFAULT_FAMILIES,
         ),
     ] = ()
+    karpenter_serves_claims: Annotated[
+        bool,
+        about(
+            "Convert pods whose nodes Karpenter makes, too: if Karpenter starts nodes for pods with Neuron claims."
+            " Without it, such pods are left as they are, except those of NodePools with a fixed number of nodes."
+        ),
+    ] = False
     kubernetes_version: Annotated[
         Annotated[str, msgspec.Meta(pattern=r"^(v?[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4}[-+.0-9A-Za-z]{0,64})?)?\Z")],
         about(
@@ -293,6 +300,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
             hint_scheduler=self.hint_scheduler,
             on_template_failure=self.on_template_failure,
             families=self.families,
+            karpenter_serves_claims=self.karpenter_serves_claims,
             kubernetes_version=_full(self.kubernetes_version),
         )
 

@@ -44,6 +44,10 @@ class StandaloneCluster:
         """No DeviceClasses."""
         return {}
 
+    def static_pools(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
     def class_names(self) -> frozenset[str] | None:
         """Unknown."""
         return None

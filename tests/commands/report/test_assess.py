@@ -217,6 +217,15 @@ class TestObstacles:
         made.node("a", "trn1.32xlarge", labels={"karpenter.sh/nodepool": "neuron"})
         assert obstacles(deployment(), cluster=made, families=("trn1",)) == [("Karpenter", "NEU903", True)]
 
+    def test_a_workload_of_karpenter_stays_on_the_device_plugin(self) -> None:
+        only = workload(deployment(nodeSelector={"karpenter.sh/nodepool": "neuron"}))
+        assert (only.fate, only.why, only.after) == (Fate.STAYS, "no node is made for its claim", None)
+
+    @pytest.mark.parametrize(("spec", "fate"), [({"replicas": 2}, Fate.CONVERTS), ({}, Fate.STAYS)])
+    def test_a_static_pool_among_the_files_serves_claims(self, spec: dict[str, Any], fate: Fate) -> None:
+        pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "neuron"}, "spec": spec}
+        assert workload(pool, deployment(nodeSelector={"karpenter.sh/nodepool": "neuron"})).fate is fate
+
     def test_a_missing_node_of_a_suitable_type_is_an_obstacle(self) -> None:
         made = EmulatedCluster()
         made.node("a", "inf2.48xlarge")

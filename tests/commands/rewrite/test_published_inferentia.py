@@ -21,14 +21,14 @@ BIG_TRN1 = ["trn1.2xlarge", "trn1.32xlarge"]
 
 CONVERTED: dict[str, tuple[list[str], list[str], list[int]]] = {
     # Codes of the warnings; the instance types of added node affinity; devices of each request or alternative.
-    "accelerator-name": (["NEU903"], ANY_INF2, [1]),
-    "agnostic-node-pool": (["NEU217", "NEU903"], [], [1]),
+    "accelerator-name": ([], ANY_INF2, [1]),
+    "agnostic-node-pool": (["NEU217"], [], [1]),
     "compile-job": ([], [], [4, 4, 4]),
     "compile-then-serve": ([], [], [1]),
     "device-resource": ([], [], [6]),
-    "either-family": (["NEU903"], [*ANY_INF2, *BIG_TRN1], [1]),
+    "either-family": ([], [*ANY_INF2, *BIG_TRN1], [1]),
     "inf1-hugepages": ([], [], [1]),
-    "inf1-spot": (["NEU202", "NEU903"], ANY_INF1, [1]),
+    "inf1-spot": (["NEU202"], ANY_INF1, [1]),
     "inf1-tensorflow": ([], [], [1]),
     "inf1-two-containers": (["NEU202", "NEU202"], [], [1, 1]),
     "no-selector-half-a-chip": (["NEU202", "NEU216"], [], [1]),
@@ -44,8 +44,8 @@ CONVERTED: dict[str, tuple[list[str], list[str], list[int]]] = {
     "vllm-auto-mode": ([], ANY_INF2, [1]),
     "vllm-family-and-type": ([], [], [1]),
     "vllm-four-of-twelve": ([], [], [4, 4, 4, 4]),
-    "vllm-karpenter-family": (["NEU903"], SEVERAL_INF2, [2, 2]),
-    "vllm-one-chip": (["NEU903"], [], [1]),
+    "vllm-karpenter-family": ([], SEVERAL_INF2, [2, 2]),
+    "vllm-one-chip": ([], [], [1]),
     "zone-and-type": ([], [], [1]),
 }
 REFUSED = {
@@ -65,7 +65,7 @@ def content(name: str) -> str:
 
 
 def convert(name: str) -> Converted:
-    return convert_texts(content(name), families=())
+    return convert_texts(content(name), families=(), karpenter_serves_claims=True)
 
 
 def nested(value: Any, key: str) -> Iterator[Any]:

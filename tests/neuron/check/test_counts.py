@@ -246,9 +246,9 @@ WARNED = {
         " of its own.",
     ),
     "2 of a type with an unknown number": (
-        asks(2, on("trn3e.24xlarge")),
+        asks(2, on("trn3en.24xlarge")),
         COUNT,
-        "NEU525: 2 devices of trn3e.24xlarge are not sure to be connected with each other. Connected counts: 1 and all"
+        "NEU525: 2 devices of trn3en.24xlarge are not sure to be connected with each other. Connected counts: 1 and all"
         " devices of the node; nearest: 1.",
     ),
     "7 of anything": (
@@ -290,7 +290,7 @@ FINE = {
     "a whole inf2": asks(12, on(INF2)),
     "a whole trn2, without a constraint": asks(16, on(TRN2)),
     "all of a type with an unknown number": asks(16, on("trn3n.48xlarge")),
-    "all of a small type with an unknown number": asks(4, on("trn3e.24xlarge")),
+    "all of a small type with an unknown number": asks(4, on("trn3en.24xlarge")),
     "2 in a window": asks(2, on(INF2), constraint=group(2)),
     "5 in a window": asks(5, on(INF2), constraint="neuron.aws.com/window5_0"),
     "neighbours by id": asks(7, on(INF2), f"{attribute('deviceId')} < 7"),
@@ -375,9 +375,9 @@ class TestCounts:
         assert "7 devices of trn2u.48xlarge" in finding.message
 
     def test_a_published_device_count_above_the_catalogue_is_used(self) -> None:
-        spec = asks(32, on("trn3e.24xlarge"))
+        spec = asks(32, on("trn3en.24xlarge"))
         assert codes(judge(spec)) == ["NEU521"]
-        assert "NEU521" not in codes(judge(spec, world([published("trn3e.24xlarge", 32)])))
+        assert "NEU521" not in codes(judge(spec, world([published("trn3en.24xlarge", 32)])))
 
     def test_an_instance_type_that_an_administrator_adds_has_its_own_counts(self) -> None:
         entry = InstanceType("trn4.96xlarge", "trn4", 24, 8, (1, 2), 2, 192, Topology.TORUS, (6, 12))

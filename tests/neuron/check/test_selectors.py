@@ -166,7 +166,7 @@ WARNED = {
     "no guard": (
         f"{attribute('topology_x')} == 1",
         SELECTOR,
-        "NEU609: topology_x is missing on trn1.2xlarge and 20 more types (by the catalogue): one such device ends the"
+        "NEU609: topology_x is missing on trn1.2xlarge and 28 more types (by the catalogue): one such device ends the"
         ' scheduling of the pod. Guard it: "topology_x" in device.attributes["neuron.aws.com"] && ...',
     ),
     "no guard for a group": (
@@ -204,7 +204,7 @@ WARNED = {
     "failing on some": (
         f"16 / (16 - {attribute('deviceId')}) > 0",
         SELECTOR,
-        "NEU611: the selector fails on devices of trn2u.48xlarge (by the catalogue):",
+        "NEU611: the selector fails on devices of trn2u.48xlarge and 12 more types (by the catalogue):",
     ),
 }
 

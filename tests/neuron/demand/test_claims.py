@@ -11,7 +11,7 @@ from neuron.hardware.instances import DEFAULT_FAMILIES, Catalogue, InstanceType,
 
 DEVICE, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
 CATALOGUE = Catalogue()
-DEFAULT = [entry for entry in CATALOGUE if entry.family in DEFAULT_FAMILIES]
+DEFAULT = [entry for entry in CATALOGUE if entry.family in DEFAULT_FAMILIES and entry.released]
 
 
 def types(*names: str) -> list[InstanceType]:
@@ -130,8 +130,8 @@ def test_every_device_request_excludes_whole_nodes_with_a_guard() -> None:
 
 def test_requests_are_ordered_connected_first_then_largest() -> None:
     claim = make([ask(1), ask(4, index=1), ask(1, index=2), ask(8, index=3)])
-    assert [request["exactly"]["count"] for request in devices(claim)["requests"]] == [2, 2, 2, 2, 2, 2, 1, 1]
-    assert claim.uses == (("n6",), ("n4", "n5"), ("n7",), ("n0", "n1", "n2", "n3"))
+    assert [request["exactly"]["count"] for request in devices(claim)["requests"]] == [3, 3, 2, 3, 1, 1, 1]
+    assert claim.uses == (("n5",), ("n3", "n4"), ("n6",), ("n0", "n1", "n2"))
     assert claim.template.name.startswith("neuron-8-4-1-1-")
 
 
@@ -400,13 +400,64 @@ def test_an_unlisted_type_cannot_turn_cores_into_devices() -> None:
     ("amount", "candidates"),
     [
         pytest.param(4, ("trn3n.48xlarge",), id="the-only-candidate"),
-        pytest.param(32, ("trn3.48xlarge",), id="above-the-largest-group"),
+        pytest.param(4, ("trn3sn.48xlarge",), id="groups-that-no-map-has"),
+        pytest.param(8, ("trn3sn.48xlarge", "trn3n.48xlarge"), id="groups-and-size"),
     ],
 )
 def test_a_count_that_a_type_of_unknown_size_may_have_is_not_refused(amount: int, candidates: tuple[str, ...]) -> None:
     claim = make_claim([ask(amount)], types(*candidates), DeviceConfig(), "neuron.aws.com", pin_types=True)
     assert isinstance(claim, Refusal)
     assert (claim.unknown, [each.code for each in claim.findings]) == (True, ["NEU218"])
+
+
+@pytest.mark.parametrize(
+    ("amount", "name", "choice"),
+    [(2, "trn3e.24xlarge", "1 or 4"), (16, "trn3e.24xlarge", "4"), (7, "trn3sn.48xlarge", "1 or 16")],
+)
+def test_a_count_that_no_map_could_connect_is_refused(amount: int, name: str, choice: str) -> None:
+    finding = refuse([ask(amount)], types(name))
+    assert (finding.code, f"Nearest valid counts: {choice}." in finding.fix) == ("NEU105", True), finding.fix
+
+
+@pytest.mark.parametrize(
+    ("asked", "config", "name", "told"),
+    [
+        pytest.param(
+            ask(4),
+            DeviceConfig(),
+            "trn3sn.48xlarge",
+            "it is not known whether trn3sn.48xlarge publishes device groups that connect 4 devices: the pod is left as"
+            " it is.",
+            id="groups",
+        ),
+        pytest.param(
+            ask(16),
+            DeviceConfig(ultraserver_mode=4),
+            "trn3.48xlarge",
+            "it is not known whether trn3.48xlarge is in UltraServers of 4 nodes: the pod is left as it is.",
+            id="ultraserver",
+        ),
+        pytest.param(
+            ask(4),
+            DeviceConfig(),
+            "trn3n.48xlarge",
+            "it is not known how many devices trn3n.48xlarge has, and whether it serves 4 devices: the pod is left as"
+            " it is.",
+            id="devices",
+        ),
+    ],
+)
+def test_the_figure_that_is_not_known_is_named(asked: Ask, config: DeviceConfig, name: str, told: str) -> None:
+    claim = make_claim([asked], types(name), config, "neuron.aws.com", pin_types=True)
+    assert isinstance(claim, Refusal)
+    assert (claim.unknown, [each.message for each in claim.findings]) == (True, [told])
+    assert "InstanceTypeCatalog (docs/policies.md)" in claim.findings[0].fix
+
+
+def test_the_whole_node_of_trn3e_is_a_valid_count() -> None:
+    claim = make_claim([ask(4)], types("trn3e.24xlarge"), DeviceConfig(), "neuron.aws.com", pin_types=True)
+    assert isinstance(claim, Claim)
+    assert (claim.types, claim.warnings) == (("trn3e.24xlarge",), ())
 
 
 def test_a_count_is_refused_where_a_type_of_known_size_refuses_it() -> None:
@@ -424,10 +475,11 @@ def test_a_count_is_not_refused_where_the_cluster_has_a_type_that_is_not_in_the_
 
 
 def test_a_type_of_unknown_size_is_bounded_by_its_largest_group() -> None:
-    finding = refuse([ask(16), ask(4, index=1)], types("trn3.48xlarge"))
+    unknown = InstanceType("trn9.big", "trn9", None, 8, (1, 2), 2, None, Topology.SWITCH, (4, 8, 16))
+    finding = refuse([ask(16), ask(4, index=1)], [unknown])
     assert (finding.code, finding.message) == (
         "NEU106",
-        "the pod's containers need 20 Neuron devices in all, and trn3.48xlarge has 16.",
+        "the pod's containers need 20 Neuron devices in all, and trn9.big has 16.",
     )
 
 
@@ -465,8 +517,8 @@ def test_types_that_share_devices_differently_are_left_out_and_reported() -> Non
 def test_a_type_of_unknown_size_does_not_make_an_unserved_demand_valid() -> None:
     finding = refuse([ask(1, index=index) for index in range(17)])
     assert finding.message == "the pod's containers need 17 Neuron devices in all, and trn1.32xlarge has 16."
-    only_unknown = make([ask(1, index=index) for index in range(17)], types("trn3e.24xlarge"))
-    assert only_unknown.types == ("trn3e.24xlarge",)
+    only_unknown = make([ask(1, index=index) for index in range(17)], types("trn3en.24xlarge"))
+    assert only_unknown.types == ("trn3en.24xlarge",)
 
 
 def test_unused_cores_are_reported_for_types_that_share_an_alternative() -> None:

@@ -2,6 +2,7 @@ import dataclasses
 
 import pytest
 
+from neuron.hardware import sources
 from neuron.hardware.instances import DEFAULT_FAMILIES, Catalogue, InstanceType, Observation, Topology
 from neuron.hardware.windows import Line
 
@@ -31,8 +32,13 @@ def entry(name: str) -> InstanceType:
         ("trn2.3xlarge", 1, 8, 4, 96, "single", (1,)),
         ("trn2.48xlarge", 16, 8, 4, 96, "torus", (1, 4, 8, 16)),
         ("trn2u.48xlarge", 16, 8, 4, 96, "torus", (1, 4, 8, 16)),
-        ("trn3.48xlarge", None, 8, 4, 144, "switch", (1, 4, 8, 16)),
-        ("trn3e.24xlarge", None, 8, 4, 144, "switch", (1,)),
+        ("trn3.48xlarge", 16, 8, 4, 144, "switch", (1, 4, 8, 16)),
+        ("trn3e.24xlarge", 4, 8, 4, 144, "switch", (1, 4)),
+        ("trn3n.48xlarge", None, 8, 4, 144, "switch", (1,)),
+        ("trn3sn.48xlarge", 16, 8, 4, 144, "switch", (1, 16)),
+        ("trn3sn.3xlarge", 1, 8, 4, 144, "single", (1,)),
+        ("trn3p.48xlarge", 16, 8, 4, 144, "torus", (1, 4, 8, 16)),
+        ("trn2e.48xlarge", 16, 8, 4, 96, "torus", (1, 4, 8, 16)),
     ],
 )
 def test_the_catalogue_states_what_aws_documents(
@@ -81,17 +87,60 @@ def test_the_default_families_are_in_catalogue_order() -> None:
 
 def test_a_family_starts_with_its_largest_known_type() -> None:
     for family in ("trn1", "trn2", "inf1", "inf2"):
-        sizes = [known.devices or 0 for known in CATALOGUE if known.family == family]
+        sizes = [known.devices or 0 for known in CATALOGUE if known.family == family and known.offered]
         assert sizes == sorted(sizes, reverse=True)
 
 
 def test_observation_sets_fields_that_the_catalogue_does_not_know() -> None:
-    seen = CATALOGUE.observed({"trn3e.24xlarge": Observation(4, (4,)), "trn3.48xlarge": Observation(16, ())})
-    small, large = seen.get("trn3e.24xlarge"), seen.get("trn3.48xlarge")
-    assert small is not None
-    assert large is not None
-    assert (small.devices, small.counts) == (4, (1, 4))
-    assert (large.devices, large.groups) == (16, (4, 8, 16))
+    shown = {
+        "trn3en.24xlarge": Observation(4, (4,)),
+        "trn3.48xlarge": Observation(16, ()),
+        "trn3sn.48xlarge": Observation(16, (4,)),
+        "trn3e.24xlarge": Observation(4, ()),
+    }
+    found = {known.name: known for known in CATALOGUE.observed(shown) if known.name in shown}
+    assert {name: (known.devices, known.counts) for name, known in found.items()} == {
+        "trn3en.24xlarge": (4, (1, 4)),
+        "trn3.48xlarge": (16, (1, 4, 8, 16)),
+        "trn3sn.48xlarge": (16, (1, 4, 16)),
+        "trn3e.24xlarge": (4, (1, 4)),
+    }
+    assert all(known.groups_known for known in found.values())
+    by_slices = {
+        name: {figure for figure, each in known.sources.items() if each is sources.RESOURCE_SLICES}
+        for name, known in found.items()
+    }
+    assert by_slices == {
+        "trn3en.24xlarge": {"devices", "groups"},
+        "trn3.48xlarge": set(),
+        "trn3sn.48xlarge": {"groups"},
+        "trn3e.24xlarge": {"groups"},
+    }
+
+
+def test_every_figure_of_every_type_has_a_source() -> None:
+    assert {known.name: sorted(known.sources) for known in CATALOGUE} == dict.fromkeys(
+        CATALOGUE.names(), sorted(sources.FIGURES)
+    )
+
+
+def test_an_unknown_figure_has_no_source_that_is_sure() -> None:
+    unknown = {
+        "devices": [known for known in CATALOGUE if known.devices is None],
+        "groups": [known for known in CATALOGUE if not known.groups_known],
+        "ultraserver": [known for known in CATALOGUE if known.ultraserver_nodes is None],
+    }
+    assert all(unknown.values())
+    for figure, types in unknown.items():
+        assert {known.sources[figure].confidence for known in types} == {sources.Confidence.LOW}, figure
+
+
+def test_only_types_that_aws_offers_are_suggested() -> None:
+    trn3 = [name for name in CATALOGUE.suggestions() if name.startswith("trn3")]
+    assert trn3 == ["trn3.48xlarge", "trn3e.24xlarge"]
+    assert "trn2e.48xlarge" not in CATALOGUE.suggestions()
+    seen = CATALOGUE.observed({"trn3sn.48xlarge": Observation(16)})
+    assert "trn3sn.48xlarge" in seen.suggestions()
 
 
 def test_observation_does_not_change_documented_fields() -> None:

@@ -10,8 +10,8 @@ import pytest
 from neuron.hardware.instances import Catalogue, Observation
 from runtime.api_server import RESOURCE_GROUP, Resource
 from runtime.raw_objects import read_event
-from webhook.cluster.caches import KubeCluster
-from webhook.cluster.node_types import MOST_TYPES, NODES, project_node, with_node
+from webhook.cluster.caches import NODE_POOLS, KubeCluster
+from webhook.cluster.node_types import MOST_POOLS, MOST_TYPES, NODES, NodeKind, project_node, with_node
 from webhook.decisions.conversion_context import ConversionOptions, conversion_context
 
 TYPE = "node.kubernetes.io/instance-type"
@@ -24,13 +24,27 @@ def node(name: str, instance_type: str | None = None, label: str = TYPE, **more:
     return {"metadata": {"name": name, "labels": labels, **more}}
 
 
+def pooled(name: str, **labels: str) -> dict[str, Any]:
+    item = node(name, "trn2.48xlarge")
+    item["metadata"]["labels"] |= labels
+    return item
+
+
 @pytest.mark.parametrize(
     ("item", "expected"),
     [
-        (node("a", "trn2.48xlarge"), "trn2.48xlarge"),
-        (node("a", "inf2.xlarge", BETA), "inf2.xlarge"),
-        (node("a", "ml.trn1.32xlarge"), "ml.trn1.32xlarge"),
-        (node("a", "trn4.96xlarge"), "trn4.96xlarge"),
+        (node("a", "trn2.48xlarge"), NodeKind("trn2.48xlarge", "")),
+        (node("a", "inf2.xlarge", BETA), NodeKind("inf2.xlarge", "")),
+        (node("a", "ml.trn1.32xlarge"), NodeKind("ml.trn1.32xlarge", "")),
+        (node("a", "trn4.96xlarge"), NodeKind("trn4.96xlarge", "")),
+        (pooled("a", **{"karpenter.sh/nodepool": "p"}), NodeKind("trn2.48xlarge", "p")),
+        (pooled("a", **{"karpenter.sh/provisioner-name": "p"}), NodeKind("trn2.48xlarge", "p")),
+        (pooled("a", **{"eks.amazonaws.com/compute-type": "auto"}), NodeKind("trn2.48xlarge", "auto/")),
+        (
+            pooled("a", **{"eks.amazonaws.com/compute-type": "auto", "karpenter.sh/nodepool": "p"}),
+            NodeKind("trn2.48xlarge", "auto/p"),
+        ),
+        (pooled("a", **{"eks.amazonaws.com/compute-type": "hybrid"}), NodeKind("trn2.48xlarge", "")),
         (node("a", "m5.large"), None),
         (node("a", "inf"), None),
         (node("a", "trn2" + "x" * 64), None),
@@ -39,7 +53,7 @@ def node(name: str, instance_type: str | None = None, label: str = TYPE, **more:
         ({"metadata": {"name": "a"}}, None),
     ],
 )
-def test_the_instance_type_of_a_node_is_read(item: dict[str, Any], expected: str | None) -> None:
+def test_the_instance_type_of_a_node_is_read(item: dict[str, Any], expected: NodeKind | None) -> None:
     assert project_node(item) == expected
 
 
@@ -78,14 +92,16 @@ def slice_of(instance_type: str, devices: int) -> dict[str, Any]:
 def test_types_are_remembered_after_their_nodes_are_deleted(view: KubeCluster) -> None:
     tell(view, node("a", "inf2.48xlarge"))
     tell(view, node("a", "inf2.48xlarge"), "DELETED")
-    assert view.observations() == {"inf2.48xlarge": Observation(0, labels=("inf2.48xlarge",))}
+    assert view.observations() == {"inf2.48xlarge": Observation(0, labels=("inf2.48xlarge",), pools=frozenset({""}))}
 
 
 def test_the_version_grows_with_a_new_type_only(view: KubeCluster) -> None:
     for name, instance_type in (("a", "inf2.xlarge"), ("b", "inf2.xlarge"), ("c", "m5.large"), ("d", "ml.inf2.xlarge")):
         tell(view, node(name, instance_type))
     assert view.version == 2
-    assert view.observations() == {"inf2.xlarge": Observation(0, labels=("inf2.xlarge", "ml.inf2.xlarge"))}
+    assert view.observations() == {
+        "inf2.xlarge": Observation(0, labels=("inf2.xlarge", "ml.inf2.xlarge"), pools=frozenset({""}))
+    }
 
 
 @pytest.mark.parametrize("nodes_first", [True, False])
@@ -96,17 +112,57 @@ def test_nodes_and_slices_of_one_type_add_up(view: KubeCluster, nodes_first: boo
     ]
     for step in steps if nodes_first else reversed(steps):
         step()
-    seen = Observation(16, labels=("trn1.32xlarge",), windows=False)  # The devices of these slices have no groups.
+    seen = Observation(
+        16, labels=("trn1.32xlarge",), windows=False, pools=frozenset({""})
+    )  # The devices of these slices have no groups.
     assert view.observations() == {"trn1.32xlarge": seen}
 
 
 def test_the_number_of_types_is_bounded() -> None:
     seen: Any = {}
     for number in range(MOST_TYPES + 10):
-        seen = with_node(seen, f"trn2.{number}xlarge")
+        seen = with_node(seen, NodeKind(f"trn2.{number}xlarge", ""))
     assert len(seen) == MOST_TYPES
-    assert with_node(seen, "trn2.0xlarge") is seen
-    assert with_node(seen, "ml.trn2.0xlarge")["trn2.0xlarge"].labels == ("ml.trn2.0xlarge", "trn2.0xlarge")
+    assert with_node(seen, NodeKind("trn2.0xlarge", "")) is seen
+    assert with_node(seen, NodeKind("ml.trn2.0xlarge", ""))["trn2.0xlarge"].labels == (
+        "ml.trn2.0xlarge",
+        "trn2.0xlarge",
+    )
+
+
+def test_the_number_of_pools_of_a_type_is_bounded() -> None:
+    seen: Any = {}
+    for number in range(MOST_POOLS + 10):
+        seen = with_node(seen, NodeKind("trn2.48xlarge", f"pool-{number}"))
+    assert len(seen["trn2.48xlarge"].pools) == MOST_POOLS + 1
+    assert "" in seen["trn2.48xlarge"].pools
+
+
+def node_pool(name: str, replicas: int | None = None) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "spec": {"template": {}, **({} if replicas is None else {"replicas": replicas})},
+    }
+
+
+def test_static_pools_are_known_while_they_exist(view: KubeCluster) -> None:
+    for item in (node_pool("fixed", 2), node_pool("empty", 0), node_pool("dynamic")):
+        tell(view, item, resource=NODE_POOLS)
+    assert view.static_pools() == {"fixed", "empty"}
+    version = view.version
+    tell(view, node_pool("fixed", 3), resource=NODE_POOLS)
+    assert view.version == version
+    tell(view, node_pool("fixed", 3), "DELETED", resource=NODE_POOLS)
+    assert (view.static_pools(), view.version) == ({"empty"}, version + 1)
+
+
+def test_pools_of_nodes_decide_which_types_karpenter_makes(view: KubeCluster) -> None:
+    tell(view, pooled("a", **{"karpenter.sh/nodepool": "neuron"}))
+    context = conversion_context(ConversionOptions(), Catalogue(), view)
+    assert (context.autoscaled_types, context.static_types) == ({"trn2.48xlarge"}, frozenset())
+    tell(view, node_pool("neuron", 2), resource=NODE_POOLS)
+    context = conversion_context(ConversionOptions(), Catalogue(), view)
+    assert (context.autoscaled_types, context.static_types) == (frozenset(), {"trn2.48xlarge"})
 
 
 def test_nodes_decide_families(view: KubeCluster) -> None:
@@ -131,7 +187,7 @@ def test_a_type_that_is_not_released_counts_if_a_node_has_it(view: KubeCluster) 
     tell(view, node("a", "trn3-dev0.48xlarge"))
     seen = conversion_context(ConversionOptions(), Catalogue(), view).catalogue.get("trn3-dev0.48xlarge")
     assert seen is not None
-    assert (seen.released, seen.devices) == (True, None)
+    assert (seen.released, seen.devices) == (True, 16)
 
 
 def test_nodes_are_not_listed_without_the_watch() -> None:

@@ -569,3 +569,30 @@ async def test_a_refused_list_settles_the_cache_with_a_reason(
         await it.reflector.settled.wait()
         assert it.reflector.problem == problem
         assert not it.reflector.synced.is_set()
+
+
+async def test_a_collection_that_may_be_missing_is_empty_until_it_is_served(
+    api: FakeApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    pauses = Pauses()
+    api.put("pods", pod("p", 1))
+    api.fault("list", "pods", answer(404, "NotFound", "the server could not find the requested resource"), times=2)
+    async with watched(api, effects=Effects(sleep=pauses), needed=False, installed=False) as it:
+        await it.reflector.settled.wait()
+        assert (it.reflector.problem, it.reflector.synced.is_set()) == ("", True)
+        await eventually(lambda: it.known("p") == {"p": "1"})
+        assert pauses.lengths[:2] == [300, 300]
+        assert not caplog.records
+
+
+async def test_a_collection_whose_definition_is_removed_becomes_empty(api: FakeApi) -> None:
+    pauses = Pauses()
+    api.put("pods", pod("p", 1))
+    async with watched(api, effects=Effects(sleep=pauses), needed=False, installed=False) as it:
+        await eventually(lambda: it.known("p") == {"p": "1"})
+        gone = answer(404, "NotFound", "the server could not find the requested resource")
+        api.fault("watch", "pods", gone, times=1000)
+        api.fault("list", "pods", gone, times=1000)
+        api.break_watches()
+        await eventually(lambda: it.known("p") == {"p": None})
+        assert (it.changes[-1], it.reflector.problem) == (("p", "1", None), "")

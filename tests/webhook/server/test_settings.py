@@ -54,6 +54,7 @@ TABLE: list[tuple[str, Any, str, str, Any, Any]] = [
     ("hint_scheduler", False, "False", "false", False, True),
     ("families", ("trn1", "inf2"), "trn1, inf2", "[trn1, inf2]", ("trn1", "inf2"), ()),
     ("kubernetes_version", "v1.36.2", "v1.36.2", "v1.36.2", "v1.36.2", ""),
+    ("karpenter_serves_claims", True, "true", "true", True, False),
     ("watch_nodes", False, "false", "false", False, True),
     ("policies", "/p", "/p", "/p", Path("/p"), None),
     ("policies_state", "/s", "/s", "/s", Path("/s"), None),

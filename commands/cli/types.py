@@ -1,0 +1,127 @@
+"""`neuron-dra types`: the instance catalogue with its sources, and what autoscalers need to scale from a claim."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+import yaml
+
+from commands.cli.inputs import file_policies, load_settings, setting_options
+from commands.cli.streams import say, write
+from neuron.findings import did_you_mean, quoted
+from neuron.hardware.instances import Catalogue, InstanceType
+from runtime.text import number_ranges
+
+if TYPE_CHECKING:
+    from commands.types.published import NodeTemplate
+
+_DRIVER: Final = "2.25.4.0"
+_NO_YAML: Final = ("text", "json")
+
+
+@click.command(name="types")
+@click.argument("names", nargs=-1, metavar="[TYPE]...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", "resourceslices", "karpenter", "cluster-autoscaler"]),
+    default="text",
+    show_default=True,
+    help="text: a table with the source of each figure; json: for programs; resourceslices: what a node of each type"
+    " will publish; karpenter: the same as a DRAConfig of Karpenter's KWOK driver; cluster-autoscaler: annotations of a"
+    " MachineDeployment, and the counts with which a group scales from zero.",
+)
+@click.option("--offered", is_flag=True, help="Only types that AWS offers.")
+@click.option(
+    "--node", default="", metavar="NAME", help="With resourceslices: name of the node. Default: from the type's name."
+)
+@click.option(
+    "--kernel-driver",
+    default=_DRIVER,
+    show_default=True,
+    metavar="VERSION",
+    help="Version of the Neuron kernel driver that the devices show.",
+)
+@setting_options("policies", "kubernetes_version")
+def types(
+    names: tuple[str, ...],
+    output: str,
+    *,
+    offered: bool,
+    node: str,
+    kernel_driver: str,
+    policies: str | None,
+    kubernetes_version: str | None,
+) -> None:
+    """Print the instance types that neuron-dra knows: each figure with its source, and how sure it is.
+
+    A TYPE is the name of an instance type; without any, all types are printed.
+
+    Exit codes: 0; 2 if a type is not known, or the policy files cannot be used.
+    """
+    chosen = load_settings({"policies": policies, "kubernetes_version": kubernetes_version})
+    found = file_policies(chosen)
+    entries = _chosen(found.catalogue if found is not None else Catalogue(), names, offered=offered)
+    if output in _NO_YAML:
+        from commands.types import table
+
+        write(table.as_text(entries) if output == "text" else json.dumps(table.as_objects(entries), indent=2) + "\n")
+        return
+    if node and len(entries) != 1:
+        raise click.UsageError("--node names one node: give one TYPE.")
+    write(_generated(output, _nodes(entries, node, kernel_driver, chosen.conversion().kubernetes_version)))
+
+
+def _chosen(catalogue: Catalogue, wanted: Sequence[str], *, offered: bool) -> list[InstanceType]:
+    """The types to print. Raises click.UsageError for a name that the catalogue does not have."""
+    for name in wanted:
+        if name not in catalogue:
+            hint = did_you_mean(name, catalogue.suggestions())
+            raise click.UsageError(f"There is no instance type {quoted(name)} in the catalogue.{hint}")
+    return [entry for entry in catalogue if (not wanted or entry.name in wanted) and (entry.offered or not offered)]
+
+
+def _nodes(entries: Sequence[InstanceType], node: str, kernel_driver: str, kubernetes: str) -> list["NodeTemplate"]:
+    """A node of each type; types whose number of devices is not known are left out, with a line on stderr."""
+    from commands.types.published import NodeTemplate
+
+    made = []
+    for entry in entries:
+        if entry.devices is None:
+            say(f"{entry.name} is left out: it is not known how many devices it has.")
+            continue
+        made.append(NodeTemplate(entry, node or entry.name.replace(".", "-"), kernel_driver, kubernetes))
+    return made
+
+
+def _generated(output: str, nodes: Sequence["NodeTemplate"]) -> str:
+    from commands.types import published, scaling
+
+    if output == "karpenter":
+        return _yaml([published.karpenter_config(nodes)])
+    if output == "resourceslices":
+        return _yaml([each for node in nodes for each in published.resource_slices(node)])
+    texts = []
+    for node in nodes:
+        entry = node.entry
+        seen = published.slices_of_annotations(entry, node.name)
+        counts = dict(scaling.claims_of(entry))
+        zero = [count for count, spec in counts.items() if scaling.fits(spec, seen)]
+        patch = {"metadata": {"annotations": dict(published.capacity_annotations(entry))}}
+        comment = f"# {entry.name}: a group without nodes starts one for pods with {_counts(zero)}."
+        if others := [count for count in counts if count not in zero]:
+            comment += f" For {_counts(others)}, keep one node in the group."
+        texts.append(f"---\n{comment}\n{yaml.safe_dump(patch, sort_keys=False)}")
+    return "".join(texts)
+
+
+def _yaml(objects: Sequence[object]) -> str:
+    """YAML documents. The devices share values, which would become anchors."""
+    return yaml.safe_dump_all(json.loads(json.dumps(objects)), sort_keys=False, explicit_start=True)
+
+
+def _counts(counts: Sequence[int]) -> str:
+    if not counts:
+        return "no count of devices"
+    return f"{', '.join(number_ranges(counts))} device{'' if list(counts) == [1] else 's'}"
