@@ -496,7 +496,11 @@ def test_packs_are_not_changed() -> None:
 def test_the_webhook_may_replace_only_the_config_map_of_kept_policies() -> None:
     for values in ({}, {"policies": {"packs": ["host-devices"]}}):
         objects = render(values)
-        rules = [rule for rule in find(objects, "Role", "neuron-dra")["rules"] if "configmaps" in rule["resources"]]
+        rules = [
+            rule
+            for rule in find(objects, "Role", "neuron-dra")["rules"]
+            if "configmaps" in rule["resources"] and rule["resourceNames"] != ["neuron-dra-rendered"]
+        ]
         kept = [each for each in objects if each["metadata"]["name"] == "neuron-dra-policies-kept"]
         arguments = pod_specs(objects)["Deployment/neuron-dra"]["containers"][0]["args"]
         assert ("--policies-state-config-map=neuron-dra-policies-kept" in arguments) is bool(values)
