@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     # Policies take 20 MiB: loaded only where there are some.
     from policies.judging.coverage import Unsent
 
-_WITH_DETAIL: Final = ("caches", "policy rules", "webhook configurations")
+_WITH_DETAIL: Final = ("caches", "policy rules")
 """Checks whose detail is reported although they pass: such a problem does not make the replica unready."""
 _MOST: Final = 10
 """Problems of a report."""
