@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 ARGS   ?=
-# The earlier commit of `make bench-against`.
+# The earlier commit of `make bench-against` and `make upgrade-test`.
 BASE   ?= HEAD~1
 # Seconds of `make fuzz` for each target.
 TIME   ?= 60
@@ -25,7 +25,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster docs reference fuzz mutants cluster-test faults sandbox man manifests images sbom release proto grammar lock clean
+.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster docs reference fuzz mutants cluster-test upgrade-test faults sandbox man manifests images sbom release proto grammar lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ bench-cluster: $(STAMP) ## measure pods created through a real API server, and a
 
 cluster-test: $(STAMP) ## run the tests that need a control plane (binaries from KUBEBUILDER_ASSETS; ARGS="--shuffle 1" for a random order)
 	$(BIN)/python -m pytest tests/cluster --ignore=tests/cluster/test_containers.py -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+upgrade-test: $(STAMP) ## go from an earlier commit to this build and back, with pods that run (BASE=<commit>; binaries as for cluster-test)
+	NEURON_DRA_UPGRADE_BASE=$(BASE) $(BIN)/python -m pytest tests/cluster/test_upgrade.py -rs $(ARGS)
 
 container-test: $(STAMP) ## build the images with buildah, and run the chart in containers on a real kubelet
 	$(BIN)/python -m pytest tests/cluster/test_containers.py -rs $(ARGS)

@@ -99,7 +99,7 @@ class DeviceInfo:
             with contextlib.suppress(NoKubeletError):
                 used = await self._usage.listed() if claims else ()
         except (OSError, TimeoutError, UsageUnknownError) as error:
-            self._metrics.background_errors.labels("device-info").inc()
+            self._metrics.failed("device-info")
             _log.warning("what uses the devices cannot be read", extra={"error": str(error)})
             return
         cores = {
@@ -108,3 +108,4 @@ class DeviceInfo:
             if (count := physical_cores(snapshot.hardware, snapshot.instance, device.index)) is not None
         }
         self._metrics.device_series.used = rows(claims, used, cores)
+        self._metrics.worked("device-info")

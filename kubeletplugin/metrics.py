@@ -14,6 +14,9 @@ from runtime import metrics_server
 
 PREFIX: Final = "neuron_dra_plugin"
 
+COMPONENTS: Final = ("publish", "sweep", "specs", "node", "labels", "events", "claim-status", "device-info")
+"""The parts of the driver that work outside the kubelet's calls, and try again after an error."""
+
 _BUCKETS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 45)
 """Seconds; the last is the kubelet's time-out of a call."""
 
@@ -137,11 +140,29 @@ class PluginMetrics:
             ("component",),
             registry=self.registry,
         )
+        self._consecutive_errors: Final = Gauge(
+            f"{PREFIX}_consecutive_errors",
+            "Failed attempts of a component of the driver since its last successful one.",
+            ("component",),
+            registry=self.registry,
+        )
+        for component in COMPONENTS:
+            self.background_errors.labels(component)
+            self._consecutive_errors.labels(component)
         for reason in ("in-use", "unknown"):
             self.kept_claims.labels(reason)
         for operation in ("prepare", "unprepare"):
             for result in ("success", "error"):
                 self._claims.labels(operation, result)
+
+    def failed(self, component: str) -> None:
+        """Count a failed attempt of one of `COMPONENTS`."""
+        self.background_errors.labels(component).inc()
+        self._consecutive_errors.labels(component).inc()
+
+    def worked(self, component: str) -> None:
+        """An attempt of one of `COMPONENTS` succeeded, or it has nothing left to do."""
+        self._consecutive_errors.labels(component).set(0)
 
     @contextlib.contextmanager
     def measured(self, operation: str) -> Iterator[None]:

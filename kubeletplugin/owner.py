@@ -58,6 +58,7 @@ class OwnerReporter:
         present = bool(state.legacy)
         self._metrics.device_plugin.set(present)
         if present is self._reported:
+            self._metrics.worked("events")
             return True
         body = event(state, self._guard, self._clock.now())
         _log.log(
@@ -68,8 +69,9 @@ class OwnerReporter:
         try:
             await self._node.store.report(body)
         except KubeError as error:
-            self._metrics.background_errors.labels("events").inc()
+            self._metrics.failed("events")
             _log.warning("the event cannot be written", extra={"error": str(error)})
             return False
         self._reported = present
+        self._metrics.worked("events")
         return True

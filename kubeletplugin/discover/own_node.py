@@ -88,9 +88,10 @@ class OwnNode(Changing):
     async def _follow(self) -> None:
         async for body in self.store.follow():
             self._take(body)
+            self._metrics.worked("node")
 
     async def _failed(self, error: KubeError) -> None:
-        self._metrics.background_errors.labels("node").inc()
+        self._metrics.failed("node")
         _log.warning("the node cannot be watched", extra={"error": str(error)})
         # A role of an older version lets the driver get its Node and not watch it.
         try:

@@ -84,6 +84,7 @@ class ClaimStatusWriter:
         self._leaving: set[str] = set()
         self._released: dict[str, ClaimReference] = {}
         self._unserved_until = 0.0
+        self._failures = 0
         self._wake = asyncio.Event()
         self._told: Once[str] = Once()
 
@@ -121,6 +122,7 @@ class ClaimStatusWriter:
         if self._clock.monotonic() < self._unserved_until:
             self._released.clear()
             self._objects.clear()
+            self._metrics.worked("claim-status")
             return True
         written = set(self._objects)  # before the checkpoint is read: these are in it, or unprepared
         try:
@@ -137,13 +139,16 @@ class ClaimStatusWriter:
         self._of_pods -= self._leaving - claims.keys()
         self._leaving = self._of_pods - claims.keys()
         self._not_before = {uid: until for uid, until in self._not_before.items() if uid in claims}
-        complete = True
+        failures, complete = self._failures, True
         for claim in claims.values():
             self._released.pop(claim.uid, None)
             if self._clock.monotonic() >= self._not_before.get(claim.uid, 0.0):
                 complete &= await self._attempt(claim, self._write(claim))
         for released in tuple(self._released.values()):
             complete &= await self._attempt(released, self._clear(released))
+        refused = any(self._clock.monotonic() < until for until in self._not_before.values())
+        if self._failures == failures and not refused:
+            self._metrics.worked("claim-status")
         return complete
 
     async def _attempt(self, claim: PreparedClaim | ClaimReference, write: Awaitable[None]) -> bool:
@@ -225,7 +230,8 @@ class ClaimStatusWriter:
         return tuple(made[key] for key in sorted(made))
 
     def _failed(self, message: str) -> None:
-        self._metrics.background_errors.labels("claim-status").inc()
+        self._failures += 1
+        self._metrics.failed("claim-status")
         _log.warning("claim status not written", extra={"error": message})
 
     def _tell(self, message: str) -> None:

@@ -45,6 +45,8 @@ class HoldReporter:
                 complete &= await self._tell(uid, hold, freed=False)
         for uid in self._reported.keys() - kept.keys():
             complete &= await self._tell(uid, self._reported[uid], freed=True)
+        if complete:
+            self._metrics.worked("events")
         return complete
 
     async def _tell(self, uid: str, hold: Hold, *, freed: bool) -> bool:
@@ -67,7 +69,7 @@ class HoldReporter:
                 node_event(state.facts, reason, message, self._clock.now(), warning=not freed)
             )
         except KubeError as error:
-            self._metrics.background_errors.labels("events").inc()
+            self._metrics.failed("events")
             _log.warning("the event cannot be written", extra={"error": str(error)})
             return False
         if freed:

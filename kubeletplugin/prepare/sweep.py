@@ -91,9 +91,10 @@ class Sweeper:
             recovery = await self._driver.in_state(self._preparer.mend)
             checkpoint = await self._driver.in_state(self._preparer.checkpoint)
         except (OSError, TimeoutError) as error:
-            self._metrics.background_errors.labels("sweep").inc()
+            self._metrics.failed("specs")
             _log.warning("CDI specs cannot be compared", extra={"error": str(error)})
             return True
+        self._metrics.worked("specs")
         for note in recovery.notes:
             self._metrics.restored_specs.inc()
             _log.warning("CDI spec restored", extra={"note": note})
@@ -110,9 +111,10 @@ class Sweeper:
                 self._driver.holds.restore(restoring=checkpoint.incomplete)
             await self._check(checkpoint, release=release)
         except (KubeError, UsageUnknownError, OSError, TimeoutError) as error:
-            self._metrics.background_errors.labels("sweep").inc()
+            self._metrics.failed("sweep")
             _log.warning("sweep failed", extra={"error": str(error)})
             return False
+        self._metrics.worked("sweep")
         await self._driver.count()
         return True
 

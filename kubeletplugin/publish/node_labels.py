@@ -89,9 +89,11 @@ class Labeller:
                 try:
                     written = await self._write()
                 except KubeError as error:
-                    self._metrics.background_errors.labels("labels").inc()
+                    self._metrics.failed("labels")
                     _log.warning("the node's labels cannot be written", extra={"error": str(error)})
                     written = True
+                else:
+                    self._metrics.worked("labels")
                 if written:
                     await self._pause.sleep()
                 else:

@@ -133,7 +133,7 @@ class Publisher:
             await repeat(self._session, self._failed, backoff, QUIET, self._clock)
 
     async def _failed(self, error: KubeError) -> None:
-        self._metrics.background_errors.labels("publish").inc()
+        self._metrics.failed("publish")
         _log.warning("publishing failed", extra={"error": str(error)})
 
     async def _restored(self) -> None:
@@ -187,6 +187,7 @@ class Publisher:
                 while not watcher.done():
                     self._wake.clear()
                     await self._reconcile()
+                    self._metrics.worked("publish")
                     waiter = asyncio.create_task(self._wake.wait())
                     await asyncio.wait({watcher, waiter}, return_when=asyncio.FIRST_COMPLETED)
                     waiter.cancel()

@@ -33,6 +33,10 @@ class Helm:
         known = self._config.get_values(release) or {}
         self._config.upgrade(chart, release, merged(known, values), namespace=self.namespace, timeout=60)
 
+    def rollback(self, release: str = RELEASE) -> None:
+        """`helm rollback` to the revision before."""
+        self._config.rollback(release, timeout=60)
+
     def test(self, timeout: int, release: str = RELEASE) -> None:
         """`helm test`."""
         self._config.test(release, timeout=timeout)

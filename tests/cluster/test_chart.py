@@ -385,6 +385,8 @@ def test_accounts_have_exactly_the_required_rights(plane: ControlPlane, helm: He
         (WEBHOOK, OWN, "get create update list delete", "secrets", False),
         (WEBHOOK, OWN, "get", "secrets/other", False),
         (WEBHOOK, ANYWHERE, "get create", "secrets/neuron-dra-tls", False),
+        (WEBHOOK, OWN, "get", "configmaps/neuron-dra-rendered", True),
+        (WEBHOOK, OWN, "update patch delete", "configmaps/neuron-dra-rendered", False),
         (WEBHOOK, OWN, "list watch create patch delete", "leases.coordination.k8s.io", True),
         (WEBHOOK, ANYWHERE, "get create", "leases.coordination.k8s.io", False),
         (WEBHOOK, ANYWHERE, "create patch", "events.events.k8s.io", True),
@@ -395,7 +397,7 @@ def test_accounts_have_exactly_the_required_rights(plane: ControlPlane, helm: He
             (WEBHOOK, "", verbs, f"{kind}/{name}", allowed)
             for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
             for verbs, name, allowed in (
-                ("list watch patch", "neuron-dra", True),
+                ("get list watch patch", "neuron-dra", True),
                 ("update delete", "neuron-dra", False),
                 ("get patch", "another", False),
             )

@@ -369,19 +369,3 @@ def test_on_kubernetes_1_36_and_later_one_name_for_both(journey: Journey) -> Non
     assert unschedulable_message(journey.api, "team-c", late["metadata"]["name"], f"Insufficient {NEURON}")
     for name in ("unconverted", "late"):
         journey.api.delete("Pod", name, "team-c", force=True)
-
-
-def test_if_neuron_pods_are_refused_and_the_cause_is_not_known(journey: Journey) -> None:
-    title = "If Neuron pods are refused and the cause is not known"
-    follows(journey, title)
-    if not has_one_name(journey):
-        installed_again(journey)
-    journey.run("Step 6", "Do")
-    journey.replica.stop()
-    one = pod("one", container(neuron=1))
-    assert "failed calling webhook" in refusal(journey, one, "team-a")
-    journey.run(title, "Do")
-    journey.run(title, "See")
-    assert legacy_names(journey.api.create(one, "team-a").body)
-    journey.run(title, "Back out")
-    assert is_converted(journey.api.create(pod("two", container(neuron=1)), "team-a").body)

@@ -35,8 +35,10 @@ def load(path: Path) -> list[Object]:
 class Webhook:
     """`neuron-dra webhook` on a fixed port: it can stop and come back, with other flags too."""
 
-    def __init__(self, plane: ControlPlane, kubeconfig: Path) -> None:
+    def __init__(self, plane: ControlPlane, kubeconfig: Path, code: Path = ROOT) -> None:
+        """`code`: a folder with the packages; another one is another build."""
         self._plane = plane
+        self._environment = {"PYTHONPATH": str(code), "PYTHONSAFEPATH": "1"}
         self._directory = Path(tempfile.mkdtemp(prefix="webhook-", dir=plane.directory))
         self._tls = self._directory / "tls"
         self._tls.mkdir()
@@ -66,7 +68,7 @@ class Webhook:
             f"--tls-dir={self._tls}",
             *flags,
         ]
-        return Process("neuron-dra webhook", argv, self._directory / "webhook.log")
+        return Process("neuron-dra webhook", argv, self._directory / "webhook.log", self._environment)
 
     def start(self, *flags: str) -> None:
         """Start it; return when it reports that it is ready."""

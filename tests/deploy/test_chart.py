@@ -494,10 +494,24 @@ def test_packs_are_not_changed() -> None:
     assert data == {f"{name}.yaml": text for name, text in packs.items()}
 
 
+@pytest.mark.parametrize(
+    ("values", "named"), [({}, False), ({"webhook": {"workers": 4}}, True)], ids=["default", "set"]
+)
+def test_a_removed_value_changes_nothing_and_the_notes_name_it(values: Object, named: bool) -> None:
+    texts, plain = render_texts(values), render_texts()
+    assert ("webhook.workers has no effect" in texts.pop("NOTES.txt")) is named
+    del plain["NOTES.txt"]
+    assert texts == plain
+
+
 def test_the_webhook_may_replace_only_the_config_map_of_kept_policies() -> None:
     for values in ({}, {"policies": {"packs": ["host-devices"]}}):
         objects = render(values)
-        rules = [rule for rule in find(objects, "Role", "neuron-dra")["rules"] if "configmaps" in rule["resources"]]
+        rules = [
+            rule
+            for rule in find(objects, "Role", "neuron-dra")["rules"]
+            if "configmaps" in rule["resources"] and rule["resourceNames"] != ["neuron-dra-rendered"]
+        ]
         kept = [each for each in objects if each["metadata"]["name"] == "neuron-dra-policies-kept"]
         arguments = pod_specs(objects)["Deployment/neuron-dra"]["containers"][0]["args"]
         assert ("--policies-state-config-map=neuron-dra-policies-kept" in arguments) is bool(values)

@@ -129,8 +129,10 @@ def test_a_kubelet_that_does_not_answer_leaves_the_last_series(node: Node, metri
     before = shown(metrics)
     asyncio.run(found.refresh())
     assert shown(metrics) == before
-    assert metrics.background_errors.labels("device-info")._value.get() == 1
+    consecutive, labels = "neuron_dra_plugin_consecutive_errors", {"component": "device-info"}
+    assert metrics.registry.get_sample_value(consecutive, labels) == 1
     asyncio.run(found.refresh())
+    assert metrics.registry.get_sample_value(consecutive, labels) == 0
     assert 'pod=""' in shown(metrics)[0]
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from neuron import names
 from runtime.api_server import RESOURCE_GROUP
 from webhook.cluster.explanations import rule_text
+from webhook.cluster.rendered_entries import CONFIG_MAP
 
 SECRET: Final = "neuron-dra-tls"  # noqa: S105 - its name
 """Name of the Secret with CA and serving certificate in the shipped manifests."""
@@ -68,6 +69,23 @@ RULES: Final = (
         ("list", "watch", "patch"),
         "updating caBundle",
         names=(names.MANAGER,),
+    ),
+    Rule(
+        "admissionregistration.k8s.io",
+        ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+        ("get",),
+        "comparing the webhook configurations with the release",
+        needed=False,
+        names=(names.MANAGER,),
+    ),
+    Rule(
+        "",
+        ("configmaps",),
+        ("get",),
+        "comparing the webhook configurations with the release",
+        needed=False,
+        names=(CONFIG_MAP,),
+        own=True,
     ),
     Rule("", ("secrets",), ("get", "list", "watch", "patch"), "managing certificates", names=(SECRET,), own=True),
     Rule(

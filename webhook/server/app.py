@@ -129,6 +129,8 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
         more_checks: dict[str, Check] = {} if policies is None else {"policies": policies.check}
         if settings.follow_policies and policies is not None and api_server is not None:
             more_checks["policy rules"] = await _following(settings, policies, api_server, certificates, stack)
+        if settings.rendered_config_map and api_server is not None:
+            more_checks["webhook configurations"] = await _comparing(settings, api_server, metrics, stack)
         checks |= {
             "tls": certificates.check,
             "caches": backend.ready,
@@ -350,6 +352,24 @@ async def _following(
     entry = PolicyEntry(api_server, settings.webhook_configuration, policies, certificates.leases, groups=groups)
     await running(stack, {"entry for policies": entry.cache.run, "rules of policies": entry.run})
     return entry.check
+
+
+async def _comparing(
+    settings: WebhookSettings, api_server: TimedApiServer, metrics: Metrics, stack: contextlib.AsyncExitStack
+) -> Check:
+    """Compare the webhook configurations with the release. Returns its readiness check."""
+    from webhook.cluster.entry_checks import EntryChecks
+
+    checks = EntryChecks(
+        api_server,
+        own_namespace(settings),
+        settings.rendered_config_map,
+        settings.webhook_configuration,
+        settings.service,
+    )
+    metrics.registry.register(checks)
+    await running(stack, {"comparison of webhook configurations": checks.run})
+    return checks.check
 
 
 async def _backend(

@@ -266,6 +266,15 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
             metavar="NAME",
         ),
     ] = ""
+    rendered_config_map: Annotated[
+        str,
+        about(
+            "Name of a ConfigMap in the webhook's namespace: the entries of the webhook configurations as the release"
+            " renders them. If set, the configurations are compared with it, for metrics and status; the webhook needs"
+            " the right to get all three.",
+            metavar="NAME",
+        ),
+    ] = ""
     follow_policies: Annotated[
         bool,
         about(
@@ -339,6 +348,7 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Webhook
             ("kubeconfig", "standalone means without a cluster"),
             ("tls_secret", "the Secret is in a cluster"),
             ("policies_state_config_map", "the ConfigMap is in a cluster"),
+            ("rendered_config_map", "the ConfigMap is in a cluster"),
             ("follow_policies", "the ValidatingWebhookConfiguration is in a cluster"),
         ):
             if values.get(name):

@@ -1,6 +1,7 @@
 """Checks of an installation: no error for a good one, exactly one error for each defect."""
 
 import dataclasses
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -746,3 +747,19 @@ def test_requests_that_are_not_followed_for_a_policy_have_a_row() -> None:
     (line,) = said(well(leases=(lease("p", problems=own.problems),)))
     assert line.text == f"p reports: {left_out!r}."
     assert line.verdict is CheckResult.NOTE
+
+
+def test_a_version_that_is_none_is_unknown() -> None:
+    [line] = said(well(version={"gitVersion": "main"}), CheckResult.UNKNOWN)
+    assert line.text == "the version 'main' cannot be parsed."
+
+
+def test_every_expired_ca_is_wrong_together() -> None:
+    lines = judge(well(), NOW + dt.timedelta(days=36500))
+    assert any(line.text.startswith("every CA in the caBundles has expired, the last on ") for line in lines)
+
+
+def test_an_entry_that_calls_a_url_is_a_note() -> None:
+    url = {"clientConfig": {"url": "https://elsewhere", "caBundle": "eA=="}}
+    lines = said(patched(of_release(PACK, leases=IN_FORCE), PODS, url), CheckResult.NOTE)
+    assert f"{PODS} calls https://elsewhere, not a Service." in [line.text for line in lines]

@@ -51,6 +51,11 @@ async def following(api: FakeApi, clock: FakeClock) -> AsyncIterator[OwnNode]:
         await asyncio.gather(task, return_exceptions=True)
 
 
+def consecutive_errors(own: OwnNode) -> float:
+    name = "neuron_dra_plugin_consecutive_errors"
+    return own._metrics.registry.get_sample_value(name, {"component": "node"}) or 0
+
+
 def test_watch_events_change_the_state_only_if_a_read_field_differs(api: FakeApi, clock: FakeClock) -> None:
     async def scenario() -> None:
         async with following(api, clock) as own:
@@ -151,8 +156,10 @@ def test_reading_the_node_is_retried_while_the_api_server_is_unavailable(
         async with following(api, clock) as own:
             await until(lambda: len(clock.slept) > 3)
             assert own.state is None
+            assert consecutive_errors(own) >= 3
             api.fail = None
             await until(lambda: own.state is not None)
+            await until(lambda: consecutive_errors(own) == 0)
 
     asyncio.run(scenario())
     assert "the node cannot be read" in caplog.messages

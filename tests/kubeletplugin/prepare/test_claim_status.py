@@ -64,6 +64,10 @@ class World:
     def errors(self) -> float:
         return self.metrics.background_errors.labels("claim-status")._value.get()
 
+    def consecutive_errors(self) -> float | None:
+        name = "neuron_dra_plugin_consecutive_errors"
+        return self.metrics.registry.get_sample_value(name, {"component": "claim-status"})
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
@@ -316,8 +320,10 @@ async def test_status_is_written_again_after_the_api_server_was_unavailable(worl
         world.api.fail = KubeError("down", 503)
         await world.unprepare(1)
         await eventually(lambda: world.errors() >= 2)
+        assert world.consecutive_errors() == world.errors()
         world.api.fail = None
         await eventually(lambda: world.entries(1) == [])
+        await eventually(lambda: world.consecutive_errors() == 0)
 
 
 @in_loop
@@ -328,13 +334,14 @@ async def test_a_refused_status_write_does_not_fail_prepare_and_is_retried_later
     world.api.fail = KubeError("resourceclaims/status is forbidden", 403, "Forbidden")
     assert await world.writer.sync(), "nothing to repeat soon"
     assert await world.writer.sync()
-    assert world.errors() == 1
+    assert (world.errors(), world.consecutive_errors()) == (1, 1), "the pause after a refusal is no success"
     said = caplog.records[-1].__dict__["error"]
     assert said == "the status of ResourceClaim ns/claim-1 cannot be written: resourceclaims/status is forbidden"
     world.api.fail = None
     world.clock.time += 601
     await world.writer.sync()
     assert world.entries(1)
+    assert world.consecutive_errors() == 0
 
 
 @in_loop

@@ -171,8 +171,11 @@ def test_an_event_that_cannot_be_written_is_written_later(
             api.fail = KubeError("down", 503)
             holds.take(hold(1, 4))
             await until(lambda: (metrics.background_errors.labels("events")._value.get() or 0) >= 2)
+            consecutive = "neuron_dra_plugin_consecutive_errors"
+            assert (metrics.registry.get_sample_value(consecutive, {"component": "events"}) or 0) >= 2
             api.fail = None
             await until(lambda: len(api.reports) == 1)
+            await until(lambda: metrics.registry.get_sample_value(consecutive, {"component": "events"}) == 0)
 
     asyncio.run(scenario())
 

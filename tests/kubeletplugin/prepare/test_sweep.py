@@ -218,6 +218,11 @@ def test_no_claim_is_released_without_the_api_server(
     assert sweep(sweeper, 2) == [False, False]
     assert len(node.spec_names()) == 2
     assert metrics.registry.get_sample_value("neuron_dra_plugin_background_errors_total", {"component": "sweep"}) == 2
+    consecutive = "neuron_dra_plugin_consecutive_errors"
+    assert metrics.registry.get_sample_value(consecutive, {"component": "sweep"}) == 2
+    api.fail = None
+    assert sweep(sweeper)
+    assert metrics.registry.get_sample_value(consecutive, {"component": "sweep"}) == 0
 
 
 def test_claims_that_a_damaged_checkpoint_lost_are_restored(
@@ -339,9 +344,16 @@ def test_specs_that_cannot_be_compared_are_counted(
     def broken(*_args: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(DiskFiles, "identity", broken)
+    with monkeypatch.context() as patched:
+        patched.setattr(DiskFiles, "identity", broken)
+        assert asyncio.run(sweeper.mend())
+    consecutive = "neuron_dra_plugin_consecutive_errors"
+    assert metrics.registry.get_sample_value(consecutive, {"component": "specs"}) == 1
+    # A sweep that succeeds does not hide it.
+    sweep(sweeper)
+    assert metrics.registry.get_sample_value(consecutive, {"component": "specs"}) == 1
     assert asyncio.run(sweeper.mend())
-    assert metrics.registry.get_sample_value("neuron_dra_plugin_background_errors_total", {"component": "sweep"}) == 1
+    assert metrics.registry.get_sample_value(consecutive, {"component": "specs"}) == 0
 
 
 def test_sweeps_are_frequent_until_every_claim_is_known(sweeper: Sweeper, api: FakeApi, clock: FakeClock) -> None:

@@ -190,10 +190,11 @@ def test_a_failed_write_of_labels_is_retried(
     async def scenario() -> None:
         async with labelling(ultra, api, clock) as at:
             await until(lambda: at.writes() > 2)
-            name = "neuron_dra_plugin_background_errors_total"
-            assert (at.metrics.registry.get_sample_value(name, {"component": "labels"}) or 0) >= 2
+            name, labels = "neuron_dra_plugin_consecutive_errors", {"component": "labels"}
+            assert (at.metrics.registry.get_sample_value(name, labels) or 0) >= 2
             api.forbidden.clear()
             await until(lambda: set(KEYS) <= at.labels().keys())
+            await until(lambda: at.metrics.registry.get_sample_value(name, labels) == 0)
 
     asyncio.run(scenario())
     assert "the node's labels cannot be written" in caplog.messages

@@ -269,8 +269,10 @@ def test_publishing_is_retried_while_the_api_server_is_unavailable(
             await at.until(lambda: len(clock.slept) >= 8)
             assert clock.slept[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
             assert at.metric("background_errors_total", component="publish") >= 8
+            assert at.metric("consecutive_errors", component="publish") >= 8
             api.fail = None
             await at.until(lambda: bool(api.stored))
+            await at.until(lambda: at.metric("consecutive_errors", component="publish") == 0)
 
     asyncio.run(scenario())
     assert "publishing failed" in caplog.messages

@@ -17,7 +17,10 @@ from certs import material, rotation
 from runtime.api_errors import ApiServerError
 from runtime.api_transport import Connection
 from runtime.startup import StartupError
+from tests.deploy.charts import find, render
 from tests.support.fake_api import FakeApi, Object, eventually
+from webhook.cluster.entry_checks import EntryChecks
+from webhook.cluster.rendered_entries import CONFIG_MAP
 from webhook.cluster.replicas import ReplicaStatus, lease_body
 from webhook.edge import server
 from webhook.edge.metrics import Metrics
@@ -219,6 +222,19 @@ async def test_other_missing_rights_are_details_that_name_the_rule(
         assert any(said in problem for problem in certificates.report().problems)
 
 
+async def compare(api: FakeApi) -> None:
+    async def load() -> Configuration:
+        return Configuration(host=api.url)
+
+    api.put(
+        "configmaps",
+        find(render(), "ConfigMap", CONFIG_MAP) | {"metadata": {"name": CONFIG_MAP, "namespace": NAMESPACE}},
+    )
+    connection = await Connection.open(load)
+    await EntryChecks(connection, NAMESPACE, CONFIG_MAP, "neuron-dra", "neuron-dra").compare()
+    await connection.close()
+
+
 async def test_the_shipped_rights_equal_the_used_rights(api: FakeApi) -> None:
     api.put(MUTATING, configuration())
     api.put(VALIDATING, configuration("/validate"))
@@ -228,6 +244,7 @@ async def test_the_shipped_rights_equal_the_used_rights(api: FakeApi) -> None:
         api.put("secrets", {**item, "metadata": {**item["metadata"], "annotations": {"neuron.aws.com/rotate": "leaf"}}})
         await eventually(lambda: certificates.live.reloads["success"] == 2)
         await eventually(lambda: len(api.calls("patch", "leases")) > 1)
+    await compare(api)
     asked = {(seen.plural, seen.verb) for seen in api.seen}
     documents = list(yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text()))
     granted = {

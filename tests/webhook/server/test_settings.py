@@ -59,6 +59,7 @@ TABLE: list[tuple[str, Any, str, str, Any, Any]] = [
     ("policies", "/p", "/p", "/p", Path("/p"), None),
     ("policies_state", "/s", "/s", "/s", Path("/s"), None),
     ("policies_state_config_map", "kept", "kept", "kept", "kept", ""),
+    ("rendered_config_map", "rendered", "rendered", "rendered", "rendered", ""),
     ("policy_reload", "together", "together", "together", "together", "files"),
     ("follow_policies", True, "true", "true", True, False),
     ("follow_group", ("core", "ray.io"), "core, ray.io", "[core, ray.io]", ("core", "ray.io"), FOLLOWED),

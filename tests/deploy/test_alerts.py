@@ -1,0 +1,396 @@
+"""Prometheus evaluates the alerts over the series of each fault: its own alert fires, and no other."""
+
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.deploy.charts import find, render
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "deploy/chart/files/alerts.yaml"
+METRICS = (ROOT / "docs/reference/metrics.md").read_text()
+ALERTS = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+PROMTOOL = shutil.which("promtool")
+
+BEGIN: Final = 65
+"""Minute in which a fault begins: an alert may compare with the hour before."""
+LONG: Final = 45
+"""Minutes after which the alerts of a fault are read; the longest `for` is 30."""
+
+STOPPED: Final = str(BEGIN * 60)
+"""A time that no longer proceeds."""
+GONE: Final = "_"
+"""The series has ended."""
+WEBHOOKS: Final = ("webhook-1", "webhook-2")
+DRIVERS: Final = ("driver-1", "driver-2", "driver-3")
+_PER_MINUTE: Final = re.compile(r"\+(\d+)")
+
+
+def webhook(name: str, instance: str = "webhook-1", **labels: str) -> str:
+    return series(name, job="neuron-dra", instance=instance, **labels)
+
+
+def driver(name: str, instance: str = "driver-1", **labels: str) -> str:
+    return series(name, job="neuron-dra/neuron-dra-kubelet-plugin", instance=instance, **labels)
+
+
+def daemon_set(name: str) -> str:
+    return series(f"kube_daemonset_status_{name}", namespace="neuron-dra", daemonset="neuron-dra-kubelet-plugin")
+
+
+def series(name: str, **labels: str) -> str:
+    return f"{name}{{{','.join(f'{key}={json.dumps(value)}' for key, value in sorted(labels.items()))}}}"
+
+
+def gauges(made: Any, instance: str, values: Mapping[str, str]) -> dict[str, str]:
+    return {made(name, instance): value for name, value in values.items()}
+
+
+FAR: Final = "99999999"
+OK, CHECKED = "neuron_dra_webhook_configuration_ok", "neuron_dra_webhook_configuration_check_timestamp_seconds"
+MUTATING = {"configuration": "MutatingWebhookConfiguration"}
+VALIDATING = {"configuration": "ValidatingWebhookConfiguration"}
+ENTRIES: Final = (
+    MUTATING | {"entry": "mutate.neuron.aws.com"},
+    MUTATING | {"entry": "groups.mutate.neuron.aws.com"},
+    VALIDATING | {"entry": "claims.validate.neuron.aws.com"},
+)
+COMPONENTS: Final = ("publish", "sweep", "node", "claim-status")
+DURATION: Final = "neuron_dra_review_duration_seconds"
+
+
+def healthy() -> dict[str, str]:
+    """Series -> its value, or `+N` for a counter that increases by N a minute."""
+    made: dict[str, str] = {}
+    for replica in WEBHOOKS:
+        made |= gauges(
+            webhook,
+            replica,
+            {
+                "up": "1",
+                "neuron_dra_ready": "1",
+                CHECKED: "+60",
+                f"{DURATION}_count": "+0",
+                "neuron_dra_serving_certificate_not_after_timestamp_seconds": FAR,
+                "neuron_dra_ca_not_after_timestamp_seconds": FAR,
+                "neuron_dra_policy_last_reload_success": "1",
+                "neuron_dra_policy_older_set_timestamp_seconds": "0",
+                "neuron_dra_policy_kept": "1",
+            },
+        )
+        made |= {webhook(OK, replica, **entry): "1" for entry in ENTRIES}
+        made |= {
+            webhook(f"{DURATION}_count", replica, path="/mutate"): "+60",
+            webhook(f"{DURATION}_bucket", replica, path="/mutate", le="0.1"): "+60",
+            webhook(f"{DURATION}_bucket", replica, path="/mutate", le="5"): "+60",
+            webhook(f"{DURATION}_bucket", replica, path="/mutate", le="+Inf"): "+60",
+            webhook("neuron_dra_review_errors_total", replica, path="/mutate", code="503"): "+0",
+            webhook("neuron_dra_shed_reviews_total", replica, path="/mutate", reason="busy"): "+0",
+            webhook("neuron_dra_policy_errors_total", replica, policy="few"): "+0",
+            webhook(EXPIRY, replica, policy="few", exception="old"): FAR,
+            webhook("neuron_dra_cache_behind", replica, resource="namespaces"): "0",
+            webhook("neuron_dra_cache_age_seconds", replica, resource="namespaces"): "60",
+            webhook("neuron_dra_template_failures_total", replica, code="NEU301"): "+0",
+            webhook(CONVERSIONS, replica, outcome="converted", reason="", resource="neuron"): "+10",
+            webhook(CONVERSIONS, replica, outcome="denied", reason="count", resource="neuron"): "+0",
+        }
+        del made[webhook(f"{DURATION}_count", replica)]
+    for node in DRIVERS:
+        made |= gauges(
+            driver,
+            node,
+            {
+                "up": "1",
+                "neuron_dra_plugin_slices_published": "1",
+                "neuron_dra_plugin_device_plugin_active": "0",
+                "neuron_dra_plugin_registered": "1",
+                "neuron_dra_plugin_faulty_kubelet": "0",
+                "neuron_dra_plugin_slice_dropped_fields": "0",
+            },
+        )
+        made |= {driver(CONSECUTIVE, node, component=component): "0" for component in COMPONENTS}
+        made |= {
+            driver(CLAIMS, node, operation="prepare", result="error"): "+0",
+            driver("neuron_dra_plugin_kept_claims", node, reason="in-use"): "0",
+            driver("neuron_dra_plugin_ultraserver_publish", node, offer="both"): "1",
+            driver("neuron_dra_plugin_ultraserver_publish", node, offer="node"): "0",
+            driver("neuron_dra_plugin_devices", node, health="unhealthy"): "0",
+        }
+    return made | {daemon_set("desired_number_scheduled"): "3", daemon_set("number_available"): "3"}
+
+
+EXPIRY = "neuron_dra_policy_exception_expiry_timestamp_seconds"
+CONVERSIONS = "neuron_dra_conversions_total"
+CLAIMS = "neuron_dra_plugin_claims_total"
+CONSECUTIVE = "neuron_dra_plugin_consecutive_errors"
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """What a fault changes in the series, and the alerts that fire.
+
+    Attributes:
+        changes: series -> its values from then on, as in `healthy`; or several, each for a number of minutes: `1x5 0`.
+        fires: name of an alert -> how many of it.
+        minutes: for which the fault lasts until the alerts are read.
+    """
+
+    changes: Mapping[str, str]
+    fires: Mapping[str, int]
+    minutes: int = LONG
+
+
+def all_of(instance: str) -> dict[str, str]:
+    """Every series of one instance has ended."""
+    return {name: GONE for name in healthy() if f'instance="{instance}"' in name}
+
+
+def down(instance: str, made: Any = driver) -> dict[str, str]:
+    """A process that does not answer a scrape."""
+    return all_of(instance) | {made("up", instance): "0"}
+
+
+def on_all(made: Any, instances: tuple[str, ...], name: str, value: str, **labels: str) -> dict[str, str]:
+    return {made(name, each, **labels): value for each in instances}
+
+
+def once(alert: str, number: int = 1) -> dict[str, int]:
+    return {alert: number}
+
+
+def one(alert: str, *changes: tuple[str, str], minutes: int = LONG) -> Any:
+    return pytest.param(Fault(dict(changes), once(alert), minutes), id=alert)
+
+
+AVAILABLE = daemon_set("number_available")
+DESIRED = daemon_set("desired_number_scheduled")
+NO_API_SERVER = (
+    {driver(CONSECUTIVE, node, component=component): "1x1 2x1 3" for node in DRIVERS for component in COMPONENTS}
+    | on_all(webhook, WEBHOOKS, "neuron_dra_cache_behind", "1", resource="namespaces")
+    | on_all(webhook, WEBHOOKS, CHECKED, STOPPED)
+)
+FAULTS = [
+    pytest.param(
+        Fault(all_of("webhook-1") | all_of("webhook-2"), once("NeuronDRAWebhookDown")),
+        id="NeuronDRAWebhookDown: its pods are gone",
+    ),
+    pytest.param(
+        Fault(down("webhook-1", webhook) | down("webhook-2", webhook), once("NeuronDRAWebhookDown")),
+        id="NeuronDRAWebhookDown: its pods do not answer",
+    ),
+    one("NeuronDRAReplicaNotReady", (webhook("neuron_dra_ready"), "0")),
+    pytest.param(
+        Fault(down("webhook-1", webhook), once("NeuronDRAReplicaNotReady")),
+        id="NeuronDRAReplicaNotReady: it does not answer",
+    ),
+    pytest.param(
+        Fault(on_all(webhook, WEBHOOKS, OK, "0", **ENTRIES[0]), once("NeuronDRAWebhookConfigurationChanged"), 4),
+        id="NeuronDRAWebhookConfigurationChanged: one entry",
+    ),
+    pytest.param(
+        Fault(
+            {name: "0" for name in healthy() if name.startswith(OK) and "Mutating" in name},
+            once("NeuronDRAWebhookConfigurationChanged"),
+            4,
+        ),
+        id="NeuronDRAWebhookConfigurationChanged: deleted",
+    ),
+    pytest.param(
+        Fault(on_all(webhook, WEBHOOKS, CHECKED, STOPPED), once("NeuronDRAWebhookConfigurationUnknown", 2)),
+        id="NeuronDRAWebhookConfigurationUnknown",
+    ),
+    one("NeuronDRAReviewsFailing", (webhook("neuron_dra_review_errors_total", path="/mutate", code="503"), "+6")),
+    pytest.param(
+        Fault(
+            on_all(webhook, WEBHOOKS, f"{DURATION}_bucket", "+0", path="/mutate", le="0.1"),
+            once("NeuronDRAReviewsSlow"),
+        ),
+        id="NeuronDRAReviewsSlow",
+    ),
+    one("NeuronDRAReviewsShed", (webhook("neuron_dra_shed_reviews_total", path="/mutate", reason="busy"), "+1")),
+    one("NeuronDRACertificateEnds", (webhook("neuron_dra_serving_certificate_not_after_timestamp_seconds"), "500000")),
+    one("NeuronDRAPolicyReloadFailed", (webhook("neuron_dra_policy_last_reload_success"), "0")),
+    one(
+        "NeuronDRAOldPoliciesInForce",
+        (webhook("neuron_dra_policy_last_reload_success"), "0"),
+        (webhook("neuron_dra_policy_older_set_timestamp_seconds"), str(BEGIN * 60)),
+        minutes=25 * 60,
+    ),
+    one("NeuronDRAPoliciesNotKept", (webhook("neuron_dra_policy_kept"), "0")),
+    one("NeuronDRAPolicyErrors", (webhook("neuron_dra_policy_errors_total", policy="few"), "+1")),
+    one("NeuronDRAPolicyExceptionEnds", (webhook(EXPIRY, policy="few", exception="old"), "500000")),
+    one("NeuronDRACacheBehind", (webhook("neuron_dra_cache_age_seconds", resource="namespaces"), "400")),
+    one("NeuronDRATemplatesFail", (webhook("neuron_dra_template_failures_total", code="NEU301"), "+1")),
+    pytest.param(
+        Fault(
+            on_all(webhook, WEBHOOKS, CONVERSIONS, "+0", outcome="converted", reason="", resource="neuron")
+            | on_all(webhook, WEBHOOKS, CONVERSIONS, "+5", outcome="denied", reason="count", resource="neuron"),
+            once("NeuronDRAConversionsRefused"),
+        ),
+        id="NeuronDRAConversionsRefused",
+    ),
+    one("NeuronDRAPluginClaimsFail", (driver(CLAIMS, operation="prepare", result="error"), "+1")),
+    pytest.param(
+        Fault(all_of("driver-1") | {AVAILABLE: "2"}, once("NeuronDRADriverDown")),
+        id="NeuronDRADriverDown: its pod is gone",
+    ),
+    pytest.param(
+        Fault(down("driver-1") | {AVAILABLE: "2"}, once("NeuronDRADriverDown")),
+        id="NeuronDRADriverDown: its pod does not answer",
+    ),
+    pytest.param(
+        Fault(
+            all_of("driver-1") | all_of("driver-2") | all_of("driver-3") | {AVAILABLE: GONE, DESIRED: GONE},
+            once("NeuronDRADriverDown"),
+            30,
+        ),
+        id="NeuronDRADriverDown: its DaemonSet is deleted",
+    ),
+    pytest.param(
+        Fault(down("driver-1") | down("driver-2"), once("NeuronDRADriverNotScraped")),
+        id="NeuronDRADriverNotScraped",
+    ),
+    one("NeuronDRAPluginErrors", (driver(CONSECUTIVE, component="publish"), "3")),
+    one("NeuronDRAPluginNothingPublished", (driver("neuron_dra_plugin_slices_published"), "0")),
+    one("NeuronDRADeviceKept", (driver("neuron_dra_plugin_kept_claims", reason="in-use"), "1")),
+    one("NeuronDRADevicePluginActive", (driver("neuron_dra_plugin_device_plugin_active"), "1")),
+    one(
+        "NeuronDRAUltraServerPublishesOneKind",
+        (driver("neuron_dra_plugin_ultraserver_publish", offer="both"), "0"),
+        (driver("neuron_dra_plugin_ultraserver_publish", offer="node"), "1"),
+    ),
+    one("NeuronDRAPluginNotRegistered", (driver("neuron_dra_plugin_registered"), "0")),
+    one("NeuronDRAFaultyKubelet", (driver("neuron_dra_plugin_faulty_kubelet"), "1")),
+    one("NeuronDRADevicesUnhealthy", (driver("neuron_dra_plugin_devices", health="unhealthy"), "1")),
+    one("NeuronDRAPluginFieldsDropped", (driver("neuron_dra_plugin_slice_dropped_fields"), "3")),
+    # Several alerts have one cause only if that cause is common to all of them.
+    pytest.param(
+        Fault(NO_API_SERVER, once("NeuronDRACacheBehind", 2) | once("NeuronDRAPluginErrors", len(COMPONENTS))),
+        id="no API server for an hour",
+    ),
+]
+QUIET = [
+    pytest.param({}, id="nothing happens"),
+    pytest.param(
+        {name: "3x1 0" if CONSECUTIVE in name else "1x1 0" for name in NO_API_SERVER}
+        | on_all(webhook, WEBHOOKS, CHECKED, f"{STOPPED}x1 +60"),
+        id="no API server for a minute",
+    ),
+    pytest.param({driver(CLAIMS, operation="prepare", result="error"): "1"}, id="one claim fails"),
+    pytest.param(down("webhook-1", webhook) | {webhook("up"): "0x1 _"}, id="a replica is replaced"),
+    pytest.param(
+        all_of("driver-1") | {AVAILABLE: "2x3 3", driver("up", "driver-4"): "1", driver("up"): "0x1 _"},
+        id="a driver's pod is replaced",
+    ),
+    pytest.param(all_of("driver-1") | {AVAILABLE: "2", DESIRED: "2"}, id="a node leaves"),
+    pytest.param(
+        all_of("driver-1") | all_of("driver-2") | all_of("driver-3") | {AVAILABLE: "0", DESIRED: "0"},
+        id="every Neuron node leaves",
+    ),
+    pytest.param({DESIRED: "4", AVAILABLE: "3x5 4"}, id="a node joins"),
+    pytest.param(
+        {name: "0x1 1" for name in healthy() if name.startswith(OK)}, id="the configurations are applied again"
+    ),
+]
+
+
+def values(before: str, after: str, minutes: int) -> str:
+    """In promtool's notation: a value a minute."""
+    parts, last = [expanded(before, BEGIN, 0)], (BEGIN - 1) * rate(before)
+    for part in after.split():
+        value, _, length = part.partition("x")
+        parts.append(expanded(value, int(length or minutes), last + rate(value)))
+        last += int(length or minutes) * rate(value)
+    return " ".join(parts)
+
+
+def rate(value: str) -> int:
+    found = _PER_MINUTE.fullmatch(value)
+    return int(found[1]) if found else 0
+
+
+def expanded(value: str, length: int, start: int) -> str:
+    if _PER_MINUTE.fullmatch(value):
+        return f"{start}{value}x{length - 1}"
+    return f"_x{length}" if value == GONE else f"{value}x{length - 1}"
+
+
+def firing(directory: Path, changes: Mapping[str, str], *minutes: int) -> dict[str, int]:
+    """Names and numbers of the alerts that fire after so many minutes."""
+    if PROMTOOL is None:
+        pytest.skip("promtool, which is part of Prometheus, is not in the PATH: no rule of alerts.yaml is evaluated")
+    normal = healthy()
+    inputs = [
+        {
+            "series": name,
+            "values": values(normal.get(name, GONE), changes.get(name, normal.get(name, GONE)), minutes[-1]),
+        }
+        for name in normal.keys() | changes.keys()
+    ]
+    expression = 'count by (alertname) (ALERTS{alertstate="firing"})'
+    # promtool prints what it finds only if it expects something else.
+    other = [{"labels": '{alertname="none"}', "value": -1}]
+    queries = [{"expr": expression, "eval_time": f"{BEGIN + each - 1}m", "exp_samples": other} for each in minutes]
+    test = {"interval": "1m", "input_series": inputs, "promql_expr_test": queries}
+    file = directory / "test.yaml"
+    file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [test]}))
+    ran = subprocess.run([PROMTOOL, "test", "rules", str(file)], capture_output=True, text=True, check=False)
+    said = ran.stdout + ran.stderr
+    found = re.findall(r"^\s*got: ?(.*)$", said, re.MULTILINE)
+    assert len(found) == len(minutes), said
+    return {name: int(number) for got in found for name, number in re.findall(r'alertname="(\w+)"\} (\d+)', got)}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_alert_fires_by_its_own_fault_and_no_other_does(tmp_path: Path, fault: Fault) -> None:
+    assert firing(tmp_path, fault.changes, fault.minutes) == fault.fires
+
+
+@pytest.mark.parametrize("changes", QUIET)
+def test_no_alert_fires_without_a_fault(tmp_path: Path, changes: Mapping[str, str]) -> None:
+    assert firing(tmp_path, changes, 2, 4, 8, 12, 20, LONG) == {}
+
+
+def test_every_alert_has_a_fault() -> None:
+    assert sorted({alert for each in FAULTS for alert in each.values[0].fires}) == sorted(ALERTS)
+
+
+def test_the_series_of_the_faults_have_the_labels_that_the_programs_export() -> None:
+    told = {
+        name: set(re.findall(r"`(\w+)`", labels))
+        for name, labels in re.findall(r"^\| `(neuron_dra_\w+)` \| ([^|]*) \|", METRICS, re.MULTILINE)
+    }
+    for each in healthy():
+        name, _, inside = each.partition("{")
+        family = re.sub(r"_(bucket|count)$", "", name)
+        if name.startswith("neuron_dra_"):
+            labels = set(re.findall(r"(\w+)=", inside)) - {"job", "instance", "le"}
+            assert labels == told.get(name, told.get(family)), name
+
+
+def test_the_monitors_of_the_chart_make_the_jobs_that_the_alerts_select() -> None:
+    objects = render(
+        {"monitoring": {"serviceMonitor": {"enabled": True}}, "networkPolicy": {"metricsFrom": [{"podSelector": {}}]}}
+    )
+    monitor = find(objects, "ServiceMonitor")
+    [service] = [
+        each
+        for each in objects
+        if each["kind"] == "Service"
+        and monitor["spec"]["selector"]["matchLabels"].items() <= each["metadata"]["labels"].items()
+    ]
+    plugin = find(objects, "PodMonitor", "neuron-dra-kubelet-plugin")["metadata"]
+    # Prometheus's operator: the name of the Service, and namespace and name of the PodMonitor.
+    jobs = {service["metadata"]["name"], f"{plugin['namespace']}/{plugin['name']}"}
+    selected = re.findall(r'up\{job=~"([^"]+)"\}', RULES.read_text())
+    assert {job for job in jobs for pattern in selected if re.fullmatch(pattern, job)} == jobs
+    assert all(sum(re.fullmatch(pattern, job) is not None for job in jobs) == 1 for pattern in selected)
+    assert find(objects, "DaemonSet", *set(re.findall(r'daemonset="([^"]+)"', RULES.read_text())))
