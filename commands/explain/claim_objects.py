@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -65,7 +66,7 @@ class ClaimObjects:
     def _claim(self, manifest: Manifest) -> ClaimObject:
         version, spec = str(manifest.data.get("apiVersion")), manifest.data.get("spec")
         read, form = read_claim(manifest.kind, version, spec)
-        context = structs.replace(self._context(), engine=DeviceSelectors())
+        context = structs.replace(self._context(), engine=DeviceSelectors(time.process_time))
         findings = validate(manifest.kind, version, spec, context, accepted=False)
         wrong = any(each.severity is Severity.ERROR for each in form) or not isinstance(spec, Mapping)
         return ClaimObject(None, None, findings) if wrong else ClaimObject(read, _body(manifest), findings)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -90,8 +91,11 @@ class Decider:
         return structs.replace(context, classes={**context.classes, **self._file_classes()})
 
     def for_one_object(self) -> ClaimContext:
-        """The context for checks of claims of one object: selectors have a time limit for each object."""
-        return structs.replace(self.claims, engine=DeviceSelectors())
+        """The context for checks of claims of one object: selectors have a time limit for each object.
+
+        It is CPU time, so that findings do not depend on what else the machine does.
+        """
+        return structs.replace(self.claims, engine=DeviceSelectors(time.process_time))
 
     def decide(self, manifest: Manifest, missing: Collection[tuple[str, str]] = _NONE_MISSING) -> ObjectDecision:
         """The decision about an object, and about its pods.
