@@ -25,7 +25,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster docs reference fuzz mutants cluster-test upgrade-test faults sandbox man manifests images sbom release proto grammar lock clean
+.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster docs reference fuzz mutants cluster-test upgrade-test faults sandbox man manifests images sbom release verify proto grammar lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -125,18 +125,32 @@ images: ## build both images with docker (BUILDER=podman for another; PYTHON_IMA
 	$(BUILDER) build -f deploy/Dockerfile $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) --target webhook -t neuron-dra:$(VERSION) .
 	$(BUILDER) build -f deploy/Dockerfile $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) --target kubelet-plugin -t neuron-dra-kubelet-plugin:$(VERSION) .
 
-sbom: $(STAMP) ## write dist/sbom-*.cdx.json: the locked packages of each image, as CycloneDX
+define SBOM
 	@mkdir -p dist
 	for image in webhook kubelet-plugin; do \
 	  $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON \
 	    -o dist/sbom-$$image.cdx.json requirements/$$image.txt || exit 1; \
 	done
+endef
 
-release: $(STAMP) ## write dist/: wheel, chart with WEBHOOK_DIGEST= and KUBELET_PLUGIN_DIGEST= of the pushed images, SBOMs, SHA256SUMS
+sbom: $(STAMP) ## write dist/sbom-*.cdx.json: the locked packages of each image, as CycloneDX
+	$(SBOM)
+
+RELEASE = $(if $(UNPINNED),--unpinned) --webhook="$(WEBHOOK_DIGEST)" --kubeletPlugin="$(KUBELET_PLUGIN_DIGEST)" \
+  --platforms="$(PLATFORMS)" --base="$(PYTHON_IMAGE)" --registry="$(REGISTRY)" --downloads="$(DOWNLOADS)" \
+  $(if $(SIGNING_KEY),--key="$(SIGNING_KEY)")
+
+# PLATFORMS=linux/amd64,linux/arm64 REGISTRY=<host>/<path> DOWNLOADS=<URL of the files> SIGNING_KEY=<PEM>. Without buildah:
+# WEBHOOK_DIGEST=, KUBELET_PLUGIN_DIGEST= of pushed images; UNPINNED=1 for a trial. CONTRIBUTING.md, Releases.
+release: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+release: $(STAMP) ## write all files of a version to dist/: images, chart, install.yaml, krew plugin, SBOMs, notes, checksums, provenance
 	rm -rf dist build
-	@$(MAKE) --no-print-directory sbom
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m pip --quiet --disable-pip-version-check wheel --no-deps --no-build-isolation --no-index --wheel-dir dist .
-	$(BIN)/python deploy/release.py dist $(if $(UNPINNED),--unpinned) --webhook="$(WEBHOOK_DIGEST)" --kubeletPlugin="$(KUBELET_PLUGIN_DIGEST)"
+	$(SBOM)
+	$(BIN)/python -m pip --quiet --disable-pip-version-check wheel --no-deps --no-build-isolation --no-index --wheel-dir dist .
+	$(BIN)/python -m deploy.release dist $(RELEASE)
+
+verify: $(STAMP) ## verify signatures and checksums of a release in dist/ (SIGNING_PUB=<public key in PEM>)
+	$(BIN)/python -m deploy.signing dist $(SIGNING_PUB)
 
 proto: $(STAMP) ## generate the kubelet's protocols again from their .proto files
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. kubeletplugin/pb/*.proto tests/cluster/pb/*.proto

@@ -8,6 +8,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,17 +93,36 @@ metadata:
 _HELM_ONLY: Final = re.compile(r"^ *(helm\.sh/chart|app\.kubernetes\.io/managed-by): .*\n", re.MULTILINE)
 
 
-def manifests() -> dict[str, str]:
-    """File name -> content, for all plain manifests."""
+INSTALL: Final = ("rbac.yaml", "webhook.yaml", "validating.yaml", "kubelet-plugin.yaml")
+"""Files of what the chart installs by default."""
+
+
+def install(values: Mapping[str, Any]) -> str:
+    """One file with what the chart installs by default.
+
+    Args:
+        values: values of the chart, such as the images' registry and digests.
+    """
+    about = "# Webhook and DRA driver, rendered from the chart: kubectl apply --server-side -f install.yaml\n"
+    made = manifests(values)
+    return about + "---\n".join(re.sub(r"\A(#.*\n)+", "", made[file]) for file in INSTALL)
+
+
+def manifests(values: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """File name -> content, for all plain manifests.
+
+    Args:
+        values: further values of the chart, for all files.
+    """
     made = {}
     with helm.Chart.load(CHART) as chart:
         for file, (about, templates) in FILES.items():
-            rendered = chart.render(VALUES.get(file, {}), name=NAME, namespace=NAMESPACE)
+            rendered = chart.render({**(values or {}), **VALUES.get(file, {})}, name=NAME, namespace=NAMESPACE)
             texts = {path.partition("/templates/")[2]: text for path, text in rendered.items()}
             parts = [_NAMESPACE] if file == "rbac.yaml" else []
             parts += [_HELM_ONLY.sub("", texts[template]).strip() + "\n" for template in templates]
-            values = "default values, and this part enabled" if file in VALUES else "default values"
-            header = f"# {about}\n# Rendered from deploy/chart with its {values}: `make manifests`.\n"
+            which = "default values, and this part enabled" if file in VALUES else "default values"
+            header = f"# {about}\n# Rendered from deploy/chart with its {which}: `make manifests`.\n"
             made[file] = header + "---\n".join(parts)
     return made
 
