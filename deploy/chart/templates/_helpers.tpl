@@ -38,9 +38,11 @@ capabilities:
 {{/* Pod security of pods that do not use the host. */}}
 {{- define "neuron-dra.podSecurity" -}}
 runAsNonRoot: true
+{{- if not .Values.openshift.enabled }}
 runAsUser: 65532
 runAsGroup: 65532
 fsGroup: 65532
+{{- end }}
 seccompProfile:
   type: RuntimeDefault
 {{- end }}
