@@ -25,7 +25,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster docs reference fuzz mutants cluster-test upgrade-test faults sandbox man manifests images sbom release verify proto grammar lock clean
+.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster docs reference fuzz mutants cluster-test upgrade-test faults sandbox man manifests images sbom release sign verify proto grammar lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -149,6 +149,12 @@ release: $(STAMP) ## write all files of a version to dist/: images, chart, insta
 	$(BIN)/python -m pip --quiet --disable-pip-version-check wheel --no-deps --no-build-isolation --no-index --wheel-dir dist .
 	$(BIN)/python -m deploy.release dist $(RELEASE)
 
+sign: $(STAMP) ## sign dist/ with an identity (OpenID Connect), by sigstore, which is installed on first use
+	$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/release.txt
+	$(BIN)/python -c 'import json; print(json.dumps(json.load(open("dist/provenance.json"))["predicate"]))' > build/predicate.json
+	$(BIN)/python -m sigstore attest --predicate build/predicate.json --predicate-type https://slsa.dev/provenance/v1 \
+	  dist/SHA256SUMS dist/*.whl dist/*.tgz dist/*.tar.gz dist/install.yaml
+
 verify: $(STAMP) ## verify signatures and checksums of a release in dist/ (SIGNING_PUB=<public key in PEM>)
 	$(BIN)/python -m deploy.signing dist $(SIGNING_PUB)
 
@@ -168,6 +174,7 @@ lock: ## resolve the requirements again (needs uv)
 	$(COMPILE) --constraint requirements/dev.txt --extra webhook pyproject.toml -o requirements/webhook.txt
 	$(COMPILE) --constraint requirements/dev.txt --extra kubelet-plugin pyproject.toml -o requirements/kubelet-plugin.txt
 	echo "atheris>=3.0,<3.1; sys_platform == 'linux'" | $(COMPILE) --upgrade - -o requirements/fuzz.txt
+	echo "sigstore>=4.5,<4.6" | $(COMPILE) --constraint requirements/dev.txt --upgrade - -o requirements/release.txt
 	echo "mutmut>=3.8,<3.9; sys_platform != 'win32'" | $(COMPILE) --constraint requirements/dev.txt --upgrade - -o requirements/mutants.txt
 
 clean: ## remove .venv, caches and build output

@@ -16,7 +16,8 @@ for kind in oci signatures; do
     find "$here/$kind" -name oci-layout | sort | while read -r layout; do
         folder=${layout%/oci-layout}
         repository=${folder#"$here/$kind/"}
-        sed 's/"org.opencontainers.image.ref.name": *"/\n&/g' "$folder/index.json" \
+        # `read` skips a last line without its end.
+        { cat "$folder/index.json"; echo; } | sed 's/"org.opencontainers.image.ref.name": *"/\n&/g' \
           | sed -n 's/^"org.opencontainers.image.ref.name": *"\([^"]*\)".*/\1/p' | while read -r tag; do
             skopeo copy --quiet --all --preserve-digests "$@" "oci:$folder:$tag" "docker://$registry/$repository:$tag" </dev/null
             echo "$registry/$repository:$tag"

@@ -276,7 +276,9 @@ def upgrade_notes() -> str:
 
 
 def _git(*arguments: str) -> str:
-    """The output of git; empty if it fails, as in a source archive."""
+    """The output of git; empty without git, and if it fails, as in a source archive."""
+    if shutil.which("git") is None:
+        return ""
     command = ["git", "-C", str(ROOT), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -432,7 +432,8 @@ def test_the_plugin_says_what_it_needs_where_no_index_answers(made: Path, tmp_pa
     # With the packages of this environment instead of pip's, the next run starts the program with its arguments.
     (home / "complete").touch()
     (home / "bin/python").unlink()
-    (home / "bin/python").symlink_to(sys.executable)
+    (home / "bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (home / "bin/python").chmod(0o755)
     environment["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, release.check_versions(ROOT) in done.stdout) == (0, True), done.stderr

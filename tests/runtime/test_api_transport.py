@@ -5,6 +5,7 @@ The tests set the flag themselves, so that they can fail with an older Python as
 """
 
 import asyncio
+import contextlib
 import datetime as dt
 import ipaddress
 import json
@@ -179,6 +180,54 @@ def test_a_strict_client_refuses_the_same_ca(tmp_path: Path) -> None:
             await connection.close()
 
     serve(tmp_path, Server(), scenario)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(("excluded", "reached"), [("", False), ("127.0.0.1", True)], ids=["proxy", "no-proxy"])
+def test_proxies_of_the_environment_hold_with_a_kubeconfig(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, excluded: str, reached: bool
+) -> None:
+    for name in ("ALL_PROXY", "all_proxy", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", excluded)
+    server = Server()
+    with contextlib.nullcontext() if reached else pytest.raises(Exception, match="Connection refused"):
+        serve(tmp_path, server, PROGRAMS[program])
+    assert bool(server.tokens) is reached
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_proxy_of_a_kubeconfig_is_used(tmp_path: Path, program: str) -> None:
+    asked = []
+
+    async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        asked.append(head.split(b"\r\n")[0].decode())
+        host, _, port = head.split()[1].decode().rpartition(":")
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+
+    async def scenario(path: Path) -> None:
+        async with await asyncio.start_server(tunnel, "127.0.0.1", 0) as proxy:
+            content = json.loads(path.read_text())
+            port = proxy.sockets[0].getsockname()[1]
+            content["clusters"][0]["cluster"]["proxy-url"] = f"http://127.0.0.1:{port}"
+            path.write_text(json.dumps(content))
+            await PROGRAMS[program](path)
+
+    serve(tmp_path, Server(), scenario)
+    assert asked
+    assert all(line.startswith("CONNECT ") for line in asked)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while piece := await reader.read(65536):
+            writer.write(piece)
+            await writer.drain()
+    writer.close()
 
 
 def test_the_plugin_reads_a_rotated_token_again(tmp_path: Path) -> None:

@@ -305,6 +305,15 @@ async def test_the_service_account_is_used_in_a_cluster(cluster: Cluster) -> Non
 
 
 @pytest.mark.usefixtures("service_account")
+async def test_no_proxy_is_used_in_a_cluster(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "")
+    async with connect(None) as world:
+        assert world.ready() == (True, "")
+
+
+@pytest.mark.usefixtures("service_account")
 async def test_a_service_account_without_a_token_is_reported(cluster: Cluster) -> None:
     cluster.token.unlink()
     with pytest.raises(ClusterUnavailableError, match=r"Service token file does not exist\."):
