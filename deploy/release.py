@@ -431,15 +431,16 @@ def make(given: argparse.Namespace) -> str:
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct") or 0)
     key = signing.Key(given.key, os.environ.get("SIGNING_KEY_PASSWORD")) if given.key else None
     version = check_versions(ROOT)
-    changes = section((ROOT / "CHANGELOG.md").read_text(), version, given.unpinned)
     digests = {value: vars(given)[value] for value in IMAGES if vars(given)[value]}
+    builds = not digests and shutil.which("buildah")
+    if not builds and not given.unpinned:
+        check_digests(digests)
+    changes = section((ROOT / "CHANGELOG.md").read_text(), version, given.unpinned)
     said = []
-    if not digests and shutil.which("buildah"):
+    if builds:
         digests = build_images(folder, version, epoch, given.platforms, given.base)
     elif not digests:
         said.append("No images: buildah is not on the PATH.")
-    if not given.unpinned:
-        check_digests(digests)
     _write_deployables(folder, digests, changes, epoch, given)
     if not given.registry:
         said.append(

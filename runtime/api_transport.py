@@ -338,8 +338,8 @@ async def load_configuration(
     try:
         if not files:
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-            # The API server of this cluster is never behind a proxy. Platforms that inject HTTPS_PROXY into pods exclude it
-            # by a CIDR in NO_PROXY, which Python does not know. With a kubeconfig, both variables hold, as for kubectl.
+            # No proxy stands before the API server of this cluster. Platforms that inject HTTPS_PROXY into pods exclude it
+            # by a CIDR in NO_PROXY, which Python does not know. With a kubeconfig both variables hold, as for kubectl.
             configuration.client_session_kwargs = {"trust_env": False}
             return configuration
         for file in files:

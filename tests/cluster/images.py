@@ -6,6 +6,7 @@ settings of this machine's pip.
 """
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -94,6 +95,15 @@ class Builder:
         subprocess.run(["cc", "-static", "-Os", "-o", context / "pause", context / "pause.c"], check=True)
         (context / "Containerfile").write_text('FROM scratch\nCOPY pause /pause\nENTRYPOINT ["/pause"]\n')
         self.run("build", "--isolation=chroot", "--tag", SANDBOX, context)
+
+    def configuration(self) -> Path:
+        """A file for `CONTAINERS_STORAGE_CONF`, with which other runs of buildah use this storage."""
+        file = self._folder / "storage.conf"
+        driver = json.loads(self.run("info"))["store"]["GraphDriverName"]
+        file.write_text(
+            f'[storage]\ndriver = "{driver}"\ngraphroot = "{self._folder}/storage"\nrunroot = "{self._folder}/run"\n'
+        )
+        return file
 
     def build(self, target: str, name: str) -> None:
         """Build a target of the Dockerfile on the base."""

@@ -18,11 +18,12 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from deploy import release
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.containers import Containerd, RuntimeMissingError, api_address
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.helm import Helm
-from tests.cluster.images import SANDBOX, Builder, BuilderMissingError
+from tests.cluster.images import BASE, SANDBOX, Builder, BuilderMissingError
 from tests.cluster.kubelet import NodeKubelet
 from tests.cluster.manifests import (
     LNC,
@@ -128,6 +129,17 @@ def test_an_image_is_small_and_has_the_imports_of_its_program(builder: Builder, 
     assert found == []
     assert size <= LIMIT
     assert compiled > 500
+
+
+@pytest.mark.timeout(1800)
+def test_two_builds_of_a_release_have_the_same_digests(
+    builder: Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(builder.configuration()))
+    monkeypatch.setenv("BUILDAH_ISOLATION", "chroot")
+    made = [release.build_images(tmp_path / name, "1.0.0", 1764000000, "", BASE) for name in ("one", "two")]
+    assert made[0] == made[1]
+    assert set(made[0]) == set(release.IMAGES)
 
 
 @pytest.mark.parametrize(

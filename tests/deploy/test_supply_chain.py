@@ -55,7 +55,7 @@ def test_values_without_the_field_are_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "WEBHOOK_DIGEST is not set: push the images"),
+        ([], "WEBHOOK_DIGEST is not set: put buildah on the PATH"),
         (["--webhook=", f"--kubeletPlugin={DIGESTS['kubeletPlugin']}"], "WEBHOOK_DIGEST is not set"),
         ([f"--webhook={DIGESTS['webhook']}"], "KUBELET_PLUGIN_DIGEST is not set"),
         (["--webhook=0.1.0", f"--kubeletPlugin={DIGESTS['kubeletPlugin']}"], "WEBHOOK_DIGEST is '0.1.0', which is no"),
@@ -63,14 +63,16 @@ def test_values_without_the_field_are_refused() -> None:
     ],
 )
 def test_a_release_without_image_digests_fails(tmp_path: Path, arguments: list[str], said: str) -> None:
-    command = [sys.executable, ROOT / "deploy" / "release.py", tmp_path, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "deploy.release", tmp_path, *arguments]
+    # Without buildah, which would build the images.
+    done = subprocess.run(command, cwd=ROOT, env={"PATH": "/nowhere"}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert said in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_trial_release_finds_its_images_by_tag(tmp_path: Path) -> None:
+def test_a_trial_release_finds_its_images_by_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
     assert release.main([str(tmp_path), "--unpinned"]) == 0
     [chart] = tmp_path.glob("*.tgz")
     with tarfile.open(chart) as archive:

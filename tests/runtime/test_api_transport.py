@@ -211,15 +211,18 @@ def test_the_proxy_of_a_kubeconfig_is_used(tmp_path: Path, program: str) -> None
 
     async def scenario(path: Path) -> None:
         async with await asyncio.start_server(tunnel, "127.0.0.1", 0) as proxy:
-            content = json.loads(path.read_text())
-            port = proxy.sockets[0].getsockname()[1]
-            content["clusters"][0]["cluster"]["proxy-url"] = f"http://127.0.0.1:{port}"
-            path.write_text(json.dumps(content))
+            through(path, proxy.sockets[0].getsockname()[1])
             await PROGRAMS[program](path)
 
     serve(tmp_path, Server(), scenario)
     assert asked
     assert all(line.startswith("CONNECT ") for line in asked)
+
+
+def through(path: Path, port: int) -> None:
+    content = json.loads(path.read_text())
+    content["clusters"][0]["cluster"]["proxy-url"] = f"http://127.0.0.1:{port}"
+    path.write_text(json.dumps(content))
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

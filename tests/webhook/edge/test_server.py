@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import re
 import signal
 import socket
 import ssl
@@ -50,6 +51,32 @@ def test_tls_1_2_can_be_enabled(tls_directory: Path) -> None:
     with serving(tls_directory, {"/mutate": Answering()}, tls_min_version="1.2") as older:
         assert handshake(older, maximum_version=ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
         assert handshake(older) == "TLSv1.3"
+
+
+def test_clients_with_approved_algorithms_only_are_served(tls_directory: Path) -> None:
+    """P-256, AES-GCM and SHA-2: what a client in FIPS mode offers."""
+    with serving(tls_directory, {"/mutate": Answering()}, tls_min_version="1.2") as running:
+        for newest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            context = ssl.create_default_context(cafile=str(running.certificates.ca))
+            context.set_ciphers("ECDHE+AESGCM:!aNULL")
+            context.set_ecdh_curve("prime256v1")
+            context.maximum_version = newest
+            host, port = running.url.removeprefix("https://").split(":")
+            with (
+                socket.create_connection((host, int(port)), timeout=10) as plain,
+                context.wrap_socket(plain, server_hostname="localhost") as connection,
+            ):
+                [cipher, *_] = connection.cipher() or ("",)
+                assert "AES" in cipher
+                assert "GCM" in cipher
+
+
+def test_hashes_and_curves_of_the_sources_are_approved() -> None:
+    root = Path(server.__file__).parents[2]
+    folders = ("certs", "commands", "kubecel", "kubeletplugin", "neuron", "policies", "runtime", "webhook")
+    text = "".join(file.read_text() for folder in folders for file in (root / folder).rglob("*.py"))
+    assert set(re.findall(r"\b(?:hashlib|hashes)\.(\w+)", text)) == {"sha256", "SHA256"}
+    assert set(re.findall(r"\bec\.(SEC\w+|Brain\w+)", text)) == {"SECP256R1"}
 
 
 def test_new_connections_get_the_new_certificate_and_old_connections_stay(tls_directory: Path, tmp_path: Path) -> None:
