@@ -338,7 +338,7 @@ async def load_configuration(
     try:
         if not files:
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-            # No proxy stands before the API server of this cluster. Platforms that inject HTTPS_PROXY into pods exclude it
+            # The API server of this cluster needs no proxy. Platforms that inject HTTPS_PROXY into pods exclude it
             # by a CIDR in NO_PROXY, which Python does not know. With a kubeconfig both variables hold, as for kubectl.
             configuration.client_session_kwargs = {"trust_env": False}
             return configuration

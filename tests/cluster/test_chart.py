@@ -133,13 +133,15 @@ def type_checked(plane: ControlPlane) -> Object | None:
     return policy if "typeChecking" in policy.get("status", {}) else None
 
 
-def test_a_restricted_namespace_is_enough_without_the_driver(admin: Api, helm: Helm) -> None:
+@pytest.mark.parametrize("openshift", [False, True], ids=["fixed users", "users of the platform"])
+def test_a_restricted_namespace_is_enough_without_the_driver(admin: Api, helm: Helm, openshift: bool) -> None:
     label = "pod-security.kubernetes.io/enforce"
     admin.merge("Namespace", NAMESPACE, {"metadata": {"labels": {label: "restricted"}}})
     try:
-        helm.install({"kubeletPlugin": {"enabled": False}})
+        helm.install({"kubeletPlugin": {"enabled": False}, "openshift": {"enabled": openshift}})
         assert eventually("the replicas", lambda: len(pods_of(admin, "webhook")) == 2, timeout=60)
     finally:
+        helm.uninstall()
         admin.merge("Namespace", NAMESPACE, {"metadata": {"labels": {label: None}}})
 
 
