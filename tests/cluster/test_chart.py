@@ -15,7 +15,9 @@ from typing import Any
 import helm_python as helm_sdk
 import httpx
 import pytest
+import yaml
 
+from deploy import render as rendering
 from runtime.api_transport import Connection, load_configuration
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
@@ -143,6 +145,21 @@ def test_a_restricted_namespace_is_enough_without_the_driver(admin: Api, helm: H
     finally:
         helm.uninstall()
         admin.merge("Namespace", NAMESPACE, {"metadata": {"labels": {label: None}}})
+
+
+def test_the_install_yaml_of_a_release_creates_both_programs(plane: ControlPlane, admin: Api) -> None:
+    text = rendering.install({"image": {"registry": "registry.example.com/neuron"}})
+    objects = [each for each in yaml.safe_load_all(text) if each]
+    try:
+        applied = plane.kubectl().within("").feed("apply", *objects, flags=("--server-side",))
+        assert applied.ok, applied.stderr
+        for kind, name in (("Deployment", "neuron-dra"), ("DaemonSet", "neuron-dra-kubelet-plugin")):
+            found = admin.find(kind, name, "neuron-dra")
+            assert found
+            [container] = found["spec"]["template"]["spec"]["containers"]
+            assert container["image"].startswith(f"registry.example.com/neuron/{name}:")
+    finally:
+        plane.kubectl().within("").feed("delete", *reversed(objects), flags=("--wait=false", "--ignore-not-found"))
 
 
 def test_a_second_release_is_refused_in_any_namespace(plane: ControlPlane, admin: Api, helm: Helm) -> None:
