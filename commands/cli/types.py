@@ -1,5 +1,6 @@
 """`neuron-dra types`: the instance catalogue with its sources, and what autoscalers need to scale from a claim."""
 
+import importlib.util
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -84,6 +85,11 @@ def _chosen(catalogue: Catalogue, wanted: Sequence[str], *, offered: bool) -> li
 
 def _nodes(entries: Sequence[InstanceType], node: str, kernel_driver: str, kubernetes: str) -> list["NodeTemplate"]:
     """A node of each type; types whose number of devices is not known are left out, with a line on stderr."""
+    if importlib.util.find_spec("kubeletplugin") is None:
+        raise click.UsageError(
+            "the code of the driver, which describes the nodes, is not installed here (the image of the webhook leaves"
+            " it out): run this command where the whole package is installed."
+        )
     from commands.types.published import NodeTemplate
 
     made = []

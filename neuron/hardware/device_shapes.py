@@ -34,8 +34,6 @@ _NETWORK_LAYERS: Final = tuple(f"networkNodeLayer{layer}" for layer in (1, 2, 3)
 _CAPACITY_BLOCK: Final = "capacityBlockId"
 OPERATOR_ATTRIBUTES: Final = (names.ATTRIBUTE_ULTRASERVER, names.ATTRIBUTE_WORKLOAD)
 """Of devices that AWS's UltraServer operator manages; the second one while a workload has the node."""
-_OPERATED: Final = frozenset({"trn2u", "trn3"})
-"""Families with UltraServers."""
 
 ATTRIBUTE_TYPES: Final[Mapping[str, type]] = {
     **{
@@ -112,7 +110,7 @@ def catalogue_shapes(catalogue: Catalogue) -> Iterator[DeviceShape]:
         varying = {qualified(name): Varying() for name in (NEURON_DRIVER_VERSION, DRA_DRIVER_VERSION, *_NETWORK_LAYERS)}
         if entry.ultraserver_nodes:
             varying[qualified(_CAPACITY_BLOCK)] = Varying()
-        if entry.family in _OPERATED:
+        if entry.ultraserver_nodes is None or entry.ultraserver_nodes:  # None: not known.
             varying |= {qualified(name): Varying() for name in OPERATOR_ATTRIBUTES}
         if pci_addresses.tells(entry):
             varying |= {names.ATTRIBUTE_PCIE_ROOT: Varying(), names.ATTRIBUTE_NUMA_NODE: Varying()}

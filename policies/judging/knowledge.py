@@ -92,7 +92,7 @@ def figures(catalogue: Catalogue) -> Figures:
     cores = {
         (max(1, entry.cores_per_device // max(entry.logical_neuron_cores or (1,))), _counts(entry))
         for entry in catalogue
-        if entry.cores_per_device
+        if entry.cores_per_device and entry.groups_known
     }
     ultraservers = [entry for entry in catalogue if entry.ultraserver_nodes]
     return Figures(

@@ -277,7 +277,8 @@ IMPORT_ALL = """
 import importlib, importlib.util, pkgutil, sys
 for package in sys.argv[1].split():
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
-        importlib.import_module(module.name)
+        if module.name not in sys.argv[3:]:
+            importlib.import_module(module.name)
 print([name for name in sys.argv[2].split() if importlib.util.find_spec(name)])
 """
 
@@ -285,7 +286,11 @@ print([name for name in sys.argv[2].split() if importlib.util.find_spec(name)])
 @pytest.mark.timeout(300)
 def test_the_webhook_runs_from_the_wheel_alone(webhook_programs: Path) -> None:
     packages, others = "webhook commands policies kubecel neuron certs runtime", "kubeletplugin grpc google"
-    assert run(webhook_programs, "python", "-c", IMPORT_ALL, packages, others) == "[]\n"
+    of_driver = ("commands.types.published", "commands.types.scaling")  # Imported with the driver's code only.
+    assert run(webhook_programs, "python", "-c", IMPORT_ALL, packages, others, *of_driver) == "[]\n"
+    types = [webhook_programs / "neuron-dra", "types", "-o", "resourceslices", "trn2.48xlarge"]
+    refused = subprocess.run(types, capture_output=True, text=True, check=False)
+    assert (refused.returncode, "the code of the driver" in refused.stderr) == (2, True)
     assert run(webhook_programs, "neuron-dra", "--version") == f"neuron-dra {VERSION}\n"
     example = ROOT / "deploy" / "examples" / "legacy-pod" / "pod.yaml"
     converted = list(yaml.safe_load_all(run(webhook_programs, "neuron-dra", "convert", "-f", example)))

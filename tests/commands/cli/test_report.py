@@ -153,7 +153,7 @@ class TestFiles:
     def test_files_and_a_cluster_exclude_each_other(self) -> None:
         for option in ("--kubeconfig=x", "--context=x", "--namespace=x", "--write-policy-reports"):
             result = run("-f", "-", option, stdin="")
-            assert (result.exit_code, "-f reads files" in result.stderr) == (2, True)
+            assert (result.exit_code, "-f and -k read files" in result.stderr) == (2, True)
 
     def test_writing_needs_policies(self, tmp_path: Path) -> None:
         assert "needs --policies" in run("--write-policy-reports", "--kubeconfig", tmp_path / "x").stderr

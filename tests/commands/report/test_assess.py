@@ -212,11 +212,6 @@ class TestObstacles:
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
         assert "NEU903" not in {code for _, code, _ in obstacles(deployment(affinity=affinity))}
 
-    def test_karpenter_because_there_are_no_other_nodes(self) -> None:
-        made = EmulatedCluster()
-        made.node("a", "trn1.32xlarge", labels={"karpenter.sh/nodepool": "neuron"})
-        assert obstacles(deployment(), cluster=made, families=("trn1",)) == [("Karpenter", "NEU903", True)]
-
     def test_a_workload_of_karpenter_stays_on_the_device_plugin(self) -> None:
         only = workload(deployment(nodeSelector={"karpenter.sh/nodepool": "neuron"}))
         assert (only.fate, only.why, only.after) == (Fate.STAYS, "no node is made for its claim", None)

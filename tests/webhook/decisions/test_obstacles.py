@@ -159,7 +159,7 @@ def test_only_the_types_that_can_serve_the_pod_count() -> None:
 
 
 def test_a_locked_policy_refuses_the_pod() -> None:
-    decision = decide(POOL, cluster(), steering=Steering("p", Mode.CONVERT, locked=True))
+    decision = decide(POOL, cluster(), steering=Steering((("mode", "p"),), Mode.CONVERT, locked=True))
     assert (decision.outcome, [each.code for each in decision.errors]) == (Outcome.DENIED, ["NEU903"])
 
 

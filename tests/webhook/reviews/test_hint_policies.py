@@ -181,7 +181,7 @@ def test_the_first_match_wins_as_a_whole() -> None:
 def test_the_required_affinity_of_a_policy_narrows_the_instance_types() -> None:
     only = {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["trn2"]}
     found = policies({"nodeAffinity": {"action": "Add", "required": [only]}})
-    stored = created(found, pod(container(neuron="4")))
+    stored = created(found, pod(container(neuron="4")), karpenter_serves_claims=True)
     assert stored["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] == [
         {
             "matchExpressions": [
@@ -190,7 +190,7 @@ def test_the_required_affinity_of_a_policy_narrows_the_instance_types() -> None:
             ]
         }
     ]
-    assert decide(found, stored)[0].patch == ()
+    assert decide(found, stored, karpenter_serves_claims=True)[0].patch == ()
 
 
 def test_a_pod_that_a_policy_leaves_no_instance_type_is_refused_by_name() -> None:
