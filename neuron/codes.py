@@ -212,8 +212,9 @@ CODES: Final = {
         "A custom scheduler may not know DRA",
         "The scheduler is neither the default nor the Neuron scheduler extension. Without DRA it leaves the pod "
         "Pending.",
-        "Make sure that it supports DRA, or drop `schedulerName`.",
-        "scheduler 'volcano' must support Dynamic Resource Allocation to place this pod.",
+        "Make sure that it supports DRA, or drop `schedulerName`. Volcano gets NEU232 instead. For `kai-scheduler` the "
+        "message names the releases that cannot allocate from slices with shared counters.",
+        "scheduler 'my-own' must support Dynamic Resource Allocation to place this pod.",
     ),
     "NEU204": Code(
         "A legacy ResourceQuota does not count the converted pod",
@@ -391,7 +392,8 @@ CODES: Final = {
         "Jobs, JobSets, Kubeflow and Ray jobs by their template, which admission does not change: only `neuron-dra "
         "convert` tells those.",
         "[Set up the queue](migrate.md#queues-and-schedulers-that-count), or keep the pods on the device plugin by "
-        "`queued` of a [ConversionPolicy](policies.md#pods-in-queues). `queued.mode: convert` silences the warning.",
+        "`queued` of a [ConversionPolicy](policies.md#pods-in-queues). `queued.mode: convert` silences the warning. "
+        "`report` of a cluster whose Kueue maps the DeviceClass does not give it.",
         "Kueue counts aws.amazon.com/neuron in queue 'training', and does not count the claims of converted pods "
         "unless it is set up for them. Kueue's Configuration needs {name: aws.amazon.com/neuron, deviceClassNames: "
         "[neuron.aws.com]} in resources.deviceClassMappings. This is said once for namespace team-a.",

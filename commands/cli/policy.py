@@ -9,8 +9,11 @@ from xml.etree import ElementTree as ET
 
 import click
 
+from commands.cli.clusters import namespace_name
 from commands.cli.inputs import counted
 from commands.cli.streams import say, write
+from neuron import names
+from neuron.findings import did_you_mean
 
 if TYPE_CHECKING:
     from policies.files.cases import CaseResult
@@ -189,11 +192,48 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
 
 
 @policy.command()
-@_FOLDER
-@click.option("--to", "target", type=click.Choice(["vap"]), required=True, help="vap: ValidatingAdmissionPolicy.")
+@click.argument("folder", metavar="[DIR|FILE]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--to",
+    "target",
+    type=click.Choice(["vap", "map"]),
+    required=True,
+    help="vap: ValidatingAdmissionPolicy. map: MutatingAdmissionPolicy.",
+)
+@click.option(
+    "--instance-type",
+    "types",
+    multiple=True,
+    metavar="NAME",
+    help="map: an instance type of the cluster, such as trn2.48xlarge. May be repeated: name all of them.",
+)
+@click.option(
+    "-n",
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    type=namespace_name,
+    metavar="NAME",
+    help="map: a namespace whose pods are converted. May be repeated.",
+)
+@click.option("--device-class", default=names.DEVICE_CLASS, show_default=True, metavar="NAME", help="map: of claims.")
 @click.pass_context
-def export(context: click.Context, folder: Path, target: str) -> None:  # noqa: ARG001 - there is only one target
-    """Print the policies for validation below DIR as objects that the API server evaluates itself.
+def export(
+    context: click.Context,
+    /,
+    folder: Path | None,
+    target: str,
+    types: tuple[str, ...],
+    namespaces: tuple[str, ...],
+    device_class: str,
+) -> None:
+    """Print what the API server does itself, as objects for kubectl apply.
+
+    --to vap: the policies for validation below DIR.
+
+    --to map: policies that convert pods without the webhook, for one device, 4 and 8 connected ones and whole nodes,
+    and the ResourceClaimTemplates of each namespace. They need Kubernetes 1.36. Of DIR, only InstanceTypeCatalogs are
+    used. docs/how-to/without-a-webhook.md lists what such policies cannot do.
 
     Exit code: 0 = all are printed, 1 = some use what only the webhook has, 2 = a file cannot be read.
     """
@@ -201,10 +241,16 @@ def export(context: click.Context, folder: Path, target: str) -> None:  # noqa: 
 
     from policies.judging.export import NotExportableError, to_vap
 
+    if target == "map":
+        _export_conversion(context, folder, types, namespaces, device_class)
+        return
+    if folder is None or types or namespaces:
+        raise click.UsageError(
+            "--to vap needs DIR or FILE." if folder is None else "--instance-type and --namespace belong to --to map."
+        )
     code = 0
     policies = _load(context, folder, UNREADABLE)
-    for name in [rule.name for rule in policies.conversions] + [rule.name for rule in policies.hints]:
-        say(f"{name}: not exported: the API server does not convert pods.")
+    if _say_unexported(policies):
         code = FAULTY
     for rule in policies.validating:
         try:
@@ -215,6 +261,43 @@ def export(context: click.Context, folder: Path, target: str) -> None:  # noqa: 
         else:
             write(yaml.safe_dump_all(objects, sort_keys=False, explicit_start=True))
     context.exit(code)
+
+
+def _say_unexported(policies: "PolicySet") -> bool:
+    """Name the policies that steer conversion. Returns whether there are any."""
+    steering = [rule.name for rule in policies.conversions] + [rule.name for rule in policies.hints]
+    for name in steering:
+        say(f"{name}: not exported: only the webhook follows it.")
+    return bool(steering)
+
+
+def _export_conversion(
+    context: click.Context,
+    folder: Path | None,
+    types: tuple[str, ...],
+    namespaces: tuple[str, ...],
+    device_class: str,
+) -> None:
+    """Print templates, MutatingAdmissionPolicies and bindings."""
+    from commands.rewrite.mutating_policies import as_yaml
+    from commands.rewrite.mutating_policies import export as exported
+    from neuron.hardware.instances import Catalogue
+
+    if not types or not namespaces:
+        raise click.UsageError("--to map needs --instance-type and --namespace, each at least once.")
+    policies = None if folder is None else _load(context, folder, UNREADABLE)
+    catalogue = Catalogue() if policies is None else policies.catalogue
+    found = {name: catalogue.get(name) for name in types}
+    for name in (name for name, entry in found.items() if entry is None):
+        hint = did_you_mean(name, catalogue.names())
+        raise click.UsageError(f"--instance-type: {name!r} is not in the catalogue of instance types.{hint}")
+    known = [entry for entry in found.values() if entry is not None]
+    result = exported(known, tuple(dict.fromkeys(namespaces)), catalogue, device_class)
+    for line in result.left_out:
+        say(line)
+    write(as_yaml(result))
+    unexported = policies is not None and _say_unexported(policies)
+    context.exit(FAULTY if result.left_out or unexported else 0)
 
 
 def _slow(results: "Sequence[CaseResult]", taken: float) -> str:

@@ -207,6 +207,8 @@ class _Cluster:
     ) -> tuple["Report", bool]:
         from commands.report import cluster_inputs, webhook_records
         from commands.report.build import ReportBuilder
+        from commands.status import kueue
+        from commands.status.lines import CheckResult
         from neuron.hardware.instances import Catalogue
 
         counted: Counts[object] = Counts()
@@ -219,7 +221,10 @@ class _Cluster:
         catalogue = policies.catalogue if policies else Catalogue()
         notes: list[str] = []
         devices = await cluster_inputs.read_devices(server, server.address, catalogue, progress, notes)
-        builder = ReportBuilder(options, view, policies, devices)
+        queues = await kueue.read(server)
+        builder = ReportBuilder(options, view, policies, devices, kueue.counted_classes(queues))
+        lines = kueue.check(queues, [options.device_class])
+        notes += [f"{each.text} {each.fix}".rstrip() for each in lines if each.verdict is not CheckResult.WELL]
         builder.notes += notes
         inputs = cluster_inputs.ClusterInputs(server, self.namespace, progress)
         await inputs.read(builder)

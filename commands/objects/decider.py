@@ -61,6 +61,7 @@ class Decider:
         *,
         rewrites: bool = False,
         past_shadow: bool = False,
+        counted_classes: Collection[str] = (),
     ) -> None:
         """Prepare.
 
@@ -69,12 +70,14 @@ class Decider:
             policies: to apply, or None.
             rewrites: as for `DecisionInputs`.
             past_shadow: as for `DecisionInputs`.
+            counted_classes: as for `DecisionInputs`.
         """
         self._options = options
         self._view = view
         self._policies = policies
         self._rewrites = rewrites
         self._past_shadow = past_shadow
+        self._counted_classes = counted_classes
         self._answers: dict[Any, Answer] = {}
         self._judged: dict[tuple[str, str, str], ClaimJudgement] = {}
 
@@ -154,6 +157,7 @@ class Decider:
             rewrites=self._rewrites,
             past_shadow=self._past_shadow,
             remembered=self._answers,
+            counted_classes=self._counted_classes,
         )
 
     def _facts(

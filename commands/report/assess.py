@@ -5,7 +5,7 @@ answers what conversion would do, also while the webhook is in shadow mode or no
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -85,6 +85,7 @@ class Assessor:
         policies: "FilePolicies | None" = None,
         estate: NeuronNodes | None = None,
         places: Places | None = None,
+        counted_classes: Collection[str] = (),
     ) -> None:
         """Prepare.
 
@@ -94,6 +95,7 @@ class Assessor:
             policies: that steer conversion, or None.
             estate: the cluster's nodes, or None.
             places: the same nodes, as pods find place on them.
+            counted_classes: DeviceClasses whose claims Kueue is known to count.
         """
         self._options = dataclasses.replace(options, mode=Mode.CONVERT)
         self._view = view
@@ -101,7 +103,7 @@ class Assessor:
         self._places = places
         self._needs: dict[int, tuple[Decision, PodNeed | None]] = {}
         self._equal_needs: dict[tuple[bytes, ...], PodNeed] = {}
-        self._decider = Decider(self._options, view, policies, past_shadow=True)
+        self._decider = Decider(self._options, view, policies, past_shadow=True, counted_classes=counted_classes)
         self._amounts: dict[str, Devices] = {}
         self._types_of: dict[int, tuple[Decision, tuple[str, ...]]] = {}
 

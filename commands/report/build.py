@@ -1,7 +1,7 @@
 """Makes a report from objects: inventory, assessments, audit, plan. Pure; the caller reads the objects."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from commands.objects.manifest_files import ReadProblem
@@ -47,13 +47,15 @@ class ReportBuilder:
         view: WorldView,
         policies: "FilePolicies | None" = None,
         cluster: "ClusterDevices | None" = None,
+        counted_classes: Collection[str] = (),
     ) -> None:
+        """Prepare. `counted_classes`: DeviceClasses whose claims Kueue is known to count."""
         self._options = options
         self._view = view
         self._places = None if cluster is None else Places(cluster, view.device_classes)
         self._estate = None if cluster is None or self._places is None else _nodes(cluster, self._places)
         self._inventory = Inventory()
-        self._assessor = Assessor(options, view, policies, self._estate, self._places)
+        self._assessor = Assessor(options, view, policies, self._estate, self._places, counted_classes)
         self._auditor: Auditor | None = None
         if policies is not None and policies.validating:
             from commands.report import audit

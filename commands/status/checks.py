@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from commands.status import certificates, hooks, nodes, replicas, sent
+from commands.status import certificates, hooks, kueue, nodes, replicas, sent
 from commands.status.lines import CheckResult, StatusLine
 from commands.status.snapshot import StatusSnapshot
 from neuron import known_faults
@@ -38,6 +38,7 @@ def judge(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[StatusLine, ...]:
         *nodes.check_classes(snapshot),
         *nodes.check_nodes(snapshot),
         *nodes.check_conversion(snapshot),
+        *kueue.check(snapshot.kueue_setup, kueue.classes_of(snapshot.templates)),
     )
     # Several checks may lack the same data; only the first reports it.
     first = {line.text: line for line in reversed(lines)}

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from commands.status import kueue
 from neuron import names
 from neuron.api.fields import mappings, readable
 from neuron.api.nodes import Node, read_node
@@ -98,6 +99,7 @@ class StatusSnapshot:
     nodes: Seen[Node] = ()
     templates: Seen[Object] = ()
     namespaces: Seen[Object] = ()
+    kueue_setup: Seen[kueue.KueueSetup] = ()
     account: str = ""
     rights: Mapping[Asked, bool] | Unseen = dataclasses.field(default_factory=dict)
 
@@ -143,7 +145,9 @@ class _Fetcher:
         }
         fetched = dict(zip(wanted, await asyncio.gather(*wanted.values()), strict=True))
         account = f"system:serviceaccount:{here}:{_account(fetched['deployments'], here)}"
-        versions, rights = await asyncio.gather(self._versions(), self._rights(account))
+        versions, rights, queues = await asyncio.gather(
+            self._versions(), self._rights(account), kueue.read(self._server)
+        )
         nodes = _typed(fetched.pop("nodes"), read_node)
         own = _written_by_driver(fetched["resource_slices"])
         slices = _typed(fetched.pop("resource_slices"), read_slice)
@@ -156,6 +160,7 @@ class _Fetcher:
             resource_slices=slices,
             own_slices=own,
             **fetched,
+            kueue_setup=queues,
             account=account,
             rights=rights,
         )

@@ -228,9 +228,9 @@ class TestHints:
         assert wait_scheduled(api, namespace, "legacy")["spec"]["schedulerName"] == "default-scheduler"
 
     def test_another_scheduler_stays_with_a_warning(self, api: Api, namespace: str) -> None:
-        answer = api.create(pod("custom", schedulerName="volcano"), namespace)
-        assert answer.body["spec"]["schedulerName"] == "volcano"
-        assert any("NEU203" in warning and "volcano" in warning for warning in answer.warnings), answer.warnings
+        answer = api.create(pod("custom", schedulerName="own-scheduler"), namespace)
+        assert answer.body["spec"]["schedulerName"] == "own-scheduler"
+        assert any("NEU203" in warning and "own-scheduler" in warning for warning in answer.warnings), answer.warnings
 
     def test_the_neuron_taint_is_tolerated(self, api: Api, namespace: str, fleet: Fleet) -> None:
         taint = {"key": NEURON, "value": "true", "effect": "NoSchedule"}

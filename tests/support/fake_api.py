@@ -256,7 +256,7 @@ class FakeApi:
         response.headers["Date"] = email.utils.format_datetime(now, usegmt=True)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        if request.path in ("/apis", "/version"):
+        if request.path == "/version" or (request.path.startswith("/apis") and request.path.count("/") < 3):
             return self._discovery(request)
         parts = request.path.strip("/").split("/")
         group, rest = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
@@ -351,6 +351,10 @@ class FakeApi:
         """The version, or the aggregated discovery document (APIGroupDiscoveryList)."""
         if request.path == "/version":
             return web.json_response({"gitVersion": self.version})
+        asked = request.path.removeprefix("/apis").strip("/")
+        if asked:
+            served = any(group == asked for group, *_ in self.kinds)
+            return web.json_response({"kind": "APIGroup", "name": asked}, status=200 if served else 404)
         self.seen.append(Seen("get", "apis", "", dict(request.query), "", request.headers.get("Accept", "")))
         groups: dict[str, dict[str, list[Object]]] = {}
         for group, version, kind, plural, namespaced in self.kinds:

@@ -117,6 +117,7 @@ class DecisionInputs:
         past_shadow: whether to decide as if shadow mode were `convert`.
         remembered: answers about pods, by everything on which they depend; empty at first.
         goes_on: returns false when no time is left; pods that follow are left out.
+        counted_classes: DeviceClasses whose claims Kueue is known to count.
     """
 
     facts: NamespaceFacts
@@ -127,6 +128,7 @@ class DecisionInputs:
     past_shadow: bool = False
     remembered: dict[Hashable, "Answer"] = dataclasses.field(default_factory=dict)
     goes_on: Callable[[], bool] = lambda: True
+    counted_classes: Collection[str] = ()
 
     @property
     def claims(self) -> ClaimContext:
@@ -469,8 +471,10 @@ def _uncounted(subject: DecisionSubject, parts: Iterable[Part], inputs: Decision
     templates = [(part.place.field_path(""), part.place.template) for part in counted]
     found = queues.queues_of_workload(subject.group, subject.kind, subject.data, templates)
     by_template = not inputs.rewrites and is_counted_by_template(subject.group, subject.kind)
-    losing = queues.losing_count(found, by_template=by_template)
-    return [queues.uncounted(each, counted[0].decision.claimed_class) for each in losing]
+    device_class = counted[0].decision.claimed_class
+    by_claims = device_class in inputs.counted_classes
+    losing = queues.losing_count(found, by_template=by_template, by_claims=by_claims)
+    return [queues.uncounted(each, device_class) for each in losing]
 
 
 def _place(subject: DecisionSubject, parts: Iterable[Part]) -> Decision | None:

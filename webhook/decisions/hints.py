@@ -22,6 +22,12 @@ from webhook.decisions.decision import Operation
 from webhook.decisions.patches import add, append, pointer, replace
 from webhook.decisions.steering import Steering
 
+_VOLCANO: Final = "volcano"
+_KAI: Final = "kai-scheduler"
+_KAI_FIX: Final = (
+    "KAI Scheduler up to 0.17.0 allocates nothing from ResourceSlices with shared counters, which UltraServer nodes"
+    " publish from Kubernetes 1.36 on (kai-scheduler/KAI-Scheduler#2100): use a later release there."
+)
 _MOST_CHANGED: Final = 8
 """Node selector terms that are changed one by one. If more lack requirements, the whole list is replaced."""
 
@@ -129,13 +135,16 @@ def _scheduler(current: str | None, options: ConversionOptions, steering: Steeri
     hints = steering.hints
     name = scheduling.scheduler_for(current, hints, legacy=options.hint_scheduler)
     switched = options.hint_scheduler if hints.scheduler is None else hints.scheduler
-    if not switched or current in (*scheduling.REPLACED_SCHEDULERS, hints.scheduler_name):
+    # NEU232 says what Volcano needs.
+    known = (*scheduling.REPLACED_SCHEDULERS, hints.scheduler_name, _VOLCANO)
+    if not switched or current in known:
         return name, []
     finding = warning(
         "NEU203",
         "spec.schedulerName",
         f"scheduler {short(current or '')!r} must support Dynamic Resource Allocation to place this pod.",
-        value=short(current or ""),
+        _KAI_FIX if current == _KAI else "",
+        short(current or ""),
     )
     return None, [finding]
 

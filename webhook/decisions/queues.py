@@ -7,7 +7,7 @@ NodePool count what its nodes offer.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from neuron import names
@@ -42,6 +42,8 @@ _COUNTED_KINDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("karpenter.sh", "Provisioner"): ("limits",),
 }
 """Fields of `spec` with amounts of resources."""
+_VOLCANO_NEEDS: Final = "Volcano allocates claims from 1.12 on. "
+"""Source: volcano-sh/volcano#3799, #4400. No other finding says what this scheduler needs."""
 _MOST_NAME: Final = 63
 
 
@@ -109,13 +111,14 @@ def owned_by_job(owners: object) -> bool:
     )
 
 
-def losing_count(found: Iterable[Queue], *, by_template: bool) -> tuple[Queue, ...]:
+def losing_count(found: Iterable[Queue], *, by_template: bool, by_claims: bool = False) -> tuple[Queue, ...]:
     """The queues that stop counting pods which are converted at admission.
 
     Args:
         by_template: whether Kueue counts these pods by a template that stays as it is.
+        by_claims: whether Kueue is known to count their claims.
     """
-    return tuple(each for each in found if not (by_template and each.system == KUEUE))
+    return tuple(each for each in found if not ((by_template or by_claims) and each.system == KUEUE))
 
 
 def uncounted(queue: Queue, device_class: str, said: str = "") -> Finding:
@@ -129,14 +132,34 @@ def uncounted(queue: Queue, device_class: str, said: str = "") -> Finding:
         f"{queue.system} counts {names.RESOURCE_NEURON}{where}, and does not count the claims of converted pods unless"
         " it is set up for them."
     )
-    fix = f"{_fix(queue.system, device_class)} {said}".rstrip()
+    needs = _VOLCANO_NEEDS if queue.system == VOLCANO else ""
+    fix = f"{needs}{_fix(queue.system, device_class)} {said}".rstrip()
     return warning("NEU232", queue.path, message, fix, queue.name or queue.system)
+
+
+def device_class_mappings(classes: Collection[str], mapped: Mapping[str, str]) -> list[str]:
+    """Entries of Kueue's `resources.deviceClassMappings`, in YAML: one for each resource.
+
+    Kueue has one entry for each resource, and refuses workloads with a claim of a DeviceClass without an entry.
+
+    Args:
+        classes: those of generated claims.
+        mapped: the resource of each DeviceClass that has an entry; entries of these resources keep their classes.
+    """
+    wanted = dict(mapped)
+    for each in sorted(classes):
+        wanted.setdefault(each, names.RESOURCE_EFA if each == names.EFA_DEVICE_CLASS else names.RESOURCE_NEURON)
+    needed = dict.fromkeys(wanted[each] for each in sorted(classes))
+    return [_entry(resource, [each for each in wanted if wanted[each] == resource]) for resource in needed]
+
+
+def _entry(resource: str, classes: Sequence[str]) -> str:
+    return f"{{name: {resource}, deviceClassNames: [{', '.join(classes)}]}}"
 
 
 def _fix(system: str, device_class: str, resource: str = names.RESOURCE_NEURON) -> str:
     if system == KUEUE:
-        mapping = f"{{name: {resource}, deviceClassNames: [{device_class}]}}"
-        return f"Kueue's Configuration needs {mapping} in resources.deviceClassMappings."
+        return f"Kueue's Configuration needs {_entry(resource, [device_class])} in resources.deviceClassMappings."
     if system == VOLCANO:
         return f"Where Volcano's capacity plugin counts claims, give the Queue amounts of deviceclass/{device_class}."
     return (

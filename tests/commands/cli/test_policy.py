@@ -302,7 +302,7 @@ def test_a_policy_on_scheduling_hints_is_counted_tested_and_not_exported(folder:
     assert run("export", folder, "--to", "vap") == (
         1,
         "",
-        "lease: not exported: the API server does not convert pods.\n",
+        "lease: not exported: only the webhook follows it.\n",
     )
     (folder / "hints.yaml").write_text(
         HINTS.replace("gets: {tolerations: [{key: lease,", "gets: {tolerations: [{key: a,")
@@ -310,6 +310,68 @@ def test_a_policy_on_scheduling_hints_is_counted_tested_and_not_exported(folder:
     code, out, _ = run("test", folder)
     assert code == 1
     assert 'hints.yaml:11: test \'any pod\' of lease: expected tolerations [{"key": "a", "operator": "Exists"}]' in out
+
+
+MAP = ("export", "--to", "map", "--instance-type")
+
+
+def test_export_to_map_prints_templates_of_each_namespace_and_bound_policies() -> None:
+    code, out, err = run(*MAP, "trn2.48xlarge", "-n", "team-a", "-n", "team-b")
+    assert (code, err) == (0, "")
+    objects = list(yaml.safe_load_all(out))
+    templates = [each["metadata"] for each in objects if each["kind"] == "ResourceClaimTemplate"]
+    names = [each["metadata"]["name"] for each in objects if each["kind"] == "MutatingAdmissionPolicy"]
+    assert [name.split("-")[1] for name in names] == ["1", "4", "8", "16"]
+    wanted = [(space, name) for space in ("team-a", "team-b") for name in names]
+    assert [(each["namespace"], each["name"]) for each in templates] == wanted
+    bindings = [each["spec"] for each in objects if each["kind"] == "MutatingAdmissionPolicyBinding"]
+    assert [each["policyName"] for each in bindings] == names
+    (selected,) = {str(each["matchResources"]["namespaceSelector"]) for each in bindings}
+    assert "['team-a', 'team-b']" in selected
+
+
+def test_export_to_map_leaves_out_claims_that_depend_on_the_driver() -> None:
+    code, out, err = run(*MAP, "inf2.48xlarge", "--instance-type", "trn1.32xlarge", "-n", "team-a")
+    assert code == 1
+    assert err == (
+        "pods with 4 devices that select no node: not exported: the claim depends on what the driver publishes, "
+        "which a policy cannot read.\n"
+    )
+    written = [each for each in yaml.safe_load_all(out) if each["kind"] == "MutatingAdmissionPolicy"]
+    (connected,) = [each for each in written if each["metadata"]["name"].startswith("neuron-4-")]
+    (selector,) = [each for each in connected["spec"]["matchConditions"] if each["name"] == "node-selector"]
+    assert selector["expression"].endswith("in ['trn1.32xlarge'])")
+
+
+def test_export_to_map_uses_catalogues_and_names_writtenthat_it_leaves_out(folder: Path) -> None:
+    (folder / "p.yaml").write_text(CATALOG)
+    (folder / "hints.yaml").write_text(HINTS)
+    code, out, err = run("export", folder, "--to", "map", "--instance-type", "trn9.big", "-n", "team-a")
+    assert (code, err) == (1, "lease: not exported: only the webhook follows it.\n")
+    names = [each["metadata"]["name"] for each in yaml.safe_load_all(out)]
+    assert {name.split("-")[1] for name in names} == {"1", "2"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(["map"], "--to map needs --instance-type and --namespace, each at least once.", id="nothing"),
+        pytest.param(
+            ["map", "--instance-type", "trn2.48xlrge", "-n", "a"],
+            "--instance-type: 'trn2.48xlrge' is not in the catalogue of instance types. Did you mean 'trn2.48xlarge'?",
+            id="unknown-type",
+        ),
+        pytest.param(["map", "--instance-type", "trn2.48xlarge", "-n", "A_b"], "'A_b' is not a valid", id="namespace"),
+        pytest.param(["vap"], "--to vap needs DIR or FILE.", id="vap-without-a-folder"),
+        pytest.param(
+            ["vap", "-n", "a", "."], "--instance-type and --namespace belong to --to map.", id="vap-with-a-namespace"
+        ),
+    ],
+)
+def test_export_refuses_options_that_do_not_fit(arguments: list[str], message: str) -> None:
+    code, out, err = run("export", "--to", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
 
 
 def test_a_file_is_accepted_instead_of_a_folder(folder: Path) -> None:
@@ -327,7 +389,7 @@ def test_rules_prints_the_rules_that_the_shipped_configuration_lacks(folder: Pat
     assert (code, yaml.safe_load(out)) == (0, [rule])
 
 
-def test_check_lists_the_resources_that_follow_policies_leaves_out(folder: Path) -> None:
+def test_check_lists_the_resources_that_follow_writtenleaves_out(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [services, secrets]"))
     code, _, notes = run("check", folder)
     assert code == 0

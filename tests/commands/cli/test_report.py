@@ -212,6 +212,28 @@ class TestCluster:
             ("team-b", [], 20),
         ]
 
+    @pytest.mark.parametrize(
+        ("classes", "codes"),
+        [("neuron.aws.com", []), ("gpu.example.com", ["NEU232"])],
+        ids=["mapped", "not-mapped"],
+    )
+    async def test_the_configuration_of_kueue_decides_whether_claims_are_counted(
+        self, api: FakeApi, tmp_path: Path, classes: str, codes: list[str]
+    ) -> None:
+        api.kinds = [*KINDS, ("kueue.x-k8s.io", "v1beta2", "LocalQueue", "localqueues", True)]
+        EmulatedCluster().put_into(api)
+        train = deployment("train", replicas=2)
+        train["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "training"}
+        api.put("deployments", train)
+        mapping = f"resources: {{deviceClassMappings: [{{name: q/neuron, deviceClassNames: [{classes}]}}]}}"
+        metadata = {"name": "kueue-manager-config", "namespace": "kueue-system"}
+        api.put("configmaps", {"metadata": metadata, "data": {"controller_manager_config.yaml": mapping}})
+        found = read(await self.run(api, tmp_path, "-o", "json"))
+        (workload,) = found["workloads"]
+        assert [each["code"] for each in workload["obstacles"] if each["code"] == "NEU232"] == codes
+        told = [each for each in found["notes"] if each.startswith("Kueue has no mapping for neuron.aws.com: ")]
+        assert len(told) == len(codes)
+
     async def test_one_namespace_of_a_cluster_gives_a_report(self, api: FakeApi, tmp_path: Path) -> None:
         self.fill(api)
         found = read(await self.run(api, tmp_path, "-n", "team-b", "-o", "json"))

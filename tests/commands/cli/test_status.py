@@ -201,3 +201,26 @@ def test_one_unreadable_object_is_shown_with_the_missing_rule(installed: Api, tm
     installed.fault("get", "secrets", answer(403, "Forbidden", said))
     fixes = [line["fix"] for line in json.loads(run(installed, tmp_path, "-o", "json").stdout)["checks"]]
     assert 'Add this rule to your Role or ClusterRole: - {apiGroups: [""], resources: [secrets], verbs: [get]}' in fixes
+
+
+def test_a_kueue_that_refuses_generated_claims_is_a_note(installed: Api, tmp_path: Path) -> None:
+    installed.fixed["/apis/kueue.x-k8s.io"] = plain({"kind": "APIGroup"})
+    container = {"image": "registry.k8s.io/kueue/kueue:v0.18.1"}
+    manager = {"spec": {"template": {"spec": {"containers": [container]}}}}
+    place = {"namespace": "kueue-system"}
+    installed.put("deployments", {**manager, "metadata": {**place, "name": "kueue-controller-manager"}})
+    data = {"controller_manager_config.yaml": "resources: {}"}
+    installed.put("configmaps", {"metadata": {**place, "name": "kueue-manager-config"}, "data": data})
+    notes = verdicts(run(installed, tmp_path, "-o", "json"))["note"]
+    assert [each.partition(":")[0] for each in notes if each.startswith("Kueue")] == [
+        "Kueue 0.18.1 refuses claims with constraints or device settings, so those for connected devices.",
+        "Kueue 0.18.1 has no mapping for neuron.aws.com",
+    ]
+
+
+def test_a_kueue_that_may_not_be_read_is_unknown_with_the_rule(installed: Api, tmp_path: Path) -> None:
+    installed.fixed["/apis/kueue.x-k8s.io"] = plain({"kind": "APIGroup"})
+    installed.forbid("get", "configmaps")
+    found = json.loads(run(installed, tmp_path, "-o", "json").stdout)["checks"]
+    (line,) = [each for each in found if each["check"] == "Kueue"]
+    assert (line["verdict"], "resources: [configmaps]" in line["fix"]) == ("unknown", True)

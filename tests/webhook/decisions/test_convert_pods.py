@@ -184,13 +184,33 @@ def test_core_variables_of_the_user_stay(variable: str) -> None:
     assert converted(pod(own))["spec"]["containers"][0]["env"] == own["env"]
 
 
-def test_a_custom_scheduler_stays_with_a_warning() -> None:
+@pytest.mark.parametrize(
+    ("scheduler", "fix"),
+    [
+        ("own", ""),
+        (
+            "kai-scheduler",
+            " KAI Scheduler up to 0.17.0 allocates nothing from ResourceSlices with shared counters, which UltraServer"
+            " nodes publish from Kubernetes 1.36 on (kai-scheduler/KAI-Scheduler#2100): use a later release there.",
+        ),
+    ],
+)
+def test_a_custom_scheduler_stays_with_a_warning(scheduler: str, fix: str) -> None:
+    manifest = pod(container(neuron="4"), schedulerName=scheduler)
+    decision = decide(manifest)
+    assert after(manifest, decision)["spec"]["schedulerName"] == scheduler
+    assert [str(each) for each in decision.warnings] == [
+        f"NEU203: scheduler {scheduler!r} must support Dynamic Resource Allocation to place this pod.{fix}"
+    ]
+
+
+def test_volcano_stays_with_the_warning_of_its_queue_only() -> None:
     manifest = pod(container(neuron="4"), schedulerName="volcano")
     decision = decide(manifest)
     assert after(manifest, decision)["spec"]["schedulerName"] == "volcano"
-    scheduler, queue = decision.warnings
-    assert str(scheduler) == "NEU203: scheduler 'volcano' must support Dynamic Resource Allocation to place this pod."
+    (queue,) = decision.warnings
     assert queue.code == "NEU232"
+    assert queue.fix.startswith("Volcano allocates claims from 1.12 on. ")
 
 
 def test_hints_can_be_switched_off() -> None:

@@ -1,10 +1,15 @@
+import json
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neuron.demand import containers
 from neuron.findings import Severity
+from tests.support import golden
 from webhook.decisions.queues import (
     ALL_KEYS,
     KUEUE_LABEL,
@@ -20,6 +25,7 @@ from webhook.decisions.queues import (
 )
 
 CLASS = "neuron.aws.com"
+NEURON = "aws.amazon.com/neuron"
 LABELLED: dict[str, Any] = {"metadata": {"labels": {KUEUE_LABEL: "training"}}, "spec": {}}
 MAPPING = (
     "Kueue's Configuration needs {name: aws.amazon.com/neuron, deviceClassNames: [neuron.aws.com]} in"
@@ -170,8 +176,8 @@ class TestFindings:
             (
                 Queue("Volcano"),
                 "NEU232: Volcano counts aws.amazon.com/neuron, and does not count the claims of converted pods unless"
-                " it is set up for them. Where Volcano's capacity plugin counts claims, give the Queue amounts of"
-                " deviceclass/neuron.aws.com.",
+                " it is set up for them. Volcano allocates claims from 1.12 on. Where Volcano's capacity plugin counts"
+                " claims, give the Queue amounts of deviceclass/neuron.aws.com.",
             ),
             (
                 Queue("YuniKorn", "root.ml"),
@@ -278,3 +284,47 @@ class TestFindings:
 def test_keys_of_all_systems() -> None:
     assert KUEUE_LABEL in ALL_KEYS
     assert len(ALL_KEYS) == 4
+
+
+CONVERTED = [
+    case for case in golden.cases() if json.loads((case / "decision.json").read_text())["outcome"] == "converted"
+]
+
+
+def requests_of(case: Path) -> list[dict[str, Any]]:
+    templates = [each["spec"]["spec"] for each in json.loads((case / "templates.json").read_text())]
+    return [each for spec in templates for each in spec["devices"]["requests"]]
+
+
+def asked(case: Path) -> Counter[str]:
+    return containers.scheduled(json.loads((case / "review.json").read_text())["request"]["object"]["spec"])
+
+
+WITHOUT_ALTERNATIVES = [
+    case
+    for case in CONVERTED
+    # Cores are rounded up to devices, and Kueue refuses alternatives.
+    if requests_of(case) and all("exactly" in each for each in requests_of(case)) and set(asked(case)) == {NEURON}
+]
+
+
+class TestCharge:
+    """What Kueue charges for a converted pod: the requests of its containers, and the devices of its claims.
+
+    Source: `pkg/workload/resources.go` (limits are requests that are missing) and `pkg/dra/claims.go` of Kueue 0.19.2.
+    """
+
+    @pytest.mark.parametrize("case", CONVERTED, ids=lambda case: case.name)
+    def test_no_container_keeps_the_legacy_resource(self, case: Path) -> None:
+        after = json.loads((case / "object.json").read_text())["spec"]
+        every = [*after["containers"], *after.get("initContainers", ())]
+        amounts = [each.get("resources", {}).get(field, {}) for each in every for field in ("requests", "limits")]
+        assert [found for found in amounts if containers.legacy_amounts(found, {})] == []
+
+    @pytest.mark.parametrize("case", WITHOUT_ALTERNATIVES, ids=lambda case: case.name)
+    def test_the_claim_is_charged_as_the_limits_were(self, case: Path) -> None:
+        charged: Counter[str] = Counter()
+        for each in requests_of(case):
+            charged[each["exactly"]["deviceClassName"]] += each["exactly"]["count"]
+        # The device that stands for a whole UltraServer node is one device.
+        assert charged[CLASS] == (1 if case.name == "ultraserver" else asked(case)[NEURON])

@@ -105,7 +105,7 @@ def test_fields_that_the_pod_sets_are_not_overwritten() -> None:
     assert stored["spec"]["tolerations"] == [{"key": "lease", "operator": "Exists"}, BUILT_IN]
     assert set(record(stored)) == {"nodeAffinity", "labels"}
     assert record(stored)["labels"] == {"queue": "neuron"}
-    assert [finding.code for finding in decision.warnings] == ["NEU203", "NEU232"]
+    assert [finding.code for finding in decision.warnings] == ["NEU232"]
 
 
 @pytest.mark.parametrize(
