@@ -174,7 +174,8 @@ def test_the_shipped_manifests_pass_every_check() -> None:
     assert [line.text for line in lines] == [
         "Kubernetes v1.36.2-eks-1a2b3c4.",
         "resource.k8s.io/v1 is served.",
-        "MutatingWebhookConfiguration neuron-dra: claims.mutate.neuron.aws.com, groups.mutate.neuron.aws.com, mutate.neuron.aws.com.",
+        "MutatingWebhookConfiguration neuron-dra: claims.mutate.neuron.aws.com, groups.mutate.neuron.aws.com,"
+        " mutate.neuron.aws.com.",
         "ValidatingWebhookConfiguration neuron-dra: claims.validate.neuron.aws.com, pods.validate.neuron.aws.com.",
         "one, in namespace neuron-dra.",
         "valid until 2026-09-28 12:00 UTC.",
