@@ -224,8 +224,6 @@ def test_settings_are_checked_against_the_hardware(name: str) -> None:
 def test_sizes_that_a_type_does_not_list_are_named() -> None:
     topology = instance("trn2.3xlarge").topology
     odd = InstanceType("trn9.1xlarge", "trn9", 1, 8, (2, 4), 2, 96, topology, ultraserver_nodes=(2,))
-        "trn9.1xlarge", "trn9", 1, 8, (2, 4), 2, 96, instance("trn2.3xlarge").topology, ultraserver_nodes=(2,)
-    )
     [lnc, mode] = check_hardware(ConfigsInForce(1, 4), odd, "neuron_node")
     assert str(lnc) == "NEU412: logicalNeuronCore 1 does not exist on trn9.1xlarge. Set it to 2 or 4."
     assert str(mode) == "NEU413: ultraserverMode 4 does not exist on trn9.1xlarge. Set it to 2."
