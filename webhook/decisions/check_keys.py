@@ -69,16 +69,18 @@ def misspelt_keys(metadata: object) -> Iterator[Finding]:
                 yield warning("NEU222", f"metadata.{field}[{key}]", message, "Correct the key, or remove it.", key)
 
 
-def misspelt_keys_in(raw: bytes) -> Iterator[Finding]:
+def misspelt_keys_in(raw: bytes) -> tuple[Finding, ...]:
     """The same for a Pod as JSON; it is decoded only if it has a key of our domain that is not known."""
     # `in` is much faster than the expression, and most pods have no such key.
-    if _NEEDLE in raw and _UNKNOWN.search(raw):
-        try:
-            metadata = _DECODER.decode(raw).metadata
-        except (msgspec.DecodeError, RecursionError):
-            return  # Reported elsewhere.
-        if metadata is not None:
-            yield from misspelt_keys({"annotations": metadata.annotations, "labels": metadata.labels})
+    if _NEEDLE not in raw or not _UNKNOWN.search(raw):
+        return ()
+    try:
+        metadata = _DECODER.decode(raw).metadata
+    except (msgspec.DecodeError, RecursionError):
+        return ()  # Reported elsewhere.
+    if metadata is None:
+        return ()
+    return tuple(misspelt_keys({"annotations": metadata.annotations, "labels": metadata.labels}))
 
 
 def misspelt_keys_of_namespace(annotations: Iterable[tuple[str, str]]) -> Iterator[Finding]:

@@ -234,7 +234,7 @@ class Validator:
             return None
         claiming = Claiming.of(pods.decode(raw))
         if claiming.is_empty:
-            return self._created(claiming, _NOTHING_KNOWN, misspelt_keys_in(raw))
+            return self._without_claims(claiming, misspelt_keys_in(raw))
         if self._bounds is not None:
             return None
         known: dict[str, KnownClaim] = {}
@@ -266,7 +266,7 @@ class Validator:
             known = await self._claims(claiming, request.namespace, made)
             if self._bounds is not None:
                 bound = await self._bounds.check(request, claiming, known, self._world, self._conversion)
-        check = functools.partial(self._created, claiming, known, tuple(misspelt_keys_in(raw)), bound)
+        check = functools.partial(self._created, claiming, known, misspelt_keys_in(raw), bound)
         if len(raw) <= LARGE_OBJECT:
             return check()
         return await self._lane.run(request.namespace, check, effort.of_deciding(len(raw)))
@@ -275,7 +275,7 @@ class Validator:
         self,
         claiming: Claiming,
         known: Mapping[str, KnownClaim],
-        keys: Iterable[Finding],
+        keys: tuple[Finding, ...],
         bound: Iterable[Finding] = (),
     ) -> Decision:
         """The decision about a pod.
@@ -286,11 +286,14 @@ class Validator:
             keys: findings about its labels and annotations.
             bound: findings about its claims by policies that bind them.
         """
-        extended = self._conversion.extended_resources
         if claiming.is_empty:
-            findings = (*check_names(claiming.pod, extended), *keys)
-            return _decision(findings, "valid") if findings else _NOT_NEURON
+            return self._without_claims(claiming, keys)
+        extended = self._conversion.extended_resources
         return _decision((*check_created(claiming, known, self._world, extended), *bound, *keys), "valid")
+
+    def _without_claims(self, claiming: Claiming, keys: tuple[Finding, ...]) -> Decision:
+        findings = (*check_names(claiming.pod, self._conversion.extended_resources), *keys)
+        return _decision(findings, "valid") if findings else _NOT_NEURON
 
     async def _review_workload(self, request: AdmissionRequest) -> Decision:
         kind = request.kind
