@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from runtime.api_transport import Connection
 
 CANNOT_LOOK: Final = 2
+_TIMEOUT: Final = 15.0
 _WITHOUT_KUBECONFIG: Final = "give --kubeconfig or set $KUBECONFIG"
 
 
@@ -133,14 +134,17 @@ def namespace_option(help_text: str) -> Callable[[Callable[..., None]], Callable
 
 
 @contextlib.asynccontextmanager
-async def connected(cluster: ClusterChoice) -> AsyncIterator["Connection"]:
+async def connected(cluster: ClusterChoice, *, must_answer: bool = True) -> AsyncIterator["Connection"]:
     """Connect to the API server of a cluster.
 
+    Args:
+        must_answer: whether it must answer now. All commands report in the same words that it does not.
+
     Raises:
-        CannotLookError: on entering: the configuration cannot be used.
+        CannotLookError: on entering: the configuration cannot be used, or the server does not answer.
     """
     # Importing the client takes half a second, which --help does not need.
-    from runtime.api_errors import ClusterUnavailableError
+    from runtime.api_errors import ApiServerError, ClusterUnavailableError, UnreachableError
     from runtime.api_transport import Connection, load_configuration
 
     files = cluster.files
@@ -151,6 +155,13 @@ async def connected(cluster: ClusterChoice) -> AsyncIterator["Connection"]:
     except ClusterUnavailableError as error:
         raise CannotLookError(str(error)) from error
     try:
+        if must_answer:
+            try:
+                await connection.request("GET", "/version", timeout=_TIMEOUT)
+            except UnreachableError as error:
+                raise CannotLookError(f"{error}.") from error
+            except ApiServerError:
+                pass  # It answers: the command reports what it may not read.
         yield connection
     finally:
         await connection.close()

@@ -5,7 +5,7 @@ import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -23,6 +23,7 @@ from commands.cli.inputs import (
     setting_options,
 )
 from commands.cli.streams import Counter, write_all, write_exact
+from runtime import console, terminal
 from webhook.decisions.modes import Mode
 
 if TYPE_CHECKING:
@@ -117,14 +118,15 @@ def convert(
             cwd = str(Path.cwd())
             directory = convert_output.diff_directory([source.name for source in inputs.sources], cwd)
             path_of = functools.partial(convert_output.diff_path, here=cwd, directory=directory)
-            write_exact(convert_output.as_diff(changes, path_of, counter.say))
+            pieces = convert_output.as_diff(changes, path_of, counter.say)
+            write_exact(map(_coloured, pieces) if console.has_colour(os.environ) else pieces)
             if directory != os.path.realpath(cwd):
                 counter.say(f"The paths in the diff are relative to {directory}: apply it there.")
         case _ if post_renderer:
             # Helm would install what was printed before a refusal.
-            pieces = list(convert_output.as_yaml(changes, counter.say))
+            whole = list(convert_output.as_yaml(changes, counter.say))
             if code() == 0:
-                write_exact(pieces)
+                write_exact(whole)
         case _:
             write_exact(convert_output.as_yaml(changes, counter.say))
     counter.clear()
@@ -147,6 +149,22 @@ def _changes(inputs: "Inputs", converter: "Converter", counter: Counter) -> Iter
             yield source, change
         if not number:
             counter.say(f"{source.name}: it contains no objects.")
+
+
+def _coloured(line: str) -> str:
+    """A line of a diff for a terminal, as git shows it."""
+    code = next((code for start, code in _COLOURS.items() if line.startswith(start)), 0)
+    text = line.rstrip("\n")
+    return terminal.painted(text, code) + line[len(text) :] if code else line
+
+
+_COLOURS: Final = {
+    "--- ": terminal.BOLD,
+    "+++ ": terminal.BOLD,
+    "@@": terminal.CYAN,
+    "-": terminal.RED,
+    "+": terminal.GREEN,
+}
 
 
 def _exit_code(inputs: "Inputs", converter: "Converter", *, strict: bool) -> int:

@@ -202,13 +202,15 @@ _FORMATS: Final[dict[str, Callable[["DeviceMap", "ClusterSnapshot"], str]]] = {
 
 def _serve(cluster: ClusterChoice, options: dict[str, Any], draw: "Draw") -> None:
     from commands.map.serve import ServedPage, run
-    from runtime.api_errors import ApiServerError
+    from runtime.api_errors import ApiServerError, UnreachableError
     from runtime.startup import StartupError
 
     served = ServedPage(options["host"], options["port"], options["interval"], draw)
     try:
-        asyncio.run(run(lambda: connected(cluster), served, say))
+        asyncio.run(run(lambda: connected(cluster, must_answer=False), served, say))
     except StartupError as error:
         raise CannotLookError(str(error)) from error
+    except UnreachableError as error:
+        raise CannotLookError(f"{error}.") from error
     except ApiServerError as error:
         raise CannotLookError(f"the cluster cannot be read: {error}") from error

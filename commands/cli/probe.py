@@ -8,6 +8,7 @@ import click
 
 from commands.cli.clusters import ClusterChoice, cluster_options, connected, namespace_option
 from commands.cli.streams import write
+from runtime import console
 from runtime.text import named
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def probe(cluster: ClusterChoice, namespace: str | None, timeout: float) -> None
     """
     result = asyncio.run(_probe(cluster, cluster.namespace(namespace), timeout))
     if not result.converted:
-        raise NotConvertedError(result.message)
+        raise NotConvertedError(f"{result.message.rstrip('.')}.")
     write(f"converted: the pod would use ResourceClaimTemplate {named(result.message)}\n")
 
 
@@ -52,5 +53,15 @@ async def _probe(
 ) -> "ProbeResult":
     from webhook.cluster.probe import probe as run
 
-    async with connected(cluster) as server:
-        return await run(server, namespace, timeout, clock=time.monotonic, sleep=asyncio.sleep)
+    started, line = time.monotonic(), console.ProgressLine()
+
+    async def wait(seconds: float) -> None:
+        if line.shown:
+            line.draw(f"not converted yet, {time.monotonic() - started:.0f} s of {timeout:.0f} s: it is tried again")
+        await asyncio.sleep(seconds)
+
+    async with connected(cluster, must_answer=False) as server:
+        try:
+            return await run(server, namespace, timeout, clock=time.monotonic, sleep=wait)
+        finally:
+            line.clear()

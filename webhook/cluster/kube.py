@@ -114,7 +114,7 @@ async def _check_answer(connection: Connection) -> None:
         with contextlib.suppress(StatusError):
             await connection.request("GET", "/version", timeout=_ANSWER_TIMEOUT)
     except UnreachableError as error:
-        raise ClusterUnavailableError(f"the cluster at {connection.address} cannot be used: {error}") from error
+        raise ClusterUnavailableError(f"{error}.") from error
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -482,4 +482,4 @@ def test_a_cluster_that_does_not_answer_ends_with_2(kubeconfig: Path, file: Path
     kubeconfig.write_text(yaml.safe_dump(config))
     result = explain("-f", file, "--kubeconfig", kubeconfig)
     assert result.exit_code == 2
-    assert "http://127.0.0.1:1 cannot be read: cannot connect to http://127.0.0.1:1: " in result.stderr
+    assert result.stderr.startswith("Error: cannot connect to http://127.0.0.1:1: ")

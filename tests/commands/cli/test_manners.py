@@ -92,3 +92,87 @@ def test_a_command_without_input_is_a_usage_error(command: str) -> None:
     assert done.returncode == 2
     said = f"Error: No manifests to {command}: name files or directories, or - for standard input.\n"
     assert done.stderr.decode().endswith(said)
+
+
+# --- a cluster that does not answer, and a terminal --------------------------------------------------------------
+
+NOWHERE = """\
+apiVersion: v1
+kind: Config
+current-context: a
+clusters: [{name: a, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: a, context: {cluster: a, user: u}}]
+users: [{name: u, user: {}}]
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("cordon", "node-1"),
+        ("drain", "node-1"),
+        ("explain", "pod/train"),
+        ("map",),
+        ("probe", "--timeout", "0"),
+        ("report",),
+        ("status",),
+        ("templates", "list"),
+        ("templates", "prune"),
+        ("validate", "-f", str(POD)),
+    ],
+    ids=lambda arguments: "-".join(arguments[:2]),
+)
+def test_a_server_that_does_not_listen_is_reported_in_the_same_words(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(NOWHERE)
+    done = run_forked(*arguments, "--kubeconfig", str(path))
+    assert done.stderr.decode() == "Error: cannot connect to http://127.0.0.1:1: Connection refused.\n"
+    assert done.returncode == (1 if arguments[0] == "probe" else 2)
+
+
+def on_terminal(*arguments: str, **environment: str) -> str:
+    """What a command writes to a terminal of 80 columns."""
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "commands", *arguments],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "80", **environment},
+    ):
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(ours, 4096)
+            except OSError:  # Linux reports the closed end so.
+                break
+            shown += piece
+    os.close(ours)
+    return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "painted"),
+    [
+        (("convert", "-o", "diff"), "\x1b[36m@@ -"),
+        (("validate",), "\x1b[1;33mwarning NEU216\x1b[0m"),
+        (("report",), "\x1b[1;33mWhat changes\x1b[0m"),
+    ],
+    ids=["convert", "validate", "report"],
+)
+def test_a_terminal_gets_colours_unless_no_color_is_set(arguments: tuple[str, ...], painted: str) -> None:
+    without = {"NEURON_DRA_FAMILIES": "", "NO_COLOR": ""}
+    assert painted in on_terminal(*arguments, "-f", str(POD), **without)
+    assert "\x1b" not in on_terminal(*arguments, "-f", str(POD), **{**without, "NO_COLOR": "1"})
+
+
+def test_probe_shows_on_a_terminal_how_long_it_tries(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(NOWHERE)
+    shown = on_terminal("probe", "--timeout", "2.5", "--kubeconfig", str(path))
+    assert " s of 2 s: it is tried again" in shown
+    assert shown.endswith("\r\x1b[KError: cannot connect to http://127.0.0.1:1: Connection refused.\n")

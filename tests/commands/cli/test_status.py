@@ -177,7 +177,7 @@ def test_a_cluster_that_does_not_answer_ends_with_2(api: Api, tmp_path: Path) ->
     api.url = "http://127.0.0.1:1"
     result = run(api, tmp_path)
     assert result.exit_code == 2
-    assert "http://127.0.0.1:1 cannot be checked: cannot connect to http://127.0.0.1:1: " in result.stderr
+    assert result.stderr.startswith("Error: cannot connect to http://127.0.0.1:1: ")
 
 
 def test_a_missing_kubeconfig_exits_with_2(tmp_path: Path) -> None:
