@@ -1,12 +1,14 @@
 """Edits a YAML document in its text: unchanged parts keep their bytes, comments and quotes.
 
 Nodes are compared with the wanted data, and only differences are written. A changed collection in flow style is
-rewritten as a whole, in place. A change of the value of an anchor, an alias or a merge key is an `EditError`: the
-caller rewrites the whole document. The result is parsed again, so that a text with another value is never returned.
+rewritten as a whole, in place. An alias or a merge key is replaced by its value where that is no longer the value of
+its anchor, and stays elsewhere. The result is parsed again, so that a text with another value is never returned.
 """
 
+import bisect
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -48,6 +50,7 @@ def edit(text: str, root: YamlNode, wanted: Any) -> list[Splice]:
     """
     editor = _Editor(text, root)
     editor.change(root, wanted, _ROOT)
+    editor.expand()
     editor.finish()
     _verify(text, editor.splices, wanted)
     return editor.splices
@@ -69,7 +72,7 @@ class _Place:
     Attributes:
         at: column of its key or dash.
         behind: offset after the colon or dash before it.
-        kind: `root`, `member` of a block mapping, or `item` of a block sequence.
+        kind: `root`, `member` of a block mapping, `item` of a block sequence, or `flow`.
     """
 
     at: int
@@ -78,6 +81,7 @@ class _Place:
 
 
 _ROOT: Final = _Place(0, 0, "root")
+_IN_FLOW: Final = _Place(0, 0, "flow")
 
 
 class _Editor:
@@ -88,6 +92,14 @@ class _Editor:
         self._root = root
         self._layout = TextLayout.of(text, root)
         self._used = {id(alias.target) for alias in aliases(root)}
+        self._anchored: dict[int, Any] = {}
+        """Anchored node that is changed in place -> its new value."""
+        self._gone: set[int] = set()
+        """Anchored nodes whose text is removed."""
+        self._aliased: dict[int, Any] = {}
+        """Alias whose value changes -> the new value."""
+        self._merged: dict[int, dict[str, Any]] = {}
+        """Mapping of which merged members change -> what they become."""
         self._extended = False
         self.splices: list[Splice] = []
 
@@ -95,14 +107,15 @@ class _Editor:
         """Change the value of a node to `wanted`.
 
         Raises:
-            EditError: the value of an anchor, alias or merge key would change.
+            EditError: the document must be rewritten.
         """
         if _same(node.value, wanted):
             return
         if isinstance(node, Alias):
-            raise EditError("the value of an alias changes")
+            self._aliased[id(node)] = wanted
+            return
         if id(node) in self._used:
-            raise EditError(f"the value of anchor &{node.anchor} changes")
+            self._anchored[id(node)] = wanted
         match node, wanted:
             case (Mapping_(flow=True, entries=[_, *_]), dict()) | (Sequence_(flow=True, items=[_, *_]), list()):
                 self._drop(node)
@@ -118,39 +131,36 @@ class _Editor:
         self.splices.append(Splice(start, end, text))
 
     def _drop(self, *nodes: YamlNode) -> None:
-        """Check that the text of nodes may be removed.
-
-        Raises:
-            EditError: an alias elsewhere needs an anchor in it.
-        """
-        for node in nodes:
-            for found in anchored(node):
-                if id(found) in self._used:
-                    raise EditError(f"anchor &{found.anchor} would be removed")
+        """Note that the text of nodes is removed, with its anchors."""
+        self._gone |= {id(found) for node in nodes for found in anchored(node) if id(found) in self._used}
 
     # --- mappings -------------------------------------------------------------------------------------------
 
     def _change_mapping(self, node: Mapping_, wanted: dict[str, Any], place: _Place) -> None:
-        if any(entry.merge for entry in node.entries):
-            raise EditError("a mapping with a merge key changes")
-        kept = [entry for entry in node.entries if entry.name in wanted]
+        kept = [entry for entry in node.entries if entry.merge or entry.name in wanted]
         if not kept or any(self._is_explicit(entry) for entry in node.entries):
             self._replace(node, wanted, place)
             return
+        merged = _merged_members(node)
+        if any(name not in wanted or not _same(value, wanted[name]) for name, value in merged.items()):
+            self._merged[id(node)] = {name: wanted[name] for name in merged if name in wanted}
         if self._nest(node, wanted):
             return
         for entry in kept:
-            self.change(entry.node, wanted[entry.name], self._member_place(entry))
+            if not entry.merge:
+                self.change(entry.node, wanted[entry.name], self._member_place(entry))
         self._drop(*(part for entry in node.entries if entry not in kept for part in (entry.key, entry.node)))
         self._remove_members(node, kept)
-        own = {entry.name for entry in node.entries}
-        added = {name: value for name, value in wanted.items() if name not in own}
+        own = {entry.name for entry in node.entries if not entry.merge}
+        added = {name: value for name, value in wanted.items() if name not in own and name not in merged}
         leading = set(itertools.takewhile(added.__contains__, wanted))
         self._add_members(node, kept, {name: value for name, value in added.items() if name in leading}, front=True)
         self._add_members(node, kept, {name: value for name, value in added.items() if name not in leading})
 
     def _nest(self, node: Mapping_, wanted: dict[str, object]) -> bool:
         """Move members with their comments into one new mapping, if that is the whole change. Returns whether it is."""
+        if any(entry.merge for entry in node.entries):
+            return False
         own = {entry.name: entry.node.value for entry in node.entries}
         added = [name for name in wanted if name not in own]
         moved = {name: value for name, value in own.items() if name not in wanted}
@@ -244,6 +254,61 @@ class _Editor:
         unended = at == len(self._text) and not self._text.endswith("\n")
         self._splice(at, at, (self._layout.newline if unended else "") + lines + self._layout.newline)
         self._extended = self._extended or unended
+
+    # --- aliases --------------------------------------------------------------------------------------------
+
+    def expand(self) -> None:
+        """Write the value of each alias and merge key that is no longer the value of its anchor.
+
+        Raises:
+            EditError: a merge key has nothing left to merge, or is in flow style.
+        """
+        if not (self._anchored or self._gone or self._aliased or self._merged):
+            return
+        replaced = sorted((each.start, each.end) for each in self.splices if each.end > each.start)
+        waiting: list[tuple[YamlNode, _Place]] = [(self._root, _ROOT)]
+        while waiting:
+            node, place = waiting.pop()
+            if isinstance(node, Alias):
+                if self._is_stale(node) and not _is_inside(node.start, replaced):
+                    self._expand_alias(node, place)
+            elif isinstance(node, Mapping_):
+                self._expand_merge(node, replaced)
+                waiting += [
+                    (each.node, _IN_FLOW if node.flow else self._member_place(each))
+                    for each in node.entries
+                    if not each.merge
+                ]
+            elif isinstance(node, Sequence_) and node.items:
+                dashes = [] if node.flow else self._dashes(node)
+                waiting += (
+                    (item, _Place(column(self._text, dashes[0]), dashes[at] + 1, "item") if dashes else _IN_FLOW)
+                    for at, item in enumerate(node.items)
+                )
+
+    def _is_stale(self, alias: Alias) -> bool:
+        """Whether the anchor no longer has the value that the alias must have."""
+        target = id(alias.target)
+        wanted = self._aliased.get(id(alias), alias.value)
+        return target in self._gone or not _same(self._anchored.get(target, alias.value), wanted)
+
+    def _expand_alias(self, alias: Alias, place: _Place) -> None:
+        wanted = self._aliased.get(id(alias), alias.value)
+        if place is _IN_FLOW:
+            self._splice(alias.start, alias.end, flow(wanted))
+        else:
+            self._replace(alias, wanted, place)
+
+    def _expand_merge(self, node: Mapping_, replaced: Sequence[tuple[int, int]]) -> None:
+        for entry in node.entries:
+            stale = entry.merge and (id(node) in self._merged or any(map(self._is_stale, aliases(entry.node))))
+            if not stale or _is_inside(entry.key.start, replaced):
+                continue
+            members = self._merged.get(id(node), _merged_members(node))
+            if node.flow or not members:
+                raise EditError("a merge key cannot be replaced by its members")
+            lines = self._layout.join(self._layout.members(members, column(self._text, entry.key.start)))
+            self._splice(entry.key.start, entry.end, lines.lstrip(" "))
 
     def finish(self) -> None:
         """Keep the value of a block scalar at the end of a text without a line break, if lines were added after it."""
@@ -356,6 +421,19 @@ class _Editor:
         start = place.behind if in_block else node.start
         separated = self._text[start - 1 : start].isspace()
         self._splice(start, node.end, written if separated else f" {written}")
+
+
+def _merged_members(node: Mapping_) -> dict[str, Any]:
+    """The members that a mapping has by its merge key alone."""
+    own = {entry.name for entry in node.entries if not entry.merge}
+    value: dict[str, Any] = node.value if len(own) < len(node.entries) else {}
+    return {name: item for name, item in value.items() if name not in own}
+
+
+def _is_inside(offset: int, parts: Sequence[tuple[int, int]]) -> bool:
+    """Whether one of the sorted parts of a text has the offset."""
+    at = bisect.bisect(parts, (offset, math.inf)) - 1
+    return at >= 0 and offset < parts[at][1]
 
 
 def _last_leaf(node: YamlNode) -> YamlNode:

@@ -95,31 +95,73 @@ def test_only_differing_lines_are_written(text: str, wanted: Any, result: str) -
     assert edited(text, wanted) == result
 
 
+SHARED = "a: &x # shared\n  p: 1\n  k: 2\n"
 ALIASES = {
     "all-change-alike": (
-        "a: &x {p: 1, k: 2}\nb: *x\n",
+        f"{SHARED}b: *x # use\n",
         {"a": {"k": 2}, "b": {"k": 2}},
-        "the value of anchor &x changes",
+        "a: &x # shared\n  k: 2\nb: *x # use\n",
     ),
     "one-use-changes": (
-        "a: &x {p: 1}\nb: *x # use\nc: *x\n",
-        {"a": {"p": 1}, "b": {"p": 2}, "c": {"p": 1}},
-        "the value of an alias changes",
+        f"{SHARED}b: *x # use\nc: *x\n",
+        {"a": {"p": 1, "k": 2}, "b": {"p": 2}, "c": {"p": 1, "k": 2}},
+        f"{SHARED}b: # use\n  p: 2\nc: *x\n",
     ),
-    "the-anchor-goes": ("a: &x {p: 1}\nb: *x\n", {"b": {"p": 1}}, "anchor &x would be removed"),
-    "in-a-list": ("- &x 1\n- *x\n- 2\n", [2], "anchor &x would be removed"),
-    "in-flow": ("a: [&x 1, 2]\nb: *x\n", {"a": [2], "b": 1}, "anchor &x would be removed"),
-    "merge": (
-        "a: &x {p: 1, k: 2}\nb:\n  <<: *x\n  k: 3\n",
+    "only-the-anchor-changes": (
+        f"{SHARED}b: *x # use\nc: [1, *x]\n",
+        {"a": {"p": 1}, "b": {"p": 1, "k": 2}, "c": [1, {"p": 1, "k": 2}]},
+        "a: &x # shared\n  p: 1\nb: # use\n  p: 1\n  k: 2\nc: [1, {p: 1, k: 2}]\n",
+    ),
+    "an-item-changes": (
+        "- &x a\n- *x # second\n- *x\n",
+        ["a", "b", "a"],
+        "- &x a\n- b # second\n- *x\n",
+    ),
+    "an-alias-inside-a-changed-object": (
+        f"{SHARED}b:\n  c: *x\n  d: 1 # one\n",
+        {"a": {"p": 1, "k": 2}, "b": {"c": {"p": 1, "k": 2}, "d": 2}},
+        f"{SHARED}b:\n  c: *x\n  d: 2 # one\n",
+    ),
+    "the-anchor-goes": ("a: &x {p: 1}\nb: *x\n", {"b": {"p": 1}}, "b:\n  p: 1\n"),
+    "the-anchor-goes-from-a-list": ("a: [&x 1, 2]\nb: *x # use\n", {"a": [2], "b": 1}, "a: [2]\nb: 1 # use\n"),
+    "an-anchor-inside-an-anchor": (
+        "a: &x\n  p: &y 1\nb: *x\nc: *y\n",
+        {"a": {"p": 2}, "b": {"p": 2}, "c": 1},
+        "a: &x\n  p: 2\nb: *x\nc: 1\n",
+    ),
+    "a-mapping-with-a-merge-key-gets-a-member": (
+        f"{SHARED}b:\n  <<: *x # merged\n  k: 3\n",
         {"a": {"p": 1, "k": 2}, "b": {"p": 1, "k": 3, "z": 4}},
-        "a mapping with a merge key changes",
+        f"{SHARED}b:\n  <<: *x # merged\n  k: 3\n  z: 4\n",
+    ),
+    "a-merged-member-changes": (
+        f"{SHARED}b:\n  <<: *x\n  z: 3\nc:\n  <<: *x\n",
+        {"a": {"p": 1, "k": 2}, "b": {"p": 5, "k": 2, "z": 3}, "c": {"p": 1, "k": 2}},
+        f"{SHARED}b:\n  p: 5\n  k: 2\n  z: 3\nc:\n  <<: *x\n",
+    ),
+    "what-is-merged-changes": (
+        f"{SHARED}b:\n  <<: [*x]\n  z: 3 # own\n",
+        {"a": {"p": 1}, "b": {"p": 1, "k": 2, "z": 3}},
+        "a: &x # shared\n  p: 1\nb:\n  p: 1\n  k: 2\n  z: 3 # own\n",
     ),
 }
 
 
-@pytest.mark.parametrize(("text", "wanted", "problem"), ALIASES.values(), ids=ALIASES)
-def test_values_that_an_alias_uses_are_not_edited_in_place(text: str, wanted: Any, problem: str) -> None:
-    with pytest.raises(EditError, match=problem):
+@pytest.mark.parametrize(("text", "wanted", "result"), ALIASES.values(), ids=ALIASES)
+def test_an_alias_is_expanded_only_where_its_value_changes(text: str, wanted: Any, result: str) -> None:
+    assert edited(text, wanted) == result
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("a: &x {p: 1}\nb: {<<: *x, q: 2}\n", {"a": {"p": 2}, "b": {"p": 1, "q": 2}}),
+        ("a: &x {p: 1}\nb:\n  <<: *x\n  q: 2\n", {"a": {"p": 1}, "b": {"q": 2}}),
+    ],
+    ids=["flow", "nothing-left"],
+)
+def test_a_merge_key_that_cannot_be_replaced_rewrites_the_document(text: str, wanted: Any) -> None:
+    with pytest.raises(EditError, match="a merge key cannot be replaced by its members"):
         edited(text, wanted)
 
 
