@@ -3,6 +3,7 @@
 A file that begins with `{` may contain several JSON objects. A document is parsed when its data is needed.
 """
 
+import bisect
 import dataclasses
 import functools
 import itertools
@@ -83,7 +84,12 @@ class Document:
         """Line of the value at a path, or of its nearest existing ancestor."""
         if self.root is None:
             return self.line
-        return self.line + self.text.count("\n", 0, _locate(self.root, path))
+        return self.line + bisect.bisect_left(self._line_ends, _locate(self.root, path))
+
+    @functools.cached_property
+    def _line_ends(self) -> list[int]:
+        """Offsets of the line breaks: a List may have thousands of findings."""
+        return [each.start() for each in re.finditer("\n", self.text)]
 
     def position(self, index: int) -> tuple[int, int]:
         """Line and column in the file of an offset in the text, counted from 1."""
