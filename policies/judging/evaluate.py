@@ -19,6 +19,7 @@ from policies.judging.sharing import Memo
 from policies.judging.subjects import Api, RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from policies.judging.whole_nodes import ParsingTime
+from policies.schema.schedule import in_force
 
 REVIEW_SECONDS: Final = 1.0
 """Time-out of all policies together for one request; the API server waits 10 s by default."""
@@ -66,7 +67,7 @@ def evaluate(
     """Evaluate policies on a request.
 
     Args:
-        now: the time of day, which decides whether exceptions have expired.
+        now: the time of day, which decides whether exceptions have expired, and which schedules are in force.
         clock: monotonic, in seconds; bounds and measures evaluation.
         limits: for every policy.
         time_limit: for all policies together.
@@ -97,7 +98,7 @@ def evaluate(
         bindings = rule.bindings
         if rule.narrows:
             bindings = tuple(each for each in bindings if matching.matches(each.match, subject))
-        if not bindings or not selected:
+        if not bindings or not selected or not in_force(rule.schedule, now):
             verdicts.append(Verdict(rule, PolicyOutcome.NO_MATCH))
             continue
         view = views.of(seen_in)
@@ -210,7 +211,7 @@ def unjudged(
         if matching.rules_match(rule.match, subject) is None or not matching.namespace_matches(rule.match, subject):
             continue
         bindings = tuple(each for each in rule.bindings if _may_apply(each, subject))
-        if bindings:
+        if bindings and in_force(rule.schedule, now):
             run = Run(rule, {}, Budgets(clock, POLICY_LIMITS, 0), clock())
             verdicts.append(run.unfinished(why, bindings, now, exempts=False))
     return tuple(verdicts)

@@ -16,6 +16,7 @@ from policies.judging.policy_set import PolicySet
 from policies.judging.rules import SETTINGS, CompiledCondition, HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict
+from policies.schema.schedule import in_force
 
 _LONGEST_VALUE: Final = 200
 _ELSEWHERE: Final = "its selectors, or those of its bindings, select something else"
@@ -120,10 +121,10 @@ def _validating(rule: ValidatingRule, subject: RequestSubject, now: dt.datetime,
         yield f"{rule.name}: is not about {subject.operation} of {subject.resource}"
         return
     for verdict in verdicts:
-        yield from _verdict(verdict, subject, clock)
+        yield from _verdict(verdict, subject, now, clock)
 
 
-def _verdict(verdict: Verdict, subject: RequestSubject, clock: Clock) -> Iterator[str]:
+def _verdict(verdict: Verdict, subject: RequestSubject, now: dt.datetime, clock: Clock) -> Iterator[str]:
     rule, budget = verdict.rule, Budget(clock, POLICY_LIMITS)
     name = rule.name
     if rule.params is None and verdict.params is not None:
@@ -132,6 +133,9 @@ def _verdict(verdict: Verdict, subject: RequestSubject, clock: Clock) -> Iterato
     variables = Variables(rule.variables, activation, budget)
     activation["variables"] = variables
     if verdict.outcome is PolicyOutcome.NO_MATCH:
+        if not in_force(rule.schedule, now):
+            yield f"{name}: does not match: its schedule is not in force at {now.isoformat(timespec='minutes')}"
+            return
         unmet = _unmet(rule.conditions, activation, clock)
         yield f"{name}: does not match: {unmet or _ELSEWHERE}"
         return

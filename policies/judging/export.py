@@ -73,6 +73,8 @@ def _object(kind: str, name: str, spec: dict[str, object]) -> dict[str, object]:
 
 def _reasons(rule: ValidatingRule) -> Iterator[str]:
     yield from _refused(rule)
+    if rule.schedule:
+        yield "it has a schedule, which the API server does not support"
     if rule.exemptions:
         yield "it has exceptions, which the API server does not support"
     read = {".".join(path[:2]) for program in _programs(rule) for path in program.references if path[0] in _ONLY_OURS}

@@ -23,11 +23,14 @@ from policies.schema.constraints import MatchResources
 from policies.schema.conversion import TemplateMapping
 from policies.schema.documents import Path, PolicyDocument, PolicyProblem
 from policies.schema.hints import PreferredSchedulingTerm, manifest
+from policies.schema.schedule import Window
 
 _AUTHORIZER: Final = re.compile(r"\bauthorizer\s*\.")
 _NO_AUTHORIZER: Final = (
     "'authorizer' is not supported: only the API server knows the permissions of its users. Leave this policy to it"
 )
+_CLOCK: Final = re.compile(r"(?<!variables\.)now\b")
+_NO_CLOCK: Final = "CEL has no clock. A policy that holds at some times has spec.schedule; exceptions have schedule too"
 
 
 SETTINGS: Final = {
@@ -66,13 +69,14 @@ class Check:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Exemption:
-    """An exception: the requests that it admits, and until when."""
+    """An exception: the requests that it admits, when, and until when."""
 
     name: str
     owner: str
     reason: str
     expires: dt.datetime
     conditions: tuple[CompiledCondition, ...]
+    schedule: tuple[Window, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,6 +118,7 @@ class ValidatingRule:
         fails_closed: whether an expression that cannot be evaluated counts as a violation.
         params: the value of `params`, unless bindings name parameter objects; None with `paramKind`.
         shared: identities of the variables, by name.
+        schedule: when it is in force; empty: always.
         narrows: whether a binding matches fewer requests than the policy.
         parametrised: whether a binding has parameters.
         reads_namespace: whether an expression reads more of the Namespace than its name and labels.
@@ -134,6 +139,7 @@ class ValidatingRule:
     exemptions: tuple[Exemption, ...]
     tests: tuple[schema.Case, ...]
     shared: Mapping[str, SharedExpression | None] = dataclasses.field(default_factory=dict)
+    schedule: tuple[Window, ...] = ()
     narrows: bool = dataclasses.field(init=False, default=False)
     parametrised: bool = dataclasses.field(init=False, default=False)
     reads_namespace: bool = dataclasses.field(init=False, default=False)
@@ -250,6 +256,7 @@ class ExpressionCompiler:
                 each.reason,
                 each.expires,
                 self._conditions(("spec", "exceptions", at, "matchConditions"), each.match_conditions),
+                each.schedule,
             )
             for at, each in enumerate(ours.exceptions)
         )
@@ -269,6 +276,7 @@ class ExpressionCompiler:
             exemptions,
             ours.tests,
             self._identities,
+            ours.schedule,
         )
 
     def pods(self, policy: schema.ConversionPolicy) -> PodRule:
@@ -328,6 +336,8 @@ class ExpressionCompiler:
             authorizer = _AUTHORIZER.search(source)
             if authorizer is not None:
                 error = CelTypeError(_NO_AUTHORIZER, authorizer.start(), source)
+            elif error.offset is not None and _CLOCK.match(source, error.offset):
+                error = CelTypeError(_NO_CLOCK, error.offset, source)
             line = self._document.text_lines.get(path, self._document.line(path)) + error.line - 1
             where = "" if error.offset is None else f" (column {error.column} of that line of the expression)"
             end = "" if error.message.endswith((".", "?")) else "."

@@ -15,6 +15,7 @@ from policies.judging.failures import Failure
 from policies.judging.rules import Binding, Check, Exemption, ValidatingRule
 from policies.judging.sharing import Memo
 from policies.judging.verdicts import PolicyOutcome, Verdict, Violation, strongest
+from policies.schema.schedule import in_force
 
 _LONGEST_MESSAGE: Final = 5 * 1024
 MOST_ERRORS: Final = 16
@@ -169,6 +170,8 @@ class Run:
         """The exception that applies, and an expired one that would have applied."""
         expired = None
         for exemption in self._rule.exemptions:
+            if not in_force(exemption.schedule, now):
+                continue
             holds, failures = all_hold(exemption.conditions, self.activation, self._budget)
             self.exceeded = self.exceeded or holds is None
             self._errors += [failure.within(f"exception '{exemption.name}'") for failure in failures if holds is None]

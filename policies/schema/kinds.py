@@ -33,6 +33,7 @@ from policies.schema.base import (
 )
 from policies.schema.constraints import LabelSelector, MatchResources
 from policies.schema.conversion import EfaSettings, TemplateMapping
+from policies.schema.schedule import Schedule
 
 API_VERSION: Final = "policy.neuron.aws.com/v1alpha1"
 VAP_API_VERSION: Final = "admissionregistration.k8s.io/v1"
@@ -174,6 +175,7 @@ class PolicyException(Model):
     owner: Annotated[Text, Field(description="Who answers for the exception.")]
     reason: Annotated[Text, Field(description="Why it exists.")]
     expires: Moment
+    schedule: Schedule = ()
     match_conditions: Annotated[
         tuple[MatchCondition, ...],
         Field(min_length=1, max_length=64, description="The requests; all conditions must be true."),
@@ -219,7 +221,11 @@ class Case(Model):
         StrictBool, Field(description="The record of the pod's conversion counts as verified; a server verifies it.")
     ] = False
     at: Annotated[
-        Moment, Field(description="The time of the request, which decides whether exceptions have expired.")
+        Moment,
+        Field(
+            description="The time of the request, which decides whether exceptions have expired, and which schedules"
+            " are in force."
+        ),
     ] = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
     expect: Annotated[
         Literal["Allow", "Deny", "Warn", "Audit", "Except", "NoMatch"],
@@ -242,7 +248,16 @@ class ValidatingPolicySpec(ValidationSpec):
         tuple[PolicyException, ...],
         Field(description="Requests that are admitted although they violate the policy, until a date."),
     ] = ()
+    schedule: Schedule = ()
     tests: Annotated[tuple[Case, ...], Field(description="Cases. A file is loaded only if all of them pass.")] = ()
+
+    @model_validator(mode="after")
+    def _timed_cases(self) -> Self:
+        if self.schedule or any(each.schedule for each in self.exceptions):
+            untimed = next((case.name for case in self.tests if "at" not in case.model_fields_set), None)
+            if untimed is not None:
+                raise fault(f"test {untimed!r} has no time, and there is a schedule: add at: 2027-03-31T23:00:00Z")
+        return self
 
 
 class ValidatingPolicy(Model):

@@ -213,6 +213,21 @@ def test_contradictions_within_and_between_files_are_rejected(texts: list[str], 
             "supported: only the API server knows the permissions of its users. Leave this policy to it.",
             id="authorizer",
         ),
+        *(
+            pytest.param(
+                f"validations:\n- expression: \"{clock} > timestamp('2030-01-01T00:00:00Z')\"",
+                f"0.yaml:11: spec.validations[0].expression (column {column} of that line of the expression): "
+                "CEL has no clock. A policy that holds at some times has spec.schedule; exceptions have schedule too.",
+                id=clock,
+            )
+            for clock, column in (("time.now()", 6), ("now()", 1), ("now", 1), ("timestamp.now()", 11))
+        ),
+        pytest.param(
+            "validations:\n- expression: variables.now\nvariables: [{name: b, expression: 'true'}]",
+            "0.yaml:11: spec.validations[0].expression (column 11 of that line of the expression): "
+            "'variables' has no field 'now'.",
+            id="variable-now",
+        ),
         pytest.param(
             'validations:\n- expression: "1"',
             "0.yaml:11: spec.validations[0].expression (column 1 of that line of the expression): "

@@ -59,6 +59,7 @@ class Bench:
 
     def __init__(self, *texts: str, answer: Decision | None = None, excluded: frozenset[str] = frozenset()) -> None:
         files = {f"{at}.yaml": text.encode() for at, text in enumerate(texts)}
+        self.now = NOW
         self.store = PolicyStore(Path("policies"), lambda: NOW, Loaded(load(files), {}), ())
         self.metrics = PolicyMetrics(self.store)
         self.catalogues: list[Catalogue] = []
@@ -69,7 +70,7 @@ class Bench:
             ClusterLookups(Labelled()),
             excluded,
             self.metrics,
-            lambda: NOW,
+            lambda: self.now,
             Execution(clock=lambda: 0.0),
         )
 
@@ -162,6 +163,17 @@ def test_exceptions(day: str, errors: list[str], warnings: list[str]) -> None:
     decision = Bench(policy(EXCEPTION.format(day=day))).review()
     assert (told(decision.errors), told(decision.warnings)) == (errors, warnings)
     assert decision.audit == ({} if errors else {"p.exception": "old"})
+
+
+def test_the_same_review_is_judged_again_at_the_edges_of_a_schedule() -> None:
+    bench = Bench(
+        policy("validations: [{expression: 'false'}]\nschedule: [{from: '12:00', to: '13:00', timeZone: UTC}]")
+    )
+    allowed = []
+    for minutes in (-1, 0, 59, 60, 24 * 60):
+        bench.now = NOW + dt.timedelta(minutes=minutes)
+        allowed.append(not bench.review().errors)
+    assert allowed == [True, False, False, True, False]
 
 
 def test_findings_of_the_other_reviewer_come_first_with_their_status() -> None:
