@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import datetime as dt
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,6 +26,17 @@ if TYPE_CHECKING:
     Draw = Callable[[ClusterSnapshot], DeviceMap]
 
 UNSEEN: Final = 2
+
+_ORIGIN: Final = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?", re.ASCII)
+
+
+def _origins(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if _ORIGIN.fullmatch(value) is None:
+            raise click.BadParameter(
+                f"{value[:100]!r} is no origin: write scheme, host and port if any, such as https://headlamp.example.com"
+            )
+    return values
 
 
 @click.command(name="map")
@@ -78,6 +90,15 @@ UNSEEN: Final = 2
     show_default=True,
     metavar="SECONDS",
     help="With --serve: the cluster is read at most that often, and only while the page is open.",
+)
+@click.option(
+    "--frame-ancestor",
+    "frames",
+    multiple=True,
+    callback=_origins,
+    metavar="ORIGIN",
+    help="With --serve: pages of this origin may show the map in a frame, as https://headlamp.example.com. Repeatable."
+    " Default: no page may.",
 )
 @setting_options("policies")
 @click.pass_context
@@ -205,7 +226,7 @@ def _serve(cluster: ClusterChoice, options: dict[str, Any], draw: "Draw") -> Non
     from runtime.api_errors import ApiServerError, UnreachableError
     from runtime.startup import StartupError
 
-    served = ServedPage(options["host"], options["port"], options["interval"], draw)
+    served = ServedPage(options["host"], options["port"], options["interval"], draw, options["frames"])
     try:
         asyncio.run(run(lambda: connected(cluster, must_answer=False), served, say))
     except StartupError as error:

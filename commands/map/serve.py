@@ -11,7 +11,7 @@ import functools
 import hashlib
 import ipaddress
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
@@ -63,12 +63,14 @@ class ServedPage:
         host: address to listen on; empty: all.
         port: 0: any free port.
         interval: seconds between reads of the cluster, at least.
+        frames: origins whose pages may show the map in a frame.
     """
 
     host: str
     port: int
     interval: float
     draw: Callable[[ClusterSnapshot], DeviceMap] = build
+    frames: tuple[str, ...] = ()
 
 
 class LiveMap:
@@ -141,8 +143,22 @@ class LiveMap:
         self._at = self._clock()
 
 
-def application(live: LiveMap, *, loopback: bool) -> Starlette:
-    """The routes; `loopback`: refuse requests for other hosts."""
+def headers(frames: Sequence[str] = ()) -> dict[str, str]:
+    """The headers of every answer. Pages of the origins `frames` may show the map in a frame."""
+    if not frames:
+        return dict(HEADERS)
+    changed = {
+        **HEADERS,
+        "Content-Security-Policy": f"{page.POLICY}; frame-ancestors {' '.join(frames)}",
+        "Cross-Origin-Resource-Policy": "cross-origin",
+    }
+    # It knows no origins, and browsers that know frame-ancestors ignore it.
+    del changed["X-Frame-Options"]
+    return changed
+
+
+def application(live: LiveMap, *, loopback: bool, frames: Sequence[str] = ()) -> Starlette:
+    """The routes; `loopback`: refuse requests for other hosts; `frames`: see `headers`."""
 
     async def show(_: Request) -> Response:
         return await _answer(live.page, "text/html; charset=utf-8")
@@ -159,7 +175,7 @@ def application(live: LiveMap, *, loopback: bool) -> Starlette:
         return PlainTextResponse("ok\n")
 
     routes = [Route("/", show), Route("/data.json", data), Route("/livez", alive)]
-    middleware = [Middleware(_SecurityHeaders)]
+    middleware = [Middleware(_SecurityHeaders, headers=headers(frames))]
     if loopback:
         middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=_LOOPBACK_NAMES, www_redirect=False))
     return Starlette(routes=routes, middleware=[*middleware, Middleware(GZipMiddleware, minimum_size=_GZIP_FROM)])
@@ -173,16 +189,16 @@ async def _answer(make: Callable[[], Awaitable[bytes]], media_type: str) -> Resp
 
 
 class _SecurityHeaders:
-    """Adds `HEADERS` to every answer, also to refusals."""
+    """Adds headers to every answer, also to refusals."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, headers: Mapping[str, str]) -> None:
         self._app = app
+        self._extra = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                extra = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                message = {**message, "headers": [*message["headers"], *extra]}
+                message = {**message, "headers": [*message["headers"], *self._extra]}
             await send(message)
 
         await self._app(scope, receive, with_headers)
@@ -221,7 +237,7 @@ async def run(
         loopback = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
         server = _PageServer(
             uvicorn.Config(
-                application(live, loopback=loopback),
+                application(live, loopback=loopback, frames=served.frames),
                 # httptools does not bound the length of headers, h11 does.
                 http="h11",
                 ws="none",

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
+from commands.cli.map import map as map_command
 from commands.devices.snapshot import ClusterSnapshot
 from commands.map.serve import HEADERS, LiveMap, application
 from runtime.api_errors import ApiServerError, UnreachableError
@@ -73,6 +75,26 @@ async def test_every_answer_has_the_security_headers(world: World, method: str, 
         assert answer.headers[name] == value
     assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
     assert "server" not in answer.headers
+
+
+async def test_pages_of_the_named_origins_may_show_the_map_in_a_frame(world: World) -> None:
+    live = LiveMap(world.look, 10, clock=lambda: world.now)
+    app = application(live, loopback=True, frames=("https://headlamp.example.com", "http://localhost:4466"))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1:8090") as http:
+        answer = await http.get("/")
+    policy = answer.headers["Content-Security-Policy"]
+    assert policy.endswith("; frame-ancestors https://headlamp.example.com http://localhost:4466")
+    assert "X-Frame-Options" not in answer.headers
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "origin", ["*", "headlamp.example.com", "https://a/path", "https://a; script-src *", "https://a\nX: y", "'self'"]
+)
+async def test_what_is_no_origin_is_refused(origin: str) -> None:
+    answer = CliRunner().invoke(map_command, ["--serve", "--frame-ancestor", origin])
+    assert answer.exit_code == 2
+    assert "is no origin: write scheme, host and port if any" in " ".join(answer.output.replace("│", " ").split())
 
 
 @pytest.mark.parametrize("host", ["localhost:8090", "127.0.0.1", "localhost"])
