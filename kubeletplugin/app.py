@@ -55,6 +55,7 @@ from kubeletplugin.publish.slices import published_attributes
 from kubeletplugin.settings import DriverSettings
 from kubeletplugin.version import driver_version
 from neuron.hardware.instances import Catalogue, InstanceType
+from runtime import tracing
 from runtime.api_errors import ClusterUnavailableError
 from runtime.startup import StartupError
 
@@ -102,6 +103,9 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         )
 
     async with contextlib.AsyncExitStack() as stack:
+        end_traces = tracing.start("neuron-dra-kubelet-plugin", driver_version())
+        if end_traces is not None:
+            stack.push_async_callback(asyncio.to_thread, end_traces)
         api = await _connected(settings)
         stack.push_async_callback(api.close)
         node = NodeClaims(preparer, api, view, settings.node_name)

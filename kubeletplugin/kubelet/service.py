@@ -14,6 +14,7 @@ from kubeletplugin.pb import dra_health_v1alpha1_pb2, dra_v1_pb2, dra_v1beta1_pb
 from kubeletplugin.ports import Clock
 from kubeletplugin.prepare.driver import CALL_BUDGET, ClaimReference, Driver, PrepareResult
 from kubeletplugin.prepare.preparer import DeviceAnswer
+from runtime import tracing
 
 SERVICES: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 """For the registration, best first: the kubelet uses the first one that it knows."""
@@ -41,8 +42,9 @@ def handlers(driver: Driver, monitor: HealthMonitor, pool: str, clock: Clock) ->
 
 
 def _dra_plugin(name: str, messages: ModuleType, driver: Driver) -> grpc.GenericRpcHandler:
-    async def prepare(request: object, context: object) -> object:
-        results = await driver.prepare(_references(request), _budget(context))
+    async def prepare(request: object, context: Any) -> object:
+        with tracing.served("NodePrepareResources", context.invocation_metadata() or ()):
+            results = await driver.prepare(_references(request), _budget(context))
         claims = {uid: _prepared(messages, result) for uid, result in results.items()}
         return messages.NodePrepareResourcesResponse(claims=claims)
 

@@ -11,12 +11,13 @@ import logging
 import time
 import traceback
 from collections.abc import Callable
-from typing import Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from neuron.findings import Finding
+from runtime import tracing
 from webhook.decisions import nesting, wire
 from webhook.decisions.decision import Decision, denied
 from webhook.edge import reviews
@@ -221,8 +222,17 @@ class AdmissionEndpoint:
             self._bodies.release(body)
 
     async def _decide(self, started: float, overload: str, body: bytes | bytearray, scope: Scope, send: Send) -> None:
+        with tracing.served(f"review {self._path}", scope["headers"]) as traced:
+            await self._decide_traced(started, overload, body, scope, send, traced)
+
+    async def _decide_traced(
+        self, started: float, overload: str, body: bytes | bytearray, scope: Scope, send: Send, traced: Any
+    ) -> None:
         gate = self._gate
-        request, decision = _decode(body) if len(body) <= BodyReader.SMALL else await _decode_large(body)
+        with tracing.span("decode"):
+            request, decision = _decode(body) if len(body) <= BodyReader.SMALL else await _decode_large(body)
+        if traced is not None:
+            traced.set_attribute("k8s.admission.uid", request.uid)
         overload = overload or gate.busy()
         if overload and not gate.exempt(request):
             message = gate.shed(overload)
@@ -230,7 +240,8 @@ class AdmissionEndpoint:
         gate.deciding += 1
         try:
             if decision is None:
-                decision = await self._reviewer.review(request)
+                with tracing.span("decide"):
+                    decision = await self._reviewer.review(request)
             payload = reviews.encode(request, decision)
         except LaneError as error:
             why = "busy" if isinstance(error, LaneFullError) else "late"

@@ -13,6 +13,7 @@ from neuron.api.fields import mapping
 from neuron.demand.templates import KIND, Template
 from neuron.findings import Finding, warning
 from neuron.hardware.instances import Catalogue
+from runtime import tracing
 from webhook.decisions import leader_worker_sets, nesting, pods, restore_pods
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from webhook.decisions.decide import (
@@ -125,7 +126,8 @@ class Mutator:
             decision = await self._checked(decision, request, self._checks)
         for template in decision.templates:
             if not self._templates.holds(request.namespace, template):
-                decision = await self._with_templates(decision, request)
+                with tracing.span("template"):
+                    decision = await self._with_templates(decision, request)
                 break
         return self._queues.noted(request, decision)
 

@@ -25,6 +25,7 @@ from policies.judging.policy_set import PolicySet
 from policies.judging.rules import ValidatingRule
 from policies.judging.subjects import RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict
+from runtime import tracing
 from runtime.once import Once
 from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.decisions.verification import Sources
@@ -157,7 +158,8 @@ class PolicedValidator:
             return await self._inner.review(request)
         now = self._now()
         try:
-            verdicts = await self._judge(request, candidates, now)
+            with tracing.span("policies"):
+                verdicts = await self._judge(request, candidates, now)
         except msgspec.DecodeError as error:
             unreadable = denied("unreadable", _unreadable(request, error))
             decision = await self._ask(request, unreadable)

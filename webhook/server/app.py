@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from certs import files, issue
-from runtime import console
+from runtime import console, tracing
 from runtime.api_server import TimedApiServer
 from runtime.logs import resolve
 from runtime.metrics_server import METRICS_PATH, MetricsServer
@@ -110,6 +110,9 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
     metrics = Metrics(version())
     lag = LoopLag()
     async with contextlib.AsyncExitStack() as stack:
+        end_traces = tracing.start("neuron-dra-webhook", version())
+        if end_traces is not None:
+            stack.push_async_callback(asyncio.to_thread, end_traces)
         certificates = _certificates(settings)
         authority = _client_authority(settings, certificates.live)
         listener = stack.enter_context(listen(settings))

@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from runtime import tracing
 from webhook.edge.endpoints import AdmissionEndpoint, RequestLimits, Telemetry
 from webhook.edge.health import Check, HealthEndpoint, Lifecycle
 from webhook.edge.shedding import creates_template, never
@@ -28,7 +29,9 @@ class Application(Starlette):
         self.router.redirect_slashes = False
         self.router.default = _not_found
         self._endpoints = dict(endpoints)
-        self._at_once = {path: each.at_once for path, each in endpoints.items() if isinstance(each, AdmissionEndpoint)}
+        admission = {path: each for path, each in endpoints.items() if isinstance(each, AdmissionEndpoint)}
+        # Spans are made by the application, so with traces every review goes there.
+        self._at_once = {} if tracing.enabled() else {path: each.at_once for path, each in admission.items()}
 
     def at_once(self, scope: Scope, body: bytes) -> bytes | None:
         """The answer to a complete request, as JSON; None: call the application."""

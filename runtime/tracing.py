@@ -1,0 +1,88 @@
+"""Traces of OpenTelemetry, sent as OTLP over HTTP, if an endpoint is set. Without one, nothing of it is imported.
+
+The environment variables are those that OpenTelemetry defines; its SDK reads them.
+"""
+
+import contextlib
+import importlib
+import os
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from runtime.startup import StartupError
+
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_CONTEXT: Final = ("traceparent", "tracestate")
+_NO_SPAN: Final = contextlib.nullcontext()
+
+_tracer: Any = None
+
+
+def enabled() -> bool:
+    """Whether traces are sent."""
+    return _tracer is not None
+
+
+def start(service: str, version: str) -> Callable[[], None] | None:
+    """Begin to send traces, if an endpoint is set; the result sends what is left, and ends it.
+
+    Raises:
+        StartupError: the packages are not installed.
+    """
+    global _tracer  # noqa: PLW0603 - one process has one exporter
+    variable = next((name for name in _ENDPOINTS if os.environ.get(name)), None)
+    if variable is None or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    try:
+        sdk = importlib.import_module("opentelemetry.sdk.trace")
+        export = importlib.import_module("opentelemetry.sdk.trace.export")
+        resources = importlib.import_module("opentelemetry.sdk.resources")
+        otlp = importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    except ImportError as error:
+        raise StartupError(
+            f"{variable} is set, and {error.name} is not installed, which sends traces. Install neuron-dra[tracing]"
+            " (requirements/tracing.txt), or unset the variable."
+        ) from error
+    named = os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    attributes = {"service.version": version} | ({} if named else {"service.name": service})
+    provider = sdk.TracerProvider(resource=resources.Resource.create(attributes), shutdown_on_exit=False)
+    provider.add_span_processor(export.BatchSpanProcessor(otlp.OTLPSpanExporter()))
+    _tracer = provider.get_tracer("neuron-dra", version)
+
+    def end() -> None:
+        global _tracer  # noqa: PLW0603
+        _tracer = None
+        provider.shutdown()
+
+    return end
+
+
+def span(name: str) -> AbstractContextManager[Any]:
+    """A part of the current span; the context has the span, or None if no traces are sent."""
+    return _NO_SPAN if _tracer is None else _begun(name)
+
+
+def served(name: str, headers: Iterable[tuple[Any, Any]]) -> AbstractContextManager[Any]:
+    """As `span`, for a request; its parent is the span of its `traceparent` header."""
+    if _tracer is None:
+        return _NO_SPAN
+    trace = importlib.import_module("opentelemetry.trace")
+    context_of = importlib.import_module("opentelemetry.context")
+    propagation = importlib.import_module("opentelemetry.trace.propagation.tracecontext")
+    carrier = {key: value for key, value in map(_texts, headers) if key in _CONTEXT}
+    context = propagation.TraceContextTextMapPropagator().extract(carrier, context=context_of.Context())
+    return _begun(name, context=context, kind=trace.SpanKind.SERVER)
+
+
+def _begun(name: str, **options: Any) -> AbstractContextManager[Any]:
+    # The text of an exception may quote the object.
+    begun: AbstractContextManager[Any] = _tracer.start_as_current_span(
+        name, record_exception=False, set_status_on_exception=False, **options
+    )
+    return begun
+
+
+def _texts(header: tuple[Any, Any]) -> tuple[str, str]:
+    name, value = (part.decode("latin-1") if isinstance(part, bytes) else part for part in header)
+    return name, value
