@@ -305,8 +305,8 @@ class Cluster:
         """Grow to a number of nodes, start a replica, create pods, change slices and Nodes."""
         self._grow(nodes)
         read, began = self._relay.read, time.monotonic()
-        self._webhook.start()
         try:
+            self._webhook.start()
             seconds, pid = time.monotonic() - began, self._webhook.pid
             arrived = (self._relay.read - read) / _MEBIBYTE
             start = Start(seconds, cpu_seconds(pid), rss_mib(pid), arrived)
