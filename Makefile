@@ -25,7 +25,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster docs reference fuzz mutants cluster-test upgrade-test faults sandbox man manifests images sbom release sign verify proto grammar lock clean
+.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster bench-scale docs reference fuzz mutants cluster-test upgrade-test faults sandbox man manifests images sbom release sign verify proto grammar lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ bench-cluster: $(STAMP) ## measure pods created through a real API server, and a
 	$(BIN)/python -m benchmarks.through_api_server $(ARGS)
 	$(BIN)/python -m benchmarks.scheduling
 	$(BIN)/python -m benchmarks.drivers
+
+bench-scale: $(STAMP) ## measure a replica and a driver in a cluster of up to 5,000 nodes, and write the table into docs/scale.md (needs KUBEBUILDER_ASSETS)
+	$(BIN)/python -m benchmarks.scale --write docs/scale.md $(ARGS)
 
 cluster-test: $(STAMP) ## run the tests that need a control plane (binaries from KUBEBUILDER_ASSETS; ARGS="--shuffle 1" for a random order)
 	$(BIN)/python -m pytest tests/cluster --ignore=tests/cluster/test_containers.py -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)

@@ -73,7 +73,26 @@ class ApiStore:
     async def claims(self) -> list[JsonObject]:
         """See `ports.ClaimReader`."""
         watching = self.watching(Collection(await self._resource("resourceclaims")))
-        return await self.list(watching, "ResourceClaims", _allocated_by_us)
+        return await self.list(watching, "ResourceClaims", self._allocated_here)
+
+    def _allocated_here(self, claim: JsonObject) -> JsonObject | None:
+        """The fields of a claim that preparation needs; None without devices of this driver on this node.
+
+        A cluster may have 100,000 claims: those of other nodes would not fit into the driver's memory.
+        """
+        status = claim.get("status") or {}
+        results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
+        own = (names.DRIVER, self._node_name)
+        if not any((result.get("driver"), result.get("pool")) == own for result in results):
+            return None
+        metadata = claim.get("metadata") or {}
+        kept = {key: metadata[key] for key in ("namespace", "name", "uid") if key in metadata}
+        constraints = ((claim.get("spec") or {}).get("devices") or {}).get("constraints") or []
+        return {
+            "metadata": kept,
+            "spec": {"devices": {"constraints": constraints}},
+            "status": {key: status.get(key) for key in ("allocation", "reservedFor")},
+        }
 
     async def apply_devices(
         self, namespace: str, name: str, uid: str, devices: Sequence[Mapping[str, Any]]
@@ -282,22 +301,6 @@ def _read(raw: bytes, plural: str) -> JsonObject | None:
         _log.warning("object left out", extra={"object": f"{plural} {name}", "error": type(error).__name__})
         return None
     return item if isinstance(item, dict) else None
-
-
-def _allocated_by_us(claim: JsonObject) -> JsonObject | None:
-    """The fields of a claim that preparation needs; None if it has no devices of this driver."""
-    status = claim.get("status") or {}
-    devices = (status.get("allocation") or {}).get("devices") or {}
-    if not any(result.get("driver") == names.DRIVER for result in devices.get("results") or ()):
-        return None
-    metadata = claim.get("metadata") or {}
-    kept = {key: metadata[key] for key in ("namespace", "name", "uid") if key in metadata}
-    constraints = ((claim.get("spec") or {}).get("devices") or {}).get("constraints") or []
-    return {
-        "metadata": kept,
-        "spec": {"devices": {"constraints": constraints}},
-        "status": {key: status.get(key) for key in ("allocation", "reservedFor")},
-    }
 
 
 def to_v1(body: JsonObject, version: str) -> JsonObject:

@@ -8,6 +8,8 @@ from typing import Final
 from kubeletplugin.ports import Clock, KubeError
 from runtime.backoff import Backoff
 
+SPREAD: Final = 5.0
+"""Seconds. A server that ends cuts the watches of all nodes at once; they come back within this time, not together."""
 QUIET: Final = 60.0
 """Seconds after which a task looks again without a change, and a write is not a repetition of the last one."""
 
@@ -64,19 +66,22 @@ async def waking(event: asyncio.Event, period: float, *sources: Changing) -> Asy
 async def repeat(
     session: Callable[[], Awaitable[None]],
     failed: Callable[[KubeError], Awaitable[None]],
-    backoff: Backoff,
+    pauses: tuple[float, float],
     long: float,
     clock: Clock,
+    jitter: Callable[[float, float], float],
 ) -> None:
     """Repeat a session with the API server until cancelled.
 
     Args:
         session: returns when its watch ends.
         failed: called with the error that ended a session.
-        backoff: the pauses between sessions; they are longer if the API server asks for it.
-        long: seconds; a session that took longer is followed by the next one at once.
+        pauses: the first and the longest pause after a short session; longer if the API server asks for it.
+        long: seconds; a session that took longer is followed by the next one within `SPREAD`.
         clock: for the pauses.
+        jitter: makes a random number between two: the sessions of many nodes are spread over time.
     """
+    backoff = Backoff(*pauses, lambda bound: jitter(bound / 2, bound))
     while True:
         start, pause = clock.monotonic(), 0.0
         try:
@@ -86,10 +91,10 @@ async def repeat(
             await failed(error)
         if clock.monotonic() - start > long:
             backoff.reset()
+            pause = max(pause, jitter(0.0, SPREAD))
         else:
             pause = max(pause, backoff.failed())
-        if pause:
-            await clock.sleep(pause)
+        await clock.sleep(pause)
 
 
 async def report_changes(source: Changing, report: Callable[[], Awaitable[bool]], clock: Clock) -> None:

@@ -86,7 +86,7 @@ class ClaimReader(Protocol):
         """The claim; None if it does not exist."""
 
     async def claims(self) -> list[JsonObject]:
-        """All claims of the cluster with devices of this driver: name, namespace, UID and status.
+        """The claims of the cluster with devices of this driver on this node: name, namespace, UID and status.
 
         Claims that cannot be read are left out: tenants choose their content.
         """

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import random
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -13,7 +14,6 @@ from kubeletplugin.ports import Clock, JsonObject, KubeError, OwnNodeStore
 from neuron import names
 from neuron.api.cordons import Cordon, read
 from neuron.api.nodes import read_node
-from runtime.backoff import Backoff
 
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 10.0
@@ -63,14 +63,16 @@ class OwnNode(Changing):
         clock: Clock,
         metrics: PluginMetrics,
         use_facts: Callable[[NodeFacts], None] | None = None,
+        jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """`use_facts` gets the facts whenever the state changes."""
+        """`use_facts` gets the facts whenever the state changes; `jitter(a, b)` is a random number between both."""
         super().__init__()
         self.store: Final = store
         self._use_facts = use_facts
         self.state: NodeState | None = None
         self._clock = clock
         self._metrics = metrics
+        self._jitter = jitter
         self._version = 0
 
     async def read(self) -> NodeState:
@@ -83,7 +85,8 @@ class OwnNode(Changing):
 
     async def run(self) -> None:
         """Follow the Node until cancelled."""
-        await repeat(self._follow, self._failed, Backoff(_FIRST_RETRY, _LAST_RETRY), _LAST_RETRY, self._clock)
+        pauses = _FIRST_RETRY, _LAST_RETRY
+        await repeat(self._follow, self._failed, pauses, _LAST_RETRY, self._clock, self._jitter)
 
     async def _follow(self) -> None:
         async for body in self.store.follow():

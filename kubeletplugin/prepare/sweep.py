@@ -8,8 +8,9 @@ import asyncio
 import dataclasses
 import functools
 import logging
+import random
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from kubeletplugin.discover.devices import device_index
@@ -28,6 +29,8 @@ from neuron.api.fields import WrongFormError
 from neuron.api.stored_claims import read_stored_claim
 
 _RETRY: Final = 10.0
+_SPREAD: Final = (0.8, 1.2)
+"""The shortest and the longest pause between two sweeps, in intervals."""
 _LOOK: Final = 10.0
 """Seconds between two looks at the CDI specs, and at claims that were refused."""
 _ODD: Final = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
@@ -59,9 +62,19 @@ class Sweeper:
     """
 
     def __init__(
-        self, driver: Driver, node: NodeClaims, usage: Usage, interval: float, *, clock: Clock, metrics: PluginMetrics
+        self,
+        driver: Driver,
+        node: NodeClaims,
+        usage: Usage,
+        interval: float,
+        *,
+        clock: Clock,
+        metrics: PluginMetrics,
+        jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """`interval` is in seconds."""
+        """`interval` is in seconds. `jitter(a, b)` is a random number between both: each sweep reads every claim of the
+        node, and nodes that started together must not read them together.
+        """
         self._driver = driver
         self._node = node
         self._preparer = node.preparer
@@ -69,13 +82,15 @@ class Sweeper:
         self._interval = interval
         self._clock = clock
         self._metrics = metrics
+        self._jitter = jitter
         self._missing: dict[str, PreparedClaim] = {}
 
     async def run(self) -> None:
         """Sweep at intervals; shorter ones while claims may be missing."""
         while True:
             complete = await self.sweep()
-            left = self._interval if complete else min(_RETRY, self._interval)
+            interval = self._interval * self._jitter(*_SPREAD)
+            left = interval if complete else min(_RETRY, interval)
             while left > 0:
                 refusals = self._driver.refusals
                 pause = min(left, _LOOK)

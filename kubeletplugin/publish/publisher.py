@@ -30,7 +30,6 @@ from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_s
 from kubeletplugin.publish.withholding import Withholding
 from neuron import names
 from neuron.known_faults import Component, Withheld, of, parse
-from runtime.backoff import Backoff
 from runtime.once import Once
 
 LOCK_NAME: Final = "publish.lock"
@@ -100,7 +99,7 @@ class Publisher:
         metrics: PluginMetrics,
         jitter: Callable[[float, float], float],
     ) -> None:
-        """`jitter(a, b)` returns a random number between both: the nodes' retries are spread over time."""
+        """`jitter(a, b)` returns a random number between both: the nodes' sessions are spread over time."""
         self._store = store
         self._monitor = node.monitor
         self._own = node.own
@@ -128,9 +127,9 @@ class Publisher:
         async with self._alone():
             await self._gate.first()
             await self._restored()
-            backoff = Backoff(_FIRST_RETRY, _LAST_RETRY, lambda bound: self._jitter(bound / 2, bound))
             # The end of a long watch is normal.
-            await repeat(self._session, self._failed, backoff, QUIET, self._clock)
+            pauses = _FIRST_RETRY, _LAST_RETRY
+            await repeat(self._session, self._failed, pauses, QUIET, self._clock, self._jitter)
 
     async def _failed(self, error: KubeError) -> None:
         self._metrics.failed("publish")

@@ -135,10 +135,18 @@ class Webhook:
 
     def reviews(self) -> float:
         """How many admission reviews it has counted, of all kinds and outcomes."""
+        return self._counted(r"neuron_dra_.*reviews_total")
+
+    def review_seconds(self) -> tuple[float, float]:
+        """How many reviews it has timed, and their seconds together."""
+        count, total = (self._counted(f"neuron_dra_review_duration_seconds_{part}") for part in ("count", "sum"))
+        return count, total
+
+    def _counted(self, pattern: str) -> float:
         text = httpx.get(f"http://127.0.0.1:{self._metrics_port}/metrics", trust_env=False).text
         families = text_string_to_metric_families(text)
         samples = [sample for family in families for sample in family.samples]
-        return sum(sample.value for sample in samples if re.fullmatch(r"neuron_dra_.*reviews_total", sample.name))
+        return sum(sample.value for sample in samples if re.fullmatch(pattern, sample.name))
 
     def configurations(self, manifest: str = "webhook.yaml") -> list[Object]:
         """The webhook configurations of a shipped manifest, pointed at this process."""

@@ -120,9 +120,9 @@ def test_a_claim_is_read_and_a_missing_claim_is_none(tmp_path: Path) -> None:
     assert run(server, tmp_path, scenario) == [{"metadata": {"name": "c"}}, None]
 
 
-def stored_claim(name: str, driver: str = "neuron.aws.com", **more: Any) -> dict[str, Any]:
+def stored_claim(name: str, driver: str = "neuron.aws.com", pool: str = NODE, **more: Any) -> dict[str, Any]:
     allocation = {
-        "devices": {"results": [{"driver": driver, "request": "r", "pool": NODE, "device": "neuron-device-0"}]}
+        "devices": {"results": [{"driver": driver, "request": "r", "pool": pool, "device": "neuron-device-0"}]}
     }
     metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": {"long": "x" * 1000}}
     return {"metadata": metadata, "spec": {"devices": more}, "status": {"allocation": allocation, "reservedFor": [{}]}}
@@ -156,6 +156,20 @@ def test_only_the_fields_that_prepare_needs_are_kept_of_claims(tmp_path: Path) -
     assert claim["metadata"] == {"name": "ours", "namespace": "ns", "uid": "uid-ours"}
     assert list(claim) == ["metadata", "spec", "status"]
     assert claim["spec"] == {"devices": {"constraints": [{"matchAttribute": "a/b"}]}}
+
+
+def test_claims_of_other_nodes_are_not_kept(tmp_path: Path) -> None:
+    """A cluster has more claims than fit into the memory of one driver."""
+    other_driver = stored_claim("other-driver", "gpu.example.com")
+    both = stored_claim("both")
+    both["status"]["allocation"]["devices"]["results"][:0] = stored_claim("x", pool="other")["status"]["allocation"][
+        "devices"
+    ]["results"]
+    items = [stored_claim(f"other-{number}", pool="other") for number in range(3)] + [other_driver, both]
+    server = Server()
+    server.answers[f"{GROUP}/v1/resourceclaims"] = {"metadata": {}, "items": items}
+    claims = run(server, tmp_path, lambda api: api.claims())
+    assert [claim["metadata"]["name"] for claim in claims] == ["both"]
 
 
 def test_a_page_that_is_too_long_is_requested_again_with_fewer_claims(

@@ -41,7 +41,7 @@ def test_labels_about_ultraservers_are_read() -> None:
 
 @contextlib.asynccontextmanager
 async def following(api: FakeApi, clock: FakeClock) -> AsyncIterator[OwnNode]:
-    own = OwnNode(api, clock=clock, metrics=PluginMetrics())
+    own = OwnNode(api, clock=clock, metrics=PluginMetrics(), jitter=lambda _low, high: high)
     task = asyncio.create_task(own.run())
     try:
         yield own

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import random
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,11 @@ from tests.kubeletplugin.fakes import (
     until,
 )
 from tests.kubeletplugin.kubelet_server import FakeProcesses, KubeletServer, pod
+
+
+def middle(low: float, high: float) -> float:
+    """A jitter that is none."""
+    return (low + high) / 2
 
 
 @pytest.fixture
@@ -86,7 +92,7 @@ def sweeper(
         api.add_claim(claim_object(number, *devices(number)))
     claims = NodeClaims(preparer, api, node.view, NODE)
     usage = NodeUsage(PodResources(kubelet.socket, 0.2), processes)
-    return Sweeper(driver, claims, usage, 300.0, clock=clock, metrics=metrics)
+    return Sweeper(driver, claims, usage, 300.0, clock=clock, metrics=metrics, jitter=middle)
 
 
 def sweep(sweeper: Sweeper, times: int = 1) -> list[bool]:
@@ -394,7 +400,7 @@ def test_an_unreadable_claim_stays_and_does_not_keep_others(
     api.add_claim(claim_object(1, *devices(1)))
     claims = NodeClaims(preparer, api, node.view, NODE)
     usage = NodeUsage(PodResources(kubelet.socket), FakeProcesses())
-    sweeper = Sweeper(driver, claims, usage, 300.0, clock=clock, metrics=metrics)
+    sweeper = Sweeper(driver, claims, usage, 300.0, clock=clock, metrics=metrics, jitter=middle)
     assert sweep(sweeper, 2) == [True, True]
     assert node.spec_names() == [spec_name(1)]
 
@@ -542,6 +548,36 @@ def test_a_refused_claim_causes_an_early_sweep(
 
     asyncio.run(scenario())
     assert looks[:3] == [(0, True), (10, False), (300, True)]
+
+
+def test_nodes_that_start_together_do_not_sweep_together(
+    driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer, metrics: PluginMetrics
+) -> None:
+    claims = NodeClaims(preparer, api, node.view, NODE)
+    usage = NodeUsage(PodResources(kubelet.socket), FakeProcesses())
+
+    def second_sweep(seed: int) -> float:
+        clock, begun = FakeClock(), []
+        jitter = random.Random(seed).uniform  # noqa: S311 - a test
+        sweeper = Sweeper(driver, claims, usage, 300.0, clock=clock, metrics=metrics, jitter=jitter)
+
+        async def sweep(*, release: bool = True) -> bool:
+            begun.append(clock.time)
+            return True
+
+        async def scenario() -> None:
+            task = asyncio.create_task(sweeper.run())
+            await until(lambda: len(begun) >= 2)
+            task.cancel()
+
+        sweeper.sweep = sweep  # type: ignore[method-assign]
+        asyncio.run(scenario())
+        return begun[1] - begun[0]
+
+    times = sorted(second_sweep(seed) for seed in range(40))
+    assert 240 <= times[0] < 260
+    assert 340 < times[-1] <= 360
+    assert len({int(each) for each in times}) > 20
 
 
 def test_a_sweep_without_release_releases_no_claim(sweeper: Sweeper, node: Node, api: FakeApi) -> None:
