@@ -25,7 +25,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manifests import CONVERTED, CONVERTED_FROM, NEURON, claim_template, container, is_converted, pod
 from tests.cluster.nodes import DRIVER
 from tests.cluster.processes import eventually
-from tests.cluster.webhooks import MANIFESTS, Webhook, load
+from tests.cluster.webhooks import CONFIGURATION_KINDS, MANIFESTS, Webhook, load
 from tests.support.loops import Loop
 
 pytestmark = pytest.mark.usefixtures("neighbour")
@@ -299,9 +299,9 @@ DEEP = b'{"a":' + b"[" * 1500 + b"]" * 1500 + b"}"
 
 def store_unseen(api: Api, webhook: Webhook, body: bytes, namespace: str) -> None:
     """Store a template as it is, as if it had been stored before the webhook was there."""
-    name = "neuron-dra"
-    stored = api.get("ValidatingWebhookConfiguration", name)
-    api.delete("ValidatingWebhookConfiguration", name)
+    stored = {kind: api.get(kind, "neuron-dra") for kind in CONFIGURATION_KINDS}
+    for kind in stored:
+        api.delete(kind, "neuron-dra")
     path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates"
 
     def attempt() -> bool:
@@ -316,8 +316,9 @@ def store_unseen(api: Api, webhook: Webhook, body: bytes, namespace: str) -> Non
     try:
         eventually("the template to be stored", attempt)
     finally:
-        kept = {key: stored["metadata"][key] for key in ("name", "labels") if key in stored["metadata"]}
-        api.create({**stored, "metadata": kept})
+        for each in stored.values():
+            kept = {key: each["metadata"][key] for key in ("name", "labels") if key in each["metadata"]}
+            api.create({**each, "metadata": kept})
         eventually("the API server to call the webhook again", lambda: refused(api, namespace, seventeen()))
     assert webhook.running
 

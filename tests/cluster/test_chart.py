@@ -203,9 +203,9 @@ def test_an_upgrade_applies_values_and_keeps_the_content_that_the_webhook_wrote(
     assert deployment["spec"]["replicas"] == 3
     assert deployment["metadata"]["labels"]["helm.sh/chart"] == "neuron-dra-0.1.0"
     assert {"--mode=convert", "--log-level=debug"} <= set(container["args"])
-    assert certificates_kept(plane) == [BUNDLE] * 5
+    assert certificates_kept(plane) == [BUNDLE] * 6
     helm.upgrade({"admission": {"workloads": {"enabled": False}}, "validation": {"extraRules": [RULE]}})
-    assert certificates_kept(plane) == [BUNDLE] * 4 + [None]
+    assert certificates_kept(plane) == [BUNDLE] * 5 + [None]
 
 
 def test_an_upgrade_leaves_the_rules_that_the_webhook_writes(plane: ControlPlane, helm: Helm) -> None:

@@ -54,12 +54,15 @@ class Admin:
             (directory / name).chmod(0o755)
 
     def install(self, values: Any) -> None:
-        self._helm.install(values)
-        self._as_helm_3()
+        self._apply("install", values)
 
     def upgrade(self, values: Any) -> None:
-        self._helm.upgrade(values)
-        self._as_helm_3()
+        self._apply("upgrade --reset-then-reuse-values", values)
+
+    def _apply(self, command: str, values: Any) -> None:
+        """In a process like those of the page: Helm's engine names its field manager after the process."""
+        (self._directory / "values.yaml").write_text(json.dumps(values))
+        self.run(f"helm {command} neuron-dra deploy/chart --namespace {NAMESPACE} --values values.yaml")
 
     def remove(self) -> None:
         self._helm.uninstall()

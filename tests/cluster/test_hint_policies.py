@@ -27,7 +27,7 @@ spec:
     - {key: drain, operator: Exists, effect: NoExecute, tolerationSeconds: 60}
   nodeAffinity:
     action: Add
-    required: [{key: karpenter.sh/nodepool, operator: In, values: [neuron]}, {key: dedicated, operator: Exists}]
+    required: [{key: pool, operator: In, values: [neuron]}, {key: dedicated, operator: Exists}]
     preferred: [{weight: 5, preference: {matchExpressions: [{key: zone, operator: In, values: [a, b]}]}}]
   schedulerName: {action: Replace, name: team-scheduler}
   labels: {action: Add, items: {team: ml, kueue.x-k8s.io/queue-name: neuron}}

@@ -49,6 +49,7 @@ class Command:
     def json(self, *arguments: str | Path) -> dict[str, Any]:
         done = self.run("-o", "json", *arguments)
         assert done.returncode in (0, 1), done.stderr
+        assert done.stdout, done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 

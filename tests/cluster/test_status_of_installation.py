@@ -2,6 +2,7 @@
 
 import base64
 import datetime as dt
+import operator
 from collections.abc import Iterator
 
 import pytest
@@ -108,19 +109,23 @@ def test_status_reports_each_fault_of_an_installation(installation: Installation
     assert "system:serviceaccount:neuron-dra:neuron-dra has all permissions that it needs." in found.texts("well")
     assert any(text.startswith("16 devices on 1 node (1 trn1.32xlarge") for text in found.texts("well"))
 
-    entry = api.get("MutatingWebhookConfiguration", NAMESPACE)["webhooks"][0]
+    entries = api.get("MutatingWebhookConfiguration", NAMESPACE)["webhooks"]
+    entry = entries[0]
     assert entry["matchConditions"], entry
     nothing = {**entry, "objectSelector": {"matchLabels": {"no": "pod"}}}
     api.merge("MutatingWebhookConfiguration", NAMESPACE, {"webhooks": [nothing]})
     edited = status(kubeconfig)
     assert edited.code == 1
     assert edited.texts("wrong") == [
-        "MutatingWebhookConfiguration neuron-dra has no entry groups.mutate.neuron.aws.com.",
+        *(
+            f"MutatingWebhookConfiguration neuron-dra has no entry {each['name']}."
+            for each in sorted(entries[1:], key=operator.itemgetter("name"))
+        ),
         'mutate.neuron.aws.com: objectSelector is \'{"matchLabels": {"no": "pod"}}\', in the release empty: what '
         "does not "
         "match is not sent.",
     ]
-    api.merge("MutatingWebhookConfiguration", NAMESPACE, {"webhooks": [entry]})
+    api.merge("MutatingWebhookConfiguration", NAMESPACE, {"webhooks": entries})
 
     api.merge("ClusterRole", NAMESPACE, {"rules": []})
     mutating = api.get("MutatingWebhookConfiguration", NAMESPACE)

@@ -381,7 +381,7 @@ def _decided(pod: pods.Pod, each: PodFacts, inputs: DecisionInputs, *, is_pod: b
     claiming = own_claims(each.known, conversion.options.device_class)
     decision = decide_pod(pod, inputs.facts, conversion, claiming, steering)
     if inputs.past_shadow and decision.outcome is Outcome.SHADOWED:
-        decision = decide_pod(_forced(pod), inputs.facts, conversion, claiming, _unlocked(steering))
+        decision = decide_pod(*_forced(pod, inputs.facts), conversion, claiming, _unlocked(steering))
     decision = with_needs(decision, (inputs.templates.find(need, inputs.claims) for need in decision.needs))
     faults = tuple(each.faults) if pod.concerns_us else ()
     decision = dataclasses.replace(decision, warnings=(*decision.warnings, *faults)) if faults else decision
@@ -402,11 +402,18 @@ def _decided(pod: pods.Pod, each: PodFacts, inputs: DecisionInputs, *, is_pod: b
     return Answer(decision, settings, tuple(findings), _ultraserver_modes(pod, each.known, settings))
 
 
-def _forced(pod: pods.Pod) -> pods.Pod:
-    """The pod with an annotation that asks for conversion: what shadow mode prevents."""
+def _forced(pod: pods.Pod, facts: NamespaceFacts) -> tuple[pods.Pod, NamespaceFacts]:
+    """The pod and its namespace with the annotation that asks for conversion: what shadow mode prevents.
+
+    A pod without annotations gets none: the patch has to apply to the pod as it is.
+    """
+    convert = Mode.CONVERT.value
+    if pod.annotations.convert is None:
+        others = tuple(each for each in facts.annotations if each[0] != names.ANNOTATION_CONVERT)
+        return pod, structs.replace(facts, annotations=(*others, (names.ANNOTATION_CONVERT, convert)))
     metadata = pod.metadata or pods.PodMetadata()
-    annotations = structs.replace(pod.annotations, convert=Mode.CONVERT.value)
-    return structs.replace(pod, metadata=structs.replace(metadata, annotations=annotations))
+    annotations = structs.replace(pod.annotations, convert=convert)
+    return structs.replace(pod, metadata=structs.replace(metadata, annotations=annotations)), facts
 
 
 def _unlocked(steering: Steering) -> Steering:

@@ -66,6 +66,12 @@ class TestFate:
         assert (converted.fate, converted.obstacles) == (Fate.CONVERTS, ())
         assert converted.templates
 
+    def test_shadow_mode_with_nodes_looks_for_a_place_of_the_converted_pod(self) -> None:
+        made = EmulatedCluster()
+        made.node("a", "trn1.32xlarge")
+        found = workload(namespace(convert="shadow"), deployment(**TRN1), cluster=made)
+        assert (found.fate, found.obstacles) == (Fate.CONVERTS, ())
+
     @pytest.mark.parametrize(
         ("items", "why"),
         [
