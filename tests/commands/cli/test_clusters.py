@@ -29,7 +29,7 @@ def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def address(cluster: ClusterChoice) -> str:
     async def open_one() -> str:
-        async with connected(cluster) as server:
+        async with connected(cluster, must_answer=False) as server:
             return server.address
 
     return asyncio.run(open_one())
