@@ -253,42 +253,46 @@ class Servers:
         now, base = (servers.rss_mib(process) for process in self.processes)
         return now, base
 
-    def measure(self, row: Load, rounds: int, seconds: int) -> Row:
-        """Measure one row."""
-        found = Row(row.title)
-        for number, order in enumerate(alternating(rounds)):
-            figures = {at: self._run(row, at, seconds, warm_up=number == 0) for at in order}
-            bare = self._run(dataclasses.replace(row, path="/bare"), -1, seconds, warm_up=number == 0)
-            found.add(figures[0].cpu * 1e6, figures[1].cpu * 1e6)
-            found.rates.append(figures[0].rps / figures[1].rps)
-            found.bare.append(figures[0].rps / bare.rps)
-        return found
+    def measure(self, row: Load, order: tuple[int, int], seconds: int, found: Row) -> None:
+        """Add one round to a row."""
+        figures = {at: self._run(row, at, seconds) for at in order}
+        bare = self._run(dataclasses.replace(row, path="/bare"), -1, seconds)
+        found.add(figures[0].cpu * 1e6, figures[1].cpu * 1e6)
+        found.rates.append(figures[0].rps / figures[1].rps)
+        found.bare.append(figures[0].rps / bare.rps)
 
-    def _run(self, row: Load, at: int, seconds: int, *, warm_up: bool) -> load.Measured:
+    def _run(self, row: Load, at: int, seconds: int) -> load.Measured:
         process, port = self._bare if at < 0 else (self.processes[at], self._ports[at])
         target = load.Target(process, f"https://localhost:{port}{row.path}", row.bodies, row.headers)
-        return load.run(target, row.connections, seconds, warm_up=warm_up)
+        return load.run(target, row.connections, seconds)
 
 
 def load_rows(
     builds: Sequence[Build], folder: Path, rows: Sequence[Load], rounds: int, seconds: int, show: Callable[[Row], None]
 ) -> list[Row]:
-    """The rows with load, and those about memory if the server without policies has any."""
+    """The rows with load, and those about memory if the server without policies has any.
+
+    Each round starts new servers: the layout of one process in memory makes some of its rows faster or slower, by up to
+    20 percent, as long as it runs.
+    """
     found: list[Row] = []
     for rules in dict.fromkeys(row.folder for row in rows):
-        with contextlib.ExitStack() as stack:
-            running = Servers(builds, folder, rules, stack)
-            ready = running.resident()
-            for row in rows:
-                if row.folder == rules:
-                    found.append(running.measure(row, rounds, seconds))
-                    show(found[-1])
-            if not rules:
-                time.sleep(_SETTLED)
-                for title, sizes in (("RSS ready", ready), ("RSS 10 s after load", running.resident())):
-                    found.append(Row(title, "MiB"))
-                    found[-1].add(*sizes)
-                    show(found[-1])
+        measured = {row: Row(row.title) for row in rows if row.folder == rules}
+        memory = () if rules else (Row("RSS ready", "MiB"), Row("RSS 10 s after load", "MiB"))
+        for order in alternating(rounds):
+            with contextlib.ExitStack() as stack:
+                running = Servers(builds, folder, rules, stack)
+                sizes = [running.resident()]
+                for row, figures in measured.items():
+                    running.measure(row, order, seconds, figures)
+                if memory:
+                    time.sleep(_SETTLED)
+                    sizes.append(running.resident())
+                for size, figures in zip(sizes, memory, strict=False):
+                    figures.add(*size)
+        for figures in (*measured.values(), *memory):
+            found.append(figures)
+            show(figures)
     return found
 
 

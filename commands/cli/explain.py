@@ -12,6 +12,7 @@ import click
 
 from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
 from commands.cli.inputs import (
+    CONVERSION_SETTINGS,
     REFUSED,
     UNREADABLE,
     built,
@@ -67,16 +68,7 @@ _NOT_KNOWN: Final = "assumed (--mode): the settings of the webhook are not known
     show_default=True,
     help="text: for people; json: for programs.",
 )
-@setting_options(
-    "config",
-    "mode",
-    "device_class",
-    "exclude_namespace",
-    "families",
-    "kubernetes_version",
-    "karpenter_serves_claims",
-    "policies",
-)
+@setting_options("mode", *CONVERSION_SETTINGS)
 @click.pass_context
 def explain(
     context: click.Context,

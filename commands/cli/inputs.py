@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 REFUSED: Final = 1
 UNREADABLE: Final = 2
 
+CONVERSION_SETTINGS: Final = (
+    "config",
+    "device_class",
+    "exclude_namespace",
+    "families",
+    "kubernetes_version",
+    "karpenter_serves_claims",
+    "policies",
+)
+"""The settings of conversion that `report`, `validate` and `explain` take, for `setting_options`."""
 
 _FILE: Final = click.Path(allow_dash=True)
 """Shells complete it. Whether it can be read is reported with all others."""

@@ -13,6 +13,7 @@ import click
 
 from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
 from commands.cli.inputs import (
+    CONVERSION_SETTINGS,
     REFUSED,
     UNREADABLE,
     built,
@@ -76,15 +77,7 @@ LineOf = Callable[[str, int, str], int]
     help="Write the results of policies to the cluster: Reports (openreports.io) where served, else PolicyReports"
     " (wgpolicyk8s.io).",
 )
-@setting_options(
-    "config",
-    "device_class",
-    "exclude_namespace",
-    "families",
-    "kubernetes_version",
-    "karpenter_serves_claims",
-    "policies",
-)
+@setting_options(*CONVERSION_SETTINGS)
 @click.pass_context
 def report(
     context: click.Context,

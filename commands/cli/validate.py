@@ -12,6 +12,7 @@ import orjson
 
 from commands.cli.clusters import ClusterChoice, namespace_option, optional_cluster_options
 from commands.cli.inputs import (
+    CONVERSION_SETTINGS,
     REFUSED,
     UNREADABLE,
     built,
@@ -56,15 +57,7 @@ class NoClusterError(click.ClickException):
 @optional_cluster_options("Also compare the manifests with ResourceSlices, DeviceClasses and claims of")
 @click.option("--notes", is_flag=True, help="Show notes in text output: what policies only write to the audit log.")
 @namespace_option("Namespace of objects that set none. Default: that of the named cluster's context, else default.")
-@setting_options(
-    "config",
-    "device_class",
-    "exclude_namespace",
-    "families",
-    "kubernetes_version",
-    "karpenter_serves_claims",
-    "policies",
-)
+@setting_options(*CONVERSION_SETTINGS)
 @click.pass_context
 def validate(
     context: click.Context,

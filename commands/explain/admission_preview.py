@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from commands.explain.claim_objects import ClaimObjects
 from commands.explain.quotas import QuotaEffect, effects
 from commands.objects.decider import Decider
-from commands.objects.file_policies import converted
-from commands.objects.manifests import Manifest
+from commands.objects.manifests import Manifest, patched
 from neuron import names
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClaimSpec
@@ -203,7 +202,7 @@ def _outlook(manifest: Manifest, part: Part, own: Sequence[Finding], place: str,
             view.annotations, around.view.namespace(manifest.namespace), Mode(_options(around).mode)
         )
         settings = combined(annotated, part.facts.steering)
-    after = converted(template, decision)
+    after = patched(template, decision.patch)
     claims = tuple(_with_group(_claims(after, manifest.namespace, decision, around), part.facts))
     created = [claim.spec for claim in claims if claim.spec is not None and claim.kind == "ResourceClaimTemplate"]
     quotas = around.quotas.get(manifest.namespace, ())
@@ -250,7 +249,7 @@ def _decided_by(settings: ModeSettings, namespace: str, steering: Steering, arou
         case "namespace":
             return f"annotation {names.ANNOTATION_CONVERT} of Namespace {namespace}"
         case "policy":
-            locked, policy = ", which is locked" if steering.locked else "", dict(steering.policies)["mode"]
+            locked, policy = ", which is locked" if steering.locked else "", steering.decided_by("mode")
             return f"ConversionPolicy {policy} ({_place_of(policy, PodRule, around)}){locked}"
         case _:
             return around.default

@@ -50,9 +50,7 @@ class Filter:
             and (not self.namespace or any(each.namespace == self.namespace for each in node.holdings))
             and (not self.claim or any(self.claim in (each.claim, *each.pods, *each.groups) for each in node.holdings))
             and (not self.free or (node.open and len(node.largest_free) >= self.free))
-            and (
-                not self.attention or not (node.open or node.on_plugin) or any(device.fault for device in node.devices)
-            )
+            and (not self.attention or _needs_attention(node))
         )
 
 

@@ -6,12 +6,10 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import jsonpatch
-import orjson
 from msgspec import structs
 
 from commands.objects.file_view import FileView
-from commands.objects.manifests import Manifest
+from commands.objects.manifests import Manifest, patched
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec
 from neuron.api.fields import mapping
@@ -140,8 +138,7 @@ class Decider:
         decision = self.enrichment(manifest)
         if decision is None or not decision.patch:
             return manifest
-        data = orjson.loads(orjson.dumps(manifest.data, default=str))
-        return dataclasses.replace(manifest, data=jsonpatch.apply_patch(data, list(decision.patch), in_place=True))
+        return dataclasses.replace(manifest, data=patched(manifest.data, decision.patch))
 
     def _world(self, namespace: str) -> DecisionInputs:
         templates = KnownTemplates(namespace)

@@ -6,17 +6,13 @@ pod of a workload gets an owner; the user is unknown.
 Imported only if there are policies: schema and engine take 20 MiB.
 """
 
-import copy
 import dataclasses
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Any, Final
 
-import jsonpatch
-import orjson
-
-from commands.objects.manifests import Manifest
+from commands.objects.manifests import Manifest, patched
 from kubecel.budget import Clock
 from neuron import names
 from neuron.api.claim_reader import read_claim
@@ -153,7 +149,7 @@ class FilePolicies:
         self, manifest: Manifest, template: dict[str, object], decision: Decision, namespaces: PolicyView
     ) -> list[Finding] | None:
         """Findings about the pods of a template after conversion; None if no policy matches them."""
-        verdicts = self.pod_verdicts(manifest, converted(template, decision), decision, namespaces)
+        verdicts = self.pod_verdicts(manifest, patched(template, decision.patch), decision, namespaces)
         return list(self._findings(verdicts)) if verdicts else None
 
     def pod_verdicts(
@@ -224,14 +220,6 @@ class FilePolicies:
     def _findings(self, verdicts: tuple[Verdict, ...]) -> Iterator[Finding]:
         for verdict in verdicts:
             yield from findings(verdict, self._now)
-
-
-def converted(template: dict[str, object], decision: Decision) -> dict[str, object]:
-    """A copy of a pod template with the patch of its decision."""
-    changed = copy.deepcopy(template)
-    # A copy: values of the patch become part of the pod.
-    jsonpatch.apply_patch(changed, orjson.loads(orjson.dumps(decision.patch)), in_place=True)
-    return changed
 
 
 def _pod(manifest: Manifest, template: dict[str, object]) -> dict[str, object]:

@@ -1,9 +1,13 @@
 """The objects of a document, and their pod templates."""
 
+import copy
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
+
+import jsonpatch
+import orjson
 
 from commands.objects.documents import Document
 from neuron.api.fields import text
@@ -112,3 +116,11 @@ def _wrapped(manifest: Manifest) -> Iterator[tuple[Path, dict[str, object]]]:
 
 def path_steps(text: str) -> Path:
     return tuple(bracketed or name for bracketed, name in _STEP.findall(text))
+
+
+def patched(data: dict[str, Any], patch: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A copy of an object, or of a part of it, with the patch of a decision."""
+    changed = copy.deepcopy(data)
+    # A copy: values of the patch become part of the object.
+    jsonpatch.apply_patch(changed, orjson.loads(orjson.dumps(patch)), in_place=True)
+    return changed

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from commands.objects.decider import Decider
-from commands.objects.file_policies import converted
-from commands.objects.manifests import Manifest, manifests_of
+from commands.objects.manifests import Manifest, manifests_of, patched
 from commands.report import obstacles, replicas
 from commands.report.inventory import Root
 from commands.report.model import (
@@ -189,7 +188,7 @@ class Assessor:
         mapped = [self._view.claim_template(namespace, each.mapped.name) for each in decision.needs]
         if None in mapped:
             return None
-        spec = mapping(converted(part.place.template, decision).get("spec"))
+        spec = mapping(patched(part.place.template, decision.patch).get("spec"))
         selection = {key: spec[key] for key in ("nodeSelector", "affinity", "tolerations") if spec.get(key)}
         bodies = [orjson.dumps(each.spec) for each in decision.templates]
         names_ = [f"{namespace}/{each.mapped.name}".encode() for each in decision.needs]
@@ -288,7 +287,7 @@ def _mode(part: Part) -> str:
     settings = part.answer.settings
     if settings is None or settings.source == "flag":
         return ""
-    source = f"policy {dict(part.facts.steering.policies)['mode']}" if settings.source == "policy" else settings.source
+    source = f"policy {part.facts.steering.decided_by('mode')}" if settings.source == "policy" else settings.source
     return f"{settings.mode} ({source})"
 
 

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from commands.objects.file_policies import FilePolicies, converted
-from commands.objects.manifests import Manifest
+from commands.objects.file_policies import FilePolicies
+from commands.objects.manifests import Manifest, patched
 from commands.report.assess import Assessment
 from commands.report.model import Audit, AuditViolation, Cause, Obstacle, Reference
 from neuron.findings import Finding
@@ -39,7 +39,7 @@ class Auditor:
         denied: list[Obstacle] = []
         matched = False
         for each in assessment.judged:
-            pod = converted(each.place.template, each.decision)
+            pod = patched(each.place.template, each.decision.patch)
             verdicts = self._policies.pod_verdicts(manifest, pod, each.decision, self._view)
             path = each.place.field_path("")
             matched = self._note(ref, path, verdicts) or matched

@@ -140,5 +140,6 @@ async def read_devices(
 ) -> ClusterDevices | None:
     """The cluster's nodes and devices; None if nodes or slices cannot be read. `notes` gets what cannot be read."""
     seen = await fetch(server, address, progress=progress, with_pods=False)
-    notes += device_map.build(seen, catalogue).problems
-    return ClusterDevices.of(seen, await kubernetes_version(server, _SECONDS), catalogue)
+    devices = ClusterDevices.of(seen, await kubernetes_version(server, _SECONDS), catalogue)
+    notes += (device_map.build(seen, catalogue) if devices is None else devices.map).problems
+    return devices

@@ -13,6 +13,7 @@ from webhook.cluster.listing import Object, Unseen
 from webhook.cluster.rendered_entries import (
     CONFIG_MAP,
     MUTATING,
+    PATHS,
     VALIDATING,
     EntryDifference,
     RenderedEntriesError,
@@ -29,7 +30,6 @@ PODS: Final = "pods.validate.neuron.aws.com"
 _RESTORE: Final = "Apply the configuration of the release again: helm upgrade, or deploy/manifests."
 _CHOOSE: Final = f"{_RESTORE} Choose other settings by the chart's values."
 _SUFFIX: Final = f".{names.DRIVER}"
-_PATHS: Final = {MUTATING: "/mutate", VALIDATING: "/validate"}
 _SHORTEST: Final = 3
 """Seconds: the creation of a template may take two."""
 _LONGEST: Final = 120
@@ -92,7 +92,7 @@ def _entries(
         if name not in entries:
             yield StatusLine(CHECK, CheckResult.WRONG, f"{kind} {NAME} has no entry {name}.", _RESTORE)
     for name, entry in entries.items():
-        yield from _target(entry, _PATHS[kind], snapshot)
+        yield from _target(entry, PATHS[kind], snapshot)
         edited = set()
         if wanted is not None and name in wanted:
             for difference in differences(entry, wanted[name]):

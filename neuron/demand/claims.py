@@ -8,13 +8,22 @@ from typing import Final
 from msgspec import Struct
 
 from neuron import names
-from neuron.demand import instance_fit
 from neuron.demand.alternatives import Merged, TooMany
 from neuron.demand.candidates import in_catalogue
 from neuron.demand.claim_bodies import Body
 from neuron.demand.containers import Ask, Role
 from neuron.demand.fitting import mask
-from neuron.demand.instance_fit import DeviceConfig, Serving, TypeRefusal, counts_of, nearest, serve
+from neuron.demand.instance_fit import (
+    DeviceConfig,
+    Serving,
+    TypeRefusal,
+    counts_of,
+    group_of,
+    most_interfaces,
+    nearest,
+    serve,
+    tied,
+)
 from neuron.demand.planning import Plan, plan, plan_in_one_place
 from neuron.demand.templates import Template
 from neuron.findings import Finding, warning
@@ -130,7 +139,7 @@ def _make(
         return Refusal((_too_many_requests(long_lived),))
     answers = _answers(types, asks, config, unconnected=unconnected)
     if config.efa is not None:
-        answers = [instance_fit.tied(each, asks, config) if isinstance(each, Serving) else each for each in answers]
+        answers = [tied(each, asks, config) if isinstance(each, Serving) else each for each in answers]
     servings = [answer for answer in answers if isinstance(answer, Serving)]
     refusals = [
         (entry, answer) for entry, answer in zip(candidates, answers, strict=True) if isinstance(answer, TypeRefusal)
@@ -146,9 +155,9 @@ def _make(
     servings = sorted(servings, key=lambda serving: _unused(serving, asks, config))
     if config.efa is not None:
         # The constraint names one size of group.
-        size = instance_fit.group_of(servings[0])
-        left_out += tuple(each.entry.name for each in servings if instance_fit.group_of(each) != size)
-        servings = [each for each in servings if instance_fit.group_of(each) == size]
+        size = group_of(servings[0])
+        left_out += tuple(each.entry.name for each in servings if group_of(each) != size)
+        servings = [each for each in servings if group_of(each) == size]
     planned = plan(servings, config)
     if isinstance(planned, Plan) and not planned.division.affordable:
         # Whole devices are found sooner than devices with cores beside them.
@@ -395,7 +404,7 @@ def _refusal(
         entry = unlisted[0] if unlisted else refusals[0][0]
         return Refusal((_unknown(entry, next(ask for ask in asks if ask.amount), config),), unknown=True)
     if config.efa is not None:
-        refusals = sorted(refusals, key=lambda pair: -instance_fit.most_interfaces(pair[0]))
+        refusals = sorted(refusals, key=lambda pair: -most_interfaces(pair[0]))
     by_path = {ask.resource_path: ask for ask in asks}
     _, first = refusals[0]
     return Refusal(

@@ -20,6 +20,12 @@ from neuron import names
 from neuron.api.node_selection import Requirement, Term, matches_nothing
 from neuron.findings import Finding, short, warning
 
+SETTLED_BY: Final = (
+    "Name the families with --families or in a ConversionPolicy, or set the annotation"
+    f" {names.ANNOTATION_INSTANCE_TYPE} or the label {names.LABEL_INSTANCE_TYPE} in the pod."
+)
+"""The fix of the warnings about unknown types."""
+
 _WORD: Final = re.compile(r"[a-z0-9]+")
 _FAMILY_WORD: Final = re.compile(r"(?P<category>inf|trn|inferentia|trainium)(?P<generation>[0-9]*)")
 _CATEGORIES: Final = {"inferentia": "inf", "trainium": "trn"}
@@ -126,13 +132,6 @@ def _merged(
     for hint in found[1:]:
         families = merge(families, hint.families)
     return dataclasses.replace(found[0], families=families)
-
-
-SETTLED_BY = (
-    "Name the families with --families or in a ConversionPolicy, or set the annotation"
-    f" {names.ANNOTATION_INSTANCE_TYPE} or the label {names.LABEL_INSTANCE_TYPE} in the pod."
-)
-"""The fix of the warnings about unknown types."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

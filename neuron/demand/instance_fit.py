@@ -20,6 +20,9 @@ from neuron.findings import Finding
 from neuron.hardware import device_groups
 from neuron.hardware.instances import InstanceType
 
+_SHOWN: Final = 63
+"""Characters of a container's name in messages."""
+
 
 class DeviceConfig(Struct, frozen=True):
     """Settings for all devices of a pod, by annotations and policies.
@@ -410,10 +413,6 @@ def _where(asks: Sequence[Ask]) -> str:
     return asking[0].resource_path if len(asking) == 1 else "spec.containers"
 
 
-_SHOWN: Final = 63
-"""Characters of a container's name in messages."""
-
-
 def group_of(serving: Serving) -> int:
     """Size of the device group that ties the devices of a pod to interfaces; 0 if there is none."""
     size = sum(serving.layout.counts.values())
@@ -427,7 +426,11 @@ def most_interfaces(entry: InstanceType) -> int:
 
 
 def tied(serving: Serving, asks: Sequence[Ask], config: DeviceConfig) -> Serving | TypeRefusal:
-    """The serving if the interfaces of `config` fit into the group of its devices; else NEU125."""
+    """The serving if the interfaces of `config` fit into the group of its devices; else NEU125.
+
+    The Neuron driver and the EFA driver both publish `resource.aws.com/devicegroup<size>_id`, so one constraint
+    connects the interfaces and the devices of a group. Only whole groups have such an id.
+    """
     wanted = config.efa
     if wanted is None:
         return serving

@@ -39,7 +39,7 @@ class InstanceType:
         default_logical_neuron_core: LNC in force if it is not set.
         memory_gib: device memory in GiB.
         groups: sizes for which the driver publishes `devicegroup<size>_id`, ascending.
-        groups_known: whether `groups` is complete. If not, nobody can say whether 4, 8 or 16 devices can be requested.
+        groups_known: whether `groups` is complete. If not, it is unknown whether 4, 8 or 16 devices can be requested.
         ultraserver_nodes: sizes of the UltraServer sets that a node can be part of; empty if none; None: not known.
         accelerator: value of Karpenter's `instance-accelerator-name` label, if known.
         offered: whether AWS offers the type, or the cluster has it. Others (development names, samples, names that

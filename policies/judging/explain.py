@@ -13,7 +13,7 @@ from policies.judging.conditions import Variables, all_hold
 from policies.judging.evaluate import evaluate
 from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
-from policies.judging.rules import SETTINGS, CompiledCondition, HintRule, PodRule, ValidatingRule
+from policies.judging.rules import CompiledCondition, HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from policies.schema.schedule import in_force
@@ -48,7 +48,7 @@ def _conversion(rules: Sequence[PodRule], subject: RequestSubject, clock: Clock)
     """A line for each policy: the settings that it decides, or why it decides none."""
     decided: set[str] = set()
     for rule in rules:
-        further = [setting for setting in SETTINGS if setting in rule.settings - decided]
+        further = rule.further(decided)
         if not further:
             yield f"{rule.name}: sets nothing: earlier policies do"
             continue

@@ -3,7 +3,7 @@
 import dataclasses
 import datetime as dt
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from kubecel.engine import CelEngine, Program
@@ -182,6 +182,10 @@ class PodRule:
         written = self.spec.model_fields_set
         found = {setting for setting, attribute in SETTINGS.items() if attribute in written}
         object.__setattr__(self, "settings", frozenset(found | {"mode"} if "queued" in written else found))
+
+    def further(self, decided: Collection[str]) -> list[str]:
+        """Its settings that earlier policies have not decided, in the order of `SETTINGS`."""
+        return [setting for setting in SETTINGS if setting in self.settings and setting not in decided]
 
     @property
     def reads_namespace(self) -> bool:

@@ -99,12 +99,14 @@ def test_every_row_of_the_benchmark_has_its_bodies(tmp_path: Path) -> None:
 def test_both_builds_are_measured_on_their_own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A short run with real servers; only the load generator is replaced."""
     urls: list[str] = []
+    processes: set[int] = set()
 
-    def run(target: load.Target, connections: int, seconds: int, *, warm_up: bool) -> load.Measured:
+    def run(target: load.Target, connections: int, seconds: int) -> load.Measured:
         urls.append(target.url.rpartition(":")[2])
-        assert (connections, seconds, warm_up) == (1, 1, True)
+        processes.add(target.process)
+        assert (connections, seconds) == (1, 1)
         assert Path(f"/proc/{target.process}/stat").exists()
-        return load.Measured(rps=100.0, p50=0, p95=0, p99=0, cpu=1e-4 * len(set(urls)), answered=1)
+        return load.Measured(rps=100.0, p50=0, p95=0, p99=0, cpu=1e-4 * len(urls), answered=1)
 
     monkeypatch.setattr(load, "run", run)
     monkeypatch.setattr(against, "_SETTLED", 0)
@@ -113,9 +115,9 @@ def test_both_builds_are_measured_on_their_own_server(tmp_path: Path, monkeypatc
     reviews.write(bodies, reviews.pod(None))
     shown: list[Row] = []
     start = against.start_row(builds, tmp_path, 1)
-    against.load_rows(builds, tmp_path, [against.Load("x", "/mutate", bodies, 1)], 1, 1, shown.append)
-    assert len({url.partition("/")[0] for url in urls}) == 3
-    assert sorted(url.partition("/")[2] for url in urls) == ["bare", "mutate", "mutate"]
+    against.load_rows(builds, tmp_path, [against.Load("x", "/mutate", bodies, 1)], 2, 1, shown.append)
+    assert len(processes) == 6  # New servers in each round.
+    assert sorted(url.partition("/")[2] for url in urls) == ["bare", "bare", "mutate", "mutate", "mutate", "mutate"]
     assert [each.title for each in shown] == ["x", "RSS ready", "RSS 10 s after load"]
-    assert shown[0].ratios == [2.0]
+    assert shown[0].ratios == pytest.approx([2.0, 0.8])  # The second round begins with the base.
     assert all(figure > 0 for each in (start, *shown) for pair in each.figures for figure in pair)

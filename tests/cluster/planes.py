@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,6 +76,22 @@ def _fingerprint(obj: Object) -> str:
 def _goes_or_may_stay(namespace: Object) -> bool:
     """Whether a Namespace with this metadata is no trace of a test."""
     return "deletionTimestamp" in namespace or namespace["name"].startswith(OF_TESTS)
+
+
+@contextlib.contextmanager
+def with_gates(
+    assets: Assets, directory: Path, gates: Mapping[str, bool] | None, namespace: str
+) -> Iterator[ControlPlane]:
+    """A control plane of its own with feature gates, the DeviceClass and a namespace."""
+    plane = ControlPlane(assets, directory, gates)
+    try:
+        plane.start()
+        plane.admin.create(device_class())
+        plane.admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        plane.wait_namespace_usable(namespace)
+        yield plane
+    finally:
+        plane.stop()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

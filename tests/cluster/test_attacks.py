@@ -297,11 +297,19 @@ def test_containers_of_one_name(tenant: Api, namespace: str) -> None:
 DEEP = b'{"a":' + b"[" * 1500 + b"]" * 1500 + b"}"
 
 
+def resources(entry: Object) -> set[str]:
+    return {name for rule in entry["rules"] for name in rule["resources"]}
+
+
 def store_unseen(api: Api, webhook: Webhook, body: bytes, namespace: str) -> None:
-    """Store a template as it is, as if it had been stored before the webhook was there."""
-    stored = {kind: api.get(kind, "neuron-dra") for kind in CONFIGURATION_KINDS}
-    for kind in stored:
-        api.delete(kind, "neuron-dra")
+    """Store a template as it is, as if it had been stored before the webhook was there.
+
+    The entries for pods stay, which a neighbour creates meanwhile.
+    """
+    stored = {kind: api.get(kind, "neuron-dra")["webhooks"] for kind in CONFIGURATION_KINDS}
+    for kind, entries in stored.items():
+        kept = [each for each in entries if "resourceclaimtemplates" not in resources(each)]
+        api.merge(kind, "neuron-dra", {"webhooks": kept})
     path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates"
 
     def attempt() -> bool:
@@ -316,9 +324,8 @@ def store_unseen(api: Api, webhook: Webhook, body: bytes, namespace: str) -> Non
     try:
         eventually("the template to be stored", attempt)
     finally:
-        for each in stored.values():
-            kept = {key: each["metadata"][key] for key in ("name", "labels") if key in each["metadata"]}
-            api.create({**each, "metadata": kept})
+        for kind, entries in stored.items():
+            api.merge(kind, "neuron-dra", {"webhooks": entries})
         eventually("the API server to call the webhook again", lambda: refused(api, namespace, seventeen()))
     assert webhook.running
 

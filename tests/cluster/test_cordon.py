@@ -17,7 +17,8 @@ from tests.cluster.controlplane import Assets, ControlPlane
 from tests.cluster.driver import Driver, indices, run_pod, running, started, wait_gone, wait_running
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import devices_request, unschedulable_message
-from tests.cluster.nodes import DRIVER, INSTANCE_TYPE, device_class
+from tests.cluster.nodes import DRIVER, INSTANCE_TYPE
+from tests.cluster.planes import with_gates
 from tests.cluster.processes import eventually
 
 GATES: dict[str, dict[str, bool] | None] = {
@@ -101,21 +102,14 @@ def at(request: pytest.FixtureRequest, assets: Assets, tmp_path_factory: pytest.
     rules = request.param == "rules" and not faulty
     taints = gates is not None or version >= (1, 36, 0)
     why = "ignores DeviceTaintRules" if faulty else "does not act on DeviceTaintRules" if served and not rules else ""
-    plane = ControlPlane(assets, tmp_path_factory.mktemp("plane"), gates)
-    kubelet: Kubelet | None = None
-    try:
-        plane.start()
-        plane.admin.create(device_class())
-        plane.admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        plane.wait_namespace_usable(NAMESPACE)
+    with with_gates(assets, tmp_path_factory.mktemp("plane"), gates, NAMESPACE) as plane:
         kubelet = Kubelet(plane, tmp_path_factory.mktemp("node"), NODE, {INSTANCE_TYPE: TYPE})
-        kubelet.start()
-        with running(plane, kubelet, TYPE) as driver:
-            yield World(plane, kubelet, driver, served, rules, taints, why)
-    finally:
-        if kubelet is not None:
+        try:
+            kubelet.start()
+            with running(plane, kubelet, TYPE) as driver:
+                yield World(plane, kubelet, driver, served, rules, taints, why)
+        finally:
             kubelet.stop()
-        plane.stop()
 
 
 @pytest.fixture(autouse=True)

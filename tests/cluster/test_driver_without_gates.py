@@ -18,7 +18,8 @@ from tests.cluster.manifests import (
     unschedulable_message,
     wait_scheduled,
 )
-from tests.cluster.nodes import DRIVER, Fleet, device_class
+from tests.cluster.nodes import DRIVER, Fleet
+from tests.cluster.planes import with_gates
 from tests.cluster.processes import eventually
 from tests.cluster.webhooks import Webhook
 from tests.cluster.webhooks import install_rbac as install_webhook_rbac
@@ -31,15 +32,8 @@ NAMESPACE = "team"
 
 @pytest.fixture(scope="module")
 def plane(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    plane = ControlPlane(assets, tmp_path_factory.mktemp("plane"), GATES)
-    try:
-        plane.start()
-        plane.admin.create(device_class())
-        plane.admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        plane.wait_namespace_usable(NAMESPACE)
+    with with_gates(assets, tmp_path_factory.mktemp("plane"), GATES, NAMESPACE) as plane:
         yield plane
-    finally:
-        plane.stop()
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import Assets, ControlPlane
 from tests.cluster.manifests import pod, wait_scheduled
-from tests.cluster.nodes import Fleet, device_class
+from tests.cluster.nodes import Fleet
+from tests.cluster.planes import with_gates
 from tests.cluster.processes import eventually
 from tests.cluster.webhooks import Webhook, install_rbac
 
@@ -24,17 +25,10 @@ pytestmark = [pytest.mark.needs("pod-groups"), pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def plane(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    plane = ControlPlane(assets, tmp_path_factory.mktemp("plane"), GATES)
-    try:
-        plane.start()
-        plane.admin.create(device_class())
-        plane.admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        plane.wait_namespace_usable(NAMESPACE)
+    with with_gates(assets, tmp_path_factory.mktemp("plane"), GATES, NAMESPACE) as plane:
         fleet = Fleet(plane.admin, "node")
         fleet.add("trn2.48xlarge")
         yield plane
-    finally:
-        plane.stop()
 
 
 @pytest.fixture(scope="module")

@@ -16,17 +16,23 @@ from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import ApiServer, Resource, loaded_object
 from runtime.once import RetryProblem
 from webhook.cluster.explanations import explain
-from webhook.cluster.rendered_entries import MUTATING, VALIDATING, RenderedEntriesError, differences, read_rendered
+from webhook.cluster.rendered_entries import (
+    MUTATING,
+    PATHS,
+    VALIDATING,
+    RenderedEntriesError,
+    differences,
+    read_rendered,
+)
 
 log = logging.getLogger(__name__)
 
 _CONFIG_MAPS: Final = Resource("", "v1", "configmaps")
 _GROUP: Final = "admissionregistration.k8s.io"
-_KINDS: Final = {
-    MUTATING: (Resource(_GROUP, "v1", "mutatingwebhookconfigurations"), "/mutate"),
-    VALIDATING: (Resource(_GROUP, "v1", "validatingwebhookconfigurations"), "/validate"),
+_RESOURCES: Final = {
+    MUTATING: Resource(_GROUP, "v1", "mutatingwebhookconfigurations"),
+    VALIDATING: Resource(_GROUP, "v1", "validatingwebhookconfigurations"),
 }
-"""Resource of each kind, and the path of our server that its entries call."""
 
 _PERIOD: Final = 30.0
 """Seconds between two comparisons."""
@@ -83,7 +89,7 @@ class EntryChecks(Collector):
         """Compare once. If something cannot be read, the last result stays, with its time."""
         try:
             rendered = read_rendered(await self._get(_CONFIG_MAPS, self._config_map, self._namespace))
-            found = {kind: await self._entries(resource) for kind, (resource, _) in _KINDS.items()}
+            found = {kind: await self._entries(resource) for kind, resource in _RESOURCES.items()}
         except (_UnreadError, RenderedEntriesError) as error:
             self._problem.set(f"the webhook configurations are not compared with the release: {error}")
             return
@@ -104,7 +110,7 @@ class EntryChecks(Collector):
         for each in differences(entry, rendered):
             yield f"{each.field} is not as the release renders it"
         client = entry.get("clientConfig") or {}
-        service, path = client.get("service") or {}, _KINDS[kind][1]
+        service, path = client.get("service") or {}, PATHS[kind]
         called = client.get("url") or "Service {namespace}/{name}{path}".format(**{"path": ""} | service)
         if called != (wanted := f"Service {self._namespace}/{self._service}{path}"):
             yield f"it calls {called} instead of {wanted}"

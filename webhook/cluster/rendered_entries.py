@@ -16,6 +16,9 @@ CONFIG_MAP: Final = "neuron-dra-rendered"
 MUTATING: Final = "MutatingWebhookConfiguration"
 VALIDATING: Final = "ValidatingWebhookConfiguration"
 
+PATHS: Final = {MUTATING: "/mutate", VALIDATING: "/validate"}
+"""The path of our server that the entries of each kind call."""
+
 Entry: TypeAlias = Mapping[str, Any]
 
 _KEYS: Final = {MUTATING: "mutating.json", VALIDATING: "validating.json"}

@@ -161,9 +161,8 @@ def _decide(
     efa = efa_limits.read(demand, context, steering)
     if efa.errors:
         return denied("efa", *efa.errors, warnings=found.warnings)
-    asks, config = demand.asks, settings.device_config
-    if efa.moved:
-        config = structs.replace(config, efa=efa.moved)
+    asks = demand.asks
+    config = structs.replace(settings.device_config, efa=efa.moved) if efa.moved else settings.device_config
     claim = make_claim(
         asks,
         found.types,
@@ -174,8 +173,10 @@ def _decide(
         others=context.catalogue,
     )
     waits = None if earlier else _waits(selection, found, claim, facts, context)
-    if waits is not None or isinstance(claim, Refusal):
-        return _without_claim(claim, waits, found, settings, steering)
+    if waits is not None:
+        return _left("autoscaled", (waits,), settings, steering)
+    if isinstance(claim, Refusal):
+        return _refused(claim, found, settings, steering)
     # A template of an operator does not serve the interfaces: the demand for which it is mapped does not name them.
     templates_of_policy = () if efa.moved else steering.templates
     mapped = next((each for each in templates_of_policy if each.is_for(asks, config, claim)), None)
@@ -256,12 +257,7 @@ def _waits(
     return obstacles.autoscaled(selection, serving if found.known else (), facts, context)
 
 
-def _without_claim(
-    refusal: Claim | Refusal, waits: Finding | None, found: Candidates, settings: ModeSettings, steering: Steering
-) -> Decision:
-    """A pod that gets no claim. `waits`: NEU903, if the claim would wait for ever."""
-    if waits is not None or isinstance(refusal, Claim):
-        return _left("autoscaled", () if waits is None else (waits,), settings, steering)
+def _refused(refusal: Refusal, found: Candidates, settings: ModeSettings, steering: Steering) -> Decision:
     if refusal.unknown:
         return _left("unknown-type", refusal.findings, settings, steering)
     return denied("unservable", *refusal.findings, warnings=found.warnings)

@@ -171,7 +171,7 @@ def enrich(
     wanted, wrong = wants(claim, facts, steering)
     if not wanted:
         return unchanged("not-enriched", *wrong)
-    own = {key: value for key, value in (claim.metadata.annotations or {}).items() if key in _READ}
+    own = claim.metadata.annotations or {}
     settings = combined(
         modes.resolve(msgspec.convert(own, pods.Annotations), facts, Mode(context.options.mode)), steering
     )
@@ -211,16 +211,6 @@ def enrich(
         said = warning("NEU240", _path(claim.at), message, "", claim.metadata.name)
         return Decision(Outcome.SHADOWED, "shadow", warnings=(said, *warnings), audit=audit, shadowed=Outcome.ENRICHED)
     return Decision(Outcome.ENRICHED, "class-and-count", patch=changes.patch, warnings=warnings, audit=audit)
-
-
-_READ: Final = frozenset(
-    {
-        names.ANNOTATION_CONVERT,
-        names.ANNOTATION_LNC,
-        names.ANNOTATION_INSTANCE_TYPE,
-        names.ANNOTATION_ULTRASERVER_MODE,
-    }
-)
 
 
 def _joined(claim: PlainClaim) -> Ask:

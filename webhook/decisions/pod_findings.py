@@ -13,7 +13,6 @@ from webhook.decisions.pods import Excess
 from webhook.decisions.ports import LegacyQuota, NamespaceFacts
 from webhook.decisions.steering import Steering
 
-"""Instance types that a warning names."""
 _MOST_WARNED: Final = 16
 """The user's own claims that are named in warnings."""
 
@@ -109,7 +108,11 @@ def names_taken() -> Finding:
 
 
 def uncounted(quotas: Iterable[LegacyQuota], context: ConversionContext) -> list[Finding]:
-    """NEU204 for each quota that does not count a converted pod."""
+    """NEU204 for each quota that does not count a converted pod.
+
+    A quota counts a claim by its DeviceClass and by the extended resource of that class
+    (`pkg/quota/v1/evaluator/core/resource_claims.go`). One with scopes counts no claim.
+    """
     return [_told(quota, context.options.device_class) for quota in quotas if not _counts_claims(quota, context)]
 
 

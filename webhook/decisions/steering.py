@@ -52,9 +52,13 @@ class Steering(Struct, frozen=True):
     queued: bool = False
     efa: str | None = None
 
+    def decided_by(self, setting: str) -> str:
+        """Name of the ConversionPolicy that decides a setting; empty if none does."""
+        return dict(self.policies).get(setting, "")
+
     def policy(self, setting: str) -> str:
-        """Name of the ConversionPolicy that decides a setting, in quotes: for messages."""
-        return f"'{dict(self.policies).get(setting, '')}'"
+        """The same name in quotes: for messages."""
+        return f"'{self.decided_by(setting)}'"
 
     def settings_of(self, policy: str) -> tuple[str, ...]:
         """The settings that a ConversionPolicy decides."""

@@ -24,7 +24,7 @@ from policies.judging.evaluate import (
 )
 from policies.judging.failures import Failure
 from policies.judging.policy_set import PolicySet
-from policies.judging.rules import SETTINGS, HintRule, PodRule
+from policies.judging.rules import HintRule, PodRule
 from policies.judging.subjects import RequestContext, RequestSubject, of_object
 from policies.schema.kinds import ConversionPolicySpec
 from runtime.once import Once
@@ -275,7 +275,7 @@ def _conversion_settings(
     errors: list[Failure] = []
     wanted = (rule for rule in rules if not rule.settings <= deciding.keys())
     for rule in matching_rules(wanted, subject, clock, errors, time_limit):
-        deciding |= {setting: rule for setting in SETTINGS if setting in rule.settings - deciding.keys()}
+        deciding |= dict.fromkeys(rule.further(deciding), rule)
     return _steering_of(deciding, subject) if deciding else NO_STEERING, tuple(errors)
 
 

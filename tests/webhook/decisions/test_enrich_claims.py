@@ -176,7 +176,7 @@ def namespace(value: str) -> FakeCluster:
 @pytest.mark.parametrize(
     ("own", "of_namespace", "by_policy", "outcome"),
     [
-        pytest.param(None, None, False, "unchanged", id="nobody"),
+        pytest.param(None, None, False, "unchanged", id="no-annotation"),
         pytest.param("true", None, False, "enriched", id="annotation"),
         pytest.param(None, "true", False, "enriched", id="namespace"),
         pytest.param(None, None, True, "enriched", id="policy"),
