@@ -46,7 +46,8 @@ def _connected(ways: Sequence[str]) -> str:
     """How devices are kept together, in the order of the alternatives."""
     if not ways:
         return ""
-    more = f" or {len(ways) - _MOST_WAYS} more ways" if len(ways) > _MOST_WAYS else ""
+    rest = len(ways) - _MOST_WAYS
+    more = f" or {rest} more way{'' if rest == 1 else 's'}" if rest > 0 else ""
     return f", connected ({' or '.join(ways[:_MOST_WAYS])}{more})"
 
 

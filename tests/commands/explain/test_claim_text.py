@@ -38,7 +38,7 @@ def spec(*requests: dict[str, Any], **more: Any) -> ClaimSpec:
         ),
         (
             {"firstAvailable": [{"name": each, **CLASS, "count": 2} for each in "abc"]},
-            "n0: 2 devices of neuron.aws.com, connected (by device id or by device id or 1 more ways)",
+            "n0: 2 devices of neuron.aws.com, connected (by device id or by device id or 1 more way)",
         ),
     ],
 )
