@@ -243,9 +243,13 @@ class _ClaimReader:
         # Without names a constraint covers the requests of its own claim.
         own = frozenset(request.name for request in requests)
         constraints = tuple(
-            AllocatorConstraint(each.match_attribute, frozenset(f"{prefix}{name}" for name in each.requests) or own)
+            AllocatorConstraint(
+                each.match_attribute or each.distinct_attribute,
+                frozenset(f"{prefix}{name}" for name in each.requests) or own,
+                distinct=not each.match_attribute,
+            )
             for each in spec.constraints
-            if each.match_attribute
+            if each.match_attribute or each.distinct_attribute
         )
         return AllocatorClaim(requests, constraints)
 

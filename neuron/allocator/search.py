@@ -1,21 +1,23 @@
 """Model of the scheduler's structured allocator on one node: which devices a claim gets, or that it gets none.
 
 It follows `k8s.io/dynamic-resource-allocation/structured`: claims, requests and devices in order, alternatives in
-order, depth first, the first solution. Modelled are counts, `All`, `firstAvailable`, `matchAttribute`, taints, shared
-counters (KEP-4815), capacity of devices that many claims share (KEP-5075) and admin access. Not modelled are
-`distinctAttribute`, binding conditions, list attributes and devices that no single node owns.
+order, depth first, the first solution. Modelled are counts, `All`, `firstAvailable`, `matchAttribute` and
+`distinctAttribute`, also of list-type attributes (KEP-5491), taints, shared counters (KEP-4815), capacity of devices
+that many claims share (KEP-5075) and admin access. Not modelled are binding conditions, ranges of request policies and
+devices that no single node owns.
 
-`tests/cluster/test_allocator_model.py` compares it with a real scheduler.
+`tests/cluster/test_allocator_model.py` compares it with a real scheduler, and `tests/conformance/test_allocator.py`
+with the allocator of a later version alone.
 """
 
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from neuron import names
 from neuron.api.taints import Taint, TolerationSpec, prevents_allocation
-from neuron.hardware.device_shapes import Value
+from neuron.hardware.device_shapes import Scalar, Value, each_value
 
 MOST_STEPS: Final = 200_000
 """Devices tried before the search is given up. The scheduler stops after a time-out instead."""
@@ -98,10 +100,16 @@ class AllocatorRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AllocatorConstraint:
-    """`matchAttribute` over requests, named `request` or `request/alternative`; over all if none is named."""
+    """`matchAttribute` over requests, named `request` or `request/alternative`; over all if none is named.
+
+    Attributes:
+        distinct: `distinctAttribute` instead. Before 1.37, the allocator compares a device with the last one of each
+            request only (kubernetes/kubernetes#140600).
+    """
 
     attribute: str
     requests: frozenset[str] = frozenset()
+    distinct: bool = False
 
     def covers(self, request: str, alternative: str) -> bool:
         """Whether a device of this request and alternative has to match."""
@@ -214,6 +222,14 @@ class AllocatorNode:
         return bool(self._consumed.get(device.name)) if device.shared else device.name in self._taken
 
 
+_Values: TypeAlias = frozenset[tuple[type, Scalar]]
+"""For `matchAttribute` those that all chosen devices have, for `distinctAttribute` those of one device."""
+
+
+class _AllTiedError(Exception):
+    """A constraint is not met by a device of an `All` request: the allocator then tries no other alternative."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Candidate:
     """A device that a request can have, and the capacity that it would consume."""
@@ -233,11 +249,15 @@ class _Search:
         self._consumed: Counter[tuple[str, str]] = Counter()
         self._shares: Counter[str] = Counter()
         self._counters: Counter[str] = Counter()
-        self._values: list[list[Value]] = [[] for _ in claim.constraints]
+        self._values: list[list[_Values]] = [[] for _ in claim.constraints]
+        self._known: dict[tuple[str, str], _Values] = {}
         self._steps = 0
 
     def run(self) -> tuple[AllocatorResult, ...] | None:
-        return tuple(self._results) if self._requests(0) else None
+        try:
+            return tuple(self._results) if self._requests(0) else None
+        except _AllTiedError:
+            return None
 
     def _requests(self, number: int) -> bool:
         if number == len(self._claim.requests):
@@ -250,10 +270,11 @@ class _Search:
         wanted = ((device, self._consumption(device, alternative)) for device in matching)
         # A shared device that is used up is not among "all"; any other one in use makes the request fail.
         found = [_Candidate(device, amounts) for device, amounts in wanted if amounts is not None]
+        count = len(found) if alternative.count is None else alternative.count
+        if len(self._results) + count > names.MAX_DEVICES_PER_CLAIM:
+            return False
         if alternative.count is None:
             return bool(found) and self._all(number, request, alternative, found, 0)
-        if len(self._results) + alternative.count > names.MAX_DEVICES_PER_CLAIM:
-            return False
         free = [each for each in found if alternative.admin_access or not self._node.in_use(each.device)]
         return self._some(number, request, alternative, free, 0, alternative.count)
 
@@ -312,6 +333,8 @@ class _Search:
         if tainted or not self._matches(request, alternative, device):
             if not self._node.counters_leak:
                 self._discount(device)
+            if alternative.count is None and not tainted:
+                raise _AllTiedError
             return False
         name = f"{request.name}/{alternative.name}" if alternative.name else request.name
         self._results.append(AllocatorResult(name, device.name, consumed, alternative.admin_access))
@@ -362,20 +385,37 @@ class _Search:
         return device.shared and (bool(self._node.consumed(device)) or self._shares[device.name] > 0)
 
     def _matches(self, request: AllocatorRequest, alternative: AllocatorAlternative, device: AllocatorDevice) -> bool:
-        """Add the device to the constraints that cover it; changes nothing if one of them is not met."""
+        """Add the device to the constraints that cover it; changes nothing if one of them is not met.
+
+        A list-type attribute is the set of its values, any other one a set of one value.
+        """
         covering = [
             place
             for place, constraint in enumerate(self._claim.constraints)
             if constraint.covers(request.name, alternative.name)
         ]
+        kept = []
         for place in covering:
-            value = device.attributes.get(self._claim.constraints[place].attribute)
-            chosen = self._values[place]
-            if value is None or (chosen and (chosen[0] != value or type(chosen[0]) is not type(value))):
-                return False
-        for place in covering:
-            self._values[place].append(device.attributes[self._claim.constraints[place].attribute])
+            constraint, chosen = self._claim.constraints[place], self._values[place]
+            values = self._values_of(device, constraint.attribute)
+            if constraint.distinct:
+                if not values or not all(map(values.isdisjoint, chosen)):
+                    return False
+            else:
+                values = values & chosen[-1] if chosen else values
+                if not values:
+                    return False
+            kept.append(values)
+        for place, values in zip(covering, kept, strict=True):
+            self._values[place].append(values)
         return True
+
+    def _values_of(self, device: AllocatorDevice, attribute: str) -> "_Values":
+        """The values of an attribute with their types: 1 and True are equal."""
+        key = (attribute, device.name)
+        if key not in self._known:
+            self._known[key] = frozenset([(type(each), each) for each in each_value(device.attributes.get(attribute))])
+        return self._known[key]
 
     def _give_back(self, request: AllocatorRequest, alternative: AllocatorAlternative, device: AllocatorDevice) -> None:
         result = self._results.pop()

@@ -1,19 +1,20 @@
 """ResourceSlices of every API version: the pool, its devices with attributes and capacities, shared counters.
 
 `v1` and `v1beta2` have the fields of a device in the device, `v1beta1` under `basic`. An attribute or a capacity of a
-form that is not known here is left out: newer API versions add forms. Source: `k8s.io/api/resource/v1`.
+form that is not known here is left out: newer API versions add forms. Source: `k8s.io/api/resource/v1` of 1.37.
 """
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from msgspec import Struct
 
 from neuron import names
 from neuron.api.fields import Fields, WrongFormError, mapping, read, sequence
 from neuron.api.taints import Taint
-from neuron.hardware.device_shapes import Value, Version, qualified
+from neuron.hardware.device_shapes import Scalar, Value, Version, qualified
 from neuron.quantities import NotAQuantityError, parse_amount
 
 
@@ -155,18 +156,43 @@ def _device(device: "_Device") -> PublishedDevice:
 
 
 def _unboxed(box: object) -> Value | None:
-    """The value of a `DeviceAttribute`; None for lists and types of newer API versions."""
+    """The value of a `DeviceAttribute`; None for types of newer API versions."""
     held = mapping(box)
-    version = held.get("version")
-    if isinstance(version, str):
-        return Version(version)
-    for key, kind in (("string", str), ("bool", bool), ("int", int)):
-        value = held.get(key)
-        if isinstance(value, kind):
-            # Thousands of devices have the same texts: one copy of each is kept.
-            found: Value = sys.intern(value) if isinstance(value, str) else value
+    for key, read_one in _SCALARS.items():
+        if (value := read_one(held.get(key))) is not None:
+            return value
+    for key, read_one in _SCALARS.items():
+        values = [read_one(each) for each in sequence(held.get(f"{key}s"))]
+        found = tuple([each for each in values if each is not None])
+        if found and len(found) == len(values):
             return found
     return None
+
+
+def _text(value: object) -> str | None:
+    # Thousands of devices have the same texts: one copy of each is kept.
+    return sys.intern(value) if isinstance(value, str) else None
+
+
+def _version(value: object) -> Version | None:
+    return Version(value) if isinstance(value, str) else None
+
+
+def _bool(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _int(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+_SCALARS: Final[Mapping[str, Callable[[object], Scalar | None]]] = {
+    "string": _text,
+    "int": _int,
+    "bool": _bool,
+    "version": _version,
+}
+"""Field of one value; the field of a list has an "s" more."""
 
 
 def _capacity(box: object) -> Capacity | None:

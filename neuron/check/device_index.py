@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
 from neuron import names
-from neuron.hardware.device_shapes import ATTRIBUTE_TYPES, DEVICE_ID, DeviceShape, Value
+from neuron.hardware.device_shapes import ATTRIBUTE_TYPES, DEVICE_ID, DeviceShape, Scalar, Value, each_value
 
 Attributes = Mapping[str, Value | None]
 """Attributes by qualified name. None is an unknown value: each operation on it fails."""
@@ -272,14 +272,15 @@ class DeviceIndex:
     def _groups_of(self, mine: int, attribute: str) -> int:
         best = 0
         for published in (True, False):
-            sizes: dict[Value, set[object]] = {}
+            sizes: dict[Scalar, set[object]] = {}
             varying = 0
             for shape in self.members(mine):
                 if shape.published is not published:
                     continue
                 value = shape.fixed.get(attribute)
                 if value is not None:
-                    sizes.setdefault(value, set()).add(shape.fixed.get(DEVICE_ID, id(shape)))
+                    for each in each_value(value):
+                        sizes.setdefault(each, set()).add(shape.fixed.get(DEVICE_ID, id(shape)))
                 elif attribute in shape.varying:
                     varying += 1
             best = max(best, varying, *map(len, sizes.values()), 0)

@@ -217,8 +217,13 @@ def _check_use(use: AttributeUse, path: str, index: DeviceIndex) -> list[Finding
 
 
 def _kind_of(attribute: str, index: DeviceIndex) -> type | None:
-    """The type of an attribute's values: as published, else as documented."""
+    """The type of an attribute's values: as published, else as documented; None if it is not known.
+
+    None for list-type attributes, too: which operators fail on them depends on the cluster's features (KEP-5491).
+    """
     published = index.values(attribute, index.published)
+    if any(isinstance(value, tuple) for value in published):
+        return None
     return type(published[0]) if published else ATTRIBUTE_TYPES.get(attribute)
 
 

@@ -26,7 +26,15 @@ class Version:
     text: str
 
 
-Value: TypeAlias = bool | int | str | Version
+Scalar: TypeAlias = bool | int | str | Version
+Value: TypeAlias = Scalar | tuple[Scalar, ...]
+"""A tuple is a list-type attribute (KEP-5491): all of its values have one type."""
+
+
+def each_value(value: Value | None) -> tuple[Scalar, ...]:
+    """The values of an attribute: several of a list, none if the device does not have it."""
+    return value if isinstance(value, tuple) else () if value is None else (value,)
+
 
 DRA_DRIVER_VERSION: Final = "draDriverVersion"
 NEURON_DRIVER_VERSION: Final = "neuronDriverVersion"

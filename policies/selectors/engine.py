@@ -239,6 +239,8 @@ class _DeviceSelector:
 
 
 def _in_cel(value: Value | None) -> object:
+    if isinstance(value, tuple):
+        return [_in_cel(each) for each in value]
     if not isinstance(value, Version):
         return value
     try:

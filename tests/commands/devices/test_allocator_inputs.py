@@ -115,6 +115,17 @@ def test_a_constraint_without_requests_covers_its_own_claim_only() -> None:
     assert demand.claim.constraints[0].requests == frozenset({"a:r"})
 
 
+def test_a_constraint_matches_or_keeps_apart() -> None:
+    constraints = [
+        {"distinctAttribute": "x/y"},
+        {"matchAttribute": "x/z"},
+        {"matchAttribute": "x/m", "distinctAttribute": "x/d"},
+    ]
+    spec = claim_spec({"devices": {"requests": [REQUEST], "constraints": constraints}})
+    found = read_demand([PodClaim("a", spec)], None, Selects()).claim.constraints
+    assert [(each.attribute, each.distinct) for each in found] == [("x/y", True), ("x/z", False), ("x/m", False)]
+
+
 def test_configs_belong_to_the_claim_of_the_request() -> None:
     parameters = {"apiVersion": names.CONFIG_API_VERSION, "kind": "NeuronConfig", "logicalNeuronCore": 2}
     config = [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]

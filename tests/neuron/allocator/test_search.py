@@ -14,6 +14,7 @@ from neuron.allocator.search import (
 )
 from neuron.api.taints import Taint, TolerationSpec
 from neuron.hardware import windows
+from neuron.hardware.device_shapes import Value, Version
 from neuron.hardware.windows import Line
 
 CORES = "neuroncores"
@@ -145,6 +146,39 @@ def test_a_tainted_device_needs_a_toleration() -> None:
 def test_a_device_without_the_attribute_does_not_match() -> None:
     node = AllocatorNode([AllocatorDevice("d0", {"a": 1}), AllocatorDevice("d1", {}), AllocatorDevice("d2", {"a": 1})])
     assert names_of(node.allocate(AllocatorClaim((exactly(2),), (AllocatorConstraint("a"),)))) == ["d0", "d2"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "distinct", "expected"),
+    [
+        ([(1, 2), 2, (2, 3)], False, ["d0", "d1", "d2"]),
+        ([(1, 2), (2, 3), (1, 3)], False, []),
+        # d1 leaves only 1 in common, so the search goes back and takes d2 and d3.
+        ([(1, 2), (1,), (2,), 2], False, ["d0", "d2", "d3"]),
+        ([(True,), (1,), 1, 1], False, ["d1", "d2", "d3"]),
+        ([("1.0.0",), (Version("1.0.0"),), "1.0.0", "1.0.0"], False, ["d0", "d2", "d3"]),
+        ([(1, 2), (2, 3), 3, 4], True, ["d0", "d2", "d3"]),
+        ([1, 2, 1], True, []),
+        ([True, 1, None, 2], True, ["d0", "d1", "d3"]),
+    ],
+    ids=["one in common", "pairs only", "backtracking", "bool", "version", "apart", "first and last equal", "missing"],
+)
+def test_attributes_are_sets_of_typed_values(
+    attributes: list[Value | None], distinct: bool, expected: list[str]
+) -> None:
+    made = [
+        AllocatorDevice(f"d{index}", {} if value is None else {"a": value}) for index, value in enumerate(attributes)
+    ]
+    claim = AllocatorClaim((exactly(3),), (AllocatorConstraint("a", distinct=distinct),))
+    assert names_of(AllocatorNode(made).allocate(claim)) == expected
+
+
+def test_all_devices_that_a_constraint_does_not_allow_end_the_search() -> None:
+    node = AllocatorNode([AllocatorDevice("d0", {"a": 1}), AllocatorDevice("d1", {"a": 2})])
+    alternatives = (AllocatorAlternative("s0", anything, None), AllocatorAlternative("s1", anything, 1))
+    tied = AllocatorConstraint("a")
+    assert node.allocate(AllocatorClaim((AllocatorRequest("r", alternatives),), (tied,))) is None
+    assert names_of(node.allocate(AllocatorClaim((AllocatorRequest("r", alternatives[1:]),), (tied,)))) == ["d0"]
 
 
 def test_the_search_ends_at_its_step_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,29 @@ def test_a_device_is_equal_in_all_versions(device: dict[str, Any]) -> None:
     assert found.is_single
 
 
+@pytest.mark.parametrize(
+    ("box", "value"),
+    [
+        ({"ints": [0, 1]}, (0, 1)),
+        ({"strings": ["pci0000:00"]}, ("pci0000:00",)),
+        ({"bools": [True, False]}, (True, False)),
+        ({"versions": ["1.2.3", "2.0.0"]}, (Version("1.2.3"), Version("2.0.0"))),
+        ({"ints": []}, None),
+        ({"ints": [0, True]}, None),
+        ({"strings": [1]}, None),
+        ({"ints": "0"}, None),
+        ({"int": True}, None),
+        ({"floats": [1.5]}, None),
+    ],
+    ids=["ints", "strings", "bools", "versions", "empty", "mixed", "wrong type", "no list", "bool as int", "newer"],
+)
+def test_list_type_attributes_are_tuples(box: dict[str, Any], value: object) -> None:
+    [device] = read_slice(body({"name": "d0", "attributes": {"several": box}})).devices
+    assert device.attribute("several") == value
+    if value is not None:
+        assert list(map(type, device.attribute("several"))) == list(map(type, value))  # type: ignore[arg-type, call-overload]
+
+
 def test_what_is_absent_or_null_is_empty() -> None:
     found = read_slice({"spec": {"driver": "d", "pool": {"name": "a"}, "devices": None, "sharedCounters": None}})
     assert found == Slice("d", "a", 0, 0, "a")

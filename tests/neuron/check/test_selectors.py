@@ -310,6 +310,12 @@ class TestCluster:
         where = world([published(TRN2, rackHeight={"int": 42})])
         assert "NEU607" in codes(say(f"{on(TRN2)} && {attribute('rackHeight')} == '42'", where=where))
 
+    def test_operators_on_list_type_attributes_are_not_judged_by_type(self) -> None:
+        where = world([published(TRN2, racks={"ints": [1, 2]})])
+        for expression in (f"{attribute('racks')}.includes(1)", f"{attribute('racks')}.exists(each, each == 2)"):
+            assert say(f"{on(TRN2)} && {expression}", where=where) == ()
+        assert codes(say(f"{on(TRN2)} && {attribute('racks')} == 1", where=where)) == ["NEU610"]
+
     def test_published_attributes_override_documented_ones(self) -> None:
         newer = published(TRN2, without=["neuronDriverVersion"])
         for device in newer["devices"]:

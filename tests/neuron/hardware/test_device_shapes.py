@@ -107,7 +107,8 @@ class TestSlices:
             "spare": {"bool": False},
             "draDriverVersion": {"version": "1.2.3"},
             "resource.aws.com/devicegroup4_id": {"string": "abc"},
-            "newer": {"strings": ["a"]},
+            "several": {"strings": ["b", "a"]},
+            "newer": {"quantity": "1Gi"},
         }
         read = shapes_of(slice_with(attributes))
         assert read is not None
@@ -117,8 +118,9 @@ class TestSlices:
             "neuron.aws.com/deviceId": 3,
             "resource.aws.com/devicegroup4_id": "abc",
         }
-        assert device.others == ("neuron.aws.com/draDriverVersion", "neuron.aws.com/spare")
+        assert device.others == tuple(f"neuron.aws.com/{name}" for name in ("draDriverVersion", "several", "spare"))
         assert (TRN2, "neuron.aws.com/draDriverVersion", Version("1.2.3")) in read.values
+        assert (TRN2, "neuron.aws.com/several", ("b", "a")) in read.values
 
     def test_v1beta1_is_read_too(self) -> None:
         fields = {"attributes": {"deviceId": {"int": 1}}, "capacity": {"memory": {"value": "96Gi"}}}
@@ -277,3 +279,19 @@ class TestIndex:
         assert INDEX.groups(INDEX.everything, name, TRN2) == 8
         assert INDEX.groups(INDEX.everything, qualified("networkNodeLayer1"), TRN2) == 16
         assert INDEX.groups(INDEX.everything, name, "inf2.48xlarge") == 0
+
+    def test_a_device_is_in_the_groups_of_all_values_of_a_list(self) -> None:
+        group = names.device_group_attribute(4)
+        lists = [{"strings": ["a", "b"]}, {"strings": ["b"]}, {"string": "b"}, {"strings": ["a", "c"]}]
+        census = Census()
+        read = shapes_of(
+            slice_with(
+                *[
+                    {"instanceType": {"string": TRN2}, "deviceId": {"int": index}, group: each}
+                    for index, each in enumerate(lists)
+                ]
+            )
+        )
+        census.replace(None, read)
+        index = DeviceIndex(census.shapes())
+        assert index.groups(index.everything, group, TRN2) == 3

@@ -80,6 +80,22 @@ class TestEvaluation:
         device = {TYPE: TRN2, DRIVER_VERSION: Version("1.2.3")}
         assert DeviceSelectors().compile(expression).evaluate("neuron.aws.com", device) is matches
 
+    @pytest.mark.parametrize(
+        ("expression", "matches"),
+        [
+            (f"{attribute('numa')}.includes(1)", True),
+            (f"{attribute('numa')}.exists(each, each > 1)", True),
+            (f"{attribute('numa')} == 1", False),
+            (f"1 in {attribute('numa')}", True),
+            (f"{attribute('releases')}.includes(semver('2.0.0'))", True),
+            (f"{attribute('deviceId')}.includes(3)", True),
+        ],
+    )
+    def test_answers_for_list_type_attributes(self, expression: str, matches: bool) -> None:
+        lists = {"numa": (1, 2), "releases": (Version("1.0.0"), Version("2.0.0")), "deviceId": 3}
+        device = {f"neuron.aws.com/{name}": value for name, value in lists.items()}
+        assert DeviceSelectors().compile(expression).evaluate("neuron.aws.com", device) is matches
+
     def test_a_missing_attribute_fails(self) -> None:
         selector = DeviceSelectors().compile(f"{attribute('absent')} == 1")
         with pytest.raises(SelectorRuntimeError, match="no such key: 'absent'") as caught:
