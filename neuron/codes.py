@@ -1067,7 +1067,7 @@ CODES: Final = {
     "NEU720": Code(
         "An API version is not served by every cluster",
         "A warning of `neuron-dra validate` for v1beta1 and v1beta2; an error if the cluster of `--kubeconfig` does "
-        "not serve the version.",
+        "not serve the version. Of a DeviceTaintRule, only with a cluster: it is `v1` from Kubernetes 1.37.",
         "",
         "resource.k8s.io/v1beta1 is not served by default: a cluster that serves only resource.k8s.io/v1 refuses "
         "this object. Write apiVersion: resource.k8s.io/v1; neuron-dra convert rewrites the object.",

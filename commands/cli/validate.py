@@ -26,6 +26,7 @@ from commands.cli.inputs import (
 )
 from commands.cli.streams import Counter, write, write_all
 from neuron import known_faults
+from neuron.api import taint_rules
 from neuron.findings import Severity
 from runtime import console
 from webhook.decisions.modes import Mode
@@ -137,12 +138,16 @@ async def _join(
     """Join the validator to a cluster; returns what the cluster's version does to claims."""
     # The client takes 70 MiB: imported only if there is a cluster.
     from runtime.api_errors import ApiServerError, ClusterUnavailableError
+    from runtime.api_server import RESOURCE_GROUP
     from runtime.served_versions import kubernetes_version, served_versions
     from webhook.cluster import kube
+    from webhook.cluster.discovery import served_kinds
 
     try:
         world = await closing.enter_async_context(kube.connect(cluster.files, context=cluster.context, patient=False))
-        validator.join(world.view, await served_versions(world.connection, _TIMEOUT))
+        rule = (await served_kinds(world.connection)).get((RESOURCE_GROUP, taint_rules.KIND))
+        served = await served_versions(world.connection, _TIMEOUT)
+        validator.join(world.view, served, "" if rule is None else rule.resource.version)
         version = await kubernetes_version(world.connection, _TIMEOUT)
     except (ApiServerError, ClusterUnavailableError) as error:
         await closing.aclose()

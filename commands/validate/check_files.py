@@ -19,7 +19,7 @@ from neuron.api.claim_specs import GROUP
 from neuron.api.claim_specs import KINDS as CLAIM_KINDS
 from neuron.check.claims import validate
 from neuron.check.taint_rules import check_taint_rule
-from neuron.findings import Finding, Severity, did_you_mean
+from neuron.findings import Finding, Severity, did_you_mean, warning
 from webhook.decisions.check_keys import misspelt_keys
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decide import ObjectDecision, located
@@ -119,6 +119,7 @@ class FileValidator:
         self._options = context.options
         self._policies = context.policies
         self._served: Collection[str] | None = None
+        self._rules: str | None = None
         self._view = FileView()
         self._decider = Decider(context.options, self._view, context.policies)
         self._shapes = Shapes[_Judged]() if context.policies is None else None
@@ -128,10 +129,16 @@ class FileValidator:
         """Read what an object means for others."""
         self._view.take(manifest)
 
-    def join(self, live: WorldView | None, served: Collection[str] | None) -> None:
-        """Compare the files with a cluster. `served`: versions of `resource.k8s.io` that it serves; None: not known."""
+    def join(self, live: WorldView | None, served: Collection[str] | None, rules: str | None = None) -> None:
+        """Compare the files with a cluster.
+
+        Args:
+            served: versions of `resource.k8s.io` that it serves; None: not known.
+            rules: its preferred version of DeviceTaintRules; empty: it serves none; None: not known.
+        """
         self._view.join(live)
         self._served = served
+        self._rules = rules
 
     def recall(self, source: str, document: Document) -> list[Located] | None:
         """The findings about a document that differs from an earlier one in values that do not matter; else None."""
@@ -177,7 +184,7 @@ class FileValidator:
         if manifest.kind in CLAIM_KINDS:
             own: list[Finding] | None = self._judge_claim(manifest)
         elif (manifest.group, manifest.kind) == (GROUP, taint_rules.KIND):
-            own = list(check_taint_rule(manifest.data))
+            own = [*self._check_rules(manifest), *check_taint_rule(manifest.data)]
         elif (manifest.group, manifest.kind) == ("", "Namespace"):
             own = list(misspelt_keys(manifest.data.get("metadata"))) or None
         else:
@@ -227,6 +234,24 @@ class FileValidator:
         fix = f"Write apiVersion: {CURRENT}; neuron-dra convert rewrites the object."
         severity = Severity.WARNING if self._served is None else Severity.ERROR
         yield Finding("NEU720", "apiVersion", message, fix, version, severity)
+
+    def _check_rules(self, manifest: Manifest) -> Iterator[Finding]:
+        """NEU720 for a DeviceTaintRule of a version that the cluster does not serve, or perhaps does not."""
+        versions, version = taint_rules.VERSIONS, str(manifest.data["apiVersion"]).rpartition("/")[2]
+        if self._rules is None or version == self._rules or version not in versions:
+            return
+        if not self._rules:
+            message = "the cluster serves no DeviceTaintRules."
+            fix = "They are on by default from Kubernetes 1.37; neuron-dra cordon works without them."
+            yield Finding("NEU720", "apiVersion", message, fix, version)
+            return
+        fix = f"Write apiVersion: {GROUP}/{self._rules}."
+        if self._rules in versions and versions.index(version) > versions.index(self._rules):
+            message = f"{GROUP}/{version} is not served by default: the cluster prefers {self._rules}."
+            yield warning("NEU720", "apiVersion", message, fix, version)
+        else:
+            message = f"the cluster serves DeviceTaintRules as {GROUP}/{self._rules}, not as {version}."
+            yield Finding("NEU720", "apiVersion", message, fix, version)
 
     def _by_policies(self, manifest: Manifest, decided: ObjectDecision) -> list[Finding] | None:
         """Findings of policies about an object and its pods; None if no policy matches."""

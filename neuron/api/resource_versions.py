@@ -1,13 +1,14 @@
 """Converts objects between the API versions of `resource.k8s.io`, as the API server does. Pure.
 
-`v1` and `v1beta2` have the same fields. In `v1beta1` the fields of a request without alternatives are in the request,
-not under `exactly`, and those of a device in a ResourceSlice are under `basic`.
+`v1` and `v1beta2` have the same fields, DeviceTaintRules also in `v1alpha3`. In `v1beta1` the fields of a request
+without alternatives are in the request, not under `exactly`, and those of a device in a ResourceSlice under `basic`.
 Source: pkg/apis/resource/v1beta1/conversion.go.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from neuron.api import taint_rules
 from neuron.api.claim_specs import GROUP
 
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
@@ -25,7 +26,8 @@ _Change = Callable[[Mapping[str, object]], Mapping[str, object]]
 
 def convertible(kind: str, version: str, wanted: str) -> bool:
     """Whether objects of a kind of `resource.k8s.io` can be converted from one version to another."""
-    return version == wanted or (kind in _KINDS and version in VERSIONS and wanted in VERSIONS)
+    versions = taint_rules.VERSIONS if kind == taint_rules.KIND else VERSIONS if kind in _KINDS else ()
+    return version == wanted or (version in versions and wanted in versions)
 
 
 def converted(kind: str, data: object, wanted: str) -> Any:

@@ -1,8 +1,8 @@
 """DeviceTaintRules (`resource.k8s.io`, KEP-5055): taints that an administrator gives devices.
 
 A rule without a selector taints nothing; an empty selector taints every device of every driver. Source: the types of
-`k8s.io/api/resource/v1beta2` and v1alpha3. The latter has a class and CEL selectors up to Kubernetes 1.34; rules with
-them are not judged here.
+`k8s.io/api/resource/v1` (Kubernetes 1.37), v1beta2 and v1alpha3, which have the same fields. Up to Kubernetes 1.34,
+v1alpha3 also has a class and CEL selectors; rules with them are not judged here.
 """
 
 import dataclasses
@@ -17,6 +17,8 @@ from neuron.api.slices import Slice
 from neuron.api.taints import Taint
 
 KIND: Final = "DeviceTaintRule"
+VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
+"""Newest first: 1.37 and later; 1.36; 1.33."""
 NARROWING: Final = ("deviceClassName", "selectors")
 """Fields of a selector that versions up to 1.34 have beside the three names."""
 

@@ -18,6 +18,7 @@ import pytest
 
 from neuron import names
 from neuron.allocator.search import AllocatorResult
+from neuron.api.allocation import read_allocation
 from neuron.hardware import windows
 from tests.support import mixtures, structured
 from tests.support.mixtures import Object
@@ -115,6 +116,29 @@ def test_claims_for_what_the_driver_publishes_get_the_same_devices(kubernetes: K
             claims, refused = claims + 1, refused + (found is None)
             assert model.allocate(structured.claim_of(step.claim)) == found, (seed, number, step.kind, error)
     assert 0 < refused < claims
+
+
+def test_configs_are_in_force_as_the_claim_means_them(kubernetes: Kubernetes) -> None:
+    """From 1.37 on, a config of an allocation that covers all requests names none of them."""
+    kubernetes.publish(mixtures.slices(mixtures.HARDWARE[1]))
+    alternatives = [mixtures.request(f"s{number}", count=1)["exactly"] | {"name": f"s{number}"} for number in (0, 1)]
+    alternatives[0]["selectors"] = [{"cel": {"expression": "false"}}]
+    requests = [{"name": "n0", "firstAvailable": alternatives}, mixtures.request("n1")]
+    for names_, expected in (
+        ([], (2, 2)),
+        (["n0", "n1"], (2, 2)),
+        (["n0/s1", "n1"], (2, 2)),
+        (["n0/s0", "n0/s1"], (2, None)),
+        (["n0/s0"], (None, None)),
+        (["n1"], (None, 2)),
+    ):
+        parameters = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": 2}
+        config = {"requests": names_, "opaque": {"driver": names.DRIVER, "parameters": parameters}}
+        assert kubernetes.allocate(0, {"devices": {"requests": requests, "config": [config]}})[0]
+        claim = kubernetes.held.pop(0)
+        claim["metadata"] |= {"namespace": "ns", "uid": "u"}
+        found = read_allocation(claim, names.DRIVER, "n", "u")
+        assert tuple(found.in_force(each).logical_neuron_core for each in ("n0/s1", "n1")) == expected, names_
 
 
 # --- attributes of every type, also lists -----------------------------------------------------------------------

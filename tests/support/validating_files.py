@@ -23,10 +23,11 @@ def validate_sources(
     context: FileContext,
     live: WorldView | None = None,
     served: Collection[str] | None = None,
+    rules: str | None = None,
 ) -> Validated:
     """Validate files as the command does."""
     validator = FileValidator(context)
-    validator.join(live, served)
+    validator.join(live, served, rules)
     for source in sources:
         for document in source.documents:
             for manifest in manifests(document, context.namespace):

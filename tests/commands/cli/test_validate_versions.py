@@ -39,3 +39,26 @@ def test_the_cluster_version_decides_which_fields_are_withheld(
         assert f"{version} " in line
         assert issue in line
         assert "The driver " in line
+
+
+@pytest.mark.parametrize(
+    ("served", "version", "code", "said"),
+    [
+        ("v1", "v1", 0, ""),
+        ("v1beta2", "v1", 1, "the cluster serves DeviceTaintRules as resource.k8s.io/v1beta2, not as v1."),
+        ("", "v1", 1, "the cluster serves no DeviceTaintRules."),
+    ],
+    ids=["1.37", "1.36 with the feature gate", "1.36"],
+)
+def test_a_taint_rule_is_compared_with_the_version_that_the_cluster_serves(
+    api: Api, tmp_path: Path, served: str, version: str, code: int, said: str
+) -> None:
+    api.kinds = [("resource.k8s.io", served, "DeviceTaintRule", "devicetaintrules", False)] if served else []
+    selector = {"driver": "neuron.aws.com", "pool": "a"}
+    taint = {"key": "example.com/x", "effect": "NoSchedule"}
+    body = {"metadata": {"name": "r"}, "spec": {"deviceSelector": selector, "taint": taint}}
+    file = tmp_path / "rule.json"
+    file.write_text(json.dumps({"apiVersion": f"resource.k8s.io/{version}", "kind": "DeviceTaintRule", **body}))
+    result = CliRunner().invoke(main, ["validate", "-f", str(file), f"--kubeconfig={api.kubeconfig(tmp_path)}"])
+    assert result.exit_code == code, result.output
+    assert said in result.output

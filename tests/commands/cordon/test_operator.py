@@ -82,12 +82,21 @@ async def test_rules_that_kubernetes_does_not_act_on_are_removed_again(
     assert annotation(api) == "neuron-device-3"
 
 
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1alpha3"])
 async def test_a_rule_that_kubernetes_acts_on_stays_and_only_our_rules_are_removed(
-    api: FakeApi, operator: Operator
+    api: FakeApi, operator: Operator, version: str
 ) -> None:
-    api.kinds = [("resource.k8s.io", "v1beta2", "DeviceTaintRule", "devicetaintrules", False)]
+    api.kinds = [("resource.k8s.io", version, "DeviceTaintRule", "devicetaintrules", False)]
     acted = {"conditions": [{"type": "EvictionInProgress", "status": "False"}]}
-    api.store = lambda item: {**item, "status": acted} if item["kind"] == "DeviceTaintRule" else item
+    written: list[str] = []
+
+    def store(item: dict[str, Any]) -> dict[str, Any]:
+        if item["kind"] != "DeviceTaintRule":
+            return item
+        written.append(item["apiVersion"])
+        return {**item, "status": acted}
+
+    api.store = store
     foreign = {
         "metadata": {"name": "mine", "uid": "mine-uid"},
         "spec": {
@@ -101,6 +110,7 @@ async def test_a_rule_that_kubernetes_acts_on_stays_and_only_our_rules_are_remov
     assert annotation(api) is None
     after = await operator.look(TARGET)
     assert (after.open_devices, len(after.own_rules)) == ((), 1)
+    assert written == [f"resource.k8s.io/{version}"]
     done = await operator.uncordon(after)
     words = render.uncordoned(after, await operator.look(TARGET), done=done)
     assert words == (

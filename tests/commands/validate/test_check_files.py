@@ -28,12 +28,16 @@ WORKFLOW: dict[str, Any] = {
 
 
 def found(
-    *objects: Any, served: tuple[str, ...] | None = None, namespace: str = "default", **options: Any
+    *objects: Any,
+    served: tuple[str, ...] | None = None,
+    rules: str | None = None,
+    namespace: str = "default",
+    **options: Any,
 ) -> list[str]:
     """Findings as `severity code path: message`."""
     sources = [source("m.yaml", text(*objects))]
     context = FileContext(trainium(**options), namespace=namespace)
-    report = validate_sources(sources, context, served=served)
+    report = validate_sources(sources, context, served=served, rules=rules)
     return [
         f"{each.finding.severity} {each.finding.code} {each.finding.path}: {each.finding.message}"
         for each in report.located
@@ -60,6 +64,48 @@ class TestVersions:
         assert found({**OLD, "apiVersion": "resource.k8s.io/v1beta2"}) != []
         request = {"name": "a", "exactly": {"deviceClassName": "gpu.example.com"}}
         assert found({**OLD, "apiVersion": "resource.k8s.io/v1", "spec": {"devices": {"requests": [request]}}}) == []
+
+    @pytest.mark.parametrize(
+        ("version", "rules", "said"),
+        [
+            ("v1", None, []),
+            ("v1beta2", None, []),
+            ("v1", "v1", []),
+            ("v1beta2", "v1beta2", []),
+            ("v1alpha9", "v1", []),
+            ("v1", "", ["error NEU720 apiVersion: the cluster serves no DeviceTaintRules."]),
+            (
+                "v1",
+                "v1beta2",
+                [
+                    "error NEU720 apiVersion: the cluster serves DeviceTaintRules as resource.k8s.io/v1beta2, not as"
+                    " v1.",
+                ],
+            ),
+            (
+                "v1alpha3",
+                "v1",
+                [
+                    "warning NEU720 apiVersion: resource.k8s.io/v1alpha3 is not served by default: the cluster prefers"
+                    " v1."
+                ],
+            ),
+        ],
+        ids=["no cluster", "beta", "served", "served beta", "unknown", "none served", "too new", "older"],
+    )
+    def test_the_version_of_a_taint_rule_is_compared_with_the_clusters(
+        self, version: str, rules: str | None, said: list[str]
+    ) -> None:
+        rule = {
+            "apiVersion": f"resource.k8s.io/{version}",
+            "kind": "DeviceTaintRule",
+            "metadata": {"name": "r"},
+            "spec": {
+                "deviceSelector": {"driver": "neuron.aws.com", "pool": "a"},
+                "taint": {"key": "example.com/x", "effect": "NoSchedule"},
+            },
+        }
+        assert found(rule, rules=rules) == said
 
 
 class TestOtherKinds:

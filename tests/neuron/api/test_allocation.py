@@ -41,6 +41,29 @@ def test_only_results_and_configs_of_our_driver_are_read() -> None:
     assert allocated.in_force("n0/a") == ConfigsInForce(logical_neuron_core=1)
 
 
+def _written_by(version: str) -> list[dict[str, Any]]:
+    """What schedulers write for a class with LNC 1 for all requests, and a claim with LNC 2 for all of them."""
+    device_class, of_claim = ({"kind": "NeuronConfig", "logicalNeuronCore": size} for size in (1, 2))
+    both = ("n0", "n1")
+    if version == "1.34":
+        return [opaque("FromClass", **device_class)] * 2 + [opaque(requests=both, **of_claim)] * 2
+    if version == "1.36":
+        return [opaque("FromClass", ("n0/s1", "n1"), **device_class)] + [opaque(requests=both, **of_claim)] * 2
+    cleared = [opaque("FromClass", **device_class), opaque(**of_claim)]
+    for each in cleared:
+        del each["requests"]
+    return cleared
+
+
+@pytest.mark.parametrize("version", ["1.34", "1.36", "1.37"])
+def test_a_config_for_all_requests_is_in_force_as_each_scheduler_writes_it(version: str) -> None:
+    allocated = read(claim(result("d0", "n0/s1"), result("d1", "n1"), config=_written_by(version)))
+    assert [allocated.in_force(each) for each in ("n0/s1", "n1")] == [ConfigsInForce(2)] * 2
+    of_class = [each for each in _written_by(version) if each["source"] == "FromClass"]
+    allocated = read(claim(result("d0", "n0/s1"), result("d1", "n1"), config=of_class))
+    assert [allocated.in_force(each) for each in ("n0/s1", "n1")] == [ConfigsInForce(1)] * 2
+
+
 @pytest.mark.parametrize(
     ("change", "where"),
     [

@@ -55,9 +55,17 @@ def test_a_device_class_differs_in_its_version_only() -> None:
     assert converted("DeviceClass", before, "v1") == {**before, "apiVersion": "resource.k8s.io/v1"}
 
 
+def test_a_taint_rule_differs_in_its_version_only() -> None:
+    before = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "DeviceTaintRule", "spec": {"taint": {"key": "a/b"}}}
+    for version in ("v1", "v1beta2"):
+        assert convertible("DeviceTaintRule", "v1alpha3", version)
+        assert converted("DeviceTaintRule", before, version) == {**before, "apiVersion": f"resource.k8s.io/{version}"}
+    assert not convertible("DeviceTaintRule", "v1", "v1beta1")
+
+
 def test_other_kinds_cannot_be_converted() -> None:
-    assert not convertible("DeviceTaintRule", "v1alpha3", "v1beta2")
-    assert convertible("DeviceTaintRule", "v1alpha3", "v1alpha3")
+    assert not convertible("ResourcePoolStatusRequest", "v1alpha3", "v1")
+    assert convertible("ResourcePoolStatusRequest", "v1alpha3", "v1alpha3")
     assert not convertible("ResourceClaim", "v1alpha2", "v1")
 
 
