@@ -26,7 +26,7 @@ from kubeletplugin.ports import Clock, JsonObject, KubeError, SliceStore
 from kubeletplugin.prepare.holds import Holds
 from kubeletplugin.publish.offer import DEVICES, NODE, Guard, OfferSettings, UltraServerOffer, needs_taints, offer
 from kubeletplugin.publish.pools import dropped_fields, plan_writes, without_times
-from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices
+from kubeletplugin.publish.slices import PARTITION_TYPE, ClusterFeatures, NodeDevices, desired_slices
 from kubeletplugin.publish.withholding import Withholding
 from neuron import names
 from neuron.known_faults import Component, Withheld, of, parse
@@ -294,7 +294,9 @@ class Publisher:
     def _remember(self, sent: JsonObject, stored: JsonObject) -> None:
         name = stored["metadata"]["name"]
         self._known[name] = stored
-        dropped = dropped_fields(sent["spec"], stored["spec"])
+        lost = dropped_fields(sent["spec"], stored["spec"])
+        # Only the summary of a ResourcePoolStatusRequest reads it, and its feature is off by default.
+        dropped = tuple([path for path in lost if not path.endswith(PARTITION_TYPE)])
         self._kept[name] = _SentSlice(_content(sent), _content(stored), dropped)
         self._generation = max(self._generation, stored["spec"]["pool"]["generation"])
         self._metrics.dropped_fields.set(sum(len(kept.dropped) for kept in self._kept.values()))

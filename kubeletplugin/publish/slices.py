@@ -32,6 +32,9 @@ MAX_NAME: Final = 253
 
 
 _COUNTER_SET: Final = "neuron-devices"
+_COMMON_COUNTER: Final = "devices"
+PARTITION_TYPE: Final = "partitionTypeAttribute"
+"""Field of a slice: the attribute that names the kind of its devices (KEP-5677, alpha in 1.37)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,11 +45,15 @@ class ClusterFeatures:
         counters: shared counters (KEP-4815); a whole node and its devices exclude each other by them.
         separate_counters: whether they need a separate slice (1.35 and later).
         shares: capacity that several claims consume (KEP-5075).
+        partition_types: whether slices can name the kinds of their devices (1.37 and later). Devices of one kind must
+            cost the same then, so all consume one counter. Elsewhere each has a counter of its own: a scheduler that
+            loses count (kubernetes/kubernetes#140436) hides only the device that it tried.
     """
 
     counters: bool = True
     separate_counters: bool = True
     shares: bool = True
+    partition_types: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -158,14 +165,14 @@ def desired_slices(
                 sharing.share(device, sharing.physical_cores(hardware, instance, index))
             capacities.add(device, instance)
             if whole_node:
-                device["consumesCounters"] = [_consumption([index])]
+                device["consumesCounters"] = [_consumption([index], features)]
             devices.append(device)
         if whole_node:
             # Last: the scheduler takes the first match, and a request without selectors means a device, not the node.
             # It has the capacities of all devices: a selector that reads one without a guard does not fail on it.
-            devices.append(_node_device(common, indices, counted=not alone))
+            devices.append(_node_device(common, indices, None if alone else features))
             capacities.add(devices[-1], instance, len(indices))
-            counters = [] if alone else [{"name": _COUNTER_SET, "counters": _counters(indices)}]
+            counters = [] if alone else [{"name": _COUNTER_SET, "counters": _counters(indices, features)}]
     for entry in devices:
         number = device_index(entry["name"])
         own = (taints[entry["name"]],) if entry["name"] in taints else ()
@@ -187,7 +194,7 @@ def published_attributes(
     indices = [device.index for device in hardware.devices]
     index = device_index(name)
     if index is None:
-        whole: JsonObject = _node_device(common, indices or [0], counted=False)["attributes"]
+        whole: JsonObject = _node_device(common, indices or [0], None)["attributes"]
         return whole
     return common | _own_attributes(hardware, instance, index, len(indices))
 
@@ -216,8 +223,11 @@ def _contents(devices: list[JsonObject], counters: list[JsonObject], features: C
     if counters and features.separate_counters:
         yield {"sharedCounters": counters}
         counters = []
+    counted = any("consumesCounters" in device for device in devices)
+    kinds = {PARTITION_TYPE: f"{names.DRIVER}/{names.ATTRIBUTE_RESOURCE_TYPE}"}
     for chunk in chunks:
-        yield ({"sharedCounters": counters} if counters else {}) | {"devices": chunk}
+        content: JsonObject = {"sharedCounters": counters} if counters else {}
+        yield content | {"devices": chunk} | (kinds if counted and features.partition_types else {})
 
 
 def _common_attributes(
@@ -261,8 +271,8 @@ def _place_attributes(place: Place) -> JsonObject:
     return attributes
 
 
-def _node_device(common: JsonObject, indices: list[int], *, counted: bool) -> JsonObject:
-    """The whole node as one device; with counters, it and the single devices exclude each other.
+def _node_device(common: JsonObject, indices: list[int], counted: ClusterFeatures | None) -> JsonObject:
+    """The whole node as one device; with counters, it and the single devices exclude each other. None: without.
 
     Its `deviceId` is one above those of the devices: a selector that reads it without a guard does not fail, and a
     selector for a device does not match. It has no group ids.
@@ -271,13 +281,15 @@ def _node_device(common: JsonObject, indices: list[int], *, counted: bool) -> Js
         "deviceId": {"int": max(indices) + 1},
         names.ATTRIBUTE_RESOURCE_TYPE: {"string": names.RESOURCE_TYPE_NODE},
     }
-    consumption: JsonObject = {"consumesCounters": [_consumption(indices)]} if counted else {}
+    consumption: JsonObject = {"consumesCounters": [_consumption(indices, counted)]} if counted else {}
     return {"name": NODE_DEVICE, "attributes": attributes} | consumption
 
 
-def _counters(indices: list[int]) -> JsonObject:
+def _counters(indices: list[int], features: ClusterFeatures) -> JsonObject:
+    if features.partition_types:
+        return {_COMMON_COUNTER: {"value": str(len(indices))}}
     return {device_name(index): {"value": "1"} for index in indices}
 
 
-def _consumption(indices: list[int]) -> JsonObject:
-    return {"counterSet": _COUNTER_SET, "counters": _counters(indices)}
+def _consumption(indices: list[int], features: ClusterFeatures) -> JsonObject:
+    return {"counterSet": _COUNTER_SET, "counters": _counters(indices, features)}

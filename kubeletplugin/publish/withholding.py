@@ -7,6 +7,7 @@ from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, publishes
 from neuron.known_faults import Withheld, parse, sentence, withheld
 
 _COUNTERS_APART_SINCE: Final = (1, 35, 0)
+_PARTITION_TYPES_SINCE: Final = (1, 37, 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Withholding:
             kept,
             counters=kept.counters and Withheld.COUNTERS not in withheld(self.version),
             separate_counters=number is None or number >= _COUNTERS_APART_SINCE,
+            partition_types=number is not None and number >= _PARTITION_TYPES_SINCE,
         )
 
     def shares(self, found: NodeDevices, features: ClusterFeatures) -> bool:

@@ -16,6 +16,7 @@ from typing import Final
 
 import pytest
 
+from kubeletplugin.publish.slices import ClusterFeatures
 from neuron import names
 from neuron.allocator.search import AllocatorResult
 from neuron.api.allocation import read_allocation
@@ -99,12 +100,15 @@ def counters_leak(kubernetes: Kubernetes, *, lists: bool) -> bool:
     return kubernetes.allocate(1, four)[0] is None
 
 
+@pytest.mark.parametrize("kinds", [False, True], ids=["counters", "one-counter"])
 @pytest.mark.parametrize("lists", [False, True], ids=["incubating", "experimental"])
-def test_claims_for_what_the_driver_publishes_get_the_same_devices(kubernetes: Kubernetes, *, lists: bool) -> None:
+def test_claims_for_what_the_driver_publishes_get_the_same_devices(
+    kubernetes: Kubernetes, *, lists: bool, kinds: bool
+) -> None:
     leak = counters_leak(kubernetes, lists=lists)
     claims = refused = 0
     for seed in range(CASES):
-        case = mixtures.case(seed)
+        case = mixtures.case(seed, ClusterFeatures(partition_types=kinds))
         kubernetes.publish(case.slices, lists=lists)
         model = structured.node_of(case.slices, counters_leak=leak)
         for number, step in enumerate(case.steps):

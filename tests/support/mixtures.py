@@ -16,7 +16,7 @@ from kubeletplugin.discover import emulate, sysfs
 from kubeletplugin.discover.devices import device_name
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.sysfs import NodeHardware
-from kubeletplugin.publish.slices import NodeDevices, desired_slices
+from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices
 from neuron import names
 from neuron.api.taints import Taint
 from neuron.hardware import windows
@@ -89,8 +89,8 @@ class Case:
     steps: tuple[Step, ...]
 
 
-def case(seed: int) -> Case:
-    """The case of a seed."""
+def case(seed: int, features: ClusterFeatures = ClusterFeatures()) -> Case:
+    """The case of a seed, with the slices of a cluster with these features."""
     chance = random.Random(seed)  # noqa: S311 - a test
     hardware = chance.choice(HARDWARE)
     tainted = frozenset(chance.sample(range(hardware.line.devices), 1)) if chance.random() < 0.15 else frozenset()
@@ -102,7 +102,7 @@ def case(seed: int) -> Case:
             continue
         steps.append(_arrival(chance, hardware))
         held.append(number)
-    return Case(hardware, slices(hardware, tainted), tuple(steps))
+    return Case(hardware, slices(hardware, tainted, features), tuple(steps))
 
 
 # --- what a node publishes ------------------------------------------------------------------------------------
@@ -117,12 +117,14 @@ def discovered(instance_type: str) -> NodeHardware:
 
 
 @functools.cache
-def slices(hardware: Hardware, tainted: frozenset[int] = frozenset()) -> tuple[Object, ...]:
+def slices(
+    hardware: Hardware, tainted: frozenset[int] = frozenset(), features: ClusterFeatures = ClusterFeatures()
+) -> tuple[Object, ...]:
     """The contents of the slices that the driver publishes, without driver, node and pool."""
     taints = {device_name(index): Taint(f"{names.DRIVER}/unhealthy", "test", "NoSchedule") for index in tainted}
     instance = Catalogue().get(hardware.name)
     found = NodeDevices(discovered(hardware.name), instance, taints=taints, shares_cores=hardware.shared)
-    desired = desired_slices(NodeFacts("node", "uid"), found, "1.0.0")
+    desired = desired_slices(NodeFacts("node", "uid"), found, "1.0.0", features)
     return tuple({key: value for key, value in each.content.items() if key in _CONTENT} for each in desired)
 
 

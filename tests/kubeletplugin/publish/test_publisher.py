@@ -323,6 +323,27 @@ def test_fields_that_the_cluster_drops_are_logged_and_not_written_repeatedly(
     assert sum("does not keep taints of ResourceSlices" in reason for reason in said) == 1
 
 
+def test_kinds_of_devices_that_the_cluster_drops_are_no_limitation(
+    ultra: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[object] = []
+    api.version = "v1.37.0"
+    api.drop = lambda spec: sent.append(spec.pop("partitionTypeAttribute", None))
+
+    async def scenario() -> None:
+        async with publishing(ultra, api, clock) as at:
+            await at.until(lambda: len(api.stored) == 2)
+            await at.settled()
+            assert sent == [None, "neuron.aws.com/resourceType"]
+            api.end_watches()
+            await at.settled()
+            assert len(at.writes()) == 2
+            assert at.metric("slice_dropped_fields") == 0
+
+    asyncio.run(scenario())
+    assert not any("does not keep" in getattr(record, "reason", "") for record in caplog.records)
+
+
 def test_the_whole_node_is_withdrawn_without_shared_counters(
     ultra: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:

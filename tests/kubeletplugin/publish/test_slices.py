@@ -168,6 +168,25 @@ def test_a_whole_ultraserver_node_and_its_devices_exclude_each_other(tmp_path: P
     assert not GROUPS & set(whole["attributes"])
 
 
+def test_devices_of_a_kind_cost_the_same_where_slices_name_their_kinds(tmp_path: Path) -> None:
+    counters, content = publish(tmp_path, "trn2u.48xlarge", features=ClusterFeatures(partition_types=True))
+    [counter_set] = counters["sharedCounters"]
+    assert counter_set["counters"] == {"devices": {"value": "16"}}
+    assert "partitionTypeAttribute" not in counters, "the API server refuses it without devices that consume counters"
+    assert content["partitionTypeAttribute"] == "neuron.aws.com/resourceType"
+    costs = {json.dumps([each["attributes"]["resourceType"], each["consumesCounters"]]) for each in content["devices"]}
+    assert {cost.count('"1"') + 16 * cost.count('"16"') for cost in costs} == {1, 16}
+    assert len(costs) == 2
+
+
+@pytest.mark.parametrize("instance_type", ["trn2.48xlarge", "inf2.48xlarge"])
+def test_slices_without_counters_name_no_kinds(tmp_path: Path, instance_type: str) -> None:
+    features = ClusterFeatures(partition_types=True)
+    assert not [
+        each for each in publish(tmp_path, instance_type, features=features) if "partitionTypeAttribute" in each
+    ]
+
+
 def test_counters_are_in_the_slice_of_their_devices_before_1_35(tmp_path: Path) -> None:
     [content] = publish(tmp_path, "trn2u.48xlarge", features=ClusterFeatures(separate_counters=False))
     assert len(content["sharedCounters"]) == 1

@@ -37,6 +37,7 @@ def devices(instance_type: str, *, shared: bool = False) -> NodeDevices:
 def test_counters_follow_the_version(version: str, counters: bool, apart: bool) -> None:
     found = Withholding(version).features(ALL)
     assert (found.counters, found.separate_counters, found.shares) == (counters, apart, True)
+    assert found.partition_types == (version == "v1.37.0")
     assert not Withholding(version).features(ClusterFeatures(counters=False)).counters
 
 
