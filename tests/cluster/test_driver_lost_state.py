@@ -1,7 +1,6 @@
 """A node that loses the driver's files while pods run, or has no space for them: no device gets a second pod."""
 
 import contextlib
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from tests.cluster.manifests import devices_request, events
 from tests.cluster.processes import eventually
 from tests.cluster.test_driver_kept import held, remove_claim, wait_kept
 from tests.cluster.test_driver_shares import share
+from tests.support.disks import own_disk
 
 
 @pytest.fixture(scope="module")
@@ -95,37 +95,6 @@ def test_a_driver_that_lost_its_state_gives_no_device_twice(
     mine = indices(started(kubelet, namespace, "next"))
     assert not set(mine) & {index for found in used.values() for index in found}
     assert neuron_environment(started(kubelet, namespace, "part")) == {"NEURON_RT_VISIBLE_CORES": "8-9"}
-
-
-class Disk:
-    """A small file system, which a file fills."""
-
-    def __init__(self, directory: Path) -> None:
-        self._filler = directory / "filler"
-
-    def fill(self) -> None:
-        with self._filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-            while True:
-                file.write(b"x" * 4096)
-        assert self._filler.stat().st_size > 0
-
-    def free(self) -> None:
-        self._filler.unlink()
-
-
-@contextlib.contextmanager
-def own_disk(directory: Path) -> Iterator[Disk]:
-    """A directory as a file system of its own."""
-    size = ("-o", "size=8m")
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", *size, "tmpfs", directory], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"a file system of its own needs the right to mount: {done.stderr.strip()}")
-    try:
-        yield Disk(directory)
-    finally:
-        subprocess.run(["umount", "--lazy", directory], check=True)
 
 
 @contextlib.contextmanager
