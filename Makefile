@@ -174,9 +174,8 @@ COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-ha
 lock: ## resolve the requirements again (needs uv)
 	echo pip | $(COMPILE) --upgrade - -o requirements/pip.txt
 	$(COMPILE) --upgrade --all-extras pyproject.toml -o requirements/dev.txt
-	$(COMPILE) --constraint requirements/dev.txt --extra webhook pyproject.toml -o requirements/webhook.txt
-	$(COMPILE) --constraint requirements/dev.txt --extra kubelet-plugin pyproject.toml -o requirements/kubelet-plugin.txt
-	$(COMPILE) --constraint requirements/dev.txt --extra tracing pyproject.toml -o requirements/tracing.txt
+	$(COMPILE) --constraint requirements/dev.txt --extra webhook --extra tracing pyproject.toml -o requirements/webhook.txt
+	$(COMPILE) --constraint requirements/dev.txt --extra kubelet-plugin --extra tracing pyproject.toml -o requirements/kubelet-plugin.txt
 	echo "atheris>=3.0,<3.1; sys_platform == 'linux'" | $(COMPILE) --upgrade - -o requirements/fuzz.txt
 	echo "sigstore>=4.5,<4.6" | $(COMPILE) --constraint requirements/dev.txt --upgrade - -o requirements/release.txt
 	echo "mutmut>=3.8,<3.9; sys_platform != 'win32'" | $(COMPILE) --constraint requirements/dev.txt --upgrade - -o requirements/mutants.txt

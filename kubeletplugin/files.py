@@ -30,9 +30,14 @@ class DiskFiles:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         with os.fdopen(descriptor, "wb", buffering=0) as file:
             view = memoryview(data)
-            while view:
-                view = view[file.write(view) or 0 :]
-            os.fsync(descriptor)
+            try:
+                while view:
+                    view = view[file.write(view) or 0 :]
+                os.fsync(descriptor)
+            except OSError as error:
+                # A write, as on a full disk, names no file.
+                error.filename = str(path)
+                raise
 
     def rename(self, source: Path, target: Path) -> None:
         """See `ports.Files`."""

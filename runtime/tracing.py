@@ -5,17 +5,23 @@ The environment variables are those that OpenTelemetry defines; its SDK reads th
 
 import contextlib
 import importlib
+import logging
 import os
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from runtime.startup import StartupError
 
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _CONTEXT: Final = ("traceparent", "tracestate")
 _NO_SPAN: Final = contextlib.nullcontext()
+_LAST_SECONDS: Final = 3.0
+"""For the last traces. A collector that does not answer must not delay the end of a pod past its grace period."""
 
+_log = logging.getLogger(__name__)
 _tracer: Any = None
 
 
@@ -28,12 +34,13 @@ def start(service: str, version: str) -> Callable[[], None] | None:
     """Begin to send traces, if an endpoint is set; the result sends what is left, and ends it.
 
     Raises:
-        StartupError: the packages are not installed.
+        StartupError: the endpoint is not a URL, or the packages are not installed.
     """
     global _tracer  # noqa: PLW0603 - one process has one exporter
     variable = next((name for name in _ENDPOINTS if os.environ.get(name)), None)
     if variable is None or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
+    _check(variable, os.environ[variable])
     try:
         sdk = importlib.import_module("opentelemetry.sdk.trace")
         export = importlib.import_module("opentelemetry.sdk.trace.export")
@@ -41,21 +48,40 @@ def start(service: str, version: str) -> Callable[[], None] | None:
         otlp = importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
     except ImportError as error:
         raise StartupError(
-            f"{variable} is set, and {error.name} is not installed, which sends traces. Install neuron-dra[tracing]"
-            " (requirements/tracing.txt), or unset the variable."
+            f"{variable} is set, and {error.name} is not installed, which sends traces. Install neuron-dra[tracing],"
+            " or unset the variable."
         ) from error
     named = os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     attributes = {"service.version": version} | ({} if named else {"service.name": service})
     provider = sdk.TracerProvider(resource=resources.Resource.create(attributes), shutdown_on_exit=False)
-    provider.add_span_processor(export.BatchSpanProcessor(otlp.OTLPSpanExporter()))
+    exporter = otlp.OTLPSpanExporter()
+    provider.add_span_processor(export.BatchSpanProcessor(exporter))
     _tracer = provider.get_tracer("neuron-dra", version)
 
     def end() -> None:
         global _tracer  # noqa: PLW0603
         _tracer = None
-        provider.shutdown()
+        ending = threading.Thread(target=provider.shutdown, daemon=True)
+        ending.start()
+        ending.join(_LAST_SECONDS)
+        if ending.is_alive():
+            _log.warning("the last traces were not sent", extra={"waited": _LAST_SECONDS})
+            exporter.shutdown()
 
     return end
+
+
+def _check(variable: str, endpoint: str) -> None:
+    try:
+        parts = urlsplit(endpoint)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise StartupError(
+            f"{variable} is {endpoint!r}, which is no URL of an OTLP receiver: set it to one such as"
+            " http://collector.observability:4318, or unset it."
+        )
 
 
 def span(name: str) -> AbstractContextManager[Any]:

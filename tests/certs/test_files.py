@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
 from certs import files, issue, material
+from tests.support.disks import own_disk
 
 NOW = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
 HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -156,6 +157,25 @@ def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(files.CertificateFilesError, match=r"Cannot write .*/file/tls: Not a directory\."):
         files.ensure(tmp_path / "file" / "tls", HOSTS, now=NOW)
+
+
+def test_a_full_disk_is_named_and_no_part_of_a_file_stays(tmp_path: Path) -> None:
+    with own_disk(tmp_path) as disk:
+        disk.fill()
+        with pytest.raises(
+            files.CertificateFilesError, match=rf"^Cannot write .*{tmp_path}: No space left on device\.$"
+        ):
+            ensure(tmp_path)
+        disk.free()
+        assert contents(tmp_path) == {}
+        assert ensure(tmp_path) == "ca.crt, tls.crt, tls.key did not exist"
+        disk.fill()
+        before = contents(tmp_path)
+        with pytest.raises(files.CertificateFilesError, match="No space left on device"):
+            ensure(tmp_path, now=NOW + 400 * DAY)
+        assert contents(tmp_path) == before
+        disk.free()
+        assert ensure(tmp_path, now=NOW + 400 * DAY) == "tls.crt ends on 2027-05-01T12:00:00+00:00"
 
 
 def test_files_are_written_where_they_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,8 @@ LONG: Final = (
     "test_status",
     "test_report",
     "test_driver_load",
+    "test_large_cluster",
+    "test_driver_lost_state",
     "test_allocator_model",
     "test_explain_agreement",
     "test_independence",

@@ -183,6 +183,66 @@ def test_an_expired_certificate_is_replaced_before_the_first_review(installation
     assert "the old one expired on" in replica.log()
 
 
+def test_certificates_that_last_for_seconds_are_renewed_in_time(installation: Installation) -> None:
+    """Nobody asks for it: a serving certificate is replaced when a third of its life is left, a CA at a tenth."""
+    one = installation.replica("--certificate-lifetime=12s", "--ca-lifetime=40s")
+    one.wait_ready()
+    installation.configure(one)
+    installation.wait_configured()
+    wait_converting(installation)
+    first = installation.held()
+    leaves = set()
+
+    def renewed() -> bool:
+        held = installation.held()
+        assert held.leaf is not None
+        leaves.add(held.leaf.certificate)
+        return first.current not in held.bundle
+
+    with Reviews(installation.api) as reviews:
+        eventually("the first CA to leave", renewed, timeout=SLOW, interval=0.5)
+        sent = reviews.done
+        eventually("more reviews", lambda: reviews.done > sent + 5)
+    assert reviews.failures == []
+    now = dt.datetime.now(dt.UTC)
+    assert len([each for each in leaves if each.not_valid_after_utc < now]) >= 2
+    assert first.current.not_valid_after_utc < now
+    assert one.certificate().not_valid_after_utc > now
+
+
+def test_a_certificate_that_ends_while_it_cannot_be_renewed_is_reported_and_renewed_later(
+    installation: Installation,
+) -> None:
+    """The right to write the Secret is taken away for longer than the certificate lasts."""
+    one = installation.replica("--certificate-lifetime=15s")
+    one.wait_ready()
+    installation.configure(one)
+    installation.wait_configured()
+    wait_converting(installation)
+    role = installation.api.get("Role", NAME, NAMESPACE)
+    rules = [
+        {**rule, "verbs": [verb for verb in rule["verbs"] if verb != "patch" or "secrets" not in rule["resources"]]}
+        for rule in role["rules"]
+    ]
+    installation.api.merge("Role", NAME, {"rules": rules}, NAMESPACE)
+    try:
+
+        def ended() -> bool:
+            status, text = one.readiness()
+            assert "expired on" in text, text
+            return status != 200
+
+        eventually("the replica to report it", ended)
+        assert one.process.running
+        assert one.certificate().not_valid_after_utc < dt.datetime.now(dt.UTC)
+        assert "not allowed to patch secrets" in one.log()
+    finally:
+        installation.api.merge("Role", NAME, {"rules": role["rules"]}, NAMESPACE)
+    eventually("a new certificate", lambda: one.readiness()[0] == 200)
+    assert one.certificate().not_valid_after_utc > dt.datetime.now(dt.UTC)
+    wait_converting(installation)
+
+
 def test_a_configuration_of_another_release_is_reported_and_not_changed(installation: Installation) -> None:
     replica = installation.replica()
     replica.wait_ready()

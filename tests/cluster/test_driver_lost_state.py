@@ -1,6 +1,8 @@
-"""A node that loses the driver's files while pods run: containers restart, and no device gets a second pod."""
+"""A node that loses the driver's files while pods run, or has no space for them: no device gets a second pod."""
 
+import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +20,11 @@ from tests.cluster.driver import (
     wait_unprepared,
 )
 from tests.cluster.kubelet import Kubelet
-from tests.cluster.manifests import devices_request
+from tests.cluster.manifests import devices_request, events
 from tests.cluster.processes import eventually
 from tests.cluster.test_driver_kept import held, remove_claim, wait_kept
 from tests.cluster.test_driver_shares import share
+from tests.support.disks import own_disk
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +95,54 @@ def test_a_driver_that_lost_its_state_gives_no_device_twice(
     mine = indices(started(kubelet, namespace, "next"))
     assert not set(mine) & {index for found in used.values() for index in found}
     assert neuron_environment(started(kubelet, namespace, "part")) == {"NEURON_RT_VISIBLE_CORES": "8-9"}
+
+
+@contextlib.contextmanager
+def replaced(driver: Driver, plane: ControlPlane, kubelet: Kubelet, state: Path) -> Iterator[Driver]:
+    """Another instance, with another directory for its state, instead of this one."""
+    driver.process.stop()
+    flags = (f"--state-dir={state}", "--sweep-interval=2")
+    try:
+        with running(plane, kubelet, "inf1.6xlarge", flags=flags) as other:
+            yield other
+    finally:
+        driver.start()
+
+
+@pytest.mark.parametrize("kind", ["state", "CDI specs"])
+def test_a_pod_waits_while_the_disk_is_full(
+    api: Api, namespace: str, control_plane: ControlPlane, kubelet: Kubelet, driver: Driver, tmp_path: Path, kind: str
+) -> None:
+    """Nothing that is published or prepared is lost meanwhile, and nobody has to act when there is space again."""
+    one = {"devices": {"requests": [devices_request("n")]}}
+    directory = {"state": tmp_path, "CDI specs": kubelet.cdi_directory}[kind]
+    with own_disk(directory) as disk, replaced(driver, control_plane, kubelet, tmp_path) as driver:
+        run_pod(api, namespace, "first", one)
+        wait_running(api, namespace, "first")
+        used = indices(started(kubelet, namespace, "first"))
+        published = driver.devices()
+        disk.fill()
+        try:
+            run_pod(api, namespace, "second", one)
+
+            def told() -> list[str]:
+                return events(api, namespace, "second", "FailedPrepareDynamicResources")
+
+            [said, *_] = eventually("the kubelet to tell of it", told)
+            assert "No space left on device" in said
+            assert f"Check free space and write permission of {directory}/" in said
+            assert api.get("Pod", "second", namespace)["status"]["phase"] == "Pending"
+            assert driver.devices() == published
+        finally:
+            disk.free()
+        wait_running(api, namespace, "second", timeout=120)
+        assert not set(used) & set(indices(started(kubelet, namespace, "second")))
+        assert driver.metric("prepared_claims") == 2
+        # The first is freed without space: its claim is not lost, and is gone as soon as there is some.
+        disk.fill()
+        try:
+            wait_gone(api, namespace, "first")
+        finally:
+            disk.free()
+        wait_gone(api, namespace, "second")
+        wait_unprepared(kubelet, driver)

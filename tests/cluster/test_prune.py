@@ -18,6 +18,7 @@ from tests.cluster.kubectl import Kubectl
 from tests.cluster.manifests import LNC, MANAGED_BY, container, generated_templates, pod, template_names
 from tests.cluster.processes import eventually
 from tests.cluster.webhooks import MANIFESTS, Webhook
+from tests.deploy.charts import find, render
 from tests.support.loops import Loop
 
 pytestmark = pytest.mark.usefixtures("webhook")
@@ -229,6 +230,40 @@ def test_a_webhook_without_the_right_to_patch_reports_it(
     finally:
         api.merge("ClusterRole", "neuron-dra", {"rules": role["rules"]})
     eventually("the permission to be back", lambda: kubectl.feed("create", pod("refused")).ok)
+
+
+def test_the_pod_of_the_cron_job_prunes_with_its_own_command_and_account(
+    api: Api, namespace: str, control_plane: ControlPlane, prune: Prune
+) -> None:
+    """The chart's CronJob, its Job and pod made by the controllers; the pod's command runs here, as its account."""
+    gone = unused(api, namespace)
+    [kept] = template_names(api.create(pod("lives", container(neuron=1)), namespace).body)
+    kubectl = control_plane.kubectl().within("neuron-dra")
+    flags = ["--older-than=0s", "--grace=1s", "--output=json"]
+    charted = find(render({"prune": {"enabled": True, "extraArgs": flags}}), "CronJob", "neuron-dra-prune")
+    kubectl.must("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(charted))
+    kubectl.must("create", "job", "now", "--from=cronjob/neuron-dra-prune")
+    try:
+        [made] = eventually(
+            "the pod of the job",
+            lambda: api.list("Pod", "neuron-dra", labelSelector="batch.kubernetes.io/job-name=now"),
+        )
+        spec = made["spec"]
+        [run] = spec["containers"]
+        token = kubectl.must("create", "token", spec["serviceAccountName"], "--duration=1h").stdout.strip()
+        argv = [str(COMMAND.parent / run["command"][0]), *run["command"][1:], *run["args"]]
+        kubeconfig = control_plane.token_kubeconfig("prune-job", token)
+        done = subprocess.run(
+            [*argv, f"--kubeconfig={kubeconfig}"], capture_output=True, text=True, timeout=90, check=False
+        )
+    finally:
+        kubectl.must("delete", "job", "now", "--wait=false")
+        kubectl.must("apply", "--server-side", "--force-conflicts", "-f", str(MANIFESTS / "prune.yaml"))
+    assert done.returncode == 0, done.stderr + done.stdout
+    # All namespaces, among them this one.
+    removed = {each["name"] for each in json.loads(done.stdout)["templates"] if each["namespace"] == namespace}
+    assert removed == {gone}
+    assert generated_templates(api, namespace) == [kept]
 
 
 class Users(Loop):

@@ -8,7 +8,7 @@ import signal
 import ssl
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,13 +70,18 @@ class Webhook:
         ]
         return Process("neuron-dra webhook", argv, self._directory / "webhook.log", self._environment)
 
-    def start(self, *flags: str) -> None:
-        """Start it; return when it reports that it is ready."""
+    def start(self, *flags: str, looked: Callable[[bool], None] = lambda _: None) -> None:
+        """Start it; return when it reports that it is ready. `looked` is called after each look, with what it said."""
         self._process = self._make(*flags)
         self._process.start()
         context = ssl.create_default_context(cafile=str(self._authority))
         with httpx.Client(verify=context, trust_env=False, timeout=2) as client:
-            self._process.wait_ready(lambda: self._ready(client))
+            self._process.wait_ready(lambda: self._look(client, looked))
+
+    def _look(self, client: httpx.Client, looked: Callable[[bool], None]) -> bool:
+        ready = self._ready(client)
+        looked(ready)
+        return ready
 
     def _ready(self, client: httpx.Client) -> bool:
         try:
@@ -142,11 +147,16 @@ class Webhook:
         count, total = (self._counted(f"neuron_dra_review_duration_seconds_{part}") for part in ("count", "sum"))
         return count, total
 
-    def _counted(self, pattern: str) -> float:
+    def cached(self, resource: str) -> float:
+        """How many objects of a resource it has in its cache."""
+        return self._counted("neuron_dra_cache_objects", resource=resource)
+
+    def _counted(self, pattern: str, **labels: str) -> float:
         text = httpx.get(f"http://127.0.0.1:{self._metrics_port}/metrics", trust_env=False).text
         families = text_string_to_metric_families(text)
         samples = [sample for family in families for sample in family.samples]
-        return sum(sample.value for sample in samples if re.fullmatch(pattern, sample.name))
+        wanted = [each for each in samples if labels.items() <= each.labels.items()]
+        return sum(sample.value for sample in wanted if re.fullmatch(pattern, sample.name))
 
     def configurations(self, manifest: str = "webhook.yaml") -> list[Object]:
         """The webhook configurations of a shipped manifest, pointed at this process."""

@@ -45,6 +45,13 @@ EVERYTHING: Final[Object] = {
     },
     "prune": {"enabled": True},
     "audit": {"enabled": True},
+    "tracing": {
+        "endpoint": "https://collector.observability:4318",
+        "sampleRatio": 0.1,
+        "headers": {"secretName": "collector-token"},
+        "ca": {"secretName": "collector-ca"},
+        "env": {"OTEL_BSP_MAX_QUEUE_SIZE": "4096", "OTEL_RESOURCE_ATTRIBUTES": "cluster=one"},
+    },
     "map": {"enabled": True, "nodeSelector": {"role": "system"}, "tolerations": [{"operator": "Exists"}]},
     "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
 }

@@ -126,6 +126,11 @@ def test_the_driver_runs_on_every_type_of_the_catalogue() -> None:
         ({"image": {"registry": "https://registry.example"}}, "at '/image/registry'"),
         ({"image": {"tag": "0.1.0@sha256:abc"}}, "at '/image/tag'"),
         ({"webhook": {"autoscaling": {"minReplicas": 0}}}, "at '/webhook/autoscaling/minReplicas'"),
+        ({"tracing": {"endpoint": "collector:4318"}}, "at '/tracing/endpoint'"),
+        ({"tracing": {"endpoint": "http://user:word@collector:4318"}}, "at '/tracing/endpoint'"),
+        ({"tracing": {"sampleRatio": 10}}, "at '/tracing/sampleRatio': maximum: got 10, want 1"),
+        ({"tracing": {"env": {"HTTPS_PROXY": "x"}}}, "'HTTPS_PROXY' does not match pattern '^OTEL_"),
+        ({"tracing": {"env": {"OTEL_EXPORTER_OTLP_HEADERS": "secret"}}}, "invalid propertyName 'OTEL_EXPORTER"),
     ],
 )
 def test_invalid_values_are_refused_with_their_path(values: Object, fault: str) -> None:
@@ -547,3 +552,51 @@ def test_families_and_the_watch_of_nodes_are_values() -> None:
     given = flags(pod_specs(without)["Deployment/neuron-dra"])
     assert (given["--families"], "--no-watch-nodes" in given) == (["inf2", "trn1"], True)
     assert not [rule for rule in find(without, "ClusterRole")["rules"] if "nodes" in rule["resources"]]
+
+
+PROGRAMS = {
+    "Deployment/neuron-dra": "k8s.namespace.name=$(NEURON_DRA_NAMESPACE),k8s.pod.name=$(NEURON_DRA_POD_NAME)",
+    "DaemonSet/neuron-dra-kubelet-plugin": "k8s.node.name=$(NEURON_DRA_NODE_NAME),k8s.pod.uid=$(NEURON_DRA_POD_UID)",
+}
+"""What traces say of their pod."""
+
+
+def variables(spec: Object) -> dict[str, Any]:
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in spec["containers"][0].get("env", ())}
+
+
+def test_nothing_is_traced_by_default(default: list[Object]) -> None:
+    for name, spec in pod_specs(default).items():
+        assert [each for each in variables(spec) if each.startswith("OTEL_")] == [], name
+
+
+def test_the_values_of_tracing_become_variables_of_both_programs(everything: list[Object]) -> None:
+    specs = pod_specs(everything)
+    traced = {name for name, spec in specs.items() if "OTEL_EXPORTER_OTLP_ENDPOINT" in variables(spec)}
+    assert traced == set(PROGRAMS)
+    for name, attributes in PROGRAMS.items():
+        given = variables(specs[name])
+        # A variable is expanded only if it stands after those that its value names.
+        assert list(given).index("OTEL_RESOURCE_ATTRIBUTES") > max(
+            list(given).index(each) for each in re.findall(r"\$\((\w+)\)", attributes)
+        )
+        assert {key: value for key, value in given.items() if key.startswith("OTEL_")} == {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector.observability:4318",
+            "OTEL_RESOURCE_ATTRIBUTES": f"{attributes},cluster=one",
+            "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+            "OTEL_TRACES_SAMPLER_ARG": "0.1",
+            "OTEL_EXPORTER_OTLP_HEADERS": {"secretKeyRef": {"name": "collector-token", "key": "headers"}},
+            "OTEL_EXPORTER_OTLP_CERTIFICATE": "/etc/neuron-dra/collector-ca/ca.crt",
+            "OTEL_BSP_MAX_QUEUE_SIZE": "4096",
+        }
+        mounts = {each["name"]: each["mountPath"] for each in specs[name]["containers"][0]["volumeMounts"]}
+        assert mounts["collector-ca"] == "/etc/neuron-dra/collector-ca"
+        [volume] = [each for each in specs[name]["volumes"] if each["name"] == "collector-ca"]
+        assert volume["secret"] == {"secretName": "collector-ca", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+
+
+def test_an_endpoint_alone_needs_no_secret() -> None:
+    for name, spec in pod_specs(render({"tracing": {"endpoint": "http://collector:4318"}})).items():
+        given = [each for each in variables(spec) if each.startswith("OTEL_")]
+        assert given == (["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_RESOURCE_ATTRIBUTES"] if name in PROGRAMS else [])
+        assert "collector-ca" not in {each["name"] for each in spec.get("volumes", ())}

@@ -26,6 +26,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.deploy.charts import EVERYTHING, pod_specs, render
+from tests.support.collector import Receiver
+from tests.support.serving import eventually, review
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
@@ -211,7 +213,9 @@ def make_programs(home: Path, wheel: Path, image: str) -> Path:
                 (target / file).symlink_to(Path(str(file.locate())))
     # The wheel's own requirements are looked up among the installed packages only: a lock that lacks one fails here.
     pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python", "--quiet", "install", "--no-compile"]
-    done = subprocess.run([*pip, "--no-index", f"{wheel}[{image}]"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*pip, "--no-index", f"{wheel}[{image},tracing]"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     done = subprocess.run([SLIM, home, image], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -228,11 +232,13 @@ def plugin_programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return make_programs(tmp_path_factory.mktemp("kubelet-plugin"), wheel, "kubelet-plugin")
 
 
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+"""Without a path of modules, so that no file of the checkout is found."""
+
+
 def run(programs: Path, *arguments: str | Path) -> str:
-    # In another directory and without a path of modules, so that no file of the checkout is found.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [programs / arguments[0], *arguments[1:]]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=programs, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=programs, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -269,7 +275,7 @@ def test_run_time_locks_equal_the_development_lock(image: str) -> None:
 
 def test_no_image_has_packages_that_only_the_other_imports() -> None:
     webhook, plugin = (set(locked(f"{image}.txt")) for image in IMAGES)
-    assert plugin - webhook == {"grpcio", "protobuf"}
+    assert plugin - webhook == {"grpcio"}
     assert {"cel-python", "lark", "google-re2", "starlette", "uvicorn", "cryptography", "jsonpatch"} <= webhook - plugin
 
 
@@ -285,11 +291,11 @@ print([name for name in sys.argv[2].split() if importlib.util.find_spec(name)])
 
 @pytest.mark.timeout(300)
 def test_the_webhook_runs_from_the_wheel_alone(webhook_programs: Path) -> None:
-    packages, others = "webhook commands policies kubecel neuron certs runtime", "kubeletplugin grpc google"
+    packages, others = "webhook commands policies kubecel neuron certs runtime", "kubeletplugin grpc"
     of_driver = ("commands.types.published", "commands.types.scaling")  # Imported with the driver's code only.
     assert run(webhook_programs, "python", "-c", IMPORT_ALL, packages, others, *of_driver) == "[]\n"
     types = [webhook_programs / "neuron-dra", "types", "-o", "resourceslices", "trn2.48xlarge"]
-    refused = subprocess.run(types, capture_output=True, text=True, check=False)
+    refused = subprocess.run(types, capture_output=True, text=True, check=False, cwd=webhook_programs, env=ENVIRONMENT)
     assert (refused.returncode, "the code of the driver" in refused.stderr) == (2, True)
     assert run(webhook_programs, "neuron-dra", "--version") == f"neuron-dra {VERSION}\n"
     example = ROOT / "deploy" / "examples" / "legacy-pod" / "pod.yaml"
@@ -393,8 +399,15 @@ def test_a_program_whose_extra_is_not_installed_names_it(
 
 
 @pytest.fixture
-def server(webhook_programs: Path, tmp_path: Path) -> Iterator[tuple[str, int]]:
-    """The standalone webhook from the wheel, which may write only to its directory."""
+def collector() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def server(webhook_programs: Path, tmp_path: Path, collector: Receiver) -> Iterator[tuple[str, int]]:
+    """The standalone webhook from the wheel, which may write only to its directory, with the chart's variables."""
     argv = [
         webhook_programs / "neuron-dra",
         "webhook",
@@ -403,8 +416,17 @@ def server(webhook_programs: Path, tmp_path: Path) -> Iterator[tuple[str, int]]:
         "--metrics-port=0",
         "--log-format=json",
     ]
+    [container] = pod_specs(render({"tracing": {"endpoint": collector.url, "headers": {"secretName": "s"}}}))[
+        "Deployment/neuron-dra"
+    ]["containers"]
+    # As the kubelet fills them in.
+    filled = {each["name"]: each.get("value", "one") for each in container["env"]}
+    filled["OTEL_EXPORTER_OTLP_HEADERS"] = "authorization=Bearer%20token"
+    attributes = filled["OTEL_RESOURCE_ATTRIBUTES"]
+    filled["OTEL_RESOURCE_ATTRIBUTES"] = re.sub(r"\$\((\w+)\)", lambda found: filled[found[1]], attributes)
+    environment = {**ENVIRONMENT, **filled}
     with (tmp_path / "log").open("wb") as log:
-        child = subprocess.Popen([*argv, f"--tls-dir={tmp_path}"], cwd=tmp_path, stderr=log)
+        child = subprocess.Popen([*argv, f"--tls-dir={tmp_path}"], cwd=tmp_path, stderr=log, env=environment)
     try:
         deadline = time.monotonic() + 60
         while not (found := re.search(r"https://([\d.]+):(\d+)", (tmp_path / "log").read_text())):
@@ -418,13 +440,21 @@ def server(webhook_programs: Path, tmp_path: Path) -> Iterator[tuple[str, int]]:
 
 
 @pytest.mark.timeout(300)
-def test_the_webhook_serves_from_the_wheel_alone(server: tuple[str, int], tmp_path: Path) -> None:
+def test_the_webhook_serves_and_sends_traces_from_the_wheel_alone(
+    server: tuple[str, int], tmp_path: Path, collector: Receiver
+) -> None:
     context = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
     connection = http.client.HTTPSConnection(*server, timeout=10, context=context)
-    connection.request("GET", "/readyz")
-    answer: Any = connection.getresponse()
-    assert answer.status == http.client.OK, answer.read()
+    for method, path, body in (("GET", "/readyz", None), ("POST", "/mutate", json.dumps(review()))):
+        connection.request(method, path, body, {"Content-Type": "application/json"})
+        answer: Any = connection.getresponse()
+        said = answer.read()
+        assert answer.status == http.client.OK, said
     connection.close()
+    eventually(lambda: "review /mutate" in collector.spans(), "the trace")
+    assert {headers["authorization"] for headers, _ in collector.received} == {"Bearer token"}
+    about = {each.key: each.value.string_value for each in collector.resources()[0].resource.attributes}
+    assert (about["service.name"], about["k8s.pod.name"]) == ("neuron-dra-webhook", "one")
 
 
 def test_the_chart_runs_the_installed_commands() -> None:

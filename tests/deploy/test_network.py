@@ -57,6 +57,36 @@ def test_values_open_metrics_and_egress() -> None:
         assert egress == [{"ports": [{"port": 443}, {"port": 6443}], "to": server}, dns]
 
 
+DNS = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "port", "dns"),
+    [
+        ("http://collector.observability:4318", 4318, [DNS]),
+        ("https://traces.example.com/otlp", 443, [DNS]),
+        ("http://collector", 80, [DNS]),
+        ("http://10.0.0.1:4318", 4318, []),
+        ("http://[fd00::1]:4318", 4318, []),
+    ],
+    ids=["service", "https", "http", "IPv4", "IPv6"],
+)
+def test_pods_that_send_traces_reach_the_collector(endpoint: str, port: int, dns: list[Object]) -> None:
+    there = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "observability"}}}]
+    objects = render({"tracing": {"endpoint": endpoint}, "networkPolicy": {"collectorTo": there}})
+    server = {"ports": [{"port": 443}, {"port": 6443}]}
+    for name in ("neuron-dra", DRIVER):
+        egress = find(objects, "NetworkPolicy", name)["spec"]["egress"]
+        assert egress == [server, {"ports": [{"port": port}], "to": there}, *dns]
+    assert find(objects, "NetworkPolicy", "neuron-dra-jobs")["spec"]["egress"] == [server]
+
+
+def test_the_dns_of_openshift_listens_at_another_port() -> None:
+    objects = render({"tracing": {"endpoint": "http://collector:4318"}, "openshift": {"enabled": True}})
+    ports = find(objects, "NetworkPolicy")["spec"]["egress"][-1]["ports"]
+    assert [each["port"] for each in ports] == [5353, 5353]
+
+
 def test_a_monitor_without_a_way_to_the_metrics_is_refused() -> None:
     monitoring = {"serviceMonitor": {"enabled": True}}
     with pytest.raises(helm.HelmRenderError, match=r"networkPolicy\.metricsFrom is empty, so Prometheus cannot read"):

@@ -1,19 +1,20 @@
 """Traces: sent to a real OTLP receiver where an endpoint is set, and nothing else."""
 
-import http.server
-import importlib
 import json
+import logging
+import re
+import socket
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from runtime import tracing
 from runtime.startup import StartupError
+from tests.support.collector import Receiver
 from tests.support.serving import Answering, review, serving
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -21,44 +22,12 @@ TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
-class Receiver:
-    """An OTLP/HTTP receiver."""
-
-    def __init__(self) -> None:
-        bodies = self.bodies = list[bytes]()
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                assert self.path == "/v1/traces"
-                bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def spans(self) -> dict[str, Any]:
-        messages = importlib.import_module("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
-        found = {}
-        for body in self.bodies:
-            for resource in messages.ExportTraceServiceRequest.FromString(body).resource_spans:
-                found |= {span.name: span for scope in resource.scope_spans for span in scope.spans}
-        return found
-
-
 @pytest.fixture
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    pytest.importorskip("opentelemetry.sdk.trace", reason="requirements/tracing.txt is not installed")
-    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="requirements/tracing.txt is not installed")
     made = Receiver()
-    monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{made.server.server_port}")
+    monkeypatch.setenv(ENDPOINT, made.url)
     yield made
-    made.server.shutdown()
-    made.server.server_close()
+    made.close()
 
 
 def test_a_review_is_a_trace_below_the_span_of_the_api_server(receiver: Receiver, tls_directory: Path) -> None:
@@ -91,7 +60,7 @@ def test_a_call_without_or_with_a_wrong_parent_is_a_trace_of_its_own(receiver: R
     assert [spans[name].parent_span_id for name in ("none", "wrong")] == [b"", b""]
     assert spans["inner"].parent_span_id == spans["none"].span_id
     assert spans["fails"].parent_span_id.hex() == PARENT
-    assert not any(b"secret" in body for body in receiver.bodies)
+    assert not any(b"secret" in body for _, body in receiver.received)
 
 
 def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +68,44 @@ def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(StartupError, match=rf"^{ENDPOINT} is set, and .*Install neuron-dra\[tracing\]"):
         tracing.start("neuron-dra-webhook", "1")
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "collector:4318",
+        "collector",
+        "ftp://collector",
+        "http://",
+        "http://collector:x",
+        "http://collector:0",
+        "http://[::1",
+    ],
+)
+def test_an_endpoint_that_is_no_url_is_an_error(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENDPOINT, endpoint)
+    with pytest.raises(
+        StartupError, match=rf"^{ENDPOINT} is '{re.escape(endpoint)}', which is no URL .*: set it to one"
+    ):
+        tracing.start("neuron-dra-webhook", "1")
+
+
+def test_a_collector_that_does_not_answer_delays_the_end_for_a_limited_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tracing, "_LAST_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent, caplog.at_level(logging.WARNING):
+        monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        # How long the exporter waits for an answer.
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
+        end = tracing.start("neuron-dra-webhook", "1")
+        assert end is not None
+        with tracing.span("last"):
+            pass
+        began = time.monotonic()
+        end()
+    assert time.monotonic() - began < 30
+    assert "the last traces were not sent" in caplog.messages
 
 
 @pytest.mark.parametrize(

@@ -112,3 +112,57 @@ true
 {{- define "neuron-dra.deviceClasses" -}}
 {{- concat (ternary (list "neuron.aws.com") list .Values.deviceClasses.default.enabled) (keys .Values.deviceClasses.extra | sortAlpha) | toJson -}}
 {{- end }}
+
+{{/* Variables of OpenTelemetry's SDK. Call with (dict "root" $ "attributes" "k8s.pod.name=$(NAME)"). */}}
+{{- define "neuron-dra.tracingEnv" -}}
+{{- with .root.Values.tracing -}}
+{{- if .endpoint -}}
+- name: OTEL_EXPORTER_OTLP_ENDPOINT
+  value: {{ .endpoint | quote }}
+- name: OTEL_RESOURCE_ATTRIBUTES
+  value: {{ prepend (get .env "OTEL_RESOURCE_ATTRIBUTES" | list | compact) $.attributes | join "," | quote }}
+{{- if not (kindIs "invalid" .sampleRatio) }}
+- name: OTEL_TRACES_SAMPLER
+  value: parentbased_traceidratio
+- name: OTEL_TRACES_SAMPLER_ARG
+  value: {{ .sampleRatio | quote }}
+{{- end }}
+{{- with .headers.secretName }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom:
+    secretKeyRef:
+      name: {{ . }}
+      key: {{ $.root.Values.tracing.headers.key }}
+{{- end }}
+{{- if .ca.secretName }}
+- name: OTEL_EXPORTER_OTLP_CERTIFICATE
+  value: /etc/neuron-dra/collector-ca/{{ .ca.key }}
+{{- end }}
+{{- range $name, $value := omit .env "OTEL_RESOURCE_ATTRIBUTES" }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The mount of the collector's CA. */}}
+{{- define "neuron-dra.collectorCAMount" -}}
+{{- if and .Values.tracing.endpoint .Values.tracing.ca.secretName -}}
+- name: collector-ca
+  mountPath: /etc/neuron-dra/collector-ca
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{/* The volume with the collector's CA. */}}
+{{- define "neuron-dra.collectorCAVolume" -}}
+{{- if and .Values.tracing.endpoint .Values.tracing.ca.secretName -}}
+- name: collector-ca
+  secret:
+    secretName: {{ .Values.tracing.ca.secretName }}
+    items:
+      - key: {{ .Values.tracing.ca.key }}
+        path: {{ .Values.tracing.ca.key }}
+{{- end }}
+{{- end }}
