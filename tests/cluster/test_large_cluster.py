@@ -56,7 +56,7 @@ def test_a_replica_reads_page_by_page_and_serves_when_it_knows_all(
     before = lists(own_control_plane.admin)
     seen: list[tuple[bool, float]] = []
 
-    def look(ready: bool) -> None:  # noqa: FBT001
+    def look(ready: bool) -> None:
         seen.append((ready, webhook.cached("resourceslices.resource.k8s.io") if ready else 0))
 
     webhook.start(looked=look)
