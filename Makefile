@@ -25,7 +25,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster bench-scale docs reference fuzz mutants cluster-test upgrade-test faults sandbox man manifests images sbom release sign verify proto grammar lock clean
+.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster bench-scale docs reference cel-oracle fuzz mutants cluster-test upgrade-test faults sandbox man manifests images sbom release sign verify proto grammar lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ container-test: $(STAMP) ## build the images with buildah, and run the chart in 
 
 sandbox: $(STAMP) ## run a cluster with emulated Neuron nodes until Ctrl-C (binaries as for cluster-test; NODES="trn2.48xlarge inf2.48xlarge")
 	$(BIN)/python -m tests.cluster.sandbox $(NODES)
+
+cel-oracle: $(STAMP) ## compare random CEL expressions with a real API server (binaries from KUBEBUILDER_ASSETS; ARGS="--count 5000 --seed 1")
+	$(BIN)/python -m tests.kubecel.oracle $(ARGS)
 
 fuzz: $(STAMP) ## fuzz what parses and patches, TIME seconds for each target (Linux; atheris is installed on first use)
 	$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/fuzz.txt

@@ -3,8 +3,9 @@
 Costs are those of Kubernetes: cel-go's interpreter/runtimecost.go, and apiserver/pkg/cel/library/cost.go.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from kubecel.errors import CelBudgetExceededError, CelSizeExceededError, CelTimeExceededError
@@ -23,6 +24,7 @@ _PAIRS_WITHOUT_CLOCK: Final = 250_000
 """5 ms."""
 _PAIRS_PER_WORK: Final = 256
 _WORK_PER_MICROSECOND: Final = 10
+_NO_LIMIT: Final = 1 << 62
 _SECONDS_PER_PAIR: Final = 20e-9
 """Measured with RE2 when it cannot use its DFA: `(a?){900}x$` on a text of `a`."""
 
@@ -191,6 +193,30 @@ class Budget:
             self.read(length)
         elif length > _CHARACTERS_PER_COST:
             self.left -= (length - 1) // _CHARACTERS_PER_COST
+        elif not length:
+            # A call that reads nothing costs nothing.
+            self.left += 1
+
+    @contextlib.contextmanager
+    def free(self) -> Iterator[None]:
+        """A context in which costs are not charged; work is."""
+        before = self.left
+        self.left += _NO_LIMIT
+        try:
+            yield
+        finally:
+            self.left = before
+
+    def scan_if(self, charged: bool, length: int) -> None:
+        """Charge reading a text of `length` characters: its cost if `charged`, in any case its work.
+
+        cel-go charges the call only, if the types of the arguments are known at run time only and several signatures
+        accept them.
+        """
+        if charged:
+            self.scan(length)
+        else:
+            self.read(length)
 
     def match(self, length: int, size: int) -> None:
         """Charge a match of a regular expression of `size` instructions with a text of `length` bytes.

@@ -23,6 +23,11 @@ def size_of(value: Any) -> int:
     return 1
 
 
+def bytes_of(text: str) -> int:
+    """The number of bytes of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+
+
 def charge_pair(budget: Budget, a: object, b: object) -> None:
     """Charge the comparison of two values, without the 1 of the call."""
     budget.scan(min(size_of(a), size_of(b)))
@@ -34,13 +39,13 @@ def charge_traversal(budget: Budget, value: Any) -> None:
     A tenth of the characters of each text, 1 for any other leaf (k8s.io/apiserver cel/library/cost.go, traversalCost).
     Finding the leaves is charged as work; a value that is used at several places is charged at each.
     """
-    cost = _traversal(budget, value, 0)
-    if cost > 1:
-        budget.spend(cost - 1)
+    budget.spend(_traversal(budget, value, 0) - 1)
 
 
 def _traversal(budget: Budget, value: Any, depth: int) -> int:
-    if isinstance(value, str | bytes):
+    if isinstance(value, str):
+        return bytes_of(value) // 10
+    if isinstance(value, bytes):
         return len(value) // 10
     if isinstance(value, Mapping):
         parts: Iterable[object] = itertools.chain.from_iterable(value.items())

@@ -24,7 +24,6 @@ class Overload:
         call: the implementation. Its parameters are the budget, if `budgeted`, then the arguments.
         method: it is called as `receiver.name(…)`.
         budgeted: its cost depends on its arguments.
-        strict: a call with constant arguments that fails is a compile error, as for conversions in the API server.
         literal: position of an argument, and a check of constants at that position. A failed check is a compile error,
             as for regular expressions in the API server.
     """
@@ -35,7 +34,6 @@ class Overload:
     call: Implementation
     method: bool = False
     budgeted: bool = False
-    strict: bool = False
     literal: tuple[int, LiteralCheck] | None = None
 
 

@@ -6,10 +6,12 @@ from typing import Any, Final
 
 from kubecel import types
 from kubecel.closures.compiler import (
+    BUDGET,
     Code,
     Compiler,
     Failed,
     Frame,
+    Pending,
     Run,
     compiles,
     constant,
@@ -25,7 +27,7 @@ _MISSED: Final = (KeyError, TypeError)
 
 @compiles(syntax.Literal)
 def _literal(_: Compiler, node: syntax.Literal) -> Code:
-    return constant(node.value, kind_of(node.value))
+    return constant(node.value, kind_of(node.value), literal=True)
 
 
 @compiles(syntax.Ident)
@@ -33,18 +35,40 @@ def _ident(compiler: Compiler, node: syntax.Ident) -> Code:
     slot = compiler.lookup(node)
     if slot is not None:
         index = slot.index
-        if slot.may_fail:
-            return Code(_read_bound(index), slot.type, cost=1, lookup=True, saved=1)
+        if slot.pending:
+            return Code(flattening(_read_bound(index), slot.type), slot.type, cost=1, lookup=True, saved=1)
+        if slot.type.name == "optional_type":
+            return Code(flattening(lambda frame: frame[index], slot.type), slot.type, cost=1, lookup=True, saved=1)
         return Code(lambda frame: frame[index], slot.type, path=(index, ()), cost=1, lookup=True, saved=1)
     named = types.NAMED.get(node.name)
     if named is None:
         raise undeclared(compiler, node)
-    return constant(named, types.type_of(named))
+    return constant(named, types.type_of(named), literal=True)
+
+
+def flattening(run: Run, described: Type) -> Run:
+    """The code; an optional whose value is an optional becomes an optional of the inner value.
+
+    cel-go does this to every variable and every branch of `? :` (interpreter/attributes.go, applyQualifiers).
+    """
+    if described.name != "optional_type" or not (
+        types.is_open(described.parameters[0]) or described.parameters[0].name == "optional_type"
+    ):
+        return run
+
+    def flat(frame: Frame) -> object:
+        value = run(frame)
+        nested = type(value) is Optional and type(value.value) is Optional
+        return some(value.value.value) if nested else value
+
+    return flat
 
 
 def _read_bound(index: int) -> Run:
     def read(frame: Frame) -> Any:
         value = frame[index]
+        if type(value) is Pending:
+            value = frame[index] = value.computed(frame)
         if type(value) is Failed:
             raise value.error
         return value
@@ -151,8 +175,10 @@ def _select_type(compiler: Compiler, node: syntax.Select | syntax.Index, operand
         case "map":
             return operand.parameters[1]
         case "optional_type":
-            inner = _select_type(compiler, node, operand.parameters[0], field)
-            return inner if inner.name == "optional_type" else types.optional_of(inner)
+            (inner,) = operand.parameters
+            if inner.name != "optional_type":
+                return types.optional_of(_select_type(compiler, node, inner, field))
+            raise CelTypeError(f"a value of type {operand} cannot have fields", node.offset)
         case _:
             raise CelTypeError(f"a value of type {operand} cannot have fields", node.offset)
 
@@ -254,14 +280,16 @@ _STRIDES: Final = {1: _one_step, 2: _two_steps, 3: _three_steps}
 def _select(compiler: Compiler, node: syntax.Select) -> Code:
     named = _type_name(compiler, node)
     if named is not None:
-        return constant(named, types.type_of(named))
+        return constant(named, types.type_of(named), literal=True)
     operand = compiler.compile(node.operand)
     field, offset, base = node.field, node.offset, operand.run
     result = _select_type(compiler, node, compiler.settled(operand.type), field)
     if node.test:
         return Code(_presence(operand, field, offset), BOOL, cost=operand.cost + (0 if operand.lookup else 1))
     if node.optional:
-        return _looked_up(operand, Code(_finding(base, lambda _: field, offset), _optional(result)))
+        return _found(operand, _finding(base, lambda _: field, offset), _optional(operand.type, result))
+    if operand.type.name == "optional_type":
+        return _found(operand, _finding(base, lambda _: field, offset), result)
     return _lookup_by_name(operand, field, result, offset)
 
 
@@ -285,19 +313,41 @@ def _presence(operand: Code, field: str, offset: int) -> Run:
     return test_variable if slot else test
 
 
-def _finding(base: Run, key: Run, offset: int) -> Run:
+def _found(operand: Code, run: Run, result: Type) -> Code:
+    """The code of a lookup that gives an optional; `run` charges the lookup itself."""
+    code = _looked_up(operand, Code(run, result))
+    return dataclasses.replace(code, cost=code.cost - 1)
+
+
+def _finding(base: Run, key: Run, offset: int, cost: int = 0) -> Run:
+    """A lookup that gives an optional; `cost` is that of the key.
+
+    As in cel-go, only a key that is there costs 1, and an optional without value does not compute the key
+    (interpreter/attributes.go, applyQualifiers).
+    """
+
     def lookup(frame: Frame) -> Optional:
         value = base(frame)
+        if type(value) is Optional:
+            if not value.present:
+                return NONE
+            value = value.value
+        budget = frame[BUDGET]
+        budget.left -= cost
         try:
-            return find(value, key(frame))
+            found = find(value, key(frame))
         except CelRuntimeError as error:
             raise located(error, offset) from None
+        if found.present:
+            budget.left -= 1
+        return found
 
     return lookup
 
 
-def _optional(described: Type) -> Type:
-    return described if described.name == "optional_type" else types.optional_of(described)
+def _optional(operand: Type, result: Type) -> Type:
+    """The type of an optional lookup: that of a lookup in an optional is optional already."""
+    return result if operand.name == "optional_type" else types.optional_of(result)
 
 
 def _type_name(compiler: Compiler, node: syntax.Select) -> Type | None:
@@ -312,6 +362,8 @@ def _type_name(compiler: Compiler, node: syntax.Select) -> Type | None:
     return types.NAMED.get(".".join((inner.name, *reversed(parts))))
 
 
+_KEYS: Final = frozenset({"bool", "int", "uint", "double", "string"})
+"""Types of literals that cel-go takes as an index (interpreter/attributes.go, newQualifier)."""
 INDEX: Final = (
     (types.list_of(A), INT, A),
     (types.map_of(A, B), A, B),
@@ -334,8 +386,10 @@ def _index(compiler: Compiler, node: syntax.Index) -> Code:
     name = key.constant if isinstance(key.constant, str) else None
     result = _index_type(compiler, node, operand.type, key, name)
     base, index, offset = operand.run, key.run, node.offset
-    if node.optional:
-        return _looked_up(operand, Code(_finding(base, index, offset), result), key)
+    if key.literal and name_of(key.constant) not in _KEYS:
+        raise CelTypeError(f"a value cannot be indexed by {name_of(key.constant)}", node.key.offset)
+    if node.optional or operand.type.name == "optional_type":
+        return _found(operand, _finding(base, index, offset, key.cost - key.saved), result)
     if name is not None:
         found = _lookup_by_name(operand, name, result, offset)
         return found if key.cost == 0 else dataclasses.replace(found, cost=found.cost + key.cost)
@@ -358,7 +412,7 @@ def _index_type(compiler: Compiler, node: syntax.Index, operand: Type, key: Code
     inner = operand.parameters[0] if operand.name == "optional_type" else operand
     if inner.fields is not None:
         result = _select_type(compiler, node, operand, name)
-        return _optional(result) if node.optional else result
+        return _optional(operand, result) if node.optional else result
     found, result = compiler.types.result(OPTIONAL_INDEX if node.optional else INDEX, (operand, key.type))
     if found:
         return result

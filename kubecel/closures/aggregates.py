@@ -36,13 +36,12 @@ class _Joined:
         self._first: Type | None = None
         self._type: Type | None = None
 
-    def add(self, found: Type, offset: int, optional: bool = False) -> None:
+    def add(self, found: Type, offset: int) -> None:
         """Add the type of a part. The API server refuses mixed types, and `dyn` together with another type."""
         if self._first is None or self._type is None:
             self._first = self._type = found
             return
-        if not optional or not types.is_open(found):
-            self._compiler.require_uniform(self._what, self._first, found, offset)
+        self._compiler.require_uniform(self._what, self._first, found, offset)
         self._type = self._compiler.types.join(self._type, found) or DYN
 
     @property
@@ -55,12 +54,12 @@ class _Joined:
 def _list(compiler: Compiler, node: syntax.ListLiteral) -> Code:
     described = _Joined(compiler, "elements")
     parts: list[tuple[Run, bool]] = []
-    fixed, cost = True, LIST_COST
+    fixed, literal, cost = True, True, LIST_COST
     for element in node.elements:
         code = compiler.compile(element.value)
-        fixed = fixed and code.is_constant
+        fixed, literal = fixed and code.is_constant, literal and code.literal
         found = _check_optional(code, element.optional, element.value.offset)
-        described.add(found, element.value.offset, element.optional)
+        described.add(found, element.value.offset)
         parts.append((code.run, element.optional))
         cost += code.cost
     result = types.list_of(described.type)
@@ -81,7 +80,8 @@ def _list(compiler: Compiler, node: syntax.ListLiteral) -> Code:
                 items.append(value.value)
         return items
 
-    code = Code(build_optional if any(optional for _, optional in parts) else build, result, cost=cost)
+    run = build_optional if any(optional for _, optional in parts) else build
+    code = Code(run, result, cost=0 if literal else cost, literal=literal)
     return fold(code, compiler) if fixed else code
 
 
@@ -89,33 +89,32 @@ def _list(compiler: Compiler, node: syntax.ListLiteral) -> Code:
 def _map(compiler: Compiler, node: syntax.MapLiteral) -> Code:
     keys, values = _Joined(compiler, "keys"), _Joined(compiler, "values")
     parts: list[tuple[Run, Run, bool, int]] = []
-    fixed, cost = True, MAP_COST
+    fixed, literal, cost = True, True, MAP_COST
     for entry in node.entries:
         key, value = compiler.compile(entry.key), compiler.compile(entry.value)
         fixed = fixed and key.is_constant and value.is_constant
+        literal = literal and key.literal and value.literal
         keys.add(key.type, entry.key.offset)
         found = _check_optional(value, entry.optional, entry.value.offset)
-        values.add(found, entry.value.offset, entry.optional)
+        values.add(found, entry.value.offset)
         parts.append((key.run, value.run, entry.optional, entry.key.offset))
         cost += key.cost + value.cost
     key_type = keys.type
-    if not types.is_open(key_type) and key_type.name not in {"bool", "int", "uint", "string"}:
-        raise CelTypeError(f"keys of a map are bool, int, uint or string, not {key_type}", node.offset)
 
     def build(frame: Frame) -> dict[Any, Any]:
         made: dict[Any, Any] = {}
         for key_run, value_run, optional, offset in parts:
-            value = value_run(frame)
+            key, value = key_run(frame), value_run(frame)
             if optional:
                 if not isinstance(value, Optional):
                     raise CelRuntimeError(f"'?' requires an optional value, not {name_of(value)}", offset)
                 if not value.present:
                     continue
                 value = value.value
-            insert(made, key_run(frame), value, offset)
+            insert(made, key, value, offset)
         return made
 
-    code = Code(build, types.map_of(key_type, values.type), cost=cost)
+    code = Code(build, types.map_of(key_type, values.type), cost=0 if literal else cost, literal=literal)
     return fold(code, compiler) if fixed else code
 
 

@@ -22,6 +22,7 @@ from kubecel.types import (
     list_of,
 )
 from kubecel.values import (
+    MIN_INT,
     Duration,
     Timestamp,
     UInt,
@@ -34,7 +35,8 @@ from kubecel.values import (
     no_overload,
 )
 
-Operation = Callable[[Budget, Any, Any], Any]
+Operation = Callable[[Budget, Any, Any, bool], Any]
+"""The last argument: is the length of texts charged? See `Budget.scan_if`."""
 
 _NUMBERS: Final = ((DOUBLE, DOUBLE, DOUBLE), (INT, INT, INT), (UINT, UINT, UINT))
 SIGNATURES: Final[dict[str, tuple[tuple[Type, Type, Type], ...]]] = {
@@ -67,13 +69,13 @@ NEGATABLE: Final = ((DOUBLE, DOUBLE), (INT, INT))
 """Operand and result type of unary `-`."""
 
 
-def add(budget: Budget, a: Any, b: Any) -> Any:
+def add(budget: Budget, a: Any, b: Any, charged: bool = True) -> Any:
     """`a + b`."""
     if is_list(a) and is_list(b):
         budget.items(len(a) + len(b))
         return [*a, *b]
     if (isinstance(a, str) and isinstance(b, str)) or (isinstance(a, bytes) and isinstance(b, bytes)):
-        budget.scan(len(a) + len(b))
+        budget.scan_if(charged, len(a) + len(b))
         budget.text(len(a) + len(b))
         return a + b  # type: ignore[operator] # they are of one type
     if isinstance(a, Duration) and isinstance(b, Duration):
@@ -85,7 +87,7 @@ def add(budget: Budget, a: Any, b: Any) -> Any:
     return _numeric("+", a, b)
 
 
-def subtract(_: Budget, a: object, b: object) -> object:
+def subtract(_: Budget, a: object, b: object, __: bool = True) -> object:
     """`a - b`."""
     if isinstance(a, Duration) and isinstance(b, Duration):
         return checked_duration(a.nanoseconds - b.nanoseconds, "'-'")
@@ -96,23 +98,25 @@ def subtract(_: Budget, a: object, b: object) -> object:
     return _numeric("-", a, b)
 
 
-def multiply(_: Budget, a: Any, b: Any) -> Any:
+def multiply(_: Budget, a: Any, b: Any, __: bool = True) -> Any:
     """`a * b`."""
     return _numeric("*", a, b)
 
 
-def divide(_: Budget, a: Any, b: Any) -> Any:
+def divide(_: Budget, a: Any, b: Any, __: bool = True) -> Any:
     """`a / b`."""
     return _numeric("/", a, b)
 
 
-def modulo(_: Budget, a: object, b: object) -> object:
+def modulo(_: Budget, a: object, b: object, __: bool = True) -> object:
     """`a % b`; the result has the sign of `a`."""
     return _numeric("%", a, b)
 
 
 def _numeric(operator: str, a: Any, b: Any) -> Any:
     if is_int(a) and is_int(b):
+        if operator == "%" and (a, b) == (MIN_INT, -1):
+            raise CelRuntimeError("integer overflow in '%'")
         return checked_int(_integers(operator, a, b), f"'{operator}'")
     if isinstance(a, UInt) and isinstance(b, UInt):
         return checked_uint(_integers(operator, int(a), int(b)), f"'{operator}'")
@@ -134,7 +138,6 @@ def _integers(operator: str, a: int, b: int) -> int:
     quotient = abs(a) // abs(b) if (a < 0) is (b < 0) else -(abs(a) // abs(b))
     if operator == "/":
         return quotient
-    checked_int(quotient, "'%'")
     return a - b * quotient
 
 

@@ -1,19 +1,33 @@
 """Compiling calls of functions and methods."""
 
+import dataclasses
+import functools
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 from kubecel import types
+from kubecel.budget import Budget
 from kubecel.checking.overloads import Dispatcher, LiteralCheck, Overload, matching
 from kubecel.closures.access import located
-from kubecel.closures.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, folded
+from kubecel.closures.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, folded, has_variables
 from kubecel.closures.operators import CALL_COST
 from kubecel.errors import CelBudgetExceededError, CelRuntimeError, CelTypeError, CelUnsupportedError
 from kubecel.syntax import nodes as syntax
 from kubecel.types import A
-from kubecel.values import Optional
+from kubecel.values import Optional, kind_of, no_overload
 
-_CLAUSE: Final = re.compile(r"%%|%")
+_CLAUSE: Final = re.compile(r"%%|%(?:\.[0-9]+)?(?P<verb>[a-zA-Z])?")
+_CONVERSIONS: Final = frozenset(
+    {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}
+)
+"""cel-go common/overloads, IsTypeConversionFunction."""
+_CHARGED_BY_SIGNATURE: Final = frozenset({"bytes", "string", "sort"})
+"""Functions for which cel-go charges 1 if several signatures accept the static types of the arguments."""
+_BY_VALUE: Final = frozenset({"size"})
+"""Functions that cel-go calls by the type of the value, whatever the static type of the argument is."""
+_OF_ELEMENTS: Final = frozenset({"isSorted", "sum", "min", "max", "join"})
+"""Methods of lists that have a signature for each type of elements."""
 _OPTIONAL_ALTERNATIVES: Final = frozenset({"or", "orValue"})
 OR: Final = ((types.optional_of(A), types.optional_of(A), types.optional_of(A)),)
 OR_VALUE: Final = ((types.optional_of(A), A, A),)
@@ -61,16 +75,26 @@ def _apply(
     compiler: Compiler, node: syntax.Call, candidates: tuple[Overload, ...], arguments: list[syntax.Node]
 ) -> Code:
     code = _arguments(compiler, node, arguments)
+    unknown = any(has_variables(argument.type) for argument in code)
     found, result = matching(compiler.types, candidates, tuple(argument.type for argument in code))
     name = candidates[0].name
     if not found:
         receiver, given = ("", code) if not candidates[0].method else (f"{code[0].type}.", code[1:])
         shown = ", ".join(str(argument.type) for argument in given)
         raise CelTypeError(f"'{name}' does not take {receiver}({shown})", node.offset)
-    cost = CALL_COST + sum(argument.cost for argument in code)
-    compiled = Code(_invocation(found, name, [argument.run for argument in code], node.offset), result, cost=cost)
+    literal = name in _CONVERSIONS and all(argument.literal for argument in code)
+    cost = 0 if literal else CALL_COST + sum(argument.cost for argument in code)
+    called = found
+    if name in _BY_VALUE:
+        called = candidates
+    elif len(found) > 1 and name in _CHARGED_BY_SIGNATURE:
+        called = tuple(map(_uncharged, found))
+    elif len(found) == 1 and unknown:
+        called = (_strict(found[0]),)
+    run = _invocation(called, name, [argument.run for argument in code], node.offset)
+    compiled = Code(run, result, cost=cost, literal=literal)
     if all(argument.is_constant for argument in code):
-        compiled = _folded(compiler, compiled, found[0], node)
+        compiled = _folded(compiler, compiled, node)
     if not compiled.is_constant and found[0].literal is not None:
         _check_literal(compiler, *found[0].literal, code, node)
     return compiled
@@ -85,24 +109,62 @@ def _arguments(compiler: Compiler, node: syntax.Call, arguments: list[syntax.Nod
         code = [compiler.compile(argument) for argument in arguments]
     finally:
         compiler.mixes_types = outer
-    values = arguments[1:]
-    if isinstance(code[0].constant, str) and len(values) == 1 and isinstance(values[0], syntax.ListLiteral):
-        _check_clauses(code[0].constant, values[0], node)
+    template, values = arguments[0], arguments[1:]
+    if isinstance(template, syntax.Literal) and isinstance(template.value, str) and len(values) == 1:
+        listed = values[0]
+        if isinstance(listed, syntax.ListLiteral):
+            compiler.at_end.append(functools.partial(_check_clauses, compiler, template.value, listed, node))
     return code
 
 
-def _check_clauses(template: str, values: syntax.ListLiteral, node: syntax.Call) -> None:
-    """Refuse a format whose numbers of clauses and of values differ."""
-    clauses = sum(1 for clause in _CLAUSE.findall(template) if clause != "%%")
-    if clauses != len(values.elements) and not any(element.optional for element in values.elements):
-        raise CelTypeError(f"format has {clauses} clauses and {len(values.elements)} values", node.offset)
+_INTEGERS: Final = frozenset({"int", "uint"})
+_DOUBLES: Final = frozenset({"double", "string"})
+_HEXADECIMAL: Final = _INTEGERS | {"string", "bytes"}
+_WRITTEN: Final = frozenset({"list", "map", "double", "bool", "type", "null_type"}) | _HEXADECIMAL
+_TAKEN: Final = {
+    "s": _WRITTEN | {types.TIMESTAMP.name, types.DURATION.name},
+    "d": _INTEGERS,
+    "f": _DOUBLES,
+    "e": _DOUBLES,
+    "b": _INTEGERS | {"bool"},
+    "x": _HEXADECIMAL,
+    "X": _HEXADECIMAL,
+    "o": _INTEGERS,
+}
+"""The static types that each clause of format takes: cel-go ext/formatting.go, stringFormatChecker."""
 
 
-def _folded(compiler: Compiler, code: Code, overload: Overload, node: syntax.Call) -> Code:
+def _check_clauses(compiler: Compiler, template: str, values: syntax.ListLiteral, node: syntax.Call) -> None:
+    """Refuse a format with wrong clauses, or whose clauses do not fit the static types of the values."""
+    clauses = [match for match in _CLAUSE.finditer(template) if match[0] != "%%"]
+    if len(clauses) != len(values.elements):
+        raise CelTypeError(f"format has {len(clauses)} clauses and {len(values.elements)} values", node.offset)
+    for clause, element in zip(clauses, values.elements, strict=True):
+        taken = _TAKEN.get(clause["verb"] or "")
+        if taken is None:
+            raise CelTypeError(
+                f"'{clause[0]}' is not a clause of format: write one of %{', %'.join(_TAKEN)}", node.offset
+            )
+        parts = _nested_literals(element.value) if clause["verb"] == "s" else (element.value,)
+        for part in parts:
+            described = compiler.type_of(part)
+            if not types.is_open(described) and described.fields is None and described.name not in taken:
+                raise CelTypeError(f"%{clause['verb']} of format does not take a {described.name}", part.offset)
+
+
+def _nested_literals(node: syntax.Node) -> Iterator[syntax.Node]:
+    """The node, and the parts of a literal list or map."""
+    yield node
+    if isinstance(node, syntax.ListLiteral | syntax.MapLiteral):
+        for part in syntax.children(node):
+            yield from _nested_literals(part)
+
+
+def _folded(compiler: Compiler, code: Code, node: syntax.Call) -> Code:
     try:
         return folded(code, compiler)
     except CelRuntimeError as error:
-        if overload.strict:
+        if code.literal:
             raise CelTypeError(error.message, node.offset) from None
         return code
 
@@ -110,13 +172,43 @@ def _folded(compiler: Compiler, code: Code, overload: Overload, node: syntax.Cal
 def _check_literal(compiler: Compiler, index: int, check: LiteralCheck, code: list[Code], node: syntax.Call) -> None:
     """Refuse a constant argument with which every call fails, such as an invalid regular expression."""
     text = code[index].constant
-    if isinstance(text, str) and compiler.unfolded is None:
+    if code[index].literal and isinstance(text, str) and compiler.unfolded is None:
         try:
             check(compiler.folding, text)
         except CelBudgetExceededError as error:
             compiler.unfolded = error
         except CelRuntimeError as error:
             raise CelTypeError(error.message, node.offset) from None
+
+
+def _strict(overload: Overload) -> Overload:
+    """The overload; a list must have elements of the signature's type.
+
+    The checker takes the first signature for elements whose type is not known: `[].max()` is an int.
+    """
+    if overload.name not in _OF_ELEMENTS or overload.parameters[0].name != "list":
+        return overload
+    call, element = overload.call, overload.parameters[0].parameters[0].name
+
+    def checked(budget: Budget, items: Any, *arguments: object) -> object:
+        if items and kind_of(items[0]).name != element:
+            raise no_overload(overload.name, items, *arguments)
+        return call(budget, items, *arguments)
+
+    return dataclasses.replace(overload, call=checked)
+
+
+def _uncharged(overload: Overload) -> Overload:
+    """The overload without the cost of what it reads."""
+    if not overload.budgeted:
+        return overload
+    call = overload.call
+
+    def free(budget: Budget, *arguments: object) -> object:
+        with budget.free():
+            return call(budget, *arguments)
+
+    return dataclasses.replace(overload, call=free)
 
 
 def _invocation(found: tuple[Overload, ...], name: str, runs: list[Run], offset: int) -> Run:

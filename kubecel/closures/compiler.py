@@ -41,6 +41,9 @@ class Code:
         lookup: it is a variable or a lookup, which a further lookup extends (cel-go: an attribute).
         saved: the part of `cost` that is not charged if it is a key or a branch of `? :`: cel-go reads an attribute
             there without evaluating it.
+        literal: cel-go knows its value when it plans the evaluation (interpreter/decorators.go, decOptimize): it is a
+            literal, or a list, a map or a conversion of these. It costs nothing, and a conversion that fails is an
+            error of the compilation. Other constants are computed here, but cel-go computes them in each evaluation.
     """
 
     run: Run
@@ -50,6 +53,7 @@ class Code:
     cost: int = 0
     lookup: bool = False
     saved: int = 0
+    literal: bool = False
 
     @property
     def is_constant(self) -> bool:
@@ -57,8 +61,8 @@ class Code:
         return self.constant is not UNKNOWN
 
 
-def constant(value: object, described: Type, cost: int = 0) -> Code:
-    return Code(lambda _: value, described, constant=value, cost=cost)
+def constant(value: object, described: Type, cost: int = 0, *, literal: bool = False) -> Code:
+    return Code(lambda _: value, described, constant=value, cost=cost, literal=literal)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,12 +71,28 @@ class Slot:
 
     index: int
     type: Type
-    may_fail: bool = False
+    pending: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pending:
+    """The value of a slot that is computed, and charged `cost`, when it is read first."""
+
+    run: Run
+    cost: int
+
+    def computed(self, frame: Frame) -> Any:
+        """The value, or `Failed`."""
+        frame[BUDGET].left -= self.cost
+        try:
+            return self.run(frame)
+        except CelRuntimeError as error:
+            return Failed(error)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failed:
-    """The value of a slot if the computation of a `cel.bind` variable failed."""
+    """The value of a slot if its computation failed."""
 
     error: CelRuntimeError
 
@@ -118,6 +138,8 @@ class Compiler:
         self.types = Unifier()
         self._known: dict[int, Type] = {}
         self._uniform: list[tuple[str, Type, Type, int]] = []
+        self.at_end: list[Callable[[], None]] = []
+        """Checks of static types that `check_literals` makes, when all types are known."""
         self.slots = 1
         self.roots: dict[str, int] = {}
 
@@ -160,17 +182,19 @@ class Compiler:
         """
         if not self.mixes_types:
             self._uniform.append((what, first, other, offset))
-            if not _has_variables(first) and not _has_variables(other):
+            if not has_variables(first) and not has_variables(other):
                 self._check_uniform(what, first, other, offset)
 
     def check_literals(self) -> None:
         """Check the requirements of `require_uniform`, when all types are known.
 
         Raises:
-            CelTypeError: parts of a literal have different types.
+            CelTypeError: parts of a literal have different types, or a check of `at_end` fails.
         """
         for what, first, other, offset in self._uniform:
             self._check_uniform(what, self.types.final(first), self.types.final(other), offset)
+        for check in self.at_end:
+            check()
 
     def _check_uniform(self, what: str, first: Type, other: Type, offset: int) -> None:
         if first != other:
@@ -199,25 +223,25 @@ class Compiler:
         self.roots[name] = slot.index
         return slot
 
-    def _new_slot(self, described: Type, may_fail: bool = False) -> Slot:
-        slot = Slot(self.slots, described, may_fail)
+    def _new_slot(self, described: Type, pending: bool = False) -> Slot:
+        slot = Slot(self.slots, described, pending)
         self.slots += 1
         return slot
 
     def within(
-        self, declared: Mapping[str, Type], *bodies: syntax.Node, may_fail: bool = False
+        self, declared: Mapping[str, Type], *bodies: syntax.Node, pending: bool = False
     ) -> tuple[list[int], list[Code]]:
         """Compile bodies with more variables in scope.
 
         Args:
             declared: names and types of the variables; they hide others of the same name.
             bodies: the nodes in which the variables are in scope.
-            may_fail: their slots may have the value `Failed`.
+            pending: their slots are set to a value `Pending`.
 
         Returns:
             The slots of the variables, and the code of the bodies.
         """
-        slots = [self._new_slot(described, may_fail) for described in declared.values()]
+        slots = [self._new_slot(described, pending) for described in declared.values()]
         outer = self._scope
         self._scope = {**outer, **dict(zip(declared, slots, strict=True))}
         try:
@@ -251,8 +275,8 @@ class Compiler:
         self._loops -= 1
 
 
-def _has_variables(described: Type) -> bool:
-    return types.is_variable(described) or any(map(_has_variables, described.parameters))
+def has_variables(described: Type) -> bool:
+    return types.is_variable(described) or any(map(has_variables, described.parameters))
 
 
 def fold(code: Code, compiler: Compiler) -> Code:
@@ -277,6 +301,8 @@ def folded(code: Code, compiler: Compiler) -> Code:
     except CelBudgetExceededError as error:
         compiler.unfolded = error
         return code
+    if code.literal:
+        return constant(value, code.type, literal=True)
     return constant(value, code.type, code.cost + compiler.folding.spent - before)
 
 

@@ -1,15 +1,16 @@
 """Compiling loops (`all`, `map` and others), `cel.bind`, `optMap` and `optFlatMap`."""
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kubecel import types
-from kubecel.closures.access import located
-from kubecel.closures.aggregates import LIST_COST, MAP_COST, insert
-from kubecel.closures.compiler import BUDGET, Code, Compiler, Failed, Frame, Run, compiles
-from kubecel.closures.operators import check_bool, not_bool
+from kubecel.closures.access import flattening, located
+from kubecel.closures.aggregates import LIST_COST, insert
+from kubecel.closures.compiler import BUDGET, Code, Compiler, Frame, Pending, Run, compiles
+from kubecel.closures.operators import CONDITIONAL, check_bool, not_bool
 from kubecel.closures.sorting import sort
 from kubecel.errors import CelRuntimeError, CelTypeError
 from kubecel.syntax import nodes as syntax
@@ -36,6 +37,7 @@ class _Loop:
     Attributes:
         rounds: the rounds for which the condition is true.
         slots: one or two slots, of the loop's variables.
+        weight: cost of a round; without its body if there is a condition.
         start: cost of the list or map.
     """
 
@@ -44,16 +46,13 @@ class _Loop:
     slots: list[int]
     types: tuple[Type, ...]
     body: Code
+    weight: int
     start: int
 
     @property
     def name(self) -> str:
         """The macro, for messages."""
         return f"'{self.node.macro.value}'"
-
-    def require_bool_body(self) -> None:
-        """Refuse a body that cannot return a bool."""
-        check_bool(self.body, self.name, self.node.body)
 
 
 @compiles(syntax.Comprehension)
@@ -66,18 +65,21 @@ def _comprehension(compiler: Compiler, node: syntax.Comprehension) -> Code:
     parts = (node.body,) if node.condition is None else (node.condition, node.body)
     slots, (*conditions, body) = compiler.within(declared, *parts)
     compiler.leave_loop()
-    round_cost = _ROUND[node.macro] + body.cost
+    if node.macro in _TESTING:
+        check_bool(compiler, body, f"'{node.macro.value}'", node.body)
+    round_cost = _ROUND[node.macro] + body.cost - (LIST_COST if node.macro in _LISTING and body.literal else 0)
     if node.condition is None:
         rounds = _rounds(operand.run, slots, round_cost, node)
     else:
-        check_bool(conditions[0], f"'{node.macro.value}'", node.condition)
+        check_bool(compiler, conditions[0], f"'{node.macro.value}'", node.condition)
         rounds = _rounds(operand.run, slots, conditions[0].cost, node)
         rounds = _selected(rounds, conditions[0].run, round_cost, f"'{node.macro.value}'", node.condition.offset)
-    code = _BUILDERS[node.macro](_Loop(node, rounds, slots, variables, body, operand.cost))
+    code = _BUILDERS[node.macro](_Loop(node, rounds, slots, variables, body, round_cost, operand.cost))
     text = compiler.shared_text(node) if node.macro in _REMEMBERED else ""
     return dataclasses.replace(code, run=_remembered(code.run, text)) if text else code
 
 
+_TESTING: Final = (Macro.ALL, Macro.EXISTS, Macro.EXISTS_ONE, Macro.FILTER)
 _REMEMBERED: Final = (Macro.ALL, Macro.EXISTS, Macro.EXISTS_ONE)
 """Loops whose result is a bool: it takes no memory. Libraries of policies repeat them."""
 
@@ -119,6 +121,8 @@ def _element_types(node: syntax.Comprehension, operand: Type) -> tuple[Type, ...
         found = (operand.parameters[0], operand.parameters[1])
     else:
         raise CelTypeError(f"'{node.macro.value}' loops over a list or a map, not over {operand}", node.offset)
+    if node.macro is Macro.SORT_BY and operand.name == "map":
+        raise CelTypeError(f"'sortBy' sorts a list, not {operand}", node.offset)
     if len(node.variables) > 1:
         return found
     return (found[1],) if operand.name == "list" else (found[0],)
@@ -139,23 +143,26 @@ _ROUND: Final[dict[Macro, int]] = {
 
 `all(x, p)` is a loop while `@not_strictly_false(accu)` (2) with the step `accu && p` (1). `map(x, t)` has the step
 `accu + [t]`: a variable, a list and a call."""
+_LISTING: Final = (Macro.MAP, Macro.TRANSFORM_LIST, Macro.SORT_BY)
+"""Macros with the step `accu + [t]`: if `t` is a literal, so is the list, and it costs nothing."""
 _CHOSEN: Final = {Macro.EXISTS_ONE: 2, Macro.FILTER: 3 + LIST_COST}
 """Additional cost of a round if its body is true: `accu + 1`, `accu + [x]`."""
 _DECIDED: Final = {Macro.ALL: 2, Macro.EXISTS: 3}
-"""Cost of the check that ends a loop early."""
+"""Cost of the check that ends a loop early, before a further element."""
 
 
 def _rounds(base: Run, slots: list[int], weight: int, node: syntax.Comprehension) -> Rounds:
-    offset, name = node.offset, node.macro.value
+    offset, name, sorts = node.offset, node.macro.value, node.macro is Macro.SORT_BY
 
     def fail(value: object) -> CelRuntimeError:
-        return CelRuntimeError(f"'{name}' loops over a list or a map, not over {name_of(value)}", offset)
+        taken = "a list" if sorts else "a list or a map"
+        return CelRuntimeError(f"'{name}' loops over {taken}, not over {name_of(value)}", offset)
 
     def one(frame: Frame) -> Iterator[None]:
         value = base(frame)
         spend, slot = frame[BUDGET].spend, slots[0]
         if type(value) is not list:
-            if isinstance(value, Mapping):
+            if isinstance(value, Mapping) and not sorts:
                 value = keys_of(value)
             elif not is_list(value):
                 raise fail(value)
@@ -205,20 +212,24 @@ def _is_true(value: object, what: str, offset: int) -> bool:
 
 def _quantifier(loop: _Loop, deciding: bool) -> Code:
     """`all` (false decides) and `exists` (true decides). An error is raised only if no round decides."""
-    loop.require_bool_body()
     rounds, run, neutral = loop.rounds, loop.body.run, not deciding
-    what, offset, decided = loop.name, loop.node.body.offset, _DECIDED[loop.node.macro]
+    what, offset = loop.name, loop.node.body.offset
+    # The next round is begun to see if there is one, and costs the check only.
+    saved = loop.weight - _DECIDED[loop.node.macro]
 
     def quantify(frame: Frame) -> bool:
         failure: CelRuntimeError | None = None
-        for _ in rounds(frame):
+        remaining = rounds(frame)
+        for _ in remaining:
             try:
                 value = run(frame)
             except CelRuntimeError as error:
                 failure = failure or error
                 continue
             if value is deciding:
-                frame[BUDGET].left -= decided
+                frame[BUDGET].left += saved
+                if next(remaining, neutral) is not None:
+                    frame[BUDGET].left -= saved
                 return not neutral
             if value is not neutral:
                 failure = failure or not_bool(value, what, offset)
@@ -230,7 +241,6 @@ def _quantifier(loop: _Loop, deciding: bool) -> Code:
 
 
 def _exists_one(loop: _Loop) -> Code:
-    loop.require_bool_body()
     rounds, run, what, offset = loop.rounds, loop.body.run, loop.name, loop.node.body.offset
 
     chosen = _CHOSEN[Macro.EXISTS_ONE]
@@ -257,11 +267,10 @@ def _map(loop: _Loop) -> Code:
         frame[BUDGET].items(len(items))
         return items
 
-    return Code(collect, types.list_of(loop.body.type), cost=loop.start + LIST_COST + 1)
+    return Code(collect, types.list_of(loop.body.type), cost=loop.start + 1)
 
 
 def _filter(loop: _Loop) -> Code:
-    loop.require_bool_body()
     rounds, run, slot = loop.rounds, loop.body.run, loop.slots[0]
     what, offset = loop.name, loop.node.body.offset
 
@@ -276,7 +285,7 @@ def _filter(loop: _Loop) -> Code:
         frame[BUDGET].items(len(kept))
         return kept
 
-    return Code(keep, types.list_of(loop.types[0]), cost=loop.start + LIST_COST + 1)
+    return Code(keep, types.list_of(loop.types[0]), cost=loop.start + 1)
 
 
 def _transform_map(loop: _Loop) -> Code:
@@ -289,7 +298,7 @@ def _transform_map(loop: _Loop) -> Code:
         frame[BUDGET].items(len(made))
         return made
 
-    return Code(collect, types.map_of(loop.types[0], loop.body.type), cost=loop.start + MAP_COST + 1)
+    return Code(collect, types.map_of(loop.types[0], loop.body.type), cost=loop.start + 1)
 
 
 def _transform_map_entry(loop: _Loop) -> Code:
@@ -309,7 +318,7 @@ def _transform_map_entry(loop: _Loop) -> Code:
         return made
 
     described = types.MAP if types.is_open(loop.body.type) else loop.body.type
-    return Code(collect, described, cost=loop.start + MAP_COST + 1)
+    return Code(collect, described, cost=loop.start + 1)
 
 
 _SORTABLE: Final = frozenset(
@@ -324,16 +333,20 @@ def _sort_by(loop: _Loop) -> Code:
     if loop.body.type.name not in _SORTABLE and not types.is_open(loop.body.type):
         raise CelTypeError(f"{loop.name} cannot order by {loop.body.type}", loop.node.body.offset)
     rounds, run, slot, offset = loop.rounds, loop.body.run, loop.slots[0], loop.node.offset
+    known = not types.is_open(loop.body.type)
 
     def collect(frame: Frame) -> list[object]:
         pairs = [(run(frame), frame[slot]) for _ in rounds(frame)]
+        budget = frame[BUDGET]
         try:
-            return sort(frame[BUDGET], [item for _, item in pairs], [key for key, _ in pairs])
+            with contextlib.nullcontext() if known else budget.free():
+                return sort(budget, [item for _, item in pairs], [key for key, _ in pairs])
         except CelRuntimeError as error:
             raise located(error, offset) from None
 
     # cel-go: cel.bind(input, <operand>, input.@sortByAssociatedKeys(input.map(x, <key>)))
-    return Code(collect, types.list_of(loop.types[0]), cost=2 * LIST_COST + loop.start + 4)
+    result = types.list_of(loop.types[0]) if known or loop.types[0] != DYN else DYN
+    return Code(collect, result, cost=loop.start + 4)
 
 
 _BUILDERS: Final[dict[Macro, Callable[[_Loop], Code]]] = {
@@ -355,18 +368,15 @@ _BUILDERS: Final[dict[Macro, Callable[[_Loop], Code]]] = {
 @compiles(syntax.Bind)
 def _bind(compiler: Compiler, node: syntax.Bind) -> Code:
     value = compiler.compile(node.value)
-    (slot,), (body,) = compiler.within({node.variable: value.type}, node.body, may_fail=True)
-    compute, run = value.run, body.run
+    (slot,), (body,) = compiler.within({node.variable: value.type}, node.body, pending=True)
+    # As in cel-go, the value is computed when it is read first, so an error of an unused value is ignored.
+    pending, run = Pending(value.run, value.cost), body.run
 
     def bind(frame: Frame) -> object:
-        # cel-go computes the value at its first use, so an error of an unused value is ignored.
-        try:
-            frame[slot] = compute(frame)
-        except CelRuntimeError as error:
-            frame[slot] = Failed(error)
+        frame[slot] = pending
         return run(frame)
 
-    return Code(bind, body.type, cost=LIST_COST + value.cost + body.cost)
+    return Code(bind, body.type, cost=body.cost)
 
 
 VALUE: Final = ((types.optional_of(types.A), types.A),)
@@ -380,28 +390,27 @@ def _optional_map(compiler: Compiler, node: syntax.OptionalMap) -> Code:
     found, inner = compiler.types.result(VALUE, (operand.type,))
     if not found:
         raise CelTypeError(f"{name} requires an optional, not {operand.type}", node.offset)
-    (slot,), (body,) = compiler.within({node.variable: inner}, node.body)
-    if node.flat and body.type.name != "optional_type" and not types.is_open(body.type):
-        raise CelTypeError(f"{name} requires an expression that returns an optional, not {body.type}", node.body.offset)
-    base, run, flat, offset, body_offset = operand.run, body.run, node.flat, node.offset, node.body.offset
+    (slot,), (body,) = compiler.within({node.variable: inner}, node.body, pending=True)
     # cel-go: <operand>.hasValue() ? optional.of(<a binding of <operand>.value()>) : optional.none()
-    present = LIST_COST + operand.cost + body.cost + (0 if flat else 1)
+    whole = body.type if node.flat else types.optional_of(body.type)
+    found, result = compiler.types.result(CONDITIONAL, (whole, types.optional_of(compiler.types.fresh())))
+    if not found:
+        raise CelTypeError(f"{name} requires an expression that returns an optional, not {body.type}", node.body.offset)
+    base, run, flat, offset = operand.run, flattening(body.run, whole), node.flat, node.offset
+    present, again = body.cost + (0 if flat else 1), operand.cost + 1
 
-    def apply(frame: Frame) -> Optional:
+    def apply(frame: Frame) -> object:
+        budget = frame[BUDGET]
+        before = budget.left
         value = base(frame)
         if not isinstance(value, Optional):
             raise CelRuntimeError(f"{name} requires an optional, not {name_of(value)}", offset)
         if not value.present:
+            budget.left -= 1
             return NONE
-        frame[BUDGET].left -= present
-        frame[slot] = value.value
-        result = run(frame)
-        if not flat:
-            return some(result)
-        if not isinstance(result, Optional):
-            raise CelRuntimeError(
-                f"{name} requires an expression that returns an optional, not {name_of(result)}", body_offset
-            )
-        return result
+        # The macro copies the operand: it is charged again when the variable is read first.
+        frame[slot] = Pending(lambda _: value.value, again + before - budget.left)
+        budget.left -= present
+        return run(frame) if flat else some(run(frame))
 
-    return Code(apply, body.type if flat else types.optional_of(body.type), cost=operand.cost + 2)
+    return Code(apply, result, cost=operand.cost + 1, lookup=True)

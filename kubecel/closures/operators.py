@@ -7,16 +7,17 @@ from typing import Any, Final
 
 from kubecel import types
 from kubecel.closures import arithmetic
-from kubecel.closures.access import located
-from kubecel.closures.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, fold
+from kubecel.closures.access import flattening, located
+from kubecel.closures.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, constant, fold
 from kubecel.errors import CelRuntimeError, CelTypeError
-from kubecel.sizes import charge_pair
+from kubecel.sizes import charge_pair, size_of
 from kubecel.syntax import nodes as syntax
 from kubecel.types import BOOL
 from kubecel.values import (
     MAX_INT,
     MIN_INT,
     Optional,
+    UInt,
     contains,
     equal,
     is_list,
@@ -31,6 +32,8 @@ CALL_COST: Final = 1
 """Cost of a call of a function or operator: cel-go interpreter/runtimecost.go, costCall."""
 _CHARACTERS_OF_ONE_COST: Final = 10
 _SCALARS: Final = frozenset({int, bool, float, type(None)})
+_HASHED: Final = frozenset({bool, int, UInt, float, str})
+"""Types of the literals that `in` of cel-go looks up in a set."""
 _NUMBERS: Final = (types.INT, types.UINT, types.DOUBLE)
 CONDITIONAL: Final = ((types.A, types.A, types.A),)
 """Signature of `_ ? then : otherwise`: types of both branches, then of the result."""
@@ -51,13 +54,13 @@ def not_bool(value: object, what: str, offset: int) -> CelRuntimeError:
     return CelRuntimeError(f"{what} requires bool, not {name_of(value)}", offset)
 
 
-def check_bool(code: Code, what: str, node: syntax.Node) -> None:
-    """Require that code may return a bool.
+def check_bool(compiler: Compiler, code: Code, what: str, node: syntax.Node) -> None:
+    """Require that code may return a bool. A type that is not known yet becomes bool.
 
     Raises:
         CelTypeError: its type is another.
     """
-    if code.type != BOOL and not types.is_open(code.type):
+    if not compiler.types.assignable(code.type, BOOL):
         raise CelTypeError(f"{what} requires bool, not {code.type}", node.offset)
 
 
@@ -68,7 +71,7 @@ def check_bool(code: Code, what: str, node: syntax.Node) -> None:
 def _logic(compiler: Compiler, node: syntax.Logic) -> Code:
     terms = [compiler.compile(term) for term in node.terms]
     for term, code in zip(node.terms, terms, strict=True):
-        check_bool(code, f"'{node.operator}'", term)
+        check_bool(compiler, code, f"'{node.operator}'", term)
     absorbing = node.operator == "||"
     runs = [(code.run, code.cost if position else 0) for position, code in enumerate(terms)]
     code = Code(_connective(absorbing, runs, node.operator, node.offset), BOOL, cost=terms[0].cost)
@@ -107,13 +110,15 @@ def _connective(absorbing: bool, runs: list[tuple[Run, int]], name: str, offset:
 def _conditional(compiler: Compiler, node: syntax.Conditional) -> Code:
     condition = compiler.compile(node.condition)
     then, otherwise = compiler.compile(node.then), compiler.compile(node.otherwise)
-    check_bool(condition, "'? :'", node.condition)
+    check_bool(compiler, condition, "'? :'", node.condition)
     found, result = compiler.types.result(CONDITIONAL, (then.type, otherwise.type))
     if not found:
         raise CelTypeError(
             f"both sides of ':' must have the same type, not {then.type} and {otherwise.type}", node.offset
         )
     test, left, right, offset = condition.run, then.run, otherwise.run, node.offset
+    if result.name == "optional_type":
+        left, right = flattening(left, result), flattening(right, result)
     costs = then.cost - then.saved, otherwise.cost - otherwise.saved
     left_more, right_more = costs[0] - min(costs), costs[1] - min(costs)
 
@@ -152,7 +157,7 @@ def _unary(compiler: Compiler, node: syntax.Unary) -> Code:
             raise located(error, offset) from None
 
     if node.operator == "!":
-        check_bool(operand, "'!'", node.operand)
+        check_bool(compiler, operand, "'!'", node.operand)
         code = Code(invert, BOOL, cost=operand.cost + CALL_COST)
     else:
         found, result = compiler.types.result(arithmetic.NEGATABLE, (operand.type,))
@@ -177,7 +182,9 @@ def _binary(compiler: Compiler, node: syntax.Binary) -> Code:
             code = _membership(compiler, node, left, right)
         case _:
             code = _arithmetic(compiler, node, left, right)
-    code = dataclasses.replace(code, cost=left.cost + right.cost + CALL_COST)
+    if code.literal:
+        return code
+    code = dataclasses.replace(code, cost=left.cost + right.cost + CALL_COST + code.cost)
     return fold(code, compiler) if left.is_constant and right.is_constant else code
 
 
@@ -190,15 +197,18 @@ def _equality(compiler: Compiler, node: syntax.Binary, left: Code, right: Code) 
         raise _mismatch(node, left, right)
     a, b, offset = left.run, right.run, node.offset
     if isinstance(right.constant, str):
-        return Code(_equals_text(a, right.constant, node.operator == "=="), BOOL)
+        return Code(
+            _equals_text(a, right.constant, node.operator == "=="), BOOL, cost=0 if right.constant else -CALL_COST
+        )
 
     def equals(frame: Frame) -> bool:
         first, second = a(frame), b(frame)
         kind = type(first)
         if kind is type(second):
             if kind is str:
-                if len(first) > _CHARACTERS_OF_ONE_COST:
-                    frame[BUDGET].scan(min(len(first), len(second)))
+                size = min(len(first), len(second))
+                if not 0 < size <= _CHARACTERS_OF_ONE_COST:
+                    frame[BUDGET].scan(size)
                 return bool(first == second)
             if kind in _SCALARS:
                 return bool(first == second)
@@ -215,8 +225,9 @@ def _differs(a: Run, b: Run) -> Run:
     def differs(frame: Frame) -> bool:
         first, second = a(frame), b(frame)
         if type(first) is str and type(second) is str:
-            if len(first) > _CHARACTERS_OF_ONE_COST:
-                frame[BUDGET].scan(min(len(first), len(second)))
+            size = min(len(first), len(second))
+            if not 0 < size <= _CHARACTERS_OF_ONE_COST:
+                frame[BUDGET].scan(size)
             return first != second
         try:
             charge_pair(frame[BUDGET], first, second)
@@ -241,6 +252,8 @@ def _equals_text(base: Run, text: str, expected: bool) -> Run:
                 # The constant is part of the expression, so it is short: no check of the limits is needed.
                 size = len(value)
                 frame[BUDGET].left -= ((min(length, size)) - 1) // _CHARACTERS_OF_ONE_COST
+            elif length and not value:
+                frame[BUDGET].left += 1
             return (value == text) is expected
         try:
             return equal(frame[BUDGET], value, text) is expected
@@ -261,10 +274,11 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 def _order(compiler: Compiler, node: syntax.Binary, left: Code, right: Code) -> Code:
-    if not compiler.types.result(ORDER, (left.type, right.type))[0]:
+    found, _ = compiler.types.result(ORDER, (left.type, right.type))
+    if not found:
         raise _mismatch(node, left, right)
     a, b, offset, name = left.run, right.run, node.offset, node.operator
-    compare = _COMPARISONS[name]
+    compare, charged = _COMPARISONS[name], len(found) == 1
 
     def ordered(frame: Frame) -> bool:
         first, second = a(frame), b(frame)
@@ -273,11 +287,12 @@ def _order(compiler: Compiler, node: syntax.Binary, left: Code, right: Code) -> 
             if kind is int:
                 return compare(first, second)
             if kind is str:
-                if len(first) > _CHARACTERS_OF_ONE_COST:
-                    frame[BUDGET].scan(min(len(first), len(second)))
+                size = min(len(first), len(second))
+                if not 0 < size <= _CHARACTERS_OF_ONE_COST:
+                    frame[BUDGET].scan_if(charged, size)
                 return compare(first, second)
         try:
-            charge_pair(frame[BUDGET], first, second)
+            frame[BUDGET].scan_if(charged, min(size_of(first), size_of(second)))
             return _compared(name, first, second)
         except CelRuntimeError as error:
             raise located(error, offset) from None
@@ -298,18 +313,25 @@ def _compared(name: str, first: object, second: object) -> bool:
 
 
 def _membership(compiler: Compiler, node: syntax.Binary, left: Code, right: Code) -> Code:
-    if not compiler.types.result(MEMBERSHIP, (left.type, right.type))[0]:
+    found, _ = compiler.types.result(MEMBERSHIP, (left.type, right.type))
+    if not found:
         raise _mismatch(node, left, right)
-    a, b, offset = left.run, right.run, node.offset
-    if is_list(right.constant) and right.constant and all(type(item) is str for item in right.constant):
-        return Code(_one_of(a, frozenset(right.constant), right.constant), BOOL)
+    a, b, offset, charged = left.run, right.run, node.offset, found == [0]
+    if charged and right.literal and is_list(right.constant):
+        # cel-go looks up the element in a set of the literals, without the cost of a call (maybeOptimizeSetMembership).
+        if not right.constant:
+            return constant(False, BOOL, literal=True)
+        if all(type(item) is str for item in right.constant):
+            return Code(_one_of(a, frozenset(right.constant), right.constant), BOOL, cost=-CALL_COST)
+        if all(type(item) in _HASHED for item in right.constant):
+            return Code(lambda frame: contains(frame[BUDGET], right.constant, a(frame)), BOOL, cost=-CALL_COST)
 
     def member(frame: Frame) -> bool:
         value, within = a(frame), b(frame)
         if type(value) is str and type(within) is dict:
             return value in within
         try:
-            return is_member(frame, value, within)
+            return is_member(frame, value, within, charged=charged)
         except CelRuntimeError as error:
             raise located(error, offset) from None
 
@@ -317,18 +339,15 @@ def _membership(compiler: Compiler, node: syntax.Binary, left: Code, right: Code
 
 
 def _one_of(base: Run, texts: frozenset[str], items: list[str]) -> Run:
-    more = len(items) - 1
-
     def member(frame: Frame) -> bool:
         value = base(frame)
-        frame[BUDGET].left -= more
         return value in texts if type(value) is str else contains(frame[BUDGET], items, value)
 
     return member
 
 
-def is_member(frame: Frame, value: Any, within: Any) -> bool:
-    """CEL's `value in within`.
+def is_member(frame: Frame, value: Any, within: Any, *, charged: bool = True) -> bool:
+    """CEL's `value in within`; `charged`: each element costs 1, else the call does.
 
     Raises:
         CelRuntimeError: `within` is no list and no map.
@@ -340,7 +359,7 @@ def is_member(frame: Frame, value: Any, within: Any) -> bool:
             return False
     if is_list(within):
         # cel-go charges the size of the list, or 1 if its type is known only at run time.
-        if len(within) > 1:
+        if charged:
             frame[BUDGET].spend(len(within) - 1)
         return contains(frame[BUDGET], within, value)
     if isinstance(within, Optional):
@@ -354,11 +373,12 @@ def _arithmetic(compiler: Compiler, node: syntax.Binary, left: Code, right: Code
         raise _mismatch(node, left, right)
     a, b, offset = left.run, right.run, node.offset
     operation = arithmetic.OPERATIONS[node.operator]
+    charged = len(found) == 1
     quick = {"+": python.add, "-": python.sub, "*": python.mul}.get(node.operator)
 
     def compute(frame: Frame) -> object:
         try:
-            return operation(frame[BUDGET], a(frame), b(frame))
+            return operation(frame[BUDGET], a(frame), b(frame), charged)
         except CelRuntimeError as error:
             raise located(error, offset) from None
 
@@ -369,7 +389,7 @@ def _arithmetic(compiler: Compiler, node: syntax.Binary, left: Code, right: Code
             if MIN_INT <= number <= MAX_INT:
                 return number
         try:
-            return operation(frame[BUDGET], first, second)
+            return operation(frame[BUDGET], first, second, charged)
         except CelRuntimeError as error:
             raise located(error, offset) from None
 

@@ -51,6 +51,8 @@ Items = Sequence[Any]
 
 def _is_sorted(budget: Budget, items: Items) -> bool:
     _charge_walk(budget, items)
+    if items:
+        less(items[0], items[0], "isSorted")
     return all(not less(after, before, "isSorted") for before, after in itertools.pairwise(paced(budget, items)))
 
 

@@ -144,7 +144,7 @@ def _compile(pattern: str) -> object:
 
 def _charge(budget: Budget, text: str, pattern: str) -> None:
     """Charge a match, without the 1 of the call: cel-go interpreter/runtimecost.go, MatchesString."""
-    budget.spend((len(text) // 10 + 1) * max(1, -(-len(pattern) // 4)) - 1)
+    budget.spend((len(text) // 10 + 1) * -(-len(pattern) // 4) - 1)
 
 
 def _matches(budget: Budget, text: str, pattern: str) -> bool:

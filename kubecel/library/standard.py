@@ -171,20 +171,20 @@ def _lowercase_bool(value: bool) -> str:
 
 
 def _starts_with(budget: Budget, text: str, prefix: str) -> bool:
-    if len(text) > 10:
+    if len(text) > 10 or not text:
         budget.scan(len(text))
     return text.startswith(prefix)
 
 
 def _ends_with(budget: Budget, text: str, suffix: str) -> bool:
-    if len(text) > 10:
+    if len(text) > 10 or not text:
         budget.scan(len(text))
     return text.endswith(suffix)
 
 
 def _contains(budget: Budget, text: str, part: str) -> bool:
-    if len(text) > 10 or len(part) > 10:
-        budget.spend(max(1, -(-len(text) // 10) * -(-len(part) // 10)) - 1)
+    if len(text) > 10 or len(part) > 10 or not text or not part:
+        budget.spend(-(-len(text) // 10) * -(-len(part) // 10) - 1)
         if len(text) > _LONG:
             budget.read(len(text) + len(part))
     return part in text
@@ -199,31 +199,31 @@ OVERLOADS: Final = (
     *_sizes(),
     function("type", A, result=type_of(A), call=kind_of),
     function("dyn", A, result=DYN, call=_identity),
-    function("bool", BOOL, result=BOOL, call=_identity, strict=True),
-    function("bool", STRING, result=BOOL, call=_bool_of_text, strict=True),
-    function("bytes", BYTES, result=BYTES, call=_identity, strict=True),
-    function("bytes", STRING, result=BYTES, call=_bytes_of_text, budgeted=True, strict=True),
-    function("double", DOUBLE, result=DOUBLE, call=_identity, strict=True),
-    function("double", INT, result=DOUBLE, call=float, strict=True),
-    function("double", UINT, result=DOUBLE, call=float, strict=True),
-    function("double", STRING, result=DOUBLE, call=_double_of_text, strict=True),
-    function("int", INT, result=INT, call=_identity, strict=True),
-    function("int", UINT, result=INT, call=lambda value: checked_int(int(value), "int()"), strict=True),
-    function("int", DOUBLE, result=INT, call=_int_of_double, strict=True),
-    function("int", STRING, result=INT, call=_int_of_text, strict=True),
-    function("int", TIMESTAMP, result=INT, call=_int_of_timestamp, strict=True),
-    function("int", DURATION, result=INT, call=lambda value: value.nanoseconds, strict=True),
-    function("uint", UINT, result=UINT, call=_identity, strict=True),
-    function("uint", INT, result=UINT, call=lambda value: checked_uint(value, "uint()"), strict=True),
-    function("uint", DOUBLE, result=UINT, call=_uint_of_double, strict=True),
-    function("uint", STRING, result=UINT, call=_uint_of_text, strict=True),
-    function("string", STRING, result=STRING, call=_identity, strict=True),
-    function("string", BOOL, result=STRING, call=_lowercase_bool, strict=True),
-    function("string", INT, result=STRING, call=int.__repr__, strict=True),
-    function("string", UINT, result=STRING, call=int.__repr__, strict=True),
-    function("string", DOUBLE, result=STRING, call=text_of_double, strict=True),
-    function("string", BYTES, result=STRING, call=_text_of_bytes, budgeted=True, strict=True),
-    function("string", DURATION, result=STRING, call=text_of_duration, strict=True),
+    function("bool", BOOL, result=BOOL, call=_identity),
+    function("bool", STRING, result=BOOL, call=_bool_of_text),
+    function("bytes", BYTES, result=BYTES, call=_identity),
+    function("bytes", STRING, result=BYTES, call=_bytes_of_text, budgeted=True),
+    function("double", DOUBLE, result=DOUBLE, call=_identity),
+    function("double", INT, result=DOUBLE, call=float),
+    function("double", UINT, result=DOUBLE, call=float),
+    function("double", STRING, result=DOUBLE, call=_double_of_text),
+    function("int", INT, result=INT, call=_identity),
+    function("int", UINT, result=INT, call=lambda value: checked_int(int(value), "int()")),
+    function("int", DOUBLE, result=INT, call=_int_of_double),
+    function("int", STRING, result=INT, call=_int_of_text),
+    function("int", TIMESTAMP, result=INT, call=_int_of_timestamp),
+    function("int", DURATION, result=INT, call=lambda value: value.nanoseconds),
+    function("uint", UINT, result=UINT, call=_identity),
+    function("uint", INT, result=UINT, call=lambda value: checked_uint(value, "uint()")),
+    function("uint", DOUBLE, result=UINT, call=_uint_of_double),
+    function("uint", STRING, result=UINT, call=_uint_of_text),
+    function("string", STRING, result=STRING, call=_identity),
+    function("string", BOOL, result=STRING, call=_lowercase_bool),
+    function("string", INT, result=STRING, call=int.__repr__),
+    function("string", UINT, result=STRING, call=int.__repr__),
+    function("string", DOUBLE, result=STRING, call=text_of_double),
+    function("string", BYTES, result=STRING, call=_text_of_bytes, budgeted=True),
+    function("string", DURATION, result=STRING, call=text_of_duration),
     method("startsWith", STRING, STRING, result=BOOL, call=_starts_with, budgeted=True),
     method("endsWith", STRING, STRING, result=BOOL, call=_ends_with, budgeted=True),
     method("contains", STRING, STRING, result=BOOL, call=_contains, budgeted=True),

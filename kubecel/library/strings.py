@@ -9,6 +9,7 @@ from typing import Any, Final
 from kubecel.budget import Budget
 from kubecel.checking.overloads import function, method
 from kubecel.errors import CelRuntimeError
+from kubecel.sizes import bytes_of
 from kubecel.types import INT, STRING, list_of
 from kubecel.values import no_overload
 
@@ -57,8 +58,7 @@ def _index_of(budget: Budget, text: str, part: str, start: int = 0) -> int:
 
 def _charge_search(budget: Budget, text: str, part: str) -> None:
     """Charge a search: a tenth of the text's characters (k8s.io/apiserver cel/library/cost.go)."""
-    if len(text) > 19:
-        budget.spend(len(text) // 10 - 1)
+    budget.spend(bytes_of(text) // 10 - 1)
     budget.read(2 * (len(text) + len(part)))
 
 
@@ -144,14 +144,12 @@ def _trim(budget: Budget, text: str) -> str:
 
 
 def _lower_ascii(budget: Budget, text: str) -> str:
-    if len(text) > 10:
-        budget.scan(len(text))
+    budget.scan(len(text))
     return _translated(budget, text, _LOWER)
 
 
 def _upper_ascii(budget: Budget, text: str) -> str:
-    if len(text) > 10:
-        budget.scan(len(text))
+    budget.scan(len(text))
     return _translated(budget, text, _UPPER)
 
 

@@ -201,6 +201,11 @@ def _timestamp_of_int(seconds: int) -> Timestamp:
     return checked_timestamp(seconds * _NANOSECONDS, 0, "timestamp()")
 
 
+def _duration_of_int(number: int) -> Duration:
+    # cel-go declares this signature, and has no implementation.
+    raise CelRuntimeError(f"duration() takes a text such as '30s', not {number}")
+
+
 def _same_duration(value: Duration) -> Duration:
     return checked_duration(value.nanoseconds, "duration()")
 
@@ -210,10 +215,11 @@ def _same_timestamp(value: Timestamp) -> Timestamp:
 
 
 OVERLOADS: Final = (
-    function("duration", STRING, result=DURATION, call=parse_duration, strict=True),
+    function("duration", STRING, result=DURATION, call=parse_duration),
+    function("duration", INT, result=DURATION, call=_duration_of_int),
     function("duration", DURATION, result=DURATION, call=_same_duration),
-    function("timestamp", STRING, result=TIMESTAMP, call=parse_timestamp, strict=True),
-    function("timestamp", INT, result=TIMESTAMP, call=_timestamp_of_int, strict=True),
+    function("timestamp", STRING, result=TIMESTAMP, call=parse_timestamp),
+    function("timestamp", INT, result=TIMESTAMP, call=_timestamp_of_int),
     function("timestamp", TIMESTAMP, result=TIMESTAMP, call=_same_timestamp),
     function("string", TIMESTAMP, result=STRING, call=text_of_timestamp),
     *_getters(),

@@ -72,7 +72,8 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def api_server() -> Iterator[httpx.Client]:
+def api_server(binaries: Path = BINARIES) -> Iterator[httpx.Client]:
+    """An API server without other components, and a client that may do everything."""
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
         client_port, peer_port, secure_port = _free_port(), _free_port(), _free_port()
@@ -86,7 +87,7 @@ def api_server() -> Iterator[httpx.Client]:
         )
         (home / "tokens.csv").write_text('recorder,admin,u1,"system:masters"\n')
         etcd = [
-            str(BINARIES / "etcd"),
+            str(binaries / "etcd"),
             f"--data-dir={home}/etcd",
             f"--listen-client-urls=http://127.0.0.1:{client_port}",
             f"--advertise-client-urls=http://127.0.0.1:{client_port}",
@@ -94,7 +95,7 @@ def api_server() -> Iterator[httpx.Client]:
             "--unsafe-no-fsync",
         ]
         server = [
-            str(BINARIES / "kube-apiserver"),
+            str(binaries / "kube-apiserver"),
             f"--etcd-servers=http://127.0.0.1:{client_port}",
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",

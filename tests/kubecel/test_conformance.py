@@ -49,6 +49,7 @@ CLASSES = {
     "dotted names": r"there is no variable '[ax]'",
     "newer string functions": "'reverse' does not take",
     "containers": r"there is no variable '\.y'",
+    "literal index": "a value cannot be indexed by bytes",
     "mapped addresses": "write IPv4 addresses without ::ffff:",
     "optional fields of scalars": "only values",
     "all milliseconds": "only values",

@@ -129,7 +129,9 @@ def test_membership_in_long_lists_is_charged_and_found() -> None:
         ("'%s'.format([[1.0 / 0.0]])", '["+Inf"]'),
         ("quantity('9' + '9'.replace('9', '9999999999') + 'e400').asApproximateFloat()", math.inf),
         ("quantity('-9' + '9'.replace('9', '9999999999') + 'e400').asApproximateFloat()", -math.inf),
-        ("[1, ?dyn(optional.of(2))]", [1, 2]),
+        ("[?dyn(optional.of(1)), ?dyn(optional.of(2))]", [1, 2]),
+        ("optional.of(1).optFlatMap(x, null)", None),
+        ("1 in dyn([]) || 1 / 0 in [] || dyn(1.0) in [1, 2]", True),
         ("{?'a': dyn(optional.of(2)), ?'b': dyn(optional.none())}", {"a": 2}),
     ],
 )

@@ -1,0 +1,15 @@
+"""Random expressions have the same answers in the API server and here: a short run of `make cel-oracle`."""
+
+from tests.cluster.controlplane import Assets
+from tests.kubecel import oracle, record_answers
+
+COUNT = 300
+
+
+def test_random_expressions_have_the_answers_of_the_api_server(assets: Assets) -> None:
+    with record_answers.api_server(assets.folder) as client:
+        outcome = oracle.run(oracle.Server(client), seed=20, count=COUNT, limits=12)
+    assert outcome.answers.total() == COUNT
+    assert outcome.answers["value"] > COUNT / 4
+    assert outcome.limits == 12
+    assert not outcome.new, outcome.summary()
