@@ -105,7 +105,7 @@ def rules(context: click.Context, folder: Path, output: str) -> None:
 @click.option("--junit", metavar="FILE", type=click.Path(path_type=Path), help="Also write the results as JUnit XML.")
 @click.pass_context
 def test(context: click.Context, folder: Path, junit: Path | None) -> None:
-    """Run the cases that are embedded in the policy files below DIR.
+    """Run the cases that are embedded in the policy files below DIR. A case without `at` is a request of now.
 
     Exit code: 0 = all cases pass, 1 = a case fails, 2 = the files cannot be read or compiled.
     """
@@ -113,7 +113,8 @@ def test(context: click.Context, folder: Path, junit: Path | None) -> None:
     from policies.files.cases import run_cases
 
     found = _load(context, folder, UNREADABLE)
-    results = [result for rule in found.rules for result in run_cases(rule, time.monotonic)]
+    now = dt.datetime.now(dt.UTC)
+    results = [result for rule in found.rules for result in run_cases(rule, time.monotonic, now=now)]
     write(table(results))
     taken = sum(result.seconds for result in results)
     if taken > CASE_SECONDS:

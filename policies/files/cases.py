@@ -23,6 +23,8 @@ from policies.schema import kinds as schema
 from policies.schema.documents import Path, PolicyProblem
 from policies.schema.hints import Gets
 
+EARLY: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+"""The time of cases without `at` while a server loads a file: no exception has expired, whatever day it is."""
 _GENERATED: Final = (names.POD_CLAIM, names.POD_CLAIM_FALLBACK)
 _WORDS: Final = {"allow": "Allow", "deny": "Deny", "warn": "Warn", "audit": "Audit", "except": "Except"}
 
@@ -53,13 +55,24 @@ def _cases(rule: AnyRule) -> tuple[schema.Case | schema.PodCase, ...]:
     return rule.tests if isinstance(rule, ValidatingRule) else rule.spec.tests
 
 
-def run_cases(rule: AnyRule, clock: Clock, left: Callable[[], float] = lambda: REVIEW_SECONDS) -> Iterator[CaseResult]:
-    """Run every case of one policy; `left` returns the seconds that are left for the next case."""
+def run_cases(
+    rule: AnyRule,
+    clock: Clock,
+    left: Callable[[], float] = lambda: REVIEW_SECONDS,
+    *,
+    now: dt.datetime = EARLY,
+) -> Iterator[CaseResult]:
+    """Run every case of one policy.
+
+    Args:
+        left: returns the seconds that are left for the next case.
+        now: the time of cases without `at`.
+    """
     for at, case in enumerate(_cases(rule)):
         started = clock()
         limit = TimeLimit(min(REVIEW_SECONDS, max(0.0, left())))
         if isinstance(rule, ValidatingRule):
-            wrong = _validating(rule, case, clock, limit) if isinstance(case, schema.Case) else ""
+            wrong = _validating(rule, case, clock, limit, now) if isinstance(case, schema.Case) else ""
         else:
             wrong = _pod(rule, case, clock, limit) if isinstance(case, schema.PodCase) else ""
             if isinstance(rule, HintRule) and isinstance(case, schema.HintCase) and not wrong and case.gets is not None:
@@ -119,9 +132,9 @@ def _knowledge(case: schema.Case, data: Mapping[str, object]) -> DeviceKnowledge
     )
 
 
-def _validating(rule: ValidatingRule, case: schema.Case, clock: Clock, limit: TimeLimit) -> str:
+def _validating(rule: ValidatingRule, case: schema.Case, clock: Clock, limit: TimeLimit, now: dt.datetime) -> str:
     """Why the case fails; empty if it passes."""
-    verdicts = evaluate((rule,), subject_of(case), case.at.astimezone(dt.UTC), clock, time_limit=limit)
+    verdicts = evaluate((rule,), subject_of(case), (case.at or now).astimezone(dt.UTC), clock, time_limit=limit)
     verdict = verdicts[0] if verdicts else None
     came = _WORDS.get(verdict.outcome.value, "NoMatch") if verdict else "NoMatch"
     messages = [violation.message for violation in verdict.violations] if verdict else []
@@ -136,6 +149,11 @@ def _details(verdict: Verdict | None) -> str:
     if verdict is None:
         return ""
     messages = [*(violation.message for violation in verdict.violations), *map(str, verdict.errors)]
+    if verdict.expired is not None:
+        expiry = verdict.expired.expires.isoformat(timespec="seconds")
+        messages.append(
+            f"exception {verdict.expired.name!r} expired at {expiry}: renew it, remove it, or set at: in the test"
+        )
     return f" {'; '.join(dict.fromkeys(messages))}" if messages else ""
 
 

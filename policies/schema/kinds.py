@@ -5,7 +5,6 @@
 The models check single fields; `files.loader` checks combinations of fields and of files.
 """
 
-import datetime as dt
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -62,7 +61,7 @@ class Validation(Model):
         Expression | None, Field(description="A CEL expression that makes the text; precedes message.")
     ] = None
     reason: Annotated[
-        Literal["Unauthorized", "Forbidden", "Invalid", "RequestEntityTooLarge"],
+        Literal["Forbidden", "Invalid", "RequestEntityTooLarge"],
         Field(description="The reason in the status of the answer."),
     ] = "Invalid"
 
@@ -221,12 +220,13 @@ class Case(Model):
         StrictBool, Field(description="The record of the pod's conversion counts as verified; a server verifies it.")
     ] = False
     at: Annotated[
-        Moment,
+        Moment | None,
         Field(
             description="The time of the request, which decides whether exceptions have expired, and which schedules"
-            " are in force."
+            " are in force. Default: now in policy test; a time before all exceptions expire when a server loads the"
+            " file, so that it can be loaded on any day."
         ),
-    ] = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+    ] = None
     expect: Annotated[
         Literal["Allow", "Deny", "Warn", "Audit", "Except", "NoMatch"],
         Field(description="The expected outcome. Except: an exception admits it. NoMatch: the policy does not apply."),

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import policies
+from policies.files.folders import PolicyError
 from policies.files.loader import load
 from policies.judging.evaluate import evaluate
 from policies.judging.export import NotExportableError, to_vap
@@ -32,6 +33,11 @@ CASES: dict[str, tuple[str, str]] = {
     "message": ("validations: [{expression: 'size(object.spec.containers) > 3', message: four or more}]", "[Deny]"),
     "default-message": ("validations: [{expression: ' size(object.spec.containers) > 3 '}]", "[Deny]"),
     "reason": ("validations: [{expression: 'false', message: stop, reason: Forbidden}]", "[Deny]"),
+    "reason-too-large": (
+        "validations: [{expression: 'false', message: stop, reason: RequestEntityTooLarge}]",
+        "[Deny]",
+    ),
+    "reason-invalid": ("validations: [{expression: 'false', message: stop, reason: Invalid}]", "[Deny]"),
     "message-expression": (
         """validations: [{expression: 'false', message: plain, messageExpression: "'pod ' + object.metadata.name"}]""",
         "[Deny]",
@@ -248,6 +254,15 @@ def settled(read: Callable[[], Any], wanted: Any) -> Any:
     while (found := read()) != wanted and time.monotonic() < deadline:
         time.sleep(0.25)
     return found
+
+
+def test_the_api_server_and_the_loader_refuse_the_reason_unauthorized(api: Api) -> None:
+    text = policy_text("reason").replace("reason: Forbidden", "reason: Unauthorized")
+    policy, _ = yaml.safe_load_all(text)
+    with pytest.raises(ApiError, match='Unsupported value: "Unauthorized"'):
+        api.request("POST", f"{_GROUP}/validatingadmissionpolicies", json=policy, params={"dryRun": "All"})
+    with pytest.raises(PolicyError, match="this must be one of Forbidden, Invalid, RequestEntityTooLarge"):
+        load({"policy.yaml": text.encode()})
 
 
 def test_the_api_server_accepts_an_exported_policy(api: Api) -> None:

@@ -53,7 +53,7 @@ from webhook.reviews.worker_threads import LARGE_OBJECT, LaneError, LaneTimeoutE
 
 log = logging.getLogger(__name__)
 
-_STATUS_CODES: Final = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
+_STATUS_CODES: Final = {"Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
 _LONGEST_AUDIT: Final = 10 * 1024
 _LONGEST_KEY: Final = 63
 _KINDS_REMEMBERED: Final = 512

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -13,6 +14,7 @@ import policies
 from commands.cli.main import main
 from kubecel.budget import Clock
 from policies.files.cases import AnyRule, CaseResult, run_cases
+from policies.files.loader import load
 
 POLICY = """
 apiVersion: policy.neuron.aws.com/v1alpha1
@@ -133,9 +135,50 @@ def test_test_warns_of_cases_for_which_the_webhook_has_no_time(folder: Path, mon
     )
 
 
-def slowly(rule: AnyRule, clock: Clock) -> Iterator[CaseResult]:
+EXCEPTED = """
+  exceptions:
+  - name: migration
+    owner: team-ml
+    reason: moves in spring
+    expires: 2001-03-31
+    matchConditions: [{name: all, expression: "true"}]
+  tests:
+  - name: many
+    object: {apiVersion: v1, kind: Pod, metadata: {name: p, namespace: ml}, spec: {containers: []}}
+    expect: Except
+"""
+
+
+@pytest.fixture
+def excepted(folder: Path) -> Path:
+    """A policy that denies everything, with an expired exception and a case for it."""
+    text = POLICY.partition("  tests:")[0].replace("neuron.devices <= 4", "1 == 2")
+    (folder / "p.yaml").write_text(text + EXCEPTED.lstrip("\n"))
+    return folder
+
+
+def test_test_tells_which_exception_has_expired(excepted: Path) -> None:
+    code, out, _ = run("test", excepted)
+    assert code == 1
+    assert (
+        "expected Except, came Deny. at most four devices; exception 'migration' expired at 2001-03-31T23:59:59+00:00:"
+        " renew it, remove it, or set at: in the test"
+    ) in out
+
+
+def test_a_case_can_be_a_request_before_the_end_of_an_exception(excepted: Path) -> None:
+    text = (excepted / "p.yaml").read_text()
+    (excepted / "p.yaml").write_text(text.replace("    expect:", "    at: 2001-03-31\n    expect:"))
+    assert run("test", excepted) == (0, "pass  few-devices  many\n1 case, 0 failed.\n", "")
+
+
+def test_a_server_loads_a_file_whose_exception_has_expired(excepted: Path) -> None:
+    load({"p.yaml": (excepted / "p.yaml").read_bytes()})
+
+
+def slowly(rule: AnyRule, clock: Clock, **details: Any) -> Iterator[CaseResult]:
     """The results of the cases, as on a machine on which each takes 2.4 s."""
-    return (dataclasses.replace(each, seconds=2.4) for each in run_cases(rule, clock))
+    return (dataclasses.replace(each, seconds=2.4) for each in run_cases(rule, clock, **details))
 
 
 def test_policies_that_do_not_compile_are_not_tested(folder: Path) -> None:

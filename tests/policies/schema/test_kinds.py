@@ -65,6 +65,12 @@ CHECK = "validations: [{expression: 'true'}]"
             id="unknown-field",
         ),
         pytest.param(
+            policy("validations:\n- {expression: 'true', reason: Unauthorized}"),
+            "0.yaml:11: spec.validations[0].reason is 'Unauthorized': this must be one of Forbidden, Invalid, "
+            "RequestEntityTooLarge.",
+            id="reason-that-the-api-server-refuses",
+        ),
+        pytest.param(
             policy("validations:\n- expresion: 'true'\n  expression: 'true'"),
             "0.yaml:11: spec.validations[0].expresion: unknown field. Did you mean 'expression'?",
             id="unknown-nested-field",
