@@ -1,4 +1,4 @@
-"""Results of cel-go 0.27 (Kubernetes 1.36, Go 1.26) that differ from those of Python's functions.
+"""Results of cel-go 0.26 (Kubernetes 1.36, Go 1.26) that differ from those of Python's functions.
 
 Every answer here was taken from cel-go with the environment of the Kubernetes API server.
 """
