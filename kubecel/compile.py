@@ -30,6 +30,7 @@ from kubecel.estimating.estimate import Estimator
 from kubecel.estimating.expansion import Expander
 from kubecel.library.estimates import library_estimate
 from kubecel.library.functions import LIBRARY
+from kubecel.sizes import bytes_of
 from kubecel.syntax.nodes import Node
 from kubecel.syntax.references import references
 from kubecel.syntax.tree import TreeBuilder
@@ -57,7 +58,7 @@ def parse(source: str, limits: Limits = DEFAULT_LIMITS, deadline: Deadline | Non
         CelUnsupportedError: it constructs a message, for which there is no type.
         CelTimeExceededError: the deadline passed.
     """
-    size = len(source.encode(errors="surrogatepass"))
+    size = bytes_of(source)
     if size > limits.expression_bytes:
         raise CelSyntaxError(f"the expression has {size} bytes, {limits.expression_bytes} are allowed")
     try:

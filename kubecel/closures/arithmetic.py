@@ -35,8 +35,7 @@ from kubecel.values import (
     no_overload,
 )
 
-Operation = Callable[[Budget, Any, Any, bool], Any]
-"""The last argument: is the length of texts charged? See `Budget.scan_if`."""
+Operation = Callable[[Budget, Any, Any], Any]
 
 _NUMBERS: Final = ((DOUBLE, DOUBLE, DOUBLE), (INT, INT, INT), (UINT, UINT, UINT))
 SIGNATURES: Final[dict[str, tuple[tuple[Type, Type, Type], ...]]] = {
@@ -69,8 +68,8 @@ NEGATABLE: Final = ((DOUBLE, DOUBLE), (INT, INT))
 """Operand and result type of unary `-`."""
 
 
-def add(budget: Budget, a: Any, b: Any, charged: bool = True) -> Any:
-    """`a + b`."""
+def add(budget: Budget, a: Any, b: Any, *, charged: bool = True) -> Any:
+    """`a + b`; `charged`: whether texts cost their length, see `Budget.scan_if`."""
     if is_list(a) and is_list(b):
         budget.items(len(a) + len(b))
         return [*a, *b]
@@ -87,7 +86,7 @@ def add(budget: Budget, a: Any, b: Any, charged: bool = True) -> Any:
     return _numeric("+", a, b)
 
 
-def subtract(_: Budget, a: object, b: object, __: bool = True) -> object:
+def subtract(_: Budget, a: object, b: object) -> object:
     """`a - b`."""
     if isinstance(a, Duration) and isinstance(b, Duration):
         return checked_duration(a.nanoseconds - b.nanoseconds, "'-'")
@@ -98,17 +97,17 @@ def subtract(_: Budget, a: object, b: object, __: bool = True) -> object:
     return _numeric("-", a, b)
 
 
-def multiply(_: Budget, a: Any, b: Any, __: bool = True) -> Any:
+def multiply(_: Budget, a: Any, b: Any) -> Any:
     """`a * b`."""
     return _numeric("*", a, b)
 
 
-def divide(_: Budget, a: Any, b: Any, __: bool = True) -> Any:
+def divide(_: Budget, a: Any, b: Any) -> Any:
     """`a / b`."""
     return _numeric("/", a, b)
 
 
-def modulo(_: Budget, a: object, b: object, __: bool = True) -> object:
+def modulo(_: Budget, a: object, b: object) -> object:
     """`a % b`; the result has the sign of `a`."""
     return _numeric("%", a, b)
 

@@ -17,7 +17,8 @@ from kubecel.syntax import nodes as syntax
 from kubecel.types import A
 from kubecel.values import Optional, kind_of, no_overload
 
-_CLAUSE: Final = re.compile(r"%%|%(?:\.[0-9]+)?(?P<verb>[a-zA-Z])?")
+CLAUSE: Final = re.compile(r"%(?:(?P<literal>%)|(?:\.(?P<precision>[0-9]+))?(?P<verb>[a-zA-Z])?)")
+"""A clause of the template of `format`; `%%` is a literal."""
 _CONVERSIONS: Final = frozenset(
     {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}
 )
@@ -136,7 +137,7 @@ _TAKEN: Final = {
 
 def _check_clauses(compiler: Compiler, template: str, values: syntax.ListLiteral, node: syntax.Call) -> None:
     """Refuse a format with wrong clauses, or whose clauses do not fit the static types of the values."""
-    clauses = [match for match in _CLAUSE.finditer(template) if match[0] != "%%"]
+    clauses = [match for match in CLAUSE.finditer(template) if not match["literal"]]
     if len(clauses) != len(values.elements):
         raise CelTypeError(f"format has {len(clauses)} clauses and {len(values.elements)} values", node.offset)
     for clause, element in zip(clauses, values.elements, strict=True):

@@ -1,6 +1,7 @@
 """Compiling operators: logic that absorbs errors, comparison, membership, arithmetic."""
 
 import dataclasses
+import functools
 import operator as python
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -373,12 +374,13 @@ def _arithmetic(compiler: Compiler, node: syntax.Binary, left: Code, right: Code
         raise _mismatch(node, left, right)
     a, b, offset = left.run, right.run, node.offset
     operation = arithmetic.OPERATIONS[node.operator]
-    charged = len(found) == 1
+    if node.operator == "+" and len(found) > 1:
+        operation = functools.partial(arithmetic.add, charged=False)
     quick = {"+": python.add, "-": python.sub, "*": python.mul}.get(node.operator)
 
     def compute(frame: Frame) -> object:
         try:
-            return operation(frame[BUDGET], a(frame), b(frame), charged)
+            return operation(frame[BUDGET], a(frame), b(frame))
         except CelRuntimeError as error:
             raise located(error, offset) from None
 
@@ -389,7 +391,7 @@ def _arithmetic(compiler: Compiler, node: syntax.Binary, left: Code, right: Code
             if MIN_INT <= number <= MAX_INT:
                 return number
         try:
-            return operation(frame[BUDGET], first, second, charged)
+            return operation(frame[BUDGET], first, second)
         except CelRuntimeError as error:
             raise located(error, offset) from None
 

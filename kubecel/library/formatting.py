@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kubecel.budget import Budget
 from kubecel.checking.overloads import method
+from kubecel.closures.calls import CLAUSE
 from kubecel.errors import CelRuntimeError
 from kubecel.library.standard import text_of_double, text_of_duration
 from kubecel.library.strings import quote
@@ -28,7 +29,6 @@ from kubecel.values import (
     value_of_key,
 )
 
-_CLAUSE: Final = re.compile(r"%(?:(?P<literal>%)|(?:\.(?P<precision>[0-9]+))?(?P<verb>[a-zA-Z])?)")
 _DEFAULT_PRECISION: Final = 6
 _MAX_PRECISION: Final = 2**63 - 1
 _MAX_PRECISION_DIGITS: Final = 19
@@ -58,7 +58,7 @@ def _format(budget: Budget, template: str, arguments: Sequence[object]) -> str:
     waiting = iter(arguments)
     parts: list[str] = []
     position = length = 0
-    for match in _CLAUSE.finditer(template):
+    for match in CLAUSE.finditer(template):
         literal = "%" if match["literal"] else _clause(budget, match, waiting)
         parts += (template[position : match.start()], literal)
         length += match.start() - position + len(literal)
