@@ -141,13 +141,15 @@ async def _join(
     from runtime.api_server import RESOURCE_GROUP
     from runtime.served_versions import kubernetes_version, served_versions
     from webhook.cluster import kube
-    from webhook.cluster.discovery import served_kinds
+    from webhook.cluster.discovery import served_resource
 
     try:
         world = await closing.enter_async_context(kube.connect(cluster.files, context=cluster.context, patient=False))
-        rule = (await served_kinds(world.connection)).get((RESOURCE_GROUP, taint_rules.KIND))
-        served = await served_versions(world.connection, _TIMEOUT)
-        validator.join(world.view, served, "" if rule is None else rule.resource.version)
+        rules: str | None = None
+        if validator.has_taint_rules:
+            found = await served_resource(world.connection, (RESOURCE_GROUP, taint_rules.KIND))
+            rules = "" if found is None else found.version
+        validator.join(world.view, await served_versions(world.connection, _TIMEOUT), rules)
         version = await kubernetes_version(world.connection, _TIMEOUT)
     except (ApiServerError, ClusterUnavailableError) as error:
         await closing.aclose()

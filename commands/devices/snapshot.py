@@ -25,7 +25,7 @@ from runtime.api_errors import UNAUTHORIZED, ApiAnswerError, ApiServerError, Sta
 from runtime.api_server import RESOURCE_GROUP, Resource, TimedApiServer, loaded
 from runtime.raw_objects import Page, read_page
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_SLICES
-from webhook.cluster.discovery import served_kinds
+from webhook.cluster.discovery import served_resource
 from webhook.cluster.listing import Lister, Object, Seen, Unseen, unseen
 from webhook.cluster.node_types import NODES
 
@@ -171,12 +171,11 @@ async def taint_rules(server: TimedApiServer) -> Resource | None:
         UnreachableError: the cluster does not answer.
     """
     try:
-        served = (await served_kinds(server)).get((RESOURCE_GROUP, KIND))
+        return await served_resource(server, (RESOURCE_GROUP, KIND))
     except UnreachableError:
         raise
     except ApiServerError:
         return None
-    return None if served is None else served.resource
 
 
 def _completed(snapshot: ClusterSnapshot) -> ClusterSnapshot:

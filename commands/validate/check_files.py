@@ -99,6 +99,10 @@ class _Judged:
     objects: int
 
 
+def _is_taint_rule(manifest: Manifest) -> bool:
+    return (manifest.group, manifest.kind) == (GROUP, taint_rules.KIND)
+
+
 def _locate(source: str, document: Document, manifest: Manifest, finding: Finding) -> Located:
     line = document.line_of((*manifest.path, *path_steps(finding.path)))
     return Located(source, line, str(manifest), finding)
@@ -112,14 +116,19 @@ def _moved(located: Located, known: Recorded[_Judged], source: str, lines: int, 
 
 
 class FileValidator:
-    """One run over all files. Objects that mean something for others are passed to `take` first."""
+    """One run over all files. Objects that mean something for others, and DeviceTaintRules, are passed to `take` first.
+
+    Attributes:
+        has_taint_rules: whether a DeviceTaintRule was passed: only then `join` needs the version of the cluster.
+    """
 
     def __init__(self, context: FileContext) -> None:
         self._context = context
         self._options = context.options
         self._policies = context.policies
         self._served: Collection[str] | None = None
-        self._rules: str | None = None
+        self._rule_version: str | None = None
+        self.has_taint_rules = False
         self._view = FileView()
         self._decider = Decider(context.options, self._view, context.policies)
         self._shapes = Shapes[_Judged]() if context.policies is None else None
@@ -128,17 +137,18 @@ class FileValidator:
     def take(self, manifest: Manifest) -> None:
         """Read what an object means for others."""
         self._view.take(manifest)
+        self.has_taint_rules = self.has_taint_rules or _is_taint_rule(manifest)
 
     def join(self, live: WorldView | None, served: Collection[str] | None, rules: str | None = None) -> None:
         """Compare the files with a cluster.
 
         Args:
             served: versions of `resource.k8s.io` that it serves; None: not known.
-            rules: its preferred version of DeviceTaintRules; empty: it serves none; None: not known.
+            rules: its preferred version of DeviceTaintRules; empty: it serves none; None: not asked.
         """
         self._view.join(live)
         self._served = served
-        self._rules = rules
+        self._rule_version = rules
 
     def recall(self, source: str, document: Document) -> list[Located] | None:
         """The findings about a document that differs from an earlier one in values that do not matter; else None."""
@@ -183,8 +193,8 @@ class FileValidator:
         """All findings about one object; None for an object that is not validated."""
         if manifest.kind in CLAIM_KINDS:
             own: list[Finding] | None = self._judge_claim(manifest)
-        elif (manifest.group, manifest.kind) == (GROUP, taint_rules.KIND):
-            own = [*self._check_rules(manifest), *check_taint_rule(manifest.data)]
+        elif _is_taint_rule(manifest):
+            own = [*self._check_rule_version(manifest), *check_taint_rule(manifest.data)]
         elif (manifest.group, manifest.kind) == ("", "Namespace"):
             own = list(misspelt_keys(manifest.data.get("metadata"))) or None
         else:
@@ -235,22 +245,23 @@ class FileValidator:
         severity = Severity.WARNING if self._served is None else Severity.ERROR
         yield Finding("NEU720", "apiVersion", message, fix, version, severity)
 
-    def _check_rules(self, manifest: Manifest) -> Iterator[Finding]:
+    def _check_rule_version(self, manifest: Manifest) -> Iterator[Finding]:
         """NEU720 for a DeviceTaintRule of a version that the cluster does not serve, or perhaps does not."""
-        versions, version = taint_rules.VERSIONS, str(manifest.data["apiVersion"]).rpartition("/")[2]
-        if self._rules is None or version == self._rules or version not in versions:
+        versions, served = taint_rules.VERSIONS, self._rule_version
+        version = str(manifest.data["apiVersion"]).rpartition("/")[2]
+        if served is None or version == served or version not in versions:
             return
-        if not self._rules:
+        if not served:
             message = "the cluster serves no DeviceTaintRules."
             fix = "They are on by default from Kubernetes 1.37; neuron-dra cordon works without them."
             yield Finding("NEU720", "apiVersion", message, fix, version)
             return
-        fix = f"Write apiVersion: {GROUP}/{self._rules}."
-        if self._rules in versions and versions.index(version) > versions.index(self._rules):
-            message = f"{GROUP}/{version} is not served by default: the cluster prefers {self._rules}."
+        fix = f"Write apiVersion: {GROUP}/{served}."
+        if served in versions and versions.index(version) > versions.index(served):
+            message = f"{GROUP}/{version} is not served by default: the cluster prefers {served}."
             yield warning("NEU720", "apiVersion", message, fix, version)
         else:
-            message = f"the cluster serves DeviceTaintRules as {GROUP}/{self._rules}, not as {version}."
+            message = f"the cluster serves DeviceTaintRules as {GROUP}/{served}, not as {version}."
             yield Finding("NEU720", "apiVersion", message, fix, version)
 
     def _by_policies(self, manifest: Manifest, decided: ObjectDecision) -> list[Finding] | None:

@@ -39,6 +39,8 @@ def test_the_cluster_version_decides_which_fields_are_withheld(
         assert f"{version} " in line
         assert issue in line
         assert "The driver " in line
+    # Only DeviceTaintRules need to know which kinds the cluster serves.
+    assert api.calls("get", "apis") == []
 
 
 @pytest.mark.parametrize(
