@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.support import memory
 from tests.support.faults import Attempts
 from tests.support.serving import ROOT, Client, Process, Reply, free_port, review
 
@@ -85,12 +86,12 @@ class Victim:
     @property
     def peak_memory(self) -> int:
         """The most resident memory that the process had since it started, in KiB."""
-        return self._status("VmHWM")
+        return memory.peak(self.process.process.pid) // 1024
 
     @property
     def memory(self) -> int:
         """Resident memory now, in KiB."""
-        return self._status("VmRSS")
+        return memory.resident(self.process.process.pid) // 1024
 
     @property
     def alive(self) -> bool:
@@ -106,10 +107,6 @@ class Victim:
                 return client.get("/livez").status == 200
         except (OSError, http.client.HTTPException):
             return False
-
-    def _status(self, field: str) -> int:
-        status = Path(f"/proc/{self.process.process.pid}/status").read_text()
-        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(field))
 
     @contextlib.contextmanager
     def neighbour(self) -> Iterator[Waits]:

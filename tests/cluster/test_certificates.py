@@ -184,7 +184,7 @@ def test_an_expired_certificate_is_replaced_before_the_first_review(installation
 
 
 def test_certificates_that_last_for_seconds_are_renewed_in_time(installation: Installation) -> None:
-    """Nobody asks for it: a serving certificate is replaced when a third of its life is left, a CA at a tenth."""
+    """Without a command: a serving certificate is replaced when a third of its life is left, a CA at a tenth."""
     one = installation.replica("--certificate-lifetime=12s", "--ca-lifetime=40s")
     one.wait_ready()
     installation.configure(one)

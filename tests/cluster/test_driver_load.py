@@ -15,12 +15,13 @@ from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import claim_template, container, pod
 from tests.cluster.nodes import DRIVER
 from tests.cluster.processes import eventually
+from tests.support.memory import resident
 
 PODS = 100
 SECONDS = 5
 MOST_IDLE = 3
 """Percent of a core."""
-MEBIBYTE = 1024
+MEBIBYTE = 1024 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -39,13 +40,6 @@ def pods(prefix: str, **fields: Any) -> list[Object]:
 def remove(api: Api, namespace: str) -> None:
     api.delete_all("Pod", namespace, force=True)
     eventually("the pods to be gone", lambda: not api.list("Pod", namespace), timeout=60)
-
-
-def resident(pid: int) -> float:
-    """MiB that a process holds in memory."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
-    return int(line.split()[1]) / MEBIBYTE
 
 
 def cpu_ticks(pid: int) -> int:
@@ -75,7 +69,7 @@ def test_a_hundred_pods_with_claims_start_about_as_fast_as_without(
     claimed = seconds_to_run(api, namespace, pods("claimed", resourceClaims=claims), interval=0.25)
     assert driver.metric("prepared_claims") == PODS
     sum_ = driver.metric('claim_duration_seconds_sum{operation="prepare"}')
-    memory = resident(driver.process.pid)
+    memory = resident(driver.process.pid) / MEBIBYTE
     remove(api, namespace)
     wait_unprepared(kubelet, driver)
     shares = [idle_share(driver.process.pid)]

@@ -113,7 +113,7 @@ def replaced(driver: Driver, plane: ControlPlane, kubelet: Kubelet, state: Path)
 def test_a_pod_waits_while_the_disk_is_full(
     api: Api, namespace: str, control_plane: ControlPlane, kubelet: Kubelet, driver: Driver, tmp_path: Path, kind: str
 ) -> None:
-    """Nothing that is published or prepared is lost meanwhile, and nobody has to act when there is space again."""
+    """Published devices and prepared claims are kept, and the driver goes on by itself when there is space again."""
     one = {"devices": {"requests": [devices_request("n")]}}
     directory = {"state": tmp_path, "CDI specs": kubelet.cdi_directory}[kind]
     with own_disk(directory) as disk, replaced(driver, control_plane, kubelet, tmp_path) as driver:

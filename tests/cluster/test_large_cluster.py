@@ -2,19 +2,19 @@
 
 import concurrent.futures
 import math
-import re
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
 
+from benchmarks.scale import requests_of
 from runtime.watching import PAGE_SIZE
 from tests.cluster.api import Api
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.nodes import resource_slice
 from tests.cluster.webhooks import ROOT, Webhook, install_rbac
+from tests.support.memory import peak
 
 SLICES = 5000
 TYPE = "trn2.48xlarge"
@@ -38,15 +38,7 @@ def webhook(own_control_plane: ControlPlane) -> Iterator[Webhook]:
 
 def lists(api: Api) -> int:
     """Lists of ResourceSlices that the API server has answered, each page by itself."""
-    counted = re.findall(r"^apiserver_request_total\{(.*)\} (\S+)$", api.answer("GET", "/metrics").text, re.MULTILINE)
-    wanted = ('resource="resourceslices"', 'verb="LIST"')
-    return sum(int(float(value)) for labels, value in counted if all(each in labels for each in wanted))
-
-
-def peak(pid: int) -> int:
-    """Bytes of memory that a process has had at most."""
-    [kibibytes] = re.findall(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return 1024 * int(kibibytes)
+    return requests_of(api.answer("GET", "/metrics").text)["LIST resourceslices"]
 
 
 @pytest.mark.timeout(300)

@@ -27,6 +27,7 @@ from kubecel.errors import CelCompileError, CelError
 from kubecel.library.functions import LIBRARY
 from kubecel.types import DYN
 from kubecel.values import kind_of
+from tests.kubecel import record_answers
 from tests.kubecel.evaluating import ENGINE, frozen_clock
 from tests.kubecel.random_expressions import Generator
 from tests.kubecel.record_answers import BINARIES, BINDINGS, POD, PODS, POLICIES, api_server
@@ -129,27 +130,15 @@ def _policy(name: str, expressions: Sequence[tuple[str, str]], *, shows: bool) -
     It denies a Pod of `<policy>.probe` without computing any of them.
     """
     manager = "request.options.fieldManager"
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     validations = [
         {
             "expression": f"{manager} != '{name}.{each}' || dyn(type(variables.{each})) == dyn('none')",
-            **({"messageExpression": f"'%s|%s'.format([dyn(type({text}\n)), dyn({text}\n)])"} if shows else {}),
+            **(record_answers.shown(text) if shows else {}),
         }
         for each, text in expressions
     ]
     validations.append({"expression": f"{manager} != '{name}.probe'"})
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": name},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [rule]},
-            "matchConditions": [{"name": "asked", "expression": f"{manager}.startsWith('{name}.')"}],
-            "variables": [{"name": each, "expression": text} for each, text in expressions],
-            "validations": validations,
-        },
-    }
+    return record_answers.policy(name, f"{manager}.startsWith('{name}.')", dict(expressions), validations)
 
 
 class Server:
@@ -181,13 +170,7 @@ class Server:
             for number, group in enumerate(policies):
                 name = f"oracle-{number}"
                 self._client.post(POLICIES, json=_policy(name, group, shows=shows)).raise_for_status()
-                binding = {
-                    "apiVersion": "admissionregistration.k8s.io/v1",
-                    "kind": "ValidatingAdmissionPolicyBinding",
-                    "metadata": {"name": name},
-                    "spec": {"policyName": name, "validationActions": ["Deny"]},
-                }
-                self._client.post(BINDINGS, json=binding).raise_for_status()
+                record_answers.bind(self._client, name)
             for number, group in enumerate(policies):
                 self._wait(f"oracle-{number}", in_force=True)
                 for name, expression in group:
@@ -224,13 +207,10 @@ class Server:
         raise SystemExit(f"the server did not {'load' if in_force else 'drop'} {policy} within 30 s")
 
     def _answer(self, name: str) -> Answer:
-        response = self._asked(name)
-        message = response.json()["message"].partition("denied request: ")[2]
-        failed = re.search(r"resulted in error: (.*)", message, re.DOTALL)
-        if failed:
-            return Answer("error", text=failed[1].partition("fails to evaluate: ")[2] or failed[1])
-        kind, bar, text = message.partition("|")
-        return Answer("value", kind, text) if bar and "failed expression" not in kind else Answer("value", "", "?")
+        kind, described, text = record_answers.denial(self._asked(name))
+        if kind == "error":
+            text = text.partition("fails to evaluate: ")[2] or text
+        return Answer(kind, described, text)
 
 
 # --- differences ------------------------------------------------------------------------------------------

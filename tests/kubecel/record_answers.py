@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,10 @@ def _wait_until_ready(client: httpx.Client) -> None:
     raise SystemExit("the API server did not become ready within 60 s")
 
 
-def _policy(name: str, expression: str) -> dict[str, Any]:
+def policy(
+    name: str, condition: str, variables: Mapping[str, str], validations: Sequence[Mapping[str, str]]
+) -> dict[str, Any]:
+    """A policy for new Pods, with one match condition."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -148,19 +151,20 @@ def _policy(name: str, expression: str) -> dict[str, Any]:
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {"resourceRules": [rule]},
-            "matchConditions": [{"name": "one-pod", "expression": f"request.options.fieldManager == '{name}'"}],
-            "variables": [{"name": "v", "expression": expression}],
-            "validations": [
-                {
-                    "expression": "dyn(type(variables.v)) == dyn('impossible')",
-                    "messageExpression": f"'%s|%s'.format([dyn(type({expression}\n)), dyn({expression}\n)])",
-                }
-            ],
+            "matchConditions": [{"name": "asked", "expression": condition}],
+            "variables": [{"name": each, "expression": text} for each, text in variables.items()],
+            "validations": validations,
         },
     }
 
 
-def _bind(client: httpx.Client, name: str) -> None:
+def shown(expression: str) -> dict[str, str]:
+    """The message of a validation: type and value of an expression, for `denial`."""
+    return {"messageExpression": f"'%s|%s'.format([dyn(type({expression}\n)), dyn({expression}\n)])"}
+
+
+def bind(client: httpx.Client, name: str) -> None:
+    """Put a policy into force."""
     binding = {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicyBinding",
@@ -168,6 +172,24 @@ def _bind(client: httpx.Client, name: str) -> None:
         "spec": {"policyName": name, "validationActions": ["Deny"]},
     }
     client.post(BINDINGS, json=binding).raise_for_status()
+
+
+def denial(response: httpx.Response) -> tuple[str, str, str]:
+    """What the denial of a Pod says: `value`, type and text, or `error`, nothing and the message.
+
+    Without a type, the text is `?`: the policy shows none, or `format` does not take the value.
+    """
+    message = response.json()["message"].partition("denied request: ")[2]
+    failed = re.search(r"resulted in error: (.*)", message, re.DOTALL)
+    if failed:
+        return "error", "", failed[1]
+    kind, bar, text = message.partition("|")
+    return ("value", kind, text) if bar and "failed expression" not in kind else ("value", "", "?")
+
+
+def _policy(name: str, expression: str) -> dict[str, Any]:
+    validation = {"expression": "dyn(type(variables.v)) == dyn('impossible')", **shown(expression)}
+    return policy(name, f"request.options.fieldManager == '{name}'", {"v": expression}, [validation])
 
 
 def _answer(client: httpx.Client, name: str) -> dict[str, str]:
@@ -179,12 +201,10 @@ def _answer(client: httpx.Client, name: str) -> dict[str, str]:
         time.sleep(0.2)
     else:
         raise SystemExit(f"policy {name} never answered")
-    message = response.json()["message"].partition("denied request: ")[2]
-    failed = re.search(r"resulted in error: (.*)", message, re.DOTALL)
-    if failed:
-        return {"error": failed[1].replace('composited variable "v" fails to evaluate: ', "")}
-    kind, bar, text = message.partition("|")
-    return {"type": kind, "value": text} if bar and "failed expression" not in kind else {"value": "?"}
+    kind, described, text = denial(response)
+    if kind == "error":
+        return {"error": text.replace('composited variable "v" fails to evaluate: ', "")}
+    return {"type": described, "value": text} if described else {"value": text}
 
 
 def _refusal(client: httpx.Client, expression: str) -> str | None:
@@ -217,7 +237,7 @@ def main() -> None:
                 sys.stdout.write(f"the API server broke off while it compiled {expression!r}\n")
                 continue
             if response.status_code == httpx.codes.CREATED:
-                _bind(client, name)
+                bind(client, name)
                 waiting[expression] = name
                 continue
             reason = response.json()["message"].partition("compilation failed: ")[2]

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.support import memory
 from tests.support.serving import Answering, Client, Process, Running, eventually, review, serving
 from webhook.edge.connections import MOST_HEAD, MOST_HEADERS, MOST_PIPELINED
 
@@ -46,8 +47,7 @@ class Attacked:
     @property
     def rss(self) -> int:
         """Bytes."""
-        text = Path(f"/proc/{self.process.process.pid}/status").read_text()
-        return 1024 * int(next(line.split()[1] for line in text.splitlines() if line.startswith("VmRSS")))
+        return memory.resident(self.process.process.pid)
 
     def send(self, pieces: Iterable[bytes]) -> tuple[int, bytes]:
         """Send until the server ends it, or there is nothing left; how much went out, and what came back."""

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.support import memory
 from tests.support.serving import Answering, Client, Process, Running, eventually, review, serving
 from tests.webhook.edge.test_heads import MEBIBYTE, Attacked
 from tests.webhook.edge.test_no_fault import POLICIES
@@ -67,8 +68,7 @@ BODIES: dict[str, Callable[[], bytes]] = {
 
 
 def peak(attacked: Attacked) -> int:
-    text = Path(f"/proc/{attacked.process.process.pid}/status").read_text()
-    return 1024 * int(next(line.split()[1] for line in text.splitlines() if line.startswith("VmHWM")))
+    return memory.peak(attacked.process.process.pid)
 
 
 def reset_peak(attacked: Attacked) -> None:
