@@ -30,7 +30,6 @@ from kubecel.estimating.estimate import Estimator
 from kubecel.estimating.expansion import Expander
 from kubecel.library.estimates import library_estimate
 from kubecel.library.functions import LIBRARY
-from kubecel.sizes import bytes_of
 from kubecel.syntax.nodes import Node
 from kubecel.syntax.references import references
 from kubecel.syntax.tree import TreeBuilder
@@ -58,7 +57,7 @@ def parse(source: str, limits: Limits = DEFAULT_LIMITS, deadline: Deadline | Non
         CelUnsupportedError: it constructs a message, for which there is no type.
         CelTimeExceededError: the deadline passed.
     """
-    size = bytes_of(source)
+    size = len(source.encode(errors="surrogatepass"))
     if size > limits.expression_bytes:
         raise CelSyntaxError(f"the expression has {size} bytes, {limits.expression_bytes} are allowed")
     try:
