@@ -244,7 +244,8 @@ def _no_single_devices(entry: InstanceType) -> Finding:
 def _devices_for(entry: InstanceType, ask: Ask, config: DeviceConfig, *, unconnected: bool) -> int | TypeRefusal:
     """Number of devices for one ask; cores are rounded up to a count that can be connected.
 
-    If unconnected devices are allowed, cores are rounded up to whole devices only.
+    If unconnected devices are allowed, cores are rounded up to whole devices only. If it is not known whether a smaller
+    group would do, the type is not known well enough.
     """
     if not ask.amount:
         return 0
@@ -258,10 +259,15 @@ def _devices_for(entry: InstanceType, ask: Ask, config: DeviceConfig, *, unconne
     if per_device is None:
         return TypeRefusal((_unknown_cores(entry, ask),), unknown=True)
     exact = -(-ask.amount // per_device)
+    if loose and exact <= max(counts):
+        return exact
     rounded = next((count for count in counts if count >= exact), None)
+    # Rounding up to a whole node wastes its devices if the type has groups that are not known.
+    group = next((size for size in (1, *device_groups.GROUP_SIZES) if size >= exact), exact)
+    may_have = _may_have(entry, group)
     if rounded is None:
-        return TypeRefusal((_too_many_cores(entry, ask, config.lnc),), unknown=_may_have(entry, exact))
-    return exact if loose else rounded
+        return TypeRefusal((_too_many_cores(entry, ask, config.lnc),), unknown=may_have)
+    return TypeRefusal((_unsupported_count(entry, ask),), unknown=True) if may_have and group < rounded else rounded
 
 
 def _may_have(entry: InstanceType, devices: int) -> bool:

@@ -431,6 +431,14 @@ def test_a_count_that_no_map_could_connect_is_refused(amount: int, name: str, ch
             id="groups",
         ),
         pytest.param(
+            cores(12),
+            DeviceConfig(),
+            "trn3sn.48xlarge",
+            "it is not known whether trn3sn.48xlarge publishes device groups that connect 12 cores: the pod is left as"
+            " it is.",
+            id="groups-for-cores",
+        ),
+        pytest.param(
             ask(16),
             DeviceConfig(ultraserver_mode=4),
             "trn3.48xlarge",
@@ -454,10 +462,18 @@ def test_the_figure_that_is_not_known_is_named(asked: Ask, config: DeviceConfig,
     assert "InstanceTypeCatalog (docs/policies.md)" in claim.findings[0].fix
 
 
-def test_the_whole_node_of_trn3e_is_a_valid_count() -> None:
-    claim = make_claim([ask(4)], types("trn3e.24xlarge"), DeviceConfig(), "neuron.aws.com", pin_types=True)
-    assert isinstance(claim, Claim)
-    assert (claim.types, claim.warnings) == (("trn3e.24xlarge",), ())
+@pytest.mark.parametrize(
+    ("asked", "name", "count"),
+    [
+        pytest.param(ask(4), "trn3e.24xlarge", 4, id="the-whole-node"),
+        pytest.param(cores(12), "trn3e.24xlarge", 4, id="cores-where-no-group-is-smaller"),
+        pytest.param(cores(4), "trn3sn.48xlarge", 1, id="cores-of-one-device"),
+        pytest.param(cores(36), "trn3sn.48xlarge", 16, id="more-cores-than-a-group-of-8-has"),
+    ],
+)
+def test_unknown_groups_do_not_matter_to_counts_without_a_group(asked: Ask, name: str, count: int) -> None:
+    claim = make([asked], types(name), only=True)
+    assert (claim.types, sum(counts(claim))) == ((name,), count)
 
 
 def test_a_count_is_refused_where_a_type_of_known_size_refuses_it() -> None:
