@@ -1,5 +1,6 @@
 """Names that this project shares with users, Kubernetes and the AWS Neuron DRA driver."""
 
+import functools
 import re
 from typing import Final
 
@@ -96,6 +97,7 @@ ATTRIBUTE_PCIE_ROOT: Final = f"{STANDARD_DOMAIN}pcieRoot"
 ATTRIBUTE_NUMA_NODE: Final = f"{STANDARD_DOMAIN}numaNode"
 
 
+@functools.cache
 def device_group_attribute(size: int) -> str:
     """The fully qualified attribute that is equal on all devices of one connected group of `size`."""
     return f"resource.aws.com/devicegroup{size}_id"

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from neuron import names, quantities
 from neuron.api.fields import mapping, mappings
@@ -42,6 +43,7 @@ class Ask(Struct, frozen=True):
         path: field path of the container, e.g. `spec.initContainers[0]`.
         resource: the legacy resource; empty if it requests none.
         amount: devices or cores, by the resource; 0 if it requests none.
+        in_cores: whether `amount` counts cores rather than devices; computed.
     """
 
     container: str
@@ -49,11 +51,10 @@ class Ask(Struct, frozen=True):
     path: str
     resource: str = ""
     amount: int = 0
+    in_cores: bool = False
 
-    @property
-    def in_cores(self) -> bool:
-        """Whether `amount` counts cores rather than devices."""
-        return self.resource == names.RESOURCE_NEURONCORE
+    def __post_init__(self) -> None:
+        force_setattr(self, "in_cores", self.resource == names.RESOURCE_NEURONCORE)
 
     @property
     def resource_path(self) -> str:

@@ -5,7 +5,7 @@ Unconnected devices are used only if a policy allows it.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -64,7 +64,8 @@ class Serving:
     @property
     def splits(self) -> bool:
         """Whether a container gets whole devices and a share beside them, in two requests."""
-        return any(share_of(identity) in self.layout.shares for identity in self.layout.counts)
+        shares = self.layout.shares
+        return bool(shares) and any(share_of(identity) in shares for identity in self.layout.counts)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -315,11 +316,13 @@ def _consecutive_sets(entry: InstanceType, layout: Layout) -> tuple[ConnectedSet
     return tuple(ConnectedSet(use, None) for use in found) if len(set(members)) == len(members) else None
 
 
-def _satisfiable(layout: Layout, connected_sets: Iterable[ConnectedSet]) -> bool:
-    """Whether sets that share requests fit into one group together.
+def _satisfiable(layout: Layout, connected_sets: Collection[ConnectedSet]) -> bool:
+    """Whether sets that share requests fit into one group together. One set alone fits: its group was chosen by size.
 
     Groups are nested: sets that overlap must all be in the largest group among them.
     """
+    if len(connected_sets) < 2:
+        return True
     islands: list[tuple[set[int], int | None]] = []
     for each_set in connected_sets:
         island, group = set(each_set.requests), each_set.group

@@ -100,7 +100,8 @@ def ordered(serving: Serving) -> tuple[int, ...]:
     spanned = {identity for each_set in serving.connected_sets for identity in each_set.requests}
     spanned |= {identity for identity, count in layout.counts.items() if serving.entry.line and count > 1}
     leader = {identity: identity for identity in (*layout.counts, *layout.shares)}
-    leader |= {share_of(identity): identity for identity in layout.counts}
+    if layout.shares:
+        leader |= {share_of(identity): identity for identity in layout.counts}
 
     def rank(identity: int) -> tuple[bool, int, bool, int, int]:
         count = layout.counts.get(identity, 0)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from neuron.hardware import sources
+from neuron.hardware.device_groups import GROUP_SIZES
 from neuron.hardware.sources import Source
 from neuron.hardware.windows import Line
 
@@ -58,6 +59,16 @@ class InstanceType:
             (`neuron.demand.search_cost`); None if the version of the control plane is not known.
         sources: where each figure is stated, by the name in `neuron.hardware.sources`. Types with equal figures are
             equal.
+        may_try_orders: whether the scheduler may be one that tries the devices of a request in every order. If the
+            version is not known: nodes that share cores or have counters are in clusters of 1.36 or later.
+        consecutive: whether a number of devices means consecutive ones, and any number is possible.
+        grouped: whether device groups connect the devices of a node, rather than windows or nothing.
+        line: the devices of a node in their order; None if they form no ring or chain of a known length.
+        configures_logical_neuron_core: whether the driver accepts a NeuronConfig: it refuses one if there is only one
+            LNC setting.
+        counts: device counts of one request that are connected without more, or by a group attribute, ascending: one
+            device, the published groups, and the whole node (Neuron scheduler extension). The windows of `line` are
+            not counted.
     """
 
     name: str
@@ -81,46 +92,28 @@ class InstanceType:
     counters: bool = False
     tries_orders: bool | None = None
     sources: Mapping[str, Source] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+    may_try_orders: bool = dataclasses.field(init=False, compare=False, repr=False)
+    consecutive: bool = dataclasses.field(init=False, compare=False, repr=False)
+    grouped: bool = dataclasses.field(init=False, compare=False, repr=False)
+    line: Line | None = dataclasses.field(init=False, compare=False, repr=False)
+    configures_logical_neuron_core: bool = dataclasses.field(init=False, compare=False, repr=False)
+    counts: tuple[int, ...] = dataclasses.field(init=False, compare=False, repr=False)
 
-    @property
-    def may_try_orders(self) -> bool:
-        """Whether the scheduler may be one that tries the devices of a request in every order.
-
-        If the version is not known: nodes that share cores or have counters are in clusters of 1.36 or later.
-        """
-        return not (self.shares_cores or self.counters) if self.tries_orders is None else self.tries_orders
-
-    @property
-    def consecutive(self) -> bool:
-        """Whether a number of devices means consecutive ones, and any number is possible."""
-        return self.topology in (Topology.RING, Topology.CHAIN)
-
-    @property
-    def grouped(self) -> bool:
-        """Whether device groups connect the devices of a node, rather than windows or nothing."""
-        return not self.consecutive and self.topology is not Topology.SINGLE
-
-    @property
-    def line(self) -> Line | None:
-        """The devices of a node in their order; None if they form no ring or chain of a known length."""
-        if not self.consecutive or self.devices is None or self.devices < 2:
-            return None
-        return Line(self.devices, wraps=self.topology is Topology.RING)
-
-    @property
-    def configures_logical_neuron_core(self) -> bool:
-        """Whether the driver accepts a NeuronConfig: it refuses one if there is only one LNC setting."""
-        return len(self.logical_neuron_cores) > 1
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Device counts of one request that are connected without more, or by a group attribute, ascending.
-
-        One device, the published groups, and the whole node (Neuron scheduler extension). The windows of `line` are not
-        counted.
-        """
-        whole = () if self.devices is None else (self.devices,)
-        return tuple(sorted({1, *self.groups, *whole}))
+    def __post_init__(self) -> None:
+        """Compute what is read for each candidate of each demand once."""
+        consecutive = self.topology in (Topology.RING, Topology.CHAIN)
+        devices = self.devices or 1
+        tries_orders = not (self.shares_cores or self.counters) if self.tries_orders is None else self.tries_orders
+        computed = {
+            "may_try_orders": tries_orders,
+            "consecutive": consecutive,
+            "grouped": not consecutive and self.topology is not Topology.SINGLE,
+            "line": Line(devices, wraps=self.topology is Topology.RING) if consecutive and devices > 1 else None,
+            "configures_logical_neuron_core": len(self.logical_neuron_cores) > 1,
+            "counts": tuple(sorted({1, *self.groups, devices})),
+        }
+        for name, value in computed.items():
+            object.__setattr__(self, name, value)
 
     def cores(self, lnc: int | None) -> int | None:
         """Cores of one device as the runtime counts them, at the LNC in force (None: the default)."""
@@ -129,7 +122,6 @@ class InstanceType:
         return self.cores_per_device // (lnc or self.default_logical_neuron_core)
 
 
-_GROUPS: Final = (4, 8, 16)
 _TOPOLOGY_OF_TRN3: Final = {
     sources.KERNEL_DRIVER: sources.SWITCH,
     sources.DOUBTFUL_COUNT: sources.TORUS_OF_DRIVER,
@@ -152,7 +144,7 @@ def _inf2(name: str, devices: int, topology: Topology = Topology.SINGLE) -> Inst
 
 
 def _trn1(name: str, family: str, devices: int) -> InstanceType:
-    topology, groups = (Topology.SINGLE, ()) if devices == 1 else (Topology.TORUS, _GROUPS)
+    topology, groups = (Topology.SINGLE, ()) if devices == 1 else (Topology.TORUS, GROUP_SIZES)
     stated = sources.documented(**({"groups": sources.DEVICE_MAPS} if groups else {}))
     return InstanceType(name, family, devices, 2, (1,), 1, 32, topology, groups, accelerator="trainium", sources=stated)
 
@@ -165,7 +157,7 @@ def _trn2(
     *,
     stated: Mapping[str, Source] | None = None,
 ) -> InstanceType:
-    topology, groups = (Topology.SINGLE, ()) if devices == 1 else (Topology.TORUS, _GROUPS)
+    topology, groups = (Topology.SINGLE, ()) if devices == 1 else (Topology.TORUS, GROUP_SIZES)
     if stated is None:
         stated = sources.documented(**({"groups": sources.DEVICE_MAPS} if groups else {}))
         stated |= {"ultraserver": sources.ULTRASERVERS} if ultraserver_nodes else {}
@@ -213,7 +205,7 @@ def _trn3(
         2,
         144,
         topology,
-        _GROUPS if mapped else (),
+        GROUP_SIZES if mapped else (),
         groups_known=mapped or devices == 1,
         ultraserver_nodes=() if devices == 1 else None,
         offered=_is_offered(stated),

@@ -106,9 +106,8 @@ def figures(catalogue: Catalogue) -> Figures:
 
 def _most_capacities(catalogue: Catalogue) -> Mapping[str, Decimal]:
     most: dict[str, Decimal] = {}
-    for entry in catalogue:
-        for name, text in capacities.quantities(entry).items():
-            most[name] = max(most.get(name, Decimal(0)), quantities.parse_amount(text))
+    for name, text in {each for entry in catalogue for each in capacities.quantities(entry).items()}:
+        most[name] = max(most.get(name, Decimal(0)), quantities.parse_amount(text))
     return most
 
 
