@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from commands.explain.explaining import Chosen
     from commands.explain.explanation import Explanation
     from commands.explain.reads import Live, Reads, StoredPod
-    from commands.explain.targets import Target
+    from commands.explain.targets import NamedObject
     from commands.objects.file_policies import FilePolicies
     from commands.objects.manifests import Manifest
     from commands.objects.notices import ManifestSource
@@ -115,12 +115,12 @@ def explain(
     context.exit(UNREADABLE if inputs.faults or run.missing else REFUSED if any(each.blocked for each in found) else 0)
 
 
-def _targets(words: Sequence[str]) -> "list[Target]":
-    from commands.explain.targets import TargetError, targets
+def _targets(words: Sequence[str]) -> "list[NamedObject]":
+    from commands.explain.targets import NamedObjectError, targets
 
     try:
         return targets(words)
-    except TargetError as error:
+    except NamedObjectError as error:
         raise click.UsageError(str(error)) from error
 
 
@@ -146,7 +146,7 @@ class _Run:
         default = _BY_FLAG if "mode" in self._given else ASSUMED
         return list(Explainer(Chosen(self._options, default, self._policies), self._sources, None, namespace).files())
 
-    async def live(self, cluster: ClusterChoice, namespace: str, named: "Sequence[Target]") -> "list[Explanation]":
+    async def live(self, cluster: ClusterChoice, namespace: str, named: "Sequence[NamedObject]") -> "list[Explanation]":
         from commands.explain.explaining import Explainer
         from commands.explain.reads import Reads, StoredPod
         from commands.objects.manifests import manifests
@@ -168,7 +168,7 @@ class _Run:
             found += [explainer.pod(each)] if isinstance(each, StoredPod) else explainer.workload(each)
         return found
 
-    async def _stored(self, reads: "Reads", target: "Target", namespace: str) -> "list[Manifest | StoredPod]":
+    async def _stored(self, reads: "Reads", target: "NamedObject", namespace: str) -> "list[Manifest | StoredPod]":
         """What a target is in the cluster: a pod, or a workload and its pods that are not ready."""
         from commands.explain.targets import MOST_PODS, POD
 

@@ -25,12 +25,12 @@ _SHORT: Final = {
 """kubectl's short names."""
 
 
-class TargetError(ValueError):
+class NamedObjectError(ValueError):
     """The words name no object; the message says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Target:
+class NamedObject:
     """An object of the cluster that is to be explained."""
 
     kind: Kind
@@ -40,32 +40,32 @@ class Target:
         return f"{self.kind[1]} {self.name}"
 
 
-def targets(words: Sequence[str]) -> list[Target]:
+def targets(words: Sequence[str]) -> list[NamedObject]:
     """The objects that words name: `TYPE/NAME`, `TYPE NAME` or, of a pod, `NAME`.
 
     Raises:
-        TargetError: a type holds no pods or is not known, or a name is empty.
+        NamedObjectError: a type holds no pods or is not known, or a name is empty.
     """
     known = POD
     if len(words) > 1 and not any("/" in word for word in words):
         first = _kind(words[0])
         known, words = (POD, words) if first is None else (first, words[1:])
     elif len(words) == 1 and _kind(words[0]) is not None:
-        raise TargetError(f"{words[0]} is a type: add the name of an object, as in {words[0]}/NAME.")
+        raise NamedObjectError(f"{words[0]} is a type: add the name of an object, as in {words[0]}/NAME.")
     return [_target(word, known) for word in words]
 
 
-def _target(word: str, known: Kind) -> Target:
+def _target(word: str, known: Kind) -> NamedObject:
     kind_word, slash, name = word.rpartition("/")
     kind = _kind(kind_word) if slash else known
     if kind is None:
-        raise TargetError(
+        raise NamedObjectError(
             f"{word}: {kind_word} is no type of objects with pods that is known here. For another object: kubectl get"
             f" {word} -o yaml | neuron-dra explain -f -"
         )
     if not name:
-        raise TargetError(f"{word} has no name.")
-    return Target(kind, name)
+        raise NamedObjectError(f"{word} has no name.")
+    return NamedObject(kind, name)
 
 
 def _kind(word: str) -> Kind | None:

@@ -53,7 +53,7 @@ class Exported:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Row:
+class _Pods:
     """Pods of one count that get one template.
 
     Attributes:
@@ -90,7 +90,7 @@ def export(
         namespaces: where pods are converted.
     """
     contexts = tuple(_contexts(types, catalogue, device_class))
-    rows: dict[str, _Row] = {}
+    rows: dict[str, _Pods] = {}
     left_out = []
     for count in sorted({*_COUNTS, *(each.devices for each in types if each.devices)}):
         serving = [each.name for each in types if count in each.counts]
@@ -146,10 +146,10 @@ def _depends(count: int, selection: str) -> str:
     )
 
 
-def _take(rows: dict[str, _Row], count: int, selection: str, decision: Decision) -> None:
+def _take(rows: dict[str, _Pods], count: int, selection: str, decision: Decision) -> None:
     (template,) = decision.templates
     values = {each["path"]: each.get("value") for each in decision.patch}
-    known = rows.setdefault(template.name, _Row(count, template, (), {}))
+    known = rows.setdefault(template.name, _Pods(count, template, (), {}))
     selections, added = (*known.selections, selection), {**known.values, **values}
     rows[template.name] = dataclasses.replace(known, selections=selections, values=added)
 
@@ -177,7 +177,7 @@ _Dumper.add_representer(str, _text)
 # --- objects ------------------------------------------------------------------------------------------------------
 
 
-def _policy(row: _Row) -> dict[str, object]:
+def _policy(row: _Pods) -> dict[str, object]:
     legacy = _literal(list(names.LEGACY_RESOURCES))
     spec = {
         "failurePolicy": "Fail",
@@ -208,18 +208,18 @@ def _policy(row: _Row) -> dict[str, object]:
     return _object("MutatingAdmissionPolicy", row, spec)
 
 
-def _binding(row: _Row, namespaces: Sequence[str]) -> dict[str, object]:
+def _binding(row: _Pods, namespaces: Sequence[str]) -> dict[str, object]:
     selected = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
     match = {"namespaceSelector": {"matchExpressions": [selected]}}
     spec = {"policyName": row.template.name, "matchResources": match}
     return _object("MutatingAdmissionPolicyBinding", row, spec)
 
 
-def _object(kind: str, row: _Row, spec: Mapping[str, object]) -> dict[str, object]:
+def _object(kind: str, row: _Pods, spec: Mapping[str, object]) -> dict[str, object]:
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": row.template.name}, "spec": spec}
 
 
-def _conditions(row: _Row, legacy: str) -> dict[str, str]:
+def _conditions(row: _Pods, legacy: str) -> dict[str, str]:
     """What must hold of a pod: nothing but the devices of one container decides about its claim."""
     devices = _literal(list(_DEVICES))
     types = _literal([each for each in row.selections if each])
@@ -252,7 +252,7 @@ def _conditions(row: _Row, legacy: str) -> dict[str, str]:
     }
 
 
-def _mutations(row: _Row) -> Iterator[str]:
+def _mutations(row: _Pods) -> Iterator[str]:
     """The operations of conversion, as CEL. Each sees the object as the one before left it, so the limit goes last."""
     labels = row.values["/metadata/labels"]
     ((key, record),) = row.values["/metadata/annotations"].items()

@@ -19,7 +19,7 @@ _Fact: TypeAlias = tuple[Severity, str, str, str]
 
 
 @dataclasses.dataclass(slots=True)
-class _Group:
+class _Places:
     """The places of one fact: the first ones, and the number of all."""
 
     places: list[Located]
@@ -28,9 +28,9 @@ class _Group:
 
 def as_text(found: Iterable[Located], style: Style) -> Iterator[str]:
     """All findings, in the order in which each fact is found first. Memory grows with the number of facts."""
-    groups: dict[_Fact, _Group] = {}
+    groups: dict[_Fact, _Places] = {}
     for each in found:
-        group = groups.setdefault(_fact(each.finding), _Group([]))
+        group = groups.setdefault(_fact(each.finding), _Places([]))
         group.count += 1
         if len(group.places) < MOST_PLACES:
             group.places.append(each)
@@ -42,7 +42,7 @@ def _fact(finding: Finding) -> _Fact:
     return finding.severity, finding.code, finding.message, finding.fix
 
 
-def _lines(group: _Group, style: Style) -> Iterator[str]:
+def _lines(group: _Places, style: Style) -> Iterator[str]:
     """One place: before the finding, as compilers print it. Several: below it."""
     finding = group.places[0].finding
     what = style.painted(f"{finding.severity} {finding.code}", BOLD, _COLOURS[finding.severity])

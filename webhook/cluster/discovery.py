@@ -43,16 +43,16 @@ class _Version(msgspec.Struct, frozen=True):
     resources: list[_Resource] = []
 
 
-class _Group(msgspec.Struct, frozen=True):
+class _ApiGroup(msgspec.Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     versions: list[_Version] = []
 
 
-class _Groups(msgspec.Struct, frozen=True):
-    items: list[_Group] | None = None
+class _ApiGroups(msgspec.Struct, frozen=True):
+    items: list[_ApiGroup] | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_Groups).decode
+_decode: Final = msgspec.json.Decoder(_ApiGroups).decode
 
 
 async def served_kinds(server: ApiServer) -> Mapping[Kind, ServedKind]:
