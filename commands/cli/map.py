@@ -120,7 +120,7 @@ def map(  # noqa: A001 - the command's name
     files = options["filenames"]
     seen = _from_files(files) if files else asyncio.run(_read(cluster))
     write(_FORMATS[output](draw(seen), seen))
-    from webhook.cluster.listing import Unseen
+    from commands.cluster.listing import Unseen
 
     context.exit(UNSEEN if isinstance(seen.slices, Unseen) else 0)
 

@@ -12,7 +12,7 @@ from runtime import console
 from runtime.text import named
 
 if TYPE_CHECKING:
-    from webhook.cluster.probe import ProbeResult
+    from commands.cluster.probe import ProbeResult
 
 
 class NotConvertedError(click.ClickException):
@@ -51,7 +51,7 @@ async def _probe(
     namespace: str,
     timeout: float,  # noqa: ASYNC109 - of the command
 ) -> "ProbeResult":
-    from webhook.cluster.probe import probe as run
+    from commands.cluster.probe import probe as run
 
     started, line = time.monotonic(), console.ProgressLine()
 

@@ -137,11 +137,11 @@ async def _join(
 ) -> Sequence[str]:
     """Join the validator to a cluster; returns what the cluster's version does to claims."""
     # The client takes 70 MiB: imported only if there is a cluster.
+    from commands.cluster.discovery import served_resource
     from runtime.api_errors import ApiServerError, ClusterUnavailableError
     from runtime.api_server import RESOURCE_GROUP
     from runtime.served_versions import kubernetes_version, served_versions
     from webhook.cluster import kube
-    from webhook.cluster.discovery import served_resource
 
     try:
         world = await closing.enter_async_context(kube.connect(cluster.files, context=cluster.context, patient=False))

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
+from commands.cluster.listing import TIMEOUT, Object, Seen, Unseen
 from commands.cordon import targets
 from commands.cordon.evictions import PodUse, users
 from commands.cordon.targets import NO_EXECUTE, NO_SCHEDULE, Target
@@ -25,7 +26,6 @@ from runtime.api_server import Resource, TimedApiServer, loaded_object
 from runtime.media_types import COMPACT, JSON, MERGE_PATCH
 from runtime.served_versions import kubernetes_version
 from webhook.cluster.explanations import explain
-from webhook.cluster.listing import TIMEOUT, Object, Seen, Unseen
 from webhook.cluster.node_types import NODES
 
 ACTS: Final = 30.0

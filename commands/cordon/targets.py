@@ -6,13 +6,13 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any, Final
 
+from commands.cluster.listing import Object
 from commands.devices.devices import NodeMap
 from neuron import names
 from neuron.api.taint_rules import KIND
 from neuron.api.taints import Taint
 from neuron.findings import did_you_mean, few, quoted
 from runtime.api_server import Resource
-from webhook.cluster.listing import Object
 
 NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
+from commands.cluster.listing import Seen, Unseen
 from commands.devices import device_map
 from commands.devices.allocator_inputs import Hardware, hardware_of, result_of
 from commands.devices.devices import NodeMap
@@ -16,7 +17,6 @@ from neuron.api.nodes import Node
 from neuron.api.slices import Slice, incomplete, newest
 from neuron.api.stored_claims import StoredClaim
 from neuron.hardware.instances import Catalogue
-from webhook.cluster.listing import Seen, Unseen
 
 _VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})\.([0-9]{1,4})")
 _LAST_LEAKING: Final = (36, 2)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
+from commands.cluster.listing import Object, Seen, Unseen
 from commands.devices import connected
 from commands.devices.devices import (
     ONLY_PLUGIN,
@@ -27,7 +28,6 @@ from neuron.api.taints import Taint
 from neuron.demand.containers import scheduled
 from neuron.hardware.instances import Catalogue, InstanceType
 from neuron.quantities import NotAQuantityError, parse_amount
-from webhook.cluster.listing import Object, Seen, Unseen
 
 _ULTRASERVER_SIZES: Final = (4, 2)
 _FINISHED: Final = ("Succeeded", "Failed")

@@ -7,7 +7,7 @@ from typing import BinaryIO
 import orjson
 import yaml
 
-from webhook.cluster.listing import Object
+from commands.cluster.listing import Object
 
 
 class ObjectsError(Exception):

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from decimal import ROUND_DOWN, Decimal
 from typing import Any, Final
 
+from commands.cluster.listing import Object
 from neuron import names
 from neuron.api.fields import mapping
 from neuron.api.node_selection import Requirement, required_terms, unmet_selector, unmet_terms
@@ -16,7 +17,6 @@ from neuron.api.taints import Taint, TolerationSpec
 from neuron.demand.containers import basic_requests
 from neuron.quantities import amount_of
 from runtime.text import named
-from webhook.cluster.listing import Object
 
 _PODS: Final = "pods"
 _ENDED: Final = ("Succeeded", "Failed")

@@ -11,6 +11,8 @@ from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
+from commands.cluster.discovery import served_resource
+from commands.cluster.listing import Lister, Object, Seen, Unseen, unseen
 from commands.devices.node_fit import NodeLoads
 from neuron import names
 from neuron.api.fields import WrongFormError, mapping, mappings, text
@@ -25,8 +27,6 @@ from runtime.api_errors import UNAUTHORIZED, ApiAnswerError, ApiServerError, Sta
 from runtime.api_server import RESOURCE_GROUP, Resource, TimedApiServer, loaded
 from runtime.raw_objects import Page, read_page
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_SLICES
-from webhook.cluster.discovery import served_resource
-from webhook.cluster.listing import Lister, Object, Seen, Unseen, unseen
 from webhook.cluster.node_types import NODES
 
 PODS: Final = Resource("", "v1", "pods")

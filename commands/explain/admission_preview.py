@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from commands.cluster.listing import Object
 from commands.explain.claim_objects import ClaimObjects
 from commands.explain.quotas import QuotaEffect, effects
 from commands.objects.decider import Decider
@@ -21,7 +22,6 @@ from policies.judging.explain import OUTCOME_WORDS
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from runtime.text import named
-from webhook.cluster.listing import Object
 from webhook.decisions import modes, pods
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions
 from webhook.decisions.decide import Part, PodFacts

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from commands.cluster.listing import Object
 from commands.explain.diagnosis_inputs import DiagnosisInputs, condition, condition_quote, evidence_of, message_of
 from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.schedule_steps import SICK_FIX, gated
@@ -14,7 +15,6 @@ from neuron.codes import CODES
 from neuron.demand import templates
 from neuron.demand.containers import scheduled
 from runtime.text import named
-from webhook.cluster.listing import Object
 from webhook.decisions.decision import Outcome
 
 _NOT_CREATED: Final = "FailedResourceClaimCreation"

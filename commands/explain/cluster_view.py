@@ -1,17 +1,21 @@
 """A view of files and of the objects of a cluster that were read once, for decisions about them."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from commands.cluster.listing import Object
 from commands.objects.file_view import FileView
 from commands.objects.manifests import Manifest
 from neuron.api.claim_specs import ClassSpec
 from neuron.api.nodes import Node
+from neuron.api.slice_shapes import Census
 from neuron.api.slices import Slice
 from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 from runtime.api_server import Resource
-from webhook.cluster.listing import Object
-from webhook.cluster.observing import observe
+from webhook.cluster.device_traits import TraitCounts
+from webhook.cluster.node_types import neuron_kind, with_node
+from webhook.cluster.slice_facts import SliceFacts, slice_facts, with_pool
 
 
 class World(FileView):
@@ -35,7 +39,7 @@ class World(FileView):
             kubernetes: version of the cluster's API server; empty: not known.
         """
         super().__init__(found, None)
-        self._observations, self._shapes = observe(slices, nodes)
+        self._observations, self._shapes = _observe(slices, nodes)
         self._complete = live
         self._kubernetes = kubernetes
 
@@ -63,3 +67,33 @@ def live_manifest(item: Object, resource: Resource, kind: str) -> Manifest:
     data = {"apiVersion": version, "kind": kind, **item}
     namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
     return Manifest((), data, resource.group, kind, namespace, namespace, name)
+
+
+def _observe(
+    slices: Iterable[Slice], nodes: Iterable[Node]
+) -> tuple[Mapping[str, Observation], tuple[DeviceShape, ...]]:
+    """Instance types by name, as a webhook that starts now learns them, and the distinct devices.
+
+    Args:
+        slices: ResourceSlices of the driver.
+        nodes: Nodes; only their labels count.
+    """
+    pools: defaultdict[str, list[SliceFacts]] = defaultdict(list)
+    traits, census = TraitCounts(), Census()
+    seen: Mapping[str, Observation] = {}
+    types: set[str] = set()
+    for item in slices:
+        facts = slice_facts(item)
+        if facts is None:
+            continue
+        pools[facts.pool].append(facts)
+        census.replace(None, facts.shapes)
+        types |= set(traits.replace((), facts.traits))
+    for pool in pools.values():
+        seen = with_pool(seen, pool)
+    seen = traits.observed(seen, types)
+    for node in nodes:
+        kind = neuron_kind(node)
+        if kind is not None:
+            seen = with_node(seen, kind)
+    return seen, census.shapes()

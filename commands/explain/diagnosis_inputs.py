@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from commands.cluster.listing import Object
 from commands.explain.admission_preview import Outlook
 from commands.explain.explanation import Quote
 from commands.explain.verdicts import NodeVerdict
@@ -11,7 +12,6 @@ from neuron.api.nodes import Node
 from neuron.api.slices import Slice
 from neuron.api.stored_claims import StoredClaim
 from runtime.text import named
-from webhook.cluster.listing import Object
 
 _LONGEST_VERSION: Final = 19
 """Digits of a `resourceVersion`, a number of 64 bits."""

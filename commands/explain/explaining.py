@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from commands.cluster.listing import Object, Unseen
 from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
 from commands.devices.cluster_devices import ClusterDevices, items
 from commands.devices.snapshot import PODS
@@ -28,7 +29,6 @@ from neuron.api.ultraservers import WORKLOAD, template_of
 from neuron.check.device_index import SelectorError
 from neuron.demand.containers import scheduled
 from runtime.text import cited, named
-from webhook.cluster.listing import Object, Unseen
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Outcome
 

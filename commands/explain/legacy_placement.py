@@ -6,12 +6,12 @@ The scheduler counts extended resources: the node's allocatable amount, less wha
 from collections import Counter, defaultdict
 from typing import Final
 
+from commands.cluster.listing import Object
 from commands.devices.cluster_devices import ClusterDevices
 from commands.explain.placement import load_block, node_block
 from commands.explain.verdicts import Block, Blocked, NodeVerdict
 from neuron.api.nodes import Node
 from neuron.demand.containers import scheduled
-from webhook.cluster.listing import Object
 
 _ENDED: Final = ("Succeeded", "Failed")
 

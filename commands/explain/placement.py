@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from commands.cluster.listing import Object
 from commands.devices import node_fit
 from commands.devices.allocator_inputs import ClaimDemand
 from commands.devices.cluster_devices import ClusterDevices, PublishedDevices
@@ -21,7 +22,6 @@ from neuron.api.nodes import Node
 from neuron.api.stored_claims import Allocation
 from neuron.findings import short
 from runtime.text import named
-from webhook.cluster.listing import Object
 
 _MOST_HOLDERS: Final = 3
 

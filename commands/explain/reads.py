@@ -7,6 +7,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from commands.cluster.discovery import Kind, served_kinds
+from commands.cluster.listing import Lister, Object, Seen, Unseen, unseen
 from commands.devices import snapshot
 from commands.devices.cluster_devices import items
 from commands.devices.snapshot import PODS, RESOURCE_CLAIMS, ClusterSnapshot
@@ -39,8 +41,6 @@ from webhook.cluster.caches import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
 )
-from webhook.cluster.discovery import Kind, served_kinds
-from webhook.cluster.listing import Lister, Object, Seen, Unseen, unseen
 from webhook.cluster.replicas import LABELS
 from webhook.decisions.kinds import KINDS
 

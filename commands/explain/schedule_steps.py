@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from commands.cluster.listing import Object
 from commands.explain.diagnosis_inputs import DiagnosisInputs, condition, condition_quote
 from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.verdicts import Block, NodeVerdict, grouped
 from neuron import names
 from neuron.api.fields import mapping, mappings
 from runtime.text import named
-from webhook.cluster.listing import Object
 
 SICK_FIX: Final = "Drain the node and reset or replace the device; a deleted pod gets another one."
 

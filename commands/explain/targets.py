@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from webhook.cluster.listing import Object
+from commands.cluster.listing import Object
 from webhook.decisions.kinds import KINDS
 
 Kind = tuple[str, str]

@@ -18,6 +18,7 @@ import enum
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final
 
+from commands.cluster.listing import TIMEOUT
 from commands.prune.decide import Generated, Key, User, candidates, left_over, mark
 from commands.prune.reads import CannotListError, Reader, reason, review
 from neuron import names
@@ -26,7 +27,6 @@ from runtime.api_server import ApiServer, Resource, loaded_object
 from runtime.media_types import COMPACT, JSON, MERGE_PATCH
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
 from webhook.cluster.explanations import rule_text
-from webhook.cluster.listing import TIMEOUT
 
 _REVIEWS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 _VERBS: Final = ("patch", "delete", "create")

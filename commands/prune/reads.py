@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+from commands.cluster.discovery import served_kinds
+from commands.cluster.listing import PAGE_SIZE, Lister
 from commands.prune.decide import Generated, Key, User, read_generated
 from neuron import names
 from neuron.api.pod_groups import GROUP, POD_GROUP, WORKLOAD, claim_lists
@@ -21,9 +23,7 @@ from runtime.api_errors import (
 from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, loaded
 from runtime.raw_objects import ListMeta, Page, read_page
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
-from webhook.cluster.discovery import served_kinds
 from webhook.cluster.explanations import rule_text
-from webhook.cluster.listing import PAGE_SIZE, Lister
 
 PODS: Final = Resource("", "v1", "pods")
 _OURS: Final = {"labelSelector": f"{names.LABEL_MANAGED_BY}={names.MANAGER}"}

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from commands.cluster.discovery import Kind, ServedKind, served_kinds
+from commands.cluster.listing import Lister, unseen
 from commands.devices import device_map
 from commands.devices.cluster_devices import ClusterDevices
 from commands.devices.snapshot import PODS, RESOURCE_CLAIMS, Progress, fetch
@@ -18,8 +20,6 @@ from runtime.api_server import ApiServer, Resource, TimedApiServer, loaded_objec
 from runtime.raw_objects import Page, identity, read_page
 from runtime.served_versions import kubernetes_version
 from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES
-from webhook.cluster.discovery import Kind, ServedKind, served_kinds
-from webhook.cluster.listing import Lister, unseen
 from webhook.decisions.kinds import KINDS, holds_claims
 
 _CORE: Final = {

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from commands.cluster.listing import Object
 from commands.devices import node_fit
 from commands.devices.allocator_inputs import (
     Hardware,
@@ -33,7 +34,6 @@ from neuron.demand.candidates import labels_of
 from neuron.hardware.device_shapes import catalogue_shapes, qualified
 from neuron.hardware.instances import Catalogue, InstanceType
 from neuron.quantities import parse_amount
-from webhook.cluster.listing import Object
 
 _COUNTED: Final = "device/"
 _RESOURCE_TYPE: Final = qualified(names.ATTRIBUTE_RESOURCE_TYPE)

@@ -4,13 +4,13 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any, Final
 
+from commands.cluster.discovery import served_kinds
+from commands.cluster.listing import Lister, unseen
 from commands.report.model import Report
 from commands.report.policy_reports import KINDS, LABELS, ReportApi, bodies
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import ApiServer, Resource, loaded_object
 from runtime.raw_objects import Page, read_page
-from webhook.cluster.discovery import served_kinds
-from webhook.cluster.listing import Lister, unseen
 
 _TIMEOUT: Final = 30.0
 _OURS: Final = {"labelSelector": ",".join(f"{key}={value}" for key, value in LABELS.items())}

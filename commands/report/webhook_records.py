@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from commands.cluster.listing import Lister, unseen
 from commands.devices.snapshot import PODS
 from commands.report import shadow
 from commands.report.model import Shadowed
@@ -10,7 +11,6 @@ from runtime.api_errors import ApiAnswerError, ApiServerError
 from runtime.api_server import ApiServer, Resource, loaded_object
 from runtime.raw_objects import Page, read_page
 from webhook.cluster.events import CONTROLLER, EVENTS, REASON
-from webhook.cluster.listing import Lister, unseen
 from webhook.cluster.replicas import LABELS
 
 _LOG: Final = Resource("", "v1", "pods/log")

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
+from commands.cluster.listing import Unseen
+from commands.cluster.rights import Rule
 from commands.status import certificates, hooks, kueue, nodes, replicas, sent
 from commands.status.lines import CheckResult, StatusLine
 from commands.status.snapshot import StatusSnapshot
@@ -13,8 +15,6 @@ from neuron import known_faults
 from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP
 from runtime.text import named
 from webhook.cluster.explanations import rule_text
-from webhook.cluster.listing import Unseen
-from webhook.cluster.rights import Rule
 
 API_SERVER: Final = "API server"
 PERMISSIONS: Final = "permissions"

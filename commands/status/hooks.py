@@ -5,11 +5,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from commands.cluster.listing import Object, Unseen
 from commands.status.lines import CheckResult, StatusLine, listed
 from commands.status.snapshot import NAME, StatusSnapshot
 from neuron import names
 from runtime.text import cited, named
-from webhook.cluster.listing import Object, Unseen
 from webhook.cluster.rendered_entries import (
     CONFIG_MAP,
     MUTATING,

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from commands.cluster.listing import Object, Unseen
 from commands.devices.devices import fault_text
 from commands.status import kubelets
 from commands.status.lines import CheckResult, StatusLine, counted, listed
@@ -16,7 +17,6 @@ from neuron.api.slices import incomplete, newest
 from neuron.hardware.device_shapes import DRA_DRIVER_VERSION
 from neuron.hardware.instances import Catalogue
 from runtime.text import cited, named
-from webhook.cluster.listing import Object, Unseen
 from webhook.decisions.modes import MODE_WORDS, Mode
 
 CLASSES: Final = "device class"

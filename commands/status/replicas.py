@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from commands.cluster.listing import Object, Unseen
 from commands.status.lines import CheckResult, StatusLine, counted, listed
 from commands.status.snapshot import NAME, StatusSnapshot
 from runtime.text import cited, named
-from webhook.cluster.listing import Object, Unseen
 from webhook.cluster.replicas import LABELS, Replica, read_lease
 
 CHECK: Final = "replicas"

@@ -8,6 +8,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from commands.cluster.listing import Object, Seen, Unseen, unseen
+from commands.cluster.rights import RULES, SECRET, Rule
 from commands.status import kueue
 from neuron import names
 from neuron.api.fields import mappings, readable
@@ -27,10 +29,8 @@ from runtime.raw_objects import Page, read_page
 from runtime.served_versions import GROUP_PATH, served_versions
 from webhook.cluster.caches import DEVICE_CLASSES, NAMESPACES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES
 from webhook.cluster.kept_policies import CONFIG_MAPS
-from webhook.cluster.listing import Object, Seen, Unseen, unseen
 from webhook.cluster.rendered_entries import CONFIG_MAP
 from webhook.cluster.replicas import LABELS, LEASES
-from webhook.cluster.rights import RULES, SECRET, Rule
 
 NAME: Final = "neuron-dra"
 """Name of the webhook configurations and the Service, and value of the label `app.kubernetes.io/name`."""

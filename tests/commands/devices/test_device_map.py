@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commands.cluster.listing import Unseen
 from commands.devices.device_map import build
 from commands.devices.devices import NodeMap, PluginUse, UltraServerPlace
 from kubeletplugin.publish.slices import ClusterFeatures
 from neuron.api.taints import Taint
 from neuron.hardware.instances import Topology
 from tests.support.emulated import PLUGIN, SICK, EmulatedCluster
-from webhook.cluster.listing import Unseen
 
 TYPES = ("trn1.32xlarge", "inf2.48xlarge", "inf2.24xlarge", "inf1.24xlarge")
 

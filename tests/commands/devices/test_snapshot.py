@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from commands.cluster.listing import Lister, Unseen
 from commands.devices.device_map import build
 from commands.devices.snapshot import ClusterSnapshot, fetch
 from neuron.api.nodes import read_node
@@ -14,7 +15,6 @@ from runtime.api_server import Resource
 from runtime.api_transport import Connection, load_configuration
 from tests.support.emulated import EmulatedCluster
 from tests.support.fake_api import FakeApi, raw
-from webhook.cluster.listing import Lister, Unseen
 
 pytestmark = pytest.mark.anyio
 

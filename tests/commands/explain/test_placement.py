@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from commands.cluster.listing import Unseen
 from commands.explain.verdicts import Block, NodeVerdict, grouped
 from commands.objects.manifests import Manifest
 from neuron import names
@@ -18,7 +19,6 @@ from neuron.demand.interfaces import Interfaces
 from neuron.hardware.instances import Catalogue
 from tests.support.emulated import PLUGIN, SICK, EmulatedCluster
 from tests.support.explaining import Object, explained, live, pod, template
-from webhook.cluster.listing import Unseen
 from webhook.decisions.conversion_context import ConversionOptions
 
 ONE = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS}}]}}

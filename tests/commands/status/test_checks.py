@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from commands.cluster.listing import Unseen
+from commands.cluster.rights import RULES
 from commands.status.checks import judge
 from commands.status.lines import CheckResult, StatusLine, overall
 from commands.status.snapshot import StatusSnapshot
@@ -35,8 +37,6 @@ from tests.support.installation import (
     secret,
     well,
 )
-from webhook.cluster.listing import Unseen
-from webhook.cluster.rights import RULES
 from webhook.server.replica_report import report
 
 US = "trn2u.48xlarge"

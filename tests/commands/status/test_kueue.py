@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
+from commands.cluster.listing import Unseen
 from commands.status import kueue
 from commands.status.kueue import KueueSetup, check, classes_of, counted_classes, read_setup
 from commands.status.lines import CheckResult
-from webhook.cluster.listing import Unseen
 from webhook.decisions.queues import device_class_mappings
 
 OURS = "neuron.aws.com"

@@ -17,6 +17,7 @@ import yaml
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import incluster_config
 
+from commands.cluster.rights import RULES
 from neuron.demand.templates import Template
 from neuron.findings import Finding
 from runtime.api_errors import ClusterUnavailableError, StatusError, UnreachableError
@@ -28,7 +29,6 @@ from tests.support.generated import stored, template
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, KubeCluster
 from webhook.cluster.events import PATCH_EVERY, EventRecorder
 from webhook.cluster.kube import KubeWorld, connect
-from webhook.cluster.rights import RULES
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.decision import denied
 
@@ -580,7 +580,7 @@ async def test_the_cluster_role_allows_exactly_the_requests_that_are_sent(
 
 
 def test_every_rule_that_is_shipped_is_known_by_name() -> None:
-    """A missing permission is reported as the RBAC rule to add: see `webhook.cluster.rights`."""
+    """A missing permission is reported as the RBAC rule to add: see `commands.cluster.rights`."""
     shipped = [
         (kind == "Role", rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", []))
         for kind, name in (

@@ -1,8 +1,10 @@
-"""One name, one meaning, one home: no two classes have the same name."""
+"""One name, one meaning, one home: what the modules of each room hold."""
 
 import ast
 from collections import defaultdict
 from pathlib import Path
+
+import grimp
 
 from tests.architecture.walks import PACKAGES, ROOT
 
@@ -18,3 +20,11 @@ def test_no_class_name_stands_twice() -> None:
             for name in classes(path):
                 homes[name].append(path.relative_to(ROOT).as_posix())
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+def test_the_service_imports_every_module_of_its_house() -> None:
+    """What only commands use stands in `commands/`."""
+    graph = grimp.build_graph("webhook", cache_dir=None)
+    packages = {module for module in graph.modules if graph.find_children(module)}
+    used = graph.find_upstream_modules("webhook.__main__")
+    assert graph.modules - packages - used == {"webhook.__main__"}

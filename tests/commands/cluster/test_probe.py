@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 import pytest
 
+from commands.cluster.probe import PAUSE, ProbeResult, attempt, probe, probe_pod
 from runtime.api_errors import StatusError, UnreachableError
-from webhook.cluster.probe import PAUSE, ProbeResult, attempt, probe, probe_pod
 
 pytestmark = pytest.mark.anyio
 

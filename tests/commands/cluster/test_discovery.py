@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from commands.cluster.discovery import served_kinds
 from runtime.api_errors import ApiAnswerError
 from runtime.api_server import Resource
-from webhook.cluster.discovery import served_kinds
 
 pytestmark = pytest.mark.anyio
 
