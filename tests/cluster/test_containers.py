@@ -45,7 +45,7 @@ IMAGES: Final = {"webhook": "localhost/neuron-dra", "kubelet-plugin": "localhost
 LIMIT: Final = 120 * 2**20
 """Bytes of a virtual environment."""
 FORBIDDEN: Final = {
-    "webhook": ("grpc", "google", "kubeletplugin", "pip"),
+    "webhook": ("grpc", "kubeletplugin", "pip"),
     "kubelet-plugin": ("celpy", "lark", "re2", "cryptography", "starlette", "uvicorn", "webhook", "kubecel", "pip"),
 }
 SYS_PTRACE: Final = 1 << 19
