@@ -152,9 +152,8 @@ class Compiler:
         """
         self.deadline.look()
         code = _HANDLERS[type(node)](self, node)
-        described = self.types.resolve(code.type)
-        self._known[id(node)] = described
-        return code if described is code.type else dataclasses.replace(code, type=described)
+        self._known[id(node)] = code.type
+        return code
 
     def type_of(self, node: syntax.Node) -> Type:
         """The type of a compiled node. Call it after all nodes are compiled."""
