@@ -1,6 +1,7 @@
 """Compiling constants, variables and lookups."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -36,6 +37,8 @@ def _ident(compiler: Compiler, node: syntax.Ident) -> Code:
     if slot is not None:
         index = slot.index
         described = compiler.types.resolve(slot.type)
+        if types.is_variable(described) or described.name == "type":
+            compiler.at_end.append(functools.partial(_check_no_type, compiler, node, described))
         read = _read_bound(index) if slot.pending else lambda frame: frame[index]
         path = None if slot.pending or described.name == "optional_type" else (index, ())
         return Code(flattening(read, described), slot.type, path=path, cost=1, lookup=True, saved=1)
@@ -43,6 +46,15 @@ def _ident(compiler: Compiler, node: syntax.Ident) -> Code:
     if named is None:
         raise undeclared(compiler, node)
     return constant(named, types.type_of(named), literal=True)
+
+
+def _check_no_type(compiler: Compiler, node: syntax.Ident, described: Type) -> None:
+    """Refuse a variable that holds a type: cel-go takes its name for that of a type (planner.go, planCheckedIdent)."""
+    if compiler.types.final(described).name == "type":
+        raise CelTypeError(
+            f"the variable '{node.name}' is a type, which the API server does not take: write the name of the type",
+            node.offset,
+        )
 
 
 def flattening(run: Run, described: Type) -> Run:

@@ -236,6 +236,9 @@ NEVER_UNIFIED = [
     "optional.of([]).orValue([1]) + ['a']",
     "[1].indexOf('a')",
     "optional.of([1])['a']",
+    "[int].all(t, t == int)",
+    "[].exists(t, type(1) == t)",
+    "[].map(y, size(y) > 1 || y.startsWith('a'))",
 ]
 
 
