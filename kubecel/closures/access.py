@@ -65,13 +65,14 @@ def flattening(run: Run, described: Type) -> Run:
     if described.name != "optional_type":
         return run
 
-    def flat(frame: Frame) -> object:
-        value = run(frame)
-        while type(value) is Optional and type(value.value) is Optional:
-            value = some(value.value.value)
-        return value
+    return lambda frame: innermost(run(frame))
 
-    return flat
+
+def innermost(value: Any) -> Any:
+    """The value; an optional of optionals becomes an optional of the innermost value."""
+    while type(value) is Optional and type(value.value) is Optional:
+        value = some(value.value.value)
+    return value
 
 
 def _read_bound(index: int) -> Run:

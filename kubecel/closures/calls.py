@@ -27,7 +27,7 @@ _CHARGED_BY_SIGNATURE: Final = frozenset({"bytes", "string", "sort"})
 """Functions for which cel-go charges 1 if several signatures accept the static types of the arguments."""
 _BY_VALUE: Final = frozenset({"size"})
 """Functions that cel-go calls by the type of the value, whatever the static type of the argument is."""
-_OF_ELEMENTS: Final = frozenset({"isSorted", "sum", "min", "max", "join"})
+_OF_ELEMENTS: Final = frozenset({"isSorted", "sum", "min", "max"})
 """Methods of lists that have a signature for each type of elements."""
 _OPTIONAL_ALTERNATIVES: Final = frozenset({"or", "orValue"})
 OR: Final = ((types.optional_of(A), types.optional_of(A), types.optional_of(A)),)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kubecel import types
-from kubecel.closures.access import flattening, located
+from kubecel.closures.access import innermost, located
 from kubecel.closures.aggregates import LIST_COST, insert
 from kubecel.closures.compiler import BUDGET, Code, Compiler, Frame, Pending, Run, compiles
 from kubecel.closures.operators import CONDITIONAL, check_bool, not_bool
@@ -399,8 +399,7 @@ def _optional_map(compiler: Compiler, node: syntax.OptionalMap) -> Code:
     found, result = compiler.types.result(CONDITIONAL, (whole, types.optional_of(compiler.types.fresh())))
     if not found:
         raise CelTypeError(f"{name} requires an expression that returns an optional, not {body.type}", node.body.offset)
-    base, inner_run, flat, offset = operand.run, body.run, node.flat, node.offset
-    run = flattening(inner_run if flat else lambda frame: some(inner_run(frame)), result)
+    base, run, flat, offset = operand.run, body.run, node.flat, node.offset
     present, again = body.cost + (0 if flat else 1), operand.cost + 1
 
     def apply(frame: Frame) -> object:
@@ -415,6 +414,8 @@ def _optional_map(compiler: Compiler, node: syntax.OptionalMap) -> Code:
         # The macro copies the operand: it is charged again when the variable is read first.
         frame[slot] = Pending(lambda _: value.value, again + before - budget.left)
         budget.left -= present
-        return run(frame)
+        found = run(frame)
+        made = found if flat else some(found)
+        return innermost(made) if type(found) is Optional else made
 
     return Code(apply, result, cost=operand.cost + 1, lookup=True)
