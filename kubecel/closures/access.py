@@ -112,7 +112,7 @@ def find(value: Any, key: Any) -> Optional:
     """CEL's `value[?key]`. A value that is no list and no map has no key.
 
     Raises:
-        CelRuntimeError: the value is a list and the key is no int.
+        CelRuntimeError: the value is a list and the key is no int, or the key is of a type that no value has as keys.
     """
     if isinstance(value, Optional):
         if not value.present:
@@ -126,6 +126,7 @@ def find(value: Any, key: Any) -> Optional:
     if is_list(value):
         position = _integer(key)
         return some(value[position]) if 0 <= position < len(value) else NONE
+    key_of(key)
     return NONE
 
 

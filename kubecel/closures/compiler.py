@@ -83,11 +83,15 @@ class Pending:
 
     def computed(self, frame: Frame) -> Any:
         """The value, or `Failed`."""
-        frame[BUDGET].left -= self.cost
+        budget = frame[BUDGET]
+        before = budget.once + budget.left
+        budget.left -= self.cost
         try:
             return self.run(frame)
         except CelRuntimeError as error:
             return Failed(error)
+        finally:
+            budget.once = before - budget.left
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

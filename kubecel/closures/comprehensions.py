@@ -404,15 +404,16 @@ def _optional_map(compiler: Compiler, node: syntax.OptionalMap) -> Code:
 
     def apply(frame: Frame) -> object:
         budget = frame[BUDGET]
-        before = budget.left
+        before = budget.left + budget.once
         value = base(frame)
         if not isinstance(value, Optional):
             raise CelRuntimeError(f"{name} requires an optional, not {name_of(value)}", offset)
         if not value.present:
             budget.left -= 1
             return NONE
-        # The macro copies the operand: it is charged again when the variable is read first.
-        frame[slot] = Pending(lambda _: value.value, again + before - budget.left)
+        # The macro copies the operand: it is charged again when the variable is read first, except for variables that
+        # the operand read first.
+        frame[slot] = Pending(lambda _: value.value, again + before - budget.left - budget.once)
         budget.left -= present
         found = run(frame)
         made = found if flat else some(found)

@@ -32,6 +32,8 @@ CEL_GO: Final[tuple[tuple[str, dict[str, Any], int], ...]] = (
     ("'123'.matches('[0-9]')", {}, 2),
     ("matches(input, '[0-9]')", {"input": TEXT}, 2),
     ("isURL(input)", {"input": TEXT}, 2),
+    ("a.?b.optMap(b, b.?c.optMap(c, c.?d.orValue('')))", {"a": {"b": {"c": {"d": "x"}}}}, 16),
+    ("a.?b.optFlatMap(b, b.?c.optFlatMap(c, c.?d.optMap(d, d + d)))", {"a": {"b": {"c": {"d": "train"}}}}, 22),
     ("url('/' + input).getHost()", {"input": TEXT}, 104),
     ("input.reverse().all(x, 'a' in x)", {"input": [{"a": 1, "b": 2, "c": 3}]}, 21),
     ("input.map(x, x).sortBy(x, 1).map(x, x).sortBy(y, y)", {"input": ["b", "a"]}, 111),

@@ -44,6 +44,8 @@ LIMIT: Final = 1_000_000
 _TOGETHER: Final = 8
 """Expressions of one policy. The server computes the messages of all of them for each request that it matches."""
 _CHUNK: Final = 200
+_AGAIN: Final = 5
+"""How often an expression is asked alone if its answer differs."""
 _LONGEST_RANGE: Final = 98_000
 """A list of more than 100,000 elements is refused here."""
 _SERVERS: Final = ("etcd", "kube-apiserver")
@@ -307,12 +309,14 @@ def found() -> list[str]:
     return [*texts, *kept(FOUND / "cel-random")]
 
 
-def _asked_again(server: Server, difference: Difference) -> Difference:
-    """The difference; of the class `_RANDOM` if the server gives several answers."""
-    if difference.known or difference.theirs.kind != "value":
+def _asked_again(server: Server, difference: Difference) -> Difference | None:
+    """The difference to the answers to the expression alone, without others that use up the cost of its policy."""
+    if difference.known:
         return difference
-    answers = {answer for _, answer in server.answers([difference.expression] * _TOGETHER)}
-    return dataclasses.replace(difference, known=_RANDOM) if len(answers) > 1 else difference
+    answers = {answer for _ in range(_AGAIN) for _, answer in server.answers([difference.expression])}
+    if len(answers) > 1:
+        return dataclasses.replace(difference, known=_RANDOM)
+    return compare(difference.expression, difference.ours, answers.pop())
 
 
 def run(server: Server, expressions: Sequence[str], seed: int, limits: int) -> Outcome:
@@ -327,7 +331,7 @@ def run(server: Server, expressions: Sequence[str], seed: int, limits: int) -> O
             outcome.differences.append(difference)
         elif here.kind == "value":
             measurable.append(expression)
-    outcome.differences = [_asked_again(server, each) for each in outcome.differences]
+    outcome.differences = [again for each in outcome.differences if (again := _asked_again(server, each))]
     random.Random(seed).shuffle(measurable)  # noqa: S311 - not for secrets
     pairs = [pair for each in measurable[:limits] if (pair := at_the_limit(each, server.pod))]
     outcome.limits = len(pairs)
