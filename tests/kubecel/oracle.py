@@ -226,6 +226,7 @@ class Server:
 
 _KEYS: Final = re.compile("the map has the key .* twice|cannot be the key of a map")
 _UNORDERED: Final = re.compile(r"'(?:min|max|isSorted)' does not take|NaN has no order")
+_LEAST: Final = re.compile(r"\.sub\(.*-9223372036854775808")
 _LOST_ERROR: Final = "*types.Err is not traits.Lister"
 
 
@@ -259,6 +260,7 @@ KNOWN: Final[dict[str, Callable[[str, Answer, Answer], bool]]] = {
     "values without order": _of_error(_UNORDERED),
     "order of equal keys": _in_another_order,
     "errors of lists": _of_lost_error,
+    "least int": lambda text, here, there: here.kind == there.kind == "value" and bool(_LEAST.search(text)),
 }
 """Documented differences (docs/kubecel.md): the first class that fits."""
 _RANDOM: Final = "order of a map"

@@ -63,6 +63,7 @@ COMPARED: dict[str, tuple[str, Answer, Answer, str | None]] = {
     ),
     "keys": ("a", Answer("error", text="the map has the key 'a' twice"), VALUE, "keys of a map"),
     "other errors": ("a", ERROR, VALUE, ""),
+    "least int": ("quantity('1').sub(-9223372036854775808)", VALUE, Answer("value", "double", "1"), "least int"),
     "broke": ("a", VALUE, Answer("broke"), ""),
     "broke at an optional element": ("size([1, ?a])", VALUE, Answer("broke"), "the server breaks off"),
     "broke at an optional entry": ("{?'a': a}", VALUE, Answer("broke"), "the server breaks off"),
