@@ -279,3 +279,15 @@ def test_types_of_a_hostile_expression_are_checked_in_time(source: str) -> None:
     with contextlib.suppress(CelCompileError):
         ENGINE.compile(source, {})
     assert time.thread_time() - started < 5
+
+
+@pytest.mark.parametrize("key", ["[x]", "optional.of(x)", "timestamp(x)"])
+def test_an_optional_index_that_nothing_has_as_key_fails(key: str) -> None:
+    with pytest.raises(CelRuntimeError, match="cannot be the key"):
+        value(f"optional.of(dyn('a'))[?dyn({key})]", x=1)
+
+
+def test_an_infinite_quantity_minus_itself_is_not_a_number() -> None:
+    found = value("quantity('1e400').sub(quantity('1e400')).asApproximateFloat()")
+    assert isinstance(found, float)
+    assert math.isnan(found)
