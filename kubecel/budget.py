@@ -83,6 +83,7 @@ class Budget:
         results: value and cost of loops over shared variables, by their text (`closures.comprehensions`).
         left: remaining cost. Compiled code subtracts costs that are known in advance directly; the next `spend` or
             `enter` checks the limit.
+        once: cost of variables that were computed when they were read first.
     """
 
     __slots__ = (
@@ -96,6 +97,7 @@ class Budget:
         "_work",
         "_work_mark",
         "left",
+        "once",
         "results",
     )
 
@@ -108,6 +110,7 @@ class Budget:
         self._limits = limits
         self._deadline = clock() + limits.seconds
         self.left = limits.steps
+        self.once = 0
         self._floor = 0
         self._mark = limits.steps - _COST_BETWEEN_CLOCK_READS
         self._work = limits.work

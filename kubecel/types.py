@@ -52,6 +52,9 @@ FORMAT: Final = Type("kubernetes.NamedFormat")
 IP: Final = Type("net.IP")
 CIDR: Final = Type("net.CIDR")
 
+COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
+"""Types whose values have an order, in the order of cel-go's signatures (ext/lists.go, comparableTypes)."""
+
 A: Final = Type("<A>")
 """A type parameter of a signature: it stands for one type in the whole signature."""
 B: Final = Type("<B>")

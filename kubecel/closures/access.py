@@ -1,6 +1,7 @@
 """Compiling constants, variables and lookups."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -35,33 +36,43 @@ def _ident(compiler: Compiler, node: syntax.Ident) -> Code:
     slot = compiler.lookup(node)
     if slot is not None:
         index = slot.index
-        if slot.pending:
-            return Code(flattening(_read_bound(index), slot.type), slot.type, cost=1, lookup=True, saved=1)
-        if slot.type.name == "optional_type":
-            return Code(flattening(lambda frame: frame[index], slot.type), slot.type, cost=1, lookup=True, saved=1)
-        return Code(lambda frame: frame[index], slot.type, path=(index, ()), cost=1, lookup=True, saved=1)
+        described = compiler.types.resolve(slot.type)
+        if types.is_variable(described) or described.name == "type":
+            compiler.at_end.append(functools.partial(_check_no_type, compiler, node, described))
+        read = _read_bound(index) if slot.pending else lambda frame: frame[index]
+        path = None if slot.pending or described.name == "optional_type" else (index, ())
+        return Code(flattening(read, described), slot.type, path=path, cost=1, lookup=True, saved=1)
     named = types.NAMED.get(node.name)
     if named is None:
         raise undeclared(compiler, node)
     return constant(named, types.type_of(named), literal=True)
 
 
+def _check_no_type(compiler: Compiler, node: syntax.Ident, described: Type) -> None:
+    """Refuse a variable that holds a type: cel-go takes its name for that of a type (planner.go, planCheckedIdent)."""
+    if compiler.types.final(described).name == "type":
+        raise CelTypeError(
+            f"the variable '{node.name}' is a type, which the API server does not take: write the name of the type",
+            node.offset,
+        )
+
+
 def flattening(run: Run, described: Type) -> Run:
-    """The code; an optional whose value is an optional becomes an optional of the inner value.
+    """The code; an optional whose value is an optional becomes an optional of the innermost value.
 
     cel-go does this to every variable and every branch of `? :` (interpreter/attributes.go, applyQualifiers).
     """
-    if described.name != "optional_type" or not (
-        types.is_open(described.parameters[0]) or described.parameters[0].name == "optional_type"
-    ):
+    if described.name != "optional_type":
         return run
 
-    def flat(frame: Frame) -> object:
-        value = run(frame)
-        nested = type(value) is Optional and type(value.value) is Optional
-        return some(value.value.value) if nested else value
+    return lambda frame: innermost(run(frame))
 
-    return flat
+
+def innermost(value: Any) -> Any:
+    """The value; an optional of optionals becomes an optional of the innermost value."""
+    while type(value) is Optional and type(value.value) is Optional:
+        value = some(value.value.value)
+    return value
 
 
 def _read_bound(index: int) -> Run:
@@ -101,7 +112,7 @@ def find(value: Any, key: Any) -> Optional:
     """CEL's `value[?key]`. A value that is no list and no map has no key.
 
     Raises:
-        CelRuntimeError: the value is a list and the key is no int.
+        CelRuntimeError: the value is a list and the key is no int, or the key is of a type that no value has as keys.
     """
     if isinstance(value, Optional):
         if not value.present:
@@ -115,6 +126,7 @@ def find(value: Any, key: Any) -> Optional:
     if is_list(value):
         position = _integer(key)
         return some(value[position]) if 0 <= position < len(value) else NONE
+    key_of(key)
     return NONE
 
 
@@ -283,12 +295,13 @@ def _select(compiler: Compiler, node: syntax.Select) -> Code:
         return constant(named, types.type_of(named), literal=True)
     operand = compiler.compile(node.operand)
     field, offset, base = node.field, node.offset, operand.run
-    result = _select_type(compiler, node, compiler.settled(operand.type), field)
+    described = compiler.settled(operand.type)
+    result = _select_type(compiler, node, described, field)
     if node.test:
         return Code(_presence(operand, field, offset), BOOL, cost=operand.cost + (0 if operand.lookup else 1))
     if node.optional:
-        return _found(operand, _finding(base, lambda _: field, offset), _optional(operand.type, result))
-    if operand.type.name == "optional_type":
+        return _found(operand, _finding(base, lambda _: field, offset), _optional(described, result))
+    if described.name == "optional_type":
         return _found(operand, _finding(base, lambda _: field, offset), result)
     return _lookup_by_name(operand, field, result, offset)
 
@@ -384,11 +397,12 @@ OPTIONAL_INDEX: Final = (
 def _index(compiler: Compiler, node: syntax.Index) -> Code:
     operand, key = compiler.compile(node.operand), compiler.compile(node.key)
     name = key.constant if isinstance(key.constant, str) else None
-    result = _index_type(compiler, node, operand.type, key, name)
+    described = compiler.types.resolve(operand.type)
+    result = _index_type(compiler, node, described, key, name)
     base, index, offset = operand.run, key.run, node.offset
     if key.literal and name_of(key.constant) not in _KEYS:
         raise CelTypeError(f"a value cannot be indexed by {name_of(key.constant)}", node.key.offset)
-    if node.optional or operand.type.name == "optional_type":
+    if node.optional or described.name == "optional_type":
         return _found(operand, _finding(base, index, offset, key.cost - key.saved), result)
     if name is not None:
         found = _lookup_by_name(operand, name, result, offset)

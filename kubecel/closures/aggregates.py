@@ -1,5 +1,6 @@
 """Compiling literals of lists and maps."""
 
+import contextlib
 from typing import Any, Final
 
 from kubecel import types
@@ -20,7 +21,7 @@ def _check_optional(code: Code, optional: bool, offset: int) -> Type:
     """The type of an element; the inner type for an optional element."""
     if not optional:
         return code.type
-    if types.is_open(code.type):
+    if code.type == DYN:
         return DYN
     if code.type.name != "optional_type":
         raise CelTypeError(f"'?' requires an optional value, not {code.type}", offset)
@@ -109,6 +110,9 @@ def _map(compiler: Compiler, node: syntax.MapLiteral) -> Code:
                 if not isinstance(value, Optional):
                     raise CelRuntimeError(f"'?' requires an optional value, not {name_of(value)}", offset)
                 if not value.present:
+                    # cel-go removes an entry with the same key.
+                    with contextlib.suppress(CelRuntimeError):
+                        made.pop(key_of(key), None)
                     continue
                 value = value.value
             insert(made, key, value, offset)

@@ -10,7 +10,7 @@ from kubecel import types
 from kubecel.budget import Budget
 from kubecel.checking.overloads import Dispatcher, LiteralCheck, Overload, matching
 from kubecel.closures.access import located
-from kubecel.closures.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, folded, has_variables
+from kubecel.closures.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, folded
 from kubecel.closures.operators import CALL_COST
 from kubecel.errors import CelBudgetExceededError, CelRuntimeError, CelTypeError, CelUnsupportedError
 from kubecel.syntax import nodes as syntax
@@ -27,7 +27,7 @@ _CHARGED_BY_SIGNATURE: Final = frozenset({"bytes", "string", "sort"})
 """Functions for which cel-go charges 1 if several signatures accept the static types of the arguments."""
 _BY_VALUE: Final = frozenset({"size"})
 """Functions that cel-go calls by the type of the value, whatever the static type of the argument is."""
-_OF_ELEMENTS: Final = frozenset({"isSorted", "sum", "min", "max", "join"})
+_OF_ELEMENTS: Final = frozenset({"isSorted", "sum", "min", "max"})
 """Methods of lists that have a signature for each type of elements."""
 _OPTIONAL_ALTERNATIVES: Final = frozenset({"or", "orValue"})
 OR: Final = ((types.optional_of(A), types.optional_of(A), types.optional_of(A)),)
@@ -75,8 +75,7 @@ def _no_function(compiler: Compiler, node: syntax.Call, *, method: bool) -> CelU
 def _apply(
     compiler: Compiler, node: syntax.Call, candidates: tuple[Overload, ...], arguments: list[syntax.Node]
 ) -> Code:
-    code = _arguments(compiler, node, arguments)
-    unknown = any(has_variables(argument.type) for argument in code)
+    code = _arguments(compiler, node, arguments, candidates[0].method)
     found, result = matching(compiler.types, candidates, tuple(argument.type for argument in code))
     name = candidates[0].name
     if not found:
@@ -90,24 +89,37 @@ def _apply(
         called = candidates
     elif len(found) > 1 and name in _CHARGED_BY_SIGNATURE:
         called = tuple(map(_uncharged, found))
-    elif len(found) == 1 and unknown:
+    elif len(found) == 1:
         called = (_strict(found[0]),)
     run = _invocation(called, name, [argument.run for argument in code], node.offset)
     compiled = Code(run, result, cost=cost, literal=literal)
     if all(argument.is_constant for argument in code):
         compiled = _folded(compiler, compiled, node)
-    if not compiled.is_constant and found[0].literal is not None:
-        _check_literal(compiler, *found[0].literal, code, node)
+    if found[0].literal is not None:
+        position, check = found[0].literal
+        if not compiled.is_constant:
+            _check_literal(compiler, position, check, code, node)
+        if node.target is None and isinstance(arguments[0], syntax.Literal):
+            # cel-go's validator checks the first argument of `matches`, which is the text in `matches(text, pattern)`.
+            _check_literal(compiler, 0, check, code, node)
     return compiled
 
 
-def _arguments(compiler: Compiler, node: syntax.Call, arguments: list[syntax.Node]) -> list[Code]:
-    if node.function != "format":
+def _compiled(compiler: Compiler, arguments: list[syntax.Node], receives: bool) -> list[Code]:
+    """The code of arguments; `receives`: the first is a receiver, whose type cel-go checks after the others."""
+    if not receives:
         return [compiler.compile(argument) for argument in arguments]
+    others = [compiler.compile(argument) for argument in arguments[1:]]
+    return [compiler.compile(arguments[0]), *others]
+
+
+def _arguments(compiler: Compiler, node: syntax.Call, arguments: list[syntax.Node], receives: bool) -> list[Code]:
+    if node.function != "format":
+        return _compiled(compiler, arguments, receives)
     # Only `format` takes a list of mixed types.
     outer, compiler.mixes_types = compiler.mixes_types, True
     try:
-        code = [compiler.compile(argument) for argument in arguments]
+        code = _compiled(compiler, arguments, receives)
     finally:
         compiler.mixes_types = outer
     template, values = arguments[0], arguments[1:]
@@ -183,7 +195,7 @@ def _check_literal(compiler: Compiler, index: int, check: LiteralCheck, code: li
 
 
 def _strict(overload: Overload) -> Overload:
-    """The overload; a list must have elements of the signature's type.
+    """The overload; a list must have elements of the signature's type: cel-go checks the first one.
 
     The checker takes the first signature for elements whose type is not known: `[].max()` is an int.
     """
@@ -298,7 +310,7 @@ def _alternative(compiler: Compiler, node: syntax.Call, target: syntax.Node) -> 
 
     A value of unknown type that is no optional is the result (cel-go cel/library.go, evalOptionalOrValue).
     """
-    operand, other = compiler.compile(target), compiler.compile(node.arguments[0])
+    operand, other = _compiled(compiler, [target, node.arguments[0]], receives=True)
     name, offset, unwraps = f"'{node.function}'", node.offset, node.function == "orValue"
     found, result = compiler.types.result(OR_VALUE if unwraps else OR, (operand.type, other.type))
     if not found and operand.type.name != "optional_type":

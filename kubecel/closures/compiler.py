@@ -83,11 +83,15 @@ class Pending:
 
     def computed(self, frame: Frame) -> Any:
         """The value, or `Failed`."""
-        frame[BUDGET].left -= self.cost
+        budget = frame[BUDGET]
+        before = budget.once + budget.left
+        budget.left -= self.cost
         try:
             return self.run(frame)
         except CelRuntimeError as error:
             return Failed(error)
+        finally:
+            budget.once = before - budget.left
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -152,9 +156,8 @@ class Compiler:
         """
         self.deadline.look()
         code = _HANDLERS[type(node)](self, node)
-        described = self.types.resolve(code.type)
-        self._known[id(node)] = described
-        return code if described is code.type else dataclasses.replace(code, type=described)
+        self._known[id(node)] = code.type
+        return code
 
     def type_of(self, node: syntax.Node) -> Type:
         """The type of a compiled node. Call it after all nodes are compiled."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kubecel import types
-from kubecel.closures.access import flattening, located
+from kubecel.closures.access import innermost, located
 from kubecel.closures.aggregates import LIST_COST, insert
 from kubecel.closures.compiler import BUDGET, Code, Compiler, Frame, Pending, Run, compiles
 from kubecel.closures.operators import CONDITIONAL, check_bool, not_bool
@@ -37,13 +37,17 @@ class _Loop:
     Attributes:
         rounds: the rounds for which the condition is true.
         slots: one or two slots, of the loop's variables.
+        operand: type of the list or map.
+        types: of the loop's variables.
         weight: cost of a round; without its body if there is a condition.
         start: cost of the list or map.
     """
 
+    compiler: Compiler
     node: syntax.Comprehension
     rounds: Rounds
     slots: list[int]
+    operand: Type
     types: tuple[Type, ...]
     body: Code
     weight: int
@@ -74,7 +78,8 @@ def _comprehension(compiler: Compiler, node: syntax.Comprehension) -> Code:
         check_bool(compiler, conditions[0], f"'{node.macro.value}'", node.condition)
         rounds = _rounds(operand.run, slots, conditions[0].cost, node)
         rounds = _selected(rounds, conditions[0].run, round_cost, f"'{node.macro.value}'", node.condition.offset)
-    code = _BUILDERS[node.macro](_Loop(node, rounds, slots, variables, body, round_cost, operand.cost))
+    loop = _Loop(compiler, node, rounds, slots, operand.type, variables, body, round_cost, operand.cost)
+    code = _BUILDERS[node.macro](loop)
     text = compiler.shared_text(node) if node.macro in _REMEMBERED else ""
     return dataclasses.replace(code, run=_remembered(code.run, text)) if text else code
 
@@ -267,7 +272,7 @@ def _map(loop: _Loop) -> Code:
         frame[BUDGET].items(len(items))
         return items
 
-    return Code(collect, types.list_of(loop.body.type), cost=loop.start + 1)
+    return Code(collect, loop.compiler.types.resolve(types.list_of(loop.body.type)), cost=loop.start + 1)
 
 
 def _filter(loop: _Loop) -> Code:
@@ -285,7 +290,7 @@ def _filter(loop: _Loop) -> Code:
         frame[BUDGET].items(len(kept))
         return kept
 
-    return Code(keep, types.list_of(loop.types[0]), cost=loop.start + 1)
+    return Code(keep, loop.compiler.types.resolve(types.list_of(loop.types[0])), cost=loop.start + 1)
 
 
 def _transform_map(loop: _Loop) -> Code:
@@ -298,11 +303,14 @@ def _transform_map(loop: _Loop) -> Code:
         frame[BUDGET].items(len(made))
         return made
 
-    return Code(collect, types.map_of(loop.types[0], loop.body.type), cost=loop.start + 1)
+    described = loop.compiler.types.resolve(types.map_of(loop.types[0], loop.body.type))
+    return Code(collect, described, cost=loop.start + 1)
 
 
 def _transform_map_entry(loop: _Loop) -> Code:
-    if loop.body.type.name != "map" and not types.is_open(loop.body.type):
+    unifier = loop.compiler.types
+    described = types.map_of(unifier.fresh(), unifier.fresh())
+    if not unifier.assignable(loop.body.type, described):
         raise CelTypeError(f"{loop.name} requires a map, not {loop.body.type}", loop.node.body.offset)
     rounds, run, offset = loop.rounds, loop.body.run, loop.node.body.offset
 
@@ -317,23 +325,19 @@ def _transform_map_entry(loop: _Loop) -> Code:
                 insert(made, value_of_key(key), value, offset)
         return made
 
-    described = types.MAP if types.is_open(loop.body.type) else loop.body.type
-    return Code(collect, described, cost=loop.start + 1)
+    return Code(collect, unifier.resolve(described), cost=loop.start + 1)
 
 
-_SORTABLE: Final = frozenset(
-    {
-        *("bool", "int", "uint", "double", "string", "bytes"),
-        *(types.TIMESTAMP.name, types.DURATION.name),
-    }
-)
+SORT_BY: Final = tuple((types.list_of(types.A), types.list_of(key), types.list_of(types.A)) for key in types.COMPARABLE)
+"""Signatures of `sortBy`: the list, its keys, the result."""
 
 
 def _sort_by(loop: _Loop) -> Code:
-    if loop.body.type.name not in _SORTABLE and not types.is_open(loop.body.type):
+    found, result = loop.compiler.types.result(SORT_BY, (loop.operand, types.list_of(loop.body.type)))
+    if not found:
         raise CelTypeError(f"{loop.name} cannot order by {loop.body.type}", loop.node.body.offset)
     rounds, run, slot, offset = loop.rounds, loop.body.run, loop.slots[0], loop.node.offset
-    known = not types.is_open(loop.body.type)
+    known = len(found) == 1
 
     def collect(frame: Frame) -> list[object]:
         pairs = [(run(frame), frame[slot]) for _ in rounds(frame)]
@@ -345,7 +349,6 @@ def _sort_by(loop: _Loop) -> Code:
             raise located(error, offset) from None
 
     # cel-go: cel.bind(input, <operand>, input.@sortByAssociatedKeys(input.map(x, <key>)))
-    result = types.list_of(loop.types[0]) if known or loop.types[0] != DYN else DYN
     return Code(collect, result, cost=loop.start + 4)
 
 
@@ -396,21 +399,24 @@ def _optional_map(compiler: Compiler, node: syntax.OptionalMap) -> Code:
     found, result = compiler.types.result(CONDITIONAL, (whole, types.optional_of(compiler.types.fresh())))
     if not found:
         raise CelTypeError(f"{name} requires an expression that returns an optional, not {body.type}", node.body.offset)
-    base, run, flat, offset = operand.run, flattening(body.run, whole), node.flat, node.offset
+    base, run, flat, offset = operand.run, body.run, node.flat, node.offset
     present, again = body.cost + (0 if flat else 1), operand.cost + 1
 
     def apply(frame: Frame) -> object:
         budget = frame[BUDGET]
-        before = budget.left
+        before = budget.left + budget.once
         value = base(frame)
         if not isinstance(value, Optional):
             raise CelRuntimeError(f"{name} requires an optional, not {name_of(value)}", offset)
         if not value.present:
             budget.left -= 1
             return NONE
-        # The macro copies the operand: it is charged again when the variable is read first.
-        frame[slot] = Pending(lambda _: value.value, again + before - budget.left)
+        # The macro copies the operand: it is charged again when the variable is read first, except for variables that
+        # the operand read first.
+        frame[slot] = Pending(lambda _: value.value, again + before - budget.left - budget.once)
         budget.left -= present
-        return run(frame) if flat else some(run(frame))
+        found = run(frame)
+        made = found if flat else some(found)
+        return innermost(made) if type(found) is Optional else made
 
     return Code(apply, result, cost=operand.cost + 1, lookup=True)

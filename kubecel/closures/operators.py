@@ -118,8 +118,7 @@ def _conditional(compiler: Compiler, node: syntax.Conditional) -> Code:
             f"both sides of ':' must have the same type, not {then.type} and {otherwise.type}", node.offset
         )
     test, left, right, offset = condition.run, then.run, otherwise.run, node.offset
-    if result.name == "optional_type":
-        left, right = flattening(left, result), flattening(right, result)
+    left, right = flattening(left, result), flattening(right, result)
     costs = then.cost - then.saved, otherwise.cost - otherwise.saved
     left_more, right_more = costs[0] - min(costs), costs[1] - min(costs)
 
@@ -329,7 +328,7 @@ def _membership(compiler: Compiler, node: syntax.Binary, left: Code, right: Code
 
     def member(frame: Frame) -> bool:
         value, within = a(frame), b(frame)
-        if type(value) is str and type(within) is dict:
+        if type(value) is str and type(within) is dict and not charged:
             return value in within
         try:
             return is_member(frame, value, within, charged=charged)
@@ -353,15 +352,15 @@ def is_member(frame: Frame, value: Any, within: Any, *, charged: bool = True) ->
     Raises:
         CelRuntimeError: `within` is no list and no map.
     """
+    if charged and (isinstance(within, Mapping) or is_list(within)):
+        # cel-go charges the size if it takes the signature of a list, or 1 if its type is known only at run time.
+        frame[BUDGET].spend(len(within) - 1)
     if isinstance(within, Mapping):
         try:
             return key_of(value) in within
         except CelRuntimeError:
             return False
     if is_list(within):
-        # cel-go charges the size of the list, or 1 if its type is known only at run time.
-        if charged:
-            frame[BUDGET].spend(len(within) - 1)
         return contains(frame[BUDGET], within, value)
     if isinstance(within, Optional):
         raise CelRuntimeError("'in' requires a list or a map, not an optional: use .orValue([]) first")

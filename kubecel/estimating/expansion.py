@@ -15,6 +15,7 @@ from kubecel.checking.overloads import matching
 from kubecel.checking.unify import Unifier
 from kubecel.closures import access, arithmetic, calls, operators
 from kubecel.closures.compiler import Compiler
+from kubecel.closures.comprehensions import SORT_BY
 from kubecel.syntax import nodes as syntax
 from kubecel.syntax.nodes import Macro
 from kubecel.types import BOOL, DYN, INT, STRING, Type
@@ -255,20 +256,13 @@ class Expander:
         keys = types.list_of(body.type)
         init, condition, step, result = _build_list(node, body, keys)
         mapped = Fold(Name(_SORTED, over.type), node.variables, init, condition, step, result, keys)
-        call = Apply("@sortByAssociatedKeys", _sorting(keys), Name(_SORTED, over.type), (mapped,), described)
+        found, _ = Unifier().result(SORT_BY, (over.type, keys))
+        signatures = tuple(SORT_BY[at][:-1] for at in found)
+        call = Apply("@sortByAssociatedKeys", signatures, Name(_SORTED, over.type), (mapped,), described)
         return Let(_SORTED, over, call, described)
 
 
 _ALTERNATIVES: Final[dict[str, Signature]] = {"or": calls.OR[0][:-1], "orValue": calls.OR_VALUE[0][:-1]}
-_SORTABLE: Final = (
-    *(types.INT, types.UINT, types.DOUBLE, types.BOOL, types.DURATION, types.TIMESTAMP, STRING, types.BYTES),
-)
-
-
-def _sorting(keys: Type) -> tuple[Signature, ...]:
-    """The signatures of `@sortByAssociatedKeys` for keys of this type: a list, and a list of keys."""
-    kinds = [kind for kind in _SORTABLE if types.is_open(keys.parameters[0]) or kind == keys.parameters[0]]
-    return tuple((types.LIST, types.list_of(kind)) for kind in kinds)
 
 
 def _logic(operator: str, *terms: Expression) -> Apply:

@@ -7,6 +7,7 @@ k8s.io/kube-openapi/pkg/validation/strfmt).
 
 import dataclasses
 import datetime as dt
+import json
 import math
 import re
 from collections.abc import Callable
@@ -127,7 +128,8 @@ def _uri(text: str) -> list[str]:
     try:
         urls.split(text)
     except CelRuntimeError:
-        return [f"parse {quoted(text)}: invalid URI for request"]
+        shown = json.dumps(quoted(text)[1:-1], ensure_ascii=False)
+        return [f"parse {shown}: {'invalid URI for request' if text else 'empty url'}"]
     return []
 
 

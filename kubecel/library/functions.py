@@ -13,10 +13,10 @@ LIBRARY: Final = Library(
     (
         *standard.OVERLOADS,
         *times.OVERLOADS,
+        *lists.OVERLOADS,
         *strings.OVERLOADS,
         *formatting.OVERLOADS,
         *formats.OVERLOADS,
-        *lists.OVERLOADS,
         *optionals.OVERLOADS,
         *kubernetes.OVERLOADS,
         *network.OVERLOADS,

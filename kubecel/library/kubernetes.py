@@ -3,6 +3,7 @@
 Source: k8s.io/apiserver/pkg/cel/library/quantity.go and semverlib.go.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -60,7 +61,7 @@ def _as_float(value: Quantity) -> float:
     try:
         return float(value.unscaled) * 10.0**value.scale
     except OverflowError:
-        return float("inf") if value.unscaled > 0 else float("-inf")
+        return _sign(value) * math.inf
 
 
 def _sign(value: Quantity) -> int:

@@ -17,14 +17,12 @@ from kubecel.errors import CelRuntimeError
 from kubecel.sizes import charge_traversal, paced
 from kubecel.types import (
     BOOL,
-    BYTES,
+    COMPARABLE,
     DOUBLE,
     DURATION,
     DYN,
     INT,
     LIST,
-    STRING,
-    TIMESTAMP,
     UINT,
     A,
     list_of,
@@ -43,7 +41,6 @@ from kubecel.values import (
     some,
 )
 
-_COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 _SUMMABLE: Final = (INT, UINT, DOUBLE, DURATION)
 
 Items = Sequence[Any]
@@ -211,7 +208,7 @@ def _charge_list(budget: Budget, count: int) -> None:
 
 def _of_elements() -> list[Overload]:
     found = []
-    for kind in _COMPARABLE:
+    for kind in COMPARABLE:
         of_kind = list_of(kind)
         found += [
             method("isSorted", of_kind, result=BOOL, call=_is_sorted, budgeted=True),

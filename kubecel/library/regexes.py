@@ -149,6 +149,10 @@ def _charge(budget: Budget, text: str, pattern: str) -> None:
 
 def _matches(budget: Budget, text: str, pattern: str) -> bool:
     _charge(budget, text, pattern)
+    return _is_match(budget, text, pattern)
+
+
+def _is_match(budget: Budget, text: str, pattern: str) -> bool:
     compiled, data = compile_pattern(budget, pattern), utf8(text)
     budget.match(len(data), compiled.programsize)
     return compiled.search(data) is not None
@@ -192,7 +196,8 @@ def _next_character(data: bytes, position: int) -> int:
 _PATTERN: Final = (1, compile_pattern)
 
 OVERLOADS: Final = (
-    function("matches", STRING, STRING, result=BOOL, call=_matches, budgeted=True, literal=_PATTERN),
+    # cel-go charges the lengths of text and pattern for the method only (runtimecost.go, MatchesString).
+    function("matches", STRING, STRING, result=BOOL, call=_is_match, budgeted=True, literal=_PATTERN),
     method("matches", STRING, STRING, result=BOOL, call=_matches, budgeted=True, literal=_PATTERN),
     method("find", STRING, STRING, result=STRING, call=_find, budgeted=True, literal=_PATTERN),
     method("findAll", STRING, STRING, result=list_of(STRING), call=_find_all, budgeted=True, literal=_PATTERN),

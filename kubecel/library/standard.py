@@ -12,6 +12,7 @@ from kubecel.budget import Budget
 from kubecel.checking.overloads import Overload, function, method
 from kubecel.errors import CelRuntimeError, quoted
 from kubecel.library import regexes
+from kubecel.library.times import text_of_timestamp
 from kubecel.types import (
     BOOL,
     BYTES,
@@ -19,13 +20,14 @@ from kubecel.types import (
     DURATION,
     DYN,
     INT,
-    LIST,
-    MAP,
     STRING,
     TIMESTAMP,
     UINT,
     A,
+    B,
     Type,
+    list_of,
+    map_of,
     type_of,
 )
 from kubecel.values import (
@@ -191,7 +193,7 @@ def _contains(budget: Budget, text: str, part: str) -> bool:
 
 
 def _sizes() -> list[Overload]:
-    kinds: tuple[Type, ...] = (STRING, BYTES, LIST, MAP)
+    kinds: tuple[Type, ...] = (BYTES, list_of(A), map_of(A, B), STRING)
     return [make("size", kind, result=INT, call=len) for kind in kinds for make in (function, method)]
 
 
@@ -205,25 +207,26 @@ OVERLOADS: Final = (
     function("bytes", STRING, result=BYTES, call=_bytes_of_text, budgeted=True),
     function("double", DOUBLE, result=DOUBLE, call=_identity),
     function("double", INT, result=DOUBLE, call=float),
-    function("double", UINT, result=DOUBLE, call=float),
     function("double", STRING, result=DOUBLE, call=_double_of_text),
+    function("double", UINT, result=DOUBLE, call=float),
     function("int", INT, result=INT, call=_identity),
-    function("int", UINT, result=INT, call=lambda value: checked_int(int(value), "int()")),
     function("int", DOUBLE, result=INT, call=_int_of_double),
+    function("int", DURATION, result=INT, call=lambda value: value.nanoseconds),
     function("int", STRING, result=INT, call=_int_of_text),
     function("int", TIMESTAMP, result=INT, call=_int_of_timestamp),
-    function("int", DURATION, result=INT, call=lambda value: value.nanoseconds),
+    function("int", UINT, result=INT, call=lambda value: checked_int(int(value), "int()")),
     function("uint", UINT, result=UINT, call=_identity),
-    function("uint", INT, result=UINT, call=lambda value: checked_uint(value, "uint()")),
     function("uint", DOUBLE, result=UINT, call=_uint_of_double),
+    function("uint", INT, result=UINT, call=lambda value: checked_uint(value, "uint()")),
     function("uint", STRING, result=UINT, call=_uint_of_text),
     function("string", STRING, result=STRING, call=_identity),
     function("string", BOOL, result=STRING, call=_lowercase_bool),
-    function("string", INT, result=STRING, call=int.__repr__),
-    function("string", UINT, result=STRING, call=int.__repr__),
-    function("string", DOUBLE, result=STRING, call=text_of_double),
     function("string", BYTES, result=STRING, call=_text_of_bytes, budgeted=True),
+    function("string", DOUBLE, result=STRING, call=text_of_double),
     function("string", DURATION, result=STRING, call=text_of_duration),
+    function("string", INT, result=STRING, call=int.__repr__),
+    function("string", TIMESTAMP, result=STRING, call=text_of_timestamp),
+    function("string", UINT, result=STRING, call=int.__repr__),
     method("startsWith", STRING, STRING, result=BOOL, call=_starts_with, budgeted=True),
     method("endsWith", STRING, STRING, result=BOOL, call=_ends_with, budgeted=True),
     method("contains", STRING, STRING, result=BOOL, call=_contains, budgeted=True),

@@ -215,12 +215,11 @@ def _same_timestamp(value: Timestamp) -> Timestamp:
 
 
 OVERLOADS: Final = (
-    function("duration", STRING, result=DURATION, call=parse_duration),
-    function("duration", INT, result=DURATION, call=_duration_of_int),
     function("duration", DURATION, result=DURATION, call=_same_duration),
-    function("timestamp", STRING, result=TIMESTAMP, call=parse_timestamp),
-    function("timestamp", INT, result=TIMESTAMP, call=_timestamp_of_int),
+    function("duration", INT, result=DURATION, call=_duration_of_int),
+    function("duration", STRING, result=DURATION, call=parse_duration),
     function("timestamp", TIMESTAMP, result=TIMESTAMP, call=_same_timestamp),
-    function("string", TIMESTAMP, result=STRING, call=text_of_timestamp),
+    function("timestamp", INT, result=TIMESTAMP, call=_timestamp_of_int),
+    function("timestamp", STRING, result=TIMESTAMP, call=parse_timestamp),
     *_getters(),
 )

@@ -63,6 +63,10 @@ def parse_url(budget: Budget, text: str) -> Url:
         CelRuntimeError: the text is not a URL.
     """
     budget.scan(len(text))
+    return _parsed(budget, text)
+
+
+def _parsed(budget: Budget, text: str) -> Url:
     if len(text) > _MAX_LENGTH:
         raise CelBudgetExceededError(f"a URL has {len(text)} characters, {_MAX_LENGTH} are allowed")
     budget.work(1 + len(text) // 4)
@@ -122,8 +126,9 @@ def _host(text: str, authority: str) -> str:
 
 
 def _is_url(budget: Budget, text: str) -> bool:
+    # The API server charges the call only (k8s.io/apiserver/pkg/cel/library/cost.go).
     try:
-        parse_url(budget, text)
+        _parsed(budget, text)
     except CelRuntimeError:
         return False
     return True

@@ -80,7 +80,7 @@ class CaseTime:
         """Failures of the cases of one file, and whether all were run in time."""
         failures: list[PolicyProblem] = []
         for rule in rules:
-            cases = run_cases(rule, self._clock, lambda: self._until - self._clock())
+            cases = run_cases(rule, self._clock, lambda: self._until - self._clock(), lapses=True)
             for result in cases:
                 spent[name] = spent.get(name, 0.0) + result.seconds
                 if self._cancelled():

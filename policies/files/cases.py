@@ -23,8 +23,6 @@ from policies.schema import kinds as schema
 from policies.schema.documents import Path, PolicyProblem
 from policies.schema.hints import Gets
 
-EARLY: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
-"""The time of cases without `at` while a server loads a file: no exception has expired, whatever day it is."""
 _GENERATED: Final = (names.POD_CLAIM, names.POD_CLAIM_FALLBACK)
 _WORDS: Final = {"allow": "Allow", "deny": "Deny", "warn": "Warn", "audit": "Audit", "except": "Except"}
 
@@ -60,19 +58,19 @@ def run_cases(
     clock: Clock,
     left: Callable[[], float] = lambda: REVIEW_SECONDS,
     *,
-    now: dt.datetime = EARLY,
+    lapses: bool = False,
 ) -> Iterator[CaseResult]:
-    """Run every case of one policy.
+    """Run every case of one policy. A case without `at` is a request of now.
 
     Args:
         left: returns the seconds that are left for the next case.
-        now: the time of cases without `at`.
+        lapses: a case without `at` whose exception has expired passes: a server has to load the file on any day.
     """
     for at, case in enumerate(_cases(rule)):
         started = clock()
         limit = TimeLimit(min(REVIEW_SECONDS, max(0.0, left())))
         if isinstance(rule, ValidatingRule):
-            wrong = _validating(rule, case, clock, limit, now) if isinstance(case, schema.Case) else ""
+            wrong = _validating(rule, case, clock, limit, lapses) if isinstance(case, schema.Case) else ""
         else:
             wrong = _pod(rule, case, clock, limit) if isinstance(case, schema.PodCase) else ""
             if isinstance(rule, HintRule) and isinstance(case, schema.HintCase) and not wrong and case.gets is not None:
@@ -132,10 +130,13 @@ def _knowledge(case: schema.Case, data: Mapping[str, object]) -> DeviceKnowledge
     )
 
 
-def _validating(rule: ValidatingRule, case: schema.Case, clock: Clock, limit: TimeLimit, now: dt.datetime) -> str:
+def _validating(rule: ValidatingRule, case: schema.Case, clock: Clock, limit: TimeLimit, lapses: bool) -> str:
     """Why the case fails; empty if it passes."""
-    verdicts = evaluate((rule,), subject_of(case), (case.at or now).astimezone(dt.UTC), clock, time_limit=limit)
+    now = (case.at or dt.datetime.now(dt.UTC)).astimezone(dt.UTC)
+    verdicts = evaluate((rule,), subject_of(case), now, clock, time_limit=limit)
     verdict = verdicts[0] if verdicts else None
+    if lapses and case.at is None and verdict is not None and verdict.expired is not None:
+        return ""
     came = _WORDS.get(verdict.outcome.value, "NoMatch") if verdict else "NoMatch"
     messages = [violation.message for violation in verdict.violations] if verdict else []
     if came != case.expect:

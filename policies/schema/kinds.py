@@ -223,8 +223,8 @@ class Case(Model):
         Moment | None,
         Field(
             description="The time of the request, which decides whether exceptions have expired, and which schedules"
-            " are in force. Default: now in policy test; a time before all exceptions expire when a server loads the"
-            " file, so that it can be loaded on any day."
+            " are in force. Default: now. Such a test fails when its exception has expired; a server loads the file"
+            " nevertheless."
         ),
     ] = None
     expect: Annotated[

@@ -31,33 +31,37 @@ _COVERAGE: Final = re.compile(r"cov: (\d+)")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
+    parser.add_argument(
+        "--corpus", type=Path, help="keep the inputs of the targets in this folder; default: not at all"
+    )
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"default: all of {', '.join(TARGETS)}")
     arguments = parser.parse_args()
     unknown = sorted({*arguments.targets} - {*TARGETS})
     if unknown:
         parser.error(f"unknown target {unknown[0]!r}: choose from {', '.join(TARGETS)}")
-    failed = [name for name in arguments.targets or TARGETS if not _run(name, arguments.seconds)]
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as temporary:
+        corpus = arguments.corpus or Path(temporary)
+        failed = [name for name in arguments.targets or TARGETS if not _run(name, arguments.seconds, corpus / name)]
     if failed:
         print(f"Findings in {FOUND}: {', '.join(failed)}")
     return 1 if failed else 0
 
 
-def _run(target: str, seconds: int) -> bool:
+def _run(target: str, seconds: int, corpus: Path) -> bool:
     found = FOUND / target
-    found.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"fuzz-{target}-") as name:
-        corpus = Path(name)
-        for index, seed in enumerate(seeds(target, ROOT)):
-            (corpus / f"seed-{index}").write_bytes(seed[:_MOST])
-        flags = (
-            f"-max_total_time={seconds}",
-            f"-timeout={_SLOW}",
-            f"-rss_limit_mb={_RSS}",
-            f"-max_len={_MOST}",
-            f"-artifact_prefix={found}/",
-        )
-        command = [sys.executable, "-m", "tests.fuzz.one", target, *flags, name]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    for folder in (found, corpus):
+        folder.mkdir(parents=True, exist_ok=True)
+    for index, seed in enumerate(seeds(target, ROOT)):
+        (corpus / f"seed-{index}").write_bytes(seed[:_MOST])
+    flags = (
+        f"-max_total_time={seconds}",
+        f"-timeout={_SLOW}",
+        f"-rss_limit_mb={_RSS}",
+        f"-max_len={_MOST}",
+        f"-artifact_prefix={found}/",
+    )
+    command = [sys.executable, "-m", "tests.fuzz.one", target, *flags, str(corpus.resolve())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     spent = _DONE.search(done.stderr)
     coverage = _COVERAGE.findall(done.stderr)
     figures = f"{spent[1]} inputs in {spent[2]} s, {coverage[-1]} edges" if spent and coverage else "stopped"

@@ -1,6 +1,7 @@
 """Inputs to begin with, from the files of the repository."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,6 +72,7 @@ def seeds(target: str, root: Path) -> list[bytes]:
     texts: dict[str, list[bytes]] = {
         "cdi": [msgspec.json.encode(cdi.spec(_PREPARED, "boot"))],
         "cel": (root / "tests/kubecel/expressions.txt").read_bytes().splitlines(),
+        "cel-random": [random.Random(seed).randbytes(400) for seed in range(200)],  # noqa: S311 - not for secrets
         "checkpoint": [*recorded, *(bytes(msgspec.json.decode(each, type=_Sealed).data) for each in recorded)],
         "manifests": examples,
         "yaml-edit": examples,

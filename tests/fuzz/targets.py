@@ -23,6 +23,7 @@ from commands.objects.documents import ManifestError
 from commands.objects.text_edits import apply
 from commands.rewrite.yaml_edits import EditError, edit
 from kubecel.budget import Budget, Limits
+from kubecel.checking.size_estimates import UNLIMITED, CostLimit
 from kubecel.compile import Cel
 from kubecel.errors import CelError
 from kubecel.types import DYN
@@ -35,6 +36,9 @@ from neuron.api import allocation, configs
 from neuron.hardware.instances import Catalogue
 from policies.files.folders import PolicyError
 from policies.files.loader import load
+from tests.kubecel.evaluating import frozen_clock
+from tests.kubecel.random_expressions import Generator, Numbers
+from tests.kubecel.record_answers import POD
 from tests.support.clusters import mutator
 from tests.support.converting import convert_texts, documents
 from tests.support.trainium import trainium
@@ -141,6 +145,26 @@ def cel(data: bytes) -> None:
         _check_message(error)
 
 
+def cel_random(data: bytes) -> None:
+    """An expression of fitting types has the same value at the same cost again, or an error with a position.
+
+    `make cel-oracle` compares the expressions that the fuzzer keeps with an API server.
+    """
+    source = Generator(Numbers(data)).one()
+    variables = {"object": POD, "oldObject": None}
+    try:
+        program = Cel(Limits()).compile(
+            source, dict.fromkeys(variables, DYN), limit=CostLimit(UNLIMITED, lambda _: None)
+        )
+        budgets = Budget(frozen_clock), Budget(frozen_clock)
+        first, again = (program.evaluate(variables, budget) for budget in budgets)
+    except CelError as error:
+        _check_message(error)
+        return
+    assert repr(first) == repr(again)
+    assert budgets[0].spent == budgets[1].spent
+
+
 def policy_file(data: bytes) -> None:
     """Any file is a set of policies, or a list of problems with file and line."""
     try:
@@ -241,6 +265,7 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "allocated": allocated,
     "cdi": cdi_file,
     "cel": cel,
+    "cel-random": cel_random,
     "checkpoint": checkpoint_file,
     "claim": claim,
     "config": opaque_config,

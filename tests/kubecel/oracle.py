@@ -1,6 +1,10 @@
 """`make cel-oracle`: random expressions in a real API server and in kubecel; a difference that is not documented fails.
 
     python -m tests.kubecel.oracle --count 5000 --seed 1
+    python -m tests.kubecel.oracle --count 0 --corpus DIR
+
+`--corpus` is a folder that `python -m tests.fuzz cel-random --corpus DIR` filled: each input reaches other code. Every
+input on which a target once failed (`tests/fuzz/found`) is compared, too.
 
 Every expression is a variable of a ValidatingAdmissionPolicy. A dry run of the policy tells if the server accepts it.
 The denial of a Pod tells type and value. Costs are compared at the limit of one expression: with padding that makes it
@@ -23,20 +27,25 @@ from typing import Any, Final
 import httpx
 
 from kubecel.budget import Budget
+from kubecel.compile import parse
 from kubecel.errors import CelCompileError, CelError
 from kubecel.library.functions import LIBRARY
+from kubecel.syntax import nodes as syntax
 from kubecel.types import DYN
 from kubecel.values import kind_of
 from tests.kubecel import record_answers
 from tests.kubecel.evaluating import ENGINE, frozen_clock
-from tests.kubecel.random_expressions import Generator
+from tests.kubecel.random_expressions import Generator, Numbers
 from tests.kubecel.record_answers import BINARIES, BINDINGS, POD, PODS, POLICIES, api_server
 
+FOUND: Final = Path(__file__).parents[1] / "fuzz/found"
 LIMIT: Final = 1_000_000
 """Cost of one expression in Kubernetes."""
 _TOGETHER: Final = 8
 """Expressions of one policy. The server computes the messages of all of them for each request that it matches."""
 _CHUNK: Final = 200
+_AGAIN: Final = 5
+"""How often an expression is asked alone if its answer differs."""
 _LONGEST_RANGE: Final = 98_000
 """A list of more than 100,000 elements is refused here."""
 _SERVERS: Final = ("etcd", "kube-apiserver")
@@ -216,28 +225,46 @@ class Server:
 # --- differences ------------------------------------------------------------------------------------------
 
 _KEYS: Final = re.compile("the map has the key .* twice|cannot be the key of a map")
-_LOOSE: Final = re.compile(r"\.(?:sortBy|reverse|distinct|slice|flatten|unwrap|sort)\(|\[\]|\{\}")
+_UNORDERED: Final = re.compile(r"'(?:min|max|isSorted)' does not take|NaN has no order")
+_LEAST: Final = re.compile(r"\.sub\(.*-9223372036854775808")
+_LOST_ERROR: Final = "*types.Err is not traits.Lister"
 
 
-def _of_keys(_: str, here: Answer, there: Answer) -> bool:
-    return here.kind == "error" and bool(_KEYS.search(here.text)) and there.kind == "value"
+def _of_error(pattern: re.Pattern[str]) -> Callable[[str, Answer, Answer], bool]:
+    """An error here with this text, where the server has a value."""
+    return lambda _, here, there: here.kind == "error" and bool(pattern.search(here.text)) and there.kind == "value"
 
 
-def _in_another_order(_: str, here: Answer, there: Answer) -> bool:
-    return here.kind == there.kind == "value" and here.type == there.type and sorted(here.text) == sorted(there.text)
+def _has_optional_part(expression: str, _: Answer, there: Answer) -> bool:
+    """Did the server break off at a list or map with an optional element?"""
+    if there.kind != "broke":
+        return False
+    nodes = list(syntax.walk(parse(expression)))
+    parts = [part for node in nodes if isinstance(node, syntax.ListLiteral) for part in node.elements]
+    entries = [entry for node in nodes if isinstance(node, syntax.MapLiteral) for entry in node.entries]
+    return any(part.optional for part in (*parts, *entries))
 
 
-def _guessed(expression: str, here: Answer, there: Answer) -> bool:
-    return "refused" in (here.kind, there.kind) and bool(_LOOSE.search(expression))
+def _of_lost_error(_: str, here: Answer, there: Answer) -> bool:
+    return here.kind == "value" and there.kind == "error" and _LOST_ERROR in there.text
+
+
+def _in_another_order(expression: str, here: Answer, there: Answer) -> bool:
+    same = here.kind == there.kind == "value" and here.type == there.type and sorted(here.text) == sorted(there.text)
+    return same and "sortBy(" in expression
 
 
 KNOWN: Final[dict[str, Callable[[str, Answer, Answer], bool]]] = {
-    "the server breaks off": lambda _, __, there: there.kind == "broke",
-    "keys of a map": _of_keys,
-    "order of a map": _in_another_order,
-    "guessed types": _guessed,
+    "the server breaks off": _has_optional_part,
+    "keys of a map": _of_error(_KEYS),
+    "values without order": _of_error(_UNORDERED),
+    "order of equal keys": _in_another_order,
+    "errors of lists": _of_lost_error,
+    "least int": lambda text, here, there: here.kind == there.kind == "value" and bool(_LEAST.search(text)),
 }
 """Documented differences (docs/kubecel.md): the first class that fits."""
+_RANDOM: Final = "order of a map"
+"""The class of an expression for which the server has several answers."""
 
 
 def compare(expression: str, here: Answer, there: Answer) -> Difference | None:
@@ -273,18 +300,40 @@ class Outcome:
         return "\n".join([*lines, *map(str, self.new)])
 
 
-def run(server: Server, seed: int, count: int, limits: int) -> Outcome:
-    """Compare `count` random expressions, and the cost of `limits` of them."""
+def kept(folder: Path) -> list[str]:
+    """The expressions of the inputs of the fuzzer's target `cel-random` in a folder."""
+    return [Generator(Numbers(path.read_bytes())).one() for path in sorted(folder.glob("*"))]
+
+
+def found() -> list[str]:
+    """Expressions on which a target of the fuzzer once failed."""
+    texts = [path.read_bytes().decode("utf-8", "replace") for path in sorted((FOUND / "cel").glob("*"))]
+    return [*texts, *kept(FOUND / "cel-random")]
+
+
+def _asked_again(server: Server, difference: Difference) -> Difference | None:
+    """The difference to the answers to the expression alone, without others that use up the cost of its policy."""
+    if difference.known:
+        return difference
+    answers = {answer for _ in range(_AGAIN) for _, answer in server.answers([difference.expression])}
+    if len(answers) > 1:
+        return dataclasses.replace(difference, known=_RANDOM)
+    return compare(difference.expression, difference.ours, answers.pop())
+
+
+def run(server: Server, expressions: Sequence[str], seed: int, limits: int) -> Outcome:
+    """Compare expressions, and the cost of `limits` of them, chosen by the seed."""
     outcome = Outcome()
     measurable = []
-    for expression, there in server.answers(Generator(seed).expressions(count)):
+    for expression, there in server.answers(expressions):
         here = ours(expression, server.pod)
         outcome.answers[there.kind] += 1
-        found = compare(expression, here, there)
-        if found is not None:
-            outcome.differences.append(found)
+        difference = compare(expression, here, there)
+        if difference is not None:
+            outcome.differences.append(difference)
         elif here.kind == "value":
             measurable.append(expression)
+    outcome.differences = [again for each in outcome.differences if (again := _asked_again(server, each))]
     random.Random(seed).shuffle(measurable)  # noqa: S311 - not for secrets
     pairs = [pair for each in measurable[:limits] if (pair := at_the_limit(each, server.pod))]
     outcome.limits = len(pairs)
@@ -308,6 +357,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2000, help="expressions (default 2000)")
     parser.add_argument("--seed", type=int, default=None, help="default: the time; it is printed")
     parser.add_argument("--limits", type=int, default=None, help="costs to compare (default: a 50th of --count)")
+    parser.add_argument(
+        "--corpus", type=Path, default=None, help="a folder of inputs of the fuzzer's target cel-random"
+    )
     parser.add_argument("--json", type=Path, default=None, help="write all differences to this file")
     arguments = parser.parse_args()
     missing = missing_binaries()
@@ -318,9 +370,11 @@ def main() -> int:
         )
     seed = int(time.time()) if arguments.seed is None else arguments.seed
     limits = arguments.count // 50 if arguments.limits is None else arguments.limits
+    corpus = kept(arguments.corpus) if arguments.corpus is not None else []
+    expressions = [*found(), *corpus, *Generator(seed).expressions(arguments.count)]
     with api_server() as client:
         server = Server(client)
-        outcome = run(server, seed, arguments.count, limits)
+        outcome = run(server, expressions, seed, limits)
         sys.stdout.write(f"seed {seed}, Kubernetes {server.version}: {outcome.summary()}\n")
     if arguments.json is not None:
         text = json.dumps([dataclasses.asdict(each) for each in outcome.differences], indent=1, ensure_ascii=False)

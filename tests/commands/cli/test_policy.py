@@ -14,6 +14,7 @@ import policies
 from commands.cli.main import main
 from kubecel.budget import Clock
 from policies.files.cases import AnyRule, CaseResult, run_cases
+from policies.files.folders import PolicyError
 from policies.files.loader import load
 
 POLICY = """
@@ -172,8 +173,23 @@ def test_a_case_can_be_a_request_before_the_end_of_an_exception(excepted: Path) 
     assert run("test", excepted) == (0, "pass  few-devices  many\n1 case, 0 failed.\n", "")
 
 
-def test_a_server_loads_a_file_whose_exception_has_expired(excepted: Path) -> None:
-    load({"p.yaml": (excepted / "p.yaml").read_bytes()})
+@pytest.mark.parametrize("expected", ["Except", "Deny"])
+def test_a_server_loads_a_file_whose_exception_has_expired(excepted: Path, expected: str) -> None:
+    text = (excepted / "p.yaml").read_text()
+    load({"p.yaml": text.replace("expect: Except", f"expect: {expected}").encode()})
+
+
+def test_a_case_after_the_end_of_an_exception_passes(excepted: Path) -> None:
+    text = (excepted / "p.yaml").read_text()
+    (excepted / "p.yaml").write_text(text.replace("expect: Except", "expect: Deny"))
+    assert run("test", excepted)[0] == 0
+
+
+def test_a_server_refuses_a_case_whose_exception_has_not_expired(excepted: Path) -> None:
+    text = (excepted / "p.yaml").read_text().replace("expires: 2001", "expires: 2999")
+    assert "2999" in text
+    with pytest.raises(PolicyError, match="expected Deny, came Except"):
+        load({"p.yaml": text.replace("expect: Except", "expect: Deny").encode()})
 
 
 def slowly(rule: AnyRule, clock: Clock, **details: Any) -> Iterator[CaseResult]:
