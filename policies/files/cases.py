@@ -53,12 +53,17 @@ def _cases(rule: AnyRule) -> tuple[schema.Case | schema.PodCase, ...]:
     return rule.tests if isinstance(rule, ValidatingRule) else rule.spec.tests
 
 
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
 def run_cases(
     rule: AnyRule,
     clock: Clock,
     left: Callable[[], float] = lambda: REVIEW_SECONDS,
     *,
     lapses: bool = False,
+    now: Callable[[], dt.datetime] = _now,
 ) -> Iterator[CaseResult]:
     """Run every case of one policy. A case without `at` is a request of now.
 
@@ -70,7 +75,7 @@ def run_cases(
         started = clock()
         limit = TimeLimit(min(REVIEW_SECONDS, max(0.0, left())))
         if isinstance(rule, ValidatingRule):
-            wrong = _validating(rule, case, clock, limit, lapses) if isinstance(case, schema.Case) else ""
+            wrong = _validating(rule, case, clock, limit, now(), lapses) if isinstance(case, schema.Case) else ""
         else:
             wrong = _pod(rule, case, clock, limit) if isinstance(case, schema.PodCase) else ""
             if isinstance(rule, HintRule) and isinstance(case, schema.HintCase) and not wrong and case.gets is not None:
@@ -130,10 +135,11 @@ def _knowledge(case: schema.Case, data: Mapping[str, object]) -> DeviceKnowledge
     )
 
 
-def _validating(rule: ValidatingRule, case: schema.Case, clock: Clock, limit: TimeLimit, lapses: bool) -> str:
+def _validating(
+    rule: ValidatingRule, case: schema.Case, clock: Clock, limit: TimeLimit, now: dt.datetime, lapses: bool
+) -> str:
     """Why the case fails; empty if it passes."""
-    now = (case.at or dt.datetime.now(dt.UTC)).astimezone(dt.UTC)
-    verdicts = evaluate((rule,), subject_of(case), now, clock, time_limit=limit)
+    verdicts = evaluate((rule,), subject_of(case), (case.at or now).astimezone(dt.UTC), clock, time_limit=limit)
     verdict = verdicts[0] if verdicts else None
     if lapses and case.at is None and verdict is not None and verdict.expired is not None:
         return ""
