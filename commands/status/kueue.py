@@ -75,9 +75,15 @@ class KueueSetup:
         return self.gates.get(self.gate, not (self.version and self.version < _GATED))
 
     @property
+    def refusals(self) -> tuple[str, ...]:
+        """What its version does not do with generated claims; empty if it counts all without alternatives."""
+        version = self.version
+        return tuple(what for first, end, what in _REFUSALS if version and first <= version < end)
+
+    @property
     def counted(self) -> frozenset[str]:
         """DeviceClasses whose claims it counts."""
-        return frozenset(self.mapped) if self.counts_claims else frozenset()
+        return frozenset(self.mapped) if self.counts_claims and not self.refusals else frozenset()
 
 
 async def read(server: ApiServer) -> Seen[KueueSetup]:
@@ -163,8 +169,7 @@ def classes_of(templates: Seen[Mapping[str, Any]]) -> frozenset[str]:
 def _check(setup: KueueSetup, classes: Collection[str]) -> Iterator[StatusLine]:
     kueue = f"{CHECK} {'.'.join(map(str, setup.version or ()))}".rstrip()
     upgrade = f"Upgrade Kueue to {'.'.join(map(str, _COMPLETE))} or later."
-    refused = [what for first, end, what in _REFUSALS if setup.version and first <= setup.version < end]
-    for what in refused:
+    for what in setup.refusals:
         yield StatusLine(CHECK, CheckResult.NOTE, f"{kueue} {what}.", upgrade)
     if not setup.counts_claims:
         effect = (
@@ -192,7 +197,7 @@ def _check(setup: KueueSetup, classes: Collection[str]) -> Iterator[StatusLine]:
         for each in sorted(classes)
         if each in setup.mapped
     ]
-    if counted and not refused and setup.counts_claims:
+    if counted and not setup.refusals and setup.counts_claims:
         yield StatusLine(CHECK, CheckResult.WELL, f"{kueue} counts claims of {listed(counted)}.")
 
 

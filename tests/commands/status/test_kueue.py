@@ -54,6 +54,7 @@ def test_a_kueue_with_the_mapping_counts_claims() -> None:
 def test_versions_that_refuse_generated_claims_are_named(image: str, text: str) -> None:
     setup = read_setup(mapped(MAPPING, featureGates={"DynamicResourceAllocation": True}), manager(image))
     assert said(setup) == [("note", f"{text} Upgrade Kueue to 0.18.2 or later.")]
+    assert counted_classes((setup,)) == frozenset()
 
 
 @pytest.mark.parametrize("image", ["kueue:v0.18.2", "kueue:v0.19.0-rc.0", "kueue:main", "registry:5000/kueue"])
