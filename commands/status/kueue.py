@@ -169,14 +169,17 @@ def classes_of(templates: Seen[Mapping[str, Any]]) -> frozenset[str]:
 def _check(setup: KueueSetup, classes: Collection[str]) -> Iterator[StatusLine]:
     kueue = f"{CHECK} {'.'.join(map(str, setup.version or ()))}".rstrip()
     upgrade = f"Upgrade Kueue to {'.'.join(map(str, _COMPLETE))} or later."
+    enable = f"Enable it in featureGates of {NAMESPACE}/{CONFIG}."
+    if not setup.counts_claims and setup.version and setup.version < _GATED:
+        text_ = f"the feature gate {setup.gate} is off: {kueue} admits workloads with claims, and does not count these."
+        # With the gate, it would refuse them.
+        yield StatusLine(CHECK, CheckResult.NOTE, text_, upgrade if setup.refusals else enable)
+        return
     for what in setup.refusals:
         yield StatusLine(CHECK, CheckResult.NOTE, f"{kueue} {what}.", upgrade)
     if not setup.counts_claims:
-        effect = (
-            "does not count claims" if setup.version and setup.version < _GATED else "admits no workload with claims"
-        )
-        text_ = f"the feature gate {setup.gate} is off: {kueue} {effect}."
-        yield StatusLine(CHECK, CheckResult.NOTE, text_, f"Enable it in featureGates of {NAMESPACE}/{CONFIG}.")
+        text_ = f"the feature gate {setup.gate} is off: {kueue} admits no workload with claims."
+        yield StatusLine(CHECK, CheckResult.NOTE, text_, enable)
     if setup.unreadable:
         yield StatusLine(CHECK, CheckResult.UNKNOWN, f"{setup.unreadable}: it is not known what Kueue counts.")
         return
