@@ -387,13 +387,14 @@ CODES: Final = {
         "A queue or a limit does not count converted pods",
         "The pod is in a queue of Kueue (label `kueue.x-k8s.io/queue-name`), or Volcano or YuniKorn schedules it. A "
         "queue that is not set up for claims counts no devices, so more pods start than the quota allows; Kueue with "
-        "DRA and without the mapping admits none. In files also: a ClusterQueue, Volcano Queue or Karpenter NodePool "
-        "that names a Neuron resource. The webhook says it once per process and namespace (up to 4096). Kueue counts "
-        "Jobs, JobSets, Kubeflow and Ray jobs by their template, which admission does not change: only `neuron-dra "
-        "convert` tells those.",
+        "DRA and without the mapping admits none, and it admits no claim with alternatives (`firstAvailable`). In "
+        "files also: a ClusterQueue, Volcano Queue or Karpenter NodePool that names a Neuron resource. The webhook "
+        "says it once per process and namespace (up to 4096), and once for alternatives. Kueue counts Jobs, JobSets, "
+        "Kubeflow and Ray jobs, StatefulSets and LeaderWorkerSets by their template, which admission does not change: "
+        "only `neuron-dra convert` tells those.",
         "[Set up the queue](migrate.md#queues-and-schedulers-that-count), or keep the pods on the device plugin by "
         "`queued` of a [ConversionPolicy](policies.md#pods-in-queues). `queued.mode: convert` silences the warning. "
-        "`report` of a cluster whose Kueue maps the DeviceClass does not give it.",
+        "`report` of a cluster whose Kueue maps the DeviceClass gives it for alternatives only.",
         "Kueue counts aws.amazon.com/neuron in queue 'training', and does not count the claims of converted pods "
         "unless it is set up for them. Kueue's Configuration needs {name: aws.amazon.com/neuron, deviceClassNames: "
         "[neuron.aws.com]} in resources.deviceClassMappings. This is said once for namespace team-a.",

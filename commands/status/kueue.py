@@ -75,9 +75,15 @@ class KueueSetup:
         return self.gates.get(self.gate, not (self.version and self.version < _GATED))
 
     @property
+    def refusals(self) -> tuple[str, ...]:
+        """What its version does not do with generated claims; empty if it counts all without alternatives."""
+        version = self.version
+        return tuple(what for first, end, what in _REFUSALS if version and first <= version < end)
+
+    @property
     def counted(self) -> frozenset[str]:
         """DeviceClasses whose claims it counts."""
-        return frozenset(self.mapped) if self.counts_claims else frozenset()
+        return frozenset(self.mapped) if self.counts_claims and not self.refusals else frozenset()
 
 
 async def read(server: ApiServer) -> Seen[KueueSetup]:
@@ -163,15 +169,17 @@ def classes_of(templates: Seen[Mapping[str, Any]]) -> frozenset[str]:
 def _check(setup: KueueSetup, classes: Collection[str]) -> Iterator[StatusLine]:
     kueue = f"{CHECK} {'.'.join(map(str, setup.version or ()))}".rstrip()
     upgrade = f"Upgrade Kueue to {'.'.join(map(str, _COMPLETE))} or later."
-    refused = [what for first, end, what in _REFUSALS if setup.version and first <= setup.version < end]
-    for what in refused:
+    enable = f"Enable it in featureGates of {NAMESPACE}/{CONFIG}."
+    if not setup.counts_claims and setup.version and setup.version < _GATED:
+        text_ = f"the feature gate {setup.gate} is off: {kueue} admits workloads with claims, and does not count these."
+        # With the gate, it would refuse them.
+        yield StatusLine(CHECK, CheckResult.NOTE, text_, upgrade if setup.refusals else enable)
+        return
+    for what in setup.refusals:
         yield StatusLine(CHECK, CheckResult.NOTE, f"{kueue} {what}.", upgrade)
     if not setup.counts_claims:
-        effect = (
-            "does not count claims" if setup.version and setup.version < _GATED else "admits no workload with claims"
-        )
-        text_ = f"the feature gate {setup.gate} is off: {kueue} {effect}."
-        yield StatusLine(CHECK, CheckResult.NOTE, text_, f"Enable it in featureGates of {NAMESPACE}/{CONFIG}.")
+        text_ = f"the feature gate {setup.gate} is off: {kueue} admits no workload with claims."
+        yield StatusLine(CHECK, CheckResult.NOTE, text_, enable)
     if setup.unreadable:
         yield StatusLine(CHECK, CheckResult.UNKNOWN, f"{setup.unreadable}: it is not known what Kueue counts.")
         return
@@ -192,7 +200,7 @@ def _check(setup: KueueSetup, classes: Collection[str]) -> Iterator[StatusLine]:
         for each in sorted(classes)
         if each in setup.mapped
     ]
-    if counted and not refused and setup.counts_claims:
+    if counted and not setup.refusals and setup.counts_claims:
         yield StatusLine(CHECK, CheckResult.WELL, f"{kueue} counts claims of {listed(counted)}.")
 
 

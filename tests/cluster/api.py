@@ -50,6 +50,10 @@ _PATHS: Final = {
         "validatingwebhookconfigurations",
     ),
     "CustomResourceDefinition": ("apis/apiextensions.k8s.io/v1", "customresourcedefinitions"),
+    "ResourceFlavor": ("apis/kueue.x-k8s.io/v1beta2", "resourceflavors"),
+    "ClusterQueue": ("apis/kueue.x-k8s.io/v1beta2", "clusterqueues"),
+    "LocalQueue": ("apis/kueue.x-k8s.io/v1beta2", "localqueues"),
+    "Workload": ("apis/kueue.x-k8s.io/v1beta2", "workloads"),
     "LeaderWorkerSet": ("apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
 }
 

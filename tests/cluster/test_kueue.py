@@ -14,13 +14,18 @@ from commands.status.kueue import CONFIG, FILE, MANAGER, NAMESPACE
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manifests import container, pod, workload
+from tests.cluster.nodes import INSTANCE_TYPE
 from tests.cluster.processes import eventually
 from tests.cluster.statuses import status
 from tests.cluster.test_report import Command
+from tests.deploy.charts import AUDIT, render
 
 PAGE = Path(__file__).parents[2] / "docs" / "migrate.md"
 BLOCKS = re.findall(r"```yaml\n(apiVersion: config\.kueue\.x-k8s\.io/v1beta2\n.*?)```", PAGE.read_text(), re.DOTALL)
 
+ACCOUNT = "neuron-dra-audit"
+RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+TRN2 = {INSTANCE_TYPE: "trn2.48xlarge"}
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAMES = {"kind": "LocalQueue", "plural": "localqueues", "singular": "localqueue", "listKind": "LocalQueueList"}
 SCHEMA = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -102,7 +107,7 @@ def test_status_follows_the_set_up(plane: ControlPlane) -> None:
 
 def test_report_names_kueue_only_if_it_does_not_count_claims(plane: ControlPlane, namespace: str) -> None:
     api = plane.admin
-    train = workload("Deployment", "train", pod("p", container(neuron=4)), replicas=0)
+    train = workload("Deployment", "train", pod("p", container(neuron=4), nodeSelector=TRN2), replicas=0)
     train["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "training"}
     api.create(train, namespace)
     found = {}
@@ -112,6 +117,23 @@ def test_report_names_kueue_only_if_it_does_not_count_claims(plane: ControlPlane
         found[name] = "NEU232" in [each["code"] for each in made["obstacles"]]
     api.delete("Deployment", "train", namespace)
     assert found == {"mapped": False, "not-mapped": True}
+
+
+def test_the_audit_reads_the_set_up_where_the_chart_gives_the_right(plane: ControlPlane, namespace: str) -> None:
+    set_up(plane.admin, "registry.k8s.io/kueue/kueue:v0.19.2", "{}")
+    kubectl, found = plane.kubectl().within(""), {}
+    for given in (False, True):
+        rendered = render({**AUDIT, "audit": {"enabled": True, "readKueue": given}})
+        account = [each for each in rendered if each["metadata"]["name"] == ACCOUNT and each["kind"] in RIGHTS]
+        assert kubectl.feed("apply", *account).ok
+        token = kubectl.must("create", "token", ACCOUNT, "--namespace=neuron-dra").stdout.strip()
+        notes = Command(plane.token_kubeconfig(ACCOUNT, token)).json("-n", namespace, "--no-webhook-records")["notes"]
+        found[given] = [note.partition(":")[0].partition(" in namespace")[0] for note in notes]
+        assert kubectl.feed("delete", *account).ok
+    assert found == {
+        False: ["you are not allowed to get configmaps"],
+        True: ["Kueue 0.19.2 has no mapping for neuron.aws.com"],
+    }
 
 
 def test_a_user_without_the_right_gets_the_rule(plane: ControlPlane) -> None:

@@ -44,7 +44,7 @@ EVERYTHING: Final[Object] = {
         "dashboard": {"enabled": True},
     },
     "prune": {"enabled": True},
-    "audit": {"enabled": True},
+    "audit": {"enabled": True, "readKueue": True},
     "tracing": {
         "endpoint": "https://collector.observability:4318",
         "sampleRatio": 0.1,

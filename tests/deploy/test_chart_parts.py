@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from commands.cli.main import main
 from commands.devices.snapshot import PODS, RESOURCE_CLAIMS
+from commands.status import kueue
 from kubeletplugin.cli import main as plugin_main
 from kubeletplugin.owner import APPEARED, LEFT
 from kubeletplugin.prepare.hold_events import FREED, KEPT
@@ -425,6 +426,18 @@ def test_the_audit_may_list_every_kind_whose_pods_are_known() -> None:
     allowed = {(group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]}
     wanted = {(each.group, each.plural) for key, each in KINDS_WITH_PODS.items() if each.served and holds_claims(*key)}
     assert wanted - allowed == set()
+
+
+def test_the_audit_may_read_the_set_up_of_kueue_where_a_value_says_so() -> None:
+    assert not [each for each in render(AUDIT) if each["metadata"].get("namespace") == kueue.NAMESPACE]
+    objects = render({**AUDIT, "audit": {"enabled": True, "readKueue": True}})
+    role, binding = [each for each in objects if each["metadata"].get("namespace") == kueue.NAMESPACE]
+    allowed = {
+        (rule["apiGroups"][0], rule["resources"][0], *rule["resourceNames"], *rule["verbs"]) for rule in role["rules"]
+    }
+    assert allowed == {("", "configmaps", kueue.CONFIG, "get"), ("apps", "deployments", kueue.MANAGER, "get")}
+    account = {"kind": "ServiceAccount", "name": "neuron-dra-audit", "namespace": "neuron-dra"}
+    assert (binding["roleRef"]["name"], binding["subjects"]) == (role["metadata"]["name"], [account])
 
 
 def test_the_map_is_off_by_default_and_has_no_part_in_admission(default: list[Object]) -> None:

@@ -38,7 +38,7 @@ class Kind:
         no_claims: why it cannot hold claims; empty if it can.
         metadata: whether its pod templates may have `metadata`; else the API server refuses it as an unknown field.
         namespaced: whether its objects are in namespaces.
-        counted_by_template: whether Kueue counts its pod templates, which admission does not change.
+        counted_by_template: whether Kueue (0.17 and later) counts its pod templates, which admission does not change.
         copies_queue: whether Kueue copies its queue label to its pod template.
         controller: API version and kind of the controller of its pods, if that is another object.
         served: whether current API servers serve it; false for groups that Kubernetes has removed.
@@ -91,7 +91,8 @@ _ALL: Final = (
             group,
             kind,
             (_TEMPLATE,),
-            copies_queue=group == "apps" and kind in ("Deployment", "StatefulSet"),
+            counted_by_template=group == "apps" and kind == "StatefulSet",
+            copies_queue=group == "apps" and kind == "Deployment",
             controller=("apps/v1", "ReplicaSet") if kind == "Deployment" else None,
             served=group == "apps",
         )
@@ -120,6 +121,7 @@ _ALL: Final = (
             ("spec", "leaderWorkerTemplate", "leaderTemplate"),
             ("spec", "leaderWorkerTemplate", "workerTemplate"),
         ),
+        counted_by_template=True,
         copies_queue=True,
     ),
     *(

@@ -1,9 +1,10 @@
 """Finds queues that count a legacy resource and not the claim of a converted pod, and writes NEU232 about them. Pure.
 
-Sources: Kueue counts the pod template of Job-like kinds, and each pod of the other kinds; it counts claims only of
-DeviceClasses in `deviceClassMappings` (KEP-2941, pkg/dra/claims.go). Volcano and YuniKorn count each pod. Volcano's
-capacity plugin counts claims under `deviceclass/<name>` (docs/design/capacity-dra-support.md). Limits of a Karpenter
-NodePool count what its nodes offer.
+Sources: Kueue counts the pod template of Job-like kinds, of StatefulSets (from 0.17 on) and of LeaderWorkerSets
+(`constructWorkload` in pkg/controller/jobs), and each pod of the other kinds; it counts claims only of DeviceClasses in
+`deviceClassMappings`, and admits none with alternatives (KEP-2941, pkg/dra/claims.go). Volcano and YuniKorn count each
+pod. Volcano's capacity plugin counts claims under `deviceclass/<name>` (docs/design/capacity-dra-support.md). Limits of
+a Karpenter NodePool count what its nodes offer.
 """
 
 import dataclasses
@@ -12,6 +13,7 @@ from typing import Final
 
 from neuron import names
 from neuron.api.fields import mapping, mappings, sequence, text
+from neuron.demand.templates import Template
 from neuron.findings import Finding, quoted, short, warning
 from webhook.decisions.kinds import copies_queue, is_counted_by_template
 from webhook.decisions.patches import pointer
@@ -44,6 +46,11 @@ _COUNTED_KINDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 """Fields of `spec` with amounts of resources."""
 _VOLCANO_NEEDS: Final = "Volcano allocates claims from 1.12 on. "
 """Source: volcano-sh/volcano#3799, #4400. No other finding says what this scheduler needs."""
+_ALTERNATIVES: Final = (
+    "Let the pod select one instance type. If its claim still has alternatives (consecutive devices of Inferentia,"
+    " groups on UltraServer nodes), make it a Job or a StatefulSet, which Kueue counts by the template, or keep it on"
+    " the device plugin by queued of a ConversionPolicy."
+)
 _MOST_NAME: Final = 63
 
 
@@ -111,6 +118,12 @@ def owned_by_job(owners: object) -> bool:
     )
 
 
+def have_alternatives(templates: Iterable[Template]) -> bool:
+    """Whether a claim of these templates has alternatives (`firstAvailable`)."""
+    claims = (mapping(mapping(each.spec.get("spec")).get("devices")) for each in templates)
+    return any("firstAvailable" in request for devices in claims for request in mappings(devices.get("requests")))
+
+
 def losing_count(found: Iterable[Queue], *, by_template: bool, by_claims: bool = False) -> tuple[Queue, ...]:
     """The queues that stop counting pods which are converted at admission.
 
@@ -121,13 +134,17 @@ def losing_count(found: Iterable[Queue], *, by_template: bool, by_claims: bool =
     return tuple(each for each in found if not ((by_template or by_claims) and each.system == KUEUE))
 
 
-def uncounted(queue: Queue, device_class: str, said: str = "") -> Finding:
+def uncounted(queue: Queue, device_class: str, said: str = "", *, alternatives: bool = False) -> Finding:
     """NEU232 about a queue.
 
     Args:
         said: a sentence about how often this is said; or "".
+        alternatives: whether the claim has some.
     """
     where = f" in queue {quoted(queue.name, _MOST_NAME)}" if queue.name else ""
+    if alternatives and queue.system == KUEUE:
+        message = f"Kueue admits no pod{where} whose claim has alternatives (firstAvailable), as the one of this pod."
+        return warning("NEU232", queue.path, message, f"{_ALTERNATIVES} {said}".rstrip(), queue.name or queue.system)
     message = (
         f"{queue.system} counts {names.RESOURCE_NEURON}{where}, and does not count the claims of converted pods unless"
         " it is set up for them."

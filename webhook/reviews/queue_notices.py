@@ -1,4 +1,5 @@
-"""Says at the first converted pod of each namespace that its queue does not count the claim (NEU232).
+"""Says at the first converted pod of each namespace that its queue does not count the claim (NEU232); also at the first
+whose claim has alternatives, which Kueue does not admit.
 
 The memory has a bound: beyond it, further namespaces are not told, and their decisions are those of conversion alone.
 """
@@ -41,27 +42,25 @@ class QueueNotices:
     def __init__(self, most: int = MOST_NAMESPACES) -> None:
         """Remember at most `most` namespaces."""
         self._most = most
-        self._told: set[str] = set()
+        self._told: set[tuple[str, bool]] = set()
 
     def noted(self, request: AdmissionRequest, decision: Decision) -> Decision:
         """The decision about a new pod, with NEU232 if it is the first of its namespace that a queue does not count.
 
         A dry run is told, and not remembered.
         """
-        namespace = request.namespace
-        if (
-            not (decision.claimed_class and decision.shows_queue)
-            or namespace in self._told
-            or len(self._told) >= self._most
-        ):
+        if not (decision.claimed_class and decision.shows_queue):
+            return decision
+        namespace, alternatives = request.namespace, queues.have_alternatives(decision.templates)
+        if (namespace, alternatives) in self._told or len(self._told) >= self._most:
             return decision
         found = _losing(bytes(request.object), _added(decision))
         if not found:
             return decision
         if not request.dryRun:
-            self._told.add(namespace)
+            self._told.add((namespace, alternatives))
         said = f"This is said once for namespace {namespace}."
-        told = tuple(queues.uncounted(each, decision.claimed_class, said) for each in found)
+        told = tuple(queues.uncounted(each, decision.claimed_class, said, alternatives=alternatives) for each in found)
         return dataclasses.replace(decision, warnings=(*decision.warnings, *told))
 
 

@@ -133,7 +133,10 @@ class TestText:
         labelled = [deployment(f"queued-{at}", labels={"kueue.x-k8s.io/queue-name": "q"}, **TRN1) for at in range(3)]
         changes = text(report(*labelled, shared, families=())).partition("What changes\n")[2].splitlines()
         assert changes[0].startswith("  node selection: NEU216, 1 workload")
-        assert any(line.startswith("  queue: NEU232, 4 workloads") for line in changes)
+        assert [line for line in changes if line.startswith("  queue: NEU232, ")] == [
+            f"  queue: NEU232, 3 workloads: {', '.join(f'Deployment team-a/queued-{at}' for at in range(3))}",
+            "  queue: NEU232, 1 workload: Deployment team-a/shared",
+        ]
 
     def test_titles_are_painted(self) -> None:
         shown = displayed(as_text(whole(), Style(colour=True)))

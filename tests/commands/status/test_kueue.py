@@ -54,6 +54,7 @@ def test_a_kueue_with_the_mapping_counts_claims() -> None:
 def test_versions_that_refuse_generated_claims_are_named(image: str, text: str) -> None:
     setup = read_setup(mapped(MAPPING, featureGates={"DynamicResourceAllocation": True}), manager(image))
     assert said(setup) == [("note", f"{text} Upgrade Kueue to 0.18.2 or later.")]
+    assert counted_classes((setup,)) == frozenset()
 
 
 @pytest.mark.parametrize("image", ["kueue:v0.18.2", "kueue:v0.19.0-rc.0", "kueue:main", "registry:5000/kueue"])
@@ -83,7 +84,8 @@ def test_other_versions_are_not_named(image: str) -> None:
             "kueue:v0.14.8",
             {},
             (),
-            "the feature gate DynamicResourceAllocation is off: Kueue 0.14.8 does not count claims.",
+            "the feature gate DynamicResourceAllocation is off: Kueue 0.14.8 admits workloads with claims, and does not"
+            " count these.",
             id="off-by-default",
         ),
     ],
@@ -92,6 +94,16 @@ def test_a_gate_that_is_off_is_named(image: str, gates: Any, arguments: tuple[st
     setup = read_setup(mapped(MAPPING, featureGates=gates), manager(image, *arguments))
     assert said(setup) == [("note", f"{text} Enable it in featureGates of kueue-system/kueue-manager-config.")]
     assert counted_classes((setup,)) == frozenset()
+
+
+def test_a_gate_with_which_claims_would_be_refused_is_not_recommended() -> None:
+    assert said(read_setup(config(), manager("kueue:v0.17.8"))) == [
+        (
+            "note",
+            "the feature gate DynamicResourceAllocation is off: Kueue 0.17.8 admits workloads with claims, and does not"
+            " count these. Upgrade Kueue to 0.18.2 or later.",
+        )
+    ]
 
 
 def test_classes_without_a_mapping_are_named_with_the_entries() -> None:

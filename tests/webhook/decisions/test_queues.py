@@ -85,7 +85,8 @@ class TestPods:
             ("ray.io/v1", "RayCluster", True),
             ("kubeflow.org/v1", "Notebook", False),
             ("apps/v1", "ReplicaSet", False),
-            ("apps/v1", "StatefulSet", False),
+            ("apps/v1", "StatefulSet", True),
+            ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", True),
             ("batch.volcano.sh/v1alpha1", "Job", False),
             ("v1", "Node", False),
         ],
@@ -157,7 +158,7 @@ class TestWorkloads:
     def test_labels_that_kueue_copies_to_the_pods(self) -> None:
         assert copied_labels("apps", "Deployment", LABELLED) == {KUEUE_LABEL: "training"}
         assert copied_labels("apps", "Deployment", {"metadata": {"labels": {KUEUE_LABEL: 1}}}) == {}
-        assert copied_labels("batch", "Job", LABELLED) == {}
+        assert copied_labels("batch", "Job", LABELLED) == copied_labels("apps", "StatefulSet", LABELLED) == {}
 
     def test_counted_by_template(self) -> None:
         assert is_counted_by_template("jobset.x-k8s.io", "JobSet")
@@ -190,6 +191,15 @@ class TestFindings:
     def test_the_setting_of_each_system(self, queue: Queue, text: str) -> None:
         finding = uncounted(queue, CLASS)
         assert (str(finding), finding.severity) == (text, Severity.WARNING)
+
+    def test_kueue_admits_no_alternatives_whatever_its_mapping(self) -> None:
+        finding = uncounted(Queue("Kueue", "training"), CLASS, alternatives=True)
+        assert finding.message == (
+            "Kueue admits no pod in queue 'training' whose claim has alternatives (firstAvailable), as the one of this"
+            " pod."
+        )
+        assert "deviceClassMappings" not in finding.fix
+        assert "does not count" in uncounted(Queue("Volcano"), CLASS, alternatives=True).message
 
     def test_the_device_class_is_that_of_the_claim(self) -> None:
         assert "deviceClassNames: [ours.example]" in uncounted(Queue("Kueue"), "ours.example").fix

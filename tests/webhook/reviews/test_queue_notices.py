@@ -26,6 +26,7 @@ from webhook.server.standalone import StandaloneCluster
 LABEL = "kueue.x-k8s.io/queue-name"
 QUEUED = pod(container(neuron="4"), labels={LABEL: "training"})
 PLAIN = pod(container(neuron="4"))
+INF2 = {"node.kubernetes.io/instance-type": "inf2.48xlarge"}
 
 
 def review(subject: Mutator, manifest: Any, **fields: Any) -> Decision:
@@ -66,6 +67,15 @@ def test_the_first_converted_pod_of_a_namespace_gets_a_warning() -> None:
     ]
     assert told(review(subject, QUEUED)) == []
     assert len(told(review(subject, QUEUED, namespace="team-b"))) == 1
+
+
+def test_the_first_pod_whose_claim_has_alternatives_gets_another_warning() -> None:
+    subject = mutator()
+    consecutive = pod(container(neuron="4"), labels={LABEL: "training"}, nodeSelector=INF2)
+    assert len(told(review(subject, QUEUED))) == 1
+    [message] = told(review(subject, consecutive))
+    assert message.startswith("NEU232: Kueue admits no pod in queue 'training' whose claim has alternatives")
+    assert told(review(subject, consecutive)) == []
 
 
 def test_a_pod_that_is_answered_at_once_is_told_and_only_the_first_one() -> None:
