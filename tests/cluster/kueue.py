@@ -118,7 +118,7 @@ class Kueue:
         self._api.delete("Deployment", MANAGER, NAMESPACE)
         config = {"metadata": {"name": CONFIG}, "data": {FILE: yaml.safe_dump(dict(settings))}}
         self._api.create({"apiVersion": "v1", "kind": "ConfigMap", **config}, NAMESPACE)
-        image = f"registry.k8s.io/kueue/kueue:v{self._folder.name}"
+        image = f"kueue:v{self._folder.name}"
         template = {"metadata": {}, "spec": {"containers": [{"name": "manager", "image": image}]}}
         self._api.create(workload("Deployment", MANAGER, template, replicas=0), NAMESPACE)
         here = {
