@@ -53,6 +53,7 @@ _METADATA: Final = (
 _POD_SPEC: Final = (
     "nodeName",
     "schedulerName",
+    "schedulingGates",
     "schedulingGroup",
     "resourceClaims",
     "nodeSelector",

@@ -22,7 +22,7 @@ _NOT_CREATED: Final = "FailedResourceClaimCreation"
 
 def ended(facts: DiagnosisInputs) -> Diagnosis | None:
     phase, metadata = facts.status.get("phase"), facts.pod["metadata"]
-    evicted = condition(facts, "DisruptionTarget")
+    evicted = condition(facts.pod, "DisruptionTarget")
     if evicted.get("status") == "True" and "Taint" in str(evicted.get("reason")):
         text = "It is evicted, because a device or node that it uses got a taint."
         return Diagnosis("evicted", PodState.STUCK, text, SICK_FIX, condition_quote(evicted))
@@ -46,7 +46,7 @@ def not_converted(facts: DiagnosisInputs) -> Diagnosis | None:
         return None
     offering = [node for node in facts.all_nodes if _offers(node, wanted)]
     text = " and ".join(f"{resource}: {amount}" for resource, amount in wanted.items())
-    said = condition(facts, "PodScheduled")
+    said = condition(facts.pod, "PodScheduled")
     evidence = condition_quote(said)
     if offering:
         waits = f"It was not converted, and waits for {text} of a device plugin, which is on {_counted(len(offering))}."
@@ -119,9 +119,8 @@ def no_claim(facts: DiagnosisInputs) -> Diagnosis | None:
     missing = [name for name, claim in facts.claims.items() if claim is None]
     if not missing:
         return None
-    gates = [str(each.get("name")) for each in facts.spec.get("schedulingGates") or ()]
-    if gates:
-        return gated(gates)
+    if (waits := gated(facts)) is not None:
+        return waits
     claim = named(missing[0])
     event = facts.event(_NOT_CREATED)
     message = message_of(event) if event else ""

@@ -36,6 +36,7 @@ class DiagnosisInputs:
         group: its PodGroup; None if it has none, or the PodGroup does not exist or is not known.
         group_missing: whether its PodGroup does not exist.
         workload: the NeuronUltraServerWorkload whose template it uses; None if there is none.
+        queued: the Workload that Kueue made of it, while its scheduling gate is set; None if there is none.
     """
 
     pod: Object
@@ -53,6 +54,12 @@ class DiagnosisInputs:
     group: Object | None = None
     group_missing: bool = False
     workload: Object | None = None
+    queued: Object | None = None
+
+    @property
+    def gates(self) -> list[str]:
+        """Names of its scheduling gates."""
+        return gates_of(self.pod)
 
     @property
     def spec(self) -> Object:
@@ -80,6 +87,11 @@ class DiagnosisInputs:
         """The newest Event with one of these reasons."""
         found = [each for each in self.events if each.get("reason") in reasons]
         return max(found, key=event_order, default=None)
+
+
+def gates_of(pod: Object) -> list[str]:
+    """Names of the scheduling gates of a pod."""
+    return [str(each.get("name")) for each in (pod.get("spec") or {}).get("schedulingGates") or ()]
 
 
 def evidence_of(event: Object | None) -> Quote | None:
@@ -116,10 +128,10 @@ def condition_quote(found: Object, owner: str = "the pod") -> Quote | None:
     return Quote(f"condition {named(found.get('type') or '')}{reason} of {owner}", message) if message else None
 
 
-def condition(facts: DiagnosisInputs, kind: str) -> Object:
-    conditions = facts.status.get("conditions") or ()
-    found: Object = next((each for each in conditions if each.get("type") == kind), {})
-    return found
+def condition(found: Object, kind: str) -> Object:
+    """A condition of an object; empty without it."""
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == kind), {})
 
 
 def event_time(event: Object) -> str:

@@ -11,17 +11,18 @@ from commands.devices.snapshot import PODS
 from commands.explain.admission_preview import Outlook, PreviewInputs, outlooks, stored_outlook
 from commands.explain.cluster_view import World, live_manifest
 from commands.explain.diagnosis import diagnose
-from commands.explain.diagnosis_inputs import DiagnosisInputs
+from commands.explain.diagnosis_inputs import DiagnosisInputs, gates_of
 from commands.explain.explanation import Explanation
 from commands.explain.legacy_placement import place_legacy
 from commands.explain.placement import place
-from commands.explain.reads import Live, StoredPod
+from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod
 from commands.explain.verdicts import NodeVerdict
 from commands.objects.documents import Document
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Request
+from neuron.api.fields import mapping, mappings
 from neuron.api.nodes import Node
 from neuron.api.pod_groups import POD_GROUP, group_of
 from neuron.api.stored_claims import Allocation, StoredClaim
@@ -120,6 +121,7 @@ class Explainer:
                 group=self._group_of(pod),
                 group_missing=self._lacks_group(pod),
                 workload=self._workload_of(pod),
+                queued=self._queued(pod),
             )
         )
         bound = bool((pod.get("spec") or {}).get("nodeName"))
@@ -229,6 +231,14 @@ class Explainer:
         found = (each.data for each in known if each.namespace == namespace and template_of(each.data) in wanted)
         return next(found, None)
 
+    def _queued(self, pod: Object) -> Object | None:
+        """The Workload that Kueue made of a pod which it holds back; of several pods, they own it together."""
+        uid = pod["metadata"].get("uid")
+        if not uid or KUEUE_GATE not in gates_of(pod):
+            return None
+        known = (each.data for each in (self._live.objects if self._live else ()) if (each.group, each.kind) == QUEUED)
+        return next((each for each in known if uid in _owners(each)), None)
+
     def _lacks_group(self, pod: Object) -> bool:
         listed = self._live is not None and (POD_GROUP, pod["metadata"].get("namespace") or "") in self._live.listed
         return listed and bool(group_of(pod)) and self._group_of(pod) is None
@@ -237,6 +247,10 @@ class Explainer:
         name = (pod.get("spec") or {}).get("nodeName")
         nodes = self._estate.nodes if self._estate else ()
         return next((node for node in nodes if node.name == name), None)
+
+
+def _owners(item: Object) -> set[object]:
+    return {each.get("uid") for each in mappings(mapping(item.get("metadata")).get("ownerReferences"))}
 
 
 def _is_template(manifest: Manifest, namespace: str) -> bool:

@@ -13,7 +13,7 @@ from commands.devices import snapshot
 from commands.devices.cluster_devices import items
 from commands.devices.snapshot import PODS, RESOURCE_CLAIMS, ClusterSnapshot
 from commands.explain.cluster_view import live_manifest
-from commands.explain.diagnosis_inputs import event_order
+from commands.explain.diagnosis_inputs import event_order, gates_of
 from commands.explain.installation import Installation, read_installation
 from commands.explain.targets import label_selector, waiting
 from commands.objects.manifests import Manifest
@@ -43,6 +43,7 @@ from webhook.cluster.caches import (
 )
 from webhook.cluster.replicas import LABELS
 from webhook.decisions.kinds import KINDS
+from webhook.decisions.queues import KUEUE_GROUP
 
 T = TypeVar("T")
 
@@ -50,6 +51,10 @@ EVENTS: Final = Resource("", "v1", "events")
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps")
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
 MUTATING: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
+
+KUEUE_GATE: Final = f"{KUEUE_GROUP}/admission"
+"""The scheduling gate of pods that Kueue has not admitted."""
+QUEUED: Final = (KUEUE_GROUP, "Workload")
 
 _WORKLOADS: Final = (ultraservers.GROUP, ultraservers.WORKLOAD)
 _TIMEOUT: Final = 15.0
@@ -137,7 +142,8 @@ class Reads:
         return Live(found, tuple(objects), frozenset(listed), installation, files, version, (*notes, *more))
 
     async def _others(self, found: ClusterSnapshot) -> tuple[tuple[Resource, str], ...]:
-        """PodGroups, if pods with devices belong to some; workloads of AWS's UltraServer operator, if it manages nodes.
+        """PodGroups, if pods with devices belong to some; workloads of AWS's UltraServer operator, if it manages nodes;
+        Workloads of Kueue, if it holds pods back.
 
         Few clusters serve them.
         """
@@ -145,6 +151,7 @@ class Reads:
         wanted = [
             *([(GROUP, POD_GROUP)] if any(map(group_of, items(found.pods))) else []),
             *([_WORKLOADS] if any(device.text(names.ATTRIBUTE_ULTRASERVER) for device in devices) else []),
+            *([QUEUED] if any(KUEUE_GATE in gates_of(pod) for pod in items(found.pods)) else []),
         ]
         if not wanted:
             return ()

@@ -10,22 +10,31 @@ from commands.explain.verdicts import Block, NodeVerdict, grouped
 from neuron import names
 from neuron.api.fields import mapping, mappings
 from runtime.text import named
+from webhook.decisions.queues import KUEUE_GROUP
 
 SICK_FIX: Final = "Drain the node and reset or replace the device; a deleted pod gets another one."
 
 
-def gated(gates: Sequence[str]) -> Diagnosis:
-    text = f"Its scheduling gates are not lifted: {', '.join(map(named, gates))}."
-    return Diagnosis("gated", PodState.WAITS, text, "The controller that set them (a queue, such as Kueue) lifts them.")
+def gated(facts: DiagnosisInputs) -> Diagnosis | None:
+    """Scheduling gates; with the reason of Kueue, if it is known."""
+    if not facts.gates:
+        return None
+    text = f"Its scheduling gates are not lifted: {', '.join(map(named, facts.gates))}."
+    fix = "The controller that set them (a queue, such as Kueue) lifts them."
+    if facts.queued is None:
+        return Diagnosis("gated", PodState.WAITS, text, fix)
+    name = named((facts.queued.get("metadata") or {}).get("name") or "")
+    evidence = condition_quote(condition(facts.queued, "QuotaReserved"), f"Workload {name}")
+    fix = f"Kueue lifts its gate when it admits Workload {name}: `kubectl describe workloads.{KUEUE_GROUP} {name}`."
+    return Diagnosis("gated", PodState.WAITS, text, fix, evidence)
 
 
 def unscheduled(facts: DiagnosisInputs) -> Diagnosis | None:
     if facts.node_name:
         return None
-    gates = [str(each.get("name")) for each in facts.spec.get("schedulingGates") or ()]
-    if gates:
-        return gated(gates)
-    scheduled = condition(facts, "PodScheduled")
+    if (waits := gated(facts)) is not None:
+        return waits
+    scheduled = condition(facts.pod, "PodScheduled")
     said = str(scheduled.get("message") or "")
     evidence = condition_quote(scheduled)
     if facts.unknown_class:

@@ -13,6 +13,7 @@ import yaml
 from tests.cluster import kueue
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import Assets, ControlPlane
+from tests.cluster.explaining import Explain
 from tests.cluster.kueue import GATE, IN_QUEUE, Kueue, charged, waits_for
 from tests.cluster.manifests import (
     LNC,
@@ -153,7 +154,7 @@ def controlled(kind: str, count: int, selector: dict[str, str], **spec: Any) -> 
 @pytest.mark.parametrize(
     "name", [kueue.MUTATING, "zz-mutating-webhook-configuration"], ids=["before-ours", "after-ours"]
 )
-def test_pods_are_charged_once_and_wait_for_the_quota(site: Site, name: str) -> None:
+def test_pods_are_charged_once_and_wait_for_the_quota(site: Site, name: str, tmp_path: Path) -> None:
     """The API server calls mutating webhooks in the order of the names of their configurations."""
     api = site.api
     found = api.get("MutatingWebhookConfiguration", kueue.MUTATING)
@@ -174,6 +175,8 @@ def test_pods_are_charged_once_and_wait_for_the_quota(site: Site, name: str) -> 
         assert f"insufficient unused quota for {NEURON}" in why
         assert why.endswith(" 1 more needed")
         assert site.gated(namespace, "later")
+        diagnosis = Explain(site.plane, namespace, tmp_path).pod("later")["diagnosis"]
+        assert (diagnosis["case"], why in diagnosis["evidence"]) == ("gated", True)
         api.delete("Pod", "four", namespace, force=True)
         assert charged(api, namespace, "later") == {NEURON: 4}
         assert len(scheduled_devices(api, namespace, "later")) == 4

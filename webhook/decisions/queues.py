@@ -21,7 +21,8 @@ from webhook.decisions.patches import pointer
 KUEUE: Final = "Kueue"
 VOLCANO: Final = "Volcano"
 YUNIKORN: Final = "YuniKorn"
-KUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+KUEUE_GROUP: Final = "kueue.x-k8s.io"
+KUEUE_LABEL: Final = f"{KUEUE_GROUP}/queue-name"
 QUEUE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     KUEUE: (KUEUE_LABEL,),
     VOLCANO: ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name"),
@@ -194,7 +195,7 @@ def declared(group: str, kind: str, data: object, device_class: str) -> Iterator
     data = mapping(data)
     spec = mapping(data.get("spec"))
     name = quoted(mapping(data.get("metadata")).get("name"), _MOST_NAME)
-    if (group, kind) == ("kueue.x-k8s.io", "ClusterQueue"):
+    if (group, kind) == (KUEUE_GROUP, "ClusterQueue"):
         for path, resource in _covered(spec):
             told = f"ClusterQueue {name} counts {resource}, and the claims of converted pods only by a mapping."
             fix = f"{_fix(KUEUE, device_class, resource)}{_in_devices(resource)}"

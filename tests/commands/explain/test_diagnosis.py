@@ -220,6 +220,39 @@ def test_scheduling_gates_are_reported_first(with_claim: bool) -> None:
     assert (answer.case, answer.text) == ("gated", "Its scheduling gates are not lifted: kueue.x-k8s.io/admission.")
 
 
+@pytest.mark.parametrize(
+    ("group", "owner", "told"),
+    [
+        pytest.param("kueue.x-k8s.io", "uid", True, id="its-workload"),
+        pytest.param("kueue.x-k8s.io", "other", False, id="of-another-pod"),
+        pytest.param("scheduling.k8s.io", "uid", False, id="of-another-api"),
+    ],
+)
+def test_kueue_says_why_it_holds_a_pod_back(group: str, owner: str, told: bool) -> None:
+    found, own = converted_pod()
+    found["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+    why = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "2 more needed"}
+    made = {
+        "metadata": {"name": "pod-train-1", "namespace": "team-a", "ownerReferences": [{"uid": owner}]},
+        "status": {"conditions": [why]},
+    }
+    queued = live_manifest(made, Resource(group, "v1beta2", "workloads"), "Workload")
+    answer = diagnosed(found, live(one_node(), [own, queued]))
+    assert answer.case == "gated"
+    quote = "condition QuotaReserved Pending of Workload pod-train-1: '2 more needed'"
+    assert str(answer.evidence) == (quote if told else "None")
+    assert ("`kubectl describe workloads.kueue.x-k8s.io pod-train-1`" in answer.fix) == told
+
+
+def test_a_workload_of_a_pod_that_kueue_has_admitted_is_not_quoted() -> None:
+    found, own = converted_pod()
+    made = {"metadata": {"name": "w", "namespace": "team-a", "ownerReferences": [{"uid": "uid"}]}}
+    queued = live_manifest(made, Resource("kueue.x-k8s.io", "v1beta2", "workloads"), "Workload")
+    found["spec"]["schedulingGates"] = [{"name": "example.com/other"}]
+    answer = diagnosed(found, live(one_node(), [own, queued]))
+    assert (answer.case, answer.evidence) == ("gated", None)
+
+
 # --- scheduling -------------------------------------------------------------------------------------------------
 
 
