@@ -2,13 +2,15 @@
 
 from tests.cluster.controlplane import Assets
 from tests.kubecel import oracle, record_answers
+from tests.kubecel.random_expressions import Generator
 
 COUNT = 300
 
 
 def test_random_expressions_have_the_answers_of_the_api_server(assets: Assets) -> None:
     with record_answers.api_server(assets.folder) as client:
-        outcome = oracle.run(oracle.Server(client), seed=20, count=COUNT, limits=12)
+        expressions = Generator(20).expressions(COUNT)
+        outcome = oracle.run(oracle.Server(client), expressions, seed=20, limits=12)
     assert outcome.answers.total() == COUNT
     assert outcome.answers["value"] > COUNT / 4
     assert outcome.limits == 12
