@@ -2,7 +2,8 @@
 
 import copy
 import json
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import jsonpatch
 import pytest
@@ -14,7 +15,7 @@ from neuron.demand.templates import Template
 from tests.support.manifests import CORE, NEURON, container, pod
 from tests.webhook.decisions.test_convert_pods import decide
 from webhook.decisions import claimed, pods, records
-from webhook.decisions.verification import Sources, Verified, verify
+from webhook.decisions.verification import ConversionSources, Sources, Verified, verify
 
 CONVERTED = "neuron.aws.com/converted"
 RECORD = "neuron.aws.com/converted-from"
@@ -115,6 +116,21 @@ def test_a_claim_reference_that_another_webhook_removed_is_reported() -> None:
     assert checked.lost == ("b",)
 
 
+def test_a_lost_reference_is_found_after_a_container_without_devices() -> None:
+    record = {"containers": {"a": {NEURON: "0"}, "b": {NEURON: "1"}}}
+    conversion = found(forged(record, container("a"), container("b")))
+    assert conversion is not None
+    assert conversion.lost == ("b",)
+
+
+@pytest.mark.parametrize("section", ["containers", "initContainers"])
+def test_resources_of_the_wrong_type_are_reported_with_their_path(section: str) -> None:
+    manifest = forged({section: {"main": {NEURON: "1"}}})
+    manifest["spec"][section] = [{"name": "main", "resources": {"limits": "4"}}]
+    with pytest.raises(pods.UnreadableError, match=rf"spec\.{section}\[0\]"):
+        found(manifest)
+
+
 def test_a_limit_range_default_does_not_invalidate_a_record() -> None:
     stored, template = converted(pod(container(neuron="4")))
     stored["spec"]["containers"][0]["resources"]["limits"] = {NEURON: "16"}
@@ -131,6 +147,9 @@ class TestOwnClaimNamedNeuron:
         conversion = found(stored)
         assert conversion is not None
         assert (conversion.claim, conversion.index, conversion.template) == ("neuron-dra", 1, template.name)
+        restated = claimed.restated(pods.view(stored))
+        assert restated is not None
+        assert (restated.claim, restated.index) == ("neuron-dra", 1)
 
     def test_the_generated_claim_is_found_if_the_container_uses_both_claims(self) -> None:
         stored, _ = converted(pod(using(neuron="4"), resourceClaims=[self.own]))
@@ -208,6 +227,7 @@ ADMIN = {"adminAccess": True}
 WITH_EFA = ONE | {"efa": {"container": "main", "count": 1}}
 GROUPS = "resource.aws.com/devicegroup4_id"
 CORES = {"containers": {"main": {CORE: "1"}}}
+BESIDE = {"containers": {"main": {NEURON: "4"}}, "initContainers": {"side": {NEURON: "2"}}}
 LATER = {"containers": {"main": {NEURON: "4"}}, "initContainers": {"warm": {NEURON: "8"}}}
 TEMPLATES: dict[str, tuple[Any, list[Any], list[Any], bool]] = {
     "an-interface": (WITH_EFA, [DEVICE, INTERFACE], [], True),
@@ -235,6 +255,13 @@ TEMPLATES: dict[str, tuple[Any, list[Any], list[Any], bool]] = {
     "devices-that-an-init-container-had": (LATER, [exactly(8, selectors.single_device())], [], True),
     "one-more": (LATER, [exactly(9, selectors.single_device())], [], False),
     "two": (ONE, [exactly(2, selectors.single_device())], [], False),
+    "devices-of-a-sidecar": (BESIDE, [exactly(6, selectors.single_device())], [], True),
+    "an-interface-of-the-only-container-with-devices": (
+        WITH_EFA | {"initContainers": {"warm": {NEURON: "0"}}},
+        [DEVICE, INTERFACE],
+        [],
+        True,
+    ),
 }
 
 
@@ -249,7 +276,7 @@ def test_a_record_is_verified_by_what_its_template_requests(
         for index, each in enumerate(asked)
     ]
     spec = asks_for(Template("x", {"spec": {"devices": {"requests": entries, "constraints": constraints}}}, ""))
-    manifest = forged(record, using(), init=[using("warm")])
+    manifest = forged(record, using(), init=[using("warm"), using("side", sidecar=True)])
     found = verify(manifest, lambda _: spec, Sources(frozenset({"neuron.aws.com"}), frozenset({EFA_CLASS})))
     assert (found is not None) is believed
     assert found is None or found.gets_interfaces("main") is ("efa" in record)
@@ -259,7 +286,10 @@ def test_a_record_is_verified_by_what_its_template_requests(
 def test_a_template_that_is_not_generated_must_be_one_that_a_policy_names(mapped: set[str], believed: bool) -> None:
     claims = [{"name": "neuron", "resourceClaimTemplateName": "of-ours"}]
     manifest = forged(ONE | {"template": "of-ours"}, using(), claims=claims)
-    sources = Sources(frozenset({"neuron.aws.com"}), mapped_templates=frozenset(mapped))
+    policies = SimpleNamespace(
+        conversion_classes=frozenset(), efa_classes=frozenset(), mapped_templates=frozenset(mapped)
+    )
+    sources = Sources.of("neuron.aws.com", cast("ConversionSources", policies))
     spec = asks_for(Template("x", requests(1), ""))
     assert (verify(manifest, lambda _: spec, sources) is not None) is believed
 
