@@ -66,6 +66,7 @@ def test_nine_cores_are_two_devices_and_the_first_core_of_the_next(inf1: Node) -
         ("inf2.48xlarge", (0, 1), 11, "0,1,2,3,23"),
         ("inf2.48xlarge", (10, 11), 0, "0,20,21,22,23"),
         ("inf2.24xlarge", (4, 5), 0, "0,8,9,10,11"),
+        ("inf2.24xlarge", (4,), 3, "7-9"),
     ],
 )
 def test_a_share_is_next_to_its_whole_devices(
