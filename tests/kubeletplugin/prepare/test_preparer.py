@@ -235,6 +235,13 @@ def test_settings_that_the_hardware_lacks_are_refused_without_traces(tmp_path: P
     assert preparer.checkpoint().claims == {}
 
 
+def test_a_node_without_devices_is_named(node: Node) -> None:
+    empty = dataclasses.replace(node.view(), hardware=dataclasses.replace(node.view().hardware, devices=()))
+    for device in ("neuron-device-0", "neuron-node"):
+        with pytest.raises(PrepareError, match=rf"does not have the device {device}: its Neuron devices are none\."):
+            node.preparer().prepare(allocated(1, result(device)), empty)
+
+
 def test_a_device_without_its_node_is_refused(node: Node) -> None:
     (node.dev / "neuron2").unlink()
     with pytest.raises(PrepareError) as caught:
