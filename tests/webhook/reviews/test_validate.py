@@ -35,6 +35,7 @@ from tests.support.validation import (
 )
 from tests.webhook.decisions.test_convert_pods import decide as converted
 from webhook.decisions.decision import Decision, Outcome
+from webhook.decisions.ports import NamespaceFacts
 from webhook.edge import reviews
 from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Inline, ThreadLane
@@ -386,6 +387,38 @@ class TestPods:
         assert codes(decision.warnings) == warnings
         assert cluster.asked == asked
 
+    def test_a_computed_template_is_judged_like_another(self) -> None:
+        main = {"name": "main", "resources": {"claims": [{"name": "neuron", "request": "none"}]}}
+        manifest = pod(
+            main,
+            labels={names.LABEL_CONVERTED: "true"},
+            annotations={names.ANNOTATION_CONVERTED_FROM: '{"containers":{"main":{"aws.amazon.com/neuron":"4"}}}'},
+            resourceClaims=[{"name": "neuron", "resourceClaimTemplateName": FOUR_DEVICES}],
+        )
+        assert codes(decide(manifest, FakeClaims(objects=set())).errors) == ["NEU708"]
+
+    def test_a_claim_is_not_the_template_of_the_same_name(self) -> None:
+        cluster = FakeClaims()
+        cluster.add_template("big", claim(request("a", 1)))
+        manifest = with_template("big", "b")
+        manifest["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "big"}]
+        assert decide(manifest, cluster) == Decision(Outcome.UNCHANGED, "valid")
+        assert cluster.asked == [("ResourceClaim", "team-a", "big")]
+
+    def test_a_template_that_was_replaced_is_judged_again(self) -> None:
+        cluster = FakeClaims()
+        judge = validator(cluster)
+        for requested, found in (("a", []), ("b", ["NEU708"])):
+            cluster.add_template("big", claim(request(requested, 1)))
+            assert codes(asyncio.run(judge.review(review(with_template("big", "a")))).errors) == found
+
+    def test_devices_that_one_container_uses_are_judged_together(self) -> None:
+        cluster = FakeClaims()
+        cluster.add_template("odd", claim(request("a", 4, on(TRN1)), request("b", 1, on(TRN1))))
+        manifest = with_template("odd")
+        manifest["spec"]["containers"][0]["resources"]["claims"] = [{"name": "c"}]
+        assert codes(decide(manifest, cluster).errors) == ["NEU709"]
+
     def test_a_damaged_pod_is_refused(self) -> None:
         manifest = pod(
             container(),
@@ -540,9 +573,47 @@ class TestAtOnce:
         first, _, again = self.decisions(with_template("unknown"))
         assert first is again is None
 
+    @pytest.mark.parametrize(
+        ("manifest", "at_once", "after"),
+        [
+            (template(claim(request("a", 1))), True, True),
+            (template(BAD), False, True),
+            (DEPLOYMENT, False, False),
+            ({**pod(container(neurons="4")), "apiVersion": "example.com/v1"}, False, False),
+            ({**template(BAD), "apiVersion": "example.com/v1"}, False, False),
+            ({**template(BAD), "kind": "ResourceSlice"}, False, False),
+        ],
+        ids=["no selectors", "selectors", "workload", "another Pod", "another template", "another kind"],
+    )
+    def test_claims_are_answered_at_once_if_their_selectors_are_known(
+        self, manifest: Any, at_once: bool, after: bool
+    ) -> None:
+        first, reviewed, again = self.decisions(manifest)
+        assert first == (reviewed if at_once else None)
+        assert again == (reviewed if after else None)
+
+    @pytest.mark.parametrize(
+        ("manifest", "fields", "reason"),
+        [
+            (template(BAD), {"operation": "UPDATE", "old": template(BAD)}, "spec-unchanged"),
+            (template(BAD), {"namespace": "kube-system"}, "excluded-namespace"),
+            (pod(container(neuron="4")), {"operation": "UPDATE"}, "operation"),
+        ],
+    )
+    def test_what_needs_no_judgement_is_answered_at_once(
+        self, manifest: Any, fields: dict[str, Any], reason: str
+    ) -> None:
+        assert validator().decide_at_once(review(manifest, **fields)) == Decision(Outcome.UNCHANGED, reason)
+
     def test_a_large_pod_is_not_answered_at_once(self) -> None:
         first, _, again = self.decisions(pod(container(neuron="4", name="a" * 40_000)))
         assert first is again is None
+
+
+def test_pods_of_a_workload_follow_the_annotations_of_their_namespace() -> None:
+    facts = NamespaceFacts(((names.ANNOTATION_CONVERT, "off"),))
+    assert codes(decide(DEPLOYMENT).warnings)[0] == "NEU701"
+    assert decide(DEPLOYMENT, FakeClaims(namespaces={"team-a": facts})).warnings == ()
 
 
 def jobset(templates: int, **extra: Any) -> dict[str, Any]:
