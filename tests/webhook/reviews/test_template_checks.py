@@ -266,7 +266,7 @@ def test_a_workload_whose_pods_would_be_refused_is_warned(templates: Operators, 
 
 @pytest.mark.parametrize("padding", [0, 40_000], ids=["small", "large"])
 def test_in_a_dry_run_the_template_is_computed_with_policies_and_namespace(padding: int) -> None:
-    namespaces = {"team-a": NamespaceFacts((("neuron.aws.com/logical-neuron-core", "1"),))}
+    namespaces = {"team-a": NamespaceFacts((("neuron.aws.com/instance-type", "trn2.48xlarge,trn1.32xlarge"),))}
     manifest = pod(container(neuron="4"), annotations={"x": "x" * padding})
     stored = patched(manifest, review(mutator(FakeCluster(namespaces=namespaces), policies=POLICIES), manifest))
     cluster = FakeClaims(namespaces=namespaces, objects=set())
