@@ -12,6 +12,7 @@ from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding
 from policies.files.loader import load
+from policies.judging.policy_set import PolicySet
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
@@ -241,9 +242,9 @@ def test_a_record_with_an_invalid_template_name_is_ignored() -> None:
     assert records.decode('{"containers": {}, "template": "' + "x" * 254 + '"}') is None
 
 
-def validated(manifest: Any, cluster: FakeClaims, **fields: Any) -> Decision:
-    steer = PolicySteer(POLICIES, cluster).of_template
-    return asyncio.run(Validator(trainium(), POLICIES.catalogue, cluster, steer).review(request(manifest, **fields)))
+def validated(manifest: Any, cluster: FakeClaims, policies: PolicySet = POLICIES, **fields: Any) -> Decision:
+    steer = PolicySteer(policies, cluster).of_template
+    return asyncio.run(Validator(trainium(), policies.catalogue, cluster, steer).review(request(manifest, **fields)))
 
 
 @pytest.mark.parametrize(
@@ -264,11 +265,24 @@ def test_a_workload_whose_pods_would_be_refused_is_warned(templates: Operators, 
     assert all("namespace team-a" in each.message for each in decision.warnings if each.code == "NEU120")
 
 
+LNC_1 = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ConversionPolicy
+metadata: {name: small}
+spec: {order: 10, match: {namespaces: [team-a]}, logicalNeuronCore: 1}
+"""
+
+
 @pytest.mark.parametrize("padding", [0, 40_000], ids=["small", "large"])
-def test_in_a_dry_run_the_template_is_computed_with_policies_and_namespace(padding: int) -> None:
-    namespaces = {"team-a": NamespaceFacts((("neuron.aws.com/instance-type", "trn2.48xlarge,trn1.32xlarge"),))}
+@pytest.mark.parametrize(
+    ("policies", "annotations"),
+    [(POLICIES, {"neuron.aws.com/logical-neuron-core": "1"}), (load({"p.yaml": LNC_1.encode()}), {})],
+    ids=["namespace", "policy"],
+)
+def test_in_a_dry_run_the_template_is_computed(policies: PolicySet, annotations: dict[str, str], padding: int) -> None:
+    namespaces = {"team-a": NamespaceFacts(tuple(annotations.items()))}
     manifest = pod(container(neuron="4"), annotations={"x": "x" * padding})
-    stored = patched(manifest, review(mutator(FakeCluster(namespaces=namespaces), policies=POLICIES), manifest))
+    stored = patched(manifest, review(mutator(FakeCluster(namespaces=namespaces), policies=policies), manifest))
     cluster = FakeClaims(namespaces=namespaces, objects=set())
-    assert validated(stored, cluster) == Decision(Outcome.UNCHANGED, "valid")
+    assert validated(stored, cluster, policies) == Decision(Outcome.UNCHANGED, "valid")
     assert cluster.asked == []

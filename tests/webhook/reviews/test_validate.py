@@ -171,7 +171,9 @@ class TestObjects:
         )
         decision = decide(manifest)
         assert (decision.reason, codes(decision.errors)) == ("unreadable", ["NEU114"])
-        assert decision.errors[0].message.startswith("the object is not a readable Pod: Expected `array | null`")
+        [error] = decision.errors
+        assert error.message.startswith("the object is not a readable Pod: Expected `array | null`")
+        assert (error.path, error.fix) == ("", "Compare it with the API reference of its kind.")
 
 
 class TestUpdates:
@@ -324,6 +326,12 @@ class TestMemory:
         assert cluster.version == 2
         assert code in codes((*again.errors, *again.warnings))
 
+    def test_the_cache_counts_the_specs_that_it_keeps(self) -> None:
+        old, new = (template(claim(*[request(f"{name}{each}", 1) for each in range(16)])) for name in "ab")
+        judge = validator()
+        asyncio.run(judge.review(review(new, "UPDATE", old)))
+        assert judge._decisions.size >= len(json.dumps(new["spec"])) + len(json.dumps(old["spec"]))
+
     def test_the_cache_of_decisions_is_bounded(self) -> None:
         judge = validator()
 
@@ -411,6 +419,14 @@ class TestPods:
         for requested, found in (("a", []), ("b", ["NEU708"])):
             cluster.add_template("big", claim(request(requested, 1)))
             assert codes(asyncio.run(judge.review(review(with_template("big", "a")))).errors) == found
+
+    @pytest.mark.parametrize("label", ["x", "x" * 40_000], ids=["small", "large"])
+    def test_misspelt_keys_of_a_pod_with_claims_are_reported(self, label: str) -> None:
+        cluster = FakeClaims()
+        cluster.add_template("one", claim(request("a", 1)))
+        manifest = with_template("one")
+        manifest["metadata"]["annotations"] = {"neuron.aws.com/convrt": "off", "x": label}
+        assert codes(decide(manifest, cluster).warnings)[:1] == ["NEU222"]
 
     def test_devices_that_one_container_uses_are_judged_together(self) -> None:
         cluster = FakeClaims()
