@@ -326,6 +326,24 @@ class TestMemory:
         assert cluster.version == 2
         assert code in codes((*again.errors, *again.warnings))
 
+    def test_large_specs_have_decisions_of_their_own(self) -> None:
+        """Of another kind, version or content, or for another old object."""
+        large = [opaque({"x": "y" * 5000}, driver="example.com")]
+        good, bad = (claim(request("neurons", count, on(TRN1)), config=large) for count in (1, 7))
+        old = template(claim(request("neurons", 7, on(TRN1))))
+        reviews = [
+            review(template(bad)),
+            review(template(good)),
+            review(template(bad, api_version="resource.k8s.io/v1beta1")),
+            review({**template(bad), "kind": "ResourceClaim"}),
+            review(template(bad), "UPDATE", old),
+        ]
+        judge = validator()
+        decisions = [asyncio.run(judge.review(each)) for each in reviews]
+        assert decisions == [asyncio.run(validator().review(each)) for each in reviews]
+        first, *others = decisions
+        assert first not in others
+
     def test_the_cache_counts_the_specs_that_it_keeps(self) -> None:
         old, new = (template(claim(request(name, 1, f"{on(TRN2)}{' ' * 1500}"))) for name in "ab")
         judge = validator()
