@@ -204,6 +204,8 @@ class TestUpdates:
             (pod(container()), {}, "not-neuron"),
             ({**DEPLOYMENT, "spec": {"template": pod(container())}}, {}, "not-neuron"),
             ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}, {}, "unknown-kind"),
+            ({**template(BAD), "kind": "ResourceSlice"}, {}, "unknown-kind"),
+            ({**template(BAD), "apiVersion": "example.com/v1"}, {}, "unknown-kind"),
         ],
     )
     def test_other_objects_pass(self, manifest: Any, fields: dict[str, Any], reason: str) -> None:
@@ -238,7 +240,9 @@ class TestAnswer:
 
     def test_warnings_of_an_admitted_object_are_answered_and_audited(self) -> None:
         manifest = template(claim(request("neurons", 4, on(TRN2))))
-        answer = response(decide(manifest), manifest)
+        decision = decide(manifest)
+        assert decision.outcome is Outcome.UNCHANGED
+        answer = response(decision, manifest)
         assert answer["allowed"]
         assert answer["warnings"] == [
             "NEU524: nothing keeps the 4 devices of request neurons connected.",
