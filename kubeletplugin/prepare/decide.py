@@ -136,7 +136,7 @@ def decide(claim: AllocatedClaim, view: NodeView, others: Others) -> PreparedCla
     variables = _variables(claim, whole, view)
     devices = _with_shares(claim, tuple(zip(whole, amounts, strict=True)), view, others)
     for request, numbers in _visible_cores(claim, devices, view).items():
-        variables[request] = variables.get(request, {}) | {names.ENV_VISIBLE_CORES: visible_cores(numbers)}
+        variables[request][names.ENV_VISIBLE_CORES] = visible_cores(numbers)
     used = {request: values for request, values in variables.items() if values}
     before = others.generation(claim.uid)
     told = documents(claim, devices, used, view.attributes, view.hardware, view.instance, before + 1)

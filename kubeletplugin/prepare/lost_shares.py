@@ -56,7 +56,7 @@ def _share(
     except PrepareError:
         return Share(share_id, None, size, certain=False)
     if amount is None:
-        return Share(share_id, None, size)
+        return Share(share_id)
     [index] = device.indices
     all_cores = physical_cores(view.hardware, view.instance, index) or 0
     mine = {core for each in before if each.indices == device.indices for core in each.cores or ()}

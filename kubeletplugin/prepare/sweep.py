@@ -206,13 +206,13 @@ class Sweeper:
             return _Found(exists=True)  # a claim of that name exists
         if body is None:
             return _Found(exists=False)
-        pods = _reserving_pods(body)
         try:
+            pods = frozenset(each.uid for each in read_stored_claim(body).pods)
             allocated = read_allocation(body, names.DRIVER, self._node.pool, claim.uid)
         except AllocationError as error:
             # With findings, only the config cannot be read, e.g. that of a newer driver: the devices are still in use.
             return _Found(bool(error.findings), pods)
-        except _ODD:
+        except (WrongFormError, *_ODD):
             return _Found(exists=True)
         same = all(any(_is_same(device, result) for result in allocated.devices) for device in claim.devices)
         return _Found(same, pods, allocated)
@@ -236,13 +236,6 @@ def _running(
         PreparedClaim(uid, names_of[uid].namespace, names_of[uid].claim, "", tuple(devices.values()))
         for uid, devices in found.items()
     )
-
-
-def _reserving_pods(body: JsonObject) -> frozenset[str]:
-    try:
-        return frozenset(each.uid for each in read_stored_claim(body).pods)
-    except WrongFormError:
-        return frozenset()
 
 
 def _pods_by_device(found: Iterable[tuple[PreparedClaim, _Found]]) -> Mapping[int, frozenset[str]]:

@@ -7,8 +7,9 @@ import pytest
 
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare.cdi import SpecFiles
-from kubeletplugin.prepare.checkpoint import Checkpoint, CheckpointStore
+from kubeletplugin.prepare.checkpoint import Checkpoint, CheckpointStore, PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.decide import DeviceHeldError, PrepareError
+from kubeletplugin.prepare.preparer import Recovery
 from tests.kubeletplugin.fakes import Node, allocated, devices, result, spec_name, uid
 
 FIRST, SECOND = allocated(1, *devices(0, 1)), allocated(2, *devices(2))
@@ -44,7 +45,7 @@ def test_a_first_start_finds_nothing_and_claims_may_be_missing(node: Node) -> No
 
 def test_specs_that_are_lost_or_changed_at_run_time_are_written_again(busy: Node) -> None:
     before, preparer = specs_of(busy), busy.preparer()
-    assert preparer.mend().notes == ()
+    assert preparer.mend() == Recovery()
     (busy.cdi_dir / spec_name(1)).unlink()
     (busy.cdi_dir / spec_name(2)).write_text("{}")
     first, second = preparer.mend().notes
@@ -170,6 +171,15 @@ def test_claims_are_restored_from_the_api_server(torn: Node) -> None:
     checkpoint = preparer.checkpoint()
     assert (set(checkpoint.claims), checkpoint.incomplete) == ({uid(1), uid(2)}, False)
     assert "neuron-device-1" in (torn.cdi_dir / spec_name(1)).read_text()
+
+
+def test_claims_that_only_the_kubelet_knows_are_restored(node: Node) -> None:
+    running = PreparedClaim(uid(3), "ns", "gone", "", (PreparedDevice("n0", "node-1", "neuron-device-3", (3,)),))
+    recovery = node.preparer().complete([], node.view(), [running])
+    said = f"Claim ns/gone (UID {uid(3)}) was restored from the kubelet, whose pods use it."
+    assert recovery == Recovery(notes=(said,))
+    with pytest.raises(DeviceHeldError, match="still prepared for ResourceClaim ns/gone"):
+        node.preparer().prepare(allocated(1, *devices(3)), node.view())
 
 
 def test_specs_of_claims_that_the_api_server_does_not_know_are_removed(torn: Node) -> None:

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kubeletplugin.files import DiskFiles
+from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare.checkpoint import (
     API_VERSION,
     API_VERSION_SHARES,
@@ -46,8 +48,10 @@ CLAIMS = (WHOLE, TWO, ONE, NINE)
 ACTS = """
 import sys
 from pathlib import Path
+from typing import Any
 from kubeletplugin.cdi import SpecFiles
 from kubeletplugin.files import DiskFiles
+from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare import Preparer
 
 root, boot_id = Path(sys.argv[1]), sys.argv[2]
@@ -215,3 +219,52 @@ def test_variables_are_read_back(numbers: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("value", ["", "all", "1-", "-1", "1,,2", "99999"])
 def test_other_values_of_the_variable_give_no_cores(value: str) -> None:
     assert read_visible_cores(value) == ()
+
+
+def of_requests(size: int, *requests: str) -> JsonObject:
+    return config("NeuronConfig", requests=requests, logicalNeuronCore=size)
+
+
+TRN2 = "trn2.3xlarge"
+"""One device with eight cores, two for each logical core by default."""
+TOGETHER = {
+    "two of one device": (TYPE, (share(0, 2, "a"), share(0, 2, "b")), {"constraints": [match("a", "b")]}),
+    "before a whole device": (TYPE, (share(1, 2, "c"), *devices(2, request="w")), {"constraints": [match("c", "w")]}),
+    "all cores": (TRN2, (share(0, 8, "a"),), {"config": [of_requests(2)]}),
+    "size of its request": (TRN2, (share(0, 4, "a"),), {"config": [of_requests(1, "a"), of_requests(2, "b")]}),
+    "and a device": (TYPE, (share(0, 1, "a"), *devices(1, request="w")), {}),
+}
+
+
+@pytest.mark.parametrize(("instance_type", "results", "more"), TOGETHER.values(), ids=TOGETHER)
+@pytest.mark.parametrize("environment", [True, False], ids=["known", "in doubt"])
+def test_each_share_is_restored_as_it_was(
+    tmp_path: Path, instance_type: str, results: tuple[JsonObject, ...], more: Any, environment: bool
+) -> None:
+    node = Node(tmp_path, instance_type)
+    claim = allocated(1, *results, **more)
+    before = node.preparer()
+    before.prepare(claim, node.view())
+    expected = before.checkpoint().claims[uid(1)]
+    preparer = dropped(node, claim, environment=environment)
+    recovery = preparer.restore_shares([claim, allocated(2, share(3, 1))], node.view())
+    assert (recovery.errors, recovery.notes[0]) == ((), "Claim ns/claim-1 has its shares again.")
+    restored = preparer.checkpoint().claims[uid(1)]
+    if environment:
+        assert restored == expected
+    sizes = [each.share and (each.share.id, each.share.logical_neuron_core) for each in restored.devices]
+    assert sizes == [each.share and (each.share.id, each.share.logical_neuron_core) for each in expected.devices]
+    assert preparer.mend().notes == (), "the CDI spec has the shares, too"
+    assert preparer.restore_shares([claim], node.view()).notes == ()
+
+
+def test_a_share_of_a_device_of_unknown_size_is_in_doubt(tmp_path: Path) -> None:
+    node = Node(tmp_path, TRN2)
+    claim = allocated(1, share(0, 4, share_id="x"), config=[of_requests(2)])
+    preparer = dropped(node, claim)
+    view = node.view()
+    [device] = view.hardware.devices
+    hardware = dataclasses.replace(view.hardware, devices=(dataclasses.replace(device, cores=None),))
+    preparer.restore_shares([claim], dataclasses.replace(view, hardware=hardware, instance=None))
+    [restored] = preparer.checkpoint().claims[uid(1)].devices
+    assert restored.share == Share("x", None, 2, certain=False)

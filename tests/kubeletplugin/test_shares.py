@@ -66,6 +66,7 @@ def test_nine_cores_are_two_devices_and_the_first_core_of_the_next(inf1: Node) -
         ("inf2.48xlarge", (0, 1), 11, "0,1,2,3,23"),
         ("inf2.48xlarge", (10, 11), 0, "0,20,21,22,23"),
         ("inf2.24xlarge", (4, 5), 0, "0,8,9,10,11"),
+        ("inf2.24xlarge", (4,), 3, "7-9"),
     ],
 )
 def test_a_share_is_next_to_its_whole_devices(
@@ -171,11 +172,15 @@ def test_more_cores_than_are_free_are_refused_with_their_holders(inf1: Node) -> 
         "that used them; the kubelet tries again by itself.",
         True,
     )
-    too_many = allocated(4, share(1, 3, "a"), share(1, 3, "b"))
-    assert (
-        "1 of 4 cores free, and the claim needs 3: the others are still prepared for this claim."
-        in refusal(inf1, too_many, preparer)[0]
-    )
+
+
+@pytest.mark.parametrize(("first", "free"), [(3, 1), (4, 0)], ids=["share", "whole"])
+def test_a_claim_with_more_cores_than_a_device_has_is_refused(inf1: Node, first: int, free: int) -> None:
+    too_many = allocated(4, share(1, first, "a"), share(1, 3, "b"))
+    said = f"{free} of 4 cores free, and the claim needs 3: the others are still prepared for this claim."
+    with pytest.raises(DeviceHeldError, match=said) as caught:
+        inf1.preparer().prepare(too_many, inf1.view())
+    assert not caught.value.holder
 
 
 @pytest.mark.parametrize("first", ["whole", "share"])
@@ -264,6 +269,25 @@ def test_a_share_of_an_unknown_number_of_cores_is_refused(tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.parametrize(
+    ("cores", "known", "total"),
+    [(None, True, 4), (2, True, 2), (4, False, 4)],
+    ids=["catalogue", "sysfs", "unknown-type"],
+)
+def test_a_device_has_as_many_cores_as_sysfs_says_or_else_the_catalogue(
+    inf1: Node, cores: int | None, known: bool, total: int
+) -> None:
+    view, preparer = inf1.view(), inf1.preparer()
+    told = tuple(dataclasses.replace(device, cores=cores) for device in view.hardware.devices)
+    hardware = dataclasses.replace(view.hardware, devices=told)
+    view = dataclasses.replace(view, hardware=hardware, instance=view.instance if known else None)
+    for number in range(total):
+        preparer.prepare(allocated(number, share(2, 1)), view)
+        assert environments(inf1, number) == {"n0": [f"NEURON_RT_VISIBLE_CORES={2 * total + number}"]}
+    with pytest.raises(DeviceHeldError, match=f"0 of {total} cores free"):
+        preparer.prepare(allocated(total, share(2, 1)), view)
+
+
 # --- what stays -----------------------------------------------------------------------------------------------
 
 
@@ -298,6 +322,9 @@ def test_a_damaged_checkpoint_is_rebuilt_from_the_specs_with_the_same_cores(inf1
         "Device neuron-device-0 is shared, and the driver still restores which cores are in use, because its state was "
         "damaged. The kubelet tries again by itself."
     )
+    with pytest.raises(DeviceHeldError) as caught:
+        again.prepare(allocated(3, share(0, 1)), inf1.view())
+    assert not caught.value.holder
     again.complete([], inf1.view())
     again.prepare(allocated(3, share(0, 1)), inf1.view())
     assert held(again, 3) == {"neuron-device-0": (0,)}
@@ -364,6 +391,21 @@ def test_a_claim_that_is_allocated_again_keeps_the_cores_of_its_shares(inf1: Nod
     assert held(preparer, 2) == {"neuron-device-0": (0, 1)}
     preparer.prepare(allocated(2, share(0, 1, share_id="another")), inf1.view())
     assert held(preparer, 2) == {"neuron-device-0": (0,)}
+    preparer.prepare(allocated(2, *devices(1)), inf1.view())
+    preparer.prepare(allocated(2, share(2, 1)), inf1.view())
+    assert held(preparer, 2) == {"neuron-device-2": (0,)}
+
+
+def test_a_claim_that_is_allocated_again_keeps_the_size_of_its_logical_cores(tmp_path: Path) -> None:
+    node = Node(tmp_path, "trn2.3xlarge")
+    preparer = node.preparer()
+    mine = share(0, 2, share_id="mine")
+    preparer.prepare(allocated(1, mine), node.view())
+    before = preparer.checkpoint().claims[uid(1)]
+    preparer.prepare(allocated(1, mine, config=[_lnc(1)]), node.view())
+    after = preparer.checkpoint().claims[uid(1)]
+    assert after.allocation != before.allocation
+    assert after.devices == before.devices
 
 
 def test_a_device_of_another_driver_version_without_cores_is_a_whole_one(inf1: Node) -> None:

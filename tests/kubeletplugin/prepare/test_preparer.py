@@ -180,6 +180,25 @@ def test_admin_access_sees_devices_of_others_and_holds_none(node: Node) -> None:
     preparer.prepare(allocated(3, *devices(1)), node.view())
 
 
+def test_a_claim_that_was_allocated_again_gets_no_device_of_another_claim(node: Node) -> None:
+    preparer = node.preparer()
+    preparer.prepare(allocated(1, *devices(0)), node.view())
+    preparer.prepare(allocated(2, *devices(1)), node.view())
+    with pytest.raises(PrepareError, match="neuron-device-1 is still prepared for ResourceClaim ns/claim-2"):
+        preparer.prepare(allocated(1, *devices(1)), node.view())
+
+
+def test_admin_access_does_not_change_the_rules_for_the_other_requests_of_its_claim(node: Node) -> None:
+    preparer = node.preparer()
+    preparer.prepare(allocated(1, *devices(1)), node.view())
+    look = result("neuron-device-0", "look", adminAccess=True)
+    with pytest.raises(PrepareError, match="neuron-device-1 is still prepared for ResourceClaim ns/claim-1"):
+        preparer.prepare(allocated(2, look, *devices(1)), node.view())
+    settings = [config("NeuronConfig", logicalNeuronCore=1)]
+    preparer.prepare(allocated(2, look, *devices(2), config=settings), node.view())
+    assert seen(node, 2)["env"] == ["NEURON_LOGICAL_NC_CONFIG=1"]
+
+
 REFUSED: dict[str, tuple[str, tuple[Any, ...], list[Any], str]] = {
     "unknown-device": (
         "trn2.3xlarge",
@@ -214,6 +233,13 @@ def test_settings_that_the_hardware_lacks_are_refused_without_traces(tmp_path: P
     assert str(caught.value).startswith(said)
     assert node.spec_names() == []
     assert preparer.checkpoint().claims == {}
+
+
+def test_a_node_without_devices_is_named(node: Node) -> None:
+    empty = dataclasses.replace(node.view(), hardware=dataclasses.replace(node.view().hardware, devices=()))
+    for device in ("neuron-device-0", "neuron-node"):
+        with pytest.raises(PrepareError, match=rf"does not have the device {device}: its Neuron devices are none\."):
+            node.preparer().prepare(allocated(1, result(device)), empty)
 
 
 def test_a_device_without_its_node_is_refused(node: Node) -> None:

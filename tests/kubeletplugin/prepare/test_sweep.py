@@ -6,6 +6,7 @@ import random
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,6 +140,23 @@ def test_a_claim_with_another_uid_or_without_allocation_counts_as_missing(
     assert node.spec_names() == [spec_name(2)]
 
 
+@pytest.mark.parametrize("status", [7, {"allocation": 7}, {"allocation": {"devices": {"results": [7]}}}])
+def test_a_claim_of_an_unknown_form_stays(sweeper: Sweeper, node: Node, api: FakeApi, status: Any) -> None:
+    api.add_claim(claim_object(1, *devices(1)) | {"status": status})
+    sweep(sweeper, 3)
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
+
+
+@pytest.mark.parametrize("now", [devices(4), devices(3, 4, request="n1")], ids=["one-device-less", "other-request"])
+def test_a_claim_that_was_allocated_again_in_part_counts_as_missing(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, now: tuple[JsonObject, ...]
+) -> None:
+    preparer.prepare(allocated(3, *devices(3, 4)), node.view())
+    api.add_claim(claim_object(3, *now))
+    sweep(sweeper, 2)
+    assert set(preparer.checkpoint().claims) == {uid(1), uid(2)}
+
+
 @pytest.mark.parametrize(
     "now",
     [result("neuron-device-1", pool="node-2"), result("neuron-device-9"), result("gpu-0", driver="gpu.example.com")],
@@ -250,12 +268,20 @@ def test_claims_that_a_damaged_checkpoint_lost_are_restored(
 
 
 def test_claims_that_cannot_be_restored_are_logged(
-    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, caplog: pytest.LogCaptureFixture
+    sweeper: Sweeper,
+    preparer: Preparer,
+    node: Node,
+    api: FakeApi,
+    kubelet: KubeletServer,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    refused = dataclasses.replace(preparer.checkpoint().claims[uid(1)], uid=uid(3), name="claim-3")
+    kubelet.pods = [pod("p", refused)]
     (node.state_dir / "checkpoint.json").write_bytes(b"garbage")
     api.add_claim(claim_object(3, *devices(1)))
     preparer.recover()
     sweep(sweeper)
+    assert set(preparer.checkpoint().claims) == {uid(1), uid(2)}, "the kubelet's word does not overrule the refusal"
     errors = [getattr(record, "error", "") for record in caplog.records]
     assert any(error.startswith("Claim ns/claim-3 cannot be restored: Device neuron-device-1") for error in errors)
 
@@ -482,6 +508,17 @@ def test_a_claim_whose_devices_a_process_uses_or_may_use_is_kept(
     assert node.spec_names() == [spec_name(1), spec_name(2)]
     [hold] = driver.holds.claims.values()
     assert hold.why == why
+
+
+def test_a_claim_that_was_made_again_explains_no_use_of_the_old_ones_devices(
+    sweeper: Sweeper, node: Node, api: FakeApi, processes: FakeProcesses
+) -> None:
+    body = claim_object(1, *devices(5))
+    body["metadata"]["uid"] = uid(9)
+    api.add_claim(body)
+    processes.scan = use("pod-uid")
+    sweep(sweeper, 3)
+    assert node.spec_names() == [spec_name(1), spec_name(2)]
 
 
 @pytest.mark.parametrize("scan", [use("pod-uid", 1), use("elsewhere", 7)], ids=["looks at it", "another device"])

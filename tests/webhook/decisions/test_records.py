@@ -2,7 +2,8 @@
 
 import copy
 import json
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import jsonpatch
 import pytest
@@ -14,7 +15,7 @@ from neuron.demand.templates import Template
 from tests.support.manifests import CORE, NEURON, container, pod
 from tests.webhook.decisions.test_convert_pods import decide
 from webhook.decisions import claimed, pods, records
-from webhook.decisions.verification import Sources, Verified, verify
+from webhook.decisions.verification import ConversionSources, Sources, Verified, verify
 
 CONVERTED = "neuron.aws.com/converted"
 RECORD = "neuron.aws.com/converted-from"
@@ -115,6 +116,21 @@ def test_a_claim_reference_that_another_webhook_removed_is_reported() -> None:
     assert checked.lost == ("b",)
 
 
+def test_a_lost_reference_is_found_after_a_container_without_devices() -> None:
+    record = {"containers": {"a": {NEURON: "0"}, "b": {NEURON: "1"}}}
+    conversion = found(forged(record, container("a"), container("b")))
+    assert conversion is not None
+    assert conversion.lost == ("b",)
+
+
+@pytest.mark.parametrize("section", ["containers", "initContainers"])
+def test_resources_of_the_wrong_type_are_reported_with_their_path(section: str) -> None:
+    manifest = forged({section: {"main": {NEURON: "1"}}})
+    manifest["spec"][section] = [{"name": "main", "resources": {"limits": "4"}}]
+    with pytest.raises(pods.UnreadableError, match=rf"spec\.{section}\[0\]"):
+        found(manifest)
+
+
 def test_a_limit_range_default_does_not_invalidate_a_record() -> None:
     stored, template = converted(pod(container(neuron="4")))
     stored["spec"]["containers"][0]["resources"]["limits"] = {NEURON: "16"}
@@ -131,6 +147,9 @@ class TestOwnClaimNamedNeuron:
         conversion = found(stored)
         assert conversion is not None
         assert (conversion.claim, conversion.index, conversion.template) == ("neuron-dra", 1, template.name)
+        restated = claimed.restated(pods.view(stored))
+        assert restated is not None
+        assert (restated.claim, restated.index) == ("neuron-dra", 1)
 
     def test_the_generated_claim_is_found_if_the_container_uses_both_claims(self) -> None:
         stored, _ = converted(pod(using(neuron="4"), resourceClaims=[self.own]))
@@ -189,6 +208,90 @@ def test_the_largest_alternative_counts() -> None:
     request["firstAvailable"] = [one | {"name": "a"}, one | {"name": "b", "count": 16}]
     manifest = forged(ONE, using())
     assert verified(manifest, lambda _: asks_for(Template("x", spec, ""))) is None
+
+
+def exactly(count: int = 1, *expressions: str, of: str = "neuron.aws.com", **fields: Any) -> dict[str, Any]:
+    return {
+        "deviceClassName": of,
+        "count": count,
+        "selectors": [{"cel": {"expression": each}} for each in expressions],
+        **fields,
+    }
+
+
+ALL: Any = {"allocationMode": "All", "count": None}
+EFA_CLASS = "efa.networking.k8s.aws"
+DEVICE = exactly(1, selectors.single_device())
+INTERFACE = exactly(1, selectors.other_driver(), of=EFA_CLASS)
+ADMIN = {"adminAccess": True}
+WITH_EFA = ONE | {"efa": {"container": "main", "count": 1}}
+GROUPS = "resource.aws.com/devicegroup4_id"
+CORES = {"containers": {"main": {CORE: "1"}}}
+BESIDE = {"containers": {"main": {NEURON: "4"}}, "initContainers": {"side": {NEURON: "2"}}}
+LATER = {"containers": {"main": {NEURON: "4"}}, "initContainers": {"warm": {NEURON: "8"}}}
+TEMPLATES: dict[str, tuple[Any, list[Any], list[Any], bool]] = {
+    "an-interface": (WITH_EFA, [DEVICE, INTERFACE], [], True),
+    "an-interface-that-is-not-recorded": (ONE, [DEVICE, INTERFACE], [], False),
+    "more-interfaces": (WITH_EFA, [DEVICE, INTERFACE, INTERFACE], [], False),
+    "more-devices-after-an-interface": (WITH_EFA, [INTERFACE, DEVICE, DEVICE], [], False),
+    "an-interface-or-a-device": (WITH_EFA, [[INTERFACE, DEVICE]], [], False),
+    "all-interfaces": (WITH_EFA, [DEVICE, INTERFACE | ALL], [], False),
+    "interfaces-with-admin-access": (WITH_EFA, [DEVICE, INTERFACE | ADMIN], [], False),
+    "anything-of-the-class-of-interfaces": (WITH_EFA, [DEVICE, exactly(of=EFA_CLASS)], [], False),
+    "devices-with-admin-access": (ONE, [DEVICE | ADMIN], [], False),
+    "no-alternatives": (ONE, [DEVICE, []], [], True),
+    "a-group": (ONE, [exactly()], [{"requests": ["n0"], "matchAttribute": GROUPS}], True),
+    "another-attribute": (ONE, [exactly()], [{"requests": ["n0"], "matchAttribute": "neuron.aws.com/x"}], False),
+    "a-group-of-another-request": (
+        ONE | {"containers": {"main": {NEURON: "2"}}},
+        [exactly(), DEVICE],
+        [{"requests": ["n1"], "matchAttribute": GROUPS}],
+        False,
+    ),
+    "any-device-of-a-group": (ONE, [exactly(1, "true")], [{"matchAttribute": GROUPS}], False),
+    "no-selector": (ONE, [exactly()], [], False),
+    "a-device-for-a-core": (CORES, [DEVICE], [], True),
+    "four-devices-for-a-core": (CORES, [exactly(4, selectors.single_device())], [], False),
+    "devices-that-an-init-container-had": (LATER, [exactly(8, selectors.single_device())], [], True),
+    "one-more": (LATER, [exactly(9, selectors.single_device())], [], False),
+    "two": (ONE, [exactly(2, selectors.single_device())], [], False),
+    "devices-of-a-sidecar": (BESIDE, [exactly(6, selectors.single_device())], [], True),
+    "an-interface-of-the-only-container-with-devices": (
+        WITH_EFA | {"initContainers": {"warm": {NEURON: "0"}}},
+        [DEVICE, INTERFACE],
+        [],
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("record", "asked", "constraints", "believed"), TEMPLATES.values(), ids=TEMPLATES)
+def test_a_record_is_verified_by_what_its_template_requests(
+    record: Any, asked: list[Any], constraints: list[Any], believed: bool
+) -> None:
+    entries = [
+        {"name": f"n{index}", "firstAvailable": [{"name": f"a{at}", **one} for at, one in enumerate(each)]}
+        if isinstance(each, list)
+        else {"name": f"n{index}", "exactly": each}
+        for index, each in enumerate(asked)
+    ]
+    spec = asks_for(Template("x", {"spec": {"devices": {"requests": entries, "constraints": constraints}}}, ""))
+    manifest = forged(record, using(), init=[using("warm"), using("side", sidecar=True)])
+    found = verify(manifest, lambda _: spec, Sources(frozenset({"neuron.aws.com"}), frozenset({EFA_CLASS})))
+    assert (found is not None) is believed
+    assert found is None or found.gets_interfaces("main") is ("efa" in record)
+
+
+@pytest.mark.parametrize(("mapped", "believed"), [({"of-ours"}, True), ({"another"}, False)])
+def test_a_template_that_is_not_generated_must_be_one_that_a_policy_names(mapped: set[str], believed: bool) -> None:
+    claims = [{"name": "neuron", "resourceClaimTemplateName": "of-ours"}]
+    manifest = forged(ONE | {"template": "of-ours"}, using(), claims=claims)
+    policies = SimpleNamespace(
+        conversion_classes=frozenset(), efa_classes=frozenset(), mapped_templates=frozenset(mapped)
+    )
+    sources = Sources.of("neuron.aws.com", cast("ConversionSources", policies))
+    spec = asks_for(Template("x", requests(1), ""))
+    assert (verify(manifest, lambda _: spec, sources) is not None) is believed
 
 
 def test_an_unknown_template_does_not_verify_a_record() -> None:

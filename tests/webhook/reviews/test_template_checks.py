@@ -6,22 +6,26 @@ from collections.abc import Mapping
 from typing import Any
 
 import jsonpatch
+import pytest
 
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding
 from policies.files.loader import load
+from policies.judging.policy_set import PolicySet
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
+from tests.support.validation import FakeClaims
 from webhook.decisions import pods, records
 from webhook.decisions.claimed import claimed
-from webhook.decisions.decision import Decision
-from webhook.decisions.ports import TemplateUnavailableError
+from webhook.decisions.decision import Decision, Outcome
+from webhook.decisions.ports import NamespaceFacts, TemplateUnavailableError
 from webhook.decisions.verification import Sources, verify
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.template_checks import TemplateChecks
+from webhook.reviews.validate import Validator
 from webhook.server.standalone import StandaloneBackend
 
 POLICY = """
@@ -236,3 +240,49 @@ def test_a_template_of_an_operator_verifies_no_record() -> None:
 def test_a_record_with_an_invalid_template_name_is_ignored() -> None:
     assert records.decode('{"containers": {}, "template": 4}') is None
     assert records.decode('{"containers": {}, "template": "' + "x" * 254 + '"}') is None
+
+
+def validated(manifest: Any, cluster: FakeClaims, policies: PolicySet = POLICIES, **fields: Any) -> Decision:
+    steer = PolicySteer(policies, cluster).of_template
+    return asyncio.run(Validator(trainium(), policies.catalogue, cluster, steer).review(request(manifest, **fields)))
+
+
+@pytest.mark.parametrize(
+    ("templates", "classes", "codes"),
+    [
+        ({}, {}, ["NEU701", "NEU120"]),
+        ({("team-b", "xl-trn2"): spec()}, {}, ["NEU701", "NEU120"]),
+        (XL, {}, []),
+        ({("team-a", "xl-trn2"): spec(8)}, {}, ["NEU701", "NEU121"]),
+        ({}, None, ["NEU230"]),
+    ],
+    ids=["missing", "in another namespace", "fits", "differs", "not known"],
+)
+def test_a_workload_whose_pods_would_be_refused_is_warned(templates: Operators, classes: Any, codes: list[str]) -> None:
+    cluster = FakeClaims(templates=dict(templates), class_specs=classes)
+    decision = validated({"spec": {"template": WHOLE}}, cluster, kind="Deployment", group="apps")
+    assert list(dict.fromkeys(each.code for each in decision.warnings)) == codes
+    assert all("namespace team-a" in each.message for each in decision.warnings if each.code == "NEU120")
+
+
+LNC_1 = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ConversionPolicy
+metadata: {name: small}
+spec: {order: 10, match: {namespaces: [team-a]}, logicalNeuronCore: 1}
+"""
+
+
+@pytest.mark.parametrize("padding", [0, 40_000], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("policies", "annotations"),
+    [(POLICIES, {"neuron.aws.com/logical-neuron-core": "1"}), (load({"p.yaml": LNC_1.encode()}), {})],
+    ids=["namespace", "policy"],
+)
+def test_in_a_dry_run_the_template_is_computed(policies: PolicySet, annotations: dict[str, str], padding: int) -> None:
+    namespaces = {"team-a": NamespaceFacts(tuple(annotations.items()))}
+    manifest = pod(container(neuron="4"), annotations={"x": "x" * padding})
+    stored = patched(manifest, review(mutator(FakeCluster(namespaces=namespaces), policies=policies), manifest))
+    cluster = FakeClaims(namespaces=namespaces, objects=set())
+    assert validated(stored, cluster, policies) == Decision(Outcome.UNCHANGED, "valid")
+    assert cluster.asked == []

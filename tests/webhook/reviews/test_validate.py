@@ -35,6 +35,7 @@ from tests.support.validation import (
 )
 from tests.webhook.decisions.test_convert_pods import decide as converted
 from webhook.decisions.decision import Decision, Outcome
+from webhook.decisions.ports import NamespaceFacts
 from webhook.edge import reviews
 from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Inline, ThreadLane
@@ -170,7 +171,9 @@ class TestObjects:
         )
         decision = decide(manifest)
         assert (decision.reason, codes(decision.errors)) == ("unreadable", ["NEU114"])
-        assert decision.errors[0].message.startswith("the object is not a readable Pod: Expected `array | null`")
+        [error] = decision.errors
+        assert error.message.startswith("the object is not a readable Pod: Expected `array | null`")
+        assert (error.path, error.fix) == ("", "Compare it with the API reference of its kind.")
 
 
 class TestUpdates:
@@ -201,6 +204,8 @@ class TestUpdates:
             (pod(container()), {}, "not-neuron"),
             ({**DEPLOYMENT, "spec": {"template": pod(container())}}, {}, "not-neuron"),
             ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}, {}, "unknown-kind"),
+            ({**template(BAD), "kind": "ResourceSlice"}, {}, "unknown-kind"),
+            ({**template(BAD), "apiVersion": "example.com/v1"}, {}, "unknown-kind"),
         ],
     )
     def test_other_objects_pass(self, manifest: Any, fields: dict[str, Any], reason: str) -> None:
@@ -235,7 +240,9 @@ class TestAnswer:
 
     def test_warnings_of_an_admitted_object_are_answered_and_audited(self) -> None:
         manifest = template(claim(request("neurons", 4, on(TRN2))))
-        answer = response(decide(manifest), manifest)
+        decision = decide(manifest)
+        assert decision.outcome is Outcome.UNCHANGED
+        answer = response(decision, manifest)
         assert answer["allowed"]
         assert answer["warnings"] == [
             "NEU524: nothing keeps the 4 devices of request neurons connected.",
@@ -323,6 +330,30 @@ class TestMemory:
         assert cluster.version == 2
         assert code in codes((*again.errors, *again.warnings))
 
+    def test_large_specs_have_decisions_of_their_own(self) -> None:
+        """Of another kind, version or content, or for another old object."""
+        large = [opaque({"x": "y" * 5000}, driver="example.com")]
+        good, bad = (claim(request("neurons", count, on(TRN1)), config=large) for count in (1, 7))
+        old = template(claim(request("neurons", 7, on(TRN1))))
+        reviews = [
+            review(template(bad)),
+            review(template(good)),
+            review(template(bad, api_version="resource.k8s.io/v1beta1")),
+            review({**template(bad), "kind": "ResourceClaim"}),
+            review(template(bad), "UPDATE", old),
+        ]
+        judge = validator()
+        decisions = [asyncio.run(judge.review(each)) for each in reviews]
+        assert decisions == [asyncio.run(validator().review(each)) for each in reviews]
+        first, *others = decisions
+        assert first not in others
+
+    def test_the_cache_counts_the_specs_that_it_keeps(self) -> None:
+        old, new = (template(claim(request(name, 1, f"{on(TRN2)}{' ' * 1500}"))) for name in "ab")
+        judge = validator()
+        assert asyncio.run(judge.review(review(new, "UPDATE", old))) == Decision(Outcome.UNCHANGED, "valid")
+        assert judge._decisions.size > 3000
+
     def test_the_cache_of_decisions_is_bounded(self) -> None:
         judge = validator()
 
@@ -385,6 +416,46 @@ class TestPods:
         decision = decide(manifest, cluster)
         assert codes(decision.warnings) == warnings
         assert cluster.asked == asked
+
+    def test_a_computed_template_is_judged_like_another(self) -> None:
+        main = {"name": "main", "resources": {"claims": [{"name": "neuron", "request": "none"}]}}
+        manifest = pod(
+            main,
+            labels={names.LABEL_CONVERTED: "true"},
+            annotations={names.ANNOTATION_CONVERTED_FROM: '{"containers":{"main":{"aws.amazon.com/neuron":"4"}}}'},
+            resourceClaims=[{"name": "neuron", "resourceClaimTemplateName": FOUR_DEVICES}],
+        )
+        assert codes(decide(manifest, FakeClaims(objects=set())).errors) == ["NEU708"]
+
+    def test_a_claim_is_not_the_template_of_the_same_name(self) -> None:
+        cluster = FakeClaims()
+        cluster.add_template("big", claim(request("a", 1)))
+        manifest = with_template("big", "b")
+        manifest["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "big"}]
+        assert decide(manifest, cluster) == Decision(Outcome.UNCHANGED, "valid")
+        assert cluster.asked == [("ResourceClaim", "team-a", "big")]
+
+    def test_a_template_that_was_replaced_is_judged_again(self) -> None:
+        cluster = FakeClaims()
+        judge = validator(cluster)
+        for requested, found in (("a", []), ("b", ["NEU708"])):
+            cluster.add_template("big", claim(request(requested, 1)))
+            assert codes(asyncio.run(judge.review(review(with_template("big", "a")))).errors) == found
+
+    @pytest.mark.parametrize("label", ["x", "x" * 40_000], ids=["small", "large"])
+    def test_misspelt_keys_of_a_pod_with_claims_are_reported(self, label: str) -> None:
+        cluster = FakeClaims()
+        cluster.add_template("one", claim(request("a", 1)))
+        manifest = with_template("one")
+        manifest["metadata"]["annotations"] = {"neuron.aws.com/convrt": "off", "x": label}
+        assert codes(decide(manifest, cluster).warnings)[:1] == ["NEU222"]
+
+    def test_devices_that_one_container_uses_are_judged_together(self) -> None:
+        cluster = FakeClaims()
+        cluster.add_template("odd", claim(request("a", 4, on(TRN1)), request("b", 1, on(TRN1))))
+        manifest = with_template("odd")
+        manifest["spec"]["containers"][0]["resources"]["claims"] = [{"name": "c"}]
+        assert codes(decide(manifest, cluster).errors) == ["NEU709"]
 
     def test_a_damaged_pod_is_refused(self) -> None:
         manifest = pod(
@@ -540,9 +611,47 @@ class TestAtOnce:
         first, _, again = self.decisions(with_template("unknown"))
         assert first is again is None
 
+    @pytest.mark.parametrize(
+        ("manifest", "at_once", "after"),
+        [
+            (template(claim(request("a", 1))), True, True),
+            (template(BAD), False, True),
+            (DEPLOYMENT, False, False),
+            ({**pod(container(neurons="4")), "apiVersion": "example.com/v1"}, False, False),
+            ({**template(BAD), "apiVersion": "example.com/v1"}, False, False),
+            ({**template(BAD), "kind": "ResourceSlice"}, False, False),
+        ],
+        ids=["no selectors", "selectors", "workload", "another Pod", "another template", "another kind"],
+    )
+    def test_claims_are_answered_at_once_if_their_selectors_are_known(
+        self, manifest: Any, at_once: bool, after: bool
+    ) -> None:
+        first, reviewed, again = self.decisions(manifest)
+        assert first == (reviewed if at_once else None)
+        assert again == (reviewed if after else None)
+
+    @pytest.mark.parametrize(
+        ("manifest", "fields", "reason"),
+        [
+            (template(BAD), {"operation": "UPDATE", "old": template(BAD)}, "spec-unchanged"),
+            (template(BAD), {"namespace": "kube-system"}, "excluded-namespace"),
+            (pod(container(neuron="4")), {"operation": "UPDATE"}, "operation"),
+        ],
+    )
+    def test_what_needs_no_judgement_is_answered_at_once(
+        self, manifest: Any, fields: dict[str, Any], reason: str
+    ) -> None:
+        assert validator().decide_at_once(review(manifest, **fields)) == Decision(Outcome.UNCHANGED, reason)
+
     def test_a_large_pod_is_not_answered_at_once(self) -> None:
         first, _, again = self.decisions(pod(container(neuron="4", name="a" * 40_000)))
         assert first is again is None
+
+
+def test_pods_of_a_workload_follow_the_annotations_of_their_namespace() -> None:
+    facts = NamespaceFacts(((names.ANNOTATION_CONVERT, "off"),))
+    assert codes(decide(DEPLOYMENT).warnings)[0] == "NEU701"
+    assert decide(DEPLOYMENT, FakeClaims(namespaces={"team-a": facts})).warnings == ()
 
 
 def jobset(templates: int, **extra: Any) -> dict[str, Any]:
