@@ -55,7 +55,7 @@ def resolve(annotations: Annotations, facts: NamespaceFacts, default: Mode) -> M
 
     A value that is not allowed is a finding and counts as not set.
     """
-    reader = _AnnotationReader(annotations, dict(facts.annotations))
+    reader = _AnnotationReader(dict(facts.annotations))
     word, source = reader.choice(names.ANNOTATION_CONVERT, annotations.convert, MODE_WORDS)
     mode_findings = tuple(reader.findings)
     lnc, lnc_source = reader.choice(names.ANNOTATION_LNC, annotations.logical_neuron_core, _LNC_VALUES)
@@ -74,8 +74,7 @@ def resolve(annotations: Annotations, facts: NamespaceFacts, default: Mode) -> M
 class _AnnotationReader:
     """Reads annotations and collects findings."""
 
-    def __init__(self, annotations: Annotations, defaults: dict[str, str]) -> None:
-        self._annotations = annotations
+    def __init__(self, defaults: dict[str, str]) -> None:
         self._defaults = defaults
         self.findings: list[Finding] = []
 

@@ -74,10 +74,15 @@ def test_a_misspelt_mode_is_refused_with_the_nearest_word() -> None:
     )
 
 
-def test_a_misspelt_mode_of_the_namespace_names_the_namespace() -> None:
-    (error,) = decide(pod(container(neuron="4")), namespace(convert="of")).errors
-    assert str(error).startswith("NEU109: Namespace annotation neuron.aws.com/convert is 'of'.")
-    assert error.path == "metadata.namespace"
+def test_a_bad_value_of_the_namespace_names_the_namespace() -> None:
+    for key, cluster in (
+        ("convert", namespace(convert="of")),
+        ("logical-neuron-core", namespace(logical_neuron_core="of")),
+        ("instance-type", namespace(instance_type="of,")),
+    ):
+        (error,) = decide(pod(container(neuron="4")), cluster).errors
+        assert str(error).startswith(f"NEU109: Namespace annotation neuron.aws.com/{key} is 'of")
+        assert error.path == "metadata.namespace"
 
 
 def test_a_misspelt_mode_is_a_warning_where_conversion_is_off() -> None:
@@ -120,9 +125,11 @@ def test_the_namespace_gives_defaults_for_settings() -> None:
     assert own.templates[0].name.startswith("neuron-4-lnc2-")
 
 
-def test_the_annotated_type_is_in_the_claim_itself() -> None:
-    manifest = pod(container(neuron="4"), annotations={"neuron.aws.com/instance-type": "trn2.48xlarge"})
-    decision = decide(manifest)
+@pytest.mark.parametrize("on_namespace", [False, True])
+def test_the_annotated_type_is_in_the_claim_itself(on_namespace: bool) -> None:
+    annotations = {} if on_namespace else {"neuron.aws.com/instance-type": "trn2.48xlarge"}
+    cluster = namespace(instance_type="trn2.48xlarge") if on_namespace else None
+    decision = decide(pod(container(neuron="4"), annotations=annotations), cluster)
     assert '"trn2.48xlarge"' in json.dumps(decision.templates[0].spec["spec"]["devices"]["requests"][0]).replace(
         "\\", ""
     )
