@@ -282,6 +282,13 @@ def test_a_record_is_verified_by_what_its_template_requests(
     assert found is None or found.gets_interfaces("main") is ("efa" in record)
 
 
+def test_devices_of_containers_that_run_together_add_up() -> None:
+    manifest = forged({"containers": {"a": {NEURON: "4"}, "b": {NEURON: "4"}}}, using("a"), using("b"))
+    for counts, believed in (((4, 4), True), ((4, 5), False)):
+        spec = asks_for(Template("x", requests(*counts), ""))
+        assert (verified(manifest, lambda _, spec=spec: spec) is not None) is believed
+
+
 @pytest.mark.parametrize(("mapped", "believed"), [({"of-ours"}, True), ({"another"}, False)])
 def test_a_template_that_is_not_generated_must_be_one_that_a_policy_names(mapped: set[str], believed: bool) -> None:
     claims = [{"name": "neuron", "resourceClaimTemplateName": "of-ours"}]
