@@ -1,10 +1,14 @@
 """Random expressions have the same answers in the API server and here: a short run of `make cel-oracle`."""
 
+import pytest
+
 from tests.cluster.controlplane import Assets
 from tests.kubecel import oracle, record_answers
 from tests.kubecel.random_expressions import Generator
 
 COUNT = 300
+
+pytestmark = pytest.mark.needs("cel-lists")
 
 
 def test_random_expressions_have_the_answers_of_the_api_server(assets: Assets) -> None:

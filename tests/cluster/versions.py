@@ -53,6 +53,7 @@ FEATURES: Final[Mapping[str, Feature]] = {
     "health-messages": Feature("messages of the health of devices in the kubelet, with all fields", (1, 36)),
     "descriptors": Feature("descriptors of the kubelet's messages in its program", (1, 35)),
     "subsets": Feature("an allocator that tries each set of devices once, not in every order", (1, 36)),
+    "cel-lists": Feature("CEL's lists.range and list.sort in policies", (1, 35)),
     "late-templates": Feature("pods that wait for a template are looked at when it is created", (1, 36)),
 }
 
