@@ -1,6 +1,7 @@
 """Claims of all API versions in one shape, and everything that can be wrong with their form."""
 
 import copy
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -64,6 +65,35 @@ class TestModel:
         assert read.constraints[1].distinct_attribute == "neuron.aws.com/deviceId"
         assert [config.requests for config in read.configs] == [("a", "b/big"), ()]
         assert read.references == ("a", "b", "b/big", "b/small", "c")
+
+    @pytest.mark.parametrize("more", [{}, {"language": "cel"}])
+    @pytest.mark.parametrize("kind", [dict, MappingProxyType])
+    def test_every_selector_is_read(self, more: Any, kind: Any) -> None:
+        spec = changed(selectors=[kind({"cel": kind({"expression": each, **more})}) for each in ("true", "false")])
+        found = read_claim("ResourceClaim", V1, spec)[0].requests[0].alternatives[0].selectors
+        path = f"{REQUEST}.exactly.selectors"
+        assert [(each.path, each.expression) for each in found] == [
+            (f"{path}[0].cel.expression", "true"),
+            (f"{path}[1].cel.expression", "false"),
+        ]
+
+    @pytest.mark.parametrize(
+        ("fields", "count", "everything"),
+        [
+            ({"count": 0}, 1, False),
+            ({"count": None}, 1, False),
+            ({"count": "4"}, 0, False),
+            ({"count": -1}, 0, False),
+            ({"count": 2**63}, 0, False),
+            ({"count": 2**63 - 1}, 2**63 - 1, False),
+            ({"count": None, "allocationMode": "all"}, 0, True),
+            ({"count": 4, "allocationMode": "All"}, 0, True),
+            ({"count": 4, "allocationMode": "Some"}, 4, False),
+        ],
+    )
+    def test_the_count_is_what_can_be_meant(self, fields: Any, count: int, everything: bool) -> None:
+        [found] = read_claim("ResourceClaim", V1, changed(**fields))[0].requests[0].alternatives
+        assert (found.count, found.everything) == (count, everything)
 
     def test_capacities_and_tolerations_are_read(self) -> None:
         toleration = {"key": "neuron.aws.com/held", "operator": "Exists", "effect": "NoExecute"}
@@ -173,6 +203,16 @@ FORM_CASES = {
     "empty selector": (
         changed(selectors=[{"cel": {}}]),
         f"{REQUEST}.exactly.selectors[0].cel.expression: NEU502: expression is missing. Set expression.",
+    ),
+    "attribute of a wrong type": (
+        claim(request(), constraints=[{"requests": ["neurons"], "matchAttribute": group(4), "distinctAttribute": 1}]),
+        "spec.devices.constraints[0].distinctAttribute: NEU502: distinctAttribute is 1, an integer, not a string. Write"
+        " a string.",
+    ),
+    "parameters beside the driver": (
+        claim(request(), config=[{"opaque": {"driver": "neuron.aws.com", "params": lnc()}}]),
+        "spec.devices.config[0].opaque.params: NEU501: opaque has no field 'params'. Did you mean 'parameters'? Its"
+        " fields are driver, parameters.",
     ),
     "constraint without attribute": (
         claim(request(), constraints=[{"requests": ["neurons"]}]),
