@@ -1,6 +1,7 @@
 """Claims of all API versions in one shape, and everything that can be wrong with their form."""
 
 import copy
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import KINDS, ClaimSpec
+from neuron.api.taints import TolerationSpec
 from tests.support.validation import (
     TRN2,
     V1,
@@ -63,6 +65,57 @@ class TestModel:
         assert read.constraints[1].distinct_attribute == "neuron.aws.com/deviceId"
         assert [config.requests for config in read.configs] == [("a", "b/big"), ()]
         assert read.references == ("a", "b", "b/big", "b/small", "c")
+
+    @pytest.mark.parametrize("more", [{}, {"language": "cel"}])
+    @pytest.mark.parametrize("kind", [dict, MappingProxyType])
+    def test_every_selector_is_read(self, more: Any, kind: Any) -> None:
+        spec = changed(selectors=[kind({"cel": kind({"expression": each, **more})}) for each in ("true", "false")])
+        found = read_claim("ResourceClaim", V1, spec)[0].requests[0].alternatives[0].selectors
+        path = f"{REQUEST}.exactly.selectors"
+        assert [(each.path, each.expression) for each in found] == [
+            (f"{path}[0].cel.expression", "true"),
+            (f"{path}[1].cel.expression", "false"),
+        ]
+
+    @pytest.mark.parametrize(
+        ("fields", "count", "everything"),
+        [
+            ({"count": 0}, 1, False),
+            ({"count": None}, 1, False),
+            ({"count": "4"}, 0, False),
+            ({"count": -1}, 0, False),
+            ({"count": 2**63}, 0, False),
+            ({"count": 2**63 - 1}, 2**63 - 1, False),
+            ({"count": None, "allocationMode": "all"}, 0, True),
+            ({"count": 4, "allocationMode": "All"}, 0, True),
+            ({"count": 4, "allocationMode": "Some"}, 4, False),
+        ],
+    )
+    def test_the_count_is_what_can_be_meant(self, fields: Any, count: int, everything: bool) -> None:
+        [found] = read_claim("ResourceClaim", V1, changed(**fields))[0].requests[0].alternatives
+        assert (found.count, found.everything) == (count, everything)
+
+    def test_capacities_and_tolerations_are_read(self) -> None:
+        toleration = {"key": "neuron.aws.com/held", "operator": "Exists", "effect": "NoExecute"}
+        inner = {"capacity": {"requests": {"neuroncores": 2, "memory": "8Gi", "x": 0}}, "tolerations": [toleration]}
+        spec = claim(request("a", 1, **inner), first_available("b", big=devices(2, **inner)))
+        read, findings = read_claim("ResourceClaim", V1, spec)
+        assert findings == ()
+        for each in (read.requests[0].alternatives[0], read.requests[1].alternatives[0]):
+            assert each.capacity == (("neuroncores", "2"), ("memory", "8Gi"), ("x", "0"))
+            assert each.tolerations == (TolerationSpec("neuron.aws.com/held", "Exists", "", "NoExecute"),)
+        assert read.requests[1].alternatives[0].path == "spec.devices.requests[1].firstAvailable[0]"
+        assert read.requests[1].path == "spec.devices.requests[1]"
+
+    def test_no_more_capacities_and_tolerations_are_read_than_a_device_has(self) -> None:
+        many = {f"c{number}": "1" for number in range(40)}
+        read, _ = read_claim("ResourceClaim", V1, claim(request(capacity={"requests": many}, tolerations=[{}] * 20)))
+        [found] = read.requests[0].alternatives
+        assert (len(found.capacity), len(found.tolerations)) == (32, 16)
+
+    def test_a_config_of_a_class_names_no_requests(self) -> None:
+        [said] = read_class(V1, {"config": [opaque(lnc(1), requests=["a"])]})[1]
+        assert (said.path, said.code) == ("spec.config[0].requests", "NEU501")
 
     def test_paths_are_those_of_the_version_that_was_written(self) -> None:
         path = "spec.devices.requests[0].exactly.selectors[0].cel.expression"
@@ -151,6 +204,16 @@ FORM_CASES = {
         changed(selectors=[{"cel": {}}]),
         f"{REQUEST}.exactly.selectors[0].cel.expression: NEU502: expression is missing. Set expression.",
     ),
+    "attribute of a wrong type": (
+        claim(request(), constraints=[{"requests": ["neurons"], "matchAttribute": group(4), "distinctAttribute": 1}]),
+        "spec.devices.constraints[0].distinctAttribute: NEU502: distinctAttribute is 1, an integer, not a string. Write"
+        " a string.",
+    ),
+    "parameters beside the driver": (
+        claim(request(), config=[{"opaque": {"driver": "neuron.aws.com", "params": lnc()}}]),
+        "spec.devices.config[0].opaque.params: NEU501: opaque has no field 'params'. Did you mean 'parameters'? Its"
+        " fields are driver, parameters.",
+    ),
     "constraint without attribute": (
         claim(request(), constraints=[{"requests": ["neurons"]}]),
         "spec.devices.constraints[0].matchAttribute: NEU502: the constraint has no matchAttribute. Write"
@@ -205,6 +268,39 @@ FORM_CASES = {
     "negative count": (
         changed(count=-1),
         f"{REQUEST}.exactly.count: NEU507: count is -1. Request 1 device or more.",
+    ),
+    "huge count": (
+        changed(count=2**63),
+        f"{REQUEST}.exactly.count: NEU507: count is 9223372036854775808, which is no 64-bit number. Request at most the"
+        " devices of one node.",
+    ),
+    "capacity as text": (
+        changed(capacity={"requests": {"neuroncores": "two"}}),
+        f"{REQUEST}.exactly.capacity.requests[neuroncores]: NEU502: capacity 'neuroncores' is 'two', a string, not a"
+        " quantity of 0 or more. Write a number, such as 1.",
+    ),
+    "negative capacity": (
+        changed(capacity={"requests": {"neuroncores": -1}}),
+        f"{REQUEST}.exactly.capacity.requests[neuroncores]: NEU502: capacity 'neuroncores' is -1, an integer, not a"
+        " quantity of 0 or more. Write a number, such as 1.",
+    ),
+    "capacities as a list": (
+        changed(capacity={"requests": ["neuroncores"]}),
+        f"{REQUEST}.exactly.capacity.requests: NEU502: requests is a list, not an object. Write an object.",
+    ),
+    "unknown field of a capacity": (
+        changed(capacity={"request": {}}),
+        f"{REQUEST}.exactly.capacity.request: NEU501: capacity has no field 'request'. Did you mean 'requests'? Its"
+        " fields are requests.",
+    ),
+    "malformed name of an alternative": (
+        claim(first_available(Big=devices())),
+        f"{REQUEST}.firstAvailable[0].name: NEU505: name 'Big' is no DNS label. Use lower-case letters, digits and"
+        " dashes.",
+    ),
+    "mode of a wrong type": (
+        changed(allocationMode=1),
+        f"{REQUEST}.exactly.allocationMode: NEU502: allocationMode is 1, an integer, not a string. Write a string.",
     ),
     "dangling reference": (
         claim(request(), config=[opaque(lnc(), requests=["neuron"])]),
