@@ -1,15 +1,18 @@
 """Traces of OpenTelemetry, sent as OTLP over HTTP, if an endpoint is set. Without one, nothing of it is imported.
 
-The environment variables are those that OpenTelemetry defines; its SDK reads them.
+The environment variables are those that OpenTelemetry defines; its SDK reads them. With or without an endpoint,
+log lines have the trace id of the `traceparent` header, which the API server sends if its tracing is on (`trace_of`).
 """
 
 import contextlib
 import importlib
 import logging
 import os
+import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from operator import itemgetter
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -20,6 +23,14 @@ _CONTEXT: Final = ("traceparent", "tracestate")
 _NO_SPAN: Final = contextlib.nullcontext()
 _LAST_SECONDS: Final = 3.0
 """For the last traces. A collector that does not answer must not delay the end of a pod past its grace period."""
+NO_TRACE: Final = ("", "")
+
+_NAME: Final = itemgetter(0)
+_PARENT: Final = re.compile(
+    rb"(?!ff)(?!00.{54})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?"
+)
+"""https://www.w3.org/TR/trace-context/#traceparent-header: version 00 has exactly these parts, later versions may have
+more. Version ff and ids of only zeros are invalid."""
 
 _log = logging.getLogger(__name__)
 _tracer: Any = None
@@ -112,3 +123,12 @@ def _begun(name: str, **options: Any) -> AbstractContextManager[Any]:
 def _texts(header: tuple[Any, Any]) -> tuple[str, str]:
     name, value = (part.decode("latin-1") if isinstance(part, bytes) else part for part in header)
     return name, value
+
+
+def trace_of(headers: Sequence[tuple[bytes, bytes]]) -> tuple[str, str]:
+    """Trace id and the caller's span id in hexadecimal; empty if the header is absent, invalid or repeated."""
+    if b"traceparent" not in map(_NAME, headers):
+        return NO_TRACE
+    values = [value for name, value in headers if name == b"traceparent"]
+    match = _PARENT.fullmatch(values[0]) if len(values) == 1 else None
+    return NO_TRACE if match is None else (match[1].decode(), match[2].decode())

@@ -24,7 +24,7 @@ from commands.cli.inputs import (
 )
 from commands.cli.streams import Counter, write_all, write_exact
 from runtime import console, terminal
-from webhook.decisions.modes import Mode
+from webhook.decisions.steering import Mode
 
 if TYPE_CHECKING:
     from commands.objects.manifest_files import GivenManifests, Inputs

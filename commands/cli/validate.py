@@ -29,7 +29,7 @@ from neuron import known_faults
 from neuron.api import taint_rules
 from neuron.findings import Severity
 from runtime import console
-from webhook.decisions.modes import Mode
+from webhook.decisions.steering import Mode
 
 if TYPE_CHECKING:
     from commands.objects.manifest_files import Inputs, ReadProblem

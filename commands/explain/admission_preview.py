@@ -22,16 +22,15 @@ from policies.judging.explain import OUTCOME_WORDS
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from runtime.text import named
-from webhook.decisions import modes, pods
+from webhook.decisions import pods
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions
 from webhook.decisions.decide import Part, PodFacts
 from webhook.decisions.decision import Decision
 from webhook.decisions.kinds import KINDS
-from webhook.decisions.modes import Mode, ModeSettings
 from webhook.decisions.pod_demand import PodDemand
 from webhook.decisions.pod_places import path_text
 from webhook.decisions.ports import WorldView
-from webhook.decisions.steering import Steering, combined
+from webhook.decisions.steering import Mode, ModeSettings, Steering, annotated_settings, combined
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
@@ -198,7 +197,7 @@ def _outlook(manifest: Manifest, part: Part, own: Sequence[Finding], place: str,
         )
     if settings is None:
         # An excluded namespace.
-        annotated = modes.resolve(
+        annotated = annotated_settings(
             view.annotations, around.view.namespace(manifest.namespace), Mode(_options(around).mode)
         )
         settings = combined(annotated, part.facts.steering)

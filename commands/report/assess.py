@@ -38,9 +38,9 @@ from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decide import Part, located
 from webhook.decisions.decision import Decision, Outcome
 from webhook.decisions.kinds import KINDS
-from webhook.decisions.modes import Mode
 from webhook.decisions.pod_demand import PodDemand
 from webhook.decisions.ports import WorldView
+from webhook.decisions.steering import Mode
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies

@@ -17,7 +17,7 @@ from neuron.api.slices import incomplete, newest
 from neuron.hardware.device_shapes import DRA_DRIVER_VERSION
 from neuron.hardware.instances import Catalogue
 from runtime.text import cited, named
-from webhook.decisions.modes import MODE_WORDS, Mode
+from webhook.decisions.steering import MODE_WORDS, Mode
 
 CLASSES: Final = "device class"
 CONVERSION: Final = "conversion"

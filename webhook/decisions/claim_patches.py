@@ -7,12 +7,11 @@ from neuron import names
 from neuron.demand.claims import Claim
 from neuron.demand.interfaces import Interfaces
 from webhook.decisions import pods
-from webhook.decisions.added_hints import AddedHints
 from webhook.decisions.canonical import key_of, keys_of
 from webhook.decisions.decision import Operation
 from webhook.decisions.patches import add, append, pointer, remove, remove_members, replace, set_members
 from webhook.decisions.pod_demand import ContainerDemand, PodDemand
-from webhook.decisions.records import EfaRequest, Record
+from webhook.decisions.records import AddedHints, EfaRequest, Record
 
 _CORE_VARIABLES: Final = frozenset(names.CORE_VARIABLES)
 

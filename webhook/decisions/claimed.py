@@ -11,8 +11,7 @@ import dataclasses
 from neuron.demand import containers as demand
 from neuron.demand.containers import Ask, Role
 from webhook.decisions import pods, records
-from webhook.decisions.added_hints import AddedHints
-from webhook.decisions.records import CLAIM_NAMES, EfaRequest, Record, Requests, may_be_ours
+from webhook.decisions.records import CLAIM_NAMES, AddedHints, EfaRequest, Record, Requests, may_be_ours
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Restated(Requests, frozen=True):
     Attributes:
         claim: name of the entry.
         template: the ResourceClaimTemplate that it uses now.
-        hints: what an earlier pass may have added; see `webhook.decisions.added_hints`.
+        hints: what an earlier pass may have added; see `webhook.decisions.records.AddedHints`.
     """
 
     claim: str

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from neuron import known_faults, names
 from neuron.demand.families import Families
 from neuron.hardware.instances import UNPOOLED, Catalogue, Observation
-from webhook.decisions.modes import Mode
 from webhook.decisions.ports import ClusterView
+from webhook.decisions.steering import Mode, Steering
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,3 +117,14 @@ def _labels(catalogue: Catalogue, observations: Mapping[str, Observation]) -> di
     if all(labels == (name,) for name, labels in seen.items()):
         return {}
     return {name: seen.get(name, (name, names.SAGEMAKER_PREFIX + name)) for name in catalogue.names()}
+
+
+def steered(context: ConversionContext, steering: Steering) -> ConversionContext:
+    """The context with the policy's families and DeviceClass."""
+    if not steering.families and steering.device_class is None:
+        return context
+    options = context.options
+    if steering.device_class is not None:
+        options = dataclasses.replace(options, device_class=steering.device_class)
+    families = dataclasses.replace(context.families, allowed=steering.families)
+    return dataclasses.replace(context, families=families, options=options)

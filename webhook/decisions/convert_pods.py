@@ -19,24 +19,25 @@ from neuron.demand.instance_fit import DeviceConfig
 from neuron.demand.scheduling import with_required
 from neuron.demand.templates import Template
 from neuron.findings import Finding, as_warning, warning
-from webhook.decisions import efa_limits, hints, modes, obstacles, patches, pod_findings, pods, queues, records
-from webhook.decisions.added_hints import NOTHING_ADDED
+from webhook.decisions import efa_limits, hints, obstacles, patches, pod_findings, pods, queues, records
 from webhook.decisions.claim_patches import claim_patch, encode_record, free_name, mark
-from webhook.decisions.conversion_context import ConversionContext
+from webhook.decisions.conversion_context import ConversionContext, steered
 from webhook.decisions.decision import SEVERAL, Decision, Outcome, denied, unchanged
-from webhook.decisions.modes import Mode, ModeSettings
 from webhook.decisions.pod_demand import PodDemand
 from webhook.decisions.pods import Excess
 from webhook.decisions.ports import NamespaceFacts
+from webhook.decisions.records import NOTHING_ADDED
 from webhook.decisions.steering import (
     NO_STEERING,
+    Mode,
+    ModeSettings,
     Steering,
     allowed,
+    annotated_settings,
     attributed,
     combined,
     excluded_by_affinity,
     overridden,
-    steered,
 )
 
 _MOST_TERMS: Final = 64
@@ -74,7 +75,7 @@ def convert(
     demand = PodDemand.of(pod, claiming)
     if demand.is_empty:
         return unchanged("not-neuron")
-    annotated = modes.resolve(pod.annotations, facts, Mode(context.options.mode))
+    annotated = annotated_settings(pod.annotations, facts, Mode(context.options.mode))
     settings = combined(annotated, steering)
     ignored = overridden(annotated, steering) if demand.earlier is None else []
     if settings.mode is Mode.OFF:
@@ -105,7 +106,7 @@ def computed_templates(
     demand = PodDemand.of(pod, ())
     if demand.earlier is None:
         return ()
-    settings = combined(modes.resolve(pod.annotations, facts, Mode(context.options.mode)), steering)
+    settings = combined(annotated_settings(pod.annotations, facts, Mode(context.options.mode)), steering)
     found: dict[str, Template] = {}
     for each in (context, *context.of_other_versions()):
         decision = _decide(demand, facts, steered(each, steering), settings, steering)

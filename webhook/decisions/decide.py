@@ -22,7 +22,7 @@ from neuron.check.claims import ClaimContext
 from neuron.check.configs import decode_parameters
 from neuron.check.pod_groups import check_member, check_missing
 from neuron.findings import Finding, Findings, Severity, as_warning, quoted, warning
-from webhook.decisions import leader_worker_sets, modes, pods, queues
+from webhook.decisions import leader_worker_sets, pods, queues
 from webhook.decisions.bound_claims import check_bound
 from webhook.decisions.check_keys import misspelt_keys
 from webhook.decisions.check_pods import check_pod
@@ -32,11 +32,10 @@ from webhook.decisions.convert_pods import computed_templates, convert
 from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.decisions.enrich_claims import enrich, keep, read_plain
 from webhook.decisions.kinds import KINDS, Kind, is_counted_by_template
-from webhook.decisions.modes import Mode, ModeSettings
 from webhook.decisions.pod_claims import Claiming, KnownClaim
 from webhook.decisions.pod_places import PodPlace, find_pods, path_text
 from webhook.decisions.ports import NamespaceFacts
-from webhook.decisions.steering import NO_STEERING, Steering, combined
+from webhook.decisions.steering import NO_STEERING, Mode, ModeSettings, Steering, annotated_settings, combined
 from webhook.decisions.template_findings import NO_TEMPLATES, KnownTemplates
 
 decide_pod = convert
@@ -397,7 +396,7 @@ def _decided(pod: pods.Pod, each: PodFacts, inputs: DecisionInputs, *, is_pod: b
     claims = inputs.claims if each.known else None
     checked = check_created(Claiming.of(pod), each.known, claims, conversion.extended_resources)
     findings += [finding for finding in checked if finding.code != "NEU704" or not one_way]
-    annotated = modes.resolve(pod.annotations, inputs.facts, Mode(conversion.options.mode))
+    annotated = annotated_settings(pod.annotations, inputs.facts, Mode(conversion.options.mode))
     settings = combined(annotated, steering)
     return Answer(decision, settings, tuple(findings), _ultraserver_modes(pod, each.known, settings))
 

@@ -20,13 +20,12 @@ from neuron.demand.claims import Refusal, make_claim
 from neuron.demand.containers import Ask, Role
 from neuron.demand.templates import KIND as TEMPLATE
 from neuron.findings import Finding, as_warning, quoted, warning
-from webhook.decisions import modes, pods
-from webhook.decisions.conversion_context import ConversionContext
+from webhook.decisions import pods
+from webhook.decisions.conversion_context import ConversionContext, steered
 from webhook.decisions.decision import Decision, Operation, Outcome, unchanged
-from webhook.decisions.modes import Mode
 from webhook.decisions.patches import MOST_BYTES, append, pointer, replace, set_members, size_of
 from webhook.decisions.ports import NamespaceFacts
-from webhook.decisions.steering import NO_STEERING, Steering, allowed, combined, steered
+from webhook.decisions.steering import NO_STEERING, Mode, Steering, allowed, annotated_settings, combined
 
 KINDS: Final = ("ResourceClaim", TEMPLATE)
 _PLAIN: Final = frozenset({"deviceClassName", "allocationMode", "count", "tolerations"})
@@ -173,7 +172,7 @@ def enrich(
         return unchanged("not-enriched", *wrong)
     own = claim.metadata.annotations or {}
     settings = combined(
-        modes.resolve(msgspec.convert(own, pods.Annotations), facts, Mode(context.options.mode)), steering
+        annotated_settings(msgspec.convert(own, pods.Annotations), facts, Mode(context.options.mode)), steering
     )
     findings = [as_warning(each) for each in settings.findings]
     if settings.mode is Mode.OFF or findings:

@@ -15,11 +15,11 @@ from neuron.demand import candidates, scheduling
 from neuron.demand.scheduling import Entry
 from neuron.findings import Finding, short, warning
 from webhook.decisions import pods
-from webhook.decisions.added_hints import NO_AFFINITY, NOTHING_ADDED, AddedAffinity, AddedHints, union
 from webhook.decisions.canonical import key_of, keys_of
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Operation
 from webhook.decisions.patches import add, append, pointer, replace
+from webhook.decisions.records import NO_AFFINITY, NOTHING_ADDED, AddedAffinity, AddedHints, union
 from webhook.decisions.steering import Steering
 
 _VOLCANO: Final = "volcano"

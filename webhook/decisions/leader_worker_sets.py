@@ -14,12 +14,11 @@ from msgspec import Struct
 
 from neuron import names
 from neuron.findings import short, warning
-from webhook.decisions import modes, pods
+from webhook.decisions import pods
 from webhook.decisions.decision import Decision, Outcome, unchanged
-from webhook.decisions.modes import Mode
 from webhook.decisions.patches import add, set_members
 from webhook.decisions.ports import ClusterView, NamespaceFacts
-from webhook.decisions.steering import NO_STEERING, Steering, combined
+from webhook.decisions.steering import NO_STEERING, Mode, Steering, annotated_settings, combined
 
 
 class _Annotations(Struct, frozen=True):
@@ -157,7 +156,7 @@ def _ultraserver_mode(
     for name in _templates_of(template):
         if name in modes_of:
             return modes_of[name]
-    settings = combined(modes.resolve(template.annotations, facts, default), steering)
+    settings = combined(annotated_settings(template.annotations, facts, default), steering)
     if settings.mode in (Mode.OFF, Mode.SHADOW) or not template.concerns_us:
         return None
     return settings.device_config.ultraserver_mode

@@ -21,12 +21,12 @@ from neuron.demand.containers import Role
 from neuron.demand.scheduling import SchedulingHints
 from neuron.findings import Finding, short
 from webhook.decisions import efa_limits, hints, patches, pods
-from webhook.decisions.added_hints import AddedHints
 from webhook.decisions.canonical import key_of, keys_of
 from webhook.decisions.claim_patches import mark, strip_legacy
 from webhook.decisions.claimed import Restated, restated
 from webhook.decisions.decision import Decision, Operation, Outcome, denied, unchanged
 from webhook.decisions.patches import add, pointer, replace
+from webhook.decisions.records import AddedHints
 from webhook.decisions.verification import Verified
 
 Labels: TypeAlias = Mapping[str, str | None]

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from neuron.findings import Finding
 from runtime import tracing
+from runtime.tracing import trace_of
 from webhook.decisions import nesting, wire
 from webhook.decisions.decision import Decision, denied
 from webhook.edge import reviews
@@ -35,7 +36,6 @@ from webhook.edge.logs import DecisionLog
 from webhook.edge.metrics import Metrics
 from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import Exempt, Gate, LoopLag, caller_timeout, never
-from webhook.edge.tracing import trace_of
 from webhook.reviews.reviewer import Reviewer, deciding_at_once
 from webhook.reviews.worker_threads import LaneError, LaneFullError, answer_within, seconds_left, usable
 

@@ -25,11 +25,10 @@ from webhook.decisions.decide import (
     with_needs,
 )
 from webhook.decisions.decision import Decision, denied, unchanged
-from webhook.decisions.modes import Mode
 from webhook.decisions.patches import size_of
 from webhook.decisions.pod_claims import claims_from_templates, requesting
 from webhook.decisions.ports import ClusterView, NamespaceFacts, TemplateStore, TemplateUnavailableError
-from webhook.decisions.steering import NO_STEERING, Steer, Steering
+from webhook.decisions.steering import NO_STEERING, Mode, Steer, Steering
 from webhook.decisions.verification import Sources, verify
 from webhook.decisions.wire import ABSENT, AdmissionRequest
 from webhook.reviews import effort

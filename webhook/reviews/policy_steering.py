@@ -28,10 +28,9 @@ from policies.judging.rules import HintRule, PodRule
 from policies.judging.subjects import RequestContext, RequestSubject, of_object
 from policies.schema.kinds import ConversionPolicySpec
 from runtime.once import Once
-from webhook.decisions.modes import Mode
 from webhook.decisions.ports import NamespaceFacts, NamespaceView
 from webhook.decisions.queues import KUEUE_LABEL
-from webhook.decisions.steering import NO_STEERING, Steering
+from webhook.decisions.steering import NO_STEERING, Mode, Steering
 from webhook.decisions.verification import Sources
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.policy_allowance import ON_LOOP, Allowance

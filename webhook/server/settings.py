@@ -17,7 +17,7 @@ from policies.schema.followable import CORE, GROUPS
 from runtime import settings
 from runtime.settings import Declaration, SettingsError, about
 from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.modes import Mode
+from webhook.decisions.steering import Mode
 
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_SUBDOMAIN: Final = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"

@@ -25,10 +25,9 @@ from webhook.decisions.conversion_context import conversion_context
 from webhook.decisions.decide import DecisionInputs, DecisionSubject, PodFacts
 from webhook.decisions.decide import decide as compose
 from webhook.decisions.kinds import KINDS as KINDS_WITH_PODS
-from webhook.decisions.modes import Mode
 from webhook.decisions.pod_places import PodPlace
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts
-from webhook.decisions.steering import NO_STEERING, Steering
+from webhook.decisions.steering import NO_STEERING, Mode, Steering
 
 SEVEN = pod(container(neuron="7"))
 

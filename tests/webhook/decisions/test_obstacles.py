@@ -11,9 +11,8 @@ from webhook.decisions import pods
 from webhook.decisions.conversion_context import ConversionOptions, conversion_context
 from webhook.decisions.decide import decide_pod
 from webhook.decisions.decision import Decision, Outcome
-from webhook.decisions.modes import Mode
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts
-from webhook.decisions.steering import Steering
+from webhook.decisions.steering import Mode, Steering
 
 FIX = (
     "Run it on a managed or self-managed node group, or in a NodePool with replicas. If Karpenter makes nodes for pods"

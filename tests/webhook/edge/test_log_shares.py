@@ -14,7 +14,7 @@ from tests.support.serving import Answering, eventually, review, serving
 from webhook.decisions import wire
 from webhook.decisions.decision import denied, unchanged
 from webhook.decisions.wire import AdmissionRequest
-from webhook.edge import log_shares, logs
+from webhook.edge import logs
 from webhook.edge.reviews import Rendered, render
 
 ALLOWED: Rendered = render(unchanged("not-neuron"))
@@ -61,7 +61,7 @@ def test_one_user_has_a_share_and_the_denials_of_others_are_logged() -> None:
     def scenario(found: Log) -> None:
         found.write(20_000, "tenant")
         found.write(50, "neighbour", rendered=DENIED)
-        assert found.size < log_shares.FREE + log_shares.OF_USER + 64 * 1024
+        assert found.size < logs.FREE + logs.OF_USER + 64 * 1024
         assert found.denials() == 50
         assert found.log.shares.left_out > 10_000
 
@@ -73,9 +73,9 @@ def test_users_that_a_client_invents_share_that_of_its_address() -> None:
         for number in range(20_000):
             found.write(1, f"user-{number}", ATTACKER)
         found.write(50, "neighbour", API_SERVER, DENIED)
-        assert found.size < log_shares.FREE + log_shares.OF_ADDRESS + 64 * 1024
+        assert found.size < logs.FREE + logs.OF_ADDRESS + 64 * 1024
         assert found.denials() == 50
-        assert len(found.log.shares._users) + len(found.log.shares._missing) <= 2 * log_shares._MOST_CLIENTS + 2
+        assert len(found.log.shares._users) + len(found.log.shares._missing) <= 2 * logs._MOST_CLIENTS + 2
 
     in_loop(scenario)
 
@@ -84,7 +84,7 @@ def test_the_number_of_remembered_addresses_is_bounded() -> None:
     def scenario(found: Log) -> None:
         for number in range(30_000):
             found.write(1, "x" * 1000, f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
-        assert len(found.log.shares._addresses) <= log_shares._MOST_CLIENTS + 1
+        assert len(found.log.shares._addresses) <= logs._MOST_CLIENTS + 1
 
     in_loop(scenario)
 
@@ -92,7 +92,7 @@ def test_the_number_of_remembered_addresses_is_bounded() -> None:
 def test_the_number_of_lines_that_were_left_out_is_logged_by_client(caplog: pytest.LogCaptureFixture) -> None:
     def scenario(found: Log) -> None:
         found.write(20_000, "tenant", ATTACKER)
-        found.now += log_shares.WINDOW
+        found.now += logs.WINDOW
         found.write(1, "tenant", ATTACKER, DENIED)
         assert found.denials() == 1
         line = next(each for each in caplog.records if each.getMessage() == "decision lines left out")
@@ -121,15 +121,15 @@ def test_the_number_is_logged_though_no_further_review_arrives(
 def test_any_user_is_counted(user: Any) -> None:
     def scenario(found: Log) -> None:
         found.write(10_000, user)
-        assert found.size < log_shares.FREE + log_shares.OF_USER + 64 * 1024
+        assert found.size < logs.FREE + logs.OF_USER + 64 * 1024
 
     in_loop(scenario)
 
 
 def test_the_address_is_that_of_the_connection(tls_directory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(log_shares, "FREE", 0)
-    monkeypatch.setattr(log_shares.LogShares, "admits", lambda _, address, __: seen.append(address))
+    monkeypatch.setattr(logs, "FREE", 0)
+    monkeypatch.setattr(logs.LogShares, "admits", lambda _, address, __: seen.append(address))
     with serving(tls_directory, {"/mutate": Answering()}) as running, running.client() as client:
         assert client.review(review()).status == 200
         eventually(lambda: seen == ["127.0.0.1"], "the line is counted by its address")

@@ -12,7 +12,7 @@ from neuron.hardware.instances import DEFAULT_FAMILIES
 from policies.schema.followable import CORE, GROUPS
 from runtime.settings import SettingsError
 from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.modes import Mode
+from webhook.decisions.steering import Mode
 from webhook.server import settings
 from webhook.server.settings import WebhookSettings, load
 

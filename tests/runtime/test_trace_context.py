@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.tracing import NO_TRACE, trace_of
 from tests.support.serving import Answering, eventually, review, serving
-from webhook.edge.tracing import NO_TRACE, trace_of
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
