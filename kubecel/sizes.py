@@ -14,7 +14,7 @@ from kubecel.values import MAX_DEPTH, WORK_OF_A_PAIR, Optional, is_list
 _AT_ONCE: Final = 256
 
 
-def size_of(value: Any) -> int:
+def size_of(value: object) -> int:
     """The size by which Kubernetes charges a value (cel-go interpreter/runtimecost.go, actualSize)."""
     if isinstance(value, str | bytes | Mapping | list | tuple):
         return len(value)
@@ -33,7 +33,7 @@ def charge_pair(budget: Budget, a: object, b: object) -> None:
     budget.scan(min(size_of(a), size_of(b)))
 
 
-def charge_traversal(budget: Budget, value: Any) -> None:
+def charge_traversal(budget: Budget, value: object) -> None:
     """Charge reading a value with all its leaves, without the 1 of the call.
 
     A tenth of the characters of each text, 1 for any other leaf (k8s.io/apiserver cel/library/cost.go, traversalCost).

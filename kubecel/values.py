@@ -88,7 +88,7 @@ class Optional:
     """A CEL optional. It has a value if `present`."""
 
     present: bool
-    value: Any = None
+    value: object = None
 
 
 NONE: Final = Optional(False)
@@ -181,7 +181,7 @@ def value_of_key(key: object) -> object:
     return bool(key) if type(key) is BoolKey else key
 
 
-def keys_of(mapping: Mapping[Any, Any]) -> list[object]:
+def keys_of(mapping: Mapping[object, object]) -> list[object]:
     """The keys of a map as CEL values."""
     return [bool(key) if type(key) is BoolKey else key for key in mapping]
 

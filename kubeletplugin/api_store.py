@@ -95,7 +95,7 @@ class ApiStore:
         }
 
     async def apply_devices(
-        self, namespace: str, name: str, uid: str, devices: Sequence[Mapping[str, Any]]
+        self, namespace: str, name: str, uid: str, devices: Sequence[Mapping[str, object]]
     ) -> JsonObject | None:
         """See `ports.ClaimStatusStore`."""
         claims = await self._resource("resourceclaims")
@@ -154,7 +154,7 @@ class ApiStore:
             return False
         return all("taints" in device for device in to_v1(stored, slices.version)["spec"]["devices"])
 
-    async def create(self, body: Mapping[str, Any]) -> JsonObject:
+    async def create(self, body: Mapping[str, object]) -> JsonObject:
         """See `ports.SliceStore`."""
         slices = await self._resource("resourceslices")
         return to_v1(await self.call("POST", slices.path(), body=from_v1(body, slices.version)), slices.version)
@@ -312,7 +312,7 @@ def to_v1(body: JsonObject, version: str) -> JsonObject:
     return made
 
 
-def from_v1(body: Mapping[str, Any], version: str) -> JsonObject:
+def from_v1(body: Mapping[str, object], version: str) -> JsonObject:
     """A v1 ResourceSlice in another version."""
     made: JsonObject = converted(_SLICE, {**body, "apiVersion": f"{RESOURCE_GROUP}/{VERSIONS[0]}"}, version)
     return made

@@ -9,7 +9,7 @@ ApiServerError
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -62,7 +62,7 @@ class StatusError(ApiServerError):
         code: int,
         message: str,
         reason: str = "",
-        details: Mapping[str, Any] | None = None,
+        details: Mapping[str, object] | None = None,
         retry_after: float = 0.0,
     ) -> None:
         # The server passes on what admission webhooks of others answer.
@@ -86,7 +86,7 @@ class StatusError(ApiServerError):
 
     @classmethod
     def from_status(
-        cls, status: Mapping[str, Any], code: int = SERVER_ERRORS, retry_after: float = 0.0
+        cls, status: Mapping[str, object], code: int = SERVER_ERRORS, retry_after: float = 0.0
     ) -> "StatusError":
         """Read a `metav1.Status`; `code` is used if the status has no code."""
         details = status.get("details")

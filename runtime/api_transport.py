@@ -17,7 +17,7 @@ import time
 import types
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
 import msgspec
@@ -62,7 +62,7 @@ class _Sent:
     method: str
     path: str
     query: Mapping[str, str]
-    body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
+    body: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None
     content_type: str = JSON
     accept: str = JSON
 
@@ -218,7 +218,7 @@ class Connection:
     async def _exchange(self, sent: _Sent, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         # Not compressed: a few hundred KB of gzip may contain hundreds of MB of an object that a tenant stored.
         headers = {"Accept": sent.accept, "Content-Type": sent.content_type, "Accept-Encoding": "identity"}
-        body: Any = list(sent.body) if isinstance(sent.body, Sequence) else sent.body
+        body: object = list(sent.body) if isinstance(sent.body, Sequence) else sent.body
         parts = await self._client.param_serialize(
             sent.method,
             sent.path,

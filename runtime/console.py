@@ -45,7 +45,7 @@ class Escaping:
         for line in lines:
             self.write(line)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name == "buffer":
             raise AttributeError(name)
         return getattr(self.stream, name)

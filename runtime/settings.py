@@ -281,7 +281,7 @@ def _from_file(
     return {by_field[field]: GivenValue(_plain(value), f"'{field}' in {path}") for field, value in values.items()}
 
 
-def _written(node: "YamlNode") -> Any:
+def _written(node: "YamlNode") -> object:
     """The value of a node; `off` and other words that only YAML 1.1 takes for booleans are texts, as in a flag."""
     from runtime.yaml_nodes import Alias, Scalar, Sequence_
 

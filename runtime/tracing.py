@@ -100,7 +100,7 @@ def span(name: str) -> AbstractContextManager[Any]:
     return _NO_SPAN if _tracer is None else _begun(name)
 
 
-def served(name: str, headers: Iterable[tuple[Any, Any]]) -> AbstractContextManager[Any]:
+def served(name: str, headers: Iterable[tuple[object, object]]) -> AbstractContextManager[object]:
     """As `span`, for a request; its parent is the span of its `traceparent` header."""
     if _tracer is None:
         return _NO_SPAN
@@ -112,9 +112,9 @@ def served(name: str, headers: Iterable[tuple[Any, Any]]) -> AbstractContextMana
     return _begun(name, context=context, kind=trace.SpanKind.SERVER)
 
 
-def _begun(name: str, **options: Any) -> AbstractContextManager[Any]:
+def _begun(name: str, **options: object) -> AbstractContextManager[object]:
     # The text of an exception may quote the object.
-    begun: AbstractContextManager[Any] = _tracer.start_as_current_span(
+    begun: AbstractContextManager[object] = _tracer.start_as_current_span(
         name, record_exception=False, set_status_on_exception=False, **options
     )
     return begun

@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import yaml
@@ -94,7 +94,7 @@ def optional_cluster_options(purpose: str) -> Callable[[Callable[..., None]], Ca
 
 def _cluster_options(command: Callable[..., None], kubeconfig_help: str, context_help: str) -> Callable[..., None]:
     @functools.wraps(command)
-    def with_cluster(*args: Any, kubeconfig: Path | None, context_name: str | None, **options: Any) -> None:
+    def with_cluster(*args: object, kubeconfig: Path | None, context_name: str | None, **options: object) -> None:
         command(*args, cluster=ClusterChoice(kubeconfig, context_name), **options)
 
     which = click.option(

@@ -160,7 +160,7 @@ def _read(path: Path) -> dict[str, object]:
     return pod
 
 
-def _review(pod: dict[str, Any]) -> dict[str, Any]:
+def _review(pod: dict[str, Any]) -> dict[str, object]:
     """The AdmissionReview that the API server sends on `kubectl apply`."""
     metadata = pod.get("metadata") or {}
     return {

@@ -42,7 +42,9 @@ def filename_option(verb: str) -> Callable[[Callable[..., None]], Callable[..., 
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def with_files(*args: Any, filenames: tuple[str, ...], arguments: tuple[str, ...], **options: Any) -> None:
+        def with_files(
+            *args: object, filenames: tuple[str, ...], arguments: tuple[str, ...], **options: object
+        ) -> None:
             command(*args, filenames=(*filenames, *arguments), **options)
 
         flag = click.option(

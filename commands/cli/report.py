@@ -7,7 +7,7 @@ import os
 from collections import Counter as Counts
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -91,7 +91,7 @@ def report(
     *,
     webhook_records: bool,
     write_policy_reports: bool,
-    **flags: Any,
+    **flags: object,
 ) -> None:
     """Report on every workload that requests resources of the Neuron device plugin.
 

@@ -7,7 +7,7 @@ import datetime as dt
 import functools
 import re
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -56,7 +56,7 @@ def scope_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def with_scope(
-        *args: object, cluster: ClusterChoice, namespace: str | None, all_namespaces: bool, **options: Any
+        *args: object, cluster: ClusterChoice, namespace: str | None, all_namespaces: bool, **options: object
     ) -> None:
         if namespace and all_namespaces:
             raise click.UsageError(f"--namespace {namespace} and --all-namespaces cannot be combined: use one of them.")

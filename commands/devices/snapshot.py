@@ -321,7 +321,7 @@ def _pod(item: Object) -> Object | None:
     }
 
 
-def _metadata(item: Object) -> dict[str, Any]:
+def _metadata(item: Object) -> dict[str, object]:
     metadata = _some(item["metadata"], _METADATA)
     annotations = metadata.get("annotations")
     if annotations and _LAST_APPLIED in annotations:

@@ -31,7 +31,7 @@ def is_older(manifest: Manifest) -> bool:
     return manifest.kind in KINDS and version in VERSIONS and version != CURRENT
 
 
-def current(manifest: Manifest) -> dict[str, Any] | None:
+def current(manifest: Manifest) -> dict[str, object] | None:
     """The object in the current versions; None if nothing changes or it cannot be rewritten.
 
     The order of members is kept. The result shares values with the object. A request that has `exactly` beside fields
@@ -63,7 +63,7 @@ def _spec(kind: str, spec: dict[str, object], *, flat: bool) -> dict[str, object
     return _claim(spec, flat=flat)
 
 
-def _claim(spec: dict[str, Any], *, flat: bool) -> dict[str, Any] | None:
+def _claim(spec: dict[str, object], *, flat: bool) -> dict[str, object] | None:
     devices = spec.get("devices")
     if not isinstance(devices, dict):
         return spec
@@ -77,7 +77,7 @@ def _claim(spec: dict[str, Any], *, flat: bool) -> dict[str, Any] | None:
     return {**spec, "devices": made}
 
 
-def _nested(request: Any) -> Any:
+def _nested(request: object) -> object:
     """A request of `v1beta1` in `v1`; None if it has both forms."""
     if not isinstance(request, dict):
         return request

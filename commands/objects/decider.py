@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -76,7 +76,7 @@ class Decider:
         self._rewrites = rewrites
         self._past_shadow = past_shadow
         self._counted_classes = counted_classes
-        self._answers: dict[Any, Answer] = {}
+        self._answers: dict[object, Answer] = {}
         self._judged: dict[tuple[str, str, str], ClaimJudgement] = {}
 
     @functools.cached_property

@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import orjson
 
@@ -63,7 +63,7 @@ class Document:
     left_out: bool = False
 
     @functools.cached_property
-    def _content(self) -> tuple[dict[str, Any] | None, YamlNode | None]:
+    def _content(self) -> tuple[dict[str, object] | None, YamlNode | None]:
         return (None, None) if self.left_out else _parse(self)
 
     @property
@@ -224,7 +224,7 @@ def _is_content(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#") and not line.startswith("%")
 
 
-def _parse(document: Document) -> tuple[dict[str, Any] | None, YamlNode | None]:
+def _parse(document: Document) -> tuple[dict[str, object] | None, YamlNode | None]:
     text = document.text
     try:
         root = compose(text)
@@ -241,7 +241,7 @@ def _parse(document: Document) -> tuple[dict[str, Any] | None, YamlNode | None]:
     return data, root
 
 
-def _json_data(document: Document) -> Any:
+def _json_data(document: Document) -> object:
     """Parse JSON that is not valid YAML, such as escapes of characters above U+FFFF."""
 
     def fault(problem: str) -> ManifestError:

@@ -10,7 +10,7 @@ import dataclasses
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path as FilePath
-from typing import Any, Final
+from typing import Final
 
 from commands.objects.manifests import Manifest, patched
 from kubecel.budget import Clock
@@ -113,7 +113,7 @@ class FilePolicies:
     # --- conversion -----------------------------------------------------------------------------------------------
 
     def steer(
-        self, manifest: Manifest, template: dict[str, Any], namespaces: PolicyView
+        self, manifest: Manifest, template: dict[str, object], namespaces: PolicyView
     ) -> tuple[Steering, list[Finding]]:
         """The steering of a template's pods, and findings about policies that could not be evaluated."""
         if not self._policies.conversions and not self._policies.hints:
@@ -153,7 +153,7 @@ class FilePolicies:
         return list(self._findings(verdicts)) if verdicts else None
 
     def pod_verdicts(
-        self, manifest: Manifest, template: dict[str, Any], decision: Decision, namespaces: PolicyView
+        self, manifest: Manifest, template: dict[str, object], decision: Decision, namespaces: PolicyView
     ) -> tuple[Verdict, ...]:
         """Verdicts on the pods of a converted template, one for each policy whose resource rules match."""
         subject = self._subject(_pod(manifest, template), manifest.namespace, namespaces)
@@ -173,7 +173,7 @@ class FilePolicies:
                 yield path, _named(self._subject(_pod(manifest, template), manifest.namespace, namespaces))
 
     def _subject(
-        self, data: dict[str, Any], namespace: str, namespaces: PolicyView, operation: str = "CREATE"
+        self, data: dict[str, object], namespace: str, namespaces: PolicyView, operation: str = "CREATE"
     ) -> RequestSubject:
         if data.get("kind") in CLUSTER_SCOPED:
             return of_object(data, operation=operation)

@@ -132,7 +132,7 @@ class FileView:
         """DeviceClasses in the files."""
         return self._classes
 
-    def group_claims(self, namespace: str, pod: Mapping[str, Any]) -> Sequence[pod_groups.GroupClaim]:
+    def group_claims(self, namespace: str, pod: Mapping[str, object]) -> Sequence[pod_groups.GroupClaim]:
         """The claims of the PodGroup of a pod or pod template; empty if the files have none."""
         return self._groups.get((namespace, pod_groups.group_of(pod)), ()) if self._groups else ()
 

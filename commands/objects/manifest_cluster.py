@@ -27,7 +27,7 @@ class ManifestCluster:
     def __init__(self, manifests: Iterable[Manifest] = ()) -> None:
         self._namespaces: defaultdict[str, NamespaceFacts] = defaultdict(lambda: NO_FACTS)
         self._labels: dict[str, Mapping[str, str]] = {}
-        self._wholes: dict[str, Mapping[str, Any]] = {}
+        self._wholes: dict[str, Mapping[str, object]] = {}
         self._quotas = NamespaceQuotas()
         self._with_quotas: set[str] = set()
         self._extended_resources: dict[str, str] = {}
@@ -106,7 +106,7 @@ class ManifestCluster:
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         return self._labels.get(name)
 
-    def namespace_object(self, name: str) -> Mapping[str, Any] | None:
+    def namespace_object(self, name: str) -> Mapping[str, object] | None:
         """As in the files, with the label that the API server adds; a Namespace that they do not have has only that."""
         known = namespace_value(self._wholes.get(name, {}))
         metadata = namespace_named(name)["metadata"]

@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import jsonpatch
 import orjson
@@ -35,7 +35,7 @@ class Manifest:
     """
 
     path: Path
-    data: dict[str, Any]
+    data: dict[str, object]
     group: str
     kind: str
     written_namespace: str
@@ -67,13 +67,13 @@ def manifests(document: Document, namespace: str = DEFAULT_NAMESPACE) -> Iterato
     return manifests_of(document.data, namespace)
 
 
-def manifests_of(data: dict[str, Any] | None, namespace: str = DEFAULT_NAMESPACE) -> Iterator[Manifest]:
+def manifests_of(data: dict[str, object] | None, namespace: str = DEFAULT_NAMESPACE) -> Iterator[Manifest]:
     """The objects of a document's data."""
     if data is not None:
         yield from _manifests((), data, namespace)
 
 
-def _manifests(path: Path, data: dict[str, Any], namespace: str, outer: str | None = None) -> Iterator[Manifest]:
+def _manifests(path: Path, data: dict[str, object], namespace: str, outer: str | None = None) -> Iterator[Manifest]:
     kind, version = data.get("kind"), data.get("apiVersion")
     items = data.get("items")
     if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
@@ -118,7 +118,7 @@ def path_steps(text: str) -> Path:
     return tuple(bracketed or name for bracketed, name in _STEP.findall(text))
 
 
-def patched(data: dict[str, Any], patch: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def patched(data: dict[str, object], patch: Sequence[Mapping[str, object]]) -> dict[str, object]:
     """A copy of an object, or of a part of it, with the patch of a decision."""
     changed = copy.deepcopy(data)
     # A copy: values of the patch become part of the object.

@@ -39,7 +39,7 @@ class Generated:
     created: dt.datetime
     mark: str
     labels: Mapping[str, str]
-    spec: Mapping[str, Any]
+    spec: Mapping[str, object]
     annotations: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
@@ -47,7 +47,7 @@ class Generated:
         """Namespace and name."""
         return self.namespace, self.name
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> dict[str, object]:
         """The body to create it again."""
         metadata: dict[str, object] = {"name": self.name, "namespace": self.namespace, "labels": dict(self.labels)}
         if self.annotations:

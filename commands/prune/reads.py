@@ -141,7 +141,7 @@ class Reader:
     async def _read(
         self,
         resource: Resource,
-        decode: Callable[[bytes], Any],
+        decode: Callable[[bytes], object],
         take: Callable[[Any], None],
         restart: Callable[[], None],
         query: Mapping[str, str] | None = None,

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from commands.cluster.discovery import Kind, ServedKind, served_kinds
 from commands.cluster.listing import Lister, unseen
@@ -123,7 +123,7 @@ class ClusterInputs:
             self.complete = False
 
 
-def _is_generated(claim: Mapping[str, Any]) -> bool:
+def _is_generated(claim: Mapping[str, object]) -> bool:
     """Whether Kubernetes made a claim from a template, which is judged itself."""
     owners = mappings(mapping(claim.get("metadata")).get("ownerReferences"))
     return any(each.get("kind") == "Pod" for each in owners)

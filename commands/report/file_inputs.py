@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import orjson
@@ -132,7 +132,7 @@ class _InputReader:
         if (group, kind) not in _FACTS:
             self.found.append(Found(group, short, kind, raw, name, 1))
             return
-        data: dict[str, Any] = {"apiVersion": version, "kind": kind, **orjson.loads(raw)}
+        data: dict[str, object] = {"apiVersion": version, "kind": kind, **orjson.loads(raw)}
         self.facts += manifests_of(data)
 
 

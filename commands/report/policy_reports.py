@@ -97,7 +97,7 @@ def _key(violation: AuditViolation) -> tuple[str, str, str, str, str]:
 def _body(
     namespace: str, number: int, api: ReportApi, counts: Counter[str], results: Sequence[dict[str, object]]
 ) -> dict[str, object]:
-    metadata: dict[str, Any] = {"name": NAME if number == 1 else f"{NAME}-{number}", "labels": dict(LABELS)}
+    metadata: dict[str, object] = {"name": NAME if number == 1 else f"{NAME}-{number}", "labels": dict(LABELS)}
     scope: dict[str, object] = {}
     if namespace:
         metadata["namespace"] = namespace

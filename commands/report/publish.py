@@ -66,7 +66,7 @@ async def _api(server: ApiServer) -> ReportApi:
     )
 
 
-async def _known(server: ApiServer, api: ReportApi, namespace: str) -> dict[Key, Mapping[str, Any]]:
+async def _known(server: ApiServer, api: ReportApi, namespace: str) -> dict[Key, Mapping[str, object]]:
     """The objects of the last run. With a namespace, cluster-scoped ones are left alone."""
     found: dict[Key, Mapping[str, object]] = {}
 

@@ -1,7 +1,6 @@
 """A report as JSON for programs. Field names are stable."""
 
 import dataclasses
-from typing import Any
 
 import orjson
 
@@ -49,7 +48,7 @@ def _devices(devices: Devices | None) -> dict[str, int] | None:
     return None if devices is None else {"devices": devices.devices, "cores": devices.cores}
 
 
-def _estate(estate: NeuronNodes | None) -> dict[str, Any] | None:
+def _estate(estate: NeuronNodes | None) -> dict[str, object] | None:
     if estate is None:
         return None
     return {
@@ -82,7 +81,7 @@ def _step(step: MigrationStep) -> dict[str, object]:
     }
 
 
-def _workload(workload: Workload) -> dict[str, Any]:
+def _workload(workload: Workload) -> dict[str, object]:
     ref, now = workload.ref, workload.now
     return {
         "apiVersion": ref.api_version,
@@ -128,7 +127,7 @@ def _workload(workload: Workload) -> dict[str, Any]:
     }
 
 
-def _audit(audit: Audit | None) -> dict[str, Any] | None:
+def _audit(audit: Audit | None) -> dict[str, object] | None:
     if audit is None:
         return None
     return {

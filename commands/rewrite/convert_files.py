@@ -49,7 +49,7 @@ class Change:
     """
 
     document: Document
-    templates: Sequence[dict[str, Any]] = ()
+    templates: Sequence[dict[str, object]] = ()
     rewrites: bool = False
     wanted: dict[str, object] | None = None
     splices: tuple[Splice, ...] | None = ()
@@ -173,7 +173,7 @@ class Converter:
         change = self._change(document, wanted)
         return change, _Outcome(tuple(templates), tuple(notices), refused, left)
 
-    def _enrichment(self, manifest: Manifest, current: dict[str, Any] | None, say: Reporter) -> list[PartDecision]:
+    def _enrichment(self, manifest: Manifest, current: dict[str, object] | None, say: Reporter) -> list[PartDecision]:
         """What is added to a claim with class and count only. `current`: in the current version of the API."""
         now = manifest if current is None else dataclasses.replace(manifest, data=current)
         decision = self._decider.enrichment(now)
@@ -181,7 +181,7 @@ class Converter:
             say.finding((), finding)
         return [] if decision is None else [PartDecision((), decision)]
 
-    def _change(self, document: Document, wanted: dict[str, Any] | None) -> Change:
+    def _change(self, document: Document, wanted: dict[str, object] | None) -> Change:
         rewrites = wanted is not document.data
         layout = TextLayout.of(document.text, document.root)
         if not rewrites or not self._settings.texts:
@@ -202,7 +202,7 @@ class Converter:
                 if digest not in (None, template.digest):
                     yield patch.path, _foreign(template)
 
-    def _unprinted(self, outcome: _Outcome) -> Iterator[dict[str, Any]]:
+    def _unprinted(self, outcome: _Outcome) -> Iterator[dict[str, object]]:
         """The templates that a document needs, except those printed before or present in the manifests."""
         for namespace, written, template in outcome.templates:
             key = (namespace, template.name)
@@ -255,7 +255,7 @@ def _part(data: Any, path: Path) -> Any:
     return functools.reduce(operator.getitem, path, data)
 
 
-def _replace(wanted: Any, manifest: Manifest, current: dict[str, Any]) -> None:
+def _replace(wanted: Any, manifest: Manifest, current: dict[str, object]) -> None:
     """Replace an object in a copy of the document's data."""
     if not manifest.path:
         wanted.update(current)

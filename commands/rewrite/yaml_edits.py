@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -38,7 +38,7 @@ class EditError(ValueError):
     """The text cannot be edited in place; the document must be rewritten."""
 
 
-def edit(text: str, root: YamlNode, wanted: Any) -> list[Splice]:
+def edit(text: str, root: YamlNode, wanted: object) -> list[Splice]:
     """The splices that change the value of a document to `wanted`.
 
     Args:
@@ -92,18 +92,18 @@ class _Editor:
         self._root = root
         self._layout = TextLayout.of(text, root)
         self._used = {id(alias.target) for alias in aliases(root)}
-        self._anchored: dict[int, Any] = {}
+        self._anchored: dict[int, object] = {}
         """Anchored node that is changed in place -> its new value."""
         self._gone: set[int] = set()
         """Anchored nodes whose text is removed."""
-        self._aliased: dict[int, Any] = {}
+        self._aliased: dict[int, object] = {}
         """Alias whose value changes -> the new value."""
-        self._merged: dict[int, dict[str, Any]] = {}
+        self._merged: dict[int, dict[str, object]] = {}
         """Mapping of which merged members change -> what they become."""
         self._extended = False
         self.splices: list[Splice] = []
 
-    def change(self, node: YamlNode, wanted: Any, place: _Place) -> None:
+    def change(self, node: YamlNode, wanted: object, place: _Place) -> None:
         """Change the value of a node to `wanted`.
 
         Raises:
@@ -136,7 +136,7 @@ class _Editor:
 
     # --- mappings -------------------------------------------------------------------------------------------
 
-    def _change_mapping(self, node: Mapping_, wanted: dict[str, Any], place: _Place) -> None:
+    def _change_mapping(self, node: Mapping_, wanted: dict[str, object], place: _Place) -> None:
         kept = [entry for entry in node.entries if entry.merge or entry.name in wanted]
         if not kept or any(self._is_explicit(entry) for entry in node.entries):
             self._replace(node, wanted, place)
@@ -423,10 +423,10 @@ class _Editor:
         self._splice(start, node.end, written if separated else f" {written}")
 
 
-def _merged_members(node: Mapping_) -> dict[str, Any]:
+def _merged_members(node: Mapping_) -> dict[str, object]:
     """The members that a mapping has by its merge key alone."""
     own = {entry.name for entry in node.entries if not entry.merge}
-    value: dict[str, Any] = node.value if len(own) < len(node.entries) else {}
+    value: dict[str, object] = node.value if len(own) < len(node.entries) else {}
     return {name: item for name, item in value.items() if name not in own}
 
 

@@ -7,7 +7,6 @@ YAML libraries are not used for writing: their rules for quotes differ from kube
 import dataclasses
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from runtime.yaml_nodes import Mapping_, Sequence_, YamlNode
 from runtime.yaml_scalars import escape_unprintable, write_scalar, write_string
@@ -52,7 +51,7 @@ class TextLayout:
         # A literal block at the end of a text without a line break would lose its last line break.
         return cls(max(indent or 2, 1), max(dash or 0, 0), newline, literals=text.endswith("\n"))
 
-    def document(self, value: Any) -> str:
+    def document(self, value: object) -> str:
         """A document's content, with a line break at its end."""
         return self.join(self.block(value, 0)) + self.newline
 
@@ -75,7 +74,7 @@ class TextLayout:
             yield pad + first
             yield from rest
 
-    def members(self, members: dict[str, Any], at: int) -> Iterator[str]:
+    def members(self, members: dict[str, object], at: int) -> Iterator[str]:
         """Lines of a mapping's members, whose keys are in column `at`."""
         for key, value in members.items():
             start = f"{' ' * at}{write_string(key)}:"
@@ -87,7 +86,7 @@ class TextLayout:
                 yield f"{start} {first}"
                 yield from rest
 
-    def _lines(self, value: Any, at: int) -> list[str]:
+    def _lines(self, value: object, at: int) -> list[str]:
         """A scalar or an empty collection; a text of several lines becomes a literal block."""
         if not self.literals or not isinstance(value, str) or "\n" not in value:
             return [flow(value)]

@@ -61,7 +61,7 @@ def check(snapshot: StatusSnapshot, replicas: Sequence[Replica]) -> Iterator[Sta
             yield StatusLine(CHECK, CheckResult.WELL, f"{kind} {NAME}: {listed(found)}.")
 
 
-def _rendered(snapshot: StatusSnapshot) -> dict[str, dict[str, Mapping[str, Any]]] | StatusLine:
+def _rendered(snapshot: StatusSnapshot) -> dict[str, dict[str, Mapping[str, object]]] | StatusLine:
     """The entries of the release by kind and name, or why they are not known."""
     stored, where = snapshot.rendered, f"ConfigMap {snapshot.namespace}/{CONFIG_MAP}"
     if isinstance(stored, Unseen):

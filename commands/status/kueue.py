@@ -7,7 +7,7 @@ Sources: Kueue's tags v0.14.0 to v0.19.2: `pkg/dra/claims.go` and `mapper.go` (w
 import dataclasses
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import yaml
 
@@ -88,7 +88,7 @@ class KueueSetup:
 
 async def read(server: ApiServer) -> Seen[KueueSetup]:
     """How Kueue is set up; an empty tuple if the cluster does not have it."""
-    found: dict[Resource, Mapping[str, Any]] = {_CONFIG_MAPS: {}, _DEPLOYMENTS: {}}
+    found: dict[Resource, Mapping[str, object]] = {_CONFIG_MAPS: {}, _DEPLOYMENTS: {}}
     try:
         await server.request("GET", _GROUP, timeout=_TIMEOUT)
     except ApiServerError as error:
@@ -104,7 +104,7 @@ async def read(server: ApiServer) -> Seen[KueueSetup]:
     return (read_setup(found[_CONFIG_MAPS], found[_DEPLOYMENTS]),)
 
 
-def read_setup(config: Mapping[str, Any], manager: Mapping[str, Any]) -> KueueSetup:
+def read_setup(config: Mapping[str, object], manager: Mapping[str, object]) -> KueueSetup:
     """The set-up by the ConfigMap and the Deployment of the manager; either may be empty."""
     spec = mapping(mapping(mapping(manager.get("spec")).get("template")).get("spec"))
     containers = tuple(mappings(spec.get("containers")))
@@ -155,7 +155,7 @@ def counted_classes(seen: Seen[KueueSetup]) -> frozenset[str]:
     return frozenset() if isinstance(seen, Unseen) else frozenset(name for setup in seen for name in setup.counted)
 
 
-def classes_of(templates: Seen[Mapping[str, Any]]) -> frozenset[str]:
+def classes_of(templates: Seen[Mapping[str, object]]) -> frozenset[str]:
     """DeviceClasses that generated templates request, and the default one."""
     found = {names.DEVICE_CLASS}
     for each in () if isinstance(templates, Unseen) else templates:

@@ -228,7 +228,7 @@ class _Fetcher:
         answer = await self._read("POST", _ACCESS_REVIEWS.path(), body=body)
         return bool((answer.get("status") or {}).get("allowed"))
 
-    async def _read(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+    async def _read(self, method: str, path: str, **options: object) -> dict[str, Any]:
         return loaded_object(await self._content(method, path, **options), path)
 
     async def _content(self, method: str, path: str, **options: Any) -> bytes:

@@ -1,7 +1,7 @@
 """The instance catalogue as a table with numbered sources, and as JSON. Pure."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from neuron.hardware.instances import InstanceType
 from neuron.hardware.sources import FIGURES, NOT_STATED, Source
@@ -36,7 +36,7 @@ def as_text(types: Sequence[InstanceType]) -> str:
     return "\n".join([*lines, "", "Sources, and how sure a figure is by them:", *listed]) + "\n"
 
 
-def as_objects(types: Sequence[InstanceType]) -> list[dict[str, Any]]:
+def as_objects(types: Sequence[InstanceType]) -> list[dict[str, object]]:
     """Each type as an object: null is a figure that is not known."""
     return [
         {
@@ -60,7 +60,7 @@ def _source(entry: InstanceType, figure: str) -> Source:
     return entry.sources.get(figure, NOT_STATED)
 
 
-def _figures(entry: InstanceType) -> dict[str, Any]:
+def _figures(entry: InstanceType) -> dict[str, object]:
     sizes = entry.ultraserver_nodes
     return {
         "devices": entry.devices,

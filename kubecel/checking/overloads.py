@@ -9,7 +9,7 @@ from kubecel.checking.unify import Unifier
 from kubecel.types import Type
 from kubecel.values import Optional, is_list, kind_of, no_overload
 
-Implementation = Callable[..., Any]
+Implementation = Callable[..., object]
 LiteralCheck = Callable[[Budget, str], object]
 """Refuses a constant argument with a `CelRuntimeError`. Charges the budget."""
 

@@ -68,7 +68,7 @@ def flattening(run: Run, described: Type) -> Run:
     return lambda frame: innermost(run(frame))
 
 
-def innermost(value: Any) -> Any:
+def innermost(value: object) -> object:
     """The value; an optional of optionals becomes an optional of the innermost value."""
     while type(value) is Optional and type(value.value) is Optional:
         value = some(value.value.value)
@@ -76,7 +76,7 @@ def innermost(value: Any) -> Any:
 
 
 def _read_bound(index: int) -> Run:
-    def read(frame: Frame) -> Any:
+    def read(frame: Frame) -> object:
         value = frame[index]
         if type(value) is Pending:
             value = frame[index] = value.computed(frame)
@@ -90,7 +90,7 @@ def _read_bound(index: int) -> Run:
 # --- lookups at run time ----------------------------------------------------------------------------------
 
 
-def get(value: Any, key: Any) -> Any:
+def get(value: Any, key: object) -> object:
     """CEL's `value[key]`; on an optional, the optional of it.
 
     Raises:
@@ -152,7 +152,7 @@ def key_in_words(key: object) -> str:
     return str(key) if isinstance(key, int | float) else f"a {name_of(key)}"
 
 
-def has(value: Any, field: str) -> bool:
+def has(value: object, field: str) -> bool:
     """CEL's `has(value.field)`.
 
     Raises:

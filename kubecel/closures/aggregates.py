@@ -1,7 +1,7 @@
 """Compiling literals of lists and maps."""
 
 import contextlib
-from typing import Any, Final
+from typing import Final
 
 from kubecel import types
 from kubecel.closures.access import key_in_words, located
@@ -102,8 +102,8 @@ def _map(compiler: Compiler, node: syntax.MapLiteral) -> Code:
         cost += key.cost + value.cost
     key_type = keys.type
 
-    def build(frame: Frame) -> dict[Any, Any]:
-        made: dict[Any, Any] = {}
+    def build(frame: Frame) -> dict[object, object]:
+        made: dict[object, object] = {}
         for key_run, value_run, optional, offset in parts:
             key, value = key_run(frame), value_run(frame)
             if optional:

@@ -35,7 +35,7 @@ from kubecel.values import (
     no_overload,
 )
 
-Operation = Callable[[Budget, Any, Any], Any]
+Operation = Callable[[Budget, object, object], object]
 
 _NUMBERS: Final = ((DOUBLE, DOUBLE, DOUBLE), (INT, INT, INT), (UINT, UINT, UINT))
 SIGNATURES: Final[dict[str, tuple[tuple[Type, Type, Type], ...]]] = {
@@ -97,12 +97,12 @@ def subtract(_: Budget, a: object, b: object) -> object:
     return _numeric("-", a, b)
 
 
-def multiply(_: Budget, a: Any, b: Any) -> Any:
+def multiply(_: Budget, a: object, b: object) -> object:
     """`a * b`."""
     return _numeric("*", a, b)
 
 
-def divide(_: Budget, a: Any, b: Any) -> Any:
+def divide(_: Budget, a: object, b: object) -> object:
     """`a / b`."""
     return _numeric("/", a, b)
 

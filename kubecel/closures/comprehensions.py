@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kubecel import types
 from kubecel.closures.access import innermost, located
@@ -281,7 +281,7 @@ def _filter(loop: _Loop) -> Code:
 
     chosen = _CHOSEN[Macro.FILTER]
 
-    def keep(frame: Frame) -> list[Any]:
+    def keep(frame: Frame) -> list[object]:
         kept = []
         for _ in rounds(frame):
             if _is_true(run(frame), what, offset):
@@ -296,7 +296,7 @@ def _filter(loop: _Loop) -> Code:
 def _transform_map(loop: _Loop) -> Code:
     rounds, run, slot, offset = loop.rounds, loop.body.run, loop.slots[0], loop.node.offset
 
-    def collect(frame: Frame) -> dict[Any, Any]:
+    def collect(frame: Frame) -> dict[object, object]:
         made: dict[object, object] = {}
         for _ in rounds(frame):
             insert(made, frame[slot], run(frame), offset)

@@ -122,7 +122,7 @@ def _conditional(compiler: Compiler, node: syntax.Conditional) -> Code:
     costs = then.cost - then.saved, otherwise.cost - otherwise.saved
     left_more, right_more = costs[0] - min(costs), costs[1] - min(costs)
 
-    def choose(frame: Frame) -> Any:
+    def choose(frame: Frame) -> object:
         value = test(frame)
         if value is True:
             if left_more:

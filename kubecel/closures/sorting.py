@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from kubecel.budget import Budget
 from kubecel.closures.aggregates import LIST_COST
@@ -35,7 +35,7 @@ def sort(budget: Budget, items: list[object], keys: list[object]) -> list[object
             raise CelRuntimeError(f"cannot sort: {name_of(keys[0])} and {name_of(key)} have no common order")
         less(key, key, "sort")
 
-    def compare(a: tuple[Any, Any], b: tuple[Any, Any]) -> int:
+    def compare(a: tuple[object, object], b: tuple[object, object]) -> int:
         budget.work(_WORK_OF_A_COMPARISON + min(size_of(a[0]), size_of(b[0])) // 1024)
         return -1 if less(a[0], b[0]) else int(less(b[0], a[0]))
 

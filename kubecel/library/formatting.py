@@ -132,7 +132,7 @@ def _nested(budget: Budget, value: Any, depth: int) -> str:
     return _nested_scalar(budget, value)
 
 
-def _nested_scalar(budget: Budget, value: Any) -> str:
+def _nested_scalar(budget: Budget, value: object) -> str:
     if isinstance(value, float):
         return f"{value:.6f}" if math.isfinite(value) else f'"{text_of_double(value)}"'
     if isinstance(value, bytes):

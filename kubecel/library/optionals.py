@@ -37,7 +37,7 @@ def _value(value: Optional) -> object:
     return value.value
 
 
-def _unwrap(budget: Budget, items: Sequence[Any]) -> list[Any]:
+def _unwrap(budget: Budget, items: Sequence[Any]) -> list[object]:
     budget.items(len(items))
     for item in items:
         if not isinstance(item, Optional):

@@ -76,7 +76,7 @@ class TreeBuilder:
         finally:
             del self._reading.deadline
 
-    def _through(self, children: Children) -> Any:
+    def _through(self, children: Children) -> object:
         return children[0]
 
     element = entry = member = _through

@@ -35,7 +35,7 @@ class Prober:
     def handler(self) -> grpc.GenericRpcHandler:
         """The gRPC service."""
 
-        async def check(request: Any, context: Any) -> Any:
+        async def check(request: Any, context: Any) -> object:
             if request.service not in _NAMES:
                 await context.abort(grpc.StatusCode.NOT_FOUND, f"There is no service {request.service!r} here.")
             serving = await self.serves() and self._ready_for(request.service)

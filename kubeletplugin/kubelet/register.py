@@ -161,7 +161,7 @@ class Registration:
                 type=_PLUGIN_TYPE, name=names.DRIVER, endpoint=str(self._endpoint), supported_versions=SERVICES
             )
 
-        async def notify(request: Any, _context: Any) -> Any:
+        async def notify(request: Any, _context: object) -> object:
             if request.plugin_registered:
                 _log.info("registered with the kubelet", extra={"endpoint": str(self._endpoint)})
             else:

@@ -32,7 +32,7 @@ _HEALTH: Final = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 """v1 comes with Kubernetes 1.37, and v1alpha1 is read until 1.39. Only the package differs: the messages have the same
 fields with the same numbers, so one set of them serves both."""
 
-Handler = Callable[[Any, Any], Awaitable[Any]]
+Handler = Callable[[object, object], Awaitable[object]]
 
 
 def handlers(driver: Driver, monitor: HealthMonitor, pool: str, clock: Clock) -> tuple[grpc.GenericRpcHandler, ...]:

@@ -120,7 +120,7 @@ def spec(
     }
 
 
-def _device_node(index: int, dev_root: Path | None) -> dict[str, Any]:
+def _device_node(index: int, dev_root: Path | None) -> dict[str, object]:
     node: dict[str, object] = {"path": f"/dev/neuron{index}", "permissions": "rw"}
     if dev_root is None:
         # With numbers, the runtime looks for no node on the host: the driver has not the capability to create one.

@@ -80,7 +80,7 @@ _MOST_CAPACITIES: Final = 32
 """Capacities of one request that are read: a device has at most 32 attributes and capacities."""
 _MOST_TOLERATIONS: Final = 16
 """Tolerations of one request that are read: the API server's limit."""
-_EMPTY: Final[Mapping[str, Any]] = {}
+_EMPTY: Final[Mapping[str, object]] = {}
 _OBJECT: Final = (dict, Mapping)
 """For isinstance: it compares with a class much faster than with an abstract one."""
 _LARGEST_COUNT: Final = 2**63 - 1
@@ -193,7 +193,7 @@ class _SpecReader:
             )
         return value
 
-    def items(self, owner: Mapping[str, Any], key: str, path: str) -> list[tuple[Any, str]]:
+    def items(self, owner: Mapping[str, object], key: str, path: str) -> list[tuple[Any, str]]:
         """The entries of a list with their paths; empty if it is absent or of another type."""
         value = owner.get(key)
         if value is None:
@@ -212,7 +212,7 @@ class _SpecReader:
                 value = value[: _JUDGED * most]
         return [(item, f"{where}[{index}]") for index, item in enumerate(value)]
 
-    def objects(self, owner: Mapping[str, Any], key: str, path: str) -> list[tuple[Mapping[str, Any], str]]:
+    def objects(self, owner: Mapping[str, Any], key: str, path: str) -> list[tuple[Mapping[str, object], str]]:
         """The entries of a list that are objects. Reports and skips others."""
         entries = self.items(owner, key, path)
         if not all([type(value) is dict for value, _ in entries]):

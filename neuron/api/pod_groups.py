@@ -5,7 +5,7 @@ same name that refers to the same object. The fields are equal in v1alpha2 (Kube
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -34,13 +34,13 @@ class GroupClaim(Struct, frozen=True):
     objects: tuple[tuple[str, str], ...]
 
     @classmethod
-    def read(cls, entry: Mapping[str, Any], path: str) -> "GroupClaim":
+    def read(cls, entry: Mapping[str, object], path: str) -> "GroupClaim":
         """Values of another type are taken for absent: the API server has the schema."""
         objects = tuple([(kind, text(entry[field])) for field, kind in _OBJECTS if text(entry.get(field))])
         return cls(path, text(entry.get("name")), objects)
 
 
-def claim_lists(kind: str, item: Mapping[str, Any]) -> Iterator[list[GroupClaim]]:
+def claim_lists(kind: str, item: Mapping[str, object]) -> Iterator[list[GroupClaim]]:
     """The claims of a PodGroup, or of each template of a Workload."""
     spec = mapping(item.get("spec"))
     owners = [("spec", spec)]
@@ -52,6 +52,6 @@ def claim_lists(kind: str, item: Mapping[str, Any]) -> Iterator[list[GroupClaim]
         yield [GroupClaim.read(each, f"{path}.resourceClaims[{index}]") for index, each in entries]
 
 
-def group_of(pod: Mapping[str, Any]) -> str:
+def group_of(pod: Mapping[str, object]) -> str:
     """The name of the PodGroup that a pod or pod template belongs to; empty for none."""
     return text(mapping(mapping(pod.get("spec")).get("schedulingGroup")).get("podGroupName"))

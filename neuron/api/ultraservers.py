@@ -6,7 +6,7 @@ made by the operator for each UltraServer.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from neuron import names
 from neuron.api.fields import mapping, text
@@ -20,12 +20,12 @@ ALLOCATED: Final = frozenset({"Allocated", "Bound"})
 """States of a workload that has its UltraServers: of the CustomResourceDefinition, and of AWS's documentation."""
 
 
-def template_of(workload: Mapping[str, Any]) -> str:
+def template_of(workload: Mapping[str, object]) -> str:
     """The name of the ResourceClaimTemplate that the operator makes: by default that of the workload."""
     named = mapping(mapping(workload.get("spec")).get("resourceClaimTemplate")).get("name")
     return text(named) or text(mapping(workload.get("metadata")).get("name"))
 
 
-def state_of(workload: Mapping[str, Any]) -> str:
+def state_of(workload: Mapping[str, object]) -> str:
     """`status.state`; empty if the operator has not written one."""
     return text(mapping(workload.get("status")).get("state"))

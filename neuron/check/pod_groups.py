@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from neuron.api.pod_groups import MOST_CLAIMS, WORKLOAD, GroupClaim, claim_lists
 from neuron.findings import Finding, quoted, warning
@@ -14,7 +14,7 @@ _MOST_TEMPLATES: Final = 8
 _MISSING: Final = {"ResourceClaimTemplate": "NEU705", "ResourceClaim": "NEU706"}
 
 
-def check_claims(kind: str, data: Mapping[str, Any]) -> Iterator[Finding]:
+def check_claims(kind: str, data: Mapping[str, object]) -> Iterator[Finding]:
     """NEU712: claims that the API server does not accept."""
     for claims in itertools.islice(claim_lists(kind, data), _MOST_TEMPLATES + 1):
         if len(claims) > MOST_CLAIMS:
@@ -42,7 +42,7 @@ def _check_form(claim: GroupClaim, seen: Collection[str]) -> Iterator[Finding]:
         yield Finding("NEU712", claim.path, message, fix, claim.name)
 
 
-def check_missing(kind: str, data: Mapping[str, Any], missing: Collection[tuple[str, str]]) -> Iterator[Finding]:
+def check_missing(kind: str, data: Mapping[str, object], missing: Collection[tuple[str, str]]) -> Iterator[Finding]:
     """NEU705 and NEU706: objects that do not exist.
 
     Args:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from neuron import names
 from neuron.api.taint_rules import NARROWING
@@ -16,7 +16,7 @@ _SPEC: Final = "spec.deviceSelector"
 _NIL_ISSUE: Final = "kubernetes/kubernetes#141620"
 
 
-def check_taint_rule(item: Mapping[str, Any]) -> Iterator[Finding]:
+def check_taint_rule(item: Mapping[str, object]) -> Iterator[Finding]:
     """The findings about one rule, in the order of its fields."""
     spec = item.get("spec")
     if not isinstance(spec, Mapping):

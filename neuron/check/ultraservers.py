@@ -4,7 +4,7 @@ The CustomResourceDefinition admits any `topologySize` from 1 to 4 and any text 
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from neuron.api.claim_reader import describe
 from neuron.api.fields import mapping, mappings, text
@@ -30,7 +30,7 @@ _MOST_NODES: Final = 64
 """Nodes of a NeuronUltraServer that are checked. An UltraServer has at most 4."""
 
 
-def check_workload(data: Mapping[str, Any]) -> Iterator[Finding]:
+def check_workload(data: Mapping[str, object]) -> Iterator[Finding]:
     """NEU715 and NEU716 about a NeuronUltraServerWorkload."""
     yield from _check_version(data)
     spec = mapping(data.get("spec"))
@@ -51,7 +51,7 @@ def check_workload(data: Mapping[str, Any]) -> Iterator[Finding]:
     yield from _check_text(template, "name", "spec.resourceClaimTemplate")
 
 
-def check_ultraserver(data: Mapping[str, Any]) -> Iterator[Finding]:
+def check_ultraserver(data: Mapping[str, object]) -> Iterator[Finding]:
     """NEU715 and NEU716 about a NeuronUltraServer, which the operator writes."""
     yield from _check_version(data)
     spec = mapping(data.get("spec"))
@@ -65,7 +65,7 @@ def check_ultraserver(data: Mapping[str, Any]) -> Iterator[Finding]:
             yield _wrong(f"{path}.nodeId", "nodeId", node["nodeId"], "a number")
 
 
-def _check_version(data: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_version(data: Mapping[str, object]) -> Iterator[Finding]:
     """NEU716: AWS's documentation writes v1 in places, and no cluster serves it."""
     version = text(data.get("apiVersion"))
     if version != f"{GROUP}/{VERSION}":
@@ -75,7 +75,7 @@ def _check_version(data: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _check_fields(
-    owner: Mapping[str, Any], path: str, known: Sequence[str], required: Collection[str] = ()
+    owner: Mapping[str, object], path: str, known: Sequence[str], required: Collection[str] = ()
 ) -> Iterator[Finding]:
     for key in [each for each in owner if each not in known][:_MOST_NODES]:
         shown, field = quoted(key, _SHOWN), path.rpartition(".")[2]
@@ -86,12 +86,12 @@ def _check_fields(
             yield Finding("NEU715", f"{path}.{key}", f"{key} is missing.", f"Set {key}.")
 
 
-def _check_text(owner: Mapping[str, Any], key: str, path: str) -> Iterator[Finding]:
+def _check_text(owner: Mapping[str, object], key: str, path: str) -> Iterator[Finding]:
     if key in owner and not (isinstance(owner[key], str) and owner[key]):
         yield _wrong(f"{path}.{key}", key, owner[key], "a name")
 
 
-def _check_number(owner: Mapping[str, Any], key: str, path: str, allowed: Sequence[int]) -> Iterator[Finding]:
+def _check_number(owner: Mapping[str, object], key: str, path: str, allowed: Sequence[int]) -> Iterator[Finding]:
     value = owner.get(key)
     if key in owner and (type(value) is not int or value not in allowed):
         *first, last = map(str, allowed)

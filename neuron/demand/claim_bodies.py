@@ -81,7 +81,7 @@ class Body:
         efa = self._config.efa
         return [] if efa is None else efa.requests(one_by_one=self._pairs > 0)
 
-    def _requests(self, identity: int) -> list[dict[str, Any]]:
+    def _requests(self, identity: int) -> list[dict[str, object]]:
         return [
             {"name": name, "firstAvailable": [{"name": each.name, **self._devices(each)} for each in part]}
             if len(part) > 1

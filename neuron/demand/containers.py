@@ -124,7 +124,7 @@ def _basic(holder: Mapping[str, object]) -> Counter[str]:
     return Counter(_amounts(resources.get("limits")) | _amounts(resources.get("requests")))
 
 
-def _amounts(given_: object) -> dict[str, Any]:
+def _amounts(given_: object) -> dict[str, object]:
     given = mapping(given_)
     return {each: quantities.amount_of(given[each]) for each in BASIC_RESOURCES if each in given}
 

@@ -24,7 +24,7 @@ API_VERSION: Final = "resource.k8s.io/v1"
 KIND: Final = "ResourceClaimTemplate"
 
 
-def normalise(spec: Any) -> Any:
+def normalise(spec: object) -> object:
     """The spec (or a part) with the API server's defaults and no empty values, so that equivalent specs compare equal.
 
     Source: `k8s.io/kubernetes/pkg/apis/resource/v1/defaults.go` (allocationMode, count, toleration operator).
@@ -57,7 +57,7 @@ def is_generated(name: str) -> bool:
     return len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
-def is_unchanged(name: str, annotations: Mapping[str, str], spec: Mapping[str, Any]) -> bool:
+def is_unchanged(name: str, annotations: Mapping[str, str], spec: Mapping[str, object]) -> bool:
     """Whether a template has the spec with which it was created: the hash in its name, or in its annotation, fits."""
     match = _NAME.fullmatch(name) if len(name) <= _LONGEST_NAME else None
     recorded = match["digest"] if match is not None else annotations.get(names.ANNOTATION_TEMPLATE_DIGEST)

@@ -4,7 +4,7 @@ import dataclasses
 import datetime as dt
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kubecel.engine import CelEngine, Program
 from kubecel.errors import CelError, CelTypeError
@@ -89,7 +89,7 @@ class Parameters:
     """
 
     ref: schema.ParamRef
-    objects: tuple[Mapping[str, Any], ...]
+    objects: tuple[Mapping[str, object], ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

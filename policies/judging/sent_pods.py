@@ -149,7 +149,7 @@ class _Evaluation:
             case _:
                 return _ANY
 
-    def _read(self, node: syntax.Select | syntax.Index | syntax.Ident) -> Any:
+    def _read(self, node: syntax.Select | syntax.Index | syntax.Ident) -> object:
         path = path_of(node)
         if path is None:
             return _ANY

@@ -3,7 +3,6 @@
 import dataclasses
 import enum
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from policies.judging.failures import Failure
 from policies.judging.rules import Binding, Exemption, ValidatingRule
@@ -63,7 +62,7 @@ class Verdict:
     errors: tuple[Failure, ...] = ()
     unfinished: str = ""
     seconds: float = 0.0
-    params: Mapping[str, Any] | None = None
+    params: Mapping[str, object] | None = None
 
 
 def strongest(bindings: Iterable[Binding]) -> PolicyOutcome:

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
@@ -19,7 +19,7 @@ NamePattern = Annotated[
 Text = Annotated[str, StringConstraints(min_length=1)]
 Expression = Annotated[str, StringConstraints(min_length=1), Field(description="A CEL expression.")]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
-Object = dict[str, Any]
+Object = dict[str, object]
 
 
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
@@ -78,11 +78,11 @@ class Metadata(Model):
     name: Name
     labels: dict[str, str] = Field(default_factory=dict)
     annotations: dict[str, str] = Field(default_factory=dict)
-    uid: Any = None
-    resource_version: Any = None
-    generation: Any = None
-    creation_timestamp: Any = None
-    managed_fields: Any = None
-    owner_references: Any = None
-    finalizers: Any = None
-    self_link: Any = None
+    uid: object = None
+    resource_version: object = None
+    generation: object = None
+    creation_timestamp: object = None
+    managed_fields: object = None
+    owner_references: object = None
+    finalizers: object = None
+    self_link: object = None

@@ -150,8 +150,8 @@ class _Builder:
                 return self._scalar(target)
         return target.value
 
-    def _mapping(self, node: Mapping_, path: Path) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _mapping(self, node: Mapping_, path: Path) -> dict[str, object]:
+        found: dict[str, object] = {}
         for entry in node.entries:
             if entry.merge:
                 line = self._line(entry.key.start)
@@ -159,7 +159,7 @@ class _Builder:
             found[entry.name] = self.build(entry.node, (*path, entry.name), entry.key.start)
         return found
 
-    def _scalar(self, node: Scalar) -> Any:
+    def _scalar(self, node: Scalar) -> object:
         if node.tag not in _TAGS:
             message = f"{node.text[:64]!r} has the tag {node.tag}, which JSON does not have."
             raise DocumentError(self._line(node.start), message)

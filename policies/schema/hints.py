@@ -6,7 +6,7 @@ loaded, and not when a pod is created.
 """
 
 import re
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, model_validator
 
@@ -233,7 +233,7 @@ def _shown(item: Model) -> str:
     return str(manifest(item))
 
 
-def manifest(model: Model) -> dict[str, Any]:
+def manifest(model: Model) -> dict[str, object]:
     """The JSON of a value as Kubernetes stores it: without unset and empty fields."""
     dumped = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return {key: value for key, value in dumped.items() if value not in ("", [])}
@@ -243,11 +243,11 @@ class Gets(Model):
     """The expected hints of a pod. Fields that are not set are not compared."""
 
     tolerations: Annotated[
-        tuple[dict[str, Any], ...] | None, Field(description="The tolerations that are added, in order.")
+        tuple[dict[str, object], ...] | None, Field(description="The tolerations that are added, in order.")
     ] = None
     scheduler_name: Annotated[Text | None, Field(description="The scheduler name afterwards.")] = None
     labels: Annotated[dict[str, str] | None, Field(description="The labels that are set.")] = None
     required: Annotated[
-        tuple[dict[str, Any], ...] | None,
+        tuple[dict[str, object], ...] | None,
         Field(description="The requirements that are added to the first term of required node affinity, in order."),
     ] = None

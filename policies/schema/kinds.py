@@ -5,7 +5,7 @@
 The models check single fields; `files.loader` checks combinations of fields and of files.
 """
 
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import (
     Field,
@@ -480,6 +480,6 @@ KINDS: Final[dict[tuple[str, str], type[AnyPolicy]]] = {
 """apiVersion and kind of a file -> its model."""
 
 
-def json_schema(model: type[AnyPolicy]) -> dict[str, Any]:
+def json_schema(model: type[AnyPolicy]) -> dict[str, object]:
     """The JSON Schema (2020-12) of one kind, for editors."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema(by_alias=True)}

@@ -3,7 +3,7 @@
 import datetime as dt
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 from zoneinfo import ZoneInfo
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
@@ -15,7 +15,7 @@ _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MINUTE: Final = re.compile(r"[0-9]{2}:[0-9]{2}", re.ASCII)
 
 
-def _zone(value: Any) -> Any:
+def _zone(value: object) -> object:
     if not isinstance(value, str):
         raise fault("write the name of a time zone, such as Europe/Berlin or UTC")
     try:
@@ -26,7 +26,7 @@ def _zone(value: Any) -> Any:
         ) from None
 
 
-def _minute(value: Any) -> Any:
+def _minute(value: object) -> object:
     if not isinstance(value, str) or _MINUTE.fullmatch(value) is None:
         raise fault("write a time of day as HH:MM, such as 06:00 or 22:30")
     return value

@@ -6,7 +6,7 @@ import dataclasses
 import socket
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from runtime.api_errors import ClusterUnavailableError, StatusError, UnreachableError
 from runtime.api_transport import Connection, load_configuration
@@ -34,7 +34,7 @@ class KubeWorld:
     connection: Connection
     view: WorldView
     templates: TemplateStore
-    caches: tuple[Reflector[Any], ...]
+    caches: tuple[Reflector[object], ...]
     template_counters: TemplateCounters = dataclasses.field(default_factory=TemplateCounters)
     refusals: EventRecorder | None = None
 

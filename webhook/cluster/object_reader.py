@@ -28,7 +28,7 @@ class Projection(Generic[T]):
         bounds: how many bytes are kept in all; None: no bound.
     """
 
-    project: Callable[[dict[str, Any]], T | None]
+    project: Callable[[dict[str, object]], T | None]
     unreadable: T | None = None
     longest: int = LONGEST_OBJECT
     bounds: Bounds[T] | None = None

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from runtime.api_errors import NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
 from runtime.api_server import ApiServer, Collection
@@ -93,7 +93,7 @@ class Reflector(Generic[T]):
         """Call `callback` in the event loop for each projection that is added, changed or removed."""
         self._callbacks.append(callback)
 
-    def observe(self, event: str, item: dict[str, Any]) -> None:
+    def observe(self, event: str, item: dict[str, object]) -> None:
         """Apply an event of a watch: `ADDED`, `MODIFIED` or `DELETED`, with its object."""
         self._set(key_of(item), None if event == DELETED else self._reader.project(item))
 

@@ -19,7 +19,7 @@ VALIDATING: Final = "ValidatingWebhookConfiguration"
 PATHS: Final = {MUTATING: "/mutate", VALIDATING: "/validate"}
 """The path of our server that the entries of each kind call."""
 
-Entry: TypeAlias = Mapping[str, Any]
+Entry: TypeAlias = Mapping[str, object]
 
 _KEYS: Final = {MUTATING: "mutating.json", VALIDATING: "validating.json"}
 _DEFAULTS: Final[Mapping[str, object]] = {
@@ -88,7 +88,7 @@ def differences(entry: Entry, rendered: Entry) -> Iterator[EntryDifference]:
             yield EntryDifference(field, found, wanted)
 
 
-def _comparable(field: str, value: Any) -> Any:
+def _comparable(field: str, value: Any) -> object:
     """A value without order, where order has no meaning, and with the API server's defaults of its parts."""
     if field == "rules":
         return _without_order([{"scope": "*"} | rule for rule in value])
@@ -98,7 +98,7 @@ def _comparable(field: str, value: Any) -> Any:
     return _without_order(value) if field == "matchConditions" else value
 
 
-def _without_order(value: Any) -> Any:
+def _without_order(value: object) -> Any:
     if isinstance(value, dict):
         return tuple(sorted((key, _without_order(each)) for key, each in value.items()))
     if isinstance(value, list):

@@ -39,7 +39,7 @@ class SharedParts:
         shared: T = self._inside(value)
         return shared
 
-    def _inside(self, value: Any) -> Any:
+    def _inside(self, value: object) -> Any:
         """The value, with shared parts."""
         if isinstance(value, tuple | frozenset):
             return type(value)(map(self._part, value)) if len(value) <= LONGEST else value

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from neuron import names
 from neuron.check.misspelt import meant
@@ -46,7 +46,7 @@ def misspelt_resources(pod: pods.Pod, known: Collection[str] = ()) -> Iterator[F
                     yield _misspelt(container.name, f"{path}.resources.{where[name]}[{name}]", name, close)
 
 
-def _misspelt_fields(container: str, path: str, resources: Mapping[str, Any]) -> Iterator[Finding]:
+def _misspelt_fields(container: str, path: str, resources: Mapping[str, object]) -> Iterator[Finding]:
     """NEU222 for fields such as `limit`, which Kubernetes does not know: kinds of others keep them."""
     for field in list(resources)[:_MOST_NAMES]:
         close = "" if field in _RESOURCES else closest_word(field, _FIELDS)

@@ -10,7 +10,7 @@ time shows the same text at once.
 
 import dataclasses
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import structs
 
@@ -90,7 +90,7 @@ class DecisionSubject:
     group: str
     kind: str
     namespace: str
-    data: Mapping[str, Any]
+    data: Mapping[str, object]
     pods: Sequence[PodFacts]
     left_out: int = 0
     missing: Collection[tuple[str, str]] = ()
@@ -220,7 +220,7 @@ class ObjectDecision:
         return any(each.severity is Severity.ERROR for each in self.findings)
 
 
-def places_of(group: str, kind: str, data: Any) -> Iterator[PodPlace]:
+def places_of(group: str, kind: str, data: object) -> Iterator[PodPlace]:
     """The pods of an object: those of a known kind, and of another kind those that name a legacy resource."""
     found = KINDS.get((group, kind))
     return find_pods(data) if found is None else found.pods(data)

@@ -64,7 +64,7 @@ def read(demand: PodDemand, context: ConversionContext, steering: Steering) -> E
     return EfaLimits(Interfaces(first.container.name, counts[first.container.name], steering.efa))
 
 
-def amounts(resources: Mapping[str, Any] | None) -> dict[str, Any]:
+def amounts(resources: Mapping[str, Any] | None) -> dict[str, object]:
     """The EFA amounts of a container's `resources`, by field."""
     return {
         field: values[names.RESOURCE_EFA]

@@ -48,7 +48,7 @@ class PlainRequest(Struct, frozen=True):
     index: int
     name: str
     count: int
-    fields: Mapping[str, Any]
+    fields: Mapping[str, object]
 
 
 class PlainClaim(Struct, frozen=True):
@@ -64,7 +64,7 @@ class PlainClaim(Struct, frozen=True):
     version: str
     metadata: ObjectMeta
     at: tuple[str, ...]
-    devices: Mapping[str, Any]
+    devices: Mapping[str, object]
     requests: tuple[PlainRequest, ...]
 
     @property
@@ -72,7 +72,7 @@ class PlainClaim(Struct, frozen=True):
         """Whether it has a request for each device, as KServe writes them: together they are one set."""
         return len(self.requests) > 1 and all(each.count == 1 for each in self.requests)
 
-    def pod(self) -> dict[str, Any]:
+    def pod(self) -> dict[str, object]:
         """The pod with limits that requests as much, for policies."""
         kept = {"labels": self.metadata.labels, "annotations": self.metadata.annotations}
         counts = [(each.name, each.count) for each in self.requests]
@@ -85,7 +85,7 @@ class PlainClaim(Struct, frozen=True):
         return {"metadata": metadata, "spec": {"containers": containers}}
 
 
-def read_plain(kind: str, data: Mapping[str, Any], device_class: str, *, updates: bool = False) -> PlainClaim | None:
+def read_plain(kind: str, data: Mapping[str, object], device_class: str, *, updates: bool = False) -> PlainClaim | None:
     """The claim, if it says no more than DeviceClass and count of Neuron devices; else None.
 
     One with a constraint or a config of ours was written with care, and so was one of the webhook itself. Claims that
@@ -128,7 +128,7 @@ def _names_class(request: Mapping[str, Any], device_class: str) -> bool:
     return any(each.get("deviceClassName") == device_class for each in parts)
 
 
-def _plain(index: int, entry: Mapping[str, Any]) -> PlainRequest | None:
+def _plain(index: int, entry: Mapping[str, object]) -> PlainRequest | None:
     """The request, if it says no more than class and count."""
     fields, name = mapping(entry.get("exactly")), text(entry.get("name"))
     count = fields.get("count", 1)
@@ -139,7 +139,7 @@ def _plain(index: int, entry: Mapping[str, Any]) -> PlainRequest | None:
     return PlainRequest(index, name, count, fields)
 
 
-def _says_more(devices: Mapping[str, Any], ours: Sequence[PlainRequest]) -> bool:
+def _says_more(devices: Mapping[str, object], ours: Sequence[PlainRequest]) -> bool:
     """Whether a constraint or config is about one of our requests."""
     wanted = {each.name for each in ours}
     for entry in (*mappings(devices.get("constraints")), *mappings(devices.get("config"))):
@@ -248,7 +248,7 @@ def _left(claim: PlainClaim, findings: Sequence[Finding]) -> Decision:
     return unchanged("not-enrichable", warning("NEU241", path, message, fix, claim.metadata.name))
 
 
-def keep(claim: PlainClaim, old: Mapping[str, Any]) -> Decision:
+def keep(claim: PlainClaim, old: Mapping[str, object]) -> Decision:
     """Decide about an update of an enriched claim by a program that writes it as it did first: the spec stays.
 
     Specs of claims are immutable. Without this, such a program, or `kubectl apply`, would be refused each time.
@@ -295,7 +295,7 @@ def _is_same(claim: PlainClaim, stored: Mapping[str, Any]) -> bool:
 class _Changes:
     """The patch from a plain claim to a made one, and the record of it."""
 
-    def __init__(self, claim: PlainClaim, made: Mapping[str, Any], uses: Sequence[tuple[str, ...] | None]) -> None:
+    def __init__(self, claim: PlainClaim, made: Mapping[str, object], uses: Sequence[tuple[str, ...] | None]) -> None:
         """`made`: `devices` of the claim for the same requests; `uses`: of `neuron.demand.claims.Claim`."""
         self._claim = claim
         requests = {text(each.get("name")): each for each in mappings(made.get("requests"))}
@@ -318,7 +318,7 @@ class _Changes:
         count = {"count": 1} if self._claim.one_by_one else {}
         return {"name": old.name, "exactly": {**mapping(new.get("exactly")), **count, **kept}}
 
-    def _renamed(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+    def _renamed(self, entry: Mapping[str, Any]) -> dict[str, object]:
         """A constraint or config with the names that the claim's requests have."""
         parts = [text(each).partition("/") for each in sequence(entry.get("requests"))]
         return {
@@ -377,6 +377,6 @@ class _Changes:
         return f"{', '.join(parts)} ({', '.join(added)})"
 
 
-def _says_something(new: Mapping[str, Any]) -> bool:
+def _says_something(new: Mapping[str, object]) -> bool:
     """Whether a made request says more than class and count."""
     return "firstAvailable" in new or bool(mapping(new.get("exactly")).keys() - _PLAIN)

@@ -262,7 +262,7 @@ def _with_hints(
     return {**(affinity or {}), "nodeAffinity": made}
 
 
-def _narrowed(term: Mapping[str, Any], required: Sequence[tuple[str, dict[str, Any]]]) -> Mapping[str, Any]:
+def _narrowed(term: Mapping[str, Any], required: Sequence[tuple[str, dict[str, object]]]) -> Mapping[str, object]:
     """The term with the requirements that it lacks. A term that matches no node is not changed."""
     expressions = term.get("matchExpressions") or []
     if not expressions and not term.get("matchFields"):

@@ -7,7 +7,7 @@ at apply time and what the commands check are the same kinds.
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from neuron.api import pod_groups, ultraservers
 from neuron.check.pod_groups import check_claims
@@ -48,7 +48,7 @@ class Kind:
     group: str
     kind: str
     templates: tuple[Path, ...] = ()
-    made: Callable[[Any], Iterator[PodPlace]] | None = None
+    made: Callable[[object], Iterator[PodPlace]] | None = None
     no_claims: str = ""
     metadata: bool = True
     namespaced: bool = True
@@ -56,7 +56,7 @@ class Kind:
     copies_queue: bool = False
     controller: tuple[str, str] | None = None
     served: bool = True
-    check: Callable[[Mapping[str, Any]], Iterable[Finding]] | None = None
+    check: Callable[[Mapping[str, object]], Iterable[Finding]] | None = None
 
     @property
     def plural(self) -> str:
@@ -64,7 +64,7 @@ class Kind:
         lower = self.kind.lower()
         return f"{lower[:-1]}ies" if lower.endswith("y") else f"{lower}s"
 
-    def pods(self, data: Any) -> Iterator[PodPlace]:
+    def pods(self, data: object) -> Iterator[PodPlace]:
         """The pods of an object. A Pod is its own template."""
         if self.made is not None:
             yield from self.made(data)
@@ -74,11 +74,11 @@ class Kind:
                     yield PodPlace(path, value)
 
 
-def _argo(spec_at: Path) -> Callable[[Any], Iterator[PodPlace]]:
+def _argo(spec_at: Path) -> Callable[[object], Iterator[PodPlace]]:
     return functools.partial(made_pods.pods_of_workflow, spec_at=spec_at)
 
 
-def _knative(template_at: Path) -> Callable[[Any], Iterator[PodPlace]]:
+def _knative(template_at: Path) -> Callable[[object], Iterator[PodPlace]]:
     return functools.partial(made_pods.pods_of_knative, template_at=template_at)
 
 
@@ -218,20 +218,20 @@ def holds_claims(group: str, kind: str) -> bool:
     return found is not None and bool(found.templates) and not found.no_claims
 
 
-def shared_claims(data: Mapping[str, Any], group: str, kind: str) -> Iterator[tuple[str, str]]:
+def shared_claims(data: Mapping[str, object], group: str, kind: str) -> Iterator[tuple[str, str]]:
     """Kind and name of the claims and templates that a PodGroup or Workload shares among pods; none for other kinds."""
     if group == pod_groups.GROUP and (group, kind) in KINDS:
         for claims in pod_groups.claim_lists(kind, data):
             yield from (each for claim in claims for each in claim.objects)
 
 
-def pods_of(data: Any, group: str, kind: str) -> Iterator[PodPlace]:
+def pods_of(data: object, group: str, kind: str) -> Iterator[PodPlace]:
     """The pods of an object of a known kind; none for other kinds."""
     found = KINDS.get((group, kind))
     return iter(()) if found is None else found.pods(data)
 
 
-def pod_templates(data: Any, group: str, kind: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+def pod_templates(data: object, group: str, kind: str) -> Iterator[tuple[Path, dict[str, object]]]:
     """The pod templates of an object whose kind can hold claims, with their paths. A Pod is its own template."""
     if holds_claims(group, kind):
         for place in pods_of(data, group, kind):

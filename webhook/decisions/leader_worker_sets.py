@@ -63,7 +63,7 @@ def decode(raw: bytes | msgspec.Raw) -> LeaderWorkerSet:
     return _DECODER.decode(raw)
 
 
-def view(data: Mapping[str, Any]) -> LeaderWorkerSet:
+def view(data: Mapping[str, object]) -> LeaderWorkerSet:
     """The view of a LeaderWorkerSet that is Python data.
 
     Raises:

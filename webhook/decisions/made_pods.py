@@ -31,7 +31,7 @@ class _Maker:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._metadata: dict[str, dict[str, Any]] = {}
+        self._metadata: dict[str, dict[str, object]] = {}
         self._spec: dict[str, Any] = {}
         self._fields: list[tuple[str, str]] = [("", path_text(path))]
 
@@ -74,7 +74,7 @@ class _Maker:
             yield PodPlace(self.path, {**metadata, "spec": self._spec}, tuple(self._fields))
 
 
-def pods_of_workflow(data: Any, spec_at: Path) -> Iterator[PodPlace]:
+def pods_of_workflow(data: object, spec_at: Path) -> Iterator[PodPlace]:
     """The pods of an Argo Workflow: one for each template with containers."""
     spec = next((mapping(found) for _, found in values_at(data, spec_at)), {})
     defaults = mapping(spec.get("templateDefaults"))
@@ -97,7 +97,7 @@ def pods_of_workflow(data: Any, spec_at: Path) -> Iterator[PodPlace]:
         yield from pod.made()
 
 
-def pods_of_knative(data: Any, template_at: Path) -> Iterator[PodPlace]:
+def pods_of_knative(data: object, template_at: Path) -> Iterator[PodPlace]:
     """The pod of a Knative Service, Configuration or Revision.
 
     Args:
@@ -114,7 +114,7 @@ def pods_of_knative(data: Any, template_at: Path) -> Iterator[PodPlace]:
         yield from pod.made()
 
 
-def pods_of_inference_service(data: Any) -> Iterator[PodPlace]:
+def pods_of_inference_service(data: object) -> Iterator[PodPlace]:
     """The pods of a KServe InferenceService: one for each component, and one for the workers of the predictor."""
     for component in _KSERVE_COMPONENTS:
         path = ("spec", component)
@@ -122,13 +122,13 @@ def pods_of_inference_service(data: Any) -> Iterator[PodPlace]:
             yield from _kserve(path, owner, data)
 
 
-def pods_of_serving_runtime(data: Any) -> Iterator[PodPlace]:
+def pods_of_serving_runtime(data: object) -> Iterator[PodPlace]:
     """The pods of a KServe ServingRuntime."""
     for path, owner in values_at(data, ("spec",)):
         yield from _kserve(path, owner, None)
 
 
-def _kserve(path: Path, owner: object, service: Any) -> Iterator[PodPlace]:
+def _kserve(path: Path, owner: object, service: object) -> Iterator[PodPlace]:
     """The pods of one component. `service`: the InferenceService, whose labels and annotations its pods get."""
     component = mapping(owner)
     pod = _Maker(path)
@@ -152,7 +152,7 @@ def _kserve(path: Path, owner: object, service: Any) -> Iterator[PodPlace]:
         yield from workers.made()
 
 
-def pods_of_train_job(data: Any) -> Iterator[PodPlace]:
+def pods_of_train_job(data: object) -> Iterator[PodPlace]:
     """The trainer's pods of a TrainJob, as far as it overrides its TrainingRuntime."""
     at = ("spec", "trainer", "resourcesPerNode")
     for path, resources in values_at(data, at):

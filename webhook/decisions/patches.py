@@ -4,7 +4,7 @@ No list is rebuilt from decoded fields, so unknown fields of any API version sur
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -28,7 +28,7 @@ def pointer(*parts: str | int) -> str:
     return "".join([f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts])
 
 
-def add(path: str, value: Any) -> Operation:
+def add(path: str, value: object) -> Operation:
     """Add a member, or insert an item."""
     return {"op": "add", "path": path, "value": value}
 

@@ -7,7 +7,7 @@
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from neuron import names
 from neuron.check.misspelt import meant
@@ -34,7 +34,7 @@ class PodPlace:
     """
 
     path: Path
-    template: dict[str, Any]
+    template: dict[str, object]
     fields: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -54,14 +54,14 @@ class PodPlace:
         return (found + path.removeprefix(inner)).removeprefix(".")
 
 
-def find_pods(data: Any) -> Iterator[PodPlace]:
+def find_pods(data: object) -> Iterator[PodPlace]:
     """The pods of an object of any kind that name a legacy resource, or one that looks like it."""
     return _search((), data, None)
 
 
-def values_at(value: Any, pattern: Path) -> Iterator[tuple[Path, Any]]:
+def values_at(value: object, pattern: Path) -> Iterator[tuple[Path, object]]:
     """All values that match a pattern, with their paths."""
-    found: list[tuple[Path, Any]] = [((), value)]
+    found: list[tuple[Path, object]] = [((), value)]
     for step in pattern:
         found = [((*path, name), child) for path, parent in found for name, child in _children(parent, step)]
     return iter(found)
@@ -78,7 +78,7 @@ def path_text(path: Sequence[str | int]) -> str:
     return "".join(steps).removeprefix(".")
 
 
-def _children(parent: Any, step: str | int) -> list[tuple[str | int, Any]]:
+def _children(parent: object, step: str | int) -> list[tuple[str | int, object]]:
     match parent:
         case dict() if step == ANY:
             return list(parent.items())
@@ -95,7 +95,7 @@ def _is_below(path: str, outer: str) -> bool:
     return path == outer or (path.startswith(outer) and path[len(outer)] in ".[")
 
 
-def _search(path: Path, value: Any, parent: Mapping[str, Any] | None) -> Iterator[PodPlace]:
+def _search(path: Path, value: object, parent: Mapping[str, object] | None) -> Iterator[PodPlace]:
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _search((*path, index), item, None)
@@ -113,29 +113,29 @@ def _search(path: Path, value: Any, parent: Mapping[str, Any] | None) -> Iterato
             yield from _search((*path, name), item, value)
 
 
-def resources_place(path: Path, container: str, resources: Any) -> PodPlace:
+def resources_place(path: Path, container: str, resources: object) -> PodPlace:
     """A pod with one container, of which the object has the `resources` only. `path`: their path."""
     fields = (("spec.containers[0].resources", path_text(path)),)
     return PodPlace(path, {"spec": {"containers": [{"name": container, "resources": resources}]}}, fields)
 
 
-def _spec_place(path: Path, spec: dict[str, Any], parent: Mapping[str, Any] | None) -> PodPlace:
+def _spec_place(path: Path, spec: dict[str, object], parent: Mapping[str, object] | None) -> PodPlace:
     if path and path[-1] == "spec" and parent is not None and len(path) > 1:
         metadata = parent.get("metadata")
         return PodPlace(path[:-1], {**({"metadata": metadata} if isinstance(metadata, dict) else {}), "spec": spec})
     return PodPlace(path, {"spec": spec}, (("spec", path_text(path)),))
 
 
-def _is_container(value: Any) -> bool:
+def _is_container(value: object) -> bool:
     return isinstance(value, dict) and isinstance(value.get("name"), str)
 
 
-def _containers(spec: Mapping[str, Any], section: str) -> list[dict[str, Any]]:
+def _containers(spec: Mapping[str, object], section: str) -> list[dict[str, object]]:
     found = spec.get(section)
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def _asks(resources: Any) -> bool:
+def _asks(resources: object) -> bool:
     """Whether `resources` name a legacy resource, or one that looks like it."""
     if not isinstance(resources, dict):
         return False

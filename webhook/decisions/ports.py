@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -189,7 +189,7 @@ class NamespaceView(Protocol):
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         """Labels of a namespace; None if it is unknown."""
 
-    def namespace_object(self, name: str) -> Mapping[str, Any] | None:
+    def namespace_object(self, name: str) -> Mapping[str, object] | None:
         """A Namespace with all fields that policies can read (`neuron.api.namespaces`); None if they are unknown."""
 
     def quotas(self, name: str) -> Mapping[str, int] | None:

@@ -110,7 +110,7 @@ class AddedHints(Struct, frozen=True, omit_defaults=True, rename="camel"):
         )
 
 
-def _among(entries: Sequence[dict[str, Any]], others: Iterable[Entry]) -> tuple[dict[str, Any], ...]:
+def _among(entries: Sequence[dict[str, object]], others: Iterable[Entry]) -> tuple[dict[str, object], ...]:
     if not entries:
         return ()
     known = keys_of(others)
@@ -187,7 +187,7 @@ class Record(Struct, frozen=True):
 
     def encode(self) -> str:
         """The annotation's value."""
-        value: dict[str, Any] = {"containers": self.containers}
+        value: dict[str, object] = {"containers": self.containers}
         if self.init_containers:
             value["initContainers"] = self.init_containers
         if self.hints:
@@ -247,7 +247,7 @@ def _decode_hints(value: object) -> AddedHints:
     return NOTHING_ADDED if any(len(each) > MOST_HINTS for each in lists) else added
 
 
-def _encode_hints(added: AddedHints) -> Mapping[str, Any]:
+def _encode_hints(added: AddedHints) -> Mapping[str, object]:
     """The member `hints`, without empty members."""
     found: dict[str, object] = msgspec.to_builtins(added)
     return {key: value for key, value in found.items() if value}

@@ -6,7 +6,7 @@ Pure, and independent of the policies' schema.
 import dataclasses
 import enum
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import Struct, structs
 
@@ -180,7 +180,7 @@ class Steer(Protocol):
     def __call__(self, request: AdmissionRequest) -> Steering:
         """The settings. Does not raise for any content of the object."""
 
-    def of_template(self, template: Mapping[str, Any], namespace: str) -> Steering:
+    def of_template(self, template: Mapping[str, object], namespace: str) -> Steering:
         """The settings for the pods that a workload creates from a pod template."""
 
     def fixed(self, namespace: str) -> "Steer":

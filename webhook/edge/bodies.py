@@ -8,7 +8,7 @@ import contextlib
 import gc
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from starlette.types import Message, Receive
 
@@ -89,11 +89,11 @@ class TimeOuts:
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
-        self._since: dict[asyncio.Task[Any], float] = {}
+        self._since: dict[asyncio.Task[object], float] = {}
         self._exceeded: dict[asyncio.Task[object], BodyError] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    async def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+    async def wait(self, work: Coroutine[object, object, Result]) -> Result:
         """Run `work` in the calling task and return its result.
 
         Raises:

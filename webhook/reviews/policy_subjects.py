@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -120,5 +119,5 @@ def namespace_object(name: str, namespaces: NamespaceView) -> Mapping[str, objec
     return known
 
 
-def _value(raw: msgspec.Raw) -> Any:
+def _value(raw: msgspec.Raw) -> object:
     return None if raw == ABSENT else nesting.decode(raw)

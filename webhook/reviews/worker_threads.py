@@ -179,13 +179,13 @@ class _Job:
 
     __slots__ = ("_loop", "_waiters", "_work", "client", "estimate", "key", "namespace", "size")
 
-    def __init__(self, namespace: str, work: Callable[[], Any], estimate: float, key: Hashable) -> None:
+    def __init__(self, namespace: str, work: Callable[[], object], estimate: float, key: Hashable) -> None:
         self.client = _client.get()
         self.namespace = namespace
         self.estimate = estimate
         self.size = next(index for index, each in enumerate(SIZES) if estimate <= each.estimate)
         self.key = key
-        self._work: Callable[[], Any] | None = work
+        self._work: Callable[[], object] | None = work
         self._loop = asyncio.get_running_loop()
         self._waiters: list[asyncio.Future[object]] = []
 

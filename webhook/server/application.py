@@ -1,7 +1,6 @@
 """The ASGI application: dispatches paths to endpoints."""
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
@@ -14,7 +13,7 @@ from webhook.edge.health import Check, HealthEndpoint, Lifecycle
 from webhook.edge.shedding import creates_template, never
 from webhook.reviews.reviewer import Reviewer
 
-Endpoint = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
+Endpoint = Callable[[Scope, Receive, Send], Coroutine[object, object, None]]
 
 
 class Application(Starlette):

@@ -13,7 +13,7 @@ import re
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -48,7 +48,7 @@ _AFTER_A_DEFECT: Final = 5.0
 """Seconds before a task that raised an exception starts again."""
 _UNSPECIFIED: Final = ("", "0.0.0.0", "::")  # noqa: S104 - nothing is bound here
 
-Work = dict[str, Callable[[], Coroutine[Any, Any, None]]]
+Work = dict[str, Callable[[], Coroutine[object, object, None]]]
 
 
 class Certificates:
