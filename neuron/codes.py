@@ -393,8 +393,8 @@ CODES: Final = {
         "Kubeflow and Ray jobs, StatefulSets and LeaderWorkerSets by their template, which admission does not change: "
         "only `neuron-dra convert` tells those.",
         "[Set up the queue](migrate.md#queues-and-schedulers-that-count), or keep the pods on the device plugin by "
-        "`queued` of a [ConversionPolicy](policies.md#pods-in-queues). `queued.mode: convert` silences the warning. "
-        "`report` of a cluster whose Kueue maps the DeviceClass gives it for alternatives only.",
+        "`queued` of a [ConversionPolicy](policies.md#pods-in-queues). With `queued.mode: convert`, and "
+        "in `report` of a cluster whose Kueue maps the DeviceClass, it is about alternatives only.",
         "Kueue counts aws.amazon.com/neuron in queue 'training', and does not count the claims of converted pods "
         "unless it is set up for them. Kueue's Configuration needs {name: aws.amazon.com/neuron, deviceClassNames: "
         "[neuron.aws.com]} in resources.deviceClassMappings. This is said once for namespace team-a.",

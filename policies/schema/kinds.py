@@ -366,7 +366,10 @@ class ConversionPolicySpec(Model):
     ] = ()
     queued: Annotated[
         QueuedPods | None,
-        Field(description="Pods with the label kueue.x-k8s.io/queue-name. Sets their mode, and silences NEU232."),
+        Field(
+            description="Pods with the label kueue.x-k8s.io/queue-name. Sets their mode, and silences NEU232 if the"
+            " claim has no alternatives."
+        ),
     ] = None
 
 

@@ -224,6 +224,8 @@ def _decide(
         *pod_findings.side_effects(facts, context, own_claims),
         *obstacles.pinned_cores(demand),
     )
+    # Admins say by `queued` that the queue counts claims; Kueue still admits none with alternatives.
+    silenced = steering.queued and not queues.have_alternatives(templates)
     outcome, reason = (Outcome.RESTORED, "converted-before") if earlier else (Outcome.CONVERTED, "legacy-resources")
     return Decision(
         outcome,
@@ -235,7 +237,7 @@ def _decide(
         warnings=() if earlier and earlier.template == claim.template.name else warnings,
         audit={"template": claim.template.name},
         resource=_resource(demand),
-        claimed_class="" if earlier or steering.queued else context.options.device_class,
+        claimed_class="" if earlier or silenced else context.options.device_class,
         shows_queue=pod.shows_queue or any(operation["path"] in queues.POINTERS for operation in patch),
     )
 

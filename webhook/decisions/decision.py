@@ -58,7 +58,7 @@ class Decision:
         resource: the legacy resource that the pod requests, or `SEVERAL`; empty if there is none.
         shadowed: the outcome that shadow mode prevented; None in other modes.
         claimed_class: DeviceClass of the claim of a converted pod whose queue may not count it; empty if the pod is not
-            converted now, or if a policy sets the mode of queued pods.
+            converted now, or if a policy sets the mode of queued pods and the claim has no alternatives.
         shows_queue: whether the pod, or what is added to it, shows a queue.
         rendered: cache of the edge: the bytes made of this decision. Neither compared nor copied.
     """

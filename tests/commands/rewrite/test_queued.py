@@ -135,5 +135,11 @@ class TestPolicies:
         changes = self.convert(off, workload("apps/v1", "Deployment"), workload("batch/v1", "Job")).changes
         assert [change.rewrites for _, change in changes] == [False, True]
 
-    def test_a_policy_that_converts_them_silences_the_warning(self) -> None:
-        assert validated(QUEUED, policies=policies("{order: 1, queued: {mode: convert}}")) == []
+    def test_a_policy_that_converts_them_silences_the_warning_if_the_claim_has_no_alternatives(self) -> None:
+        found = policies("{order: 1, queued: {mode: convert}}")
+        assert validated(QUEUED, policies=found) == []
+        consecutive = {
+            **QUEUED,
+            "spec": {**SPEC, "nodeSelector": {"node.kubernetes.io/instance-type": "inf2.48xlarge"}},
+        }
+        assert len(validated(consecutive, policies=found)) == 1

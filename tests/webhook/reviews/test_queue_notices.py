@@ -197,6 +197,11 @@ class TestPolicies:
         assert decision.patch
         assert told(decision) == []
 
+    def test_it_does_not_silence_the_warning_about_alternatives(self) -> None:
+        consecutive = pod(container(neuron="4"), labels={LABEL: "training"}, nodeSelector=INF2)
+        [message] = told(review(mutator(policies=policies(queued={"mode": "convert"})), consecutive))
+        assert message.startswith("NEU232: Kueue admits no pod in queue 'training' whose claim has alternatives")
+
     def test_an_annotation_overrides_it_unless_the_policy_is_locked(self) -> None:
         annotated = pod(container(neuron="4"), labels={LABEL: "q"}, annotations={"neuron.aws.com/convert": "true"})
         assert review(mutator(policies=policies(queued={"mode": "off"})), annotated).patch
