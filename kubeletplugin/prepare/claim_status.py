@@ -17,11 +17,11 @@ from kubeletplugin.changes import waking
 from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthSnapshot, HealthStatus
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.objects import timestamp
-from kubeletplugin.ports import ClaimStatusStore, Clock, JsonObject, KubeError
+from kubeletplugin.ports import ClaimStatusStore, Clock, JsonObject, KubeError, UnreadableObjectError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
 from neuron import names
-from neuron.api.fields import mapping, mappings
+from neuron.api.fields import WrongFormError, mapping, mappings
 from neuron.api.stored_claims import read_stored_claim
 from runtime.backoff import Backoff
 from runtime.once import Once
@@ -195,7 +195,10 @@ class ClaimStatusWriter:
         body = self._objects.pop(claim.uid, None) or await self._store.claim(claim.namespace, claim.name)
         if body is None:
             return None
-        found = read_stored_claim(body)
+        try:
+            found = read_stored_claim(body)
+        except WrongFormError as error:
+            raise UnreadableObjectError(f"it has another form than this driver knows: {error}") from error
         if found.metadata.uid != claim.uid:
             return None
         owner = found.metadata.controller

@@ -129,17 +129,21 @@ class Preparer:
         with self._locked():
             return self._load()
 
-    def mend(self) -> Recovery:
-        """Write CDI specs again that were lost or changed while the driver runs. Raises OSError, TimeoutError."""
+    def mend(self) -> tuple[str, ...]:
+        """Write CDI specs again that were lost or changed while the driver runs; returns notes, as `Recovery` has them.
+
+        Raises:
+            OSError: the state cannot be written.
+            TimeoutError: another instance holds the lock.
+        """
         with self._locked():
             checkpoint = self._load()
             written = [claim for claim in checkpoint.claims.values() if self._specs.ensure(claim)]
-        notes = (f"The CDI spec of claim {claim} was lost or changed, and was written again." for claim in written)
-        return Recovery(self.take_problems(), tuple(notes))
+        return tuple(f"The CDI spec of claim {claim} was lost or changed, and was written again." for claim in written)
 
-    def restore_shares(self, allocated: Iterable[AllocatedClaim], view: NodeView) -> Recovery:
-        """Give claims the shares back that an older version of the driver dropped. Raises OSError, TimeoutError."""
-        notes = []
+    def restore_shares(self, allocated: Iterable[AllocatedClaim], view: NodeView) -> tuple[str, ...]:
+        """Give claims the shares back that an older version of the driver dropped; returns notes. Raises as `mend`."""
+        notes: list[str] = []
         with self._locked():
             checkpoint = self._load()
             for claim in allocated:
@@ -154,7 +158,7 @@ class Preparer:
                 self._store.save(checkpoint)
             for each in checkpoint.claims.values():
                 self._specs.ensure(each)
-        return Recovery(self.take_problems(), tuple(notes))
+        return tuple(notes)
 
     def complete(
         self, allocated: Iterable[AllocatedClaim], view: NodeView, running: Iterable[PreparedClaim] = ()
@@ -170,6 +174,7 @@ class Preparer:
             TimeoutError: another instance holds the lock.
         """
         notes, errors = [], []
+        refused: set[str] = set()
         with self._locked():
             checkpoint = self._load()
             for claim in allocated:
@@ -183,14 +188,17 @@ class Preparer:
                     notes += _doubts(restored)
                 except PrepareError as error:
                     errors.append(f"Claim {claim.namespace}/{claim.name} cannot be restored: {error}")
+                    # Others hold its devices, or it holds none. Otherwise, as while nodes elect, its pod may use them.
+                    if isinstance(error, DeviceHeldError) or any(device.admin_access for device in claim.devices):
+                        refused.add(claim.uid)
             for prepared in running:
-                if prepared.uid not in checkpoint.claims:
+                if prepared.uid not in refused | checkpoint.claims.keys():
                     checkpoint = checkpoint.with_claim(prepared)
                     notes.append(f"Claim {prepared} was restored from the kubelet, whose pods use it.")
             checkpoint = dataclasses.replace(checkpoint, incomplete=False)
             self._store.save(checkpoint)
             notes += self._align(checkpoint)
-        return Recovery((*self.take_problems(), *errors), tuple(notes))
+        return Recovery(tuple(errors), tuple(notes))
 
     def take_problems(self) -> tuple[str, ...]:
         """Problems of the state since the last call, for log and metrics."""

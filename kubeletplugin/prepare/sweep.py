@@ -10,7 +10,7 @@ import functools
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from kubeletplugin.discover.devices import device_index
@@ -24,9 +24,9 @@ from kubeletplugin.prepare.lost_shares import lacks_shares
 from kubeletplugin.prepare.pod_resources import NoKubeletError, UsedDevice
 from kubeletplugin.prepare.usage import Usage
 from neuron import names
-from neuron.api.allocation import AllocatedClaim, AllocatedDevice, AllocationError, read_allocation
+from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
 from neuron.api.fields import WrongFormError
-from neuron.api.stored_claims import read_stored_claim
+from neuron.api.stored_claims import Result, read_stored_claim
 
 _RETRY: Final = 10.0
 _SPREAD: Final = (0.8, 1.2)
@@ -103,14 +103,14 @@ class Sweeper:
     async def mend(self) -> bool:
         """Compare the CDI specs with the prepared claims; returns whether all prepared claims are known."""
         try:
-            recovery = await self._driver.in_state(self._preparer.mend)
+            notes = await self._driver.in_state(self._preparer.mend)
             checkpoint = await self._driver.in_state(self._preparer.checkpoint)
         except (OSError, TimeoutError) as error:
             self._metrics.failed("specs")
             _log.warning("CDI specs cannot be compared", extra={"error": str(error)})
             return True
         self._metrics.worked("specs")
-        for note in recovery.notes:
+        for note in notes:
             self._metrics.restored_specs.inc()
             _log.warning("CDI spec restored", extra={"note": note})
         self._driver.holds.restore(restoring=checkpoint.incomplete)
@@ -140,7 +140,7 @@ class Sweeper:
         """
         allocated = [claim for body in await self._node.objects.claims() if (claim := self._allocated_here(body))]
         view = self._node.view()
-        running = _running(await self._listed(), self._node.pool, {claim.uid for claim in allocated}, view)
+        running = _running(await self._listed(), self._node.pool, view)
         recovery = await self._driver.in_state(lambda: self._preparer.complete(allocated, view, running))
         for error in recovery.errors:
             self._metrics.background_errors.labels("sweep").inc()
@@ -158,11 +158,11 @@ class Sweeper:
 
     def _allocated_here(self, body: JsonObject) -> AllocatedClaim | None:
         """The claim, if it is reserved for pods and has devices of this node; else None."""
-        if not (body.get("status") or {}).get("reservedFor"):
-            return None
         try:
+            if not read_stored_claim(body).users:
+                return None
             return read_allocation(body, names.DRIVER, self._node.pool, body["metadata"]["uid"])
-        except (AllocationError, *_ODD):
+        except (AllocationError, WrongFormError, *_ODD):
             return None
 
     async def _check(self, checkpoint: Checkpoint, *, release: bool) -> None:
@@ -189,8 +189,8 @@ class Sweeper:
         if not lost:
             return
         view = self._node.view()
-        recovery = await self._driver.in_state(lambda: self._preparer.restore_shares(lost, view))
-        _log.warning("shares of claims restored", extra={"notes": list(recovery.notes)})
+        notes = await self._driver.in_state(lambda: self._preparer.restore_shares(lost, view))
+        _log.warning("shares of claims restored", extra={"notes": list(notes)})
 
     def _release(self, claim: PreparedClaim) -> bool:
         """Release a claim, unless it was prepared again while the API server was called."""
@@ -207,27 +207,28 @@ class Sweeper:
         if body is None:
             return _Found(exists=False)
         try:
-            pods = frozenset(each.uid for each in read_stored_claim(body).pods)
-            allocated = read_allocation(body, names.DRIVER, self._node.pool, claim.uid)
-        except AllocationError as error:
-            # With findings, only the config cannot be read, e.g. that of a newer driver: the devices are still in use.
-            return _Found(bool(error.findings), pods)
+            stored = read_stored_claim(body)
         except (WrongFormError, *_ODD):
             return _Found(exists=True)
-        same = all(any(_is_same(device, result) for result in allocated.devices) for device in claim.devices)
-        return _Found(same, pods, allocated)
+        here = [each for each in stored.ours if each.pool == self._node.pool]
+        same = all(any(_is_same(device, each) for each in here) for device in claim.devices)
+        exists = same and stored.metadata.uid == claim.uid
+        try:
+            allocated = read_allocation(body, names.DRIVER, self._node.pool, claim.uid)
+        except (AllocationError, *_ODD):
+            # It has a config or an amount of cores e.g. of a newer driver: the devices are still in use.
+            allocated = None
+        return _Found(exists, frozenset(each.uid for each in stored.pods), allocated)
 
 
-def _running(
-    used: Iterable[UsedDevice], pool: str, known: Collection[str], view: NodeView
-) -> tuple[PreparedClaim, ...]:
-    """The claims that pods use, as they were prepared, without those in `known`. Their variables are not known."""
+def _running(used: Iterable[UsedDevice], pool: str, view: NodeView) -> tuple[PreparedClaim, ...]:
+    """The claims that pods use, as they were prepared. Their variables are not known."""
     found: dict[str, dict[str, PreparedDevice]] = defaultdict(dict)
     names_of: dict[str, UsedDevice] = {}
     for each in used:
         index = device_index(each.device)
         indices = (index,) if index is not None else tuple(device.index for device in view.hardware.devices)
-        if each.uid and each.uid not in known and each.pool == pool:
+        if each.uid and each.pool == pool:
             share = None if each.share_id is None else Share(each.share_id, certain=False)
             device = PreparedDevice(each.request, pool, each.device, indices, share=share)
             found[each.uid].setdefault(f"{each.request}/{each.device}", device)
@@ -249,7 +250,7 @@ def _pods_by_device(found: Iterable[tuple[PreparedClaim, _Found]]) -> Mapping[in
     return pods
 
 
-def _is_same(prepared: PreparedDevice, allocated: AllocatedDevice) -> bool:
+def _is_same(prepared: PreparedDevice, allocated: Result) -> bool:
     if (prepared.request, prepared.device) != (allocated.request, allocated.device):
         return False
     # An older version of the driver does not keep the share.

@@ -173,9 +173,9 @@ def test_a_claim_without_variables_holds_its_whole_device(tmp_path: Path) -> Non
     """A version without shares prepared it: its containers may use any core."""
     node = Node(tmp_path, TYPE)
     preparer = dropped(node, ONE, environment=False)
-    recovery = preparer.restore_shares([ONE], node.view())
-    assert recovery.notes[0] == "Claim ns/claim-3 has its shares again."
-    assert recovery.notes[1].startswith("The cores that claim ns/claim-3 uses of neuron-device-0 are not known")
+    again, doubt, *_ = preparer.restore_shares([ONE], node.view())
+    assert again == "Claim ns/claim-3 has its shares again."
+    assert doubt.startswith("The cores that claim ns/claim-3 uses of neuron-device-0 are not known")
     [device] = preparer.checkpoint().claims[uid(3)].devices
     assert device.share == Share("share-one", None, 1, certain=False)
     with pytest.raises(PrepareError, match=r"is shared with ResourceClaim ns/claim-3 .*, and the driver lost which"):
@@ -247,15 +247,15 @@ def test_each_share_is_restored_as_it_was(
     before.prepare(claim, node.view())
     expected = before.checkpoint().claims[uid(1)]
     preparer = dropped(node, claim, environment=environment)
-    recovery = preparer.restore_shares([claim, allocated(2, share(3, 1))], node.view())
-    assert (recovery.errors, recovery.notes[0]) == ((), "Claim ns/claim-1 has its shares again.")
+    notes = preparer.restore_shares([claim, allocated(2, share(3, 1))], node.view())
+    assert notes[0] == "Claim ns/claim-1 has its shares again."
     restored = preparer.checkpoint().claims[uid(1)]
     if environment:
         assert restored == expected
     sizes = [each.share and (each.share.id, each.share.logical_neuron_core) for each in restored.devices]
     assert sizes == [each.share and (each.share.id, each.share.logical_neuron_core) for each in expected.devices]
-    assert preparer.mend().notes == (), "the CDI spec has the shares, too"
-    assert preparer.restore_shares([claim], node.view()).notes == ()
+    assert preparer.mend() == (), "the CDI spec has the shares, too"
+    assert preparer.restore_shares([claim], node.view()) == ()
 
 
 def test_a_share_of_a_device_of_unknown_size_is_in_doubt(tmp_path: Path) -> None:

@@ -301,6 +301,16 @@ async def test_a_claim_that_was_deleted_or_allocated_again_is_not_written(world:
 
 
 @in_loop
+async def test_a_claim_of_an_unknown_form_fails_alone(world: World) -> None:
+    for number in (1, 2):
+        await world.prepare(number, *devices(number))
+    world.api.add_claim(claim_object(1, *devices(1)) | {"status": {"allocation": 7}})
+    restarted(world)
+    assert await world.writer.sync()
+    assert (world.applied(), world.errors()) == (1, 1)
+
+
+@in_loop
 async def test_a_claim_that_is_deleted_before_the_write_is_forgotten(world: World) -> None:
     await world.prepare(1, *devices(0))
     await world.writer.sync()

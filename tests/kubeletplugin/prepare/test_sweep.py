@@ -210,9 +210,19 @@ def test_shares_that_an_older_driver_dropped_are_restored(
     assert preparer.checkpoint() == before
 
 
-def test_a_claim_whose_config_is_not_understood_stays(sweeper: Sweeper, node: Node, api: FakeApi) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        claim_object(1, *devices(1), config=[config("Partition")]),
+        claim_object(1, result("neuron-device-1", shareID="s", consumedCapacity={"neuroncores": "1500m"})),
+    ],
+    ids=["config", "amount of cores"],
+)
+def test_a_claim_that_is_not_understood_in_part_stays(
+    sweeper: Sweeper, node: Node, api: FakeApi, body: JsonObject
+) -> None:
     """A newer driver may have prepared it; its devices are in use."""
-    api.add_claim(claim_object(1, *devices(1), config=[config("Partition")]))
+    api.add_claim(body)
     sweep(sweeper, 3)
     assert node.spec_names() == [spec_name(1), spec_name(2)]
 
@@ -265,6 +275,40 @@ def test_claims_that_a_damaged_checkpoint_lost_are_restored(
     checkpoint = preparer.checkpoint()
     assert (set(checkpoint.claims), checkpoint.incomplete) == ({uid(1), uid(2)}, False)
     assert node.spec_names() == [spec_name(1), spec_name(2)]
+
+
+def test_a_claim_of_an_unknown_form_does_not_keep_others_from_being_restored(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
+) -> None:
+    (node.state_dir / "checkpoint.json").write_bytes(b"garbage")
+    (node.cdi_dir / spec_name(1)).unlink()
+    api.add_claim(claim_object(3, *devices(3)) | {"status": 7})
+    assert sweep(sweeper) == [True]
+    assert set(preparer.checkpoint().claims) == {uid(1), uid(2)}
+
+
+def test_a_running_claim_that_cannot_be_restored_keeps_its_device(
+    sweeper: Sweeper, preparer: Preparer, node: Node, kubelet: KubeletServer
+) -> None:
+    """The device's node may come back, and the claim may be deleted while its pod runs."""
+    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(1)])]
+    (node.state_dir / "checkpoint.json").unlink()
+    (node.cdi_dir / spec_name(1)).unlink()
+    lost = node.dev / "neuron1"
+    lost.rename(node.root / "away")
+    sweep(sweeper)
+    (node.root / "away").rename(lost)
+    with pytest.raises(PrepareError, match="still prepared for ResourceClaim ns/claim-1"):
+        preparer.prepare(allocated(3, *devices(1)), node.view())
+
+
+def test_a_state_that_is_damaged_at_run_time_is_logged_and_counted(
+    sweeper: Sweeper, node: Node, metrics: PluginMetrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    (node.state_dir / "checkpoint.json").write_bytes(b"garbage")
+    assert not asyncio.run(sweeper.mend())
+    assert metrics.registry.get_sample_value("neuron_dra_plugin_background_errors_total", {"component": "state"}) == 1
+    assert "state damaged" in caplog.messages
 
 
 def test_claims_that_cannot_be_restored_are_logged(
