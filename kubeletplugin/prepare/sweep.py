@@ -251,7 +251,9 @@ def _pods_by_device(found: Iterable[tuple[PreparedClaim, _Found]]) -> Mapping[in
 
 
 def _is_same(prepared: PreparedDevice, allocated: Result) -> bool:
-    if (prepared.request, prepared.device) != (allocated.request, allocated.device):
+    # The kubelet, from which a claim may be restored, names a request without its alternative.
+    requests = allocated.request, allocated.request.partition("/")[0]
+    if prepared.request not in requests or prepared.device != allocated.device:
         return False
     # An older version of the driver does not keep the share.
     return prepared.share is None or prepared.share.id == allocated.share_id

@@ -302,6 +302,21 @@ def test_a_running_claim_that_cannot_be_restored_keeps_its_device(
         preparer.prepare(allocated(3, *devices(1)), node.view())
 
 
+def test_a_claim_that_was_restored_from_the_kubelet_and_exists_is_not_held(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
+) -> None:
+    """The kubelet names its request without the alternative."""
+    chosen = result("neuron-device-3", "n0/big")
+    preparer.prepare(allocated(3, chosen), node.view())
+    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(3)])]
+    api.add_claim(claim_object(3, chosen, config=[config("Partition")]))
+    (node.state_dir / "checkpoint.json").unlink()
+    (node.cdi_dir / spec_name(3)).unlink()
+    sweep(sweeper)
+    assert set(preparer.checkpoint().claims) == {uid(1), uid(2), uid(3)}
+    assert driver.holds.claims == {}
+
+
 def test_a_state_that_is_damaged_at_run_time_is_logged_and_counted(
     sweeper: Sweeper, node: Node, metrics: PluginMetrics, caplog: pytest.LogCaptureFixture
 ) -> None:
