@@ -166,7 +166,8 @@ def test_a_damaged_spec_is_kept_until_the_api_server_was_read(torn: Node) -> Non
 def test_claims_are_restored_from_the_api_server(torn: Node) -> None:
     preparer = torn.preparer()
     preparer.recover()
-    recovery = preparer.complete([FIRST, SECOND], torn.view())
+    running = [PreparedClaim(uid(number), "ns", f"claim-{number}", "", ()) for number in (1, 2)]
+    recovery = preparer.complete([SECOND, FIRST], torn.view(), running)
     assert recovery.notes == ("Claim ns/claim-1 was restored from the API server.",)
     checkpoint = preparer.checkpoint()
     assert (set(checkpoint.claims), checkpoint.incomplete) == ({uid(1), uid(2)}, False)

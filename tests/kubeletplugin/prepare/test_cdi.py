@@ -10,6 +10,7 @@ import pytest
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare import cdi
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
+from kubeletplugin.prepare.metadata_files import MetadataFiles
 from tests.conformance.schemas import CDI, cdi_faults, recorded
 from tests.kubeletplugin.fakes import BOOT, NODE, uid
 
@@ -142,6 +143,24 @@ def test_a_correct_spec_is_not_written_again(specs: cdi.SpecFiles) -> None:
     specs.path(uid(1)).write_text("{}")
     specs.ensure(TWO)
     assert specs.read(uid(1)) == TWO
+
+
+@pytest.mark.parametrize("with_metadata", [False, True])
+@pytest.mark.parametrize("dev_root", [Path("/dev"), Path("/srv/dev"), None], ids=["dev", "elsewhere", "emulated"])
+def test_the_file_has_the_device_nodes_of_its_directory(
+    tmp_path: Path, dev_root: Path | None, with_metadata: bool
+) -> None:
+    metadata = MetadataFiles(DiskFiles(), tmp_path) if with_metadata else None
+    specs = cdi.SpecFiles(DiskFiles(), tmp_path / "cdi", BOOT, dev_root, metadata)
+    specs.ensure(TWO)
+    assert json.loads(specs.path(uid(1)).read_text()) == cdi.spec(TWO, BOOT, dev_root)
+
+
+def test_a_claim_that_was_read_back_has_the_same_spec(specs: cdi.SpecFiles) -> None:
+    """Checkpoints sort the requests: after a restart no spec counts as changed."""
+    one, two = {"n1": {"A": "1"}}, {"n0": {"A": "1"}}
+    specs.ensure(claim(device(0), device(1, "n1"), environment=one | two))
+    assert not specs.ensure(claim(device(0), device(1, "n1"), environment=two | one))
 
 
 def test_removing_a_missing_spec_is_no_error(specs: cdi.SpecFiles) -> None:

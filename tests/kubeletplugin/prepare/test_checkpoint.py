@@ -67,9 +67,9 @@ def test_a_written_checkpoint_is_read_back(checkpoint: Checkpoint) -> None:
 
 
 def test_the_same_state_gives_the_same_bytes() -> None:
-    other = PreparedClaim(uid(2), "ns", "d", "digest", ())
-    one = CHECKPOINT.with_claim(other)
-    two = Checkpoint("boot").with_claim(other).with_claim(CLAIM)
+    values, other_way = {"n0": {"A": "1"}, "n1": {}}, {"n1": {}, "n0": {"A": "1"}}
+    one = CHECKPOINT.with_claim(PreparedClaim(uid(2), "ns", "d", "digest", (), values))
+    two = Checkpoint("boot").with_claim(PreparedClaim(uid(2), "ns", "d", "digest", (), other_way)).with_claim(CLAIM)
     assert encode(one) == encode(two)
 
 

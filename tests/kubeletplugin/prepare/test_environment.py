@@ -3,7 +3,7 @@
 import pytest
 
 from kubeletplugin.discover.sysfs import Membership, UltraServer
-from kubeletplugin.prepare.environment import UltraServerError, environment
+from kubeletplugin.prepare.environment import UltraServerError, environment, read_visible_cores, visible_cores
 from neuron.api.configs import ConfigsInForce
 
 MEMBERS = {2: Membership("aa" * 8, 1), 4: Membership("bb" * 8, 3)}
@@ -47,6 +47,25 @@ def test_a_number_of_nodes_becomes_the_mode_that_means_it(
 def test_settings_of_both_kinds_are_combined() -> None:
     found = environment(ConfigsInForce(1, 2), UltraServer(frozenset({3}), MEMBERS))
     assert found == {"NEURON_LOGICAL_NC_CONFIG": "1"} | variables("3", "aa" * 8, "1")
+
+
+@pytest.mark.parametrize(
+    ("cores", "value"),
+    [((3,), "3"), ((0, 1), "0-1"), ((10, 11, 12), "10-12"), ((1, 3), "1,3"), ((0, 1, 4), "0,1,4")],
+    ids=str,
+)
+def test_visible_cores_are_a_range_or_a_list(cores: tuple[int, ...], value: str) -> None:
+    assert visible_cores(cores) == value
+    assert read_visible_cores(value) == cores
+
+
+@pytest.mark.parametrize(
+    ("value", "cores"),
+    [("0-1,4-5", (0, 1, 4, 5)), ("", ()), ("all", ()), ("1,x", ()), ("-1", ()), ("1-", ()), ("12345", ())],
+    ids=str,
+)
+def test_visible_cores_of_another_form_are_none(value: str, cores: tuple[int, ...]) -> None:
+    assert read_visible_cores(value) == cores
 
 
 def test_one_node_needs_no_ultraserver_files() -> None:

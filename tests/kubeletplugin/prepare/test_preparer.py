@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kubeletplugin.files import DiskFiles
+from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.decide import PrepareError
 from kubeletplugin.prepare.preparer import DeviceAnswer, devices_held
 from tests.kubeletplugin.fakes import NODE, Node, allocated, config, devices, result, spec_name, uid
@@ -52,8 +53,12 @@ def test_admin_access_is_refused_outside_the_namespaces_that_may_have_it(node: N
 
 def test_a_damaged_checkpoint_does_not_restore_refused_admin_access(node: Node) -> None:
     view = dataclasses.replace(node.view(), admin_namespaces=frozenset[str]())
-    recovery = node.preparer().complete([allocated(1, result("neuron-device-0", "look", adminAccess=True))], view)
+    looks = allocated(1, result("neuron-device-0", "look", adminAccess=True))
+    running = PreparedClaim(uid(1), "ns", "claim-1", "", (PreparedDevice("look", NODE, "neuron-device-0", (0,)),))
+    preparer = node.preparer()
+    recovery = preparer.complete([looks], view, [running])
     assert ["which the driver refuses" in problem for problem in recovery.errors] == [True]
+    assert preparer.checkpoint().claims == {}, "it would hold the device, which another claim may use"
     assert not node.spec_names()
 
 
