@@ -284,5 +284,5 @@ def data(device: PreparedDevice, environment: Mapping[str, str], snapshot: Healt
     if len(serials) == len(device.indices):
         content["serialNumbers"] = serials
     if environment:
-        content["environment"] = dict(sorted(environment.items()))
+        content["environment"] = dict(environment)
     return content

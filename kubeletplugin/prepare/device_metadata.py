@@ -28,7 +28,7 @@ def documents(
     published: Callable[[str], JsonObject],
     hardware: NodeHardware,
     instance: InstanceType | None,
-    generation: int = 1,
+    generation: int,
 ) -> dict[str, JsonObject]:
     """The metadata of each request, by its name without the alternative.
 
@@ -56,7 +56,7 @@ def documents(
             | _cores(device, claim, environment.get(parent, {}), hardware, instance)
         )
         entry: JsonObject = {"driver": names.DRIVER, "pool": device.pool, "name": device.device}
-        found[parent]["requests"][0]["devices"].append(entry | {"attributes": dict(sorted(attributes.items()))})
+        found[parent]["requests"][0]["devices"].append(entry | {"attributes": attributes})
     return found
 
 

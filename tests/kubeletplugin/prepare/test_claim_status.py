@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.discover.health import HealthMonitor, HealthSnapshot
+from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthSnapshot, HealthStatus
 from kubeletplugin.discover.sysfs import NodeHardware
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import KubeError
@@ -18,7 +18,19 @@ from kubeletplugin.prepare.checkpoint import PreparedDevice
 from kubeletplugin.prepare.claim_status import ClaimStatusWriter, conditions, data, with_times
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
 from neuron.hardware.instances import Catalogue
-from tests.kubeletplugin.fakes import DRIVER, NODE, FakeApi, FakeClock, Node, claim_object, config, devices, result, uid
+from tests.kubeletplugin.fakes import (
+    DRIVER,
+    NODE,
+    FakeApi,
+    FakeClock,
+    Node,
+    claim_object,
+    config,
+    devices,
+    result,
+    share,
+    uid,
+)
 from tests.kubeletplugin.fakes import until as eventually
 
 
@@ -162,22 +174,35 @@ async def test_a_device_in_two_admin_access_requests_has_one_entry(world: World)
 async def test_nothing_is_written_while_nothing_changes(world: World) -> None:
     await world.prepare(1, *devices(0, 1))
     assert [await world.writer.sync() for _ in range(3)] == [True, True, True]
-    assert world.applied() == 1
+    assert requests(world, 1) == ["get ns/claim-1", "apply ns/claim-1 2"]
 
 
+@pytest.mark.parametrize(
+    "results",
+    [devices(0), devices(5, 4), (share(5, 2, "n1", "b"), share(5, 2, "n0", "a"))],
+    ids=["one", "unsorted", "shares"],
+)
 @in_loop
-async def test_a_new_instance_reads_the_claim_and_writes_only_differences(world: World) -> None:
-    await world.prepare(1, *devices(0))
+async def test_a_new_instance_reads_the_claim_and_writes_only_differences(
+    world: World, results: tuple[Any, ...]
+) -> None:
+    await world.prepare(1, *results)
     await world.writer.sync()
+    world.api.claim_objects["ns/claim-1"]["status"]["devices"].reverse()
+    foreign = {"driver": "gpu.example.com", "pool": NODE, "device": "gpu-0"}
+    world.api.claim_objects["ns/claim-1"]["status"]["devices"].append(foreign)
     before = world.entries(1)
     restarted(world)
     world.clock.time += 3600
-    await world.writer.sync()
+    for _ in range(2):
+        await world.writer.sync()
     assert (world.applied(), world.entries(1)) == (1, before)
+    assert len(requests(world, 1)) == 3, "it is read by the driver and by each instance"
     world.api.claim_objects["ns/claim-1"]["status"]["devices"][0]["data"] = {}
     restarted(world)
     await world.writer.sync()
-    assert world.entries(1) == before, "also the times, because no status changed"
+    found = sorted(world.entries(1), key=before.index)
+    assert found == before, "also the times, because no status changed"
 
 
 @in_loop
@@ -279,6 +304,26 @@ async def test_a_claim_that_is_prepared_again_keeps_its_entries(world: World) ->
     await world.writer.sync()
     await world.writer.sync()
     assert [entry["device"] for entry in world.entries(1)] == ["neuron-device-0"]
+
+
+@in_loop
+async def test_a_claim_that_is_prepared_for_other_devices_has_their_entries(world: World) -> None:
+    for index in (0, 5):
+        await world.prepare(1, *devices(index))
+        await world.writer.sync()
+        assert [entry["device"] for entry in world.entries(1)] == [f"neuron-device-{index}"]
+
+
+@pytest.mark.parametrize("fail", [None, KubeError("forbidden", 403, "Forbidden")], ids=["cleared", "refused"])
+@in_loop
+async def test_the_entries_of_an_unprepared_claim_are_removed_once(world: World, fail: KubeError | None) -> None:
+    await world.prepare(1, *devices(0))
+    await world.writer.sync()
+    await world.unprepare(1)
+    world.api.fail = fail
+    for _ in range(3):
+        assert await world.writer.sync()
+    assert world.api.calls.count("apply ns/claim-1 0") == 1
 
 
 @pytest.mark.parametrize("change", ["gone", "another UID", "other devices"])
@@ -389,6 +434,20 @@ def test_a_device_without_health_checks_has_unknown_health() -> None:
         "reason": "NotMonitored",
         "message": "The device is not known on the node.",
     }
+
+
+@pytest.mark.parametrize(
+    ("health", "status", "reason"),
+    [
+        (DeviceHealth("neuron-device-0", HealthStatus.UNKNOWN, message="why"), "Unknown", "NotReadable"),
+        (DeviceHealth("neuron-device-0", HealthStatus.UNHEALTHY, "hbm-ecc", "why"), "False", "HbmEcc"),
+        (DeviceHealth("neuron-device-0", HealthStatus.UNHEALTHY, message="why"), "False", "Unhealthy"),
+    ],
+    ids=["not readable", "unhealthy", "unhealthy without reason"],
+)
+def test_a_condition_says_what_the_health_is(health: DeviceHealth, status: str, reason: str) -> None:
+    found = conditions("neuron-device-0", NODE, HealthSnapshot(NodeHardware(None, None), None, (health,)))[1]
+    assert found == {"type": "Healthy", "status": status, "reason": reason, "message": "why"}
 
 
 def test_a_serial_number_that_is_missing_is_left_out() -> None:

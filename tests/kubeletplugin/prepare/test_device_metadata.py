@@ -135,6 +135,24 @@ def test_lost_files_are_written_again_at_start(node: Node, lost: str) -> None:
     assert path.read_bytes() == before
 
 
+def test_only_the_lost_file_is_written_again(node: Node) -> None:
+    node.preparer().prepare(allocated(1, result("neuron-device-0", "n0"), result("neuron-device-1", "n1")), node.view())
+    first, second = mounts(node).values()
+    before = first.stat().st_ino
+    second.unlink()
+    node.preparer().mend()
+    assert second.exists()
+    assert first.stat().st_ino == before
+
+
+@pytest.mark.parametrize("places", [{}, {0: Place("pci0000:c8", 1, None)}], ids=["no place", "no address"])
+def test_a_device_without_pci_address_has_none(node: Node, places: dict[int, Place]) -> None:
+    view = dataclasses.replace(node.view(), hardware=dataclasses.replace(node.discover(), places=places))
+    node.preparer().prepare(allocated(1, *devices(0)), view)
+    [path] = mounts(node).values()
+    assert "resource.kubernetes.io/pciBusID" not in read(path)["requests"][0]["devices"][0]["attributes"]
+
+
 def test_a_file_without_a_claim_is_removed_at_start(node: Node) -> None:
     node.preparer().prepare(allocated(1, *devices(0)), node.view())
     [path] = mounts(node).values()
