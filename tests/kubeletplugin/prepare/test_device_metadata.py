@@ -89,6 +89,33 @@ def test_metadata_has_the_settings_of_the_claim(node: Node) -> None:
     assert attributes(node, claim)["logicalNeuronCore"] == {"int": 1}
 
 
+def test_each_request_has_its_own_settings(node: Node) -> None:
+    settings = [config("NeuronConfig", requests=("n1",), logicalNeuronCore=1)]
+    claim = allocated(1, result("neuron-device-0", "n0"), result("neuron-device-1", "n1"), config=settings)
+    node.preparer().prepare(claim, node.view())
+    told = [read(path)["requests"][0]["devices"][0]["attributes"] for path in mounts(node).values()]
+    assert [each["logicalNeuronCore"] for each in told] == [{"int": 2}, {"int": 1}]
+
+
+@pytest.mark.parametrize(("known", "cores"), [(True, {"int": 8}), (False, None)], ids=["catalogue", "unknown"])
+def test_cores_that_sysfs_does_not_tell_are_those_of_the_type(
+    node: Node, known: bool, cores: dict[str, int] | None
+) -> None:
+    (node.device_directory(0) / "core_count").unlink()
+    view = node.view() if known else dataclasses.replace(node.view(), instance=None, attributes=lambda _: {})
+    node.preparer().prepare(allocated(1, *devices(0)), view)
+    [path] = mounts(node).values()
+    assert read(path)["requests"][0]["devices"][0]["attributes"].get("neuroncores") == cores
+
+
+def test_a_place_is_not_told_while_nodes_elect(node: Node) -> None:
+    members = {2: Membership("a" * 16, 1)}
+    hardware = dataclasses.replace(node.discover(), ultraserver=UltraServer(frozenset({1}), members, busy=True))
+    node.preparer().prepare(allocated(1, *devices(0)), dataclasses.replace(node.view(), hardware=hardware))
+    [path] = mounts(node).values()
+    assert "ultraServerId" not in read(path)["requests"][0]["devices"][0]["attributes"]
+
+
 def test_a_share_has_its_cores(node: Node) -> None:
     told = attributes(node, allocated(1, share(0, 2)))
     assert told["neuroncores"] == {"int": 2}

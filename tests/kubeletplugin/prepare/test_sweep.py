@@ -646,6 +646,27 @@ def test_a_refused_claim_causes_an_early_sweep(
     assert looks[:3] == [(0, True), (10, False), (300, True)]
 
 
+def test_a_sweep_that_failed_is_repeated_soon(
+    sweeper: Sweeper, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[float] = []
+
+    async def sweep(*, release: bool = True) -> bool:
+        assert release
+        begun.append(clock.time - 1_000_000)
+        return len(begun) > 1
+
+    monkeypatch.setattr(sweeper, "sweep", sweep)
+
+    async def scenario() -> None:
+        task = asyncio.create_task(sweeper.run())
+        await until(lambda: len(begun) >= 3)
+        task.cancel()
+
+    asyncio.run(scenario())
+    assert begun[:3] == [0, 10, 310]
+
+
 def test_nodes_that_start_together_do_not_sweep_together(
     driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer, metrics: PluginMetrics
 ) -> None:
