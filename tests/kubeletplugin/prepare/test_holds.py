@@ -180,5 +180,21 @@ def test_an_event_that_cannot_be_written_is_written_later(
     asyncio.run(scenario())
 
 
+def test_a_claim_is_reported_once_each_time_it_is_kept(api: FakeApi, clock: FakeClock, metrics: PluginMetrics) -> None:
+    looks = Hold(claim(2, 3, admin=True), ReleaseBlocker(True, "a pod uses it"))
+    holds = Holds()
+    reporter = HoldReporter(holds, OwnNode(api, clock=clock, metrics=metrics), clock=clock, metrics=metrics)
+
+    async def scenario() -> None:
+        for _ in range(2):
+            for kept in ({uid(2): looks}, {}):
+                holds.take(kept)
+                assert [await reporter.report() for _ in range(2)] == [True, True]
+
+    asyncio.run(scenario())
+    assert [each["reason"] for each in api.reports] == ["DeviceKept", "KeptDeviceFree"] * 2
+    assert api.reports[1]["message"].endswith("was released: no device.")
+
+
 def test_admin_access_holds_no_device() -> None:
     assert Hold(claim(1, 3, admin=True), None).indices == frozenset()

@@ -245,6 +245,18 @@ def test_a_claim_that_is_prepared_again_meanwhile_is_not_released(
     assert spec_name(1) in node.spec_names()
 
 
+def test_a_claim_that_is_prepared_again_between_two_sweeps_counts_as_missing_once(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
+) -> None:
+    api.remove_claim(1)
+    sweep(sweeper)
+    preparer.prepare(allocated(1, *devices(9)), node.view())
+    sweep(sweeper)
+    assert spec_name(1) in node.spec_names()
+    sweep(sweeper)
+    assert spec_name(1) not in node.spec_names()
+
+
 def test_no_claim_is_released_without_the_api_server(
     sweeper: Sweeper, node: Node, api: FakeApi, metrics: PluginMetrics
 ) -> None:
