@@ -113,6 +113,15 @@ def test_the_environment_of_a_request_is_set_once_with_its_first_device() -> Non
     ]
 
 
+@pytest.mark.parametrize(
+    "foreign",
+    ["gpu.example.com/claim=u_n0_d", "neuron.aws.com/claim=u", "neuron.aws.com/claim=_n0_d", "neuron.aws.com/claim"],
+    ids=["driver", "no request", "no UID", "no name"],
+)
+def test_ids_of_another_form_are_not_ours(foreign: str) -> None:
+    assert cdi.parse_id(foreign) is None
+
+
 def test_ids_and_spec_agree() -> None:
     named = {f"neuron.aws.com/claim={each['name']}" for each in cdi.spec(TWO, BOOT)["devices"]}
     assert {each for position in range(3) for each in cdi.device_ids(TWO, position)} == named
