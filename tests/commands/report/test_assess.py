@@ -244,7 +244,8 @@ class TestObstacles:
         assert [(each.cause.value, each.finding.code) for each in only.obstacles] == [("policy", "NEU801")]
         assert only.obstacles[0].finding.path == "spec.template"
 
-    def test_the_size_of_a_leader_worker_set(self) -> None:
+    @pytest.mark.parametrize("mode", ["convert", "shadow"])
+    def test_the_size_of_a_leader_worker_set(self, mode: str) -> None:
         annotations = {"neuron.aws.com/ultraserver-mode": "4"}
         selector = {"node.kubernetes.io/instance-type": "trn2u.48xlarge"}
         template = {"metadata": {"annotations": annotations}, "spec": pod_spec(16, nodeSelector=selector)}
@@ -254,8 +255,8 @@ class TestObstacles:
             "metadata": {"name": "llama", "namespace": "team-a"},
             "spec": {"leaderWorkerTemplate": {"size": 3, "workerTemplate": template}},
         }
-        assert obstacles(item) == [("device settings", "NEU710", False)]
-        assert workload(item).after == Devices(48)
+        assert obstacles(namespace(convert=mode), item) == [("device settings", "NEU710", False)]
+        assert workload(namespace(convert=mode), item).after == Devices(48)
 
 
 def test_other_resources_change_nothing() -> None:
