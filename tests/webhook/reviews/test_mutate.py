@@ -218,6 +218,9 @@ def test_remembered_decisions_are_bounded() -> None:
         review(subject, pod(container(f"c{index}", neuron="4"), tolerations=padding))
     assert len(subject._decisions.entries) == 1
     assert 6_000 < subject._decisions.entries.size <= 2**16 + 2**13
+    ((held, size),) = subject._decisions.entries._entries.values()
+    assert len(held.by_names) < 12
+    assert held.size <= size
 
 
 def test_remembered_shapes_are_bounded() -> None:
