@@ -259,6 +259,19 @@ class TestObstacles:
         assert workload(namespace(convert=mode), item).after == Devices(48)
 
 
+def test_equal_pods_of_two_namespaces_are_judged_with_their_own_templates() -> None:
+    fields = {**TRN1, "resourceClaims": [{"name": "own", "resourceClaimTemplateName": "own"}]}
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "own", "namespace": "team-b"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "neuron.aws.com"}}]}}},
+    }
+    found = report(template, *(deployment(namespace=each, **fields) for each in ("team-a", "team-b"))).workloads
+    codes = {each.ref.namespace: {obstacle.finding.code for obstacle in each.obstacles} for each in found}
+    assert codes == {"team-a": {"NEU702"}, "team-b": {"NEU206", "NEU702"}}
+
+
 def test_other_resources_change_nothing() -> None:
     plain, rich = deployment(**TRN1), deployment(**TRN1)
     resources = rich["spec"]["template"]["spec"]["containers"][0]["resources"]

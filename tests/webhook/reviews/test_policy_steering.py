@@ -6,6 +6,7 @@ import json
 import time
 from typing import Any
 
+import jsonpatch
 import pytest
 
 from policies.files.loader import load
@@ -310,6 +311,14 @@ def test_a_locked_policy_reports_what_it_overrides(
     assert [finding.path for finding in found] == ([] if told is None else [told])
     owner = "the pod's" if own is not None else "the Namespace's"
     assert all(f"is locked to mode {mode}: {owner} annotation" in finding.message for finding in found)
+
+
+def test_a_second_pass_does_not_repeat_what_a_locked_policy_overrides() -> None:
+    reviewer = mutator(policies=policies(ConversionPolicy={"mode": "convert", "locked": True}))
+    first = pod(container(neuron="4"), annotations={"neuron.aws.com/convert": "off"})
+    again = jsonpatch.apply_patch(first, list(asyncio.run(reviewer.review(request(first))).patch))
+    decision = asyncio.run(reviewer.review(request(again)))
+    assert (decision.reason, decision.warnings) == ("already-converted", ())
 
 
 def test_a_policy_that_is_not_locked_overrides_nothing() -> None:
