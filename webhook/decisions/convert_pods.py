@@ -213,7 +213,8 @@ def _decide(
         )
     if not patch:
         # The template must exist all the same: the pod may come from another namespace or from a backup.
-        return Decision(Outcome.UNCHANGED, "already-converted", templates=templates, needs=needs)
+        reason = "already-converted"
+        return Decision(Outcome.UNCHANGED, reason, templates=templates, needs=needs, locked=steering.locked)
     own_claims = [name for name in demand.claiming if name != claim_name]
     unknown = [pod_findings.unknown_types(claim.types)] if found.all_known_types else found.warnings
     warnings = (
@@ -239,6 +240,7 @@ def _decide(
         resource=_resource(demand),
         claimed_class="" if earlier or silenced else context.options.device_class,
         shows_queue=pod.shows_queue or any(operation["path"] in queues.POINTERS for operation in patch),
+        locked=steering.locked,
     )
 
 

@@ -158,6 +158,12 @@ def test_an_api_server_that_does_not_answer_follows_the_setting() -> None:
     assert (review(refusing, WHOLE).status_code, review(refusing, WHOLE).reason) == (503, "template-unavailable")
     admitting = mutator(templates=FakeTemplates(unavailable()), policies=POLICIES, on_template_failure="admit")
     assert [each.code for each in review(admitting, WHOLE).warnings] == ["NEU210"]
+    locked = load({"p.yaml": POLICY.replace("  order: 10", "  order: 10\n  mode: convert\n  locked: true").encode()})
+    denying = mutator(templates=FakeTemplates(unavailable()), policies=locked, on_template_failure="admit")
+    for manifest in (WHOLE, pod(container(neuron="4"))):
+        assert (review(denying, manifest).outcome, review(denying, manifest).status_code) == (Outcome.DENIED, 503)
+    again = patched(WHOLE, review(mutator(templates=FakeTemplates(operators=XL), policies=locked), WHOLE))
+    assert review(denying, again).outcome is Outcome.DENIED
     shadowing = mutator(templates=FakeTemplates(unavailable()), policies=POLICIES, mode="shadow")
     assert [each.code for each in review(shadowing, WHOLE).warnings] == ["NEU208", "NEU302"]
 
