@@ -462,6 +462,17 @@ def test_the_claim_stays_unchanged_if_a_limit_range_sets_another_number() -> Non
     assert after(again, decision) == first
 
 
+@pytest.mark.parametrize(("template", "codes"), [(None, []), ("neuron-16-0123456789ab", ["NEU203"])])
+def test_warnings_are_repeated_only_with_another_template(template: str | None, codes: list[str]) -> None:
+    again = converted(pod(container(neuron="4"), schedulerName="own"))
+    again["spec"]["containers"][0]["resources"]["limits"] = {NEURON: "1"}
+    if template is not None:
+        again["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = template
+    decision = decide(again)
+    assert decision.outcome is Outcome.RESTORED
+    assert [each.code for each in decision.warnings] == codes
+
+
 def test_references_that_no_request_has_are_removed_and_those_of_the_user_stay() -> None:
     manifest = pod(container(neuron="4"), container("b", neuron="1"), resourceClaims=[{"name": "net"}])
     manifest["spec"]["containers"][0]["resources"]["claims"] = [{"name": "net"}]

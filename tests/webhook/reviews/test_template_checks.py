@@ -99,6 +99,14 @@ def test_an_init_container_may_use_the_same_devices() -> None:
     assert template_of(patched(both, review(subject(), both))) == "xl-trn2"
 
 
+@pytest.mark.parametrize(("unconnected", "outcome"), [("Allow", Outcome.CONVERTED), ("Deny", Outcome.DENIED)])
+def test_the_template_need_not_connect_devices_where_the_policy_allows_it(unconnected: str, outcome: Outcome) -> None:
+    text = POLICY.replace("devices: 16}, name: xl-trn2", "devices: 3}, name: three") + f"  unconnected: {unconnected}\n"
+    store = FakeTemplates(operators={("team-a", "three"): spec(3)})
+    decision = review(mutator(templates=store, policies=load({"p.yaml": text.encode()})), pod(container(neuron="3")))
+    assert decision.outcome is outcome
+
+
 def test_a_setting_narrows_the_demand() -> None:
     config = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": 1}
     operators = {
