@@ -66,6 +66,12 @@ class TestFate:
         assert (converted.fate, converted.obstacles) == (Fate.CONVERTS, ())
         assert converted.templates
 
+    @pytest.mark.parametrize(("locked", "fate"), [("true", Fate.REFUSED), ("false", Fate.STAYS)])
+    def test_shadow_mode_of_a_locked_policy_reports_what_it_will_refuse(self, locked: str, fate: Fate) -> None:
+        policy = CONVERSION_POLICY.replace('mode: "off"', f"mode: shadow, locked: {locked}")
+        unknown = deployment(nodeSelector={"node.kubernetes.io/instance-type": "trn9.48xlarge"})
+        assert workload(unknown, policies=[policy]).fate is fate
+
     def test_shadow_mode_with_nodes_looks_for_a_place_of_the_converted_pod(self) -> None:
         made = EmulatedCluster()
         made.node("a", "trn1.32xlarge")

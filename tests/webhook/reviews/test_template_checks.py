@@ -107,6 +107,12 @@ def test_the_template_need_not_connect_devices_where_the_policy_allows_it(unconn
     assert decision.outcome is outcome
 
 
+def test_shadow_mode_refuses_no_converted_pod_whose_template_is_missing() -> None:
+    stored = patched(WHOLE, review(subject(), WHOLE))
+    assert review(subject({}), stored).outcome is Outcome.DENIED
+    assert review(subject({}, mode="shadow"), stored).outcome is Outcome.UNCHANGED
+
+
 def test_a_setting_narrows_the_demand() -> None:
     config = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": 1}
     operators = {
