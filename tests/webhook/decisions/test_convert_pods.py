@@ -294,6 +294,12 @@ def test_only_enriched_pods_are_converted_where_a_class_serves_the_rest(
     assert decide(manifest, FakeCluster(classes=classes), mode="convert-if-enriched").reason == reason
 
 
+@pytest.mark.parametrize(("limits", "code"), [({}, "NEU102"), ({NEURON: "4"}, "NEU103")])
+def test_a_request_without_an_equal_limit_is_refused(limits: dict[str, str], code: str) -> None:
+    manifest = pod({"name": "main", "resources": {"limits": limits, "requests": {NEURON: "1"}}})
+    assert [each.code for each in decide(manifest).errors] == [code]
+
+
 def test_a_class_that_serves_the_resource_does_not_matter_in_mode_convert() -> None:
     assert decide(pod(container(neuron="1")), FakeCluster(classes={NEURON: "c"})).outcome is Outcome.CONVERTED
 
