@@ -261,7 +261,7 @@ CODES: Final = {
     ),
     "NEU210": FindingCode(
         "The pod was admitted unchanged because its ResourceClaimTemplate could not be made",
-        "`onTemplateFailure: admit` prefers a Pending pod to a denied one.",
+        "`onTemplateFailure: admit` prefers a Pending pod to a denied one. A locked ConversionPolicy denies it.",
         "Correct what the message names, then delete the pod; its controller makes it again.",
         "admitted unchanged: ResourceClaimTemplate team-a/neuron-4-0123456789ab could not be created: the API server "
         "did not answer within 2 s.",

@@ -7,7 +7,7 @@ the API server validates them.
 
 import enum
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -77,34 +77,35 @@ def legacy_amounts(limits: Mapping[str, object], requests: Mapping[str, object])
 
 
 def scheduled(spec: object) -> Counter[str]:
-    """Legacy resources that the scheduler counts for a pod: its containers together, or the largest init container.
+    """Legacy resources that the scheduler counts for a pod.
 
     Args:
         spec: of the pod, as JSON.
     """
-    together, first = Counter[str](), Counter[str]()
-    for container in mappings(mapping(spec).get("containers")):
-        together.update(_counted(container))
-    for container in mappings(mapping(spec).get("initContainers")):
-        if container.get("restartPolicy") == "Always":
-            together.update(_counted(container))
-        else:
-            first |= _counted(container)
-    return together | first
+    return _requested(mapping(spec), _counted)
 
 
 def basic_requests(spec: object) -> dict[str, Decimal]:
     """CPU, memory and ephemeral storage that the scheduler counts for a pod.
 
-    As `k8s.io/component-helpers/resource.PodRequests`: containers and sidecars together, or an init container with the
-    sidecars before it; requests of the pod itself replace these; overhead comes on top. A limit counts as a request if
+    Requests of the pod itself replace those of its containers; overhead comes on top. A limit counts as a request if
     there is none.
     """
     pod = mapping(spec)
-    sidecars: Counter[str] = Counter()
-    most: Counter[str] = Counter()
+    found: dict[str, Any] = {**_requested(pod, _basic), **_basic(pod)}
+    for resource, amount in _amounts(pod.get("overhead")).items():
+        found[resource] = found.get(resource, Decimal(0)) + amount
+    return found
+
+
+def _requested(pod: Mapping[str, object], of: Callable[[Mapping[str, object]], Counter[str]]) -> Counter[str]:
+    """Containers and sidecars together, or an init container with the sidecars before it.
+
+    As `k8s.io/component-helpers/resource.PodRequests`. `of`: the requests of a container.
+    """
+    sidecars, most = Counter[str](), Counter[str]()
     for container in mappings(pod.get("initContainers")):
-        own = _basic(container)
+        own = of(container)
         if container.get("restartPolicy") == "Always":
             sidecars.update(own)
             most |= sidecars
@@ -112,11 +113,8 @@ def basic_requests(spec: object) -> dict[str, Decimal]:
             most |= sidecars + own
     together = Counter(sidecars)
     for container in mappings(pod.get("containers")):
-        together.update(_basic(container))
-    found: dict[str, Any] = {**(together | most), **_basic(pod)}
-    for resource, amount in _amounts(pod.get("overhead")).items():
-        found[resource] = found.get(resource, Decimal(0)) + amount
-    return found
+        together.update(of(container))
+    return together | most
 
 
 def _basic(holder: Mapping[str, object]) -> Counter[str]:

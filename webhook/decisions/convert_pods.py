@@ -110,10 +110,9 @@ def computed_templates(
     found: dict[str, Template] = {}
     for each in (context, *context.of_other_versions()):
         decision = _decide(demand, facts, steered(each, steering), settings, steering)
-        if not decision.errors:
-            named = (Template(need.mapped.name, {}, "") for need in decision.needs)
-            template = next(iter((*decision.templates, *named)), None)
-            found |= {} if template is None else {template.name: template}
+        named = (Template(need.mapped.name, {}, "") for need in decision.needs)
+        template = next(iter((*decision.templates, *named)), None)
+        found |= {} if template is None else {template.name: template}
     return tuple(found.values())
 
 
@@ -158,7 +157,7 @@ def _decide(
         return denied("bad-request", *findings)
     selection, found = _find_candidates(pod, context, settings, steering)
     if not found.types:
-        return _without_candidate(found, settings, steering)
+        return _without_candidate(found, steering)
     efa = efa_limits.read(demand, context, steering)
     if efa.errors:
         return denied("efa", *efa.errors, warnings=found.warnings)
@@ -175,9 +174,9 @@ def _decide(
     )
     waits = None if earlier else _waits(selection, found, claim, facts, context)
     if waits is not None:
-        return _left("autoscaled", (waits,), settings, steering)
+        return _left("autoscaled", (waits,), steering)
     if isinstance(claim, Refusal):
-        return _refused(claim, found, settings, steering)
+        return _refused(claim, found, steering)
     # A template of an operator does not serve the interfaces: the demand for which it is mapped does not name them.
     templates_of_policy = () if efa.moved else steering.templates
     mapped = next((each for each in templates_of_policy if each.is_for(asks, config, claim)), None)
@@ -213,7 +212,8 @@ def _decide(
         )
     if not patch:
         # The template must exist all the same: the pod may come from another namespace or from a backup.
-        return Decision(Outcome.UNCHANGED, "already-converted", templates=templates, needs=needs)
+        reason = "already-converted"
+        return Decision(Outcome.UNCHANGED, reason, templates=templates, needs=needs, locked=steering.locked)
     own_claims = [name for name in demand.claiming if name != claim_name]
     unknown = [pod_findings.unknown_types(claim.types)] if found.all_known_types else found.warnings
     warnings = (
@@ -239,12 +239,13 @@ def _decide(
         resource=_resource(demand),
         claimed_class="" if earlier or silenced else context.options.device_class,
         shows_queue=pod.shows_queue or any(operation["path"] in queues.POINTERS for operation in patch),
+        locked=steering.locked,
     )
 
 
-def _without_candidate(found: Candidates, settings: ModeSettings, steering: Steering) -> Decision:
+def _without_candidate(found: Candidates, steering: Steering) -> Decision:
     if found.unknown:
-        return _left("unknown-type", found.unknown, settings, steering)
+        return _left("unknown-type", found.unknown, steering)
     return denied("no-candidate", *found.errors, warnings=found.warnings)
 
 
@@ -260,15 +261,15 @@ def _waits(
     return obstacles.autoscaled(selection, serving if found.known else (), facts, context)
 
 
-def _refused(refusal: Refusal, found: Candidates, settings: ModeSettings, steering: Steering) -> Decision:
+def _refused(refusal: Refusal, found: Candidates, steering: Steering) -> Decision:
     if refusal.unknown:
-        return _left("unknown-type", refusal.findings, settings, steering)
+        return _left("unknown-type", refusal.findings, steering)
     return denied("unservable", *refusal.findings, warnings=found.warnings)
 
 
-def _left(reason: str, why: Sequence[Finding], settings: ModeSettings, steering: Steering) -> Decision:
+def _left(reason: str, why: Sequence[Finding], steering: Steering) -> Decision:
     """Leave a pod whose instance type is not known, or for whose claim no node is made. A locked policy refuses it."""
-    if steering.locked and settings.mode is not Mode.SHADOW:
+    if steering.locked:
         return denied("locked", *why)
     return unchanged(reason, *map(as_warning, why))
 

@@ -398,7 +398,9 @@ def _decided(pod: pods.Pod, each: PodFacts, inputs: DecisionInputs, *, is_pod: b
     findings += [finding for finding in checked if finding.code != "NEU704" or not one_way]
     annotated = annotated_settings(pod.annotations, inputs.facts, Mode(conversion.options.mode))
     settings = combined(annotated, steering)
-    return Answer(decision, settings, tuple(findings), _ultraserver_modes(pod, each.known, settings))
+    left = (Mode.OFF,) if inputs.past_shadow else (Mode.OFF, Mode.SHADOW)
+    converted = settings if pod.concerns_us and settings.mode not in left else None
+    return Answer(decision, settings, tuple(findings), _ultraserver_modes(each.known, converted))
 
 
 def _forced(pod: pods.Pod, facts: NamespaceFacts) -> tuple[pods.Pod, NamespaceFacts]:
@@ -420,16 +422,15 @@ def _unlocked(steering: Steering) -> Steering:
     return structs.replace(steering, mode=None if steering.mode is None else Mode.CONVERT)
 
 
-def _ultraserver_modes(pod: pods.Pod, known: Mapping[str, KnownClaim], settings: ModeSettings) -> frozenset[int]:
-    """UltraServer modes that a pod gets by annotation, if it is converted, or by its claims."""
+def _ultraserver_modes(known: Mapping[str, KnownClaim], settings: ModeSettings | None) -> frozenset[int]:
+    """UltraServer modes that a pod gets by its claims, or by `settings`; None: it is not converted."""
     found = set()
     for claim in known.values():
         for config in claim.judgement.spec.configs if claim.judgement is not None else ():
             decoded = decode_parameters(config.parameters).config if config.driver == names.DRIVER else None
             if isinstance(decoded, UltraServerConfig):
                 found.add(decoded.ultraserver_mode)
-    converted = settings.mode not in (Mode.OFF, Mode.SHADOW) and pod.concerns_us
-    if settings.device_config.ultraserver_mode is not None and converted:
+    if settings is not None and settings.device_config.ultraserver_mode is not None:
         found.add(settings.device_config.ultraserver_mode)
     return frozenset(found)
 

@@ -73,18 +73,9 @@ class AddedHints(Struct, frozen=True, omit_defaults=True, rename="camel"):
         return self != NOTHING_ADDED
 
     def by(self, hints: SchedulingHints) -> "AddedHints":
-        """The part of it that a policy adds."""
-        if self == NOTHING_ADDED:
-            return self
-        affinity = self.node_affinity
+        """The labels of it that a policy sets."""
         return AddedHints(
-            tolerations=_among(self.tolerations, hints.tolerations),
-            node_affinity=AddedAffinity(
-                _among(affinity.required, hints.required), _among(affinity.preferred, hints.preferred)
-            ),
-            scheduler_name=self.scheduler_name if self.scheduler_name == hints.scheduler_name else None,
-            labels=_both(self.labels, hints.labels),
-            replaced_labels=_both(self.replaced_labels, hints.labels),
+            labels=_both(self.labels, hints.labels), replaced_labels=_both(self.replaced_labels, hints.labels)
         )
 
     def held(

@@ -265,7 +265,7 @@ class Mutator:
                 found = await checks.find(request.namespace, need)
             except TemplateUnavailableError as error:
                 if decision.shadowed is None:
-                    return self._without_template(error, decision.resource)
+                    return self._without_template(error, decision)
                 found = error.finding
             decision = with_needs(decision, [found])
             if decision.errors and decision.shadowed is None:
@@ -283,18 +283,19 @@ class Mutator:
                 elif not await self._templates.check(request.namespace, template):
                     decision = dataclasses.replace(decision, warnings=(*decision.warnings, _not_created(template)))
             except TemplateUnavailableError as error:
-                return self._without_template(error, decision.resource)
+                return self._without_template(error, decision)
         return decision
 
-    def _without_template(self, error: TemplateUnavailableError, resource: str) -> Decision:
-        if self._options.on_template_failure == "admit":
+    def _without_template(self, error: TemplateUnavailableError, decision: Decision) -> Decision:
+        # A locked policy denies: users can cause the error, by a quota or by a template of the same name.
+        if self._options.on_template_failure == "admit" and not decision.locked:
             finding = warning("NEU210", error.finding.path, f"admitted unchanged: {error.finding.message}")
-            return dataclasses.replace(unchanged("template-unavailable", finding), resource=resource)
+            return dataclasses.replace(unchanged("template-unavailable", finding), resource=decision.resource)
         return dataclasses.replace(
             denied("template-unavailable", error.finding),
             status_code=error.status_code,
             status_reason=error.status_reason,
-            resource=resource,
+            resource=decision.resource,
         )
 
 

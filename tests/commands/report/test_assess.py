@@ -66,6 +66,12 @@ class TestFate:
         assert (converted.fate, converted.obstacles) == (Fate.CONVERTS, ())
         assert converted.templates
 
+    @pytest.mark.parametrize(("locked", "fate"), [("true", Fate.REFUSED), ("false", Fate.STAYS)])
+    def test_shadow_mode_of_a_locked_policy_reports_what_it_will_refuse(self, locked: str, fate: Fate) -> None:
+        policy = CONVERSION_POLICY.replace('mode: "off"', f"mode: shadow, locked: {locked}")
+        unknown = deployment(nodeSelector={"node.kubernetes.io/instance-type": "trn9.48xlarge"})
+        assert workload(unknown, policies=[policy]).fate is fate
+
     def test_shadow_mode_with_nodes_looks_for_a_place_of_the_converted_pod(self) -> None:
         made = EmulatedCluster()
         made.node("a", "trn1.32xlarge")
@@ -244,7 +250,8 @@ class TestObstacles:
         assert [(each.cause.value, each.finding.code) for each in only.obstacles] == [("policy", "NEU801")]
         assert only.obstacles[0].finding.path == "spec.template"
 
-    def test_the_size_of_a_leader_worker_set(self) -> None:
+    @pytest.mark.parametrize("mode", ["convert", "shadow"])
+    def test_the_size_of_a_leader_worker_set(self, mode: str) -> None:
         annotations = {"neuron.aws.com/ultraserver-mode": "4"}
         selector = {"node.kubernetes.io/instance-type": "trn2u.48xlarge"}
         template = {"metadata": {"annotations": annotations}, "spec": pod_spec(16, nodeSelector=selector)}
@@ -254,8 +261,21 @@ class TestObstacles:
             "metadata": {"name": "llama", "namespace": "team-a"},
             "spec": {"leaderWorkerTemplate": {"size": 3, "workerTemplate": template}},
         }
-        assert obstacles(item) == [("device settings", "NEU710", False)]
-        assert workload(item).after == Devices(48)
+        assert obstacles(namespace(convert=mode), item) == [("device settings", "NEU710", False)]
+        assert workload(namespace(convert=mode), item).after == Devices(48)
+
+
+def test_equal_pods_of_two_namespaces_are_judged_with_their_own_templates() -> None:
+    fields = {**TRN1, "resourceClaims": [{"name": "own", "resourceClaimTemplateName": "own"}]}
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "own", "namespace": "team-b"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "neuron.aws.com"}}]}}},
+    }
+    found = report(template, *(deployment(namespace=each, **fields) for each in ("team-a", "team-b"))).workloads
+    codes = {each.ref.namespace: {obstacle.finding.code for obstacle in each.obstacles} for each in found}
+    assert codes == {"team-a": {"NEU702"}, "team-b": {"NEU206", "NEU702"}}
 
 
 def test_other_resources_change_nothing() -> None:

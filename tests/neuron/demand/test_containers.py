@@ -131,4 +131,7 @@ def test_the_scheduler_counts_containers_together_or_the_largest_init_container(
     assert scheduled(spec) == {"aws.amazon.com/neuron": 16, cores: 1}
     sidecars = {"containers": [asks("4")], "initContainers": [asks("1", restartPolicy="Always"), asks("2")]}
     assert scheduled(sidecars) == {"aws.amazon.com/neuron": 5}
+    # An init container runs beside the sidecars before it, and not beside those after it.
+    beside = {"initContainers": [asks("1", restartPolicy="Always"), asks("4"), asks("2", restartPolicy="Always")]}
+    assert scheduled({"containers": [asks("1")], **beside}) == {"aws.amazon.com/neuron": 5}
     assert scheduled(None) == scheduled({"containers": [asks("many")]}) == {}

@@ -294,6 +294,43 @@ def test_only_enriched_pods_are_converted_where_a_class_serves_the_rest(
     assert decide(manifest, FakeCluster(classes=classes), mode="convert-if-enriched").reason == reason
 
 
+@pytest.mark.parametrize(("limits", "code"), [({}, "NEU102"), ({NEURON: "4"}, "NEU103")])
+def test_a_request_without_an_equal_limit_is_refused(limits: dict[str, str], code: str) -> None:
+    manifest = pod({"name": "main", "resources": {"limits": limits, "requests": {NEURON: "1"}}})
+    assert [each.code for each in decide(manifest).errors] == [code]
+
+
+def test_a_class_that_serves_the_resource_does_not_matter_in_mode_convert() -> None:
+    assert decide(pod(container(neuron="1")), FakeCluster(classes={NEURON: "c"})).outcome is Outcome.CONVERTED
+
+
+def test_a_converted_pod_stays_converted_where_a_class_would_serve_it_now() -> None:
+    again = converted(pod(container(neuron="1")))
+    decision = decide(again, FakeCluster(classes={NEURON: "c"}), mode="convert-if-enriched")
+    assert (decision.reason, len(decision.templates)) == ("already-converted", 1)
+
+
+def test_shadow_mode_makes_no_template_for_a_converted_pod() -> None:
+    decision = decide(converted(pod(container(neuron="4"))), mode="shadow")
+    assert (decision.outcome, decision.templates) == (Outcome.UNCHANGED, ())
+
+
+def test_a_refusal_keeps_the_warning_about_an_unknown_instance_type() -> None:
+    types = {"neuron.aws.com/instance-type": "trn1.32xlarge,trn9.48xlarge"}
+    decision = decide(pod(container(neuron="7"), annotations=types))
+    assert {each.code for each in decision.errors} == {"NEU105"}
+    assert [each.code for each in decision.warnings] == ["NEU218"]
+
+
+@pytest.mark.parametrize(("terms", "outcome"), [(64, Outcome.CONVERTED), (65, Outcome.DENIED)])
+def test_the_number_of_node_selector_terms_is_limited(terms: int, outcome: Outcome) -> None:
+    term = {"matchExpressions": [{"key": TYPE, "operator": "In", "values": ["trn1.32xlarge"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term] * terms}}
+    decision = decide(pod(container(neuron="4"), affinity={"nodeAffinity": required}))
+    assert decision.outcome is outcome
+    assert [each.code for each in decision.errors] == ["NEU114"] * (outcome is Outcome.DENIED)
+
+
 def test_a_users_own_claim_for_our_class_gets_a_warning() -> None:
     cluster = FakeCluster(template_classes={("team-a", "mine"): frozenset({"neuron.aws.com"})})
     manifest = pod(container(neuron="4"), resourceClaims=[{"name": "extra", "resourceClaimTemplateName": "mine"}])
@@ -431,6 +468,17 @@ def test_the_claim_stays_unchanged_if_a_limit_range_sets_another_number() -> Non
     assert after(again, decision) == first
 
 
+@pytest.mark.parametrize(("template", "codes"), [(None, []), ("neuron-16-0123456789ab", ["NEU203"])])
+def test_warnings_are_repeated_only_with_another_template(template: str | None, codes: list[str]) -> None:
+    again = converted(pod(container(neuron="4"), schedulerName="own"))
+    again["spec"]["containers"][0]["resources"]["limits"] = {NEURON: "1"}
+    if template is not None:
+        again["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = template
+    decision = decide(again)
+    assert decision.outcome is Outcome.RESTORED
+    assert [each.code for each in decision.warnings] == codes
+
+
 def test_references_that_no_request_has_are_removed_and_those_of_the_user_stay() -> None:
     manifest = pod(container(neuron="4"), container("b", neuron="1"), resourceClaims=[{"name": "net"}])
     manifest["spec"]["containers"][0]["resources"]["claims"] = [{"name": "net"}]
@@ -439,6 +487,19 @@ def test_references_that_no_request_has_are_removed_and_those_of_the_user_stay()
     stale = [{"name": "neuron", "request": "x0"}, {"name": "neuron", "request": "x1"}]
     again["spec"]["containers"][0]["resources"]["claims"] = [*stale, {"name": "net"}]
     assert after(again, decide(again)) == first
+
+
+def test_a_reference_that_was_lost_with_all_resources_comes_back() -> None:
+    first = converted(pod(container("a", neuron="4"), container("b", neuron="1")))
+    again = copy.deepcopy(first)
+    del again["spec"]["containers"][1]["resources"]
+    assert after(again, decide(again)) == first
+
+
+def test_a_pod_without_metadata_gets_it() -> None:
+    manifest = pod(container(neuron="4"))
+    del manifest["metadata"]
+    assert converted(manifest)["metadata"].keys() == {"labels", "annotations"}
 
 
 def test_a_new_core_container_in_the_second_pass_keeps_to_its_cores() -> None:

@@ -84,3 +84,12 @@ def test_other_affinity_differences_are_not_caused_by_hints(affinity: Any, hinte
 )
 def test_the_toleration_is_added_if_the_pod_does_not_tolerate_the_taint(current: Any, added: bool) -> None:
     assert bool(missing_tolerations(current, NO_HINTS, neuron=True)) == added
+
+
+def test_preferences_are_added_to_those_of_the_pod() -> None:
+    own, added = {"weight": 1, "preference": {}}, {"weight": 2, "preference": {}}
+    path = "preferredDuringSchedulingIgnoredDuringExecution"
+    manifest = {"spec": {"affinity": {"nodeAffinity": {path: [own]}}}}
+    operations = hints.node_affinity(manifest["spec"]["affinity"], [], [added])
+    result = jsonpatch.apply_patch(manifest, list(operations))
+    assert result["spec"]["affinity"]["nodeAffinity"] == {path: [own, added]}

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, cast
 
 import jsonpatch
 import pytest
+from msgspec import structs
 
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
@@ -80,6 +81,26 @@ FORGED = {
     "two-resources": forged({"containers": {"main": {NEURON: "1", CORE: "1"}}}, using()),
     "another-resource": forged({"containers": {"main": {"cpu": "1"}}}, using()),
     "limits-and-no-reference": forged(ONE, container(neuron="16")),
+    "no-count-beside": forged({"containers": {"main": {NEURON: "1"}, "b": {NEURON: "half"}}}, using(), using("b")),
+    "another-resource-beside": forged({"containers": {"main": {NEURON: "1", "cpu": "1"}}}, using()),
+    "a-list-of-init-containers": forged(ONE | {"initContainers": []}, using()),
+    "a-template-that-is-no-text": forged(ONE | {"template": 1}, using()),
+    "a-template-with-a-long-name": forged(
+        ONE | {"template": "t" * 254}, using(), claims=[{"name": "neuron", "resourceClaimTemplateName": "t" * 254}]
+    ),
+    **{
+        f"efa-{name}": forged(ONE | {"efa": efa}, using())
+        for name, efa in {
+            "list": [],
+            "empty": {},
+            "another-member": {"container": "main", "count": 1, "x": 1},
+            "no-name": {"container": ["main"], "count": 1},
+            "text": {"container": "main", "count": "1"},
+            "true": {"container": "main", "count": True},
+            "none": {"container": "main", "count": 0},
+            "many": {"container": "main", "count": 129},
+        }.items()
+    },
     "no-claim": forged(ONE, using(), claims=[{"name": "x", "resourceClaimTemplateName": SIXTEEN}]),
     "an-own-claim": forged(ONE, using(), claims=[{"name": "neuron", "resourceClaimTemplateName": "neuron-own"}]),
     "a-claim-that-exists": forged(ONE, using(), claims=[{"name": "neuron", "resourceClaimName": SIXTEEN}]),
@@ -330,6 +351,22 @@ def test_a_record_is_read_in_canonical_numbers() -> None:
     )
     assert record is not None
     assert (record.containers["main"], record.init_containers["i"]) == ({NEURON: "4"}, {CORE: "4"})
+
+
+def test_a_record_is_read_as_it_was_written() -> None:
+    hints = records.AddedHints(
+        tolerations=({"key": "a"},),
+        node_affinity=records.AddedAffinity(({"key": "b"},), ({"weight": 1},)),
+        scheduler_name="own",
+        labels={"c": "1"},
+        replaced_labels={"d": "2"},
+    )
+    containers, efa = {"main": {NEURON: "4"}, "a": {}}, records.EfaRequest("main", 2)
+    written = records.Record(containers, {"i": {CORE: "4"}}, hints, "neuron-dra", "of-ours", efa)
+    text = structs.replace(written, efa_class=EFA_CLASS).encode()
+    assert json.loads(text)["efa"] == {"container": "main", "count": 2, "deviceClass": EFA_CLASS}
+    assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
+    assert records.decode(text) == written
 
 
 def test_hints_of_a_record_above_the_limits_are_ignored() -> None:

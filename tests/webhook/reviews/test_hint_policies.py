@@ -312,6 +312,8 @@ def test_a_changed_label_stays_unless_the_policy_replaces_labels(action: str, st
     changed["metadata"]["labels"] |= {"team": "own", "more": "labels"}
     labels = decide(found, changed, stored)[1]["metadata"]["labels"]
     assert labels == {"neuron.aws.com/converted": "true", "team": stays, "more": "labels"}
+    # No policy in force sets the label: the record alone does not keep it.
+    assert decide(NO_POLICIES, changed, stored)[1] == changed
 
 
 def test_a_label_that_was_changed_later_belongs_to_the_user() -> None:

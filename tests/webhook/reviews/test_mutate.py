@@ -9,6 +9,7 @@ import jsonpatch
 import pytest
 from msgspec import Raw
 
+from neuron.demand.templates import Template
 from neuron.findings import Finding
 from neuron.hardware.instances import Observation
 from policies.files.loader import load
@@ -57,6 +58,17 @@ def test_a_dry_run_does_not_warn_if_the_template_exists() -> None:
     subject = mutator(templates=templates)
     review(subject, LEGACY)
     assert review(subject, LEGACY, dryRun=True).warnings == ()
+
+
+def test_a_dry_run_asks_for_the_template_of_the_pods_namespace() -> None:
+    class Behind(FakeTemplates):
+        """The cache does not have the template yet, and the API server does."""
+
+        async def check(self, namespace: str, template: Template) -> bool:  # noqa: ARG002 - any template
+            return namespace == "team-a"
+
+    assert review(mutator(templates=Behind()), LEGACY, dryRun=True).warnings == ()
+    assert review(mutator(templates=Behind()), LEGACY, namespace="team-b", dryRun=True).warnings != ()
 
 
 def test_a_template_is_made_although_the_one_before_exists() -> None:
@@ -218,6 +230,9 @@ def test_remembered_decisions_are_bounded() -> None:
         review(subject, pod(container(f"c{index}", neuron="4"), tolerations=padding))
     assert len(subject._decisions.entries) == 1
     assert 6_000 < subject._decisions.entries.size <= 2**16 + 2**13
+    ((held, size),) = subject._decisions.entries._entries.values()
+    assert len(held.by_names) < 12
+    assert held.size <= size
 
 
 def test_remembered_shapes_are_bounded() -> None:

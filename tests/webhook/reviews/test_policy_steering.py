@@ -6,6 +6,7 @@ import json
 import time
 from typing import Any
 
+import jsonpatch
 import pytest
 
 from policies.files.loader import load
@@ -310,6 +311,42 @@ def test_a_locked_policy_reports_what_it_overrides(
     assert [finding.path for finding in found] == ([] if told is None else [told])
     owner = "the pod's" if own is not None else "the Namespace's"
     assert all(f"is locked to mode {mode}: {owner} annotation" in finding.message for finding in found)
+
+
+def test_a_second_pass_does_not_repeat_what_a_locked_policy_overrides() -> None:
+    reviewer = mutator(policies=policies(ConversionPolicy={"mode": "convert", "locked": True}))
+    first = pod(container(neuron="4"), annotations={"neuron.aws.com/convert": "off"})
+    again = jsonpatch.apply_patch(first, list(asyncio.run(reviewer.review(request(first))).patch))
+    decision = asyncio.run(reviewer.review(request(again)))
+    assert (decision.reason, decision.warnings) == ("already-converted", ())
+
+
+@pytest.mark.parametrize(
+    ("mode", "locked", "outcome"),
+    [
+        ("convert", True, "denied"),
+        ("convert", False, "unchanged"),
+        ("shadow", True, "would-be-denied"),
+        ("shadow", False, "unchanged"),
+        ("off", True, "unchanged"),
+    ],
+)
+def test_a_locked_policy_refuses_what_others_leave(mode: str, locked: bool, outcome: str) -> None:
+    reviewer = mutator(policies=policies(ConversionPolicy={"mode": mode, "locked": locked}))
+    manifest = pod(container(neuron="4"), nodeSelector={"node.kubernetes.io/instance-type": "trn9.48xlarge"})
+    decision = asyncio.run(reviewer.review(request(manifest)))
+    assert (decision.reason if decision.outcome == "shadowed" else decision.outcome) == outcome
+    assert decision.allowed is (outcome != "denied")
+
+
+@pytest.mark.parametrize("locked", [True, False])
+def test_a_record_of_the_user_does_not_change_what_a_locked_policy_leaves_to_a_class(locked: bool) -> None:
+    rules = policies(ConversionPolicy={"mode": "convert-if-enriched", "locked": locked})
+    first = pod(container(neuron="1"))
+    stored = jsonpatch.apply_patch(first, list(asyncio.run(mutator().review(request(first))).patch))
+    reviewer = mutator(FakeCluster(classes={"aws.amazon.com/neuron": "c"}), policies=rules)
+    reason = "served-by-extended-resource-name" if locked else "already-converted"
+    assert asyncio.run(reviewer.review(request(stored))).reason == reason
 
 
 def test_a_policy_that_is_not_locked_overrides_nothing() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
+import jsonpatch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,14 +86,20 @@ def test_the_cached_decision_equals_that_of_an_empty_cache(
     assert shown(review(subject, other)) == shown(review(mutator(policies=policies, mode=mode), other))
 
 
-def test_a_pod_with_other_names_is_not_decided_again(decided: list[str]) -> None:
+@pytest.mark.parametrize("annotations", [{}, {"team": "a"}], ids=["no-annotations", "own-annotations"])
+def test_a_pod_with_other_names_is_not_decided_again(annotations: dict[str, str], decided: list[str]) -> None:
     subject = mutator()
     first = pod(container("main", neuron="4"), container("proxy"), init=[container("setup", neuron="1")])
+    if annotations:
+        first["metadata"]["annotations"] = annotations
     review(subject, first)
-    decision = review(subject, with_names(first, ["trainer", "envoy", "fetch"]))
+    other = with_names(first, ["trainer", "envoy", "fetch"])
+    decision = review(subject, other)
     assert decided == ["main"]
-    record = next(each["value"] for each in decision.patch if RECORD in str(each))[RECORD]
-    assert json.loads(record) == {
+    assert review(subject, other) is decision
+    stored = jsonpatch.apply_patch(other, list(decision.patch))["metadata"]["annotations"]
+    assert stored.keys() == {*annotations, RECORD}
+    assert json.loads(stored[RECORD]) == {
         "containers": {"trainer": {"aws.amazon.com/neuron": "4"}},
         "initContainers": {"fetch": {"aws.amazon.com/neuron": "1"}},
     }

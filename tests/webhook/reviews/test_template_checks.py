@@ -99,6 +99,20 @@ def test_an_init_container_may_use_the_same_devices() -> None:
     assert template_of(patched(both, review(subject(), both))) == "xl-trn2"
 
 
+@pytest.mark.parametrize(("unconnected", "outcome"), [("Allow", Outcome.CONVERTED), ("Deny", Outcome.DENIED)])
+def test_the_template_need_not_connect_devices_where_the_policy_allows_it(unconnected: str, outcome: Outcome) -> None:
+    text = POLICY.replace("devices: 16}, name: xl-trn2", "devices: 3}, name: three") + f"  unconnected: {unconnected}\n"
+    store = FakeTemplates(operators={("team-a", "three"): spec(3)})
+    decision = review(mutator(templates=store, policies=load({"p.yaml": text.encode()})), pod(container(neuron="3")))
+    assert decision.outcome is outcome
+
+
+def test_shadow_mode_refuses_no_converted_pod_whose_template_is_missing() -> None:
+    stored = patched(WHOLE, review(subject(), WHOLE))
+    assert review(subject({}), stored).outcome is Outcome.DENIED
+    assert review(subject({}, mode="shadow"), stored).outcome is Outcome.UNCHANGED
+
+
 def test_a_setting_narrows_the_demand() -> None:
     config = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": 1}
     operators = {
@@ -158,6 +172,12 @@ def test_an_api_server_that_does_not_answer_follows_the_setting() -> None:
     assert (review(refusing, WHOLE).status_code, review(refusing, WHOLE).reason) == (503, "template-unavailable")
     admitting = mutator(templates=FakeTemplates(unavailable()), policies=POLICIES, on_template_failure="admit")
     assert [each.code for each in review(admitting, WHOLE).warnings] == ["NEU210"]
+    locked = load({"p.yaml": POLICY.replace("  order: 10", "  order: 10\n  mode: convert\n  locked: true").encode()})
+    denying = mutator(templates=FakeTemplates(unavailable()), policies=locked, on_template_failure="admit")
+    for manifest in (WHOLE, pod(container(neuron="4"))):
+        assert (review(denying, manifest).outcome, review(denying, manifest).status_code) == (Outcome.DENIED, 503)
+    again = patched(WHOLE, review(mutator(templates=FakeTemplates(operators=XL), policies=locked), WHOLE))
+    assert review(denying, again).outcome is Outcome.DENIED
     shadowing = mutator(templates=FakeTemplates(unavailable()), policies=POLICIES, mode="shadow")
     assert [each.code for each in review(shadowing, WHOLE).warnings] == ["NEU208", "NEU302"]
 
