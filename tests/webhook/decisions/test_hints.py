@@ -5,6 +5,7 @@ import pytest
 
 from neuron.demand.scheduling import NO_HINTS, missing_tolerations
 from webhook.decisions import hints
+from webhook.decisions.records import NO_AFFINITY, AddedAffinity
 
 TYPES = ["trn1.32xlarge"]
 EXPRESSION = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": TYPES}
@@ -31,14 +32,26 @@ def required(*terms: dict[str, Any]) -> dict[str, Any]:
                 {"matchExpressions": [ZONE, EXPRESSION]}, {}, {"matchFields": [FIELD], "matchExpressions": [EXPRESSION]}
             ),
         ),
+        (
+            required({"matchExpressions": [EXPRESSION, ZONE]}, {"matchExpressions": [ZONE]}),
+            required({"matchExpressions": [EXPRESSION, ZONE]}, {"matchExpressions": [ZONE, EXPRESSION]}),
+        ),
     ],
-    ids=["none", "empty", "other", "null", "term", "terms"],
+    ids=["none", "empty", "other", "null", "term", "terms", "had"],
 )
 def test_the_affinity_is_added_to_every_term_that_matches_something(affinity: Any, expected: Any) -> None:
     document = {"spec": {} if affinity is None else {"affinity": affinity}}
     result = jsonpatch.apply_patch(document, hints.node_affinity(affinity, [EXPRESSION]))
     assert result["spec"]["affinity"] == expected
     assert hints.lacks_only_hints(affinity, expected)
+
+
+def test_a_term_that_lacks_only_the_policys_requirement_does_not_hide_the_hint() -> None:
+    affinity = required({"matchExpressions": [EXPRESSION]}, {"matchFields": [FIELD]})
+    document = {"spec": {"affinity": affinity}}
+    made = jsonpatch.apply_patch(document, hints.node_affinity(affinity, [ZONE, EXPRESSION]))["spec"]["affinity"]
+    assert hints.lacks_only_hints(affinity, made, AddedAffinity((ZONE,)))
+    assert not hints.lacks_only_hints(affinity, made, NO_AFFINITY)
 
 
 @pytest.mark.parametrize(("count", "operations"), [(8, 8), (9, 1), (64, 1)])
