@@ -441,6 +441,13 @@ def test_references_that_no_request_has_are_removed_and_those_of_the_user_stay()
     assert after(again, decide(again)) == first
 
 
+def test_a_container_without_resources_refers_to_its_claim_again() -> None:
+    first = converted(pod(container(neuron="4")))
+    again = copy.deepcopy(first)
+    del again["spec"]["containers"][0]["resources"]
+    assert after(again, decide(again)) == first
+
+
 def test_a_new_core_container_in_the_second_pass_keeps_to_its_cores() -> None:
     again = converted(pod(container(neuron="4")))
     again["spec"]["containers"].append(container("late", neuroncore="2"))

@@ -52,7 +52,7 @@ def test_the_affinity_is_added_to_every_term_that_matches_something(affinity: An
 
 
 def test_a_term_that_lacks_only_the_policys_requirement_does_not_hide_the_hint() -> None:
-    affinity = required({"matchExpressions": [EXPRESSION]}, {"matchFields": [FIELD]})
+    affinity: Any = required({"matchExpressions": [EXPRESSION]}, {"matchFields": [FIELD]})
     document = {"spec": {"affinity": affinity}}
     made = jsonpatch.apply_patch(document, hints.node_affinity(affinity, [ZONE, EXPRESSION]))["spec"]["affinity"]
     assert hints.lacks_only_hints(affinity, made, AddedAffinity((ZONE,)))
