@@ -5,12 +5,13 @@ and the default scheduler instead of the scheduler extension's. A SchedulingHint
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice, zip_longest
 from typing import Any, Final
 
 from msgspec import Struct
 
 from neuron import names
-from neuron.api.node_selection import PREFERRED, REQUIRED, Affinity, Requirement, required_terms
+from neuron.api.node_selection import PREFERRED, REQUIRED, Affinity, required_terms
 from neuron.demand import candidates, scheduling
 from neuron.demand.scheduling import Entry
 from neuron.findings import Finding, short, warning
@@ -224,10 +225,11 @@ def lacks_only_hints(affinity: Affinity | None, hinted: Affinity | None, added: 
     if not hinted:
         return False
     choices: list[list[Entry]] = []
-    filled = (found for term in required_terms(hinted) or () if (found := term.get("matchExpressions")))
-    last = next(filled, [Requirement()])[-1]
-    if last.get("key") == names.LABEL_INSTANCE_TYPE and last.get("values"):
-        choices.append([*added.required, last])
+    # It is the last requirement of each term that lacked it; the user's own terms may have it already.
+    pairs = zip_longest(required_terms(hinted) or (), required_terms(affinity) or ())
+    filled = (found[-1] for term, own in pairs if term != own and (found := (term or {}).get("matchExpressions")))
+    typed = (last for last in filled if last.get("key") == names.LABEL_INSTANCE_TYPE and last.get("values"))
+    choices += [[*added.required, last] for last in islice(typed, 1)]
     if added.required or added.preferred:
         choices.append(list(added.required))
     # Apply the hints again and compare: that needs no inverse operation.

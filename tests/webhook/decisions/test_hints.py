@@ -3,11 +3,13 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from neuron.demand.scheduling import NO_HINTS, missing_tolerations
+from neuron.demand.scheduling import NEURON_TOLERATION, NO_HINTS, missing_tolerations
 from webhook.decisions import hints
+from webhook.decisions.records import NO_AFFINITY, NOTHING_ADDED, AddedAffinity
 
 TYPES = ["trn1.32xlarge"]
 EXPRESSION = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": TYPES}
+OWN = {**EXPRESSION, "values": [*TYPES, "trn2.48xlarge"]}
 ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
 FIELD = {"key": "metadata.name", "operator": "In", "values": ["n"]}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -31,14 +33,36 @@ def required(*terms: dict[str, Any]) -> dict[str, Any]:
                 {"matchExpressions": [ZONE, EXPRESSION]}, {}, {"matchFields": [FIELD], "matchExpressions": [EXPRESSION]}
             ),
         ),
+        (
+            required({"matchExpressions": [EXPRESSION, ZONE]}, {"matchExpressions": [ZONE]}),
+            required({"matchExpressions": [EXPRESSION, ZONE]}, {"matchExpressions": [ZONE, EXPRESSION]}),
+        ),
+        (
+            required({"matchExpressions": [EXPRESSION, OWN]}, {"matchExpressions": [ZONE]}),
+            required({"matchExpressions": [EXPRESSION, OWN]}, {"matchExpressions": [ZONE, EXPRESSION]}),
+        ),
     ],
-    ids=["none", "empty", "other", "null", "term", "terms"],
+    ids=["none", "empty", "other", "null", "term", "terms", "had", "had-beside-another"],
 )
 def test_the_affinity_is_added_to_every_term_that_matches_something(affinity: Any, expected: Any) -> None:
     document = {"spec": {} if affinity is None else {"affinity": affinity}}
     result = jsonpatch.apply_patch(document, hints.node_affinity(affinity, [EXPRESSION]))
     assert result["spec"]["affinity"] == expected
     assert hints.lacks_only_hints(affinity, expected)
+
+
+def test_a_term_that_lacks_only_the_policys_requirement_does_not_hide_the_hint() -> None:
+    affinity: Any = required({"matchExpressions": [EXPRESSION]}, {"matchFields": [FIELD]})
+    document = {"spec": {"affinity": affinity}}
+    made = jsonpatch.apply_patch(document, hints.node_affinity(affinity, [ZONE, EXPRESSION]))["spec"]["affinity"]
+    assert hints.lacks_only_hints(affinity, made, AddedAffinity((ZONE,)))
+    assert not hints.lacks_only_hints(affinity, made, NO_AFFINITY)
+
+
+@pytest.mark.parametrize(("beside", "ours"), [([], True), ([NEURON_TOLERATION], False)], ids=["alone", "both"])
+def test_a_toleration_with_seconds_is_the_users_where_ours_is_beside_it(beside: list[Any], ours: bool) -> None:
+    timed = {**NEURON_TOLERATION, "tolerationSeconds": 5}
+    assert hints.ours([*beside, timed], NOTHING_ADDED)(timed) is ours
 
 
 @pytest.mark.parametrize(("count", "operations"), [(8, 8), (9, 1), (64, 1)])
