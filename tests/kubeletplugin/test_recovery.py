@@ -96,6 +96,7 @@ def test_a_reboot_invalidates_everything(busy: Node) -> None:
     recovery = busy.preparer().recover()
     assert recovery.notes[0] == "The node was rebooted: 2 prepared claims are not prepared any more."
     assert busy.spec_names() == []
+    assert busy.preparer().recover() == Recovery(), "it is told once"
     preparer = busy.preparer()
     assert preparer.checkpoint() == Checkpoint(busy.boot_id)
     preparer.prepare(allocated(3, *devices(0, 2)), busy.view())
@@ -166,7 +167,7 @@ def test_a_damaged_spec_is_kept_until_the_api_server_was_read(torn: Node) -> Non
 def test_claims_are_restored_from_the_api_server(torn: Node) -> None:
     preparer = torn.preparer()
     preparer.recover()
-    recovery = preparer.complete([FIRST, SECOND], torn.view())
+    recovery = preparer.complete([SECOND, FIRST], torn.view())
     assert recovery.notes == ("Claim ns/claim-1 was restored from the API server.",)
     checkpoint = preparer.checkpoint()
     assert (set(checkpoint.claims), checkpoint.incomplete) == ({uid(1), uid(2)}, False)
