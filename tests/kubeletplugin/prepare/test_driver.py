@@ -76,6 +76,7 @@ def test_claims_are_fetched_prepared_and_counted(
     assert sample(metrics, "claim_duration_seconds_count", operation="prepare") == 2
     assert (sample(metrics, "prepared_claims"), sample(metrics, "prepared_devices")) == (2, 3)
     assert unprepare(driver, 1, 2) == {uid(1): PrepareResult(), uid(2): PrepareResult()}
+    assert sample(metrics, "claims_total", operation="unprepare", result="success") == 2
     assert sample(metrics, "prepared_devices") == 0
     assert node.spec_names() == []
 
@@ -86,7 +87,7 @@ def test_a_claim_named_twice_is_prepared_once(driver: Driver, api: FakeApi) -> N
 
 
 def test_an_unexpected_error_of_one_claim_does_not_affect_the_others(
-    driver: Driver, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+    driver: Driver, api: FakeApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def read(body: JsonObject, *arguments: Any) -> AllocatedClaim:
         if body["metadata"]["uid"] == uid(1):
@@ -98,6 +99,8 @@ def test_an_unexpected_error_of_one_claim_does_not_affect_the_others(
         api.add_claim(claim_object(number, *devices(number)))
     outcomes = prepare(driver, 1, 2)
     assert outcomes[uid(1)].error == "The driver failed unexpectedly (KeyError); its log has the details."
+    [record] = [record for record in caplog.records if record.exc_info]
+    assert (record.uid, record.operation) == (uid(1), "prepare")  # type: ignore[attr-defined]
     assert [answer.device for answer in outcomes[uid(2)].devices] == ["neuron-device-2"]
 
 
