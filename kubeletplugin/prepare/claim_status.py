@@ -92,7 +92,9 @@ class ClaimStatusWriter:
 
     def prepared(self, claims: Sequence[JsonObject]) -> None:
         """Claims were prepared. Does not block."""
-        self._objects |= {body["metadata"]["uid"]: body for body in claims}
+        for body in claims:
+            self._objects[body["metadata"]["uid"]] = body
+            self._released.pop(body["metadata"]["uid"], None)
         self._wake.set()
 
     def unprepared(self, claim: ClaimReference) -> None:
@@ -124,7 +126,8 @@ class ClaimStatusWriter:
             self._objects.clear()
             self._metrics.worked("claim-status")
             return True
-        written = set(self._objects)  # before the checkpoint is read: these are in it, or unprepared
+        # Before the checkpoint is read: these are in it, or unprepared.
+        written, released_before = set(self._objects), set(self._released)
         try:
             checkpoint = await self._driver.in_state(self._node.preparer.checkpoint)
         except (OSError, TimeoutError) as error:
@@ -140,8 +143,10 @@ class ClaimStatusWriter:
         self._leaving = self._of_pods - claims.keys()
         self._not_before = {uid: until for uid, until in self._not_before.items() if uid in claims}
         failures, complete = self._failures, True
+        # The others were unprepared since: the checkpoint is older than that.
+        for uid in released_before & claims.keys():
+            self._released.pop(uid, None)
         for claim in claims.values():
-            self._released.pop(claim.uid, None)
             if self._clock.monotonic() >= self._not_before.get(claim.uid, 0.0):
                 complete &= await self._attempt(claim, self._write(claim))
         for released in tuple(self._released.values()):

@@ -79,10 +79,7 @@ class Preparer:
                 if is_leftover(name):
                     self._files.remove(self._state_dir / name)
             checkpoint = self._load(notes)
-            try:
-                notes += self._align(checkpoint)
-            except OSError as error:
-                self._problems.append(f"The CDI specs cannot be brought up to date: {error}.")
+            notes += self._align(checkpoint)
         return Recovery(self.take_problems(), tuple(notes))
 
     def prepare(self, claim: AllocatedClaim, view: NodeView) -> tuple[DeviceAnswer, ...]:
@@ -249,15 +246,18 @@ class Preparer:
         return checkpoint
 
     def _align(self, checkpoint: Checkpoint) -> list[str]:
-        """Write missing CDI specs and remove those without a claim."""
+        """Write missing CDI specs and remove those without a claim. An error is a problem: `mend` writes them later."""
         notes = []
-        for uid in self._specs.uids():
-            # While claims may be missing, a spec without a claim may belong to a claim that is not restored yet.
-            if uid not in checkpoint.claims and not checkpoint.incomplete:
-                self._specs.remove(uid)
-                notes.append(f"The CDI spec of claim {uid}, which is not prepared, was removed.")
-        for claim in checkpoint.claims.values():
-            self._specs.ensure(claim)
+        try:
+            for uid in self._specs.uids():
+                # While claims may be missing, a spec without a claim may belong to a claim that is not restored yet.
+                if uid not in checkpoint.claims and not checkpoint.incomplete:
+                    self._specs.remove(uid)
+                    notes.append(f"The CDI spec of claim {uid}, which is not prepared, was removed.")
+            for claim in checkpoint.claims.values():
+                self._specs.ensure(claim)
+        except OSError as error:
+            self._problems.append(f"The CDI specs cannot be brought up to date: {error}.")
         return notes
 
 

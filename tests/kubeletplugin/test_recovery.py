@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import pytest
 
@@ -96,6 +97,7 @@ def test_a_reboot_invalidates_everything(busy: Node) -> None:
     recovery = busy.preparer().recover()
     assert recovery.notes[0] == "The node was rebooted: 2 prepared claims are not prepared any more."
     assert busy.spec_names() == []
+    assert busy.preparer().recover() == Recovery(), "it is told once"
     preparer = busy.preparer()
     assert preparer.checkpoint() == Checkpoint(busy.boot_id)
     preparer.prepare(allocated(3, *devices(0, 2)), busy.view())
@@ -197,6 +199,20 @@ def test_a_claim_that_cannot_be_restored_is_named(torn: Node) -> None:
     recovery = preparer.complete([allocated(1, *devices(2))], torn.view())
     [error] = recovery.errors
     assert error.startswith("Claim ns/claim-1 cannot be restored: Device neuron-device-2 is still prepared for")
+
+
+def test_a_claim_that_cannot_be_restored_is_named_although_specs_cannot_be_written(torn: Node) -> None:
+    """The state is complete after this call, so no other call would name the claim."""
+    preparer = torn.preparer()
+    preparer.recover()
+    shutil.rmtree(torn.cdi_dir)
+    torn.cdi_dir.write_text("a file")
+    recovery = preparer.complete([allocated(1, *devices(2)), allocated(3, *devices(3))], torn.view())
+    assert not preparer.checkpoint().incomplete
+    assert recovery.notes == ("Claim ns/claim-3 was restored from the API server.",)
+    restore, specs = sorted((*recovery.errors, *preparer.take_problems()))
+    assert restore.startswith("Claim ns/claim-1 cannot be restored: ")
+    assert specs.startswith("The CDI specs cannot be brought up to date: ")
 
 
 def test_the_driver_starts_with_an_unusable_cdi_directory(node: Node) -> None:

@@ -296,6 +296,33 @@ async def test_a_claim_that_was_prepared_before_the_start_is_cleared_too(world: 
     assert world.entries(1) == []
 
 
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)], ids=["after", "before"])
+@pytest.mark.parametrize("again", [False, True], ids=["unprepared", "prepared again"])
+@in_loop
+async def test_a_claim_is_unprepared_while_another_one_is_written(
+    world: World, monkeypatch: pytest.MonkeyPatch, again: bool, order: tuple[int, int]
+) -> None:
+    """The writer has the checkpoint from before."""
+    for number in order:
+        await world.prepare(number, *devices(number))
+    await world.writer.sync()
+    (world.node.device_directory(1) / "stats/hardware/sram_ecc_uncorrected").write_text("1\n")
+    await world.monitor.refresh()
+    really = world.api.apply_devices
+
+    async def apply(*arguments: Any) -> Any:
+        monkeypatch.setattr(world.api, "apply_devices", really)
+        await world.unprepare(2)
+        if again:
+            await world.driver.prepare([ClaimReference("ns", "claim-2", uid(2))])
+        return await really(*arguments)
+
+    monkeypatch.setattr(world.api, "apply_devices", apply)
+    for _ in range(2):
+        assert await world.writer.sync()
+    assert [entry["device"] for entry in world.entries(2)] == (["neuron-device-2"] if again else [])
+
+
 @in_loop
 async def test_a_claim_that_is_prepared_again_keeps_its_entries(world: World) -> None:
     await world.prepare(1, *devices(0))

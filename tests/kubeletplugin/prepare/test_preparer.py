@@ -287,10 +287,10 @@ def test_unpreparing_an_unknown_claim_is_no_error(node: Node, unknown: str) -> N
 def test_held_devices_are_counted(tmp_path: Path) -> None:
     node = Node(tmp_path)
     preparer = node.preparer()
-    preparer.prepare(allocated(1, *devices(0, 1)), node.view())
+    preparer.prepare(allocated(1, *devices(0, 1, 2)), node.view())
     preparer.prepare(allocated(2, result("neuron-device-0", adminAccess=True)), node.view())
     preparer.prepare(allocated(3, result("neuron-device-5", adminAccess=True)), node.view())
-    assert devices_held(preparer.checkpoint().claims) == 2, "a claim with adminAccess holds nothing"
+    assert devices_held(preparer.checkpoint().claims) == 3, "a claim with adminAccess holds nothing"
 
 
 # --- a disk that does not cooperate ------------------------------------------------------------------------------
