@@ -126,6 +126,14 @@ def test_a_record_does_not_bypass_a_policy_that_binds_claims(mode: str, known: b
     assert [each.code for each in with_record.errors] == [each.code for each in without.errors] == ["NEU123"]
 
 
+@pytest.mark.parametrize(("namespace", "believed"), [("team-a", True), ("team-b", False)])
+def test_a_record_is_verified_by_the_template_of_its_own_namespace(namespace: str, believed: bool) -> None:
+    stored = forged({"containers": {"main": {NEURON: "16"}}})
+    cluster = FakeCluster(claim_templates={(namespace, FORGED_NAME): read(template(16))})
+    reviewed = mutator(cluster, FakeTemplates()).review(request(plain(stored), "UPDATE", stored))
+    assert bool(asyncio.run(reviewed).patch) is believed
+
+
 @pytest.mark.parametrize("policies", [loaded(FABRIC), loaded(BINDING.format(mode="convert"))], ids=["efa", "no-efa"])
 def test_a_record_gets_devices_of_no_other_class(policies: PolicySet) -> None:
     record = {**ONE, "efa": {"container": "main", "count": 1, "deviceClass": "secret-gpu"}}
