@@ -1,6 +1,5 @@
 """`neuron-dra probe`: which answers of an API server count as converted."""
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from commands.cluster.probe import PAUSE, ProbeResult, attempt, probe, probe_pod
 from runtime.api_errors import StatusError, UnreachableError
+from tests.support.clocks import Clock
 
 pytestmark = pytest.mark.anyio
 
@@ -85,20 +85,6 @@ async def test_a_failed_probe_reports_the_reason(answer: bytes | Exception, mess
     outcome = await attempt(Server(answer), "team")
     assert (outcome.converted, outcome.passing) == (False, passing)
     assert message in outcome.message
-
-
-class Clock:
-    """A clock that only `sleep` advances."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        await asyncio.sleep(0)
 
 
 async def test_a_webhook_that_is_just_starting_is_waited_for() -> None:

@@ -35,6 +35,7 @@ from tests.kubeletplugin.fakes import (
     spec_name,
     uid,
     until,
+    working,
 )
 from tests.kubeletplugin.kubelet_server import FakeProcesses, KubeletServer, pod
 
@@ -430,11 +431,10 @@ def test_lost_specs_are_written_again_between_two_sweeps(
     before = (node.cdi_dir / spec_name(1)).read_bytes()
 
     async def scenario() -> None:
-        task = asyncio.create_task(sweeper.run())
-        await until(lambda: len(clock.slept) >= 1)
-        (node.cdi_dir / spec_name(1)).unlink()
-        await until(lambda: metrics.registry.get_sample_value("neuron_dra_plugin_restored_specs_total") == 1)
-        task.cancel()
+        async with working(sweeper.run()):
+            await until(lambda: len(clock.slept) >= 1)
+            (node.cdi_dir / spec_name(1)).unlink()
+            await until(lambda: metrics.registry.get_sample_value("neuron_dra_plugin_restored_specs_total") == 1)
 
     asyncio.run(scenario())
     assert (node.cdi_dir / spec_name(1)).read_bytes() == before
@@ -463,12 +463,11 @@ def test_sweeps_are_frequent_until_every_claim_is_known(sweeper: Sweeper, api: F
     api.fail = KubeError("down")
 
     async def scenario() -> None:
-        task = asyncio.create_task(sweeper.run())
-        await until(lambda: len(clock.slept) >= 2)
-        api.fail = None
-        before = len([call for call in api.calls if call == "get ns/claim-1"])
-        await until(lambda: len([call for call in api.calls if call == "get ns/claim-1"]) > before + 1)
-        task.cancel()
+        async with working(sweeper.run()):
+            await until(lambda: len(clock.slept) >= 2)
+            api.fail = None
+            before = len([call for call in api.calls if call == "get ns/claim-1"])
+            await until(lambda: len([call for call in api.calls if call == "get ns/claim-1"]) > before + 1)
 
     start = clock.time
     asyncio.run(scenario())
@@ -650,9 +649,8 @@ def test_a_refused_claim_causes_an_early_sweep(
     monkeypatch.setattr(sweeper, "sweep", sweep)
 
     async def scenario() -> None:
-        task = asyncio.create_task(sweeper.run())
-        await until(lambda: len(looks) >= 3)
-        task.cancel()
+        async with working(sweeper.run()):
+            await until(lambda: len(looks) >= 3)
 
     asyncio.run(scenario())
     assert looks[:3] == [(0, True), (10, False), (300, True)]
@@ -671,9 +669,8 @@ def test_a_sweep_that_failed_is_repeated_soon(
     monkeypatch.setattr(sweeper, "sweep", sweep)
 
     async def scenario() -> None:
-        task = asyncio.create_task(sweeper.run())
-        await until(lambda: len(begun) >= 3)
-        task.cancel()
+        async with working(sweeper.run()):
+            await until(lambda: len(begun) >= 3)
 
     asyncio.run(scenario())
     assert begun[:3] == [0, 10, 310]
@@ -695,9 +692,8 @@ def test_nodes_that_start_together_do_not_sweep_together(
             return True
 
         async def scenario() -> None:
-            task = asyncio.create_task(sweeper.run())
-            await until(lambda: len(begun) >= 2)
-            task.cancel()
+            async with working(sweeper.run()):
+                await until(lambda: len(begun) >= 2)
 
         sweeper.sweep = sweep  # type: ignore[method-assign]
         asyncio.run(scenario())

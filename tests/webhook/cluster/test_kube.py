@@ -23,6 +23,7 @@ from neuron.findings import Finding
 from runtime.api_errors import ClusterUnavailableError, StatusError, UnreachableError
 from runtime.api_transport import Connection, load_configuration
 from runtime.watching import Timing
+from tests.support.clocks import Clock
 from tests.support.clusters import request
 from tests.support.fake_api import FakeApi, answer, eventually, hang, server_certificate
 from tests.support.generated import stored, template
@@ -533,13 +534,6 @@ def test_importing_the_module_does_not_import_the_client() -> None:
     script = "import sys, webhook.cluster.kube; print('kubernetes' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def manifest(file: str, kind: str, name: str = "neuron-dra") -> Any:

@@ -13,6 +13,7 @@ from neuron.demand.templates import Template
 from runtime.api_server import Collection
 from runtime.api_transport import Connection
 from runtime.watching import Timing
+from tests.support.clocks import Clock
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
 from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts, project_template
 from webhook.cluster.object_reader import Projection
@@ -45,19 +46,6 @@ def defaulted(item: dict[str, Any]) -> dict[str, Any]:
     requests = item["spec"]["spec"]["devices"]["requests"]
     filled = [{**request, "exactly": {**request["exactly"], "allocationMode": "ExactCount"}} for request in requests]
     return {**item, "spec": {"metadata": {}, "spec": {"devices": {"requests": filled}}}}
-
-
-class Clock:
-    """A clock that tests advance."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @pytest.fixture
@@ -157,7 +145,7 @@ async def test_a_created_template_is_forgotten_when_the_watch_reports_its_deleti
 
 
 async def test_a_created_template_that_the_watch_never_shows_is_forgotten_after_a_minute(api: FakeApi) -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     async with opened(api, watch=False, clock=clock) as store:
         await store.ensure("team", FOUR)
         clock.now += 59
@@ -238,7 +226,7 @@ async def test_creating_a_template_ends_within_the_budget_if_the_server_hangs(ap
 
 
 async def test_no_retry_starts_beyond_the_budget(api: FakeApi) -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     api.fault("create", PLURAL, UNAVAILABLE, times=9)
     async with opened(api, clock=clock, sleep=clock.sleep, pause=3) as store:
         with pytest.raises(TemplateUnavailableError, match="leader changed"):
@@ -247,7 +235,7 @@ async def test_no_retry_starts_beyond_the_budget(api: FakeApi) -> None:
 
 
 async def test_a_budget_that_ends_between_two_requests_is_reported(api: FakeApi) -> None:
-    clock = Clock()
+    clock = Clock(100.0)
 
     async def late(request: Any) -> Any:
         clock.now += 5

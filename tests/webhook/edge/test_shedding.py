@@ -15,6 +15,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client import generate_latest
 
+from tests.support.clocks import Clock
 from tests.support.fake_api import eventually as reached
 from tests.support.serving import Answering, Client, Reply, Running, eventually, free_port, review, serving
 from webhook.decisions import wire
@@ -253,16 +254,8 @@ def test_reviews_after_the_time_out_of_their_caller_are_not_started(tls_director
             assert later.review(review()).status == 200, "when it is over, nothing is shed"
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_requests_have_waited_since_the_timer_ran_and_for_half_of_its_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     timers: list[Any] = []
 
     async def scenario() -> list[float]:
@@ -332,7 +325,7 @@ def test_the_time_for_the_body_counts_in_the_time_out(tls_directory: Path) -> No
 
 
 def test_the_time_before_the_request_is_handled_counts_in_the_time_out() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     lag = LoopLag(clock)
     gate = Gate("/mutate", PathMetrics(), 0, lag)
     assert gate.arrival(clock.now) == clock.now
