@@ -189,7 +189,7 @@ class Preparer:
                     if isinstance(error, DeviceHeldError) or any(device.admin_access for device in claim.devices):
                         refused.add(claim.uid)
             for prepared in running:
-                if prepared.uid not in refused | checkpoint.claims.keys():
+                if prepared.uid not in refused and prepared.uid not in checkpoint.claims:
                     checkpoint = checkpoint.with_claim(prepared)
                     notes.append(f"Claim {prepared} was restored from the kubelet, whose pods use it.")
             checkpoint = dataclasses.replace(checkpoint, incomplete=False)

@@ -33,7 +33,7 @@ _SPREAD: Final = (0.8, 1.2)
 """The shortest and the longest pause between two sweeps, in intervals."""
 _LOOK: Final = 10.0
 """Seconds between two looks at the CDI specs, and at claims that were refused."""
-_ODD: Final = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
+_ODD: Final = (WrongFormError, KeyError, TypeError, ValueError, AttributeError, RecursionError)
 """Errors of a claim with another structure than the API's; the other claims are swept all the same."""
 
 _log = logging.getLogger(__name__)
@@ -162,7 +162,7 @@ class Sweeper:
             if not read_stored_claim(body).users:
                 return None
             return read_allocation(body, names.DRIVER, self._node.pool, body["metadata"]["uid"])
-        except (AllocationError, WrongFormError, *_ODD):
+        except (AllocationError, *_ODD):
             return None
 
     async def _check(self, checkpoint: Checkpoint, *, release: bool) -> None:
@@ -208,7 +208,7 @@ class Sweeper:
             return _Found(exists=False)
         try:
             stored = read_stored_claim(body)
-        except (WrongFormError, *_ODD):
+        except _ODD:
             return _Found(exists=True)
         here = [each for each in stored.ours if each.pool == self._node.pool]
         same = all(any(_is_same(device, each) for each in here) for device in claim.devices)

@@ -89,6 +89,13 @@ class Template:
         readable = summary[:_SUMMARY_LENGTH].strip("-")
         return cls(f"{names.TEMPLATE_PREFIX}{readable}-{fingerprint}", spec, fingerprint)
 
+    @property
+    def has_alternatives(self) -> bool:
+        """Whether a request of the claim has alternatives (`firstAvailable`)."""
+        # Of a valid spec: a policy with another one is not loaded. Without a spec, only the name is known.
+        devices = (self.spec.get("spec") or {}).get("devices") or {}
+        return any("firstAvailable" in request for request in devices.get("requests") or ())
+
     def manifest(self, namespace: str = "") -> dict[str, object]:
         """The object to create. Empty `namespace`: not set."""
         labels = {**self.labels, names.LABEL_MANAGED_BY: names.MANAGER}

@@ -50,7 +50,7 @@ def claim_patch(demand: PodDemand, claim: Claim, claim_name: str, efa: Interface
     return operations
 
 
-def strip_legacy(path: str, resources: Mapping[str, Any] | None, *, efa: bool = False) -> list[Operation]:
+def strip_legacy(path: str, resources: Mapping[str, Any] | None, *, efa: bool) -> list[Operation]:
     """Remove the legacy resources from limits and requests. One that stays in either would be allocated twice.
 
     Args:

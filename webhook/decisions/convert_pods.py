@@ -224,8 +224,9 @@ def _decide(
         *pod_findings.side_effects(facts, context, own_claims),
         *obstacles.pinned_cores(demand),
     )
+    alternatives = any(each.has_alternatives for each in templates)
     # Admins say by `queued` that the queue counts claims; Kueue still admits none with alternatives.
-    silenced = steering.queued and not queues.have_alternatives(templates)
+    silenced = steering.queued and not alternatives
     outcome, reason = (Outcome.RESTORED, "converted-before") if earlier else (Outcome.CONVERTED, "legacy-resources")
     return Decision(
         outcome,
@@ -239,6 +240,7 @@ def _decide(
         resource=_resource(demand),
         claimed_class="" if earlier or silenced else context.options.device_class,
         shows_queue=pod.shows_queue or any(operation["path"] in queues.POINTERS for operation in patch),
+        alternatives=alternatives,
         locked=steering.locked,
     )
 

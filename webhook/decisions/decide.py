@@ -479,7 +479,7 @@ def _uncounted(subject: DecisionSubject, parts: Iterable[Part], inputs: Decision
     found = queues.queues_of_workload(subject.group, subject.kind, subject.data, templates)
     by_template = not inputs.rewrites and is_counted_by_template(subject.group, subject.kind)
     device_class = counted[0].decision.claimed_class
-    alternatives = any(queues.have_alternatives(part.decision.templates) for part in counted)
+    alternatives = any(part.decision.alternatives for part in counted)
     by_claims = device_class in inputs.counted_classes and not alternatives
     losing = queues.losing_count(found, by_template=by_template, by_claims=by_claims)
     return [queues.uncounted(each, device_class, alternatives=alternatives) for each in losing]

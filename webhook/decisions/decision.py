@@ -59,6 +59,7 @@ class Decision:
         shadowed: the outcome that shadow mode prevented; None in other modes.
         claimed_class: DeviceClass of the claim of a converted pod whose queue may not count it; empty if the pod is not
             converted now, or if a policy sets the mode of queued pods and the claim has no alternatives.
+        alternatives: whether the claim of a converted pod has some (`firstAvailable`).
         shows_queue: whether the pod, or what is added to it, shows a queue.
         locked: whether the policy of a converted pod is locked: the pod is never admitted without its template.
         rendered: cache of the edge: the bytes made of this decision. Neither compared nor copied.
@@ -77,6 +78,7 @@ class Decision:
     resource: str = ""
     shadowed: Outcome | None = None
     claimed_class: str = ""
+    alternatives: bool = False
     shows_queue: bool = False
     locked: bool = False
     rendered: Any = dataclasses.field(default=None, init=False, repr=False, compare=False)

@@ -5,7 +5,7 @@ and the default scheduler instead of the scheduler extension's. A SchedulingHint
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from typing import Any, Final
 
 from msgspec import Struct
@@ -229,7 +229,8 @@ def lacks_only_hints(affinity: Affinity | None, hinted: Affinity | None, added: 
     pairs = zip_longest(required_terms(hinted) or (), required_terms(affinity) or ())
     filled = (found[-1] for term, own in pairs if term != own and (found := (term or {}).get("matchExpressions")))
     typed = (last for last in filled if last.get("key") == names.LABEL_INSTANCE_TYPE and last.get("values"))
-    choices += [[*added.required, last] for last in islice(typed, 1)]
+    if (last := next(typed, None)) is not None:
+        choices.append([*added.required, last])
     if added.required or added.preferred:
         choices.append(list(added.required))
     # Apply the hints again and compare: that needs no inverse operation.

@@ -13,7 +13,6 @@ from typing import Final
 
 from neuron import names
 from neuron.api.fields import mapping, mappings, sequence, text
-from neuron.demand.templates import Template
 from neuron.findings import Finding, quoted, short, warning
 from webhook.decisions.kinds import copies_queue, is_counted_by_template
 from webhook.decisions.patches import pointer
@@ -117,12 +116,6 @@ def owned_by_job(owners: object) -> bool:
         for each in mappings(owners)
         if each.get("controller") is True
     )
-
-
-def have_alternatives(templates: Iterable[Template]) -> bool:
-    """Whether a claim of these templates has alternatives (`firstAvailable`)."""
-    claims = (mapping(mapping(each.spec.get("spec")).get("devices")) for each in templates)
-    return any("firstAvailable" in request for devices in claims for request in mappings(devices.get("requests")))
 
 
 def losing_count(found: Iterable[Queue], *, by_template: bool, by_claims: bool = False) -> tuple[Queue, ...]:

@@ -51,16 +51,18 @@ class QueueNotices:
         """
         if not (decision.claimed_class and decision.shows_queue):
             return decision
-        namespace, alternatives = request.namespace, queues.have_alternatives(decision.templates)
-        if (namespace, alternatives) in self._told or len(self._told) >= self._most:
+        notice = request.namespace, decision.alternatives
+        if notice in self._told or len(self._told) >= self._most:
             return decision
         found = _losing(bytes(request.object), _added(decision))
         if not found:
             return decision
         if not request.dryRun:
-            self._told.add((namespace, alternatives))
-        said = f"This is said once for namespace {namespace}."
-        told = tuple(queues.uncounted(each, decision.claimed_class, said, alternatives=alternatives) for each in found)
+            self._told.add(notice)
+        said = f"This is said once for namespace {request.namespace}."
+        told = tuple(
+            queues.uncounted(each, decision.claimed_class, said, alternatives=decision.alternatives) for each in found
+        )
         return dataclasses.replace(decision, warnings=(*decision.warnings, *told))
 
 
