@@ -81,10 +81,15 @@ class Relay:
         self.port: Final = int(self._server.getsockname()[1])
         self.read = 0
         self._lock = threading.Lock()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._acceptor.start()
 
     def close(self) -> None:
         """Take no further connection."""
+        # Wakes the thread that waits in accept(); close() alone does not.
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._acceptor.join()
         self._server.close()
 
     def _accept(self) -> None:
@@ -93,13 +98,14 @@ class Relay:
                 client, _ = self._server.accept()
             except OSError:
                 return  # closed
-            try:
-                server = socket.create_connection(("127.0.0.1", self._target))
-            except OSError:
-                client.close()
-                continue
-            for source, sink, counted in ((client, server, False), (server, client, True)):
-                threading.Thread(target=self._pass, args=(source, sink, counted), daemon=True).start()
+            threading.Thread(target=self._relay, args=(client,), daemon=True).start()
+
+    def _relay(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._target)) as server:
+            answers = threading.Thread(target=self._pass, args=(server, client, True), daemon=True)
+            answers.start()
+            self._pass(client, server, False)
+            answers.join()
 
     def _pass(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
         with contextlib.suppress(OSError):

@@ -98,4 +98,6 @@ def test_the_relay_passes_both_ways_and_counts_answers() -> None:
             while data := client.recv(100):
                 read += data
         relay.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", relay.port), timeout=10)
     assert (read, relay.read) == (b"PING" * 3, 12)
