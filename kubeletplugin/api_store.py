@@ -95,14 +95,23 @@ class ApiStore:
         }
 
     async def apply_devices(
-        self, namespace: str, name: str, uid: str, devices: Sequence[Mapping[str, object]]
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        devices: Sequence[Mapping[str, object]],
+        *,
+        resource_version: str | None = None,
     ) -> JsonObject | None:
         """See `ports.ClaimStatusStore`."""
         claims = await self._resource("resourceclaims")
+        metadata = {"namespace": namespace, "name": name, "uid": uid}
+        if resource_version is not None:
+            metadata["resourceVersion"] = resource_version
         body: JsonObject = {
             "apiVersion": f"{RESOURCE_GROUP}/{claims.version}",
             "kind": "ResourceClaim",
-            "metadata": {"namespace": namespace, "name": name, "uid": uid},
+            "metadata": metadata,
             "status": {"devices": list(devices)},
         }
         path = f"{claims.path(namespace, name)}/status"
@@ -111,7 +120,7 @@ class ApiStore:
         try:
             return await self.call("PATCH", path, query, body, _APPLY)
         except KubeError as error:
-            if error.status in (NOT_FOUND, CONFLICT):  # a conflict: a claim with another UID
+            if error.status in (NOT_FOUND, CONFLICT):  # a conflict: another UID or resourceVersion
                 return None
             raise
 

@@ -99,11 +99,18 @@ class ClaimStatusStore(Protocol):
         """The claim; None if it does not exist."""
 
     async def apply_devices(
-        self, namespace: str, name: str, uid: str, devices: Sequence[Mapping[str, object]]
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        devices: Sequence[Mapping[str, object]],
+        *,
+        resource_version: str | None = None,
     ) -> JsonObject | None:
         """Make `devices` this driver's entries in `status.devices`, and remove its others; returns the claim as stored.
 
-        Returns None if there is no claim of that name and UID. Entries of other writers stay.
+        Returns None if there is no claim of that name and UID, or if it has another `resource_version`, where that is
+        given. Entries of other writers stay.
         """
 
 

@@ -22,7 +22,7 @@ from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
 from neuron import names
 from neuron.api.fields import WrongFormError, mapping, mappings
-from neuron.api.stored_claims import read_stored_claim
+from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from runtime.backoff import Backoff
 from runtime.once import Once
 
@@ -150,7 +150,7 @@ class ClaimStatusWriter:
             if self._clock.monotonic() >= self._not_before.get(claim.uid, 0.0):
                 complete &= await self._attempt(claim, self._write(claim))
         for released in tuple(self._released.values()):
-            complete &= await self._attempt(released, self._clear(released))
+            complete &= await self._attempt(released, self._clear(released)) and released.uid not in self._released
         refused = any(self._clock.monotonic() < until for until in self._not_before.values())
         if self._failures == failures and not refused:
             self._metrics.worked("claim-status")
@@ -191,20 +191,26 @@ class ClaimStatusWriter:
         self._known[claim.uid] = dataclasses.replace(known, stored=wanted)
 
     async def _clear(self, released: ClaimReference) -> None:
-        """Remove this driver's entries of a claim; that it is gone, or other by now, is no error."""
-        await self._store.apply_devices(released.namespace, released.name, released.uid, ())
+        """Remove this driver's entries of a claim. It stays in `_released` if it has to be tried again.
+
+        The instances of all nodes are one field manager. So the entries are removed only while the claim is allocated
+        to this node: with another allocation the API server has removed them, and the present ones are another node's.
+        """
+        found = _of_uid(await self._store.claim(released.namespace, released.name), released.uid)
+        if found is not None and any(each.pool == self._node.pool for each in found.ours):
+            version = found.metadata.resource_version
+            cleared = await self._store.apply_devices(
+                released.namespace, released.name, released.uid, (), resource_version=version
+            )
+            if cleared is None:
+                return
         self._released.pop(released.uid, None)
 
     async def _read(self, claim: PreparedClaim) -> _Known | None:
         """What a claim has; None if it is gone, or allocated to other devices by now."""
         body = self._objects.pop(claim.uid, None) or await self._store.claim(claim.namespace, claim.name)
-        if body is None:
-            return None
-        try:
-            found = read_stored_claim(body)
-        except WrongFormError as error:
-            raise UnreadableObjectError(f"it has another form than this driver knows: {error}") from error
-        if found.metadata.uid != claim.uid:
+        found = _of_uid(body, claim.uid)
+        if body is None or found is None:
             return None
         owner = found.metadata.controller
         if owner is not None and owner.kind == "Pod":
@@ -245,6 +251,21 @@ class ClaimStatusWriter:
     def _tell(self, message: str) -> None:
         if self._told.first(message):
             _log.warning("claim status is limited", extra={"reason": message})
+
+
+def _of_uid(body: JsonObject | None, uid: str) -> StoredClaim | None:
+    """The claim that an object is, if it has that UID.
+
+    Raises:
+        UnreadableObjectError: it is no claim that this driver can read.
+    """
+    if body is None:
+        return None
+    try:
+        found = read_stored_claim(body)
+    except WrongFormError as error:
+        raise UnreadableObjectError(f"it has another form than this driver knows: {error}") from error
+    return found if found.metadata.uid == uid else None
 
 
 def _key(entry: Mapping[str, object]) -> _Key:

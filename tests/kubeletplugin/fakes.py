@@ -118,7 +118,7 @@ def claim_object(
         status["allocation"] = {"devices": {"results": list(results), "config": config or []}}
     if reserved:
         status["reservedFor"] = [{"resource": "pods", "name": "p", "uid": "pod-uid"}]
-    metadata = {"namespace": "ns", "name": f"claim-{number}", "uid": uid(number)}
+    metadata = {"namespace": "ns", "name": f"claim-{number}", "uid": uid(number), "resourceVersion": "1"}
     spec = {"devices": {"constraints": constraints or []}}
     return {"metadata": metadata, "spec": spec, "status": status}
 
@@ -345,11 +345,19 @@ class FakeApi:
         return self.claim_objects.get(f"{namespace}/{name}")
 
     async def apply_devices(
-        self, namespace: str, name: str, uid: str, devices: Sequence[Mapping[str, Any]]
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        devices: Sequence[Mapping[str, Any]],
+        *,
+        resource_version: str | None = None,
     ) -> JsonObject | None:
         self._call(f"apply {namespace}/{name} {len(devices)}")
         body = self.claim_objects.get(f"{namespace}/{name}")
         if body is None or body["metadata"]["uid"] != uid:
+            return None
+        if resource_version not in (None, body["metadata"].get("resourceVersion")):
             return None
         others = [each for each in body["status"].get("devices", ()) if each["driver"] != DRIVER]
         if self.keeps_device_status:

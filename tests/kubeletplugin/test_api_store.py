@@ -486,6 +486,13 @@ def test_device_status_is_applied_to_the_claim_of_that_uid(tmp_path: Path, serve
         "status": {"devices": [entry]},
     }
     assert server.headers[-1]["Content-Type"] == "application/apply-patch+yaml"
+    run(server, tmp_path, lambda api: api.apply_devices("ns", "c", "u-1", [], resource_version="7"))
+    assert server.requests[-1][3]["metadata"] == {
+        "namespace": "ns",
+        "name": "c",
+        "uid": "u-1",
+        "resourceVersion": "7",
+    }
 
 
 @pytest.mark.parametrize(("code", "reason"), [(404, "NotFound"), (409, "Conflict")])

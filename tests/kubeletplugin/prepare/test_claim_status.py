@@ -310,12 +310,12 @@ async def test_a_claim_is_unprepared_while_another_one_is_written(
     await world.monitor.refresh()
     really = world.api.apply_devices
 
-    async def apply(*arguments: Any) -> Any:
+    async def apply(*arguments: Any, **options: Any) -> Any:
         monkeypatch.setattr(world.api, "apply_devices", really)
         await world.unprepare(2)
         if again:
             await world.driver.prepare([ClaimReference("ns", "claim-2", uid(2))])
-        return await really(*arguments)
+        return await really(*arguments, **options)
 
     monkeypatch.setattr(world.api, "apply_devices", apply)
     for _ in range(2):
@@ -341,16 +341,54 @@ async def test_a_claim_that_is_prepared_for_other_devices_has_their_entries(worl
         assert [entry["device"] for entry in world.entries(1)] == [f"neuron-device-{index}"]
 
 
-@pytest.mark.parametrize("fail", [None, KubeError("forbidden", 403, "Forbidden")], ids=["cleared", "refused"])
+@pytest.mark.parametrize("forbidden", ["", "get ns/claim-1", "apply ns/claim-1 0"])
 @in_loop
-async def test_the_entries_of_an_unprepared_claim_are_removed_once(world: World, fail: KubeError | None) -> None:
+async def test_the_entries_of_an_unprepared_claim_are_removed_once(world: World, forbidden: str) -> None:
     await world.prepare(1, *devices(0))
     await world.writer.sync()
     await world.unprepare(1)
-    world.api.fail = fail
+    world.api.forbidden.add(forbidden)
+    world.api.calls.clear()
     for _ in range(3):
         assert await world.writer.sync()
-    assert world.api.calls.count("apply ns/claim-1 0") == 1
+    tried = ["get ns/claim-1", "apply ns/claim-1 0"]
+    assert world.api.calls == tried[: 1 if forbidden == tried[0] else 2]
+
+
+@in_loop
+async def test_entries_of_another_node_are_not_removed(world: World) -> None:
+    """The API server could not be reached while the claim was deallocated here and allocated there."""
+    await world.prepare(1, *devices(0))
+    await world.writer.sync()
+    await world.unprepare(1)
+    theirs = {"driver": DRIVER, "pool": "node-b", "device": "neuron-device-0"}
+    moved = claim_object(1, *(each | {"pool": "node-b"} for each in devices(0)))
+    moved["status"]["devices"] = [theirs]
+    world.api.add_claim(moved)
+    assert await world.writer.sync()
+    assert world.entries(1) == [theirs]
+    assert world.api.calls.count("apply ns/claim-1 0") == 0
+
+
+@in_loop
+async def test_a_claim_that_changes_while_it_is_cleared_is_read_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.prepare(1, *devices(0))
+    await world.writer.sync()
+    await world.unprepare(1)
+    really = world.api.apply_devices
+
+    async def apply(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(world.api, "apply_devices", really)
+        world.api.claim_objects["ns/claim-1"]["metadata"]["resourceVersion"] = "changed"
+        return await really(*arguments, **options)
+
+    monkeypatch.setattr(world.api, "apply_devices", apply)
+    assert not await world.writer.sync()
+    assert len(world.entries(1)) == 1
+    assert await world.writer.sync()
+    assert world.entries(1) == []
 
 
 @pytest.mark.parametrize("change", ["gone", "another UID", "other devices"])
