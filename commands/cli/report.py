@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from commands.report.model import Report, Shadowed
     from runtime.api_transport import Connection
     from webhook.decisions.conversion_context import ConversionOptions
-    from webhook.decisions.ports import WorldView
+    from webhook.decisions.ports import ServerView
 
 _FORMATS: Final = ("text", "html", "markdown", "json", "sarif")
 _COLUMNS: Final = 80
@@ -193,7 +193,7 @@ class _Cluster:
     async def _read(
         self,
         server: "Connection",
-        view: "WorldView",
+        view: "ServerView",
         options: "ConversionOptions",
         policies: "FilePolicies | None",
         counter: Counter,

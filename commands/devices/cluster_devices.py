@@ -88,7 +88,7 @@ class ClusterDevices:
 
     @classmethod
     def of(cls, seen: ClusterSnapshot, kubernetes: str, catalogue: Catalogue | None = None) -> "ClusterDevices | None":
-        """The estate; None if nodes or slices could not be read."""
+        """The cluster; None if nodes or slices could not be read."""
         if isinstance(seen.nodes, Unseen) or isinstance(seen.slices, Unseen):
             return None
         return cls(seen, kubernetes, catalogue or Catalogue())

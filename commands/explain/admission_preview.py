@@ -29,7 +29,7 @@ from webhook.decisions.decision import Decision
 from webhook.decisions.kinds import KINDS
 from webhook.decisions.pod_demand import PodDemand
 from webhook.decisions.pod_places import path_text
-from webhook.decisions.ports import WorldView
+from webhook.decisions.ports import ServerView
 from webhook.decisions.steering import Mode, ModeSettings, Steering, annotated_settings, combined
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class ClaimUse:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outlook:
+class AdmissionPreview:
     """What admission makes of one pod.
 
     Attributes:
@@ -130,7 +130,7 @@ class Outlook:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PreviewInputs:
-    """What an outlook depends on, besides the pod.
+    """What a preview depends on, besides the pod.
 
     Attributes:
         policies: the policies, or None.
@@ -138,7 +138,7 @@ class PreviewInputs:
         quotas: ResourceQuotas by namespace.
     """
 
-    view: WorldView
+    view: ServerView
     context: ConversionContext
     policies: "FilePolicies | None"
     default: str
@@ -149,7 +149,7 @@ class PreviewInputs:
     @classmethod
     def of(
         cls,
-        view: WorldView,
+        view: ServerView,
         options: ConversionOptions,
         policies: "FilePolicies | None",
         default: str,
@@ -167,32 +167,34 @@ class PreviewInputs:
         return cls(view, decider.conversion, policies, default, claims, by_namespace, decider)
 
 
-def outlooks(manifest: Manifest, place: str, around: PreviewInputs) -> Iterator[Outlook]:
-    """The outlook of a Pod, or of each pod of a workload; nothing for other objects."""
+def previews(manifest: Manifest, place: str, around: PreviewInputs) -> Iterator[AdmissionPreview]:
+    """The preview of a Pod, or of each pod of a workload; nothing for other objects."""
     if (manifest.group, manifest.kind) not in KINDS:
         return
     decided = around.decider.decide(manifest)
     for number, part in enumerate(decided.parts):
         own = decided.own if number == len(decided.parts) - 1 else ()
-        yield _outlook(manifest, part, own, place, around)
+        yield _preview(manifest, part, own, place, around)
 
 
-def stored_outlook(manifest: Manifest, around: PreviewInputs) -> Outlook:
-    """The outlook of a pod of the cluster."""
+def stored_preview(manifest: Manifest, around: PreviewInputs) -> AdmissionPreview:
+    """The preview of a pod of the cluster."""
     decided = around.decider.decide(manifest)
-    found = _outlook(manifest, decided.parts[0], decided.own, "", around)
+    found = _preview(manifest, decided.parts[0], decided.own, "", around)
     claims = tuple(_with_group(_claims(manifest.data, manifest.namespace, None, around), decided.parts[0].facts))
     return dataclasses.replace(found, after=manifest.data, claims=claims, quotas=(), stored=True)
 
 
-def _outlook(manifest: Manifest, part: Part, own: Sequence[Finding], place: str, around: PreviewInputs) -> Outlook:
+def _preview(
+    manifest: Manifest, part: Part, own: Sequence[Finding], place: str, around: PreviewInputs
+) -> AdmissionPreview:
     path, template, decision, settings = part.place.path, part.place.template, part.decision, part.answer.settings
     subject = f"pods of {path_text(path)} in {_subject(manifest)}" if path else _subject(manifest)
     findings = (*(() if part.left is None else (part.left,)), *part.findings, *own)
     view = part.facts.pod
     if view is None or decision.reason == "unreadable":
         off = Mode(_options(around).mode)
-        return Outlook(
+        return AdmissionPreview(
             subject, place, manifest.namespace, (), off, around.default, decision, template, template, findings
         )
     if settings is None:
@@ -206,7 +208,7 @@ def _outlook(manifest: Manifest, part: Part, own: Sequence[Finding], place: str,
     created = [claim.spec for claim in claims if claim.spec is not None and claim.kind == "ResourceClaimTemplate"]
     quotas = around.quotas.get(manifest.namespace, ())
     steering = part.facts.steering
-    return Outlook(
+    return AdmissionPreview(
         subject,
         place,
         manifest.namespace,

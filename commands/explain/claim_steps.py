@@ -61,30 +61,30 @@ def _offers(node: Node, wanted: Mapping[str, int]) -> bool:
 
 
 def _why_not_converted(facts: DiagnosisInputs) -> str:
-    outlook = facts.outlook
+    preview = facts.preview
     if facts.not_called:
         return facts.not_called
-    if outlook.decision.reason == "excluded-namespace":
+    if preview.decision.reason == "excluded-namespace":
         return f"Namespace {facts.namespace} is excluded from conversion."
-    if outlook.decision.outcome is Outcome.SHADOWED:
-        return f"Mode shadow ({outlook.decided_by}) only reports what conversion would do."
-    if outlook.decision.reason.startswith("mode-off"):
-        return f"Mode off ({outlook.decided_by}) switches conversion off."
-    if outlook.decision.errors:
-        code = outlook.decision.errors[0].code
+    if preview.decision.outcome is Outcome.SHADOWED:
+        return f"Mode shadow ({preview.decided_by}) only reports what conversion would do."
+    if preview.decision.reason.startswith("mode-off"):
+        return f"Mode off ({preview.decided_by}) switches conversion off."
+    if preview.decision.errors:
+        code = preview.decision.errors[0].code
         return f"Conversion would refuse it now: {code}, {CODES[code].title}."
-    return f"Its mode is {outlook.mode} now: the pod is older than that, or the webhook was not called."
+    return f"Its mode is {preview.mode} now: the pod is older than that, or the webhook was not called."
 
 
 def _conversion_fix(facts: DiagnosisInputs) -> str:
     again = "delete the pod, so that its controller makes it again, or apply it again."
     if facts.not_called:
         return f"Apply the webhook configuration as shipped (`neuron-dra status` checks it), then {again}"
-    if facts.outlook.decision.reason == "excluded-namespace":
+    if facts.preview.decision.reason == "excluded-namespace":
         return f"Remove the namespace from --exclude-namespace and the webhook's namespaceSelector, then {again}"
-    if facts.outlook.decision.errors:
+    if facts.preview.decision.errors:
         return "Change the pod so that it can be converted: `neuron-dra explain -f` shows the errors."
-    if facts.outlook.decision.outcome is Outcome.SHADOWED or facts.outlook.decision.reason.startswith("mode-off"):
+    if facts.preview.decision.outcome is Outcome.SHADOWED or facts.preview.decision.reason.startswith("mode-off"):
         annotate = f"kubectl annotate namespace {facts.namespace} {names.ANNOTATION_CONVERT}=convert --overwrite"
         return f"`{annotate}` (or change what decides the mode), then {again}"
     return f"{again[:1].upper()}{again[1:]}"

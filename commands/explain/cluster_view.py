@@ -18,8 +18,8 @@ from webhook.cluster.node_types import neuron_kind, with_node
 from webhook.cluster.slice_facts import SliceFacts, slice_facts, with_pool
 
 
-class World(FileView):
-    """A `WorldView` of manifests; with a cluster, also of its slices and Nodes."""
+class ObjectsView(FileView):
+    """A `ServerView` of manifests; with a cluster, also of its slices and Nodes."""
 
     def __init__(
         self,

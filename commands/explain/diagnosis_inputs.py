@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from commands.cluster.listing import Object
-from commands.explain.admission_preview import Outlook
+from commands.explain.admission_preview import AdmissionPreview
 from commands.explain.explanation import Quote
 from commands.explain.verdicts import NodeVerdict
 from neuron.api.nodes import Node
@@ -23,7 +23,7 @@ class DiagnosisInputs:
 
     Attributes:
         events: its Events, the oldest first.
-        outlook: what admission would make of it now.
+        preview: what admission would make of it now.
         claims: the claim of each entry of `spec.resourceClaims`; None if it does not exist.
         templates: whether the templates that it names exist; None if that is not known.
         nodes: verdicts; None if nodes cannot be judged.
@@ -41,7 +41,7 @@ class DiagnosisInputs:
 
     pod: Object
     events: Sequence[Object]
-    outlook: Outlook
+    preview: AdmissionPreview
     claims: Mapping[str, StoredClaim | None] = dataclasses.field(default_factory=dict)
     templates: Mapping[str, bool | None] = dataclasses.field(default_factory=dict)
     nodes: Sequence[NodeVerdict] | None = None

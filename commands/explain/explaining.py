@@ -8,8 +8,8 @@ from commands.cluster.listing import Object, Unseen
 from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
 from commands.devices.cluster_devices import ClusterDevices, items
 from commands.devices.snapshot import PODS
-from commands.explain.admission_preview import Outlook, PreviewInputs, outlooks, stored_outlook
-from commands.explain.cluster_view import World, live_manifest
+from commands.explain.admission_preview import AdmissionPreview, PreviewInputs, previews, stored_preview
+from commands.explain.cluster_view import ObjectsView, live_manifest
 from commands.explain.diagnosis import diagnose
 from commands.explain.diagnosis_inputs import DiagnosisInputs, gates_of
 from commands.explain.explanation import Explanation
@@ -73,11 +73,11 @@ class Explainer:
         found = [*(live.objects if live else ()), *(manifest for _, _, manifest in self._files)]
         slices, nodes = (items(live.snapshot.slices), items(live.snapshot.nodes)) if live else ((), ())
         complete = live is not None and not isinstance(live.snapshot.classes, Unseen)
-        self._view = World(found, slices, nodes, live=complete, kubernetes=live.version if live else "")
+        self._view = ObjectsView(found, slices, nodes, live=complete, kubernetes=live.version if live else "")
         # Of two objects with one name, the first counts.
         self._around = PreviewInputs.of(self._view, chosen.options, chosen.policies, chosen.default, reversed(found))
         catalogue = chosen.policies.catalogue if chosen.policies else None
-        self._estate = ClusterDevices.of(live.snapshot, live.version, catalogue) if live else None
+        self._cluster = ClusterDevices.of(live.snapshot, live.version, catalogue) if live else None
         self._selects = Selects()
         claims = items(live.snapshot.claims) if live else ()
         self._claims = {(each.metadata.namespace, each.metadata.name): each for each in claims}
@@ -86,34 +86,34 @@ class Explainer:
         """The pods of the files, in their order."""
         for source, document, manifest in self._files:
             place = f"{source.name}:{document.line_of(manifest.path)}"
-            for outlook in outlooks(manifest, place, self._around):
-                yield self._explanation(outlook)
+            for preview in previews(manifest, place, self._around):
+                yield self._explanation(preview)
 
     def workload(self, manifest: Manifest) -> Iterator[Explanation]:
         """The pods that a workload of the cluster creates."""
-        for outlook in outlooks(manifest, "", self._around):
-            yield self._explanation(outlook)
+        for preview in previews(manifest, "", self._around):
+            yield self._explanation(preview)
 
     def pod(self, facts: StoredPod) -> Explanation:
         """A pod of the cluster, which exists."""
         pod = facts.pod or {}
         manifest = live_manifest(_unbound(pod), PODS, "Pod")
-        outlook = stored_outlook(manifest, self._around)
+        preview = stored_preview(manifest, self._around)
         claims = self._claims_of(pod)
         namespace = str(pod["metadata"].get("namespace") or "")
         labels = self._view.namespace_labels(namespace)
-        nodes, notes, unknown_class = self._nodes(outlook, pod, claims)
+        nodes, notes, unknown_class = self._nodes(preview, pod, claims)
         live = self._live
         diagnosis = diagnose(
             DiagnosisInputs(
                 pod,
                 facts.events,
-                outlook,
+                preview,
                 claims=claims,
                 templates=self._templates_of(pod),
                 nodes=nodes,
                 node=self._node_of(pod),
-                all_nodes=self._estate.nodes if self._estate else (),
+                all_nodes=self._cluster.nodes if self._cluster else (),
                 slices=items(live.snapshot.slices) if live else (),
                 not_called=live.installation.not_called(namespace, labels) if live else "",
                 unknown_class=unknown_class,
@@ -126,39 +126,39 @@ class Explainer:
         )
         bound = bool((pod.get("spec") or {}).get("nodeName"))
         told = (*notes, *facts.notes, *(live.notes if live else ()))
-        return Explanation(outlook, None if bound else nodes, told, diagnosis)
+        return Explanation(preview, None if bound else nodes, told, diagnosis)
 
     # --- where it could run -------------------------------------------------------------------------------------
 
-    def _explanation(self, outlook: Outlook) -> Explanation:
+    def _explanation(self, preview: AdmissionPreview) -> Explanation:
         notes = self._live.notes if self._live else ()
-        if outlook.refused or not outlook.concerns_us:
-            return Explanation(outlook, None, notes)
-        nodes, more, unknown_class = self._nodes(outlook, outlook.after, {})
+        if preview.refused or not preview.concerns_us:
+            return Explanation(preview, None, notes)
+        nodes, more, unknown_class = self._nodes(preview, preview.after, {})
         if unknown_class:
             more = (*more, f"DeviceClass {named(unknown_class)} does not exist: no node can take the pod.")
-        if outlook.decision.outcome is Outcome.SHADOWED:
+        if preview.decision.outcome is Outcome.SHADOWED:
             more = (*more, "--mode convert explains what conversion would make of it.")
-        return Explanation(outlook, nodes, (*more, *notes))
+        return Explanation(preview, nodes, (*more, *notes))
 
     def _nodes(
-        self, outlook: Outlook, pod: Object, claims: Mapping[str, StoredClaim | None]
+        self, preview: AdmissionPreview, pod: Object, claims: Mapping[str, StoredClaim | None]
     ) -> tuple[tuple[NodeVerdict, ...] | None, tuple[str, ...], str]:
         """The verdicts, notes, and a DeviceClass that does not exist."""
-        estate = self._estate
-        if estate is None:
+        cluster = self._cluster
+        if cluster is None:
             return None, (), ""
-        unjudged: tuple[str, ...] = (_NO_LOADS,) if estate.loads is None else ()
-        implicit = self._in_tree(outlook.after)
-        if +scheduled(outlook.after.get("spec")) and not outlook.claims and implicit is None:
-            return place_legacy(pod, estate), unjudged, ""
+        unjudged: tuple[str, ...] = (_NO_LOADS,) if cluster.loads is None else ()
+        implicit = self._in_tree(preview.after)
+        if +scheduled(preview.after.get("spec")) and not preview.claims and implicit is None:
+            return place_legacy(pod, cluster), unjudged, ""
         waiting = [implicit] if implicit else []
         allocated: list[Allocation] = []
         notes: list[str] = []
-        for use in outlook.claims:
+        for use in preview.claims:
             own = claims.get(use.name)
             if own is None and use.kind == "ResourceClaim":
-                own = self._claims.get((outlook.namespace, use.object))
+                own = self._claims.get((preview.namespace, use.object))
             spec = (claim_spec(own.spec) if own is not None and own.spec else None) or use.spec
             if own is not None and own.allocation is not None:
                 allocated.append(own.allocation)
@@ -177,11 +177,11 @@ class Explainer:
             return None, (f"Nodes are not judged: a selector of the claim cannot be evaluated: {cited(error)}.",), ""
         if demand.elsewhere:
             unjudged = (_OTHERS.format(", ".join(map(named, demand.elsewhere))), *unjudged)
-        found = place(outlook.after, demand, allocated, estate)
+        found = place(preview.after, demand, allocated, cluster)
         if implicit:
             # On a node with a device plugin, its resources count first.
-            plugin = {each.node: each for each in place_legacy(outlook.after, estate)}
-            offers = {node.name for node in estate.nodes if node.legacy}
+            plugin = {each.node: each for each in place_legacy(preview.after, cluster)}
+            offers = {node.name for node in cluster.nodes if node.legacy}
             found = tuple(plugin[each.node] if each.node in offers else each for each in found)
         return found, unjudged, ""
 
@@ -245,7 +245,7 @@ class Explainer:
 
     def _node_of(self, pod: Object) -> Node | None:
         name = (pod.get("spec") or {}).get("nodeName")
-        nodes = self._estate.nodes if self._estate else ()
+        nodes = self._cluster.nodes if self._cluster else ()
         return next((node for node in nodes if node.name == name), None)
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 
-from commands.explain.admission_preview import Outlook
+from commands.explain.admission_preview import AdmissionPreview
 from commands.explain.verdicts import NodeVerdict
 from neuron.findings import Severity
 from runtime.text import cited
@@ -58,13 +58,13 @@ class Explanation:
     """The explanation of one pod.
 
     Attributes:
-        outlook: what admission makes of it.
+        preview: what admission makes of it.
         nodes: one verdict per Node; None without a cluster.
         notes: what could not be read or judged, one sentence each.
         diagnosis: of a pod of the cluster; None for a file.
     """
 
-    outlook: Outlook
+    preview: AdmissionPreview
     nodes: tuple[NodeVerdict, ...] | None = None
     notes: tuple[str, ...] = ()
     diagnosis: Diagnosis | None = None
@@ -74,6 +74,6 @@ class Explanation:
         """Whether the pod or its claim is refused, or the pod does not run."""
         if self.diagnosis is not None:
             return self.diagnosis.state is not PodState.WELL
-        outlook = self.outlook
-        wrong = any(each.severity is Severity.ERROR for claim in outlook.claims for each in claim.findings)
-        return outlook.refused or wrong or any(effect.exceeded for effect in outlook.quotas)
+        preview = self.preview
+        wrong = any(each.severity is Severity.ERROR for claim in preview.claims for each in claim.findings)
+        return preview.refused or wrong or any(effect.exceeded for effect in preview.quotas)

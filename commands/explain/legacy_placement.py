@@ -16,24 +16,24 @@ from neuron.demand.containers import scheduled
 _ENDED: Final = ("Succeeded", "Failed")
 
 
-def place_legacy(pod: Object, estate: ClusterDevices) -> tuple[NodeVerdict, ...]:
+def place_legacy(pod: Object, cluster: ClusterDevices) -> tuple[NodeVerdict, ...]:
     """The verdict for each node, by name."""
     wanted = scheduled(pod.get("spec"))
     used: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for each in estate.pods:
+    for each in cluster.pods:
         node = (each.get("spec") or {}).get("nodeName")
         if node and (each.get("status") or {}).get("phase") not in _ENDED:
             used[node].update(scheduled(each.get("spec")))
-    verdicts = (_verdict(pod, node, wanted, used[node.name], estate) for node in estate.nodes)
+    verdicts = (_verdict(pod, node, wanted, used[node.name], cluster) for node in cluster.nodes)
     return tuple(sorted(verdicts, key=lambda each: each.node))
 
 
-def _verdict(pod: Object, node: Node, wanted: Counter[str], used: Counter[str], estate: ClusterDevices) -> NodeVerdict:
+def _verdict(pod: Object, node: Node, wanted: Counter[str], used: Counter[str], cluster: ClusterDevices) -> NodeVerdict:
     name = node.name
-    instance_type = estate.instance_type(node)
-    if estate.map_of(name) is None and instance_type not in estate.catalogue:
+    instance_type = cluster.instance_type(node)
+    if cluster.map_of(name) is None and instance_type not in cluster.catalogue:
         return NodeVerdict(name, instance_type, block=Block.NOT_NEURON, reason="no Neuron devices")
-    found = node_block(pod, node, instance_type) or _missing(node, wanted, used) or load_block(pod, node, estate)
+    found = node_block(pod, node, instance_type) or _missing(node, wanted, used) or load_block(pod, node, cluster)
     return NodeVerdict(name, instance_type) if found is None else found.verdict(name, instance_type)
 
 

@@ -27,7 +27,7 @@ _MOST_HOLDERS: Final = 3
 
 
 def place(
-    pod: Object, demand: ClaimDemand, allocated: Sequence[Allocation], estate: ClusterDevices
+    pod: Object, demand: ClaimDemand, allocated: Sequence[Allocation], cluster: ClusterDevices
 ) -> tuple[NodeVerdict, ...]:
     """The verdict for each node, by name.
 
@@ -35,10 +35,10 @@ def place(
         pod: after conversion: node selection, tolerations.
         demand: the claims that are not allocated yet.
         allocated: `status.allocation` of the pod's claims that are allocated already.
-        estate: nodes, devices and holders.
+        cluster: nodes, devices and holders.
     """
-    placer = _Placer(pod, demand, allocated, estate)
-    return tuple(sorted((placer.verdict(node) for node in estate.nodes), key=lambda each: each.node))
+    placer = _Placer(pod, demand, allocated, cluster)
+    return tuple(sorted((placer.verdict(node) for node in cluster.nodes), key=lambda each: each.node))
 
 
 def node_block(pod: Object, node: Node, instance_type: str) -> Blocked | None:
@@ -56,9 +56,9 @@ def node_block(pod: Object, node: Node, instance_type: str) -> Blocked | None:
     return None
 
 
-def load_block(pod: Object, node: Node, estate: ClusterDevices) -> Blocked | None:
+def load_block(pod: Object, node: Node, cluster: ClusterDevices) -> Blocked | None:
     """Why CPU, memory, storage or the number of pods keep a pod off a node; None if they do not, or are not known."""
-    lacking = {} if estate.loads is None else estate.loads.lacking(pod, node)
+    lacking = {} if cluster.loads is None else cluster.loads.lacking(pod, node)
     if not lacking:
         return None
     return Blocked(Block.RESOURCES, f"not enough {' and '.join(lacking)} free", "; ".join(lacking.values()))
@@ -76,18 +76,18 @@ def _unmet(unmet: Sequence[Requirement], instance_type: str) -> Blocked:
 
 class _Placer:
     def __init__(
-        self, pod: Object, demand: ClaimDemand, allocated: Sequence[Allocation], estate: ClusterDevices
+        self, pod: Object, demand: ClaimDemand, allocated: Sequence[Allocation], cluster: ClusterDevices
     ) -> None:
         self._pod = pod
         self._demand = demand
         self._allocated = allocated
-        self._estate = estate
+        self._cluster = cluster
         self._known: dict[object, tuple[AllocatorResult, ...] | Blocked] = {}
 
     def verdict(self, node: Node) -> NodeVerdict:
-        name, estate = node.name, self._estate
-        published, instance_type = estate.publishes(name), estate.instance_type(node)
-        if not published and not node.legacy and instance_type not in estate.catalogue:
+        name, cluster = node.name, self._cluster
+        published, instance_type = cluster.publishes(name), cluster.instance_type(node)
+        if not published and not node.legacy and instance_type not in cluster.catalogue:
             return NodeVerdict(name, instance_type, block=Block.NOT_NEURON, reason="no Neuron devices")
         blocked = node_block(self._pod, node, instance_type) or self._by_claims(node, published=published)
         if blocked is not None:
@@ -95,9 +95,9 @@ class _Placer:
         answer = self._by_devices(node)
         if isinstance(answer, Blocked):
             return answer.verdict(name, instance_type)
-        if short := load_block(self._pod, node, estate):
+        if short := load_block(self._pod, node, cluster):
             return short.verdict(name, instance_type)
-        texts = dict.fromkeys(map(estate.devices(name).hardware.text, answer))
+        texts = dict.fromkeys(map(cluster.devices(name).hardware.text, answer))
         return NodeVerdict(name, instance_type, answer, tuple(texts))
 
     def _by_claims(self, node: Node, *, published: bool) -> Blocked | None:
@@ -114,7 +114,7 @@ class _Placer:
     # --- its devices --------------------------------------------------------------------------------------------
 
     def _by_devices(self, node: Node) -> tuple[AllocatorResult, ...] | Blocked:
-        found = self._estate.devices(node.name)
+        found = self._cluster.devices(node.name)
         if found.missing is not None:
             reason = "incomplete pool: the scheduler allocates only when all its ResourceSlices are there"
             return Blocked(Block.INCOMPLETE, reason, f"{found.missing[0]} of {found.missing[1]} ResourceSlices")
@@ -122,19 +122,19 @@ class _Placer:
             return Blocked(Block.PLUGIN, "the device plugin still owns its devices, and the driver withholds them")
         if not found.hardware.devices:
             return Blocked(Block.NO_DRIVER, "the driver runs and publishes no device")
-        asked = Question(found.hardware, found.held, self._demand.claim, self._estate.counters_leak)
+        asked = Question(found.hardware, found.held, self._demand.claim, self._cluster.counters_leak)
         key = asked.key()
         if key not in self._known:
             self._known[key] = asked.answer()
         answer = self._known[key]
         if isinstance(answer, Blocked):
-            return self._with_detail(answer, self._estate.map_of(node.name))
-        return self._lnc_conflict(answer, found, self._estate.instance_type(node)) or answer
+            return self._with_detail(answer, self._cluster.map_of(node.name))
+        return self._lnc_conflict(answer, found, self._cluster.instance_type(node)) or answer
 
     def _lnc_conflict(
         self, results: Iterable[AllocatorResult], found: PublishedDevices, instance_type: str
     ) -> Blocked | None:
-        entry = self._estate.catalogue.get(instance_type)
+        entry = self._cluster.catalogue.get(instance_type)
         size = entry.default_logical_neuron_core if entry else 1
         for result in results:
             wanted = lnc_of(*self._demand.configs_of(result.request)) or size

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import orjson
 
 from commands.explain import claim_text
-from commands.explain.admission_preview import ClaimUse, Outlook
+from commands.explain.admission_preview import AdmissionPreview, ClaimUse
 from commands.explain.explanation import Diagnosis, Explanation, PodState
 from commands.explain.verdicts import Block, NodeGroup, NodeVerdict, grouped
 from neuron.findings import Finding, Severity, few, short
@@ -64,9 +64,9 @@ def as_text(explanations: Sequence[Explanation], style: Style) -> str:
 
 
 def _page(explanation: Explanation, rows: Iterable["_Row"], style: Style) -> str:
-    outlook = explanation.outlook
-    place = f" ({outlook.place})" if outlook.place else ""
-    head = style.painted(printable(outlook.subject, style.encoding), BOLD) + printable(place, style.encoding)
+    preview = explanation.preview
+    place = f" ({preview.place})" if preview.place else ""
+    head = style.painted(printable(preview.subject, style.encoding), BOLD) + printable(place, style.encoding)
     return _printed(head, rows, style)
 
 
@@ -91,22 +91,22 @@ def _fact(finding: Finding) -> _Fact:
     return finding.code, finding.message, finding.fix
 
 
-def _shown(outlook: Outlook) -> Iterator[Finding]:
+def _shown(preview: AdmissionPreview) -> Iterator[Finding]:
     """The findings about a pod itself that its page shows."""
-    if not (outlook.stored and outlook.converted_before):
-        yield from (finding for finding in outlook.findings if finding.code != "NEU208")
+    if not (preview.stored and preview.converted_before):
+        yield from (finding for finding in preview.findings if finding.code != "NEU208")
 
 
 def _shared(explanations: Iterable[Explanation]) -> dict[_Fact, tuple[Finding, list[str]]]:
     """Findings about several pods, and these pods."""
     found: dict[_Fact, tuple[Finding, list[str]]] = {}
     for each in explanations:
-        outlook = each.outlook
+        preview = each.preview
         own = {
-            _fact(finding): finding for finding in (*_shown(outlook), *(f for c in outlook.claims for f in c.findings))
+            _fact(finding): finding for finding in (*_shown(preview), *(f for c in preview.claims for f in c.findings))
         }
         for fact, finding in own.items():
-            found.setdefault(fact, (finding, []))[1].append(outlook.subject)
+            found.setdefault(fact, (finding, []))[1].append(preview.subject)
     return {fact: (finding, subjects) for fact, (finding, subjects) in found.items() if len(subjects) > 1}
 
 
@@ -120,23 +120,23 @@ def _shared_page(shared: Mapping[_Fact, tuple[Finding, list[str]]], style: Style
 
 
 def _rows(explanation: Explanation, shared: Collection[_Fact] = ()) -> Iterator[_Row]:
-    outlook = explanation.outlook
+    preview = explanation.preview
     if explanation.diagnosis is not None:
         yield from _diagnosis(explanation.diagnosis)
-    nothing = () if outlook.claims else ("no Neuron resource of the device plugin",)
-    yield from (_Row("asks", text) for text in outlook.asks or nothing)
-    if outlook.asks:
-        yield _Row("mode", f"{outlook.mode}: {outlook.decided_by}")
-    for hit in outlook.hits:
+    nothing = () if preview.claims else ("no Neuron resource of the device plugin",)
+    yield from (_Row("asks", text) for text in preview.asks or nothing)
+    if preview.asks:
+        yield _Row("mode", f"{preview.mode}: {preview.decided_by}")
+    for hit in preview.hits:
         yield _Row("policies", f"{hit.kind} {named(hit.policy)} ({hit.place}) {hit.effect}", *_mark(denies=hit.denies))
         yield from (_Row("policies", f"  its message: {cited(message)}") for message in hit.messages)
-    yield _result(outlook)
-    yield from _claims(outlook, shared)
-    if not outlook.stored:
-        yield from _patch(outlook.decision)
-    for effect in outlook.quotas:
+    yield _result(preview)
+    yield from _claims(preview, shared)
+    if not preview.stored:
+        yield from _patch(preview.decision)
+    for effect in preview.quotas:
         yield _Row("quota", str(effect), *_mark(denies=effect.exceeded))
-    yield from (_finding(finding, shared) for finding in _shown(outlook))
+    yield from (_finding(finding, shared) for finding in _shown(preview))
     if explanation.nodes is not None:
         yield from _nodes(explanation.nodes)
     yield from (_Row("note", note) for note in explanation.notes)
@@ -154,18 +154,18 @@ def _diagnosis(diagnosis: Diagnosis) -> Iterator[_Row]:
         yield _Row("because", str(diagnosis.evidence))
 
 
-def _result(outlook: Outlook) -> _Row:
-    if outlook.stored and outlook.converted_before:
+def _result(preview: AdmissionPreview) -> _Row:
+    if preview.stored and preview.converted_before:
         return _Row("result", "when it was created", "converted", GREEN)
-    now = _result_now(outlook)
-    return dataclasses.replace(now, label="now") if outlook.stored else now
+    now = _result_now(preview)
+    return dataclasses.replace(now, label="now") if preview.stored else now
 
 
-def _result_now(outlook: Outlook) -> _Row:
-    decision = outlook.decision
+def _result_now(preview: AdmissionPreview) -> _Row:
+    decision = preview.decision
     text, colour = _RESULTS[decision.outcome], GREEN
     reason = _REASONS.get(decision.reason, "") if decision.outcome is Outcome.UNCHANGED else ""
-    if outlook.refused:
+    if preview.refused:
         text, colour = "refused", RED
     elif decision.outcome is Outcome.SHADOWED:
         would = "refused" if decision.shadowed is Outcome.DENIED else "converted"
@@ -173,8 +173,8 @@ def _result_now(outlook: Outlook) -> _Row:
     return _Row("result", reason, f"{text}:" if reason else text, colour)
 
 
-def _claims(outlook: Outlook, shared: Collection[_Fact]) -> Iterator[_Row]:
-    for claim in outlook.claims:
+def _claims(preview: AdmissionPreview, shared: Collection[_Fact]) -> Iterator[_Row]:
+    for claim in preview.claims:
         made = "generated template" if claim.generated else "template" if "Template" in claim.kind else "claim"
         by_group = f", shared by the pods of PodGroup {named(claim.shared_by)}" if claim.shared_by else ""
         yield _Row("claim", f"{named(claim.name)}, {made} {named(claim.object)}{by_group}")
@@ -239,21 +239,21 @@ def as_json(explanations: Iterable[Explanation]) -> str:
 
 
 def _json(explanation: Explanation) -> dict[str, object]:
-    outlook, decision = explanation.outlook, explanation.outlook.decision
+    preview, decision = explanation.preview, explanation.preview.decision
     document: dict[str, object] = {
-        "subject": outlook.subject,
-        "place": outlook.place,
-        "namespace": outlook.namespace,
-        "asks": outlook.asks,
-        "mode": {"value": str(outlook.mode), "decidedBy": outlook.decided_by},
-        "result": {"outcome": str(decision.outcome), "reason": decision.reason, "refused": outlook.refused},
-        "policies": [dataclasses.asdict(hit) for hit in outlook.hits],
-        "findings": [_finding_json(each) for each in outlook.findings],
-        "stored": outlook.stored,
-        "patch": () if outlook.stored else decision.patch,
-        "templates": [] if outlook.stored else [each.manifest(outlook.namespace) for each in decision.templates],
-        "claims": [_claim_json(claim) for claim in outlook.claims],
-        "quotas": [{**dataclasses.asdict(each), "exceeded": each.exceeded} for each in outlook.quotas],
+        "subject": preview.subject,
+        "place": preview.place,
+        "namespace": preview.namespace,
+        "asks": preview.asks,
+        "mode": {"value": str(preview.mode), "decidedBy": preview.decided_by},
+        "result": {"outcome": str(decision.outcome), "reason": decision.reason, "refused": preview.refused},
+        "policies": [dataclasses.asdict(hit) for hit in preview.hits],
+        "findings": [_finding_json(each) for each in preview.findings],
+        "stored": preview.stored,
+        "patch": () if preview.stored else decision.patch,
+        "templates": [] if preview.stored else [each.manifest(preview.namespace) for each in decision.templates],
+        "claims": [_claim_json(claim) for claim in preview.claims],
+        "quotas": [{**dataclasses.asdict(each), "exceeded": each.exceeded} for each in preview.quotas],
         "notes": explanation.notes,
     }
     if explanation.nodes is not None:

@@ -36,7 +36,7 @@ from webhook.decisions.decision import Decision
 from webhook.decisions.kinds import KINDS, shared_claims
 from webhook.decisions.pod_claims import KnownClaim, claim_names
 from webhook.decisions.pod_places import PodPlace
-from webhook.decisions.ports import WorldView
+from webhook.decisions.ports import ServerView
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.template_findings import KnownTemplates
 
@@ -54,7 +54,7 @@ class Decider:
     def __init__(
         self,
         options: ConversionOptions,
-        view: WorldView,
+        view: ServerView,
         policies: "FilePolicies | None" = None,
         *,
         rewrites: bool = False,

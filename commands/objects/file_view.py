@@ -8,15 +8,15 @@ from commands.objects.manifests import Manifest
 from neuron.api import pod_groups, ultraservers
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec
-from webhook.decisions.ports import NO_FACTS, NamespaceFacts, WorldView
+from webhook.decisions.ports import NO_FACTS, NamespaceFacts, ServerView
 
 _CLAIM_KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate")
 
 
 class FileView:
-    """A `WorldView` of the files, and of a cluster for everything that is not in the files."""
+    """A `ServerView` of the files, and of a cluster for everything that is not in the files."""
 
-    def __init__(self, found: Iterable[Manifest] = (), live: WorldView | None = None) -> None:
+    def __init__(self, found: Iterable[Manifest] = (), live: ServerView | None = None) -> None:
         """Prepare; `take` adds more objects, and `join` the cluster."""
         self._files = ManifestCluster()
         self._live = live
@@ -46,7 +46,7 @@ class FileView:
         elif manifest.kind == "DeviceClass":
             self._classes[manifest.name] = read_class(version, spec)[0]
 
-    def join(self, live: WorldView | None) -> None:
+    def join(self, live: ServerView | None) -> None:
         """Complete the files by a cluster."""
         self._live = live
 

@@ -39,7 +39,7 @@ from webhook.decisions.decide import Part, located
 from webhook.decisions.decision import Decision, Outcome
 from webhook.decisions.kinds import KINDS
 from webhook.decisions.pod_demand import PodDemand
-from webhook.decisions.ports import WorldView
+from webhook.decisions.ports import ServerView
 from webhook.decisions.steering import Mode
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ class Assessor:
     def __init__(
         self,
         options: ConversionOptions,
-        view: WorldView,
+        view: ServerView,
         policies: "FilePolicies | None" = None,
-        estate: NeuronNodes | None = None,
+        neuron_nodes: NeuronNodes | None = None,
         places: Places | None = None,
         counted_classes: Collection[str] = (),
     ) -> None:
@@ -92,13 +92,13 @@ class Assessor:
             options: as for the webhook; the mode becomes `convert`.
             view: of the files, or of the cluster.
             policies: that steer conversion, or None.
-            estate: the cluster's nodes, or None.
+            neuron_nodes: the cluster's nodes, or None.
             places: the same nodes, as pods find place on them.
             counted_classes: DeviceClasses whose claims Kueue is known to count.
         """
         self._options = dataclasses.replace(options, mode=Mode.CONVERT)
         self._view = view
-        self._estate = estate
+        self._neuron_nodes = neuron_nodes
         self._places = places
         self._needs: dict[int, tuple[Decision, PodNeed | None]] = {}
         self._equal_needs: dict[tuple[bytes, ...], PodNeed] = {}
@@ -143,11 +143,11 @@ class Assessor:
     def _obstacles(self, namespace: str, part: Part) -> Iterator[Obstacle]:
         """The obstacles of one pod, with paths in the object."""
         yield from map(_obstacle, part.findings)
-        if part.decision.outcome is Outcome.UNCHANGED or self._places is None or self._estate is None:
+        if part.decision.outcome is Outcome.UNCHANGED or self._places is None or self._neuron_nodes is None:
             return
         need = self._need(namespace, part)
         if need is not None:
-            for each in obstacles.nodes(self._places.fit(need), self._estate):
+            for each in obstacles.nodes(self._places.fit(need), self._neuron_nodes):
                 yield dataclasses.replace(each, finding=located(part.place, each.finding))
 
     def _group(

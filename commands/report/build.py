@@ -14,7 +14,7 @@ from commands.report.places import Places
 from commands.report.shadow import by_workload
 from commands.status.lines import listed
 from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.ports import WorldView
+from webhook.decisions.ports import ServerView
 
 if TYPE_CHECKING:
     from commands.devices.cluster_devices import ClusterDevices
@@ -44,7 +44,7 @@ class ReportBuilder:
     def __init__(
         self,
         options: ConversionOptions,
-        view: WorldView,
+        view: ServerView,
         policies: "FilePolicies | None" = None,
         cluster: "ClusterDevices | None" = None,
         counted_classes: Collection[str] = (),
@@ -53,9 +53,9 @@ class ReportBuilder:
         self._options = options
         self._view = view
         self._places = None if cluster is None else Places(cluster, view.device_classes)
-        self._estate = None if cluster is None or self._places is None else _nodes(cluster, self._places)
+        self._neuron_nodes = None if cluster is None or self._places is None else _nodes(cluster, self._places)
         self._inventory = Inventory()
-        self._assessor = Assessor(options, view, policies, self._estate, self._places, counted_classes)
+        self._assessor = Assessor(options, view, policies, self._neuron_nodes, self._places, counted_classes)
         self._auditor: Auditor | None = None
         if policies is not None and policies.validating:
             from commands.report import audit
@@ -99,7 +99,9 @@ class ReportBuilder:
         for root in self._inventory.rest():
             self._assess(root, pods_of(root.uid))
         on_nodes = self._inventory.on_nodes()
-        around = plan.PlanInputs(self._estate, self._places, on_nodes, self._view.quotas, self._options.device_class)
+        around = plan.PlanInputs(
+            self._neuron_nodes, self._places, on_nodes, self._view.quotas, self._options.device_class
+        )
         workloads = self._with_pods(pods_of)
         steps = plan.steps(workloads, around)
         order = {step.namespace: at for at, step in enumerate(steps)}
@@ -119,7 +121,7 @@ class ReportBuilder:
             heading.version,
             tuple(workloads),
             steps,
-            self._estate and _with_idle(self._estate, on_nodes),
+            self._neuron_nodes and _with_idle(self._neuron_nodes, on_nodes),
             audit,
             by_workload(shadowed, workloads),
             tuple(self.notes),
@@ -129,7 +131,7 @@ class ReportBuilder:
 
     def _with_pods(self, pods_of: Callable[[str], PodsNow]) -> list[Workload]:
         """The workloads with their pods. One whose pods all have claims, and whose next pods get them, is converted."""
-        if self._estate is None and not self._inventory.saw_pods:
+        if self._neuron_nodes is None and not self._inventory.saw_pods:
             return list(self._workloads)
         found = []
         for each in self._workloads:
@@ -163,9 +165,9 @@ class ReportBuilder:
         return dataclasses.replace(workload, fate=fate, obstacles=(*workload.obstacles, *denied))
 
 
-def _with_idle(estate: NeuronNodes, on_nodes: Mapping[str, frozenset[str]]) -> NeuronNodes:
-    idle = sorted(node for node in estate.plugin if node not in on_nodes and node not in estate.driver)
-    return dataclasses.replace(estate, idle=tuple(idle))
+def _with_idle(neuron_nodes: NeuronNodes, on_nodes: Mapping[str, frozenset[str]]) -> NeuronNodes:
+    idle = sorted(node for node in neuron_nodes.plugin if node not in on_nodes and node not in neuron_nodes.driver)
+    return dataclasses.replace(neuron_nodes, idle=tuple(idle))
 
 
 def _nodes(cluster: "ClusterDevices", places: Places) -> NeuronNodes:

@@ -324,7 +324,7 @@ class Report:
         made: the time, RFC 3339.
         version: of this program.
         workloads: in the order of the plan: by namespace, kind and name.
-        estate: the cluster's nodes; None without a cluster.
+        neuron_nodes: the cluster's nodes; None without a cluster.
         audit: of existing objects; None without policies.
         shadowed: what the webhook saw.
         notes: facts about the whole report.
@@ -337,7 +337,7 @@ class Report:
     version: str
     workloads: tuple[Workload, ...]
     steps: tuple[MigrationStep, ...]
-    estate: NeuronNodes | None = None
+    neuron_nodes: NeuronNodes | None = None
     audit: Audit | None = None
     shadowed: tuple[Shadowed, ...] = ()
     notes: tuple[str, ...] = ()

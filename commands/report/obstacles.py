@@ -29,11 +29,11 @@ def cause_of(finding: Finding) -> Cause:
     return _CAUSES.get(finding.code, Cause.POD)
 
 
-def nodes(fit: Fit, estate: NeuronNodes) -> Iterator[Obstacle]:
+def nodes(fit: Fit, neuron_nodes: NeuronNodes) -> Iterator[Obstacle]:
     """NEU904: no node can serve the claim, or all that can have both the device plugin and the driver."""
     if not fit.nodes:
-        yield Obstacle(Cause.NODES, warning("NEU904", "spec", *_no_node(fit, estate)), blocks=False)
-    elif set(estate.mixed).issuperset(fit.nodes):
+        yield Obstacle(Cause.NODES, warning("NEU904", "spec", *_no_node(fit, neuron_nodes)), blocks=False)
+    elif set(neuron_nodes.mixed).issuperset(fit.nodes):
         message = (
             f"the device plugin and the DRA driver both offer devices of {counted(len(fit.nodes), 'node')}"
             f" ({listed(fit.nodes, 3)}): claims get none of them."
@@ -42,13 +42,13 @@ def nodes(fit: Fit, estate: NeuronNodes) -> Iterator[Obstacle]:
         yield Obstacle(Cause.NODES, warning("NEU904", "spec", message, fix), blocks=True)
 
 
-def _no_node(fit: Fit, estate: NeuronNodes) -> tuple[str, str]:
+def _no_node(fit: Fit, neuron_nodes: NeuronNodes) -> tuple[str, str]:
     """Message and fix."""
     if fit.selected:
         types = listed(fit.selected, 4)
         message = f"the node selection of the pods leaves out all nodes of {types}, which could serve the claim."
         return message, "Label such a node, or change the node selection of the pods."
-    has = f"it has {listed(set(estate.types.values()), 4)}" if estate.types else "it has no Neuron node"
+    has = f"it has {listed(set(neuron_nodes.types.values()), 4)}" if neuron_nodes.types else "it has no Neuron node"
     if not fit.types:
         return f"no instance type that the pods may run on can serve the claim; {has}.", "Change their node selection."
     message = f"the cluster has no node of a type that fits, which are {listed(fit.types, 4)}; {has}."

@@ -23,12 +23,12 @@ class PlanInputs:
     """What a plan needs beside the workloads.
 
     Attributes:
-        estate: the cluster's nodes; None without a cluster.
+        neuron_nodes: the cluster's nodes; None without a cluster.
         places: the same nodes, as pods find place on them.
         on_nodes: node -> uids of the workloads that use the device plugin there.
     """
 
-    estate: NeuronNodes | None = None
+    neuron_nodes: NeuronNodes | None = None
     places: Places | None = None
     on_nodes: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
     quotas: Quotas = lambda _: None
@@ -83,11 +83,11 @@ def _with_nodes(
     drafts: Sequence[MigrationStep], moving: Mapping[str, Sequence[Workload]], around: PlanInputs
 ) -> Iterable[MigrationStep]:
     """The steps with the nodes that become free, and what the driver has free before each."""
-    estate, places = around.estate, around.places
-    if estate is None or places is None:
+    neuron_nodes, places = around.neuron_nodes, around.places
+    if neuron_nodes is None or places is None:
         yield from drafts
         return
-    left = {node: set(uids) for node, uids in around.on_nodes.items() if node in estate.plugin}
+    left = {node: set(uids) for node, uids in around.on_nodes.items() if node in neuron_nodes.plugin}
     for draft in drafts:
         nodes = []
         for node in sorted(left):
@@ -97,7 +97,7 @@ def _with_nodes(
                 nodes.append(node)
         for node in nodes:
             del left[node]
-        freed, free = sum(estate.plugin[node] for node in nodes), places.free()
+        freed, free = sum(neuron_nodes.plugin[node] for node in nodes), places.free()
         needs, short = _placed(moving[draft.namespace], places)
         yield dataclasses.replace(draft, nodes=tuple(nodes), freed=freed, free=free, needs=needs, short=short)
         for node in nodes:

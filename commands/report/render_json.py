@@ -23,7 +23,7 @@ def as_json(report: Report) -> str:
             "after": _devices(report.after),
             "finished": report.finished,
         },
-        "nodes": _estate(report.estate),
+        "nodes": _neuron_nodes(report.neuron_nodes),
         "steps": [_step(each) for each in report.steps],
         "workloads": [_workload(each) for each in report.workloads],
         "shadow": [
@@ -48,16 +48,16 @@ def _devices(devices: Devices | None) -> dict[str, int] | None:
     return None if devices is None else {"devices": devices.devices, "cores": devices.cores}
 
 
-def _estate(estate: NeuronNodes | None) -> dict[str, object] | None:
-    if estate is None:
+def _neuron_nodes(neuron_nodes: NeuronNodes | None) -> dict[str, object] | None:
+    if neuron_nodes is None:
         return None
     return {
-        "plugin": dict(estate.plugin),
-        "driver": dict(estate.driver),
-        "freeDevices": sum(estate.free.values()),
-        "freeByType": estate.free,
-        "idle": estate.idle,
-        "mixed": estate.mixed,
+        "plugin": dict(neuron_nodes.plugin),
+        "driver": dict(neuron_nodes.driver),
+        "freeDevices": sum(neuron_nodes.free.values()),
+        "freeByType": neuron_nodes.free,
+        "idle": neuron_nodes.idle,
+        "mixed": neuron_nodes.mixed,
     }
 
 

@@ -49,19 +49,19 @@ def summary(report: Report) -> list[str]:
     )
     if report.blocked:
         lines.append(f"{counted(report.blocked, 'workload')} cannot run converted until something is changed.")
-    estate = report.estate
-    if estate is not None:
-        plugin, driver, free = (sum(each.values()) for each in (estate.plugin, estate.driver, estate.free))
+    nodes = report.neuron_nodes
+    if nodes is not None:
+        plugin, driver, free = (sum(each.values()) for each in (nodes.plugin, nodes.driver, nodes.free))
         lines.append(
-            f"The device plugin offers {counted(plugin, 'device')} on {counted(len(estate.plugin), 'node')}; the DRA"
-            f" driver {counted(driver, 'device')} on {counted(len(estate.driver), 'node')}: {free} of them free."
+            f"The device plugin offers {counted(plugin, 'device')} on {counted(len(nodes.plugin), 'node')}; the DRA"
+            f" driver {counted(driver, 'device')} on {counted(len(nodes.driver), 'node')}: {free} of them free."
         )
-        if estate.idle:
+        if nodes.idle:
             lines.append(
-                f"No pod uses the device plugin on {listed(estate.idle)}: these nodes can move to the driver now."
+                f"No pod uses the device plugin on {listed(nodes.idle)}: these nodes can move to the driver now."
             )
-        if estate.mixed:
-            lines.append(f"Both offer the devices of {listed(estate.mixed)}: claims get none of them.")
+        if nodes.mixed:
+            lines.append(f"Both offer the devices of {listed(nodes.mixed)}: claims get none of them.")
     return lines
 
 

@@ -25,7 +25,7 @@ from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decide import ObjectDecision, located
 from webhook.decisions.kinds import KINDS
 from webhook.decisions.pod_places import PodPlace
-from webhook.decisions.ports import WorldView
+from webhook.decisions.ports import ServerView
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
@@ -139,7 +139,7 @@ class FileValidator:
         self._view.take(manifest)
         self.has_taint_rules = self.has_taint_rules or _is_taint_rule(manifest)
 
-    def join(self, live: WorldView | None, served: Collection[str] | None, rules: str | None = None) -> None:
+    def join(self, live: ServerView | None, served: Collection[str] | None, rules: str | None = None) -> None:
         """Compare the files with a cluster.
 
         Args:

@@ -193,9 +193,11 @@ class Foretelling:
         )
 
     def _explained(self, pod: Object, spec: Mapping[str, Any], found: ClusterSnapshot) -> Sequence[NodeVerdict]:
-        estate = ClusterDevices.of(found, self._version)
-        assert estate is not None
-        return place(pod, read_demand([PodClaim("neuron", claim_spec(spec))], self._classes, self._selects), (), estate)
+        cluster = ClusterDevices.of(found, self._version)
+        assert cluster is not None
+        return place(
+            pod, read_demand([PodClaim("neuron", claim_spec(spec))], self._classes, self._selects), (), cluster
+        )
 
     def _outcomes(
         self, wanted: Mapping[str, tuple[Object, Mapping[str, Any]]]

@@ -88,8 +88,8 @@ def converted_pod(families: tuple[str, ...] = (), **spec: Any) -> tuple[Object, 
     """A pod for four devices as admission leaves it, and the template that it needs."""
     options = ConversionOptions(families=families)
     [explanation] = explained(pod(namespace="team-a", **spec), options=options)
-    made = explanation.outlook.decision.templates[0]
-    found = copy.deepcopy(dict(explanation.outlook.after))
+    made = explanation.preview.decision.templates[0]
+    found = copy.deepcopy(dict(explanation.preview.after))
     found["metadata"] |= {"uid": "uid"}
     found["status"] = {"phase": "Pending"}
     return found, template(made.name, made.spec["spec"])

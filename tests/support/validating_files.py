@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from commands.objects.manifests import manifests
 from commands.objects.notices import ManifestSource
 from commands.validate.check_files import FileContext, FileValidator, FindingTally, Located
-from webhook.decisions.ports import WorldView
+from webhook.decisions.ports import ServerView
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Validated:
 def validate_sources(
     sources: Sequence[ManifestSource],
     context: FileContext,
-    live: WorldView | None = None,
+    live: ServerView | None = None,
     served: Collection[str] | None = None,
     rules: str | None = None,
 ) -> Validated:

@@ -16,7 +16,7 @@ from webhook.cluster.events import EventRecorder
 from webhook.cluster.reflector import Reflector
 from webhook.cluster.server_version import ServerVersion
 from webhook.cluster.templates import KubeTemplates, TemplateCounters
-from webhook.decisions.ports import TemplateStore, WorldView
+from webhook.decisions.ports import ServerView, TemplateStore
 
 _ANSWER_TIMEOUT: Final = 10.0
 """Seconds in which the API server must answer a user's command."""
@@ -32,7 +32,7 @@ class KubeWorld:
     """
 
     connection: Connection
-    view: WorldView
+    view: ServerView
     templates: TemplateStore
     caches: tuple[Reflector[object], ...]
     template_counters: TemplateCounters = dataclasses.field(default_factory=TemplateCounters)

@@ -203,5 +203,5 @@ class ValidationView(ClusterView, ClaimView, Protocol):
     """All facts about the cluster that `/validate` needs."""
 
 
-class WorldView(ValidationView, NamespaceView, Protocol):
+class ServerView(ValidationView, NamespaceView, Protocol):
     """All facts about the cluster that the server needs."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from neuron.hardware.instances import Catalogue
 from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.ports import Refusals, TemplateStore, WorldView
+from webhook.decisions.ports import Refusals, ServerView, TemplateStore
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.refusals import RefusalReporter
 from webhook.reviews.reviewer import Reviewer
@@ -44,7 +44,7 @@ class PolicyParts:
 
 def reviewers(
     options: ConversionOptions,
-    view: WorldView,
+    view: ServerView,
     templates: TemplateStore,
     lane: Lane,
     refusals: Refusals | None = None,
@@ -73,7 +73,7 @@ def reviewers(
 
 
 def _with_policies(
-    options: ConversionOptions, view: WorldView, templates: TemplateStore, lane: Lane, parts: PolicyParts
+    options: ConversionOptions, view: ServerView, templates: TemplateStore, lane: Lane, parts: PolicyParts
 ) -> tuple[Reviewer, Reviewer]:
     # Imported only with policies: the schema and the engine take 20 MiB.
     from policies.judging.policy_set import PolicySet

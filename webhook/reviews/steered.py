@@ -7,7 +7,7 @@ from policies.judging.evaluate import TakesLongError
 from policies.judging.policy_set import PolicySet
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision, denied
-from webhook.decisions.ports import TemplateStore, WorldView
+from webhook.decisions.ports import ServerView, TemplateStore
 from webhook.decisions.verification import Sources
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.mutate import Mutator
@@ -25,7 +25,7 @@ class SteeredMutator:
         self,
         options: ConversionOptions,
         store: PolicyStore,
-        view: WorldView,
+        view: ServerView,
         templates: TemplateStore,
         lane: Lane | None = None,
         allowance: Allowance | None = None,

@@ -22,7 +22,7 @@ from runtime.api_server import TimedApiServer
 from runtime.logs import resolve
 from runtime.metrics_server import METRICS_PATH, MetricsServer
 from runtime.startup import StartupError
-from webhook.decisions.ports import Refusals, TemplateStore, WorldView
+from webhook.decisions.ports import Refusals, ServerView, TemplateStore
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
 from webhook.edge.callers import Callers, ClientAuthority
@@ -55,7 +55,7 @@ class Backend(Protocol):
     """The source of cluster facts and the store of templates: a cluster, or `StandaloneBackend`."""
 
     @property
-    def view(self) -> WorldView:
+    def view(self) -> ServerView:
         """Cached facts of the cluster."""
 
     @property

@@ -668,7 +668,7 @@ def test_a_pod_waits_for_the_others_of_its_gang(policy: Any, text: str) -> None:
 def test_the_claim_of_a_group_is_shown_as_shared() -> None:
     found, group = in_group(basic={})
     explanation = explained_pod(found, grouped(group))
-    assert [each.shared_by for each in explanation.outlook.claims] == ["gang"]
+    assert [each.shared_by for each in explanation.preview.claims] == ["gang"]
     assert "neuron, template four, shared by the pods of PodGroup gang" in as_text([explanation], Style())
 
 

@@ -59,14 +59,14 @@ def test_a_long_list_of_nodes_is_cut() -> None:
 
 def test_a_long_patch_is_cut() -> None:
     found = explanation()
-    decision = dataclasses.replace(found.outlook.decision, patch=found.outlook.decision.patch * 2)
-    long = dataclasses.replace(found, outlook=dataclasses.replace(found.outlook, decision=decision))
+    decision = dataclasses.replace(found.preview.decision, patch=found.preview.decision.patch * 2)
+    long = dataclasses.replace(found, preview=dataclasses.replace(found.preview, decision=decision))
     assert "and 6 more operations (-o json shows all)" in render.as_text([long], Style())
 
 
 def test_a_finding_about_several_pods_is_told_once() -> None:
     pages = explained(pod(name="one"), pod(name="two"))
-    assert all("NEU216" in str([each.code for each in page.outlook.findings]) for page in pages)
+    assert all("NEU216" in str([each.code for each in page.preview.findings]) for page in pages)
     text = render.as_text(pages, Style())
     assert text.count("NEU216 as for other pods: see the end") == 2
     assert text.count("neither the pod, a policy") == 1

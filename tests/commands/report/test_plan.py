@@ -63,8 +63,8 @@ def test_a_node_is_free_when_the_last_workload_on_it_has_moved() -> None:
         ("a", ("node-2",), 16, {"trn1.32xlarge": 4}, 0),
         ("b", ("node-1",), 16, {"trn1.32xlarge": 16}, 0),
     ]
-    assert made.estate is not None
-    assert made.estate.idle == ("node-3",)
+    assert made.neuron_nodes is not None
+    assert made.neuron_nodes.idle == ("node-3",)
 
 
 def test_workloads_that_stay_keep_their_nodes() -> None:
