@@ -1,6 +1,7 @@
 """Which nodes could take a pod now, with which devices, and for each other node the one reason. Pure.
 
-The devices are those that the allocator's model (`neuron.allocator.search`) gives the pod's claims on each node.
+The devices are those that the allocator's model (`neuron.allocator.search`) gives the pod's claims on each node. If it
+gives none, the reason is found by asking again: with nothing held, without taints, without constraints.
 """
 
 import dataclasses
@@ -10,20 +11,155 @@ from typing import Final
 
 from commands.cluster.listing import Object
 from commands.devices import node_fit
-from commands.devices.allocator_inputs import ClaimDemand
+from commands.devices.allocator_inputs import ClaimDemand, Hardware
 from commands.devices.cluster_devices import ClusterDevices, PublishedDevices
 from commands.devices.devices import HeldDevice, NodeMap
 from commands.devices.lnc import conflict, lnc_of
-from commands.explain.allocation_checks import Question
 from commands.explain.verdicts import Block, Blocked, NodeVerdict
-from neuron.allocator.search import AllocatorResult
+from neuron import names
+from neuron.allocator.search import AllocatorClaim, AllocatorDevice, AllocatorResult, SearchTooLongError
 from neuron.api.node_selection import Requirement, unmet_terms
 from neuron.api.nodes import Node
 from neuron.api.stored_claims import Allocation
-from neuron.findings import short
-from runtime.text import named
+from neuron.api.taints import prevents_allocation
+from neuron.check.device_index import SelectorError
+from neuron.findings import few, short
+from neuron.hardware.device_shapes import DEVICE_ID
+from runtime.text import cited, named, number_ranges
 
+_MOST_SHOWN: Final = 8
+"""Devices, or ranges of devices, in a message."""
 _MOST_HOLDERS: Final = 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Question:
+    """A claim on the devices of one node."""
+
+    hardware: Hardware
+    held: tuple[AllocatorResult, ...]
+    claim: AllocatorClaim
+    counters_leak: bool
+
+    def key(self) -> object:
+        """Equal for nodes that give the same answer: names, use, taints and what the claim reads of the devices."""
+        read = [constraint.attribute for constraint in self.claim.constraints]
+        parts = [part for request in self.claim.requests for part in request.alternatives]
+        try:
+            devices = tuple(
+                (
+                    device.name,
+                    device.shared,
+                    device.taints,
+                    tuple(device.attributes.get(name) for name in read),
+                    tuple(part.selects(device) for part in parts),
+                    tuple((name, each.value) for name, each in device.capacity.items()),
+                )
+                for device in self.hardware.devices
+            )
+        except SelectorError:
+            return object()  # Equal to no other.
+        held = sorted((each.device, each.admin_access, tuple(sorted(each.consumed.items()))) for each in self.held)
+        return devices, tuple(held), tuple(sorted(self.hardware.counters.items()))
+
+    def answer(self) -> tuple[AllocatorResult, ...] | Blocked:
+        """The devices, or why there are none."""
+        try:
+            found = self._try()
+            return self._why() if found is None else found
+        except SearchTooLongError:
+            reason = "not decided: the search for devices takes too long, as it may in the scheduler"
+            return Blocked(Block.TOO_LONG, reason)
+        except SelectorError as error:
+            return Blocked(Block.SELECTOR_FAILS, f"a selector of the claim fails on its devices: {cited(error)}")
+
+    def _try(
+        self, *, empty: bool = False, untainted: bool = False, loose: bool = False, sound: bool = False
+    ) -> tuple[AllocatorResult, ...] | None:
+        """What the claim gets: with nothing held, without taints, without constraints, or by a repaired scheduler."""
+        hardware = self.hardware
+        if untainted:
+            bare = tuple(dataclasses.replace(device, taints=()) for device in hardware.devices)
+            hardware = dataclasses.replace(hardware, devices=bare)
+        leak = self.counters_leak and not sound
+        node = hardware.node(() if empty else self.held, counters_leak=leak)
+        return node.allocate(AllocatorClaim(self.claim.requests) if loose else self.claim)
+
+    def _why(self) -> Blocked:
+        if self._try(empty=True, untainted=True, sound=True) is None:
+            return self._never()
+        if self._try(empty=True) is None or self._try(untainted=True) is not None:
+            return self._tainted()
+        if self.counters_leak and self._try(sound=True) is not None:
+            reason = (
+                "the scheduler loses count of the node's devices (kubernetes/kubernetes#140436): groups stay hidden"
+                " while another device of the node is in use"
+            )
+            return Blocked(Block.COUNTERS, reason)
+        devices, needed = self._free(), self._needed()
+        free = len(devices)
+        if self._try(loose=True) is not None:
+            connected = f"no {needed} of them are connected" if needed else "not connected as the claim requires"
+            return Blocked(Block.NOT_CONNECTED, f"{free} devices are free, {connected}")
+        if 0 < needed <= free:
+            which = _ranges(devices)
+            reason = f"{free} devices are free ({which}), and the claim names no {needed} of them together"
+            return Blocked(Block.NOT_CONNECTED, reason)
+        need = f", the pod needs {needed}" if needed else ""
+        return Blocked(Block.HELD, f"{free} of {len(self._admitted())} devices free{need}")
+
+    def _never(self) -> Blocked:
+        for request in self.claim.requests:
+            parts = request.alternatives
+            if not any(part.selects(device) for device in self.hardware.devices for part in parts):
+                return Blocked(
+                    Block.WRONG_TYPE, f"wrong type: request {named(request.name)} admits none of its devices"
+                )
+        has, needed = len(self._admitted()), self._needed()
+        if self._try(empty=True, untainted=True, loose=True, sound=True) is not None:
+            return Blocked(Block.TOO_FEW, f"it has no {needed or ''} devices that are connected".replace("  ", " "))
+        return Blocked(Block.TOO_FEW, f"it has {has} devices" + (f", the pod needs {needed}" if needed else ""))
+
+    def _tainted(self) -> Blocked:
+        keys = {taint.key for device in self.hardware.devices for taint in device.taints}
+        if keys == {names.TAINT_DEVICE_PLUGIN}:
+            return Blocked(Block.PLUGIN, "the device plugin still owns its devices: the driver holds them back (taint)")
+        return Blocked(Block.TAINTED, "devices that the pod needs are tainted")
+
+    def _admitted(self) -> list[str]:
+        """Devices that a request may get."""
+        parts = [part for request in self.claim.requests for part in request.alternatives]
+        return [each.name for each in self.hardware.devices if any(part.selects(each) for part in parts)]
+
+    def _free(self) -> list[AllocatorDevice]:
+        """The devices that the claim may get and that no claim holds."""
+        node = self.hardware.node(self.held)
+        admitted = set(self._admitted())
+        parts = [part for request in self.claim.requests for part in request.alternatives]
+        tolerations = [each for part in parts for each in part.tolerations]
+        return [
+            device
+            for device in self.hardware.devices
+            if device.name in admitted and not prevents_allocation(device.taints, tolerations)
+            if not node.in_use(device) and not node.consumed(device)
+        ]
+
+    def _needed(self) -> int:
+        """Whole devices that the pod needs; 0 if its requests differ by alternative, or are for shares or all."""
+        counts = [{part.count for part in request.alternatives} for request in self.claim.requests]
+        shares = any(part.capacity for request in self.claim.requests for part in request.alternatives)
+        if shares or any(len(each) != 1 or None in each for each in counts):
+            return 0
+        return sum(count for each in counts for count in each if count is not None)
+
+
+def _ranges(devices: Iterable[AllocatorDevice]) -> str:
+    """Ids of devices, such as `0-3, 6`; names of those without an id."""
+    ids = [each.attributes.get(DEVICE_ID) for each in devices]
+    numbers = sorted(each for each in ids if isinstance(each, int))
+    if len(numbers) < len(ids):
+        return few([named(each.name) for each in devices], _MOST_SHOWN)
+    return few(number_ranges(numbers), _MOST_SHOWN)
 
 
 def place(
@@ -122,7 +258,7 @@ class _Placer:
             return Blocked(Block.PLUGIN, "the device plugin still owns its devices, and the driver withholds them")
         if not found.hardware.devices:
             return Blocked(Block.NO_DRIVER, "the driver runs and publishes no device")
-        asked = Question(found.hardware, found.held, self._demand.claim, self._cluster.counters_leak)
+        asked = _Question(found.hardware, found.held, self._demand.claim, self._cluster.counters_leak)
         key = asked.key()
         if key not in self._known:
             self._known[key] = asked.answer()
