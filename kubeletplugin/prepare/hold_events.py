@@ -13,7 +13,6 @@ from kubeletplugin.prepare.holds import Hold, Holds
 KEPT: Final = "DeviceKept"
 FREED: Final = "KeptDeviceFree"
 
-
 _log = logging.getLogger(__name__)
 
 
@@ -43,7 +42,8 @@ class HoldReporter:
             before = self._reported.get(uid)
             if before is None or _kind(before) != _kind(hold):
                 complete &= await self._tell(uid, hold, freed=False)
-        for uid in self._reported.keys() - kept.keys():
+        # Not those that the next search releases: they are held until then.
+        for uid in self._reported.keys() - self._holds.claims.keys():
             complete &= await self._tell(uid, self._reported[uid], freed=True)
         if complete:
             self._metrics.worked("events")

@@ -143,6 +143,9 @@ def test_a_kept_claim_is_reported_when_it_is_kept_and_when_it_is_free(
             holds.take(hold(1, 4, 5) | hold(2, 6))
             await until(lambda: len(api.reports) == 3)
             assert (kept("unknown"), kept("in-use")) == (0, 2)
+            holds.take({uid(1): Hold(claim(1, 4, 5), None)} | hold(2, 6))
+            await until(lambda: kept("in-use") == 1)
+            assert len(api.reports) == 3, "it is not released before the next search"
             holds.take({})
             await until(lambda: len(api.reports) == 5)
             assert (kept("unknown"), kept("in-use")) == (0, 0)
