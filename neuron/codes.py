@@ -390,8 +390,9 @@ CODES: Final = {
         "DRA and without the mapping admits none, and it admits no claim with alternatives (`firstAvailable`). In "
         "files also: a ClusterQueue, Volcano Queue or Karpenter NodePool that names a Neuron resource. The webhook "
         "says it once per process and namespace (up to 4096), and once for alternatives. Kueue counts Jobs, JobSets, "
-        "Kubeflow and Ray jobs, StatefulSets and LeaderWorkerSets by their template, which admission does not change: "
-        "only `neuron-dra convert` tells those.",
+        "Kubeflow and Ray jobs, StatefulSets and LeaderWorkerSets by their template, which admission does not change, "
+        "if the label is in `metadata` of the workload: only `neuron-dra convert` tells those. If only the pod template"
+        " has the label, it counts each pod.",
         "[Set up the queue](migrate.md#queues-and-schedulers-that-count), or keep the pods on the device plugin by "
         "`queued` of a [ConversionPolicy](policies.md#pods-in-queues). With `queued.mode: convert`, and "
         "in `report` of a cluster whose Kueue maps the DeviceClass, it is about alternatives only.",

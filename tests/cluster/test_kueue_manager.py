@@ -242,6 +242,23 @@ def test_alternatives_are_refused_and_named(site: Site) -> None:
     assert obstacles(site, site.create(controlled("StatefulSet", 4, INF2, replicas=0))) == []
 
 
+def test_the_label_of_a_jobs_pod_template_alone_counts_each_pod(site: Site) -> None:
+    namespace = site.namespace()
+    made = controlled("Job", 4, INF2)
+    # Without labels of its own, it would get those of the template.
+    made["metadata"]["labels"] = {"team": "a"}
+    metadata = made["spec"]["template"]["metadata"]
+    metadata["labels"] = {**metadata.get("labels", {}), **IN_QUEUE}
+    site.api.create(made, namespace)
+    found = eventually("the Job's pod", lambda: site.api.list("Pod", namespace))[0]
+    assert found["metadata"]["labels"]["kueue.x-k8s.io/managed"] == "true"
+    message = eventually("Kueue to say why", lambda: waits_for(site.api, namespace, found["metadata"]["name"]))
+    assert "FirstAvailable device selection is not supported" in message
+    [said] = obstacles(site, namespace)
+    assert said.startswith(f"Kueue admits no pod in queue '{kueue.QUEUE}' whose claim has alternatives")
+    site.clear(namespace)
+
+
 def obstacles(site: Site, namespace: str) -> list[str]:
     """NEU232 of the one workload of a namespace."""
     (made,) = Command(site.plane.admin_kubeconfig).json("-n", namespace)["workloads"]

@@ -1,10 +1,11 @@
 """Finds queues that count a legacy resource and not the claim of a converted pod, and writes NEU232 about them. Pure.
 
 Sources: Kueue counts the pod template of Job-like kinds, of StatefulSets (from 0.17 on) and of LeaderWorkerSets
-(`constructWorkload` in pkg/controller/jobs), and each pod of the other kinds; it counts claims only of DeviceClasses in
-`deviceClassMappings`, and admits none with alternatives (KEP-2941, pkg/dra/claims.go). Volcano and YuniKorn count each
-pod. Volcano's capacity plugin counts claims under `deviceclass/<name>` (docs/design/capacity-dra-support.md). Limits of
-a Karpenter NodePool count what its nodes offer.
+(`constructWorkload` in pkg/controller/jobs) if the workload has the queue label, and else each pod that has it
+(pkg/controller/jobs/pod/pod_webhook.go); it counts claims only of DeviceClasses in `deviceClassMappings`, and admits
+none with alternatives (KEP-2941, pkg/dra/claims.go). Volcano and YuniKorn count each pod. Volcano's capacity plugin
+counts claims under `deviceclass/<name>` (docs/design/capacity-dra-support.md). Limits of a Karpenter NodePool count
+what its nodes offer.
 """
 
 import dataclasses
@@ -22,6 +23,10 @@ VOLCANO: Final = "Volcano"
 YUNIKORN: Final = "YuniKorn"
 KUEUE_GROUP: Final = "kueue.x-k8s.io"
 KUEUE_LABEL: Final = f"{KUEUE_GROUP}/queue-name"
+_KUEUE_MANAGED: Final = f"{KUEUE_GROUP}/managed"
+"""Label of pods with a scheduling gate of Kueue."""
+_KUEUE_PARENT: Final = f"{KUEUE_GROUP}/pod-suspending-parent"
+"""Annotation of such pods that Kueue counts by their workload."""
 QUEUE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     KUEUE: (KUEUE_LABEL,),
     VOLCANO: ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name"),
@@ -51,6 +56,10 @@ _ALTERNATIVES: Final = (
     " groups on UltraServer nodes), make it a Job or a StatefulSet, which Kueue counts by the template, or keep it on"
     " the device plugin by queued of a ConversionPolicy."
 )
+_LABEL_WORKLOAD: Final = (
+    f"Set the label {KUEUE_LABEL} in metadata of the workload: Kueue then counts its pod template, which keeps its"
+    " limits. Now it counts each pod."
+)
 _MOST_NAME: Final = 63
 
 
@@ -62,16 +71,18 @@ class Queue:
         system: `KUEUE`, `VOLCANO` or `YUNIKORN`.
         name: of the queue; empty if the object does not name it.
         path: field path in the object of what shows it.
+        only_pods: whether Kueue counts each pod of a workload whose pod template it could count.
     """
 
     system: str
     name: str = ""
     path: str = ""
+    only_pods: bool = False
 
 
-def queues_of_pod(pod: Mapping[str, object]) -> tuple[Queue, ...]:
-    """The queues of a pod or a pod template, one for each system."""
-    return tuple(_unique(_queues("", pod, mapping(pod.get("spec")).get("schedulerName"))))
+def queues_of_pod(pod: Mapping[str, object], *, only_pods: bool = False) -> tuple[Queue, ...]:
+    """The queues of a pod or a pod template, one for each system. `only_pods`: see `Queue`."""
+    return tuple(_unique(_queues_of_pod("", pod, only_pods=only_pods)))
 
 
 def queues_of_workload(
@@ -96,8 +107,9 @@ def queues_of_workload(
             found.append(Queue(system, text(spec.get("queue")), path if name else "spec"))
     if (group, kind) == ("batch", "CronJob"):
         found += _queues("spec.jobTemplate", mapping(spec.get("jobTemplate")), None)
+    only_pods = is_counted_by_template(group, kind) and not _takes_labels(group, kind, data)
     for path, template in templates:
-        found += _queues(path, template, mapping(template.get("spec")).get("schedulerName"))
+        found += _queues_of_pod(path, template, only_pods=only_pods)
     return tuple(_unique(found))
 
 
@@ -110,7 +122,7 @@ def copied_labels(group: str, kind: str, data: Mapping[str, object]) -> dict[str
 
 
 def owned_by_job(owners: object) -> bool:
-    """Whether Kueue counts a pod with these `ownerReferences` by the template of its owner."""
+    """Whether Kueue can count a pod with these `ownerReferences` by the template of its owner."""
     return any(
         is_counted_by_template(text(each.get("apiVersion")).rpartition("/")[0], text(each.get("kind")))
         for each in mappings(owners)
@@ -118,14 +130,21 @@ def owned_by_job(owners: object) -> bool:
     )
 
 
+def counted_alone(labels: Mapping[str, object], annotations: Mapping[str, object]) -> bool:
+    """Whether Kueue counts a pod by itself: its webhook has seen the pod, and no owner that Kueue counts."""
+    return labels.get(_KUEUE_MANAGED) == "true" and _KUEUE_PARENT not in annotations
+
+
 def losing_count(found: Iterable[Queue], *, by_template: bool, by_claims: bool = False) -> tuple[Queue, ...]:
     """The queues that stop counting pods which are converted at admission.
 
     Args:
-        by_template: whether Kueue counts these pods by a template that stays as it is.
+        by_template: whether Kueue counts these pods by a template that stays as it is, if the workload has the label.
         by_claims: whether Kueue is known to count their claims.
     """
-    return tuple(each for each in found if not ((by_template or by_claims) and each.system == KUEUE))
+    return tuple(
+        each for each in found if each.system != KUEUE or not (by_claims or (by_template and not each.only_pods))
+    )
 
 
 def uncounted(queue: Queue, device_class: str, said: str = "", *, alternatives: bool = False) -> Finding:
@@ -138,13 +157,15 @@ def uncounted(queue: Queue, device_class: str, said: str = "", *, alternatives: 
     where = f" in queue {quoted(queue.name, _MOST_NAME)}" if queue.name else ""
     if alternatives and queue.system == KUEUE:
         message = f"Kueue admits no pod{where} whose claim has alternatives (firstAvailable), as the one of this pod."
-        return warning("NEU232", queue.path, message, f"{_ALTERNATIVES} {said}".rstrip(), queue.name or queue.system)
+        fix = _LABEL_WORKLOAD if queue.only_pods else _ALTERNATIVES
+        return warning("NEU232", queue.path, message, f"{fix} {said}".rstrip(), queue.name or queue.system)
     message = (
         f"{queue.system} counts {names.RESOURCE_NEURON}{where}, and does not count the claims of converted pods unless"
         " it is set up for them."
     )
     needs = _VOLCANO_NEEDS if queue.system == VOLCANO else ""
-    fix = f"{needs}{_fix(queue.system, device_class)} {said}".rstrip()
+    fix = _LABEL_WORKLOAD if queue.only_pods else f"{needs}{_fix(queue.system, device_class)}"
+    fix = f"{fix} {said}".rstrip()
     return warning("NEU232", queue.path, message, fix, queue.name or queue.system)
 
 
@@ -234,6 +255,23 @@ def _amounts(path: str, amounts: Mapping[str, object]) -> Iterator[tuple[str, st
         for inner in ("resource", "resources"):
             if resource in mapping(amounts.get(inner)):
                 yield f"{path}.{inner}[{resource}]", resource
+
+
+def _takes_labels(group: str, kind: str, data: Mapping[str, object]) -> bool:
+    """Whether a Job, or each Job of a CronJob, gets the labels of its pod template.
+
+    The API server gives them to a Job without labels (`SetDefaults_Job` in pkg/apis/batch/v1/defaults.go).
+    """
+    if group != "batch":
+        return False
+    job = mapping(mapping(data.get("spec")).get("jobTemplate")) if kind == "CronJob" else data
+    return not mapping(job.get("metadata")).get("labels")
+
+
+def _queues_of_pod(path: str, pod: Mapping[str, object], *, only_pods: bool) -> Iterator[Queue]:
+    """The queues that a pod or a pod template shows."""
+    for each in _queues(path, pod, mapping(pod.get("spec")).get("schedulerName")):
+        yield dataclasses.replace(each, only_pods=only_pods and each.system == KUEUE)
 
 
 def _queues(path: str, owner: Mapping[str, object], scheduler: object) -> Iterator[Queue]:

@@ -78,7 +78,8 @@ def _losing(raw: bytes, added: dict[str, str]) -> tuple[queues.Queue, ...]:
         "spec": {"schedulerName": added.get(queues.SCHEDULER, pod.spec.schedulerName)},
     }
     by_template = queues.owned_by_job(pod.metadata.ownerReferences)
-    return queues.losing_count(queues.queues_of_pod(shown), by_template=by_template)
+    only_pods = by_template and queues.counted_alone(labels, pod.metadata.annotations or {})
+    return queues.losing_count(queues.queues_of_pod(shown, only_pods=only_pods), by_template=by_template)
 
 
 def _added(decision: Decision) -> dict[str, str]:

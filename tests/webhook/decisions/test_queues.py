@@ -137,6 +137,27 @@ class TestWorkloads:
             Queue("Kueue", "training", f"spec.template.metadata.labels[{KUEUE_LABEL}]"),
         )
 
+    @pytest.mark.parametrize(
+        ("group", "kind"), [("batch", "Job"), ("batch", "CronJob"), ("apps", "StatefulSet"), ("ray.io", "RayCluster")]
+    )
+    def test_the_label_of_a_pod_template_that_kueue_could_count(self, group: str, kind: str) -> None:
+        labels = {"metadata": {"labels": {"team": "a"}}}
+        data = {**labels, "spec": {"jobTemplate": labels}}
+        found = queues_of_workload(group, kind, data, [("spec.template", LABELLED)])
+        assert found == (Queue("Kueue", "training", f"spec.template.metadata.labels[{KUEUE_LABEL}]", only_pods=True),)
+        assert losing_count(found, by_template=True) == found
+        assert losing_count(found, by_template=True, by_claims=True) == ()
+
+    @pytest.mark.parametrize("kind", ["Job", "CronJob"])
+    def test_a_job_without_labels_gets_those_of_its_pod_template(self, kind: str) -> None:
+        found = queues_of_workload("batch", kind, {}, [("spec.template", LABELLED)])
+        assert losing_count(found, by_template=True) == ()
+
+    def test_the_label_of_a_job_counts_before_that_of_its_template(self) -> None:
+        found = queues_of_workload("batch", "Job", LABELLED, [("spec.template", LABELLED)])
+        assert found == (Queue("Kueue", "training", f"metadata.labels[{KUEUE_LABEL}]"),)
+        assert losing_count(found, by_template=True) == ()
+
     def test_the_label_of_the_jobs_of_a_cron_job(self) -> None:
         assert queues_of_workload("batch", "CronJob", {"spec": {"jobTemplate": LABELLED}}, []) == (
             Queue("Kueue", "training", f"spec.jobTemplate.metadata.labels[{KUEUE_LABEL}]"),
@@ -200,6 +221,14 @@ class TestFindings:
         )
         assert "deviceClassMappings" not in finding.fix
         assert "does not count" in uncounted(Queue("Volcano"), CLASS, alternatives=True).message
+
+    @pytest.mark.parametrize("alternatives", [False, True])
+    def test_the_label_belongs_on_the_workload(self, *, alternatives: bool) -> None:
+        queue = Queue("Kueue", "training", only_pods=True)
+        assert uncounted(queue, CLASS, "This is said once.", alternatives=alternatives).fix == (
+            "Set the label kueue.x-k8s.io/queue-name in metadata of the workload: Kueue then counts its pod template,"
+            " which keeps its limits. Now it counts each pod. This is said once."
+        )
 
     def test_the_device_class_is_that_of_the_claim(self) -> None:
         assert "deviceClassNames: [ours.example]" in uncounted(Queue("Kueue"), "ours.example").fix

@@ -121,6 +121,22 @@ def test_pods_that_kueue_counts_by_their_template_get_no_warning(version: str, k
     assert len(told(review(subject, owned("apps/v1", "ReplicaSet")))) == 1
 
 
+@pytest.mark.parametrize(
+    ("annotations", "alone"),
+    [
+        pytest.param({}, True, id="the Job has no queue"),
+        pytest.param({"kueue.x-k8s.io/pod-suspending-parent": "statefulset"}, False, id="counted by its owner"),
+    ],
+)
+def test_a_pod_of_a_job_that_kueue_gated_by_itself_gets_a_warning(annotations: dict[str, str], *, alone: bool) -> None:
+    pod = owned("batch/v1", "Job")
+    labels = {**pod["metadata"]["labels"], "kueue.x-k8s.io/managed": "true"}
+    pod = {**pod, "metadata": {**pod["metadata"], "labels": labels, "annotations": annotations}}
+    found = told(review(mutator(), pod))
+    assert len(found) == alone
+    assert all("Set the label kueue.x-k8s.io/queue-name in metadata of the workload" in each for each in found)
+
+
 @pytest.mark.parametrize(("scheduler", "system"), [("volcano", "Volcano"), ("yunikorn", "YuniKorn")])
 def test_a_scheduler_that_counts(scheduler: str, system: str) -> None:
     [message] = told(review(mutator(), pod(container(neuron="4"), schedulerName=scheduler)))
