@@ -356,6 +356,42 @@ async def test_the_entries_of_an_unprepared_claim_are_removed_once(world: World,
 
 
 @in_loop
+async def test_a_claim_that_is_prepared_again_before_the_writer_hears_of_it_is_not_cleared(world: World) -> None:
+    """The checkpoint has it already; `prepared` follows."""
+    await world.prepare(1, *devices(0))
+    await world.writer.sync()
+    world.writer.unprepared(ClaimReference("ns", "claim-1", uid(1)))
+    assert await world.writer.sync()
+    assert len(world.entries(1)) == 1
+
+
+@pytest.mark.parametrize("failing", [1, 2], ids=["first", "last"])
+@pytest.mark.parametrize("what", ["apply", "clear"])
+@in_loop
+async def test_one_claim_that_has_to_be_tried_again_is_not_forgotten_for_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch, what: str, failing: int
+) -> None:
+    for number in (1, 2):
+        await world.prepare(number, *devices(number))
+    if what == "clear":
+        await world.writer.sync()
+        for number in (1, 2):
+            await world.unprepare(number)
+    really = world.api.apply_devices
+
+    async def apply(namespace: str, name: str, *arguments: Any, **options: Any) -> Any:
+        if name == f"claim-{failing}":
+            raise KubeError("down", 503)
+        return await really(namespace, name, *arguments, **options)
+
+    monkeypatch.setattr(world.api, "apply_devices", apply)
+    assert not await world.writer.sync()
+    monkeypatch.setattr(world.api, "apply_devices", really)
+    assert await world.writer.sync()
+    assert [len(world.entries(number)) for number in (1, 2)] == ([1, 1] if what == "apply" else [0, 0])
+
+
+@in_loop
 async def test_entries_of_another_node_are_not_removed(world: World) -> None:
     """The API server could not be reached while the claim was deallocated here and allocated there."""
     await world.prepare(1, *devices(0))
