@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -197,6 +199,53 @@ def test_a_claim_is_reported_once_each_time_it_is_kept(api: FakeApi, clock: Fake
     asyncio.run(scenario())
     assert [each["reason"] for each in api.reports] == ["DeviceKept", "KeptDeviceFree"] * 2
     assert api.reports[1]["message"].endswith("was released: no device.")
+
+
+@pytest.mark.parametrize("failing", [1, 2], ids=["first", "last"])
+@pytest.mark.parametrize("freed", [False, True], ids=["kept", "released"])
+def test_one_event_that_cannot_be_written_is_tried_again(
+    api: FakeApi,
+    clock: FakeClock,
+    metrics: PluginMetrics,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    freed: bool,
+    failing: int,
+) -> None:
+    holds = Holds()
+    reporter = HoldReporter(holds, OwnNode(api, clock=clock, metrics=metrics), clock=clock, metrics=metrics)
+    both = hold(1, 4) | hold(2, 6)
+    really = api.report
+
+    async def report(event: Any) -> None:
+        if f"claim-{failing} " in event["message"]:
+            raise KubeError("down", 503)
+        await really(event)
+
+    async def scenario() -> None:
+        holds.take(both)
+        if freed:
+            assert await reporter.report()
+            holds.take({})
+        caplog.set_level(logging.INFO)
+        caplog.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(api, "report", report)
+            assert not await reporter.report()
+        assert await reporter.report()
+
+    asyncio.run(scenario())
+    assert len(api.reports) == (4 if freed else 2)
+    fields = [
+        (each.message, getattr(each, "claim", None), getattr(each, "reason", None), getattr(each, "error", None))
+        for each in caplog.records
+    ]
+    said = ("kept claim released", None) if freed else ("claim kept", "a pod uses it")
+    told = {number: (said[0], str(claim(number, 0)), said[1], None) for number in (1, 2)}
+    again = told[failing]
+    assert sorted(fields, key=str) == sorted(
+        [*told.values(), ("the event cannot be written", None, None, "down"), again], key=str
+    )
 
 
 def test_admin_access_holds_no_device() -> None:

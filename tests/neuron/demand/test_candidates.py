@@ -158,6 +158,16 @@ def test_the_pod_narrows_the_candidates(selection: NodeSelection, expected: list
     assert found(selection) == (found(NodeSelection()) if expected is None else expected)
 
 
+def test_a_term_that_matches_nothing_leaves_the_others() -> None:
+    terms: list[dict[str, Any]] = [{}, term(expression(TYPE, "In", "trn1.32xlarge"))]
+    assert found(NodeSelection(terms=terms)) == ["trn1.32xlarge"]
+
+
+def test_a_hint_of_node_affinity_narrows_the_candidates() -> None:
+    candidates = find(CATALOGUE, NodeSelection(terms=[term(expression("pool", "In", "inf2-spot"))]), UNKNOWN)
+    assert {entry.family for entry in candidates.types} == {"inf2"}
+
+
 def test_excluding_a_type_does_not_add_other_families() -> None:
     types = found(NodeSelection(terms=[term(expression(TYPE, "NotIn", "trn1.32xlarge"))]))
     assert "trn1.32xlarge" not in types
@@ -174,6 +184,11 @@ def test_excluding_a_type_does_not_add_other_families() -> None:
         (
             NodeSelection(node_selector={TYPE: "m5.large"}), "NEU110", f"spec.nodeSelector[{TYPE}]",
             [f"nodeSelector {TYPE}=m5.large admits no Neuron instance type."],
+        ),
+        (
+            NodeSelection(node_selector={"karpenter.k8s.aws/instance-generation": "12"}), "NEU110",
+            "spec.nodeSelector[karpenter.k8s.aws/instance-generation]",
+            ["nodeSelector karpenter.k8s.aws/instance-generation=12 admits no Neuron instance type."],
         ),
         (
             NodeSelection(terms=[term(expression(TYPE, "In", "m5.large"))]), "NEU110",
@@ -194,8 +209,23 @@ def test_excluding_a_type_does_not_add_other_families() -> None:
             "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution",
             ["required node affinity admits no Neuron instance type."],
         ),
+        (
+            NodeSelection(terms=[term(expression("karpenter.k8s.aws/instance-category", "NotIn", "trn"))]), "NEU110",
+            "spec",
+            ["(required node affinity) leaves none of", f" in use (families {', '.join(DEFAULT_FAMILIES)})."],
+        ),
+        (
+            NodeSelection(
+                annotated=("inf2.xlarge", "inf2.8xlarge"),
+                node_selector={**{f"k{number}": "v" for number in range(18)}, TYPE: "trn1.2xlarge"},
+            ),
+            "NEU110", "spec", ["k15=v, and 3 more, neuron.aws.com/instance-type=inf2.xlarge,inf2.8xlarge) leaves none"],
+        ),
     ],
-    ids=["annotation-of-another-type", "other-type", "affinity", "empty-term", "contradiction", "not"],
+    ids=[
+        "annotation-of-another-type", "other-type", "generation", "affinity", "empty-term", "contradiction", "not",
+        "family-that-is-not-in-use", "many-labels",
+    ],
 )  # fmt: skip
 def test_a_node_selection_without_candidates_reports_the_part_that_excludes_them(
     selection: NodeSelection, code: str, path: str, words: list[str]
@@ -247,6 +277,20 @@ def test_an_unknown_type_beside_a_known_one_is_left_out() -> None:
     ]
 
 
+def test_each_unknown_type_of_a_selection_is_named_once() -> None:
+    names = [f"trn9.{letter}" for letter in "abcdefghijklmnopqrst"]
+    terms = [
+        term(expression("zone", "In", "trn8.x"), expression(TYPE, "In", "trn9.a", "trn9.a", "trn9.b")),
+        term(expression(TYPE, "NotIn", "trn9.z"), expression(TYPE, "In", *names[1:])),
+    ]
+    candidates = find(CATALOGUE, NodeSelection(terms=terms), SEEN)
+    assert [each.value for each in candidates.unknown] == names[:16]
+    assert candidates.unknown[0].fix == (
+        "Correct the name, or add {name: trn9.a, devices: <number>, coresPerDevice: <number>} to the types of an"
+        " InstanceTypeCatalog (docs/policies.md)."
+    )
+
+
 def test_a_selection_pins_types_only_if_every_term_names_a_type() -> None:
     pinned = term(expression(TYPE, "In", "trn1.32xlarge"))
     assert pins_types(NodeSelection(terms=[pinned]))
@@ -258,6 +302,8 @@ def test_a_selection_pins_types_only_if_every_term_names_a_type() -> None:
 def test_hyperpod_labels_are_recognised() -> None:
     assert is_sagemaker(NodeSelection(node_selector={TYPE: "ml.trn1.32xlarge"}))
     assert is_sagemaker(NodeSelection(terms=[term(expression(TYPE, "In", "ml.trn1.32xlarge"))]))
+    two = term(expression(TYPE, "In", "ml.trn1.32xlarge"), expression(TYPE, "In", "trn1.32xlarge"))
+    assert is_sagemaker(NodeSelection(terms=[two]))
     assert not is_sagemaker(NodeSelection(node_selector={TYPE: "trn1.32xlarge"}))
 
 
