@@ -88,11 +88,17 @@ def scheduled(spec: object) -> Counter[str]:
 def basic_requests(spec: object) -> dict[str, Decimal]:
     """CPU, memory and ephemeral storage that the scheduler counts for a pod.
 
-    Requests of the pod itself replace those of its containers; overhead comes on top. A limit counts as a request if
-    there is none.
+    Requests of the pod itself replace those of its containers; overhead comes on top. A limit of a container counts as
+    a request if there is none; one of the pod if no container has a request (`defaultPodRequests` in
+    pkg/apis/core/v1/defaults.go).
     """
     pod = mapping(spec)
-    found: dict[str, Any] = {**_requested(pod, _basic), **_basic(pod)}
+    own = mapping(pod.get("resources"))
+    found: dict[str, Any] = {
+        **_amounts(own.get("limits")),
+        **_requested(pod, _basic),
+        **_amounts(own.get("requests")),
+    }
     for resource, amount in _amounts(pod.get("overhead")).items():
         found[resource] = found.get(resource, Decimal(0)) + amount
     return found

@@ -1,6 +1,8 @@
+from decimal import Decimal
+
 import pytest
 
-from neuron.demand.containers import Ask, Role, legacy_amounts, names_legacy, read, scheduled
+from neuron.demand.containers import Ask, Role, basic_requests, legacy_amounts, names_legacy, read, scheduled
 
 DEVICE, ALIAS, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neurondevice", "aws.amazon.com/neuroncore"
 
@@ -135,3 +137,37 @@ def test_the_scheduler_counts_containers_together_or_the_largest_init_container(
     beside = {"initContainers": [asks("1", restartPolicy="Always"), asks("4"), asks("2", restartPolicy="Always")]}
     assert scheduled({"containers": [asks("1")], **beside}) == {"aws.amazon.com/neuron": 5}
     assert scheduled(None) == scheduled({"containers": [asks("many")]}) == {}
+
+
+def test_a_request_without_a_limit_counts() -> None:
+    asked = [{"resources": {"requests": {"aws.amazon.com/neuron": "2"}}}]
+    assert scheduled({"containers": asked}) == {"aws.amazon.com/neuron": 2}
+
+
+CPU_2 = {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "3", "memory": "1Gi"}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "cpu"),
+    [
+        pytest.param({}, None, id="none"),
+        pytest.param({"containers": [CPU_2, CPU_2]}, 4, id="requests"),
+        pytest.param({"containers": [{"resources": {"limits": {"cpu": "500m"}}}]}, "0.5", id="limit"),
+        pytest.param({"containers": [CPU_2], "initContainers": [CPU_2, CPU_2]}, 2, id="init containers"),
+        pytest.param({"containers": [CPU_2], "initContainers": [CPU_2 | {"restartPolicy": "Always"}]}, 4, id="sidecar"),
+        pytest.param({"containers": [CPU_2], "resources": {"requests": {"cpu": "9"}}}, 9, id="request of the pod"),
+        pytest.param({"containers": [CPU_2], "resources": {"limits": {"cpu": "9"}}}, 2, id="limit of the pod"),
+        pytest.param({"containers": [{}], "resources": {"limits": {"cpu": "9"}}}, 9, id="only a limit of the pod"),
+        pytest.param({"containers": [CPU_2], "overhead": {"cpu": "1"}}, 3, id="overhead"),
+        pytest.param({"containers": [{}], "overhead": {"cpu": "1"}}, 1, id="only overhead"),
+    ],
+)
+def test_requests_of_cpu(spec: object, cpu: object) -> None:
+    assert basic_requests(spec).get("cpu") == (None if cpu is None else Decimal(str(cpu)))
+
+
+def test_other_resources_are_no_basic_requests() -> None:
+    assert basic_requests({"containers": [CPU_2, {"resources": {"requests": {"aws.amazon.com/neuron": "2"}}}]}) == {
+        "cpu": 2,
+        "memory": 2**30,
+    }
