@@ -165,6 +165,33 @@ def test_many_single_devices_have_devices_of_their_own(shares: bool) -> None:
     assert len({each["exactly"]["selectors"][0]["cel"]["expression"] for each in few}) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "count", "common", "steps_"),
+    [
+        (CHAIN, 9, (3, 4, 5, 6), 16_964),
+        (CHAIN, 12, (0, 1, 2, 3), 62_924),
+        (CHAIN, 15, (0,), 30),
+        (CHAIN, 16, (), 2),
+        (RING, 9, (0, 1, 2), 2116),
+        (RING, 11, (0,), 22),
+    ],
+)
+@pytest.mark.parametrize("shares", [False, True])
+def test_single_devices_are_chosen_from_an_own_one_and_common_ones(
+    name: str, count: int, common: tuple[int, ...], steps_: int, shares: bool
+) -> None:
+    """As many common ones as the search can try in its time, next to the own ones, which are the last of the node."""
+    type_ = entry(name, shares=shares)
+    serving = serve(type_, asks((1,) * count), DeviceConfig())
+    assert isinstance(serving, Serving)
+    division = plan([serving], DeviceConfig()).division
+    last = (type_.devices or 0) - 1
+    assert [part.option for ((part,),) in division.parts.values()] == [
+        Option(1, ids=(*common, last - number)) for number in range(count)
+    ]
+    assert division.steps == steps_
+
+
 def test_requests_below_the_cost_bound_are_not_divided() -> None:
     (four,) = requests(GROUPS, (4,))
     (eight,) = requests(GROUPS, (8,))
