@@ -12,7 +12,7 @@ from neuron.demand.claims import Claim, make_claim
 from neuron.demand.containers import Ask, Role
 from neuron.demand.instance_fit import DeviceConfig, Serving, serve
 from neuron.demand.pieces import divide
-from neuron.demand.placement_options import Option
+from neuron.demand.placement_options import Option, shares_in_one_place
 from neuron.demand.planning import plan
 from neuron.demand.search_cost import ANY, MOST_STEPS, Choice, steps, tries
 from neuron.hardware.instances import Catalogue, InstanceType
@@ -234,6 +234,34 @@ def test_containers_with_devices_and_shares_get_a_claim_without_constraints() ->
     assert len({whole for whole, _ in places}) == 7
     assert sorted(Counter(share for _, share in places).values()) == [1, 2, 2, 2]
     assert {whole for whole, _ in places}.isdisjoint(share for _, share in places)
+
+
+@pytest.mark.parametrize(
+    ("name", "cores", "ids"),
+    [
+        (RING, (3, 1, 4), [[(0,), (1,)], [(1,)], [(2, 3)]]),
+        (RING, (3, 3, 1, 1, 4, 2), [[(0,), (1,)], [(2,), (1,)], [(3,)], [(3,)], [(4, 5)], [(6,)]]),
+        (CHAIN, (6, 7, 2, 1, 3), [[(0,), (1,)], [(3, 4)], [(1,)], [(2,)], [(5,)]]),
+    ],
+    ids=["share-and-run", "shares-of-pairs-on-one-device", "shares-of-a-third"],
+)
+def test_devices_and_shares_in_one_place(name: str, cores: tuple[int, ...], ids: list[list[tuple[int, ...]]]) -> None:
+    """Device ids of each container's devices and share."""
+    type_ = entry(name, shares=True)
+    wanted = [
+        Ask(f"c{index}", Role.APP, f"spec.containers[{index}]", "aws.amazon.com/neuroncore", count)
+        for index, count in enumerate(cores)
+    ]
+    serving = serve(type_, wanted, DeviceConfig())
+    assert isinstance(serving, Serving)
+    found = shares_in_one_place(type_, serving.layout, serving.connected_sets)
+    assert found is not None
+    assert found.fixed
+    layout = serving.layout
+    assert [[found.options[identity][0].ids for identity in use or ()] for use in layout.uses] == ids
+    for identity, (option,) in found.options.items():
+        expected = (1, layout.shares[identity]) if identity in layout.shares else (layout.counts[identity], 0)
+        assert (option.count, option.cores) == expected
 
 
 def by_name(devices: dict[str, Any]) -> dict[str, tuple[int, int]]:
