@@ -175,7 +175,8 @@ class Sweeper:
         holds = {uid: Hold(claim, uses.get(uid)) for uid, claim in missing.items()}
         if release:
             for uid in sorted(uid for uid, claim in missing.items() if self._missing.get(uid) == claim):
-                if holds[uid].use is None:
+                # Read again: it may have been allocated and prepared while its use was looked for.
+                if holds[uid].use is None and not (await self._find(missing[uid])).exists:
                     claim = missing.pop(uid)
                     del holds[uid]
                     if await self._driver.in_state(functools.partial(self._release, claim)):

@@ -246,6 +246,22 @@ def test_a_claim_that_is_prepared_again_meanwhile_is_not_released(
     assert spec_name(1) in node.spec_names()
 
 
+def test_a_claim_that_is_allocated_as_before_while_it_is_looked_for_is_not_released(
+    sweeper: Sweeper, node: Node, api: FakeApi, processes: FakeProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checkpoint does not change when the kubelet has it prepared for the next pod."""
+
+    def using(_indices: object) -> ProcessScan:
+        api.add_claim(claim_object(1, *devices(1)))
+        return ProcessScan()
+
+    api.remove_claim(1)
+    sweep(sweeper)
+    monkeypatch.setattr(processes, "using", using)
+    sweep(sweeper)
+    assert spec_name(1) in node.spec_names()
+
+
 def test_a_claim_that_is_prepared_again_between_two_sweeps_counts_as_missing_once(
     sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
 ) -> None:
