@@ -13,11 +13,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from kubeletplugin.discover.devices import device_index
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import Clock, JsonObject, KubeError, UnreadableObjectError, UsageUnknownError
-from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, PreparedDevice, Share
-from kubeletplugin.prepare.decide import NodeView
+from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, PreparedDevice
+from kubeletplugin.prepare.decide import NodeView, undecided_device
 from kubeletplugin.prepare.driver import Driver, NodeClaims
 from kubeletplugin.prepare.holds import Hold
 from kubeletplugin.prepare.lost_shares import lacks_shares
@@ -227,11 +226,8 @@ def _running(used: Iterable[UsedDevice], pool: str, view: NodeView) -> tuple[Pre
     found: dict[str, dict[str, PreparedDevice]] = defaultdict(dict)
     names_of: dict[str, UsedDevice] = {}
     for each in used:
-        index = device_index(each.device)
-        indices = (index,) if index is not None else tuple(device.index for device in view.hardware.devices)
         if each.uid and each.pool == pool:
-            share = None if each.share_id is None else Share(each.share_id, certain=False)
-            device = PreparedDevice(each.request, pool, each.device, indices, share=share)
+            device = undecided_device(each.request, each.device, pool, each.share_id, view)
             found[each.uid].setdefault(f"{each.request}/{each.device}", device)
             names_of[each.uid] = each
     return tuple(

@@ -413,6 +413,42 @@ def test_a_share_that_only_the_kubelet_knows_holds_the_whole_device(
         preparer.prepare(allocated(4, share(5, 1)), node.view())
 
 
+def test_cores_in_doubt_stay_in_doubt_when_the_claim_is_prepared_again(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
+) -> None:
+    """Its containers were started with other cores than the driver would choose now."""
+    body = claim_object(3, share(5, 2, share_id="s-1"))
+    preparer.prepare(allocated(4, share(5, 2)), node.view())
+    preparer.prepare(allocated(3, *body["status"]["allocation"]["devices"]["results"]), node.view())
+    preparer.unprepare(uid(4))
+    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(3)])]
+    (node.state_dir / "checkpoint.json").unlink()
+    (node.cdi_dir / spec_name(3)).unlink()
+    sweep(sweeper)
+    api.add_claim(body)
+    answers = asyncio.run(driver.prepare([ClaimReference("ns", "claim-3", uid(3))]))
+    assert answers[uid(3)].error == ""
+    with pytest.raises(PrepareError, match="the driver lost which of its cores"):
+        preparer.prepare(allocated(5, share(5, 2)), node.view())
+
+
+def test_a_whole_node_that_only_the_kubelet_knows_holds_devices_that_have_vanished(
+    tmp_path: Path, sweeper: Sweeper, preparer: Preparer, node: Node, kubelet: KubeletServer
+) -> None:
+    for number in (1, 2):
+        preparer.unprepare(uid(number))
+    whole = allocated(3, result("neuron-node"))
+    preparer.prepare(whole, node.view())
+    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(3)])]
+    (node.state_dir / "checkpoint.json").unlink()
+    (node.cdi_dir / spec_name(3)).unlink()
+    node.device_directory(7).rename(tmp_path / "away")
+    sweep(sweeper)
+    (tmp_path / "away").rename(node.device_directory(7))
+    with pytest.raises(PrepareError, match="still prepared for ResourceClaim ns/claim-3"):
+        preparer.prepare(allocated(4, *devices(7)), node.view())
+
+
 def test_no_claim_is_prepared_while_the_kubelet_hangs_after_a_lost_state(
     sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
 ) -> None:
