@@ -16,7 +16,7 @@ from kubeletplugin.discover.devices import NODE_DEVICE, device_index
 from kubeletplugin.discover.sharing import physical_cores
 from kubeletplugin.discover.sysfs import NodeHardware, UltraServer
 from kubeletplugin.ports import JsonObject
-from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
+from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share, uid_before
 from kubeletplugin.prepare.device_metadata import documents
 from kubeletplugin.prepare.environment import UltraServerError, environment, visible_cores
 from neuron import names
@@ -89,7 +89,7 @@ class Others:
     def on(self, claim: AllocatedClaim, index: int) -> Iterator[tuple[PreparedDevice, PreparedClaim]]:
         """What other claims than this one hold of a device."""
         for other in self.claims:
-            if other.uid == claim.uid:
+            if other.uid in (claim.uid, uid_before(claim.uid)):
                 continue
             for device in other.devices:
                 if not device.admin_access and index in device.indices:

@@ -67,6 +67,6 @@ class Holds(Changing):
             self.restoring = restoring
             self._count_change()
 
-    def forget(self, uid: str) -> None:
-        """A claim was unprepared."""
-        self.take({key: hold for key, hold in self.claims.items() if key != uid})
+    def forget(self, *uids: str) -> None:
+        """Claims were unprepared."""
+        self.take({key: hold for key, hold in self.claims.items() if key not in uids})

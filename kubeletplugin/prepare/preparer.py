@@ -13,7 +13,13 @@ from typing import Final
 from kubeletplugin.files import is_leftover, locked
 from kubeletplugin.ports import Files
 from kubeletplugin.prepare import cdi
-from kubeletplugin.prepare.checkpoint import Checkpoint, CheckpointStore, DamagedCheckpointError, PreparedClaim
+from kubeletplugin.prepare.checkpoint import (
+    Checkpoint,
+    CheckpointStore,
+    DamagedCheckpointError,
+    PreparedClaim,
+    uid_before,
+)
 from kubeletplugin.prepare.decide import (
     DeviceHeldError,
     NodeView,
@@ -109,25 +115,30 @@ class Preparer:
                 prepared = decide(claim, view, others)
                 if checkpoint.incomplete:
                     _refuse_unknown(prepared)
-                self._store.save(checkpoint.with_claim(prepared))
+                state, before = checkpoint.allocated_again(prepared), uid_before(claim.uid)
+                self._store.save(state)
+                if before in state.claims:
+                    self._specs.ensure(state.claims[before])
+                elif before in checkpoint.claims:
+                    self._specs.remove(before)
             self._specs.ensure(prepared)
         return answers(prepared)
 
-    def unprepare(self, uid: str) -> PreparedClaim | None:
-        """Unprepare a claim; returns it, None if it was not prepared.
+    def unprepare(self, *uids: str) -> None:
+        """Unprepare claims. They need not be prepared.
 
         Raises:
             OSError: the state cannot be written; the next call completes the change.
             TimeoutError: another instance holds the lock.
         """
         with self._locked():
-            checkpoint = self._load()
-            with contextlib.suppress(ValueError):  # such a UID has no spec
-                self._specs.remove(uid)
-            prepared = checkpoint.claims.get(uid)
-            if prepared is not None:
-                self._store.save(checkpoint.without_claim(uid))
-            return prepared
+            checkpoint = rest = self._load()
+            for uid in uids:
+                with contextlib.suppress(ValueError):  # such a UID has no spec
+                    self._specs.remove(uid)
+                rest = rest.without_claim(uid)
+            if rest != checkpoint:
+                self._store.save(rest)
 
     def checkpoint(self) -> Checkpoint:
         """The present state. Raises OSError, TimeoutError."""

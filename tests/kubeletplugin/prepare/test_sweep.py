@@ -632,6 +632,32 @@ def test_a_claim_whose_devices_a_process_uses_or_may_use_is_kept(
     assert hold.why == why
 
 
+def test_devices_that_a_claim_had_before_are_held_until_nothing_uses_them(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, processes: FakeProcesses
+) -> None:
+    """A pod of the claim, which was deleted by force, runs on."""
+    api.add_claim(claim_object(1, *devices(5)))
+    preparer.prepare(allocated(1, *devices(5)), node.view())
+    processes.scan = use("pod-gone")
+    sweep(sweeper, 3)
+    assert driver.holds.indices == {1}
+    processes.scan = ProcessScan()
+    sweep(sweeper)
+    assert (driver.holds.indices, set(preparer.checkpoint().claims)) == (set(), {uid(1), uid(2)})
+
+
+def test_a_claim_that_is_released_leaves_the_devices_that_it_had_before(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, processes: FakeProcesses
+) -> None:
+    preparer.prepare(allocated(1, *devices(5)), node.view())
+    api.remove_claim(1)
+    processes.scan = use("pod-gone")
+    sweep(sweeper, 2)
+    assert driver.holds.indices == {1}
+    answer = asyncio.run(driver.unprepare([ClaimReference("ns", "claim-1", uid(1))]))
+    assert (answer[uid(1)].error, driver.holds.claims, set(preparer.checkpoint().claims)) == ("", {}, {uid(2)})
+
+
 def test_a_claim_that_was_made_again_explains_no_use_of_the_old_ones_devices(
     sweeper: Sweeper, node: Node, api: FakeApi, processes: FakeProcesses
 ) -> None:
