@@ -42,7 +42,7 @@ class Holds(Changing):
 
     Attributes:
         claims: by UID.
-        restoring: whether prepared claims may be missing in the driver's state.
+        restoring: whether prepared claims may be missing in the driver's state, or in `claims`.
     """
 
     def __init__(self) -> None:

@@ -122,8 +122,8 @@ class Sweeper:
             if checkpoint.incomplete:
                 self._driver.holds.restore(restoring=True)
                 checkpoint = await self._complete()
-                self._driver.holds.restore(restoring=checkpoint.incomplete)
             await self._check(checkpoint, release=release)
+            self._driver.holds.restore(restoring=checkpoint.incomplete)
         except (KubeError, UsageUnknownError, OSError, TimeoutError) as error:
             self._metrics.failed("sweep")
             _log.warning("sweep failed", extra={"error": str(error)})
