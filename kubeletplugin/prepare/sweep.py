@@ -166,8 +166,8 @@ class Sweeper:
 
     async def _check(self, checkpoint: Checkpoint, *, release: bool) -> None:
         """Hold the devices of claims that no longer exist, and release those that are not in use."""
-        prepared = list(checkpoint.claims.values())
-        found = list(zip(prepared, await asyncio.gather(*map(self._find, prepared)), strict=True))
+        before = list(checkpoint.claims.values())
+        found = list(zip(before, await asyncio.gather(*map(self._find, before)), strict=True))
         await self._restore_shares([(claim, each.allocated) for claim, each in found if each.exists])
         missing = {claim.uid: claim for claim, each in found if not each.exists}
         uses = await self._usage.of(missing.values(), _pods_by_device(found)) if missing else {}
@@ -181,7 +181,9 @@ class Sweeper:
                     if await self._driver.in_state(functools.partial(self._release, claim)):
                         _log.warning("claim that no longer exists was released", extra={"claim": str(claim)})
             self._missing = missing
-        self._driver.holds.take(holds)
+        # The kubelet may have unprepared a claim meanwhile.
+        prepared = (await self._driver.in_state(self._preparer.checkpoint)).claims
+        self._driver.holds.take({uid: hold for uid, hold in holds.items() if prepared.get(uid) == hold.claim})
 
     async def _restore_shares(self, found: Iterable[tuple[PreparedClaim, AllocatedClaim | None]]) -> None:
         """Repair what an older version of the driver wrote, which was installed meanwhile."""

@@ -570,6 +570,18 @@ def test_a_claim_that_a_pod_still_uses_is_kept_until_the_kubelet_unprepares_it(
     assert (driver.holds.claims, node.spec_names()) == ({}, [spec_name(2)])
 
 
+def test_a_claim_that_is_unprepared_while_it_is_looked_for_is_not_held(
+    sweeper: Sweeper, driver: Driver, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def claim(_namespace: str, name: str) -> JsonObject | None:
+        await driver.unprepare([ClaimReference("ns", name, uid(1))])
+        return None if name == "claim-1" else claim_object(2, *devices(2))
+
+    monkeypatch.setattr(api, "claim", claim)
+    sweep(sweeper)
+    assert driver.holds.claims == {}
+
+
 def test_a_claim_that_a_pod_no_longer_uses_is_released_by_the_next_sweep(
     sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
 ) -> None:
