@@ -112,8 +112,8 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         driver = Driver(node, clock=clock, metrics=metrics)
         stack.callback(driver.close)
         await driver.count()
-        known = await driver.in_state(preparer.checkpoint)
-        driver.holds.restore(restoring=known.incomplete)
+        # Until the first sweep: it finds the devices that claims hold whose objects are gone.
+        driver.holds.restore(restoring=True)
         gate = KubeletGate(clock, settings.registration_wait)
         # The facts are needed before slices are published: a kubelet that knows this instance may call it at once.
         own = OwnNode(NodeApi(api, settings.node_name), clock=clock, metrics=metrics, use_facts=monitor.use_facts)

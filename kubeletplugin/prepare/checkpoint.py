@@ -68,6 +68,13 @@ class PreparedDevice:
         """Physical cores that the claim holds of the device; None for all."""
         return None if self.share is None else self.share.cores
 
+    def includes(self, other: "PreparedDevice") -> bool:
+        """Whether a claim with this device also holds the other one."""
+        if self.admin_access or not set(other.indices) <= set(self.indices):
+            return False
+        same_share = self.share is not None and other.share is not None and self.share.id == other.share.id
+        return self.cores is None or same_share or (other.cores is not None and set(other.cores) <= set(self.cores))
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PreparedClaim:
@@ -90,6 +97,11 @@ class PreparedClaim:
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name} (UID {self.uid})"
+
+
+def uid_before(uid: str) -> str:
+    """The UID under which devices are held that a claim had before it was allocated again. No object has it."""
+    return f"{uid}-before"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,6 +127,15 @@ class Checkpoint:
         """This state without the claim."""
         rest = {key: claim for key, claim in self.claims.items() if key != uid}
         return dataclasses.replace(self, claims=rest)
+
+    def allocated_again(self, claim: PreparedClaim) -> "Checkpoint":
+        """This state with a claim that may have had other devices: they stay held, because its pods may still run."""
+        mine = (self.claims[uid] for uid in (claim.uid, uid_before(claim.uid)) if uid in self.claims)
+        held = (device for each in mine for device in each.devices if not device.admin_access)
+        left = tuple(device for device in held if not any(new.includes(device) for new in claim.devices))
+        before = PreparedClaim(uid_before(claim.uid), claim.namespace, claim.name, "", left)
+        state = self.with_claim(claim)
+        return state.with_claim(before) if left else state.without_claim(before.uid)
 
 
 class _Data(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from kubeletplugin.discover.devices import NODE_DEVICE, device_index
 from kubeletplugin.discover.sharing import physical_cores
 from kubeletplugin.discover.sysfs import NodeHardware, UltraServer
 from kubeletplugin.ports import JsonObject
-from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
+from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share, uid_before
 from kubeletplugin.prepare.device_metadata import documents
 from kubeletplugin.prepare.environment import UltraServerError, environment, visible_cores
 from neuron import names
@@ -89,7 +89,7 @@ class Others:
     def on(self, claim: AllocatedClaim, index: int) -> Iterator[tuple[PreparedDevice, PreparedClaim]]:
         """What other claims than this one hold of a device."""
         for other in self.claims:
-            if other.uid == claim.uid:
+            if other.uid in (claim.uid, uid_before(claim.uid)):
                 continue
             for device in other.devices:
                 if not device.admin_access and index in device.indices:
@@ -100,10 +100,11 @@ class Others:
         documents = (each for other in self.claims if other.uid == uid for each in other.metadata.values())
         return max((int(each["metadata"]["generation"]) for each in documents), default=0)
 
-    def before(self, claim: AllocatedClaim, share_id: str) -> tuple[int, ...] | None:
-        """The cores that the claim itself had in the same share."""
+    def before(self, claim: AllocatedClaim, share_id: str) -> Share:
+        """The same share as the claim itself had it; an empty one if it had none."""
         mine = (device for other in self.claims if other.uid == claim.uid for device in other.devices)
-        return next((each.cores for each in mine if each.share is not None and each.share.id == share_id), None)
+        found = (each.share for each in mine if each.share is not None and each.share.id == share_id)
+        return next(found, Share(share_id, ()))
 
 
 _SHARED_DEVICE: Final = tuple(field.name for field in dataclasses.fields(AllocatedDevice))
@@ -141,6 +142,29 @@ def decide(claim: AllocatedClaim, view: NodeView, others: Others) -> PreparedCla
     before = others.generation(claim.uid)
     told = documents(claim, devices, used, view.attributes, view.hardware, view.instance, before + 1)
     return PreparedClaim(claim.uid, claim.namespace, claim.name, allocation_digest(claim), tuple(devices), used, told)
+
+
+def undecided(claim: AllocatedClaim, view: NodeView, others: Others) -> PreparedClaim | None:
+    """A claim that pods may use, although it cannot be decided how: it holds its devices, with all of their cores.
+
+    Returns:
+        None if it has adminAccess, or other claims hold any of its devices.
+    """
+    devices = [
+        undecided_device(each.parent_request, each.device, each.pool, each.share_id, view) for each in claim.devices
+    ]
+    held = any(True for device in devices for index in device.indices for _ in others.on(claim, index))
+    if held or any(device.admin_access for device in claim.devices):
+        return None
+    return PreparedClaim(claim.uid, claim.namespace, claim.name, "", tuple(devices))
+
+
+def undecided_device(request: str, device: str, pool: str, share_id: str | None, view: NodeView) -> PreparedDevice:
+    """A device of such a claim. A whole node has all devices of its type, also those that have vanished."""
+    index = device_index(device)
+    indices = (index,) if index is not None else tuple(range(view.devices))
+    share = None if share_id is None else Share(share_id, certain=False)
+    return PreparedDevice(request, pool, device, indices, share=share)
 
 
 def _refuse_admin_access(claim: AllocatedClaim, allowed: frozenset[str] | None) -> None:
@@ -303,8 +327,8 @@ def _share(claim: AllocatedClaim, wanted: _Wanted, view: NodeView, others: Other
     all_cores = physical_cores(view.hardware, view.instance, index) or 0
     taken = {core for each, _ in held for core in each.cores or range(all_cores)}
     before = others.before(claim, share_id)
-    if before is not None and len(before) == wanted.amount and not taken.intersection(before):
-        return Share(share_id, before, lnc)
+    if before.cores is not None and len(before.cores) == wanted.amount and not taken.intersection(before.cores):
+        return dataclasses.replace(before, logical_neuron_core=lnc)
     chosen = cores.assign(all_cores, wanted.amount, lnc, taken, wanted.side)
     if chosen is None:
         holders = ", ".join(sorted({str(other) for _, other in held if other is not None})) or "this claim"
@@ -314,7 +338,9 @@ def _share(claim: AllocatedClaim, wanted: _Wanted, view: NodeView, others: Other
             "stopped the pods that used them; the kubelet tries again by itself.",
             next((other.uid for _, other in held if other is not None), ""),
         )
-    certain = not others.restoring or (doubtful is None and wanted.amount == all_cores - len(taken))
+    # Its containers may have been started with other cores, before the state was lost.
+    chosen_before = others.restoring or not before.certain
+    certain = not chosen_before or (doubtful is None and wanted.amount == all_cores - len(taken))
     return Share(share_id, chosen, lnc, certain)
 
 

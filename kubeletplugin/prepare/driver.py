@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import ClaimReader, Clock, JsonObject, KubeError
+from kubeletplugin.prepare.checkpoint import uid_before
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
 from kubeletplugin.prepare.holds import Holds
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer, devices_held
@@ -215,8 +216,9 @@ class Driver:
         return f" That ResourceClaim no longer exists: {hold.why}." if hold is not None else ""
 
     async def _unprepare(self, claim: ClaimReference) -> PrepareResult:
-        await self.in_state(lambda: self._preparer.unprepare(claim.uid))
-        self.holds.forget(claim.uid)
+        uids = claim.uid, uid_before(claim.uid)
+        await self.in_state(lambda: self._preparer.unprepare(*uids))
+        self.holds.forget(*uids)
         if self.observer is not None:
             self.observer.unprepared(claim)
         return PrepareResult()

@@ -42,7 +42,7 @@ class Holds(Changing):
 
     Attributes:
         claims: by UID.
-        restoring: whether prepared claims may be missing in the driver's state.
+        restoring: whether prepared claims may be missing in the driver's state, or in `claims`.
     """
 
     def __init__(self) -> None:
@@ -67,6 +67,6 @@ class Holds(Changing):
             self.restoring = restoring
             self._count_change()
 
-    def forget(self, uid: str) -> None:
-        """A claim was unprepared."""
-        self.take({key: hold for key, hold in self.claims.items() if key != uid})
+    def forget(self, *uids: str) -> None:
+        """Claims were unprepared."""
+        self.take({key: hold for key, hold in self.claims.items() if key not in uids})

@@ -31,7 +31,9 @@ def with_shares(prepared: PreparedClaim, allocated: AllocatedClaim, view: NodeVi
             found.append(dataclasses.replace(device, share=share))
         else:
             found.append(device)
-    return dataclasses.replace(prepared, devices=tuple(found), allocation=allocation_digest(allocated))
+    # A claim of which it was not decided how to prepare it still has to be.
+    digest = prepared.allocation and allocation_digest(allocated)
+    return dataclasses.replace(prepared, devices=tuple(found), allocation=digest)
 
 
 def _pairs(prepared: PreparedClaim, allocated: AllocatedClaim) -> Iterator[tuple[PreparedDevice, AllocatedDevice]]:

@@ -13,8 +13,22 @@ from typing import Final
 from kubeletplugin.files import is_leftover, locked
 from kubeletplugin.ports import Files
 from kubeletplugin.prepare import cdi
-from kubeletplugin.prepare.checkpoint import Checkpoint, CheckpointStore, DamagedCheckpointError, PreparedClaim
-from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, Others, PrepareError, allocation_digest, decide
+from kubeletplugin.prepare.checkpoint import (
+    Checkpoint,
+    CheckpointStore,
+    DamagedCheckpointError,
+    PreparedClaim,
+    uid_before,
+)
+from kubeletplugin.prepare.decide import (
+    DeviceHeldError,
+    NodeView,
+    Others,
+    PrepareError,
+    allocation_digest,
+    decide,
+    undecided,
+)
 from kubeletplugin.prepare.lost_shares import lacks_shares, with_shares
 from neuron.api.allocation import AllocatedClaim
 
@@ -101,25 +115,30 @@ class Preparer:
                 prepared = decide(claim, view, others)
                 if checkpoint.incomplete:
                     _refuse_unknown(prepared)
-                self._store.save(checkpoint.with_claim(prepared))
+                state, before = checkpoint.allocated_again(prepared), uid_before(claim.uid)
+                self._store.save(state)
+                if before in state.claims:
+                    self._specs.ensure(state.claims[before])
+                elif before in checkpoint.claims:
+                    self._specs.remove(before)
             self._specs.ensure(prepared)
         return answers(prepared)
 
-    def unprepare(self, uid: str) -> PreparedClaim | None:
-        """Unprepare a claim; returns it, None if it was not prepared.
+    def unprepare(self, *uids: str) -> None:
+        """Unprepare claims. They need not be prepared.
 
         Raises:
             OSError: the state cannot be written; the next call completes the change.
             TimeoutError: another instance holds the lock.
         """
         with self._locked():
-            checkpoint = self._load()
-            with contextlib.suppress(ValueError):  # such a UID has no spec
-                self._specs.remove(uid)
-            prepared = checkpoint.claims.get(uid)
-            if prepared is not None:
-                self._store.save(checkpoint.without_claim(uid))
-            return prepared
+            checkpoint = rest = self._load()
+            for uid in uids:
+                with contextlib.suppress(ValueError):  # such a UID has no spec
+                    self._specs.remove(uid)
+                rest = rest.without_claim(uid)
+            if rest != checkpoint:
+                self._store.save(rest)
 
     def checkpoint(self) -> Checkpoint:
         """The present state. Raises OSError, TimeoutError."""
@@ -171,27 +190,30 @@ class Preparer:
             TimeoutError: another instance holds the lock.
         """
         notes, errors = [], []
-        refused: set[str] = set()
+        objects = {claim.uid: claim for claim in allocated}
+        used = {claim.uid: claim for claim in running}
         with self._locked():
             checkpoint = self._load()
-            for claim in allocated:
-                if claim.uid in checkpoint.claims:
+            # A claim that no pod is known to use comes last: it may have the devices of one whose object is gone.
+            for uid in sorted({**used, **objects}, key=lambda uid: (uid not in used, uid not in objects)):
+                if uid in checkpoint.claims:
                     continue
-                others = Others(tuple(checkpoint.claims.values()), restoring=True)
-                try:
-                    restored = decide(claim, view, others)
+                restored, source = used.get(uid), "kubelet, whose pods use it"
+                if (claim := objects.get(uid)) is not None:
+                    others = Others(tuple(checkpoint.claims.values()), restoring=True)
+                    try:
+                        restored, source = decide(claim, view, others), "API server"
+                    except PrepareError as error:
+                        errors.append(f"Claim {claim.namespace}/{claim.name} cannot be restored: {error}")
+                        # Others hold its devices, or it holds none. Else, as while nodes elect, its pod may use them.
+                        if isinstance(error, DeviceHeldError) or any(device.admin_access for device in claim.devices):
+                            continue
+                        if restored is None:
+                            restored, source = undecided(claim, view, others), "API server"
+                if restored is not None:
                     checkpoint = checkpoint.with_claim(restored)
-                    notes.append(f"Claim {claim.namespace}/{claim.name} was restored from the API server.")
+                    notes.append(f"Claim {restored.namespace}/{restored.name} was restored from the {source}.")
                     notes += _doubts(restored)
-                except PrepareError as error:
-                    errors.append(f"Claim {claim.namespace}/{claim.name} cannot be restored: {error}")
-                    # Others hold its devices, or it holds none. Otherwise, as while nodes elect, its pod may use them.
-                    if isinstance(error, DeviceHeldError) or any(device.admin_access for device in claim.devices):
-                        refused.add(claim.uid)
-            for prepared in running:
-                if prepared.uid not in refused and prepared.uid not in checkpoint.claims:
-                    checkpoint = checkpoint.with_claim(prepared)
-                    notes.append(f"Claim {prepared} was restored from the kubelet, whose pods use it.")
             checkpoint = dataclasses.replace(checkpoint, incomplete=False)
             self._store.save(checkpoint)
             notes += self._align(checkpoint)

@@ -13,11 +13,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from kubeletplugin.discover.devices import device_index
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import Clock, JsonObject, KubeError, UnreadableObjectError, UsageUnknownError
-from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, PreparedDevice, Share
-from kubeletplugin.prepare.decide import NodeView
+from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, PreparedDevice
+from kubeletplugin.prepare.decide import NodeView, undecided_device
 from kubeletplugin.prepare.driver import Driver, NodeClaims
 from kubeletplugin.prepare.holds import Hold
 from kubeletplugin.prepare.lost_shares import lacks_shares
@@ -123,8 +122,8 @@ class Sweeper:
             if checkpoint.incomplete:
                 self._driver.holds.restore(restoring=True)
                 checkpoint = await self._complete()
-                self._driver.holds.restore(restoring=checkpoint.incomplete)
             await self._check(checkpoint, release=release)
+            self._driver.holds.restore(restoring=checkpoint.incomplete)
         except (KubeError, UsageUnknownError, OSError, TimeoutError) as error:
             self._metrics.failed("sweep")
             _log.warning("sweep failed", extra={"error": str(error)})
@@ -167,21 +166,24 @@ class Sweeper:
 
     async def _check(self, checkpoint: Checkpoint, *, release: bool) -> None:
         """Hold the devices of claims that no longer exist, and release those that are not in use."""
-        prepared = list(checkpoint.claims.values())
-        found = list(zip(prepared, await asyncio.gather(*map(self._find, prepared)), strict=True))
+        before = list(checkpoint.claims.values())
+        found = list(zip(before, await asyncio.gather(*map(self._find, before)), strict=True))
         await self._restore_shares([(claim, each.allocated) for claim, each in found if each.exists])
         missing = {claim.uid: claim for claim, each in found if not each.exists}
         uses = await self._usage.of(missing.values(), _pods_by_device(found)) if missing else {}
         holds = {uid: Hold(claim, uses.get(uid)) for uid, claim in missing.items()}
         if release:
             for uid in sorted(uid for uid, claim in missing.items() if self._missing.get(uid) == claim):
-                if holds[uid].use is None:
+                # Read again: it may have been allocated and prepared while its use was looked for.
+                if holds[uid].use is None and not (await self._find(missing[uid])).exists:
                     claim = missing.pop(uid)
                     del holds[uid]
                     if await self._driver.in_state(functools.partial(self._release, claim)):
                         _log.warning("claim that no longer exists was released", extra={"claim": str(claim)})
             self._missing = missing
-        self._driver.holds.take(holds)
+        # The kubelet may have unprepared a claim meanwhile.
+        prepared = (await self._driver.in_state(self._preparer.checkpoint)).claims
+        self._driver.holds.take({uid: hold for uid, hold in holds.items() if prepared.get(uid) == hold.claim})
 
     async def _restore_shares(self, found: Iterable[tuple[PreparedClaim, AllocatedClaim | None]]) -> None:
         """Repair what an older version of the driver wrote, which was installed meanwhile."""
@@ -226,11 +228,8 @@ def _running(used: Iterable[UsedDevice], pool: str, view: NodeView) -> tuple[Pre
     found: dict[str, dict[str, PreparedDevice]] = defaultdict(dict)
     names_of: dict[str, UsedDevice] = {}
     for each in used:
-        index = device_index(each.device)
-        indices = (index,) if index is not None else tuple(device.index for device in view.hardware.devices)
         if each.uid and each.pool == pool:
-            share = None if each.share_id is None else Share(each.share_id, certain=False)
-            device = PreparedDevice(each.request, pool, each.device, indices, share=share)
+            device = undecided_device(each.request, each.device, pool, each.share_id, view)
             found[each.uid].setdefault(f"{each.request}/{each.device}", device)
             names_of[each.uid] = each
     return tuple(

@@ -136,7 +136,7 @@ class Publisher:
         _log.warning("publishing failed", extra={"error": str(error)})
 
     async def _restored(self) -> None:
-        """Wait a moment until the prepared claims are known: until then every device would be published as held."""
+        """Wait a moment until the held devices are known: until then every device would be published as held."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_RESTORE_SECONDS):
                 while self._holds.restoring:

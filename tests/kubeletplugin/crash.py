@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.prepare.checkpoint import encode
+from kubeletplugin.prepare.checkpoint import encode, uid_before
 from kubeletplugin.prepare.preparer import Preparer
 from tests.kubeletplugin.fakes import Node, allocated, config, devices, share, uid
 
@@ -185,7 +185,7 @@ class Scenario:
 ONE, TWO = uid(1), uid(2)
 SCENARIOS: Final = {
     "prepare": Scenario(_prepared, _prepare, frozenset({ONE, TWO})),
-    "prepare-reallocated": Scenario(_both, _prepare_elsewhere, frozenset({ONE, TWO})),
+    "prepare-reallocated": Scenario(_both, _prepare_elsewhere, frozenset({ONE, TWO, uid_before(ONE)})),
     "unprepare": Scenario(_both, _unprepare, frozenset({TWO})),
     "recover-damaged": Scenario(_damaged, _recover, frozenset({ONE, TWO})),
     "recover-leaked": Scenario(_leaked, _recover, frozenset({ONE, TWO})),

@@ -22,7 +22,7 @@ from kubeletplugin.pb import dra_v1_pb2, health_v1_pb2, registration_v1_pb2
 from kubeletplugin.version import driver_version
 from runtime import logs
 from tests.kubeletplugin.fakes import NODE, claim_object, devices, uid, until
-from tests.kubeletplugin.test_api_store import Server, kubeconfig
+from tests.kubeletplugin.test_api_store import Server, kubeconfig, status
 from tests.support.forked import Forked
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -100,7 +100,8 @@ class ApiServer:
     async def _create(self, request: web.Request) -> web.Response:
         body = await request.json()
         body["metadata"]["resourceVersion"] = "2"
-        self.stored.append(body)
+        if "dryRun" not in request.query:
+            self.stored.append(body)
         return web.json_response(body)
 
     async def _delete(self, _request: web.Request) -> web.Response:
@@ -157,12 +158,7 @@ def test_the_plugin_serves_publishes_and_stops_cleanly(tmp_path: Path, started: 
         service, registration = plugin.sockets
         await until(registration.exists)
         assert api.stored == [], "devices are offered when the kubelet can prepare them"
-        await call(
-            registration,
-            "/pluginregistration.Registration/NotifyRegistrationStatus",
-            registration_v1_pb2.RegistrationStatus(plugin_registered=True),
-            registration_v1_pb2.RegistrationStatusResponse,
-        )
+        await _registered(plugin)
         await until(lambda: bool(api.stored))
         assert len(api.stored[0]["spec"]["devices"]) == 16
         info = await call(
@@ -225,6 +221,46 @@ def test_the_plugin_starts_and_serves_while_the_api_server_is_unavailable(
         assert answer.claims[uid(1)].error == ""
         plugin.process.terminate()
         assert await plugin.ended() == 0
+
+    asyncio.run(scenario())
+
+
+async def _registered(plugin: Plugin) -> None:
+    await until(plugin.sockets[1].exists)
+    await call(
+        plugin.sockets[1],
+        "/pluginregistration.Registration/NotifyRegistrationStatus",
+        registration_v1_pb2.RegistrationStatus(plugin_registered=True),
+        registration_v1_pb2.RegistrationStatusResponse,
+    )
+
+
+def test_a_new_process_does_not_offer_devices_of_a_claim_whose_object_is_gone(
+    tmp_path: Path, started: list[Plugin]
+) -> None:
+    async def gone(_request: web.Request) -> web.Response:
+        await asyncio.sleep(1)
+        return status(404, "NotFound")
+
+    async def scenario() -> None:
+        api = ApiServer()
+        server = await api.start()
+        started.append(Plugin(tmp_path, server))
+        await until(started[0].sockets[1].exists)
+        claim = dra_v1_pb2.Claim(namespace="ns", name="claim-1", uid=uid(1))
+        prepare = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
+        request = dra_v1_pb2.NodePrepareResourcesRequest(claims=[claim])
+        answer = await call(started[0].sockets[0], prepare, request, dra_v1_pb2.NodePrepareResourcesResponse)
+        assert answer.claims[uid(1)].error == ""
+        started[0].process.kill()
+        await started[0].ended()
+        api.server.answers["/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/claim-1"] = gone
+        started.append(Plugin(tmp_path, server, "next"))
+        await _registered(started[1])
+        await until(lambda: bool(api.stored))
+        kept = [device["name"] for device in api.stored[0]["spec"]["devices"] if device.get("taints")]
+        assert kept == ["neuron-device-0", "neuron-device-1"]
+        await api.stop()
 
     asyncio.run(scenario())
 

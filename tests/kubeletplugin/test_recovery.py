@@ -179,10 +179,33 @@ def test_claims_are_restored_from_the_api_server(torn: Node) -> None:
 def test_claims_that_only_the_kubelet_knows_are_restored(node: Node) -> None:
     running = PreparedClaim(uid(3), "ns", "gone", "", (PreparedDevice("n0", "node-1", "neuron-device-3", (3,)),))
     recovery = node.preparer().complete([], node.view(), [running])
-    said = f"Claim ns/gone (UID {uid(3)}) was restored from the kubelet, whose pods use it."
+    said = "Claim ns/gone was restored from the kubelet, whose pods use it."
     assert recovery == Recovery(notes=(said,))
     with pytest.raises(DeviceHeldError, match="still prepared for ResourceClaim ns/gone"):
         node.preparer().prepare(allocated(1, *devices(3)), node.view())
+
+
+def test_a_device_of_a_running_claim_is_not_restored_for_the_next_claim(node: Node) -> None:
+    """The running claim's object was removed by force, so the scheduler gave its device to the next one."""
+    device = PreparedDevice("n0", "node-1", "neuron-device-3", (3,))
+    running = PreparedClaim(uid(3), "ns", "gone", "", (device,))
+    recovery = node.preparer().complete([allocated(1, *devices(3))], node.view(), [running])
+    [error] = recovery.errors
+    assert error.startswith("Claim ns/claim-1 cannot be restored: Device neuron-device-3 is still prepared for")
+    with pytest.raises(DeviceHeldError, match="still prepared for ResourceClaim ns/gone"):
+        node.preparer().prepare(allocated(1, *devices(3)), node.view())
+
+
+def test_a_reserved_claim_that_cannot_be_decided_holds_its_devices(node: Node) -> None:
+    """Kubelets before 1.34 do not name the claims that their pods use."""
+    (node.dev / "neuron3").rename(node.root / "away")
+    preparer = node.preparer()
+    [error] = preparer.complete([allocated(1, *devices(3))], node.view()).errors
+    assert "has no device node" in error
+    (node.root / "away").rename(node.dev / "neuron3")
+    with pytest.raises(DeviceHeldError, match="still prepared for ResourceClaim ns/claim-1"):
+        preparer.prepare(allocated(2, *devices(3)), node.view())
+    preparer.prepare(allocated(1, *devices(3)), node.view())
 
 
 def test_specs_of_claims_that_the_api_server_does_not_know_are_removed(torn: Node) -> None:

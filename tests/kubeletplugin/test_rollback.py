@@ -258,6 +258,17 @@ def test_each_share_is_restored_as_it_was(
     assert preparer.restore_shares([claim], node.view()) == ()
 
 
+def test_a_claim_that_was_never_decided_still_has_to_be(tmp_path: Path) -> None:
+    node = Node(tmp_path, TYPE)
+    claim = allocated(3, share(0, 1))
+    preparer = dropped(node, allocated(1, *devices(0)))
+    [device] = preparer.checkpoint().claims[uid(1)].devices
+    running = [PreparedClaim(uid(3), "ns", "claim-3", "", (device,))]
+    preparer.complete([], node.view(), running)
+    with pytest.raises(DeviceHeldError, match="still prepared for ResourceClaim ns/claim-1"):
+        preparer.prepare(claim, node.view())
+
+
 def test_a_share_of_a_device_of_unknown_size_is_in_doubt(tmp_path: Path) -> None:
     node = Node(tmp_path, TRN2)
     claim = allocated(1, share(0, 4, share_id="x"), config=[of_requests(2)])

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
-from kubeletplugin.prepare.decide import PrepareError
+from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, uid_before
+from kubeletplugin.prepare.decide import DeviceHeldError, PrepareError
 from kubeletplugin.prepare.preparer import DeviceAnswer, devices_held
 from tests.kubeletplugin.fakes import NODE, Node, allocated, config, devices, result, spec_name, uid
 
@@ -99,7 +99,24 @@ def test_a_claim_that_was_allocated_again_is_prepared_again(node: Node) -> None:
     [answer] = preparer.prepare(allocated(1, *devices(7)), node.view())
     assert answer.device == "neuron-device-7"
     assert seen(node, 1)["nodes"] == ["/dev/neuron7"]
-    preparer.prepare(allocated(2, *devices(0)), node.view())
+
+
+def test_devices_that_a_claim_had_before_are_held_until_it_has_them_again_or_is_unprepared(node: Node) -> None:
+    """The kubelet may have been restarted while a pod of the claim, which was deleted by force, runs on."""
+    preparer = node.preparer()
+    for had in (devices(0, 1), devices(2, 1), devices(3)):
+        preparer.prepare(allocated(1, *had), node.view())
+    preparer = node.preparer()
+    preparer.recover()
+    for index in range(4):
+        with pytest.raises(DeviceHeldError, match=f"neuron-device-{index} is still prepared for ResourceClaim ns/"):
+            preparer.prepare(allocated(2, *devices(index)), node.view())
+    preparer.prepare(allocated(1, *devices(0, 1, 2)), node.view())
+    preparer.prepare(allocated(1, *devices(0, 1, 2, 3)), node.view())
+    assert node.spec_names() == [spec_name(1)]
+    preparer.prepare(allocated(1, *devices(3)), node.view())
+    preparer.unprepare(uid(1), uid_before(uid(1)))
+    assert (node.spec_names(), preparer.checkpoint().claims) == ([], {})
 
 
 def test_each_request_gets_its_settings(node: Node) -> None:
@@ -274,14 +291,13 @@ def test_settings_are_not_checked_if_the_instance_type_is_unknown(node: Node) ->
 def test_unprepare_removes_spec_and_state(node: Node) -> None:
     preparer = node.preparer()
     preparer.prepare(allocated(1, *devices(0)), node.view())
-    undone = preparer.unprepare(uid(1))
-    assert undone is not None
-    assert (undone.uid, node.spec_names(), preparer.checkpoint().claims) == (uid(1), [], {})
+    preparer.unprepare(uid(1))
+    assert (node.spec_names(), preparer.checkpoint().claims) == ([], {})
 
 
 @pytest.mark.parametrize("unknown", [uid(9), "", "../../etc/passwd"], ids=["uid", "empty", "path"])
 def test_unpreparing_an_unknown_claim_is_no_error(node: Node, unknown: str) -> None:
-    assert node.preparer().unprepare(unknown) is None
+    node.preparer().unprepare(unknown)
 
 
 def test_held_devices_are_counted(tmp_path: Path) -> None:

@@ -246,6 +246,22 @@ def test_a_claim_that_is_prepared_again_meanwhile_is_not_released(
     assert spec_name(1) in node.spec_names()
 
 
+def test_a_claim_that_is_allocated_as_before_while_it_is_looked_for_is_not_released(
+    sweeper: Sweeper, node: Node, api: FakeApi, processes: FakeProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checkpoint does not change when the kubelet has it prepared for the next pod."""
+
+    def using(_indices: object) -> ProcessScan:
+        api.add_claim(claim_object(1, *devices(1)))
+        return ProcessScan()
+
+    api.remove_claim(1)
+    sweep(sweeper)
+    monkeypatch.setattr(processes, "using", using)
+    sweep(sweeper)
+    assert spec_name(1) in node.spec_names()
+
+
 def test_a_claim_that_is_prepared_again_between_two_sweeps_counts_as_missing_once(
     sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
 ) -> None:
@@ -397,6 +413,42 @@ def test_a_share_that_only_the_kubelet_knows_holds_the_whole_device(
         preparer.prepare(allocated(4, share(5, 1)), node.view())
 
 
+def test_cores_in_doubt_stay_in_doubt_when_the_claim_is_prepared_again(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
+) -> None:
+    """Its containers were started with other cores than the driver would choose now."""
+    body = claim_object(3, share(5, 2, share_id="s-1"))
+    preparer.prepare(allocated(4, share(5, 2)), node.view())
+    preparer.prepare(allocated(3, *body["status"]["allocation"]["devices"]["results"]), node.view())
+    preparer.unprepare(uid(4))
+    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(3)])]
+    (node.state_dir / "checkpoint.json").unlink()
+    (node.cdi_dir / spec_name(3)).unlink()
+    sweep(sweeper)
+    api.add_claim(body)
+    answers = asyncio.run(driver.prepare([ClaimReference("ns", "claim-3", uid(3))]))
+    assert answers[uid(3)].error == ""
+    with pytest.raises(PrepareError, match="the driver lost which of its cores"):
+        preparer.prepare(allocated(5, share(5, 2)), node.view())
+
+
+def test_a_whole_node_that_only_the_kubelet_knows_holds_devices_that_have_vanished(
+    tmp_path: Path, sweeper: Sweeper, preparer: Preparer, node: Node, kubelet: KubeletServer
+) -> None:
+    for number in (1, 2):
+        preparer.unprepare(uid(number))
+    whole = allocated(3, result("neuron-node"))
+    preparer.prepare(whole, node.view())
+    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(3)])]
+    (node.state_dir / "checkpoint.json").unlink()
+    (node.cdi_dir / spec_name(3)).unlink()
+    node.device_directory(7).rename(tmp_path / "away")
+    sweep(sweeper)
+    (tmp_path / "away").rename(node.device_directory(7))
+    with pytest.raises(PrepareError, match="still prepared for ResourceClaim ns/claim-3"):
+        preparer.prepare(allocated(4, *devices(7)), node.view())
+
+
 def test_no_claim_is_prepared_while_the_kubelet_hangs_after_a_lost_state(
     sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
 ) -> None:
@@ -518,6 +570,18 @@ def test_a_claim_that_a_pod_still_uses_is_kept_until_the_kubelet_unprepares_it(
     assert (driver.holds.claims, node.spec_names()) == ({}, [spec_name(2)])
 
 
+def test_a_claim_that_is_unprepared_while_it_is_looked_for_is_not_held(
+    sweeper: Sweeper, driver: Driver, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def claim(_namespace: str, name: str) -> JsonObject | None:
+        await driver.unprepare([ClaimReference("ns", name, uid(1))])
+        return None if name == "claim-1" else claim_object(2, *devices(2))
+
+    monkeypatch.setattr(api, "claim", claim)
+    sweep(sweeper)
+    assert driver.holds.claims == {}
+
+
 def test_a_claim_that_a_pod_no_longer_uses_is_released_by_the_next_sweep(
     sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
 ) -> None:
@@ -578,6 +642,32 @@ def test_a_claim_whose_devices_a_process_uses_or_may_use_is_kept(
     assert node.spec_names() == [spec_name(1), spec_name(2)]
     [hold] = driver.holds.claims.values()
     assert hold.why == why
+
+
+def test_devices_that_a_claim_had_before_are_held_until_nothing_uses_them(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, processes: FakeProcesses
+) -> None:
+    """A pod of the claim, which was deleted by force, runs on."""
+    api.add_claim(claim_object(1, *devices(5)))
+    preparer.prepare(allocated(1, *devices(5)), node.view())
+    processes.scan = use("pod-gone")
+    sweep(sweeper, 3)
+    assert driver.holds.indices == {1}
+    processes.scan = ProcessScan()
+    sweep(sweeper)
+    assert (driver.holds.indices, set(preparer.checkpoint().claims)) == (set(), {uid(1), uid(2)})
+
+
+def test_a_claim_that_is_released_leaves_the_devices_that_it_had_before(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, processes: FakeProcesses
+) -> None:
+    preparer.prepare(allocated(1, *devices(5)), node.view())
+    api.remove_claim(1)
+    processes.scan = use("pod-gone")
+    sweep(sweeper, 2)
+    assert driver.holds.indices == {1}
+    answer = asyncio.run(driver.unprepare([ClaimReference("ns", "claim-1", uid(1))]))
+    assert (answer[uid(1)].error, driver.holds.claims, set(preparer.checkpoint().claims)) == ("", {}, {uid(2)})
 
 
 def test_a_claim_that_was_made_again_explains_no_use_of_the_old_ones_devices(
