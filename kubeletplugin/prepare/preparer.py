@@ -107,6 +107,7 @@ class Preparer:
         with self._locked():
             checkpoint = self._load()
             prepared = checkpoint.claims.get(claim.uid)
+            held = checkpoint.claims.get(uid_before(claim.uid))
             if prepared is not None and lacks_shares(prepared, claim):
                 prepared = with_shares(prepared, claim, view)
                 self._store.save(checkpoint.with_claim(prepared))
@@ -115,12 +116,13 @@ class Preparer:
                 prepared = decide(claim, view, others)
                 if checkpoint.incomplete:
                     _refuse_unknown(prepared)
-                state, before = checkpoint.allocated_again(prepared), uid_before(claim.uid)
+                state = checkpoint.allocated_again(prepared)
                 self._store.save(state)
-                if before in state.claims:
-                    self._specs.ensure(state.claims[before])
-                elif before in checkpoint.claims:
-                    self._specs.remove(before)
+                if held is not None:
+                    self._specs.remove(held.uid)
+                held = state.claims.get(uid_before(claim.uid))
+            if held is not None:
+                self._specs.ensure(held)
             self._specs.ensure(prepared)
         return answers(prepared)
 

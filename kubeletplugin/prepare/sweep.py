@@ -112,7 +112,8 @@ class Sweeper:
         for note in notes:
             self._metrics.restored_specs.inc()
             _log.warning("CDI spec restored", extra={"note": note})
-        self._driver.holds.restore(restoring=checkpoint.incomplete)
+        if checkpoint.incomplete:
+            self._driver.holds.restore(restoring=True)  # until a sweep has found the missing claims
         return not checkpoint.incomplete
 
     async def sweep(self, *, release: bool = True) -> bool:

@@ -695,6 +695,17 @@ def test_processes_that_use_devices_for_claims_that_exist_keep_no_other(
     assert node.spec_names() == [spec_name(2), spec_name(3)]
 
 
+def test_every_device_is_held_until_a_first_sweep_has_succeeded(sweeper: Sweeper, driver: Driver, api: FakeApi) -> None:
+    driver.holds.restore(restoring=True)
+    api.fail = KubeError("down", 503)
+    assert sweep(sweeper) == [False]
+    assert asyncio.run(sweeper.mend())
+    assert driver.holds.restoring
+    api.fail = None
+    assert sweep(sweeper) == [True]
+    assert not driver.holds.restoring
+
+
 def test_devices_are_held_from_the_first_sweep_on(sweeper: Sweeper, driver: Driver, api: FakeApi) -> None:
     api.remove_claim(1)
     sweep(sweeper)
