@@ -173,13 +173,37 @@ def of_server(item: Any) -> tuple[set[str], bool]:
     return set(codes), bool(validated.errors) or "NEU701" in codes
 
 
+NOT_READABLE = template({}, nodeName=5)
+RAY_GROUPS = {
+    "headGroupSpec": {"template": NOT_READABLE},
+    "workerGroupSpecs": [{"template": template({"resources": PODS["refused"]})}],
+}
+SEEN_BY_ONE_SIDE: dict[str, Any] = {
+    "a pod that cannot be read beside another": {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "serve"},
+        "spec": RAY_GROUPS,
+    },
+    "a key of a pod without devices": {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        **MISSPELT_KEY,
+        **template({}, nodeSelector={"aws.amazon.com/neuron": "true"}),
+    },
+}
+"""Found by random manifests."""
+
+
 def counts_template(item: Any) -> bool:
     """Whether Kueue's count differs between a converted file and a converted pod."""
     group = str(item.get("apiVersion")).rpartition("/")[0]
     return KINDS[group, item["kind"]].counted_by_template
 
 
-@pytest.mark.parametrize("item", [*of_kinds(), *of_files()])
+@pytest.mark.parametrize(
+    "item", [*of_kinds(), *of_files(), *(pytest.param(item, id=name) for name, item in SEEN_BY_ONE_SIDE.items())]
+)
 def test_server_and_all_commands_give_the_same_findings(item: dict[str, Any]) -> None:
     told = of_validate(item)
     codes = {code for code, _ in told}
