@@ -149,7 +149,8 @@ def _from_files(
     counter.clear()
     names = [Path(each).name or each if isinstance(each, str) else each.name for each in given]
     builder.problems += inputs.faults
-    return builder.build(_heading(", ".join(names))), not inputs.faults, inputs.line_of
+    made = builder.build(_heading(", ".join(names)))
+    return made, not made.problems, inputs.line_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -225,7 +226,8 @@ class _Cluster:
         if self.records:
             shadowed = await webhook_records.read_records(server, self.records, self.namespace, builder.notes)
         where = f" in namespace {self.namespace}" if self.namespace else ""
-        return builder.build(_heading(server.address + where), shadowed), inputs.complete
+        made = builder.build(_heading(server.address + where), shadowed)
+        return made, inputs.complete and not made.problems
 
     async def _write(self, server: "Connection", made: "Report", counter: Counter) -> None:
         from commands.report.publish import CannotPublishError, publish

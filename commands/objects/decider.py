@@ -34,7 +34,7 @@ from webhook.decisions.decide import (
 )
 from webhook.decisions.decision import Decision
 from webhook.decisions.kinds import KINDS, shared_claims
-from webhook.decisions.pod_claims import KnownClaim, claim_names
+from webhook.decisions.pod_claims import KnownClaim, readable_names
 from webhook.decisions.pod_places import PodPlace
 from webhook.decisions.ports import ServerView
 from webhook.decisions.steering import NO_STEERING, Steering
@@ -160,11 +160,8 @@ class Decider:
     def _facts(
         self, manifest: Manifest, place: PodPlace, pod: pods.Pod, missing: Collection[tuple[str, str]]
     ) -> PodFacts:
-        try:
-            named = () if pod.excess() is not None else tuple(claim_names(pod))
-            known = {name: self._claim(manifest.namespace, kind, each, missing) for name, kind, each in named}
-        except pods.UnreadableError:
-            known = {}  # Conversion reports it.
+        named = readable_names(pod)
+        known = {name: self._claim(manifest.namespace, kind, each, missing) for name, kind, each in named}
         steering, faults = self._steering(manifest, place)
         files = self._view if isinstance(self._view, FileView) else None
         shared = files.group_claims(manifest.namespace, place.template) if files is not None else ()
@@ -208,8 +205,5 @@ def named_claims(manifest: Manifest) -> Iterable[tuple[str, str]]:
         return
     yield from shared_claims(manifest.data, manifest.group, manifest.kind)
     for place in places_of(manifest.group, manifest.kind, manifest.data):
-        try:
-            pod = pods.view(place.template)
-            yield from ((kind, name) for _, kind, name in claim_names(pod))
-        except pods.UnreadableError:
-            continue
+        pod = read_pod(place, manifest.kind).pod
+        yield from () if pod is None else ((kind, name) for _, kind, name in readable_names(pod))

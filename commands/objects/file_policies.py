@@ -16,6 +16,7 @@ from commands.objects.manifests import Manifest, patched
 from kubecel.budget import Clock
 from neuron import names
 from neuron.api.claim_reader import read_claim
+from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping
 from neuron.demand.templates import API_VERSION as TEMPLATE_VERSION
 from neuron.demand.templates import KIND as TEMPLATE
@@ -29,9 +30,7 @@ from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, RequestSub
 from policies.judging.verdicts import Verdict
 from policies.schema.documents import PolicyProblem
 from webhook.decisions.decision import Decision
-from webhook.decisions.kinds import controller_of_pods
 from webhook.decisions.pod_places import Path
-from webhook.decisions.queues import copied_labels
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.verification import Sources
 from webhook.reviews.policy_knowledge import (
@@ -44,7 +43,7 @@ from webhook.reviews.policy_knowledge import (
     with_record,
 )
 from webhook.reviews.policy_steering import SteeringRefusedError, find_steering
-from webhook.reviews.policy_subjects import namespace_object, with_whole_namespace
+from webhook.reviews.policy_subjects import created_pod, namespace_object, with_whole_namespace
 from webhook.reviews.policy_verdicts import findings
 
 _SUFFIX: Final = "xxxxx"
@@ -181,7 +180,7 @@ class FilePolicies:
         knowledge = knowledge_for(knower.base, knower, namespace, named_by(data))
         known = namespace_object(namespace, namespaces)
         metadata = mapping(data.get("metadata"))
-        if not metadata.get("namespace"):
+        if namespace and not metadata.get("namespace"):
             # The API server sets the namespace.
             data = {**data, "metadata": {**metadata, "namespace": namespace}}
         made = of_object(
@@ -193,6 +192,8 @@ class FilePolicies:
             ),
             operation=operation,
         )
+        # The pods of a cluster-scoped object run in namespaces that are not known.
+        made = made if namespace else dataclasses.replace(made, namespace="")
         return with_whole_namespace(made, namespaces)
 
     def _knower(self, view: PolicyView) -> DeviceKnower:
@@ -223,22 +224,10 @@ class FilePolicies:
 
 
 def _pod(manifest: Manifest, template: dict[str, object]) -> dict[str, object]:
-    """The pod that a template creates, as the API server receives it; a Pod is returned unchanged."""
+    """The pod that a template creates; a Pod is returned unchanged. What stands for a claim has no owner."""
     if (manifest.group, manifest.kind) == ("", "Pod"):
         return template
-    version = str(manifest.data.get("apiVersion") or "")
-    api_version, kind = controller_of_pods(manifest.group, manifest.kind, version)
-    owner = {"apiVersion": api_version, "kind": kind, "name": manifest.name, "uid": "", "controller": True}
-    written = mapping(template.get("metadata"))
-    copied = copied_labels(manifest.group, manifest.kind, manifest.data)
-    metadata = {
-        **written,
-        **({"labels": {**mapping(written.get("labels")), **copied}} if copied else {}),
-        "generateName": f"{manifest.name.rstrip('*-')}-",
-        "ownerReferences": [owner],
-        "namespace": manifest.namespace,
-    }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec")}
+    return created_pod(template, manifest.namespace, None if manifest.group == GROUP else manifest.data)
 
 
 def _named(subject: RequestSubject) -> RequestSubject:

@@ -11,7 +11,7 @@ import orjson
 
 from commands.objects.documents import Document
 from neuron.api.fields import text
-from webhook.decisions.kinds import pod_templates
+from webhook.decisions.kinds import KINDS, pod_templates
 from webhook.decisions.pod_places import Path
 
 DEFAULT_NAMESPACE: Final = "default"
@@ -29,7 +29,8 @@ class Manifest:
         path: in the document; empty unless the document is a list.
         data: the object. Items of typed lists get their kind from the list.
         written_namespace: `metadata.namespace`, or that of the AppWrapper around it, or "".
-        namespace: the namespace in which it is created: for an object that sets none, that of the command line.
+        namespace: the namespace in which it is created: for an object that sets none, that of the command line; empty
+            for a cluster-scoped kind with pods, whose pods run in other namespaces.
         name: name, or generateName with a star.
         wrapped: whether it is inside an AppWrapper.
     """
@@ -86,13 +87,15 @@ def _manifests(path: Path, data: dict[str, object], namespace: str, outer: str |
     metadata = data.get("metadata")
     known = metadata if isinstance(metadata, dict) else {}
     written = text(known.get("namespace")) or outer or ""
+    group, kind = text(version).rpartition("/")[0], text(kind)
+    kind_entry = KINDS.get((group, kind))
     manifest = Manifest(
         path,
         data,
-        group=version.rpartition("/")[0] if isinstance(version, str) else "",
-        kind=kind if isinstance(kind, str) else "",
+        group=group,
+        kind=kind,
         written_namespace=written,
-        namespace=written or namespace,
+        namespace=(written or namespace) if kind_entry is None or kind_entry.namespaced else "",
         name=text(known.get("name")) or (f"{text(known.get('generateName'))}*" if known.get("generateName") else ""),
         wrapped=outer is not None,
     )

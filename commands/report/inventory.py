@@ -90,8 +90,7 @@ class _InventoryMetadata(msgspec.Struct, frozen=True):
     namespace: str = ""
     uid: str = ""
     ownerReferences: list[_Reference] | None = None  # noqa: N815
-    labels: dict[str, str | None] | None = None
-    annotations: dict[str, str | None] | None = None
+    labels: dict[str, object] | None = None
 
 
 class _JobCondition(msgspec.Struct, frozen=True):
@@ -106,7 +105,7 @@ class _InventoryStatus(msgspec.Struct, frozen=True):
 
 class _InventorySpec(msgspec.Struct, frozen=True):
     nodeName: str | None = None  # noqa: N815
-    replicas: int | None = None
+    replicas: object = None
 
 
 class _Head(msgspec.Struct, frozen=True):

@@ -166,7 +166,7 @@ class Converter:
                 if current is not None:
                     _replace(wanted, manifest, current)
                 _apply(wanted, manifest, patches)
-            here, written = manifest.namespace, manifest.written_namespace
+            here, written = self._home(manifest), manifest.written_namespace
             templates += [(here, written, each) for patch in patches for each in patch.decision.templates]
             if not manifest.wraps:
                 left += any(True for _ in find_pods(_part(wanted, manifest.path)))
@@ -194,11 +194,15 @@ class Converter:
             return Change(document, (), rewrites, wanted, splices=None, layout=layout, fault=str(error))
         return Change(document, (), rewrites, wanted, splices, layout)
 
+    def _home(self, manifest: Manifest) -> str:
+        """Where the templates of an object are. Those of a cluster-scoped object are written without a namespace."""
+        return manifest.namespace or self._settings.namespace
+
     def _clashes(self, manifest: Manifest, patches: Sequence[PartDecision]) -> Iterator[tuple[Path, Finding]]:
         """Templates in the manifests that have the name of a generated template and another spec."""
         for patch in patches:
             for template in patch.decision.templates:
-                digest = self._cluster.template_digest(manifest.namespace, template.name)
+                digest = self._cluster.template_digest(self._home(manifest), template.name)
                 if digest not in (None, template.digest):
                     yield patch.path, _foreign(template)
 

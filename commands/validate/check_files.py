@@ -191,8 +191,9 @@ class FileValidator:
 
     async def judge(self, manifest: Manifest) -> list[Finding] | None:
         """All findings about one object; None for an object that is not validated."""
+        own: list[Finding] | None
         if manifest.kind in CLAIM_KINDS:
-            own: list[Finding] | None = self._judge_claim(manifest)
+            own = [] if self._is_excluded(manifest) else self._judge_claim(manifest)
         elif _is_taint_rule(manifest):
             own = [*self._check_rule_version(manifest), *check_taint_rule(manifest.data)]
         elif (manifest.group, manifest.kind) == ("", "Namespace"):
@@ -207,6 +208,10 @@ class FileValidator:
             own = found if found or checked else None
         by_policies = self._by_policies(manifest, decided)
         return None if own is None and by_policies is None else [*(own or ()), *(by_policies or ())]
+
+    def _is_excluded(self, manifest: Manifest) -> bool:
+        """Whether the webhook does not check a claim or template because of its namespace. DeviceClasses have none."""
+        return manifest.kind != "DeviceClass" and manifest.namespace in self._options.excluded_namespaces
 
     async def _missing(self, manifest: Manifest) -> set[tuple[str, str]]:
         """Kind and name of the claims and templates that pods of an object name, and that do not exist."""

@@ -331,6 +331,7 @@ CLUSTER_SCOPED: Final = frozenset(
         *("Namespace", "Node", "DeviceClass", "ResourceSlice", "DeviceTaintRule", "PersistentVolume", "StorageClass"),
         *("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "APIService", "PriorityClass"),
         *("RuntimeClass", "IngressClass", "CSIDriver", "ClusterTrainingRuntime", "ClusterQueue", "ResourceFlavor"),
+        *("NodePool", "EC2NodeClass", "ClusterWorkflowTemplate", "ClusterServingRuntime"),
         *("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
         *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     }

@@ -129,7 +129,8 @@ def with_kind(manifest: Manifest) -> dict[str, Any]:
 
 def run(command: str, item: Any, *flags: str) -> tuple[int, str]:
     arguments = [command, "-f", "-", "--families", ",".join(FAMILIES), *flags]
-    result = CliRunner().invoke(main, arguments, input=json.dumps(item), env={"KUBECONFIG": "/dev/null"})
+    text = item if isinstance(item, str) else json.dumps(item)
+    result = CliRunner().invoke(main, arguments, input=text, env={"KUBECONFIG": "/dev/null"})
     assert result.exception is None or isinstance(result.exception, SystemExit), result.output
     return result.exit_code, result.output
 
@@ -160,17 +161,39 @@ def of_convert(item: Any) -> set[tuple[str, str]]:
     return {(each["code"], plain(each["path"] or "")) for each in SAID_BY_CONVERT.finditer(said)}
 
 
-def of_server(item: Any) -> tuple[set[str], bool]:
+def of_server(item: Any, view: Any = None, namespace: str = "team-a") -> tuple[set[str], bool]:
     """Codes of `/mutate` and then `/validate`, and whether the object, or its pods, would be refused."""
-    sent = review(item)
-    mutated = asyncio.run(mutator(FakeCluster(), families=FAMILIES).review(sent))
+    sent = review(item, namespace=namespace)
+    mutated = asyncio.run(mutator(view or FakeCluster(), families=FAMILIES).review(sent))
     codes = [each.code for each in (*mutated.errors, *mutated.warnings)]
     if mutated.errors:
         return set(codes), True
     patched = jsonpatch.apply_patch(item, list(mutated.patch))
-    validated = asyncio.run(validator(families=FAMILIES).review(review(patched)))
+    validated = asyncio.run(validator(view, families=FAMILIES).review(review(patched, namespace=namespace)))
     codes += [each.code for each in (*validated.errors, *validated.warnings)]
     return set(codes), bool(validated.errors) or "NEU701" in codes
+
+
+NOT_READABLE = template({}, nodeName=5)
+RAY_GROUPS = {
+    "headGroupSpec": {"template": NOT_READABLE},
+    "workerGroupSpecs": [{"template": template({"resources": PODS["refused"]})}],
+}
+SEEN_BY_ONE_SIDE: dict[str, Any] = {
+    "a pod that cannot be read beside another": {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "serve"},
+        "spec": RAY_GROUPS,
+    },
+    "a key of a pod without devices": {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        **MISSPELT_KEY,
+        **template({}, nodeSelector={"aws.amazon.com/neuron": "true"}),
+    },
+}
+"""Found by random manifests."""
 
 
 def counts_template(item: Any) -> bool:
@@ -179,7 +202,9 @@ def counts_template(item: Any) -> bool:
     return KINDS[group, item["kind"]].counted_by_template
 
 
-@pytest.mark.parametrize("item", [*of_kinds(), *of_files()])
+@pytest.mark.parametrize(
+    "item", [*of_kinds(), *of_files(), *(pytest.param(item, id=name) for name, item in SEEN_BY_ONE_SIDE.items())]
+)
 def test_server_and_all_commands_give_the_same_findings(item: dict[str, Any]) -> None:
     told = of_validate(item)
     codes = {code for code, _ in told}

@@ -386,10 +386,15 @@ def project_namespace_labels(item: Mapping[str, Any]) -> NamespaceRecord:
 
 
 def project_namespace(item: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:
-    """`neuron.aws.com/` annotations of a Namespace, sorted; None if it has none."""
+    """`neuron.aws.com/` annotations of a Namespace, sorted; None if it has none.
+
+    A Namespace in a file may have values that are no text, which the API server would refuse: they are left out.
+    """
     annotations = item["metadata"].get("annotations") or {}
     ours = sorted(
-        (key, value[:_LONGEST_VALUE]) for key, value in annotations.items() if key.startswith(_OUR_ANNOTATIONS)
+        (key, value[:_LONGEST_VALUE])
+        for key, value in annotations.items()
+        if key.startswith(_OUR_ANNOTATIONS) and isinstance(value, str)
     )
     return tuple(ours[:_MOST_ANNOTATIONS]) or None
 

@@ -82,7 +82,8 @@ class ClusterClaims:
         found: dict[str, bool | None] = {name: None if can_exist(name) else False for name in names}
         if kind == "ResourceClaimTemplate":
             found |= {name: True for name in found if self._template(namespace, name) is not None}
-        unknown = [name for name, exists in found.items() if exists is None]
+        # The pods of a cluster-scoped object run in namespaces that are not known.
+        unknown = [name for name, exists in found.items() if exists is None and namespace]
         within = min(SECONDS, seconds_left() * _SHARE)
         if not unknown or within < _TOO_LATE:
             return found

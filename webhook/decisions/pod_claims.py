@@ -2,13 +2,15 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from neuron.check.claims import ClaimJudgement
 from webhook.decisions import pods
 from webhook.decisions.ports import ClusterView
 from webhook.decisions.wire import ABSENT
 
+ClaimNames: TypeAlias = tuple[tuple[str, str, str], ...]
+"""Name, kind and object name of the claims that a pod declares."""
 _NO_LIST: Final = (b"", b"null", b"[]")
 """JSON of `resourceClaims` without entries."""
 
@@ -34,11 +36,11 @@ class Claiming:
     """A pod and the claims that it declares. Read once: a tenant can make the list long.
 
     Attributes:
-        names: name, kind and object name of each declared claim.
+        names: of the declared claims.
     """
 
     pod: pods.Pod
-    names: tuple[tuple[str, str, str], ...]
+    names: ClaimNames
 
     @classmethod
     def of(cls, pod: pods.Pod) -> "Claiming":
@@ -61,6 +63,14 @@ def claim_names(pod: pods.Pod) -> Iterator[tuple[str, str, str]]:
         ):
             if entry.get(field):
                 yield name, kind, str(entry[field])
+
+
+def readable_names(pod: pods.Pod) -> ClaimNames:
+    """As `claim_names`; empty if conversion refuses the pod because its claims cannot be read or are too long."""
+    try:
+        return () if pod.excess() is not None else tuple(claim_names(pod))
+    except pods.UnreadableError:
+        return ()
 
 
 def claims_from_templates(pod: pods.Pod) -> tuple[tuple[str, str], ...]:

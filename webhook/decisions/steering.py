@@ -180,7 +180,9 @@ class Steer(Protocol):
     def __call__(self, request: AdmissionRequest) -> Steering:
         """The settings. Does not raise for any content of the object."""
 
-    def of_template(self, template: Mapping[str, object], namespace: str) -> Steering:
+    def of_template(
+        self, template: Mapping[str, object], namespace: str, owner: Mapping[str, object] | None = None
+    ) -> Steering:
         """The settings for the pods that a workload creates from a pod template."""
 
     def fixed(self, namespace: str) -> "Steer":
@@ -190,8 +192,10 @@ class Steer(Protocol):
 class SteerTemplate(Protocol):
     """Finds the policies' settings for the pods of a pod template."""
 
-    def __call__(self, template: Mapping[str, object], namespace: str) -> Steering:
-        """The settings. Does not raise for any content of the template."""
+    def __call__(
+        self, template: Mapping[str, object], namespace: str, owner: Mapping[str, object] | None = None
+    ) -> Steering:
+        """The settings. Does not raise for any content of the template. `owner`: the workload with the template."""
 
 
 def overridden(settings: ModeSettings, steering: Steering) -> list[Finding]:

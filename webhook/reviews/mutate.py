@@ -183,8 +183,9 @@ class Mutator:
         def work() -> Decision:
             steerings: list[Steering] = []
             if steer is not None:
-                templates = leader_worker_sets.pod_templates(nesting.decode(request.object))
-                steerings = [steer.of_template(template, namespace) for template in templates]
+                data = mapping(nesting.decode(request.object))
+                templates = leader_worker_sets.pod_templates(data)
+                steerings = [steer.of_template(template, namespace, data) for template in templates]
             return leader_worker_sets.place(workload, modes_of, facts, mode, steerings)
 
         return work

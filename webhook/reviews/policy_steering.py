@@ -43,7 +43,7 @@ from webhook.reviews.policy_knowledge import (
     verified,
     with_record,
 )
-from webhook.reviews.policy_subjects import namespace_object, subject_of, with_whole_namespace
+from webhook.reviews.policy_subjects import created_pod, namespace_object, subject_of, with_whole_namespace
 from webhook.reviews.slices import working_time
 
 log = logging.getLogger(__name__)
@@ -173,12 +173,18 @@ class PolicySteer:
         finally:
             del self._found[id(request)]
 
-    def of_template(self, template: Mapping[str, object], namespace: str) -> Steering:
-        """The steering of the pods of a pod template; `NO_STEERING` if policies fail or take too long."""
+    def of_template(
+        self, template: Mapping[str, object], namespace: str, owner: Mapping[str, object] | None = None
+    ) -> Steering:
+        """The steering of the pods of a pod template; `NO_STEERING` if policies fail or take too long.
+
+        Args:
+            owner: as for `created_pod`.
+        """
         if self._idle:
             return NO_STEERING
         known = namespace_object(namespace, self.namespaces)
-        subject = of_object({**template, "apiVersion": "v1", "kind": "Pod"}, RequestContext(known))
+        subject = of_object(created_pod(template, namespace, owner), RequestContext(known))
         try:
             return self._find(self._known(dataclasses.replace(subject, namespace=namespace)), _limit())
         except (SteeringRefusedError, TakesLongError):

@@ -9,7 +9,9 @@ from neuron.api.fields import mapping, text
 from neuron.api.namespaces import namespace_named
 from policies.judging.subjects import NAMESPACES, RequestSubject, SentAs, plural
 from webhook.decisions import nesting
+from webhook.decisions.kinds import controller_of_pods
 from webhook.decisions.ports import NamespaceView
+from webhook.decisions.queues import copied_labels
 from webhook.decisions.wire import ABSENT, AdmissionRequest
 
 
@@ -98,6 +100,32 @@ def subject_of(request: AdmissionRequest, namespaces: NamespaceView) -> RequestS
         msgspec.DecodeError: an object is not valid JSON, or nests too deeply.
     """
     return decoded(placed(bare_subject(request), namespaces), request)
+
+
+def created_pod(
+    template: Mapping[str, object], namespace: str, owner: Mapping[str, object] | None = None
+) -> dict[str, object]:
+    """The Pod that a pod template creates, as the API server receives it.
+
+    Args:
+        template: of any content.
+        namespace: of the Pod; empty: not known.
+        owner: the workload with the template; None for what has none.
+    """
+    metadata = dict(mapping(template.get("metadata")))
+    if owner is not None:
+        version, kind, known = text(owner.get("apiVersion")), text(owner.get("kind")), mapping(owner.get("metadata"))
+        group = version.rpartition("/")[0]
+        api_version, controller = controller_of_pods(group, kind, version)
+        name = text(known.get("name")) or text(known.get("generateName"))
+        reference = {"apiVersion": api_version, "kind": controller, "name": name, "uid": "", "controller": True}
+        metadata |= {"generateName": f"{name.rstrip('-')}-", "ownerReferences": [reference]}
+        copied = copied_labels(group, kind, owner)
+        if copied:
+            metadata["labels"] = {**mapping(metadata.get("labels")), **copied}
+    if namespace:
+        metadata["namespace"] = namespace
+    return {**template, "apiVersion": "v1", "kind": "Pod", "metadata": metadata}
 
 
 def size_of(request: AdmissionRequest) -> int:

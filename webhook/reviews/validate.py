@@ -4,6 +4,7 @@
 Objects without Neuron devices are allowed.
 """
 
+import dataclasses
 import functools
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,7 @@ from webhook.decisions.conversion_context import ConversionContext, ConversionOp
 from webhook.decisions.decide import DecisionInputs, PodFacts, check_created, check_names, templates_of_record
 from webhook.decisions.decision import Decision, Outcome, unchanged
 from webhook.decisions.kinds import KINDS, shared_claims
-from webhook.decisions.pod_claims import Claiming, KnownClaim
+from webhook.decisions.pod_claims import Claiming, ClaimNames, KnownClaim
 from webhook.decisions.ports import ValidationView
 from webhook.decisions.steering import NO_STEERING, SteerTemplate
 from webhook.decisions.template_findings import KnownTemplates
@@ -187,11 +188,11 @@ class Validator:
         if claim.shape is not None and decision == _VALID:
             self._decisions.put(claim.shape, _VALID, len(claim.spec))
 
-    async def _judge_templates(self, claiming: Claiming, namespace: str) -> None:
+    async def _judge_templates(self, declared: ClaimNames, namespace: str) -> None:
         """Judge templates of a pod with new selectors in the lane; `_known` then finds the result in the cache."""
         world = self._world
         unknown: dict[str, ClaimSpec] = {}
-        for _, kind, name in claiming.names:
+        for _, kind, name in declared:
             spec = self._cluster.claim_template(namespace, name) if kind == "ResourceClaimTemplate" else None
             if spec is not None and name not in unknown and not self._is_cheap(namespace, name, spec):
                 unknown[name] = spec
@@ -261,9 +262,9 @@ class Validator:
         known: Mapping[str, KnownClaim] = _NOTHING_KNOWN
         bound: list[Finding] = []
         if not claiming.is_empty:
-            await self._judge_templates(claiming, request.namespace)
+            await self._judge_templates(claiming.names, request.namespace)
             made = await self._computed(claiming, raw, request.namespace)
-            known = await self._claims(claiming, request.namespace, made)
+            known = await self._claims(claiming.names, request.namespace, made)
             if self._bounds is not None:
                 bound = await self._bounds.check(request, claiming, known, self._world, self._conversion)
         check = functools.partial(self._created, claiming, known, misspelt_keys_in(raw), bound)
@@ -292,6 +293,8 @@ class Validator:
         return _decision((*check_created(claiming, known, self._world, extended), *bound, *keys), "valid")
 
     def _without_claims(self, claiming: Claiming, keys: tuple[Finding, ...]) -> Decision:
+        if keys and not claiming.pod.concerns_us:
+            keys = ()
         findings = (*check_names(claiming.pod, self._conversion.extended_resources), *keys)
         return _decision(findings, "valid") if findings else _NOT_NEURON
 
@@ -314,14 +317,17 @@ class Validator:
             workload = await self._lane.run(request.namespace, read_it, effort.of_reading(len(raw)))
         small = small and len(workload.pods) <= _FEW_TEMPLATES
         found: list[PodFacts] = []
-        for place, claiming in workload.pods:
-            await self._judge_templates(claiming, request.namespace)
-            known = await self._claims(claiming, request.namespace)
+        for each, declared in workload.pods:
+            if each.pod is None:
+                found.append(each)
+                continue
+            await self._judge_templates(declared, request.namespace)
+            known = await self._claims(declared, request.namespace)
             steering = NO_STEERING
-            binds = self._bounds is not None and bool(claiming.names)
-            if self._steer is not None and (binds or claiming.pod.concerns_us):
-                steering = self._steer(place.template, request.namespace)
-            found.append(PodFacts(place, claiming.pod, known, steering))
+            binds = self._bounds is not None and bool(declared)
+            if self._steer is not None and (binds or each.pod.concerns_us):
+                steering = self._steer(each.place.template, request.namespace, workload.data)
+            found.append(dataclasses.replace(each, known=known, steering=steering))
         context = self._world
         world = DecisionInputs(
             self._cluster.namespace(request.namespace),
@@ -372,7 +378,7 @@ class Validator:
         return {each.name: read_claim(KIND, API_VERSION, each.spec)[0] for each in found if each.spec}
 
     async def _claims(
-        self, claiming: Claiming, namespace: str, made: Mapping[str, ClaimSpec] = _NOTHING_MADE
+        self, declared: ClaimNames, namespace: str, made: Mapping[str, ClaimSpec] = _NOTHING_MADE
     ) -> dict[str, KnownClaim]:
         """The facts about a pod's claims; queries the API server once per kind for objects that no cache has.
 
@@ -380,7 +386,7 @@ class Validator:
         """
         known = {}
         unknown: dict[str, dict[str, str]] = {}
-        for name, kind, object_name in claiming.names:
+        for name, kind, object_name in declared:
             spec = self._cluster.claim_template(namespace, object_name) if kind == "ResourceClaimTemplate" else None
             if spec is not None:
                 known[name] = KnownClaim(self._known(namespace, object_name, spec))
@@ -482,7 +488,7 @@ def _length(finding: Finding) -> int:
 
 def _unreadable(request: AdmissionRequest, error: Exception) -> Finding:
     message = f"the object is not a readable {request.kind.kind}: {short(str(error))}."
-    return Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
+    return Finding("NEU114", pods.place(error)[0], message, "Compare it with the API reference of its kind.")
 
 
 def _decision(findings: Iterable[Finding], reason: str) -> Decision:

@@ -11,11 +11,10 @@ from typing import Any, Final
 
 from neuron.check.configs import ratcheted
 from neuron.findings import Finding, Findings, Severity, warning
-from webhook.decisions import nesting, pods
-from webhook.decisions.decide import DecisionInputs, DecisionSubject, PodFacts, as_warnings, decide
+from webhook.decisions import nesting
+from webhook.decisions.decide import DecisionInputs, DecisionSubject, PodFacts, as_warnings, decide, read_pod
 from webhook.decisions.kinds import KINDS, pods_of
-from webhook.decisions.pod_claims import Claiming
-from webhook.decisions.pod_places import PodPlace
+from webhook.decisions.pod_claims import ClaimNames, readable_names
 from webhook.decisions.wire import AdmissionRequest
 
 MOST_TEMPLATES: Final = 64
@@ -29,7 +28,7 @@ class ReviewedWorkload:
     """A decoded workload.
 
     Attributes:
-        pods: the first `MOST_TEMPLATES` of its pods, with their claims.
+        pods: the first `MOST_TEMPLATES` of its pods, with the names of their claims, as `readable_names`.
         left_out: number of further pods.
         form_before: before an update, the findings about its own fields.
     """
@@ -37,7 +36,7 @@ class ReviewedWorkload:
     group: str
     kind: str
     data: Any
-    pods: tuple[tuple[PodPlace, Claiming], ...]
+    pods: tuple[tuple[PodFacts, ClaimNames], ...]
     left_out: int
     form_before: tuple[Finding, ...] = ()
 
@@ -46,12 +45,13 @@ def read_workload(request: AdmissionRequest, raw: bytes) -> ReviewedWorkload:
     """Decode the object of a review. Pure.
 
     Raises:
-        pods.UnreadableError: it is not JSON, or a field that is read has the wrong type.
+        pods.UnreadableError: it is not JSON, or nested too deeply.
     """
     kind = request.kind
     data = nesting.decode(raw)
     found = list(pods_of(data, kind.group, kind.kind))
-    read = tuple((place, Claiming.of(pods.view(place.template))) for place in found[:MOST_TEMPLATES])
+    facts = (read_pod(place, kind.kind) for place in found[:MOST_TEMPLATES])
+    read = tuple((each, () if each.pod is None else readable_names(each.pod)) for each in facts)
     check = KINDS[kind.group, kind.kind].check
     before: tuple[Finding, ...] = ()
     if check is not None and request.operation == "UPDATE":

@@ -70,6 +70,15 @@ class TestFiles:
         assert "1 workload with 2 pods: 1 is refused." in result.stdout
         assert run("-f", "-", stdin=DEPLOYMENT.replace("7", "8")).exit_code == 0
 
+    def test_an_object_that_is_left_out_is_an_error(self) -> None:
+        left_out = run("-f", "-", stdin=DEPLOYMENT.replace("  name: train", "  name: train\n  labels: [a]"))
+        assert "Not complete" in left_out.stdout
+        assert left_out.exit_code == 2
+
+    def test_a_number_of_pods_that_is_none_leaves_nothing_out(self) -> None:
+        result = run("-f", "-", "-o", "json", stdin=DEPLOYMENT.replace("replicas: 2", "replicas: many"))
+        assert [each["code"] for each in read(result)["workloads"][0]["obstacles"]] == ["NEU105"]
+
     @pytest.mark.parametrize("output", ["html", "markdown", "json", "sarif"])
     def test_every_output_format_is_written(self, output: str) -> None:
         result = run("-f", "-", "-o", output, stdin=DEPLOYMENT)

@@ -466,6 +466,15 @@ def test_every_message_has_file_line_object_and_field(written_text: str, said: l
         assert notice.startswith(start)
 
 
+def test_templates_of_a_cluster_scoped_object_are_printed_once() -> None:
+    template = {"spec": pod(container(neuron=4))["spec"]}
+    jobs = {"replicatedJobs": [{"template": {"spec": {"template": template}}}]}
+    spec = {"template": {"spec": jobs}}
+    runtime = facts("ClusterTrainingRuntime", "r", version="trainer.kubeflow.org/v1", spec=spec)
+    once = convert_texts(text(runtime))
+    assert convert_texts(once.yaml).yaml == once.yaml
+
+
 def test_equal_messages_about_an_object_are_printed_once() -> None:
     quota = facts("ResourceQuota", "q", "team", spec={"hard": {f"requests.{NEURON}": "16"}})
     template = {"spec": pod(container(neuron=4))["spec"]}

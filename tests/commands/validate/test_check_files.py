@@ -125,6 +125,26 @@ class TestOtherKinds:
     def test_an_excluded_namespace_is_not_judged(self) -> None:
         assert found(WORKFLOW, excluded_namespaces=frozenset({"default"})) == []
 
+    def test_claims_of_an_excluded_namespace_are_not_judged(self) -> None:
+        wrong = {**OLD, "apiVersion": "resource.k8s.io/v9"}
+        excluded = frozenset({"default"})
+        assert found(wrong, excluded_namespaces=excluded) == []
+        of_cluster = {**wrong, "kind": "DeviceClass", "spec": {"selectors": 7}}
+        assert found(of_cluster, excluded_namespaces=excluded) == found(of_cluster) != []
+
+    @pytest.mark.parametrize("value", ["off", ["off"], {"a": "b"}])
+    def test_settings_of_a_namespace_count_if_they_are_text(self, value: Any) -> None:
+        annotations = {"neuron.aws.com/convert": value}
+        facts = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "annotations": annotations}}
+        said = [line.partition(" spec")[0] for line in found(facts, WORKFLOW)]
+        assert said == (["note NEU220"] if value == "off" else ["error NEU105"])
+
+    def test_a_cluster_scoped_kind_has_the_settings_of_no_namespace(self) -> None:
+        annotations = {"neuron.aws.com/convert": "off"}
+        facts = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "annotations": annotations}}
+        shared = {**WORKFLOW, "kind": "ClusterWorkflowTemplate"}
+        assert found(facts, shared, excluded_namespaces=frozenset({"default"})) == found(shared) != []
+
     def test_an_object_without_pods_has_no_finding(self) -> None:
         assert found({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}) == []
 

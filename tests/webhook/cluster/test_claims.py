@@ -97,6 +97,12 @@ def test_templates_in_the_cache_are_not_requested() -> None:
     assert known.claim_template("team-a", "big") is None
 
 
+def test_what_is_in_no_known_namespace_is_not_requested() -> None:
+    server = Server(StatusError.parse(404, b'{"reason": "NotFound"}'))
+    found = asyncio.run(ClusterClaims(server, unknown).exist("ResourceClaimTemplate", "", ["big", ".."]))
+    assert (found, server.asked) == ({"big": None, "..": False}, [])
+
+
 @pytest.mark.parametrize("name", ["..", "a/../b", "a?b", "A", "", "x" * 254, "a b"])
 def test_invalid_object_names_are_not_requested(name: str) -> None:
     server = Server(None)

@@ -271,6 +271,21 @@ def test_pods_of_a_workload_are_judged_by_their_policy() -> None:
     assert codes(judge(off, deployment("7"), "Deployment", "apps")) == []
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "object.metadata.ownerReferences[0].kind == 'ReplicaSet'",
+        "object.metadata.namespace == 'team-a' && object.metadata.generateName == 'serve-'",
+        "object.metadata.labels['kueue.x-k8s.io/queue-name'] == 'q'",
+    ],
+)
+def test_policies_see_the_pods_of_a_workload_as_its_controller_creates_them(condition: str) -> None:
+    off = policies(ConversionPolicy={"mode": "off", "match": {"conditions": [{"name": "c", "expression": condition}]}})
+    metadata = {"name": "serve", "labels": {"kueue.x-k8s.io/queue-name": "q"}}
+    item = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, **deployment("7")}
+    assert codes(judge(off, item, "Deployment", "apps")) == []
+
+
 def test_the_claim_of_an_unconnected_count_is_not_refused_again() -> None:
     reviewer = mutator(policies=policies(ConversionPolicy={"families": ["trn1"], "unconnected": "Allow"}))
     (template,) = asyncio.run(reviewer.review(request(pod(container(neuron="7"))))).templates

@@ -5,10 +5,12 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+from policies.judging.subjects import CLUSTER_SCOPED
 from runtime.api_errors import UnreachableError
 from tests.support.serving import review
 from webhook.cluster.caches import NAMESPACES, KubeCluster, project_namespace_labels
 from webhook.decisions import wire
+from webhook.decisions.kinds import KINDS
 from webhook.decisions.ports import NamespaceFacts
 from webhook.edge import reviews
 from webhook.reviews.policy_subjects import bare_subject, namespace_object, subject_of
@@ -44,6 +46,10 @@ def test_an_unknown_namespace_has_only_its_name() -> None:
 
 def test_cluster_scoped_objects_have_no_namespace() -> None:
     assert subject_of(request(namespace=""), Team()).namespace_object is None
+
+
+def test_the_cluster_scoped_kinds_with_pods_are_known_without_a_cluster() -> None:
+    assert {each.kind for each in KINDS.values() if not each.namespaced} <= CLUSTER_SCOPED
 
 
 def test_the_resource_is_the_one_that_was_sent_or_else_guessed() -> None:

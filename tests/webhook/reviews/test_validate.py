@@ -173,7 +173,13 @@ class TestObjects:
         assert (decision.reason, codes(decision.errors)) == ("unreadable", ["NEU114"])
         [error] = decision.errors
         assert error.message.startswith("the object is not a readable Pod: Expected `array | null`")
-        assert (error.path, error.fix) == ("", "Compare it with the API reference of its kind.")
+        assert (error.path, error.fix) == ("spec.containers", "Compare it with the API reference of its kind.")
+
+    def test_a_template_that_cannot_be_read_is_a_warning_with_its_place(self) -> None:
+        decision = decide({**DEPLOYMENT, "spec": {"template": {"spec": {"containers": [7], "resourceClaims": []}}}})
+        place = "spec.template.spec.containers[0]"
+        assert decision.allowed
+        assert [(each.code, each.path) for each in decision.warnings] == [("NEU701", place), ("NEU114", place)]
 
 
 class TestUpdates:
