@@ -379,6 +379,19 @@ def test_the_only_cores_that_are_left_are_those_of_the_lost_claim(inf1: Node) ->
     assert held(again, 3) == {"neuron-device-0": (2, 3)}
 
 
+def test_a_claim_that_waits_gets_no_cores_of_a_device_with_lost_ones(inf1: Node) -> None:
+    """The API server does not know which claims wait, so all of them are restored."""
+    lost, waiting = allocated(1, share(0, 2, share_id="lost")), allocated(2, share(0, 1, share_id="waiting"))
+    inf1.preparer().prepare(lost, inf1.view())
+    running = [dataclasses.replace(inf1.preparer().checkpoint().claims[uid(1)], allocation="")]
+    _lose(inf1, 1)
+    again = inf1.preparer()
+    again.complete([lost, waiting], inf1.view(), running)
+    again.prepare(lost, inf1.view())
+    with pytest.raises(DeviceHeldError, match=r"shared with ResourceClaim ns/claim-1 .*, and the driver lost which"):
+        again.prepare(waiting, inf1.view())
+
+
 def test_a_claim_that_is_allocated_again_keeps_the_cores_of_its_shares(inf1: Node) -> None:
     preparer = inf1.preparer()
     preparer.prepare(allocated(1, share(0, 1)), inf1.view())
