@@ -87,8 +87,12 @@ class Others:
     restoring: bool = False
 
     def hold(self, claim: PreparedClaim) -> bool:
-        """Whether other claims hold any device of this one, or a part of it."""
-        return any(any(self.on(claim, index)) for device in claim.devices for index in device.indices)
+        """Whether other claims are known to hold any device of this one; shares of one device hold parts of it."""
+        pairs = ((mine, each) for mine in claim.devices for index in mine.indices for each, _ in self.on(claim, index))
+        return any(
+            each.share is None or (each.share.certain and (each.cores is None or mine.share is None))
+            for mine, each in pairs
+        )
 
     def on(self, claim: AllocatedClaim | PreparedClaim, index: int) -> Iterator[tuple[PreparedDevice, PreparedClaim]]:
         """What other claims than this one hold of a device."""
