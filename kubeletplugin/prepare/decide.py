@@ -86,7 +86,15 @@ class Others:
     known: bool = True
     restoring: bool = False
 
-    def on(self, claim: AllocatedClaim, index: int) -> Iterator[tuple[PreparedDevice, PreparedClaim]]:
+    def hold(self, claim: PreparedClaim) -> bool:
+        """Whether other claims are known to hold any device of this one; shares of one device hold parts of it."""
+        pairs = ((mine, each) for mine in claim.devices for index in mine.indices for each, _ in self.on(claim, index))
+        return any(
+            each.share is None or (each.share.certain and (each.cores is None or mine.share is None))
+            for mine, each in pairs
+        )
+
+    def on(self, claim: AllocatedClaim | PreparedClaim, index: int) -> Iterator[tuple[PreparedDevice, PreparedClaim]]:
         """What other claims than this one hold of a device."""
         for other in self.claims:
             if other.uid in (claim.uid, uid_before(claim.uid)):
@@ -144,18 +152,11 @@ def decide(claim: AllocatedClaim, view: NodeView, others: Others) -> PreparedCla
     return PreparedClaim(claim.uid, claim.namespace, claim.name, allocation_digest(claim), tuple(devices), used, told)
 
 
-def undecided(claim: AllocatedClaim, view: NodeView, others: Others) -> PreparedClaim | None:
-    """A claim that pods may use, although it cannot be decided how: it holds its devices, with all of their cores.
-
-    Returns:
-        None if it has adminAccess, or other claims hold any of its devices.
-    """
-    devices = [
+def undecided(claim: AllocatedClaim, view: NodeView) -> PreparedClaim:
+    """A claim that pods may use, although it cannot be decided how: it holds its devices, with all of their cores."""
+    devices = (
         undecided_device(each.parent_request, each.device, each.pool, each.share_id, view) for each in claim.devices
-    ]
-    held = any(True for device in devices for index in device.indices for _ in others.on(claim, index))
-    if held or any(device.admin_access for device in claim.devices):
-        return None
+    )
     return PreparedClaim(claim.uid, claim.namespace, claim.name, "", tuple(devices))
 
 

@@ -18,6 +18,7 @@ from kubeletplugin.prepare.checkpoint import (
     CheckpointStore,
     DamagedCheckpointError,
     PreparedClaim,
+    PreparedDevice,
     uid_before,
 )
 from kubeletplugin.prepare.decide import (
@@ -201,21 +202,19 @@ class Preparer:
                 if uid in checkpoint.claims:
                     continue
                 restored, source = used.get(uid), "kubelet, whose pods use it"
-                if (claim := objects.get(uid)) is not None:
+                if uid in objects:
                     others = Others(tuple(checkpoint.claims.values()), restoring=True)
-                    try:
-                        restored, source = decide(claim, view, others), "API server"
-                    except PrepareError as error:
-                        errors.append(f"Claim {claim.namespace}/{claim.name} cannot be restored: {error}")
-                        # Others hold its devices, or it holds none. Else, as while nodes elect, its pod may use them.
-                        if isinstance(error, DeviceHeldError) or any(device.admin_access for device in claim.devices):
-                            continue
-                        if restored is None:
-                            restored, source = undecided(claim, view, others), "API server"
-                if restored is not None:
-                    checkpoint = checkpoint.with_claim(restored)
-                    notes.append(f"Claim {restored.namespace}/{restored.name} was restored from the {source}.")
-                    notes += _doubts(restored)
+                    restored, error = _restored(objects[uid], restored, others, view)
+                    source = "API server"
+                    errors += [error] if error else []
+                if restored is None:
+                    continue
+                # The kubelet does not say what is admin access.
+                if uid in used and not any(device.admin_access for device in restored.devices):
+                    checkpoint = checkpoint.with_claim(used[uid])
+                checkpoint = checkpoint.allocated_again(restored)
+                notes.append(f"Claim {restored.namespace}/{restored.name} was restored from the {source}.")
+                notes += _doubts(restored)
             checkpoint = dataclasses.replace(checkpoint, incomplete=False)
             self._store.save(checkpoint)
             notes += self._align(checkpoint)
@@ -309,12 +308,40 @@ def _refuse_unknown(claim: PreparedClaim) -> None:
         )
 
 
+def _restored(
+    claim: AllocatedClaim, used: PreparedClaim | None, others: Others, view: NodeView
+) -> tuple[PreparedClaim | None, str]:
+    """A claim of the API server as it was prepared, or else as a claim that holds its devices; and why, if else.
+
+    Args:
+        used: the claim as the kubelet tells it, if its pods use it.
+
+    Returns:
+        None if it holds no device, or if others hold its devices.
+    """
+    try:
+        found = decide(claim, view, others)
+    except PrepareError as error:
+        found = used or undecided(claim, view)
+        doubted = used is None or isinstance(error, DeviceHeldError)
+        # With adminAccess it holds no device. Else, as while nodes elect, its pod may use them.
+        lost = any(device.admin_access for device in claim.devices) or (doubted and others.hold(found))
+        return None if lost else found, f"Claim {claim.namespace}/{claim.name} cannot be restored: {error}"
+    if used is None and _in_doubt(found):
+        # Its pod may still wait: it gets these cores only if no other claim may use them.
+        found = dataclasses.replace(found, allocation="")
+    return found, ""
+
+
+def _in_doubt(claim: PreparedClaim) -> list[PreparedDevice]:
+    return [device for device in claim.devices if device.share is not None and not device.share.certain]
+
+
 def _doubts(claim: PreparedClaim) -> list[str]:
     return [
         f"The cores that claim {claim.namespace}/{claim.name} uses of {device.device} are not known: no other claim "
         "gets cores of this device until its pods have ended."
-        for device in claim.devices
-        if device.share is not None and not device.share.certain
+        for device in _in_doubt(claim)
     ]
 
 

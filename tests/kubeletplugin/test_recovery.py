@@ -196,6 +196,20 @@ def test_a_device_of_a_running_claim_is_not_restored_for_the_next_claim(node: No
         node.preparer().prepare(allocated(1, *devices(3)), node.view())
 
 
+@pytest.mark.parametrize("allocated_to", [0, 2], ids=["a free device", "a device of another claim"])
+def test_devices_that_the_kubelet_names_are_held_although_the_claim_has_others_by_now(
+    busy: Node, allocated_to: int
+) -> None:
+    """A pod of the claim, which was deallocated by force, runs on."""
+    device = PreparedDevice("n0", "node-1", "neuron-device-3", (3,))
+    running = PreparedClaim(uid(5), "ns", "claim-5", "", (device,))
+    preparer = busy.preparer()
+    preparer.unprepare(uid(1))
+    preparer.complete([allocated(5, *devices(allocated_to))], busy.view(), [running])
+    with pytest.raises(DeviceHeldError, match="neuron-device-3 is still prepared for ResourceClaim ns/claim-5"):
+        preparer.prepare(allocated(6, *devices(3)), busy.view())
+
+
 def test_a_reserved_claim_that_cannot_be_decided_holds_its_devices(node: Node) -> None:
     """Kubelets before 1.34 do not name the claims that their pods use."""
     (node.dev / "neuron3").rename(node.root / "away")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kubeletplugin.discover.sysfs import NeuronDevice
+from kubeletplugin.prepare.checkpoint import Share
 from kubeletplugin.prepare.decide import DeviceHeldError, PrepareError
 from kubeletplugin.prepare.preparer import Preparer
 from neuron.hardware.instances import Topology
@@ -377,6 +378,41 @@ def test_the_only_cores_that_are_left_are_those_of_the_lost_claim(inf1: Node) ->
     again.unprepare(uid(2))
     again.prepare(allocated(3, share(0, 2)), inf1.view())
     assert held(again, 3) == {"neuron-device-0": (2, 3)}
+
+
+def test_a_running_claim_is_restored_beside_one_whose_cores_are_in_doubt(inf1: Node) -> None:
+    preparer = inf1.preparer()
+    claims = [allocated(number, share(0, 1, share_id=f"s{number}")) for number in (1, 2, 3)]
+    for claim in claims:
+        preparer.prepare(claim, inf1.view())
+    known = preparer.checkpoint().claims.values()
+    gone, running, _ = (
+        dataclasses.replace(
+            claim,
+            allocation="",
+            devices=tuple(dataclasses.replace(each, share=Share(f"s{n}", certain=False)) for each in claim.devices),
+        )
+        for n, claim in enumerate(known, 1)
+    )
+    _lose(inf1, 1, 2)
+    preparer.complete(claims[1:], inf1.view(), [gone])
+    assert held(preparer, 1) == {"neuron-device-0": None}
+    _lose(inf1, 2)
+    preparer.complete(claims[1:], inf1.view(), [running])
+    assert set(preparer.checkpoint().claims) == {uid(1), uid(2), uid(3)}
+
+
+def test_a_claim_that_waits_gets_no_cores_of_a_device_with_lost_ones(inf1: Node) -> None:
+    """The API server does not know which claims wait, so all of them are restored."""
+    lost, waiting = allocated(1, share(0, 2, share_id="lost")), allocated(2, share(0, 1, share_id="waiting"))
+    inf1.preparer().prepare(lost, inf1.view())
+    running = [dataclasses.replace(inf1.preparer().checkpoint().claims[uid(1)], allocation="")]
+    _lose(inf1, 1)
+    again = inf1.preparer()
+    again.complete([lost, waiting], inf1.view(), running)
+    again.prepare(lost, inf1.view())
+    with pytest.raises(DeviceHeldError, match=r"shared with ResourceClaim ns/claim-1 .*, and the driver lost which"):
+        again.prepare(waiting, inf1.view())
 
 
 def test_a_claim_that_is_allocated_again_keeps_the_cores_of_its_shares(inf1: Node) -> None:
