@@ -16,6 +16,8 @@ API_VERSION: Final = "checkpoint.neuron.aws.com/v1"
 API_VERSION_SHARES: Final = "checkpoint.neuron.aws.com/v2"
 """Version of a checkpoint with shares: a driver that does not know shares would read it as one of whole devices."""
 KIND: Final = "NeuronCheckpoint"
+_BEFORE: Final = "-before"
+"""End of the UID under which earlier devices of a claim are held."""
 
 
 class DamagedCheckpointError(Exception):
@@ -96,12 +98,17 @@ class PreparedClaim:
     metadata: dict[str, JsonObject] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name} (UID {self.uid})"
+        return f"{self.namespace}/{self.name} (UID {self.uid.removesuffix(_BEFORE)})"
+
+    @property
+    def ended(self) -> str:
+        """Half a sentence about a claim that is held: what became of its object."""
+        return "was allocated again" if self.uid.endswith(_BEFORE) else "no longer exists"
 
 
 def uid_before(uid: str) -> str:
     """The UID under which devices are held that a claim had before it was allocated again. No object has it."""
-    return f"{uid}-before"
+    return f"{uid}{_BEFORE}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

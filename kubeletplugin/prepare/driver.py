@@ -213,7 +213,7 @@ class Driver:
 
     def _why_held(self, error: DeviceHeldError) -> str:
         hold = self.holds.claims.get(error.holder)
-        return f" That ResourceClaim no longer exists: {hold.why}." if hold is not None else ""
+        return f" That ResourceClaim {hold.claim.ended}: {hold.why}." if hold is not None else ""
 
     async def _unprepare(self, claim: ClaimReference) -> PrepareResult:
         uids = claim.uid, uid_before(claim.uid)

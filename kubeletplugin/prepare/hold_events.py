@@ -52,10 +52,10 @@ class HoldReporter:
     async def _tell(self, uid: str, hold: Hold, *, freed: bool) -> bool:
         devices = ", ".join(device.device for device in hold.claim.devices if not device.admin_access) or "no device"
         if freed:
-            message = f"ResourceClaim {hold.claim}, which no longer exists, was released: {devices}."
+            message = f"ResourceClaim {hold.claim}, which {hold.claim.ended}, was released: {devices}."
         else:
             message = (
-                f"ResourceClaim {hold.claim} no longer exists, and its devices stay with it ({devices}): {hold.why}. "
+                f"ResourceClaim {hold.claim} {hold.claim.ended}, and its devices stay with it ({devices}): {hold.why}. "
                 "No other claim gets them until the kubelet has stopped the pod."
             )
         if freed:

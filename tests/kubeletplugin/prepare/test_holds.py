@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from kubeletplugin.discover.health import assess
 from kubeletplugin.discover.own_node import OwnNode, node_state
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, KubeError
-from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
+from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, uid_before
 from kubeletplugin.prepare.hold_events import HoldReporter
 from kubeletplugin.prepare.holds import Hold, Holds
 from kubeletplugin.prepare.usage import ReleaseBlocker
@@ -183,6 +184,26 @@ def test_an_event_that_cannot_be_written_is_written_later(
             await until(lambda: metrics.registry.get_sample_value(consecutive, {"component": "events"}) == 0)
 
     asyncio.run(scenario())
+
+
+def test_earlier_devices_of_a_claim_are_reported_with_its_uid(
+    api: FakeApi, clock: FakeClock, metrics: PluginMetrics
+) -> None:
+    holds = Holds()
+    reporter = HoldReporter(holds, OwnNode(api, clock=clock, metrics=metrics), clock=clock, metrics=metrics)
+    before = dataclasses.replace(claim(1, 3), uid=uid_before(uid(1)))
+
+    async def scenario() -> None:
+        for kept in ({before.uid: Hold(before, ReleaseBlocker(True, "a pod uses it"))}, {}):
+            holds.take(kept)
+            assert await reporter.report()
+
+    asyncio.run(scenario())
+    assert [each["message"] for each in api.reports] == [
+        f"ResourceClaim ns/claim-1 (UID {uid(1)}) was allocated again, and its devices stay with it"
+        " (neuron-device-3): a pod uses it. No other claim gets them until the kubelet has stopped the pod.",
+        f"ResourceClaim ns/claim-1 (UID {uid(1)}), which was allocated again, was released: neuron-device-3.",
+    ]
 
 
 def test_a_claim_is_reported_once_each_time_it_is_kept(api: FakeApi, clock: FakeClock, metrics: PluginMetrics) -> None:
