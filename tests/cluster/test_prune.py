@@ -7,6 +7,7 @@ import itertools
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -294,9 +295,13 @@ class Users(Loop):
 
 def test_continuous_prunes_never_leave_a_pod_without_its_claim(api: Api, namespace: str, prune: Prune) -> None:
     outcomes: list[str] = []
+    ends = time.monotonic() + 120
     with Users(api, namespace) as users:
-        for _ in range(6):
+        for number in itertools.count(1):
             outcomes += prune.must(namespace, grace="2s").values()
+            # On a slow machine, users may always be faster than the grace period, or make few pods.
+            if number >= 6 and (("removed" in outcomes and users.done > 10) or time.monotonic() > ends):
+                break
     assert users.problems == []
     assert users.done > 10
     assert "removed" in outcomes
