@@ -82,7 +82,7 @@ class Queue:
 
 def queues_of_pod(pod: Mapping[str, object], *, only_pods: bool = False) -> tuple[Queue, ...]:
     """The queues of a pod or a pod template, one for each system. `only_pods`: see `Queue`."""
-    return tuple(_unique(_queues_of_pod("", pod, only_pods=only_pods)))
+    return tuple(_unique(_queues("", pod, mapping(pod.get("spec")).get("schedulerName"), only_pods=only_pods)))
 
 
 def queues_of_workload(
@@ -109,7 +109,7 @@ def queues_of_workload(
         found += _queues("spec.jobTemplate", mapping(spec.get("jobTemplate")), None)
     only_pods = is_counted_by_template(group, kind) and not _takes_labels(group, kind, data)
     for path, template in templates:
-        found += _queues_of_pod(path, template, only_pods=only_pods)
+        found += _queues(path, template, mapping(template.get("spec")).get("schedulerName"), only_pods=only_pods)
     return tuple(_unique(found))
 
 
@@ -157,16 +157,16 @@ def uncounted(queue: Queue, device_class: str, said: str = "", *, alternatives: 
     where = f" in queue {quoted(queue.name, _MOST_NAME)}" if queue.name else ""
     if alternatives and queue.system == KUEUE:
         message = f"Kueue admits no pod{where} whose claim has alternatives (firstAvailable), as the one of this pod."
-        fix = _LABEL_WORKLOAD if queue.only_pods else _ALTERNATIVES
-        return warning("NEU232", queue.path, message, f"{fix} {said}".rstrip(), queue.name or queue.system)
-    message = (
-        f"{queue.system} counts {names.RESOURCE_NEURON}{where}, and does not count the claims of converted pods unless"
-        " it is set up for them."
-    )
-    needs = _VOLCANO_NEEDS if queue.system == VOLCANO else ""
-    fix = _LABEL_WORKLOAD if queue.only_pods else f"{needs}{_fix(queue.system, device_class)}"
-    fix = f"{fix} {said}".rstrip()
-    return warning("NEU232", queue.path, message, fix, queue.name or queue.system)
+        fix = _ALTERNATIVES
+    else:
+        message = (
+            f"{queue.system} counts {names.RESOURCE_NEURON}{where}, and does not count the claims of converted pods"
+            " unless it is set up for them."
+        )
+        fix = (_VOLCANO_NEEDS if queue.system == VOLCANO else "") + _fix(queue.system, device_class)
+    if queue.only_pods:
+        fix = _LABEL_WORKLOAD
+    return warning("NEU232", queue.path, message, f"{fix} {said}".rstrip(), queue.name or queue.system)
 
 
 def device_class_mappings(classes: Collection[str], mapped: Mapping[str, str]) -> list[str]:
@@ -268,14 +268,8 @@ def _takes_labels(group: str, kind: str, data: Mapping[str, object]) -> bool:
     return not mapping(job.get("metadata")).get("labels")
 
 
-def _queues_of_pod(path: str, pod: Mapping[str, object], *, only_pods: bool) -> Iterator[Queue]:
-    """The queues that a pod or a pod template shows."""
-    for each in _queues(path, pod, mapping(pod.get("spec")).get("schedulerName")):
-        yield dataclasses.replace(each, only_pods=only_pods and each.system == KUEUE)
-
-
-def _queues(path: str, owner: Mapping[str, object], scheduler: object) -> Iterator[Queue]:
-    """The queues that `metadata` and the scheduler's name show."""
+def _queues(path: str, owner: Mapping[str, object], scheduler: object, *, only_pods: bool = False) -> Iterator[Queue]:
+    """The queues that `metadata` and the scheduler's name show. `only_pods`: of a queue of Kueue."""
     prefix = f"{path}." if path else ""
     metadata = mapping(owner.get("metadata"))
     for field in ("labels", "annotations"):
@@ -283,7 +277,8 @@ def _queues(path: str, owner: Mapping[str, object], scheduler: object) -> Iterat
         for system, keys in QUEUE_KEYS.items():
             for key in keys:
                 if values.get(key) and (system != KUEUE or field == "labels"):
-                    yield Queue(system, short(str(values[key]), _MOST_NAME), f"{prefix}metadata.{field}[{key}]")
+                    name, where = short(str(values[key]), _MOST_NAME), f"{prefix}metadata.{field}[{key}]"
+                    yield Queue(system, name, where, only_pods=only_pods and system == KUEUE)
     if isinstance(scheduler, str) and scheduler in SCHEDULERS:
         yield Queue(SCHEDULERS[scheduler], "", f"{prefix}spec.schedulerName")
 
