@@ -101,9 +101,14 @@ class PreparedClaim:
         return f"{self.namespace}/{self.name} (UID {self.uid.removesuffix(_BEFORE)})"
 
     @property
+    def is_before(self) -> bool:
+        """Whether it stands for the devices that a claim had before it was allocated again, see `uid_before`."""
+        return self.uid.endswith(_BEFORE)
+
+    @property
     def ended(self) -> str:
         """Half a sentence about a claim that is held: what became of its object."""
-        return "was allocated again" if self.uid.endswith(_BEFORE) else "no longer exists"
+        return "was allocated again" if self.is_before else "no longer exists"
 
 
 def uid_before(uid: str) -> str:

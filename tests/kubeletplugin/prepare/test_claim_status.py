@@ -339,6 +339,9 @@ async def test_a_claim_that_is_prepared_for_other_devices_has_their_entries(worl
         await world.prepare(1, *devices(index))
         await world.writer.sync()
         assert [entry["device"] for entry in world.entries(1)] == [f"neuron-device-{index}"]
+    world.api.calls.clear()
+    await world.writer.sync()
+    assert world.api.calls == [], "the devices that it had before have no entry"
 
 
 @pytest.mark.parametrize("forbidden", ["", "get ns/claim-1", "apply ns/claim-1 0"])
