@@ -3,6 +3,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Created, with what `make run` needs, with what all other targets need.
+EMPTY  := $(VENV)/.empty
+RUNTIME := $(VENV)/.runtime
 STAMP  := $(VENV)/.installed
 ARGS   ?=
 # The earlier commit of `make bench-against` and `make upgrade-test`.
@@ -25,27 +28,43 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster bench-scale docs reference cel-oracle fuzz mutants cluster-test upgrade-test faults sandbox man manifests images sbom release sign verify proto grammar lock clean
+.PHONY: help install run test timed-test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster bench-scale docs reference cel-oracle fuzz mutants cluster-test upgrade-test faults sandbox man manifests images sbom release sign verify proto grammar lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## create .venv from the hash-locked requirements
 
-$(STAMP): requirements/pip.txt requirements/dev.txt pyproject.toml
+# Python compiles what it imports; most modules of the packages are never imported.
+PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
+# An editable install prints a warning about folders of the same name, which is what it is for.
+EDITABLE = PYTHONWARNINGS=ignore $(PIP) install --no-deps --no-build-isolation --no-index -e .
+
+$(EMPTY): requirements/pip.txt requirements/webhook.txt requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "Python >= 3.11 is needed, this is %d.%d: set PYTHON=" % v[:2])'
 	$(PYTHON) -m venv --clear $(VENV)
 # The pip that comes with Python 3.11 takes four times as long to find the locked files in an index.
-	$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/pip.txt
-	$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/dev.txt
-	$(BIN)/python -m pip --quiet --disable-pip-version-check install --no-deps --no-build-isolation --no-index -e .
+	$(PIP) install --require-hashes -r requirements/pip.txt
 	@touch $@
 
-run: $(STAMP) ## serve the webhook on https://127.0.0.1:9443 and convert an example through it (ARGS=--once stops after that)
+$(RUNTIME): $(EMPTY)
+	$(PIP) install --no-compile --require-hashes -r requirements/webhook.txt
+	$(EDITABLE)
+	@touch $@
+
+$(STAMP): $(EMPTY)
+	$(PIP) install --no-compile --require-hashes -r requirements/dev.txt
+	$(EDITABLE)
+	@touch $@ $(RUNTIME)
+
+run: $(RUNTIME) ## serve the webhook on https://127.0.0.1:9443 and convert an example through it (ARGS=--once stops after that)
 	$(BIN)/python -m commands.cli.demo $(ARGS)
 
 test: $(STAMP) ## run every test that needs no control plane
 	$(BIN)/python -m pytest --ignore=tests/cluster -n $(WORKERS) --dist loadfile $(ARGS)
+
+timed-test: $(STAMP) ## run the tests that bound a time, and assert it: on a machine that does nothing else
+	NEURON_DRA_TIMED=1 $(BIN)/python -m pytest -n0 $(ARGS) $$(grep -rl --include='*.py' 'timing import' tests)
 
 thorough: $(STAMP) ## run the property tests with 20 times as many examples, and ten times as many mixtures of claims
 	NEURON_DRA_MIXTURES=100000 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=thorough --timeout=7200 $(ARGS) \
@@ -175,7 +194,7 @@ COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-ha
   --no-emit-index-url --no-emit-find-links
 
 lock: ## resolve the requirements again (needs uv)
-	echo pip | $(COMPILE) --upgrade - -o requirements/pip.txt
+	printf 'pip\nsetuptools\n' | $(COMPILE) --upgrade - -o requirements/pip.txt
 	$(COMPILE) --upgrade --all-extras pyproject.toml -o requirements/dev.txt
 	$(COMPILE) --constraint requirements/dev.txt --extra webhook --extra tracing pyproject.toml -o requirements/webhook.txt
 	$(COMPILE) --constraint requirements/dev.txt --extra kubelet-plugin --extra tracing pyproject.toml -o requirements/kubelet-plugin.txt

@@ -40,7 +40,8 @@ def environment(directory: Path, port: int = 0) -> dict[str, str]:
     """With a `make` that does not install, and ports of our own."""
     programs = directory / "programs"
     programs.mkdir()
-    (programs / "make").write_text(f'#!/bin/sh\nexec {shutil.which("make")} -o .venv/.installed "$@"\n')
+    done = " ".join(f"-o .venv/{stamp}" for stamp in (".empty", ".runtime", ".installed"))
+    (programs / "make").write_text(f'#!/bin/sh\nexec {shutil.which("make")} {done} "$@"\n')
     (programs / "make").chmod(0o755)
     return {
         "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",

@@ -162,6 +162,9 @@ async def main(url: str, ca: str, attack: str, clients: int, namespaces: int) ->
         for each in range(clients)
     )
     tasks = [asyncio.ensure_future(each) for each in sent]
+    # The attack is under way when one of its reviews was answered, on any machine.
+    while not replies:  # noqa: ASYNC110 - tasks of several kinds count here
+        await asyncio.sleep(0.01)
     sys.stdout.write("begun\n")
     sys.stdout.flush()
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)

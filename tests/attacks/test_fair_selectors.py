@@ -11,14 +11,16 @@ from tests.attacks.arsenal import selecting
 from tests.attacks.victims import Victim, claim_review, victim
 from tests.support.loops import Loop
 from tests.support.serving import review
+from tests.support.timing import assert_below
 
 ATTRIBUTES = "device.attributes['neuron.aws.com']"
 CONNECTIONS = 16
-SECONDS = 1.0
+REVIEWS = 10
+"""Of the other namespace, each with a selector of its own."""
 ALLOWED = 1.5
-"""Maximum seconds for the other namespace; measured 0.2, and 4 to 7 without the bounds."""
+"""Maximum seconds for the other namespace (`make timed-test`); measured 0.2, and 4 to 7 without the bounds."""
 OF_ONE_OBJECT = 2.5
-"""Seconds that a decision about one object takes at most; measured 1.1."""
+"""Seconds that a decision about one object takes at most (`make timed-test`); measured 1.1."""
 LONGEST = 10_200
 
 
@@ -57,13 +59,13 @@ def test_another_namespaces_first_selector_does_not_wait(
             time.sleep(0.5)
             waits = _first_selectors(server)
         assert sent
-        assert max(waits) < ALLOWED
+        assert_below(max(waits), ALLOWED)
 
 
 def _first_selectors(server: Victim) -> list[float]:
-    waits, end = [], time.monotonic() + SECONDS
-    while time.monotonic() < end or len(waits) < 3:
-        body = claims(f"{ATTRIBUTES}.cores == {10_000 + len(waits)}", namespace="neighbour")
+    waits = []
+    for number in range(REVIEWS):
+        body = claims(f"{ATTRIBUTES}.cores == {10_000 + number}", namespace="neighbour")
         reply, seconds = server.attack("/validate", body)
         assert reply is not None
         assert reply.status == 200
@@ -82,4 +84,4 @@ def test_selectors_of_one_object_share_one_second(
             assert reply is not None
             assert reply.status == 200
             assert b"NEU603" in reply.body
-            assert seconds < OF_ONE_OBJECT
+            assert_below(seconds, OF_ONE_OBJECT)

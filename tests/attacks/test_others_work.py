@@ -18,10 +18,12 @@ from tests.attacks.arsenal import selecting
 from tests.attacks.test_single_objects import POLICIES
 from tests.attacks.victims import Victim, claim_review, victim
 from tests.support.serving import ROOT, review
+from tests.support.timing import assert_below
 
-SECONDS = 2.0
+REVIEWS = 60
+"""Reviews of the neighbour during each attack."""
 ASSERTED = 10 * victims.PROMISED
-"""The asserted median in seconds: test machines are busy. The p99 is shown; `PROMISED` is for an idle machine."""
+"""The median in seconds that `make timed-test` asserts. The p99 is shown; `PROMISED` is for an idle machine."""
 ANSWERS = {200, 503}
 _MOST_TIMED = 40
 """Clients of the attacker beside which the neighbour's time is asserted."""
@@ -37,7 +39,10 @@ CASES = [
 
 @contextlib.contextmanager
 def attacked(server: Victim, attack: str, clients: int, namespaces: int) -> Iterator[Counter[int]]:
-    """Attack for the length of the context; afterwards the counter has the attacker's HTTP statuses."""
+    """Attack for the length of the context; afterwards the counter has the attacker's HTTP statuses.
+
+    The context begins when the server has answered the attacker for the first time.
+    """
     replies: Counter[int] = Counter()
     command = [sys.executable, "-m", "tests.attacks.crowd", server.url, str(server.ca), attack, str(clients)]
     with subprocess.Popen(
@@ -46,7 +51,6 @@ def attacked(server: Victim, attack: str, clients: int, namespaces: int) -> Iter
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
-        time.sleep(0.5)
         try:
             yield replies
         finally:
@@ -58,11 +62,11 @@ def attacked(server: Victim, attack: str, clients: int, namespaces: int) -> Iter
 def first_claims(server: Victim) -> tuple[list[float], Counter[int]]:
     """Seconds and statuses of claims with a selector that was never seen."""
     waits, statuses = [], Counter[int]()
+    fresh = time.monotonic_ns()
     with server.client() as client:
         client.get("/livez")  # As the API server's, its connection is there already.
-        end = time.monotonic() + SECONDS
-        while time.monotonic() < end or len(waits) < 20:
-            expression = f"device.attributes['neuron.aws.com'].cores == {time.monotonic_ns()}"
+        for number in range(fresh, fresh + REVIEWS):
+            expression = f"device.attributes['neuron.aws.com'].cores == {number}"
             body = json.dumps(review(**claim_review(selecting(expression), namespace="neighbour"))).encode()
             started = time.monotonic()
             reply = client.review(body, "/validate?timeout=10s")
@@ -95,7 +99,8 @@ def test_a_first_claim_of_another_tenant_is_answered_during_an_attack(
     assert server.alive
     assert set(statuses) == {200}
     # More clients than that fill the machine's cores and loopback themselves: their times are shown only.
-    assert p50 < ASSERTED or clients > _MOST_TIMED
+    if clients <= _MOST_TIMED:
+        assert_below(p50, ASSERTED)
     assert replies
     assert set(replies) <= ({431} if attack == crowd.ENDLESS_URLS else ANSWERS)
     assert server.peak_memory < victims.MEMORY_LIMIT
@@ -105,8 +110,8 @@ def test_an_honest_claim_with_many_selectors_is_answered_after_retries(server: V
     expressions = [f"device.attributes['neuron.aws.com'].cores == {time.monotonic_ns()}" for _ in range(24)]
     body = json.dumps(review(**claim_review(selecting(*expressions), namespace="neighbour"))).encode()
     with attacked(server, "selectors", 40, 0):
-        end, statuses = time.monotonic() + 20, []
-        while 200 not in statuses and time.monotonic() < end:
+        statuses: list[int] = []
+        while 200 not in statuses:  # The test's time-out ends what never succeeds.
             reply, _ = server.attack("/validate", body)
             statuses.append(reply.status if reply is not None else 0)
     print(f"a claim with 24 selectors under attack: {statuses}")  # noqa: T201

@@ -9,6 +9,7 @@ from kubecel.compile import Cel
 from kubecel.errors import CelBudgetExceededError, CelCompileError, CelSyntaxError
 from kubecel.types import DYN
 from tests.kubecel.evaluating import ENGINE, compiled, frozen_clock, limited
+from tests.support.timing import assert_below
 
 HUNDRED = list(range(100))
 
@@ -100,7 +101,7 @@ def test_an_endless_expression_stops_in_time_on_the_real_clock() -> None:
     started = time.monotonic()
     with pytest.raises(CelBudgetExceededError, match=r"longer than 0\.2 s"):
         program.evaluate({"l": HUNDRED}, Budget(time.monotonic, limits))
-    assert time.monotonic() - started < 2
+    assert_below(time.monotonic() - started, 2)
 
 
 def test_every_evaluation_is_charged_for_its_steps() -> None:
@@ -167,7 +168,7 @@ def test_a_hostile_pattern_takes_linear_time() -> None:
     program = compiled("s.matches('^(a+)+$')", {"s": None})
     started = time.monotonic()
     assert program.evaluate({"s": "a" * 100_000 + "b"}, Budget(frozen_clock)) is False
-    assert time.monotonic() - started < 1
+    assert_below(time.monotonic() - started, 1)
 
 
 def test_a_pattern_that_needs_too_much_memory_is_refused() -> None:

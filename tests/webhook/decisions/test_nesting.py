@@ -16,6 +16,7 @@ from prometheus_client.registry import CollectorRegistry
 from neuron.hardware.instances import Catalogue
 from policies.files.store import PolicyStore
 from tests.support.serving import Reply, Running, serving
+from tests.support.timing import assert_below
 from tests.support.trainium import trainium
 from webhook.decisions import nesting
 from webhook.reviews.mutate import Mutator
@@ -360,4 +361,4 @@ def test_a_text_without_a_closing_quote_is_scanned_once() -> None:
     begun = time.perf_counter()
     for end in (b"", b"\\"):
         assert nesting.without_objects(b'{"request":{"' + b'\\"' * 32_000 + end) is None
-    assert time.perf_counter() - begun < 0.5
+    assert_below(time.perf_counter() - begun, 0.5)

@@ -11,6 +11,7 @@ from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from policies.judging.policy_set import PolicySet
 from tests.support.manifests import container, pod
+from tests.support.timing import assert_below
 from tests.webhook.reviews.policed import FOUR, V1, Ticking, Watching, judged, many_names, reviewer, sent, written
 from tests.webhook.reviews.test_policed import policy, told
 from webhook.decisions import wire
@@ -62,7 +63,7 @@ def test_a_denial_is_answered_without_look_ups() -> None:
     decision, seconds = late(written(policy(FOUR)), many_names(1600), inner=inner)
     assert told(decision.errors) == ["NEU801: policy 'p': at most four"]
     assert (decision.outcome, decision.reason, inner.asked) == ("denied", "policy", 1)
-    assert seconds < 2
+    assert_below(seconds, 2)
 
 
 def test_an_unfinished_review_without_a_denial_times_out() -> None:
@@ -112,7 +113,7 @@ def test_a_late_lane_denies_objects_that_a_policy_may_deny() -> None:
     large = pod(container(neuron="16"), annotations={"a": "x" * 200_000})
     decision, seconds = late(written(policy(FOUR)), large, lane=Late(), inner=Slow())
     assert [each.code for each in decision.errors] == ["NEU803"]
-    assert seconds < 2
+    assert_below(seconds, 2)
 
 
 def test_policies_that_are_slow_are_refused_in_time() -> None:
@@ -126,7 +127,7 @@ def test_policies_that_are_slow_are_refused_in_time() -> None:
     finally:
         lane.close()
     assert [each.code for each in decision.errors] == ["NEU803"]
-    assert seconds < 3
+    assert_below(seconds, 3)
 
 
 @pytest.mark.parametrize(
@@ -221,8 +222,7 @@ def test_a_neighbour_is_answered_while_a_large_object_is_judged() -> None:
         return longest
 
     try:
-        # A busy machine may hold up one attempt.
-        assert any(asyncio.run(run()) < 0.5 for _ in range(3))
+        assert_below(asyncio.run(run()), 0.5)
     finally:
         lane.close()
 
@@ -262,7 +262,7 @@ def test_look_ups_have_a_time_out() -> None:
 
     decision, seconds = asyncio.run(run())
     assert [each.code for each in decision.errors] == ["NEU801"]
-    assert seconds < 0.9
+    assert_below(seconds, 0.9)
 
 
 def test_policies_that_do_not_count_devices_cause_no_look_ups() -> None:
