@@ -21,6 +21,7 @@ import click
 
 from benchmarks import load, plots, policies, reviews, servers
 from benchmarks.reviews import Object
+from cluster.store import Store
 from neuron.demand.claims import Claim, make_claim
 from neuron.demand.instance_fit import DeviceConfig
 from neuron.demand.templates import API_VERSION, KIND, Template
@@ -39,7 +40,6 @@ from webhook.decisions.pod_demand import PodDemand
 from webhook.edge import reviews as wire
 from webhook.reviews.pod_decisions import renamed
 from webhook.reviews.policy_subjects import bare_subject, decoded
-from webhook.server.standalone import StandaloneCluster
 
 TEMPLATES: Final = (10, 100, 1_000, 10_000, 100_000)
 NODES: Final = (1, 10, 100, 1_000, 5_000)
@@ -76,7 +76,7 @@ def _bodies(count: int) -> list[bytes]:
 
 def _stages(folder: Path) -> None:
     bodies = _bodies(300)
-    cluster = StandaloneCluster()
+    cluster = Store()
     context = conversion_context(ConversionOptions(), Catalogue(), cluster)
     facts = cluster.namespace("team-a")
     requests = [wire.decode(body) for body in bodies]

@@ -158,7 +158,7 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
     Exit code: 0 = nothing would be denied, 1 = an object would be denied, 2 = a file cannot be read.
     """
     from commands.objects.file_policies import FilePolicies
-    from commands.objects.manifest_cluster import ManifestCluster
+    from commands.objects.file_store import FileStore
     from commands.objects.manifest_files import read_sources
     from commands.objects.manifests import manifests
     from policies.judging.evaluate import evaluate
@@ -168,7 +168,7 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
 
     found = _load(context, folder, UNREADABLE)
     now = dt.datetime.now(dt.UTC)
-    cluster = ManifestCluster()
+    cluster = FileStore()
     inputs = read_sources([filename], namespace, cluster.take)
     for fault in inputs.faults:
         say(str(fault))

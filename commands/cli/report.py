@@ -26,13 +26,13 @@ from commands.cli.streams import Counter, write
 from runtime import console
 
 if TYPE_CHECKING:
+    from cluster.store import Store
     from commands.objects.file_policies import FilePolicies
     from commands.objects.manifest_files import GivenManifests
     from commands.report.build import Heading
     from commands.report.model import Report, Shadowed
     from runtime.api_transport import Connection
     from webhook.decisions.conversion_context import ConversionOptions
-    from webhook.decisions.ports import ServerView
 
 _FORMATS: Final = ("text", "html", "markdown", "json", "sarif")
 _COLUMNS: Final = 80
@@ -131,7 +131,7 @@ def _from_files(
     *,
     lines: bool,
 ) -> tuple["Report", bool, LineOf]:
-    from commands.objects.file_view import FileView
+    from commands.objects.file_store import FileStore
     from commands.report.build import ReportBuilder
     from commands.report.file_inputs import read_files
 
@@ -140,7 +140,7 @@ def _from_files(
     for fault in inputs.faults:
         counter.say(str(fault))
     counter.phase("assessed")
-    builder = ReportBuilder(options, FileView(inputs.facts), policies)
+    builder = ReportBuilder(options, FileStore(inputs.facts), policies)
     for found in inputs.found:
         builder.take(found)
         counter.step()
@@ -194,7 +194,7 @@ class _Cluster:
     async def _read(
         self,
         server: "Connection",
-        view: "ServerView",
+        view: "Store",
         options: "ConversionOptions",
         policies: "FilePolicies | None",
         counter: Counter,

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from runtime import paging
 from runtime.api_errors import FORBIDDEN, GONE, NOT_FOUND, ApiServerError, StatusError, TooLongError
 from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, decoded
-from webhook.cluster.explanations import rule_text
+from runtime.explanations import rule_text
 
 PAGE_SIZE: Final = 500
 TIMEOUT: Final = 60.0

@@ -8,11 +8,11 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from cluster.resources import PODS
 from neuron import names
 from runtime.api_errors import ApiAnswerError, ApiServerError, StatusError
-from runtime.api_server import ApiServer, Resource, loaded_object
+from runtime.api_server import ApiServer, loaded_object
 
-PODS: Final = Resource("", "v1", "pods")
 PAUSE: Final = 2.0
 """Seconds between two attempts."""
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from neuron import names
 from runtime.api_server import RESOURCE_GROUP
-from webhook.cluster.explanations import rule_text
+from runtime.explanations import rule_text
 from webhook.cluster.rendered_entries import CONFIG_MAP
 
 SECRET: Final = "neuron-dra-tls"  # noqa: S105 - its name

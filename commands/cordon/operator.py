@@ -10,23 +10,23 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
+from cluster.resources import NODES, POD_EVICTIONS, PODS
 from commands.cluster.listing import TIMEOUT, Object, Seen, Unseen
 from commands.cordon import targets
 from commands.cordon.evictions import PodUse, users
 from commands.cordon.targets import NO_EXECUTE, NO_SCHEDULE, Target
 from commands.devices.device_map import build
 from commands.devices.devices import NodeMap
-from commands.devices.snapshot import PODS, fetch, taint_rules
+from commands.devices.snapshot import fetch, taint_rules
 from neuron import known_faults, names
 from neuron.api.cordons import Cordon, annotation, read
 from neuron.api.nodes import Node, read_node
 from neuron.api.stored_claims import StoredClaim
 from runtime.api_errors import CONFLICT, NOT_FOUND, TOO_MANY_REQUESTS, ApiServerError, StatusError
 from runtime.api_server import Resource, TimedApiServer, loaded_object
+from runtime.explanations import explain
 from runtime.media_types import COMPACT, JSON, MERGE_PATCH
 from runtime.served_versions import kubernetes_version
-from webhook.cluster.explanations import explain
-from webhook.cluster.node_types import NODES
 
 ACTS: Final = 30.0
 """Seconds in which a driver publishes what the annotation says: it follows its Node."""
@@ -343,7 +343,7 @@ class Operator:
                 return False
             if error.code in (NOT_FOUND, CONFLICT):
                 return True  # It is gone, or another pod has its name.
-            raise CannotCordonError(explain(error, "create", _EVICTIONS, pod.namespace)) from error
+            raise CannotCordonError(explain(error, "create", POD_EVICTIONS, pod.namespace)) from error
         except ApiServerError as error:
             raise CannotCordonError(f"cannot evict pod {pod}: {error}") from error
         return True
@@ -359,9 +359,6 @@ class Operator:
         except ApiServerError as error:
             raise CannotCordonError(explain(error, "get", PODS, pod.namespace)) from error
         return bool(pod.uid) and (body.get("metadata") or {}).get("uid") != pod.uid
-
-
-_EVICTIONS: Final = Resource("", "v1", "pods/eviction")
 
 
 def _needed(seen: Seen[T]) -> tuple[T, ...]:

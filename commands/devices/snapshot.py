@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
+from cluster.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from commands.cluster.discovery import served_resource
 from commands.cluster.listing import Lister, Object, Seen, Unseen, unseen
 from commands.devices.node_fit import NodeLoads
@@ -26,11 +27,6 @@ from neuron.demand.containers import names_legacy
 from runtime.api_errors import UNAUTHORIZED, ApiAnswerError, ApiServerError, StatusError, UnreachableError
 from runtime.api_server import RESOURCE_GROUP, Resource, TimedApiServer, loaded
 from runtime.raw_objects import Page, read_page
-from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_SLICES
-from webhook.cluster.node_types import NODES
-
-PODS: Final = Resource("", "v1", "pods")
-RESOURCE_CLAIMS: Final = Resource(RESOURCE_GROUP, "v1", "resourceclaims")
 
 T = TypeVar("T")
 

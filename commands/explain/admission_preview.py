@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from cluster.store import Store
 from commands.cluster.listing import Object
 from commands.explain.claim_objects import ClaimObjects
 from commands.explain.quotas import QuotaEffect, effects
@@ -29,7 +30,6 @@ from webhook.decisions.decision import Decision
 from webhook.decisions.kinds import KINDS
 from webhook.decisions.pod_demand import PodDemand
 from webhook.decisions.pod_places import path_text
-from webhook.decisions.ports import ServerView
 from webhook.decisions.steering import Mode, ModeSettings, Steering, annotated_settings, combined
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class PreviewInputs:
         quotas: ResourceQuotas by namespace.
     """
 
-    view: ServerView
+    view: Store
     context: ConversionContext
     policies: "FilePolicies | None"
     default: str
@@ -149,7 +149,7 @@ class PreviewInputs:
     @classmethod
     def of(
         cls,
-        view: ServerView,
+        view: Store,
         options: ConversionOptions,
         policies: "FilePolicies | None",
         default: str,

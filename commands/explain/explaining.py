@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from cluster.resources import PODS
 from commands.cluster.listing import Object, Unseen
 from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
 from commands.devices.cluster_devices import ClusterDevices, items
-from commands.devices.snapshot import PODS
 from commands.explain.admission_preview import AdmissionPreview, PreviewInputs, previews, stored_preview
-from commands.explain.cluster_view import ObjectsView, live_manifest
+from commands.explain.cluster_view import live_manifest, store_of
 from commands.explain.diagnosis import diagnose
 from commands.explain.diagnosis_inputs import DiagnosisInputs, gates_of
 from commands.explain.explanation import Explanation
@@ -73,11 +73,12 @@ class Explainer:
         found = [*(live.objects if live else ()), *(manifest for _, _, manifest in self._files)]
         slices, nodes = (items(live.snapshot.slices), items(live.snapshot.nodes)) if live else ((), ())
         complete = live is not None and not isinstance(live.snapshot.classes, Unseen)
-        self._view = ObjectsView(
+        self._view = store_of(
             found,
             slices,
             nodes,
             live=complete,
+            listed=live.listed if live else (),
             kubernetes=live.version if live else "",
             unknown_pools=live.unknown_pools if live else "",
         )

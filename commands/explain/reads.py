@@ -7,11 +7,25 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from cluster.from_watches.watches import POOL_RESOURCES
+from cluster.resources import (
+    CONFIG_MAPS,
+    CORE_EVENTS,
+    DEPLOYMENTS,
+    DEVICE_CLASSES,
+    LIMIT_RANGES,
+    MUTATING_CONFIGURATIONS,
+    NAMESPACES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_QUOTAS,
+)
 from commands.cluster.discovery import Kind, served_kinds
 from commands.cluster.listing import Lister, Object, Seen, Unseen, unseen
 from commands.devices import snapshot
 from commands.devices.cluster_devices import items
-from commands.devices.snapshot import PODS, RESOURCE_CLAIMS, ClusterSnapshot
+from commands.devices.snapshot import ClusterSnapshot
 from commands.explain.cluster_view import live_manifest
 from commands.explain.diagnosis_inputs import event_order, gates_of
 from commands.explain.installation import Installation, read_installation
@@ -33,24 +47,12 @@ from runtime.api_errors import (
 )
 from runtime.api_server import Resource, TimedApiServer, loaded, loaded_object
 from runtime.raw_objects import Page, read_page
-from webhook.cluster.caches import (
-    DEVICE_CLASSES,
-    LIMIT_RANGES,
-    NAMESPACES,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_QUOTAS,
-)
 from webhook.cluster.replicas import LABELS
-from webhook.cluster.supplies import RESOURCES
 from webhook.decisions.kinds import KINDS
 from webhook.decisions.queues import KUEUE_GROUP
 
 T = TypeVar("T")
 
-EVENTS: Final = Resource("", "v1", "events")
-CONFIG_MAPS: Final = Resource("", "v1", "configmaps")
-DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
-MUTATING: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 
 KUEUE_GATE: Final = f"{KUEUE_GROUP}/admission"
 """The scheduling gate of pods that Kueue has not admitted."""
@@ -145,7 +147,7 @@ class Reads:
     async def _pools(self) -> tuple[list[Manifest], str]:
         """What describes the pools of autoscalers, and why some of it is not known: empty if all of it is."""
         objects, unknown = [], ""
-        for resource, kind in RESOURCES.items():
+        for kind, resource in POOL_RESOURCES.items():
             seen = await self._list(resource, "", absent=True)
             objects += [live_manifest(each, resource, kind) for each in items(seen)]
             unknown = unknown or (seen.why if isinstance(seen, Unseen) else "")
@@ -184,7 +186,7 @@ class Reads:
             return StoredPod(None)
         (pod,) = seen
         uid = pod["metadata"].get("uid", "")
-        events = await self._list(EVENTS, namespace, fieldSelector=f"involvedObject.uid={uid}")
+        events = await self._list(CORE_EVENTS, namespace, fieldSelector=f"involvedObject.uid={uid}")
         notes = tuple(_note(events, "The pod's Events are not known."))
         return StoredPod(pod, tuple(sorted(items(events), key=event_order)), notes)
 
@@ -235,7 +237,7 @@ class Reads:
     async def _installation(self) -> tuple[Installation, dict[str, bytes], list[str]]:
         labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
         deployments, configurations = await asyncio.gather(
-            self._list(DEPLOYMENTS, labelSelector=labels), self._list(MUTATING)
+            self._list(DEPLOYMENTS, labelSelector=labels), self._list(MUTATING_CONFIGURATIONS)
         )
         known = None if isinstance(configurations, Unseen) else configurations
         installation = read_installation(items(deployments), known)

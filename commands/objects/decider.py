@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from commands.objects.file_view import FileView
+from cluster.store import CLAIM_TEMPLATE, Store
+from commands.objects.file_store import FileStore
 from commands.objects.manifests import Manifest, patched
 from neuron.api.claim_reader import read_claim
-from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec
+from neuron.api.claim_specs import GROUP, ClaimSpec
 from neuron.api.fields import mapping
 from neuron.check.claims import ClaimContext, ClaimJudgement, judge_claim
 from neuron.findings import Finding
@@ -36,7 +37,6 @@ from webhook.decisions.decision import Decision
 from webhook.decisions.kinds import KINDS, shared_claims
 from webhook.decisions.pod_claims import KnownClaim, readable_names
 from webhook.decisions.pod_places import PodPlace
-from webhook.decisions.ports import ServerView
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.template_findings import KnownTemplates
 
@@ -54,7 +54,7 @@ class Decider:
     def __init__(
         self,
         options: ConversionOptions,
-        view: ServerView,
+        store: Store,
         policies: "FilePolicies | None" = None,
         *,
         rewrites: bool = False,
@@ -64,14 +64,15 @@ class Decider:
         """Prepare.
 
         Args:
-            view: of the files, or of the cluster.
+            store: of the files, or of the cluster.
             policies: to apply, or None.
             rewrites: as for `DecisionInputs`.
             past_shadow: as for `DecisionInputs`.
             counted_classes: as for `DecisionInputs`.
         """
         self._options = options
-        self._view = view
+        self._store = store
+        self._written = store.written if isinstance(store, FileStore) else _nothing_written
         self._policies = policies
         self._rewrites = rewrites
         self._past_shadow = past_shadow
@@ -83,13 +84,13 @@ class Decider:
     def conversion(self) -> ConversionContext:
         """The context of conversion."""
         catalogue = self._policies.catalogue if self._policies else Catalogue()
-        return conversion_context(self._options, catalogue, self._view)
+        return conversion_context(self._options, catalogue, self._store)
 
     @functools.cached_property
     def claims(self) -> ClaimContext:
         """The context for checks of claims."""
-        context = claim_context(self._options, self.conversion.catalogue, self._view, self._policies)
-        return structs.replace(context, classes={**context.classes, **self._file_classes()})
+        context = claim_context(self._options, self.conversion.catalogue, self._store, self._policies)
+        return structs.replace(context, classes=self._store.known_classes())
 
     def for_one_object(self) -> ClaimContext:
         """The context for checks of claims of one object: selectors have a time limit for each object.
@@ -130,8 +131,8 @@ class Decider:
             return None
         steering = NO_STEERING
         if self._policies is not None:
-            steering, _ = self._policies.steer(manifest, claim.pod(), self._view)
-        return decide_claim(claim, self._view.namespace(manifest.namespace), self.conversion, steering)
+            steering, _ = self._policies.steer(manifest, claim.pod(), self._store)
+        return decide_claim(claim, self._store.namespace(manifest.namespace), self.conversion, steering)
 
     def enriched(self, manifest: Manifest) -> Manifest:
         """The claim or template as it is stored when it is created."""
@@ -143,11 +144,10 @@ class Decider:
     def _world(self, namespace: str) -> DecisionInputs:
         templates = KnownTemplates(namespace)
         if self._policies is not None:
-            specs = {name: self._view.claim_template(namespace, name) for name in self._policies.named}
-            complete = self._view.is_live if isinstance(self._view, FileView) else True
-            templates = KnownTemplates(namespace, specs, complete=complete)
+            specs = {name: self._store.claim_template(namespace, name) for name in self._policies.named}
+            templates = KnownTemplates(namespace, specs, complete=self._store.is_complete(CLAIM_TEMPLATE))
         return DecisionInputs(
-            self._view.namespace(namespace),
+            self._store.namespace(namespace),
             self.conversion,
             lambda: self.claims,
             templates,
@@ -163,24 +163,23 @@ class Decider:
         named = readable_names(pod)
         known = {name: self._claim(manifest.namespace, kind, each, missing) for name, kind, each in named}
         steering, faults = self._steering(manifest, place)
-        files = self._view if isinstance(self._view, FileView) else None
-        shared = files.group_claims(manifest.namespace, place.template) if files is not None else ()
+        shared = self._store.group_claims(manifest.namespace, place.template)
         return PodFacts(place, pod, known, steering, faults, shared=shared)
 
     def _steering(self, manifest: Manifest, place: PodPlace) -> tuple[Steering, Sequence[Finding]]:
         if self._policies is None:
             return NO_STEERING, ()
-        return self._policies.steer(manifest, place.template, self._view)
+        return self._policies.steer(manifest, place.template, self._store)
 
     def _claim(self, namespace: str, kind: str, name: str, missing: Collection[tuple[str, str]]) -> KnownClaim:
         """The claim that a pod names, as far as it is known."""
         key = (kind, namespace, name)
         judged = self._judged.get(key)
         if judged is None:
-            written = self._view.written(kind, namespace, name) if isinstance(self._view, FileView) else None
+            written = self._written(kind, namespace, name)
             spec = None if written is None else self._spec(written)
             if spec is None and kind == "ResourceClaimTemplate":
-                spec = self._view.claim_template(namespace, name)
+                spec = self._store.claim_template(namespace, name)
             if spec is None:
                 return KnownClaim(missing=(kind, name) in missing)
             judged = self._judged[key] = judge_claim(spec, self.for_one_object())
@@ -190,8 +189,9 @@ class Decider:
         stored = self.enriched(written)
         return read_claim(stored.kind, str(stored.data.get("apiVersion")), stored.data.get("spec"))[0]
 
-    def _file_classes(self) -> dict[str, ClassSpec]:
-        return dict(self._view.file_classes()) if isinstance(self._view, FileView) else {}
+
+def _nothing_written(_kind: str, _namespace: str, _name: str) -> None:
+    """Only files say how an object is written."""
 
 
 def is_checked(manifest: Manifest) -> bool:

@@ -18,17 +18,16 @@ import enum
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final
 
+from cluster.resources import RESOURCE_CLAIM_TEMPLATES, SELF_ACCESS_REVIEWS
 from commands.cluster.listing import TIMEOUT
 from commands.prune.decide import Generated, Key, User, candidates, left_over, mark
 from commands.prune.reads import CannotListError, Reader, reason, review
 from neuron import names
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
-from runtime.api_server import ApiServer, Resource, loaded_object
+from runtime.api_server import ApiServer, loaded_object
+from runtime.explanations import rule_text
 from runtime.media_types import COMPACT, JSON, MERGE_PATCH
-from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
-from webhook.cluster.explanations import rule_text
 
-_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 _VERBS: Final = ("patch", "delete", "create")
 _PARALLEL: Final = 8
 _QUERY: Final = {"fieldManager": names.MANAGER}
@@ -189,7 +188,7 @@ class Pruner:
     async def _allowed(self, verb: str) -> bool:
         try:
             answer = await self._server.request(
-                "POST", _REVIEWS.path(), timeout=TIMEOUT, body=review(verb, self._namespace)
+                "POST", SELF_ACCESS_REVIEWS.path(), timeout=TIMEOUT, body=review(verb, self._namespace)
             )
             return bool(loaded_object(answer)["status"]["allowed"])
         except (ApiServerError, KeyError, TypeError):

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cluster.resources import PODS, RESOURCE_CLAIM_TEMPLATES
 from commands.cluster.discovery import served_kinds
 from commands.cluster.listing import PAGE_SIZE, Lister
 from commands.prune.decide import Generated, Key, User, read_generated
@@ -21,11 +22,9 @@ from runtime.api_errors import (
     StatusError,
 )
 from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, loaded
+from runtime.explanations import rule_text
 from runtime.raw_objects import ListMeta, Page, read_page
-from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
-from webhook.cluster.explanations import rule_text
 
-PODS: Final = Resource("", "v1", "pods")
 _OURS: Final = {"labelSelector": f"{names.LABEL_MANAGED_BY}={names.MANAGER}"}
 
 

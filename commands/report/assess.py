@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from cluster.store import Store
 from commands.objects.decider import Decider
 from commands.objects.manifests import Manifest, manifests_of, patched
 from commands.report import obstacles, replicas
@@ -39,7 +40,6 @@ from webhook.decisions.decide import Part, located
 from webhook.decisions.decision import Decision, Outcome
 from webhook.decisions.kinds import KINDS
 from webhook.decisions.pod_demand import PodDemand
-from webhook.decisions.ports import ServerView
 from webhook.decisions.steering import Mode
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Assessor:
     def __init__(
         self,
         options: ConversionOptions,
-        view: ServerView,
+        view: Store,
         policies: "FilePolicies | None" = None,
         neuron_nodes: NeuronNodes | None = None,
         places: Places | None = None,

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
+from cluster.store import Store
 from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import Manifest
 from commands.report import plan
@@ -14,7 +15,6 @@ from commands.report.places import Places
 from commands.report.shadow import by_workload
 from commands.status.lines import listed
 from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.ports import ServerView
 
 if TYPE_CHECKING:
     from commands.devices.cluster_devices import ClusterDevices
@@ -44,7 +44,7 @@ class ReportBuilder:
     def __init__(
         self,
         options: ConversionOptions,
-        view: ServerView,
+        view: Store,
         policies: "FilePolicies | None" = None,
         cluster: "ClusterDevices | None" = None,
         counted_classes: Collection[str] = (),

@@ -4,11 +4,19 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from cluster.resources import (
+    DEVICE_CLASSES,
+    POD_TEMPLATES,
+    PODS,
+    REPLICATION_CONTROLLERS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+)
 from commands.cluster.discovery import Kind, ServedKind, served_kinds
 from commands.cluster.listing import Lister, unseen
 from commands.devices import device_map
 from commands.devices.cluster_devices import ClusterDevices
-from commands.devices.snapshot import PODS, RESOURCE_CLAIMS, Progress, fetch
+from commands.devices.snapshot import Progress, fetch
 from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import manifests_of
 from commands.report.build import ReportBuilder
@@ -19,13 +27,12 @@ from runtime.api_errors import ApiAnswerError, ApiServerError
 from runtime.api_server import ApiServer, Resource, TimedApiServer, loaded_object
 from runtime.raw_objects import Page, identity, read_page
 from runtime.served_versions import kubernetes_version
-from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES
 from webhook.decisions.kinds import KINDS, holds_claims
 
 _CORE: Final = {
     ("", "Pod"): PODS,
-    ("", "PodTemplate"): Resource("", "v1", "podtemplates"),
-    ("", "ReplicationController"): Resource("", "v1", "replicationcontrollers"),
+    ("", "PodTemplate"): POD_TEMPLATES,
+    ("", "ReplicationController"): REPLICATION_CONTROLLERS,
 }
 _JUDGED: Final = {
     "DeviceClass": DEVICE_CLASSES,

@@ -3,17 +3,16 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cluster.resources import EVENTS, POD_LOGS, PODS
 from commands.cluster.listing import Lister, unseen
-from commands.devices.snapshot import PODS
 from commands.report import shadow
 from commands.report.model import Shadowed
 from runtime.api_errors import ApiAnswerError, ApiServerError
 from runtime.api_server import ApiServer, Resource, loaded_object
 from runtime.raw_objects import Page, read_page
-from webhook.cluster.events import CONTROLLER, EVENTS, REASON
+from webhook.cluster.events import CONTROLLER, REASON
 from webhook.cluster.replicas import LABELS
 
-_LOG: Final = Resource("", "v1", "pods/log")
 _CONTAINER: Final = "webhook"
 _LINES: Final = 20_000
 """Log lines that are read of each replica: about 6 MiB."""
@@ -48,7 +47,7 @@ async def _logged(server: ApiServer, webhook_namespace: str, notes: list[str]) -
         try:
             lines += (await server.request("GET", path, timeout=_TIMEOUT, query=query, accept="*/*")).splitlines()
         except ApiServerError as error:
-            notes.append(f"shadow mode: {_why(error, _LOG, webhook_namespace)}")
+            notes.append(f"shadow mode: {_why(error, POD_LOGS, webhook_namespace)}")
     return shadow.of_log(lines)
 
 
@@ -78,5 +77,5 @@ async def _list(
 
 
 def _why(error: ApiServerError, resource: Resource, namespace: str) -> str:
-    seen = unseen(error, resource, "get" if resource is _LOG else "list", namespace)
+    seen = unseen(error, resource, "get" if resource is POD_LOGS else "list", namespace)
     return f"{seen.why} {seen.fix}".rstrip()

@@ -16,7 +16,7 @@ import orjson
 from commands.objects import current_versions
 from commands.objects.decider import Decider
 from commands.objects.documents import Document
-from commands.objects.file_view import FileView
+from commands.objects.file_store import FileStore
 from commands.objects.manifest_advice import advice
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests
 from commands.objects.notices import Notice, PartDecision, Reporter
@@ -103,7 +103,7 @@ class Converter:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._policies = settings.policies
-        self._cluster = FileView()
+        self._cluster = FileStore()
         self._decider = Decider(settings.options, self._cluster, settings.policies, rewrites=True)
         self._printed: set[tuple[str, str]] = set()
         # Policies may read every field, and JSON output needs the data.
@@ -202,15 +202,15 @@ class Converter:
         """Templates in the manifests that have the name of a generated template and another spec."""
         for patch in patches:
             for template in patch.decision.templates:
-                digest = self._cluster.template_digest(self._home(manifest), template.name)
-                if digest not in (None, template.digest):
+                known = self._cluster.template(self._home(manifest), template.name)
+                if known is not None and known.digest != template.digest:
                     yield patch.path, _foreign(template)
 
     def _unprinted(self, outcome: _Outcome) -> Iterator[dict[str, object]]:
         """The templates that a document needs, except those printed before or present in the manifests."""
         for namespace, written, template in outcome.templates:
             key = (namespace, template.name)
-            if key not in self._printed and self._cluster.template_digest(*key) is None:
+            if key not in self._printed and self._cluster.template(*key) is None:
                 self._printed.add(key)
                 yield template.manifest(written)
 

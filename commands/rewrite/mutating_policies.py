@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import yaml
 
-from commands.objects.manifest_cluster import ManifestCluster
+from cluster.answers import NO_FACTS
+from commands.objects.file_store import FileStore
 from neuron import names
 from neuron.demand.templates import Template
 from neuron.hardware.instances import Catalogue, InstanceType, Observation
@@ -21,7 +22,6 @@ from webhook.decisions.conversion_context import ConversionContext, ConversionOp
 from webhook.decisions.decide import decide_pod
 from webhook.decisions.decision import Decision
 from webhook.decisions.patches import pointer
-from webhook.decisions.ports import NO_FACTS
 
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
 _SINCE: Final = "v1.36.0"
@@ -67,7 +67,7 @@ class _Pods:
     values: Mapping[str, Any]
 
 
-class _StatedCluster(ManifestCluster):
+class _StatedCluster(FileStore):
     """A cluster of which only the instance types are known."""
 
     def __init__(self, seen: Mapping[str, Observation]) -> None:

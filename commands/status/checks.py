@@ -13,8 +13,8 @@ from commands.status.lines import CheckResult, StatusLine
 from commands.status.snapshot import StatusSnapshot
 from neuron import known_faults
 from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP
+from runtime.explanations import rule_text
 from runtime.text import named
-from webhook.cluster.explanations import rule_text
 
 API_SERVER: Final = "API server"
 PERMISSIONS: Final = "permissions"

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 import yaml
 
+from cluster.resources import CONFIG_MAPS, DEPLOYMENTS
 from commands.cluster.listing import Seen, Unseen, unseen
 from commands.status.lines import CheckResult, StatusLine, listed
 from neuron import names
@@ -28,8 +29,6 @@ FILE: Final = "controller_manager_config.yaml"
 """Key of the ConfigMap. Kueue's manifests and chart use these names."""
 
 _GROUP: Final = "/apis/kueue.x-k8s.io"
-_CONFIG_MAPS: Final = Resource("", "v1", "configmaps")
-_DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
 _TIMEOUT: Final = 15.0
 _LONGEST: Final = 1 << 20
 """Bytes of a ConfigMap's value, at most."""
@@ -88,12 +87,12 @@ class KueueSetup:
 
 async def read(server: ApiServer) -> Seen[KueueSetup]:
     """How Kueue is set up; an empty tuple if the cluster does not have it."""
-    found: dict[Resource, Mapping[str, object]] = {_CONFIG_MAPS: {}, _DEPLOYMENTS: {}}
+    found: dict[Resource, Mapping[str, object]] = {CONFIG_MAPS: {}, DEPLOYMENTS: {}}
     try:
         await server.request("GET", _GROUP, timeout=_TIMEOUT)
     except ApiServerError as error:
         return () if _is_missing(error) else Unseen(f"{_GROUP} cannot be read: {error}.")
-    for resource, name in ((_CONFIG_MAPS, CONFIG), (_DEPLOYMENTS, MANAGER)):
+    for resource, name in ((CONFIG_MAPS, CONFIG), (DEPLOYMENTS, MANAGER)):
         path = resource.path(NAMESPACE, name)
         try:
             found[resource] = loaded_object(await server.request("GET", path, timeout=_TIMEOUT), path)
@@ -101,7 +100,7 @@ async def read(server: ApiServer) -> Seen[KueueSetup]:
             if _is_missing(error):
                 continue
             return unseen(error, resource, "get", NAMESPACE)
-    return (read_setup(found[_CONFIG_MAPS], found[_DEPLOYMENTS]),)
+    return (read_setup(found[CONFIG_MAPS], found[DEPLOYMENTS]),)
 
 
 def read_setup(config: Mapping[str, object], manager: Mapping[str, object]) -> KueueSetup:

@@ -8,6 +8,24 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from cluster.resources import (
+    ACCESS_REVIEWS,
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    DEVICE_CLASSES,
+    ENDPOINT_SLICES,
+    LEASES,
+    MUTATING_CONFIGURATIONS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_SLICES,
+    SECRETS,
+    SERVICES,
+    VALIDATING_CONFIGURATIONS,
+)
 from commands.cluster.listing import Object, Seen, Unseen, unseen
 from commands.cluster.rights import RULES, SECRET, Rule
 from commands.status import kueue
@@ -27,24 +45,12 @@ from runtime.api_errors import (
 from runtime.api_server import ApiServer, Resource, decoded, loaded, loaded_object
 from runtime.raw_objects import Page, read_page
 from runtime.served_versions import GROUP_PATH, served_versions
-from webhook.cluster.caches import DEVICE_CLASSES, NAMESPACES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES
-from webhook.cluster.kept_policies import CONFIG_MAPS
 from webhook.cluster.rendered_entries import CONFIG_MAP
-from webhook.cluster.replicas import LABELS, LEASES
+from webhook.cluster.replicas import LABELS
 
 NAME: Final = "neuron-dra"
 """Name of the webhook configurations and the Service, and value of the label `app.kubernetes.io/name`."""
 
-MUTATING: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
-VALIDATING: Final = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations")
-DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
-DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets")
-PODS: Final = Resource("", "v1", "pods")
-SERVICES: Final = Resource("", "v1", "services")
-SECRETS: Final = Resource("", "v1", "secrets")
-NODES: Final = Resource("", "v1", "nodes")
-ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices")
-_ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews")
 
 _TIMEOUT: Final = 15.0
 _PAGE: Final = 500
@@ -125,8 +131,8 @@ class _Fetcher:
         replicas = ",".join(f"{key}={value}" for key, value in LABELS.items())
         here = self._namespace
         wanted = {
-            "mutating": self._list(MUTATING),
-            "validating": self._list(VALIDATING),
+            "mutating": self._list(MUTATING_CONFIGURATIONS),
+            "validating": self._list(VALIDATING_CONFIGURATIONS),
             "rendered": self._get(CONFIG_MAPS, CONFIG_MAP),
             "deployments": self._list(DEPLOYMENTS, labelSelector=label),
             "daemon_sets": self._list(DAEMON_SETS, labelSelector=label),
@@ -209,7 +215,7 @@ class _Fetcher:
         try:
             answers = await asyncio.gather(*(self._may(account, each) for each in asked))
         except ApiServerError as error:
-            return unseen(error, _ACCESS_REVIEWS, "create", "")
+            return unseen(error, ACCESS_REVIEWS, "create", "")
         return dict(zip(asked, answers, strict=True))
 
     async def _may(self, account: str, asked: Asked) -> bool:
@@ -225,7 +231,7 @@ class _Fetcher:
             "kind": "SubjectAccessReview",
             "spec": {"user": account, "groups": groups, "resourceAttributes": wanted},
         }
-        answer = await self._read("POST", _ACCESS_REVIEWS.path(), body=body)
+        answer = await self._read("POST", ACCESS_REVIEWS.path(), body=body)
         return bool((answer.get("status") or {}).get("allowed"))
 
     async def _read(self, method: str, path: str, **options: object) -> dict[str, Any]:

@@ -7,10 +7,11 @@ import dataclasses
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
+from cluster.store import Store
 from commands.objects.current_versions import CURRENT, is_older
 from commands.objects.decider import Decider, is_checked, named_claims
 from commands.objects.documents import Document
-from commands.objects.file_view import FileView
+from commands.objects.file_store import FileStore
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, path_steps
 from commands.objects.shapes import Look, Recorded, Shapes
 from neuron.api import taint_rules
@@ -25,7 +26,6 @@ from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decide import ObjectDecision, located
 from webhook.decisions.kinds import KINDS
 from webhook.decisions.pod_places import PodPlace
-from webhook.decisions.ports import ServerView
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
@@ -129,24 +129,24 @@ class FileValidator:
         self._served: Collection[str] | None = None
         self._rule_version: str | None = None
         self.has_taint_rules = False
-        self._view = FileView()
-        self._decider = Decider(context.options, self._view, context.policies)
+        self._store = FileStore()
+        self._decider = Decider(context.options, self._store, context.policies)
         self._shapes = Shapes[_Judged]() if context.policies is None else None
         self.tally = FindingTally()
 
     def take(self, manifest: Manifest) -> None:
         """Read what an object means for others."""
-        self._view.take(manifest)
+        self._store.take(manifest)
         self.has_taint_rules = self.has_taint_rules or _is_taint_rule(manifest)
 
-    def join(self, live: ServerView | None, served: Collection[str] | None, rules: str | None = None) -> None:
+    def join(self, live: Store | None, served: Collection[str] | None, rules: str | None = None) -> None:
         """Compare the files with a cluster.
 
         Args:
             served: versions of `resource.k8s.io` that it serves; None: not known.
             rules: its preferred version of DeviceTaintRules; empty: it serves none; None: not asked.
         """
-        self._view.join(live)
+        self._store.over(live)
         self._served = served
         self._rule_version = rules
 
@@ -220,7 +220,7 @@ class FileValidator:
             wanted.setdefault(kind, {})[name] = None
         missing = set()
         for kind, names in wanted.items():
-            exist = await self._view.exist(kind, manifest.namespace, names)
+            exist = await self._store.exist(kind, manifest.namespace, names)
             missing |= {(kind, name) for name, exists in exist.items() if exists is False}
         return missing
 
@@ -276,11 +276,11 @@ class FileValidator:
         is_pod = (manifest.group, manifest.kind) == ("", "Pod")
         found_by_policies: list[tuple[PodPlace | None, list[Finding] | None]] = []
         if not is_pod:
-            found_by_policies.append((None, self._policies.judge_object(manifest, self._view)))
+            found_by_policies.append((None, self._policies.judge_object(manifest, self._store)))
         for part in decided.parts if (manifest.group, manifest.kind) in KINDS else ():
             if part.answer.settings is None:
                 continue  # It cannot be read, which is reported: no pod is created from it.
-            found = self._policies.judge_pod(manifest, part.place.template, part.decision, self._view)
+            found = self._policies.judge_pod(manifest, part.place.template, part.decision, self._store)
             found_by_policies.append((part.place, found))
         if all(found is None for _, found in found_by_policies):
             return None

@@ -8,13 +8,13 @@ from typing import Final
 
 import pytest
 
+from cluster.resources import CONFIG_MAPS
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.processes import eventually
 from tests.cluster.replicas import NAMESPACE, Installation, Replica
 from tests.cluster.webhooks import install_rbac
 from tests.deploy.charts import find, render
-from webhook.cluster.kept_policies import CONFIG_MAPS
 
 KEPT: Final = "neuron-dra-policies-kept"
 PATH: Final = CONFIG_MAPS.path(NAMESPACE, KEPT)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from cluster.resources import NODES
 from neuron.hardware.instances import Catalogue, Observation
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
 from webhook.cluster.kube import connect
-from webhook.cluster.node_types import NODES
 from webhook.decisions.conversion_context import ConversionOptions, conversion_context
 
 NODES_IN_ALL = 300

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commands.objects.file_view import FileView
+from commands.objects.file_store import FileStore
 from commands.objects.manifests import manifests_of
 from tests.commands import test_one_decision as one
 from webhook.decisions.kinds import KINDS
@@ -97,7 +97,7 @@ def test_server_and_commands_agree_on_random_objects(found: list[dict[str, Any]]
     item, *_ = found
     entry = KINDS[str(item["apiVersion"]).rpartition("/")[0], item["kind"]]
     files = "\n---\n".join(map(json.dumps, found))
-    view = FileView(manifest for each in found for manifest in manifests_of(each))
+    view = FileStore(manifest for each in found for manifest in manifests_of(each))
     namespace = "default" if entry.namespaced else ""
     from_server, refused = one.of_server(item, view, namespace)
     validated = json.loads(one.run("validate", files, "-o", "json")[1])["findings"]

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from cluster.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from commands.cli.main import main
-from commands.devices.snapshot import PODS, RESOURCE_CLAIMS
 from commands.status import kueue
 from kubeletplugin.cli import main as plugin_main
 from kubeletplugin.owner import APPEARED, LEFT
@@ -20,8 +20,6 @@ from kubeletplugin.prepare.hold_events import FREED, KEPT
 from kubeletplugin.publish.node_labels import KEYS
 from neuron import names
 from tests.deploy.charts import AUDIT, CHART, EVERYTHING, Object, find, flags, pod_specs, render
-from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_SLICES
-from webhook.cluster.node_types import NODES
 from webhook.decisions.kinds import KINDS as KINDS_WITH_PODS
 from webhook.decisions.kinds import holds_claims
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Raw
 
+from cluster.answers import NO_FACTS, NamespaceFacts
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.namespaces import namespace_named
 from neuron.demand.pools import NO_SUPPLY, Supply
@@ -15,7 +16,7 @@ from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 from policies.judging.policy_set import NO_POLICIES, PolicySet
 from tests.support.trainium import trainium
-from webhook.decisions.ports import NO_FACTS, FoundTemplate, NamespaceFacts, TemplateUnavailableError
+from webhook.decisions.ports import FoundTemplate, TemplateUnavailableError
 from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer

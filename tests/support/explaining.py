@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from commands.devices.snapshot import RESOURCE_CLAIMS
+from cluster.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from commands.explain.cluster_view import live_manifest
 from commands.explain.explaining import Chosen, Explainer
 from commands.explain.explanation import Explanation
@@ -18,7 +18,6 @@ from commands.objects.notices import ManifestSource
 from neuron import names
 from tests.support import converting
 from tests.support.emulated import EmulatedCluster
-from webhook.cluster.caches import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES
 from webhook.decisions.conversion_context import ConversionOptions
 
 Object = dict[str, Any]

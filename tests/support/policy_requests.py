@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from cluster.store import Store
 from neuron.api.namespaces import namespace_value
 from policies.files.loader import load
 from policies.judging.evaluate import evaluate
@@ -19,7 +20,6 @@ from policies.judging.policy_set import PolicySet
 from policies.judging.verdicts import Verdict
 from webhook.edge import reviews
 from webhook.reviews.policy_subjects import subject_of, with_whole_namespace
-from webhook.server.standalone import StandaloneCluster
 
 RECORD: Final = Path(__file__).parents[1] / "webhook" / "reviews" / "policy_requests.json"
 NAMESPACE: Final = "policy-requests"
@@ -202,7 +202,7 @@ def ours() -> PolicySet:
     return load({**files, "most.yaml": json.dumps(PARAMETER).encode()})
 
 
-class _Cluster(StandaloneCluster):
+class _Cluster(Store):
     """A cluster with the Namespace of the requests."""
 
     def __init__(self, namespace: Mapping[str, Any]) -> None:

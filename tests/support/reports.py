@@ -8,7 +8,7 @@ from typing import Any
 
 from commands.devices.cluster_devices import ClusterDevices
 from commands.objects.file_policies import FilePolicies
-from commands.objects.file_view import FileView
+from commands.objects.file_store import FileStore
 from commands.objects.manifests import manifests_of
 from commands.report.build import Heading, ReportBuilder
 from commands.report.inventory import Found
@@ -95,7 +95,7 @@ def report(
     files = FilePolicies(loaded(*texts), NOW, time.monotonic) if texts else None
     facts = [manifest for item in items if item["kind"] in FACTS for manifest in manifests_of(item)]
     devices = None if cluster is None else ClusterDevices.of(cluster.snapshot(), "v1.36.3")
-    builder = ReportBuilder(trainium(**options), FileView(facts), files, devices)
+    builder = ReportBuilder(trainium(**options), FileStore(facts), files, devices)
     for item in items:
         if item["kind"] not in FACTS:
             builder.take(found(item))

@@ -4,10 +4,10 @@ import asyncio
 import dataclasses
 from collections.abc import Collection, Sequence
 
+from cluster.answers import ServerView
 from commands.objects.manifests import manifests
 from commands.objects.notices import ManifestSource
 from commands.validate.check_files import FileContext, FileValidator, FindingTally, Located
-from webhook.decisions.ports import ServerView
 
 
 @dataclasses.dataclass(frozen=True)

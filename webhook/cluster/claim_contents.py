@@ -9,11 +9,11 @@ from typing import Final
 
 import msgspec
 
+from cluster.from_watches.look_ups import MOST_LOOKUPS, RESOURCES, SECONDS, can_exist
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from runtime.api_errors import ApiServerError
 from runtime.api_server import RESOURCE_GROUP, ApiServer
-from webhook.cluster.lookups import MOST_LOOKUPS, RESOURCES, SECONDS, VERSION, can_exist
 from webhook.decisions import nesting
 
 _LARGEST: Final = 64 * 1024
@@ -51,4 +51,4 @@ class ClaimContents:
             return None
         if not isinstance(data, dict):
             return None
-        return read_claim(kind, f"{RESOURCE_GROUP}/{VERSION}", data.get("spec"))[0]
+        return read_claim(kind, f"{RESOURCE_GROUP}/{RESOURCES[kind].version}", data.get("spec"))[0]

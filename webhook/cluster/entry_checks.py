@@ -12,10 +12,11 @@ from typing import Any, Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cluster.resources import CONFIG_MAPS
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import ApiServer, Resource, loaded_object
+from runtime.explanations import explain
 from runtime.once import RetryProblem
-from webhook.cluster.explanations import explain
 from webhook.cluster.rendered_entries import (
     MUTATING,
     PATHS,
@@ -27,7 +28,6 @@ from webhook.cluster.rendered_entries import (
 
 log = logging.getLogger(__name__)
 
-_CONFIG_MAPS: Final = Resource("", "v1", "configmaps")
 _GROUP: Final = "admissionregistration.k8s.io"
 _RESOURCES: Final = {
     MUTATING: Resource(_GROUP, "v1", "mutatingwebhookconfigurations"),
@@ -88,7 +88,7 @@ class EntryChecks(Collector):
     async def compare(self) -> None:
         """Compare once. If something cannot be read, the last result stays, with its time."""
         try:
-            rendered = read_rendered(await self._get(_CONFIG_MAPS, self._config_map, self._namespace))
+            rendered = read_rendered(await self._get(CONFIG_MAPS, self._config_map, self._namespace))
             found = {kind: await self._entries(resource) for kind, resource in _RESOURCES.items()}
         except (_UnreadError, RenderedEntriesError) as error:
             self._problem.set(f"the webhook configurations are not compared with the release: {error}")

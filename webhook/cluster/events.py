@@ -23,8 +23,9 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
+from cluster.resources import EVENTS
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import ApiServer, Resource
+from runtime.api_server import ApiServer
 from runtime.media_types import MERGE_PATCH
 from runtime.once import Once
 from webhook.cluster.replicas import micro_time
@@ -33,7 +34,6 @@ from webhook.decisions.wire import AdmissionRequest
 
 log = logging.getLogger(__name__)
 
-EVENTS: Final = Resource("events.k8s.io", "v1", "events")
 CONTROLLER: Final = "neuron.aws.com/webhook"
 REASON: Final = "ConversionRefused"
 ACTION: Final = "Convert"

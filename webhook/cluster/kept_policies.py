@@ -7,11 +7,11 @@ import base64
 import binascii
 from typing import Final
 
+from cluster.resources import CONFIG_MAPS
 from policies.files.kept import KeepError, is_kept
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import ApiServer, Resource, loaded_object
+from runtime.api_server import ApiServer, loaded_object
 
-CONFIG_MAPS: Final = Resource("", "v1", "configmaps")
 _FIELD: Final = "policies.json.z"
 _TIMEOUT: Final = 5.0
 

@@ -8,15 +8,17 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from cluster.from_watches.reflector import Reflector
+from cluster.from_watches.watches import Watches
+from cluster.store import Store
 from runtime.api_errors import ClusterUnavailableError, StatusError, UnreachableError
 from runtime.api_transport import Connection, load_configuration
 from runtime.watching import Timing
-from webhook.cluster.caches import KubeCluster
 from webhook.cluster.events import EventRecorder
-from webhook.cluster.reflector import Reflector
 from webhook.cluster.server_version import ServerVersion
 from webhook.cluster.templates import KubeTemplates, TemplateCounters
-from webhook.decisions.ports import ServerView, TemplateStore
+from webhook.decisions.ports import TemplateStore
+from webhook.reviews.worker_threads import seconds_left
 
 _ANSWER_TIMEOUT: Final = 10.0
 """Seconds in which the API server must answer a user's command."""
@@ -32,7 +34,7 @@ class KubeWorld:
     """
 
     connection: Connection
-    view: ServerView
+    view: Store
     templates: TemplateStore
     caches: tuple[Reflector[object], ...]
     template_counters: TemplateCounters = dataclasses.field(default_factory=TemplateCounters)
@@ -87,10 +89,10 @@ async def connect(
         stack.push_async_callback(connection.close)
         if not patient:
             await _check_answer(connection)
-        cluster = KubeCluster(connection, timing, nodes=nodes)
+        cluster = Watches(connection, timing, nodes=nodes, seconds_left=seconds_left)
         templates = KubeTemplates(connection, cluster.templates, budget=create_budget)
         stack.push_async_callback(templates.close)
-        version = ServerVersion(connection, cluster.set_kubernetes_version, asyncio.get_running_loop().time)
+        version = ServerVersion(connection, cluster.store.set_kubernetes_version, asyncio.get_running_loop().time)
         tasks = [asyncio.create_task(cache.run(), name=f"watch {cache.resource}") for cache in cluster.caches]
         tasks.append(asyncio.create_task(version.run(), name="version of the API server"))
         recorder = EventRecorder(connection, socket.gethostname()) if events else None
@@ -101,7 +103,7 @@ async def connect(
         # If the version is not known, claims are divided, which works with every version.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(version.asked.wait(), _ANSWER_TIMEOUT)
-        yield KubeWorld(connection, cluster, templates, cluster.caches, templates.counters, recorder)
+        yield KubeWorld(connection, cluster.store, templates, cluster.caches, templates.counters, recorder)
 
 
 async def _check_answer(connection: Connection) -> None:

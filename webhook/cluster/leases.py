@@ -6,15 +6,16 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from cluster.from_watches.object_reader import Projection
+from cluster.from_watches.reflector import Reflector
+from cluster.resources import LEASES
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import Collection, TimedApiServer
+from runtime.explanations import explain
 from runtime.media_types import MERGE_PATCH
 from runtime.once import RetryProblem
 from runtime.watching import Timing
-from webhook.cluster.explanations import explain
-from webhook.cluster.object_reader import Projection
-from webhook.cluster.reflector import Reflector
-from webhook.cluster.replicas import LABELS, LEASES, RENEW_EVERY, Replica, ReplicaStatus, lease_body, read_lease
+from webhook.cluster.replicas import LABELS, RENEW_EVERY, Replica, ReplicaStatus, lease_body, read_lease
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cluster.from_watches.reflector import Reflector
 from runtime.watching import Counters
 from webhook.cluster.events import EventCounters
-from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import TemplateCounters
 
 _COUNTED: Final = {

@@ -11,26 +11,26 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final, Protocol
 
+from cluster.from_watches.object_reader import Projection
+from cluster.from_watches.reflector import Reflector
+from cluster.resources import VALIDATING_CONFIGURATIONS
 from policies.judging.followed_rules import Rules, followed, next_rules
 from policies.judging.policy_set import PolicySet
 from policies.schema.followable import GROUPS
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import ApiServer, Resource
+from runtime.api_server import ApiServer
 from runtime.api_server import Collection as Objects
+from runtime.explanations import explain
 from runtime.media_types import JSON_PATCH
 from runtime.once import RetryProblem
 from runtime.watching import Timing
-from webhook.cluster.explanations import explain
 from webhook.cluster.leases import Leases
-from webhook.cluster.object_reader import Projection
-from webhook.cluster.reflector import Reflector
 
 log = logging.getLogger(__name__)
 
 ENTRY: Final = "followed-policies.validate.neuron.aws.com"
 """Name of the webhook in the ValidatingWebhookConfiguration."""
 
-_CONFIGURATIONS: Final = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations")
 _TIMEOUT: Final = 10.0
 _LOOK: Final = 1.0
 """Seconds between two looks at the policies and at the reports of the replicas, and between two writes."""
@@ -99,7 +99,9 @@ class PolicyEntry:
             settle: seconds for which all replicas must have the same policies before rules are removed.
             clock: monotonic seconds.
         """
-        self.cache = Reflector(server, Objects(_CONFIGURATIONS, name=name), Projection(project_entry), timing=timing)
+        self.cache = Reflector(
+            server, Objects(VALIDATING_CONFIGURATIONS, name=name), Projection(project_entry), timing=timing
+        )
         self.writes = 0
         self._server = server
         self._name = name
@@ -147,8 +149,8 @@ class PolicyEntry:
         if entry is None or entry.index is None:
             what = f"webhook {ENTRY}" if entry else "object"
             return (
-                f"{_CONFIGURATIONS.plural} {self._name}: there is no {what}, so requests that only policies need are"
-                " not sent: set the chart's validation.followPolicies, or drop --follow-policies"
+                f"{VALIDATING_CONFIGURATIONS.plural} {self._name}: there is no {what}, so requests that only policies"
+                " need are not sent: set the chart's validation.followPolicies, or drop --follow-policies"
             )
         since = self._agreed_since
         removable = since is not None and self._clock() - since >= self._settle
@@ -158,7 +160,7 @@ class PolicyEntry:
         try:
             await self._write(entry, rules)
         except ApiServerError as error:
-            return explain(error, "patch", _CONFIGURATIONS, name=self._name)
+            return explain(error, "patch", VALIDATING_CONFIGURATIONS, name=self._name)
         return ""
 
     async def _write(self, entry: WebhookEntry, rules: Rules) -> None:
@@ -166,7 +168,7 @@ class PolicyEntry:
             {"op": "replace", "path": "/metadata/resourceVersion", "value": entry.version},
             {"op": "add", "path": f"/webhooks/{entry.index}/rules", "value": rules},
         ]
-        path = _CONFIGURATIONS.path(name=self._name)
+        path = VALIDATING_CONFIGURATIONS.path(name=self._name)
         try:
             await self._server.request("PATCH", path, timeout=_TIMEOUT, body=operations, content_type=JSON_PATCH)
         except StatusError as error:

@@ -11,10 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-from runtime.api_server import Resource
-
-LEASES: Final = Resource("coordination.k8s.io", "v1", "leases")
-
 LABELS: Final = {"app.kubernetes.io/name": "neuron-dra", "app.kubernetes.io/component": "webhook"}
 """Labels of the Leases of replicas, also used as label selector."""
 

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from neuron import names
 from neuron.demand.templates import Template
 from neuron.findings import Finding
@@ -14,8 +15,7 @@ from runtime.api_errors import (
     StatusError,
 )
 from runtime.api_server import OLDEST_KUBERNETES
-from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES
-from webhook.cluster.explanations import rule_text
+from runtime.explanations import rule_text
 from webhook.decisions.ports import TemplateUnavailableError
 
 _PATH: Final = "spec.resourceClaims"

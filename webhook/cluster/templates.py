@@ -15,6 +15,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from cluster.from_watches.reflector import Key, Reflector
+from cluster.kinds.claim_templates import TemplateFacts
+from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from neuron import names
 from neuron.api.claim_reader import read_claim
 from neuron.demand.templates import API_VERSION, KIND, Template, digest
@@ -30,8 +33,6 @@ from runtime.api_errors import (
 from runtime.api_server import ApiServer, loaded_object
 from runtime.media_types import COMPACT, MERGE_PATCH
 from webhook.cluster import template_errors
-from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts
-from webhook.cluster.reflector import Key, Reflector
 from webhook.decisions.ports import FoundTemplate, TemplateUnavailableError
 
 _ATTEMPTS: Final = 2

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from msgspec import structs
 
+from cluster.answers import DeviceView
 from kubecel.budget import Clock
 from neuron.check.claims import ClaimContext
 from neuron.check.device_index import DeviceIndex
@@ -12,7 +13,6 @@ from neuron.hardware.device_shapes import catalogue_shapes
 from neuron.hardware.instances import Catalogue, Observation
 from policies.selectors.engine import BoundedJudgedSelectors, DeviceSelectors
 from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.ports import DeviceView
 
 
 class ClaimPolicies(Protocol):

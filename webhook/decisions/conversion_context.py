@@ -4,11 +4,11 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 
+from cluster.answers import ClusterView
 from neuron import known_faults, names
 from neuron.demand.families import Families
 from neuron.demand.pools import NO_SUPPLY, NeuronPools
 from neuron.hardware.instances import Catalogue, Observation
-from webhook.decisions.ports import ClusterView
 from webhook.decisions.steering import Mode, Steering
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import structs
 
+from cluster.answers import NamespaceFacts
 from neuron.api.node_selection import required_terms
 from neuron.api.taints import TolerationSpec
 from neuron.check.mapped_templates import Need
@@ -28,7 +29,6 @@ from webhook.decisions.conversion_context import ConversionContext, steered
 from webhook.decisions.decision import SEVERAL, Decision, Outcome, denied, unchanged
 from webhook.decisions.pod_demand import PodDemand
 from webhook.decisions.pods import Excess
-from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.records import NOTHING_ADDED
 from webhook.decisions.steering import (
     NO_STEERING,

@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import structs
 
+from cluster.answers import NamespaceFacts
 from neuron import names
 from neuron.api.configs import UltraServerConfig
 from neuron.api.fields import mapping, mappings
@@ -34,7 +35,6 @@ from webhook.decisions.enrich_claims import enrich, keep, read_plain
 from webhook.decisions.kinds import KINDS, Kind, is_counted_by_template
 from webhook.decisions.pod_claims import Claiming, KnownClaim
 from webhook.decisions.pod_places import PodPlace, find_pods, path_text
-from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import NO_STEERING, Mode, ModeSettings, Steering, annotated_settings, combined
 from webhook.decisions.template_findings import NO_TEMPLATES, KnownTemplates
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, structs
 
+from cluster.answers import NamespaceFacts
 from neuron import names
 from neuron.api.fields import WrongFormError, mapping, mappings, read, sequence, text
 from neuron.api.metadata import ObjectMeta
@@ -24,7 +25,6 @@ from webhook.decisions import pods
 from webhook.decisions.conversion_context import ConversionContext, steered
 from webhook.decisions.decision import Decision, Operation, Outcome, unchanged
 from webhook.decisions.patches import MOST_BYTES, append, pointer, replace, set_members, size_of
-from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import NO_STEERING, Mode, Steering, allowed, annotated_settings, combined
 
 KINDS: Final = ("ResourceClaim", TEMPLATE)

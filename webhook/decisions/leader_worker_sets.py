@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from cluster.answers import ClusterView, NamespaceFacts
 from neuron import names
 from neuron.findings import short, warning
 from webhook.decisions import pods
 from webhook.decisions.decision import Decision, Outcome, unchanged
 from webhook.decisions.patches import add, set_members
-from webhook.decisions.ports import ClusterView, NamespaceFacts
 from webhook.decisions.steering import NO_STEERING, Mode, Steering, annotated_settings, combined
 
 

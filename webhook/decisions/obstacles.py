@@ -7,6 +7,7 @@ not made yet. Such a pod stays Pending, while a pod with limits gets its node. E
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from cluster.answers import NamespaceFacts
 from neuron import names
 from neuron.api.node_pools import NODE_GROUP, Pool
 from neuron.api.node_selection import REQUIRED, Requirement, matches_nothing
@@ -15,7 +16,6 @@ from neuron.demand.pools import Takers
 from neuron.findings import Finding, few, short, warning
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.pod_demand import PodDemand
-from webhook.decisions.ports import NamespaceFacts
 
 _FIX: Final = (
     "Run it on a managed or self-managed node group, or in a NodePool with replicas. If Karpenter makes nodes for"

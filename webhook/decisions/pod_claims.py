@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
+from cluster.answers import ClusterView
 from neuron.check.claims import ClaimJudgement
 from webhook.decisions import pods
-from webhook.decisions.ports import ClusterView
 from webhook.decisions.wire import ABSENT
 
 ClaimNames: TypeAlias = tuple[tuple[str, str, str], ...]

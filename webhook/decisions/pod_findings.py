@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from cluster.answers import LegacyQuota, NamespaceFacts
 from neuron import names
 from neuron.demand.families import SETTLED_BY
 from neuron.findings import Finding, short, warning
@@ -10,7 +11,6 @@ from webhook.decisions import pods
 from webhook.decisions.check_keys import misspelt_keys_of_namespace
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.pods import Excess
-from webhook.decisions.ports import LegacyQuota, NamespaceFacts
 from webhook.decisions.steering import Steering
 
 _MOST_WARNED: Final = 16

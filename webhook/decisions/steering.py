@@ -10,6 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
+from cluster.answers import NamespaceFacts
 from neuron import names
 from neuron.check.mapped_templates import MappedTemplate
 from neuron.demand.candidates import Candidates
@@ -17,7 +18,6 @@ from neuron.demand.instance_fit import DeviceConfig
 from neuron.demand.scheduling import NO_HINTS, SchedulingHints
 from neuron.findings import Finding, did_you_mean, warning
 from webhook.decisions.pods import Annotations
-from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.wire import AdmissionRequest
 
 

@@ -10,9 +10,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from cluster.answers import ServerView
 from neuron.hardware.instances import Catalogue
 from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.ports import Refusals, ServerView, TemplateStore
+from webhook.decisions.ports import Refusals, TemplateStore
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.refusals import RefusalReporter
 from webhook.reviews.reviewer import Reviewer

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from cluster.answers import ClusterView, NamespaceFacts
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping
 from neuron.demand.templates import KIND, Template
@@ -27,7 +28,7 @@ from webhook.decisions.decide import (
 from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.decisions.patches import size_of
 from webhook.decisions.pod_claims import claims_from_templates, requesting
-from webhook.decisions.ports import ClusterView, NamespaceFacts, TemplateStore, TemplateUnavailableError
+from webhook.decisions.ports import TemplateStore, TemplateUnavailableError
 from webhook.decisions.steering import NO_STEERING, Mode, Steer, Steering
 from webhook.decisions.verification import Sources, verify
 from webhook.decisions.wire import ABSENT, AdmissionRequest

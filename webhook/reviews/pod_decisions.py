@@ -9,12 +9,12 @@ import dataclasses
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from cluster.answers import NamespaceFacts
 from neuron import names
 from runtime.remembered import Remembered
 from webhook.decisions import pods, records
 from webhook.decisions.decision import Decision, Operation, Outcome
 from webhook.decisions.patches import pointer
-from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import Steering
 
 _MOST: Final = 1024 * 1024

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from cluster.answers import NamespaceView
 from neuron import names
 from neuron.api.claim_specs import ClaimSpec, ClassSpec, Selector
 from neuron.api.fields import mapping, mappings
@@ -15,7 +16,6 @@ from policies.judging.knowledge import DeviceKnowledge
 from policies.selectors.engine import DeviceSelectors
 from webhook.decisions import pods
 from webhook.decisions.claimed import Restated, restated
-from webhook.decisions.ports import NamespaceView
 from webhook.decisions.verification import Sources, Verified, verify
 
 MOST_NAMED: Final = 256

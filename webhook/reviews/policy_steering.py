@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import structs
 
+from cluster.answers import NamespaceFacts, NamespaceView
 from kubecel.budget import Clock
 from neuron.demand.scheduling import missing_labels
 from neuron.findings import Finding
@@ -28,7 +29,6 @@ from policies.judging.rules import HintRule, PodRule
 from policies.judging.subjects import RequestContext, RequestSubject, of_object
 from policies.schema.kinds import ConversionPolicySpec
 from runtime.once import Once
-from webhook.decisions.ports import NamespaceFacts, NamespaceView
 from webhook.decisions.queues import KUEUE_LABEL
 from webhook.decisions.steering import NO_STEERING, Mode, Steering
 from webhook.decisions.verification import Sources

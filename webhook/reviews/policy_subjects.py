@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 import msgspec
 
+from cluster.answers import NamespaceView
 from neuron.api.fields import mapping, text
 from neuron.api.namespaces import namespace_named
 from policies.judging.subjects import NAMESPACES, RequestSubject, SentAs, plural
 from webhook.decisions import nesting
 from webhook.decisions.kinds import controller_of_pods
-from webhook.decisions.ports import NamespaceView
 from webhook.decisions.queues import copied_labels
 from webhook.decisions.wire import ABSENT, AdmissionRequest
 

@@ -2,12 +2,13 @@
 
 import functools
 
+from cluster.answers import ServerView
 from policies.files.store import PolicyStore
 from policies.judging.evaluate import TakesLongError
 from policies.judging.policy_set import PolicySet
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decision import Decision, denied
-from webhook.decisions.ports import ServerView, TemplateStore
+from webhook.decisions.ports import TemplateStore
 from webhook.decisions.verification import Sources
 from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.mutate import Mutator

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from cluster.answers import ValidationView
 from neuron.api.claim_specs import ClaimSpec
 from neuron.check.claims import ClaimContext, ReadSpec
 from neuron.check.mapped_templates import Need
@@ -10,7 +11,7 @@ from neuron.hardware.instances import Catalogue
 from runtime.remembered import Remembered
 from webhook.decisions.claim_context import claim_context
 from webhook.decisions.conversion_context import ConversionOptions, conversion_context
-from webhook.decisions.ports import FoundTemplate, TemplateStore, ValidationView
+from webhook.decisions.ports import FoundTemplate, TemplateStore
 from webhook.decisions.template_findings import differs, judged, missing, unchecked
 from webhook.reviews import effort
 from webhook.reviews.slices import working_time

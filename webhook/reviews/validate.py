@@ -9,6 +9,7 @@ import functools
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from cluster.answers import ValidationView
 from neuron import names
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP, ClaimSpec
@@ -26,7 +27,6 @@ from webhook.decisions.decide import DecisionInputs, PodFacts, check_created, ch
 from webhook.decisions.decision import Decision, Outcome, unchanged
 from webhook.decisions.kinds import KINDS, shared_claims
 from webhook.decisions.pod_claims import Claiming, ClaimNames, KnownClaim
-from webhook.decisions.ports import ValidationView
 from webhook.decisions.steering import NO_STEERING, SteerTemplate
 from webhook.decisions.template_findings import KnownTemplates
 from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind

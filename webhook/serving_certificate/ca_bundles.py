@@ -14,20 +14,19 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
 from certs import material
+from cluster.from_watches.object_reader import Projection
+from cluster.from_watches.reflector import Reflector
+from cluster.resources import MUTATING_CONFIGURATIONS, VALIDATING_CONFIGURATIONS
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import ApiServer, Collection, Resource
+from runtime.explanations import explain
 from runtime.media_types import JSON_PATCH
 from runtime.watching import Timing
-from webhook.cluster.explanations import explain
-from webhook.cluster.object_reader import Projection
-from webhook.cluster.reflector import Reflector
 
 log = logging.getLogger(__name__)
 
 GROUP: Final = "admissionregistration.k8s.io"
-MUTATING: Final = Resource(GROUP, "v1", "mutatingwebhookconfigurations")
-VALIDATING: Final = Resource(GROUP, "v1", "validatingwebhookconfigurations")
-PATHS: Final = {MUTATING: "/mutate", VALIDATING: "/validate"}
+PATHS: Final = {MUTATING_CONFIGURATIONS: "/mutate", VALIDATING_CONFIGURATIONS: "/validate"}
 """Path of our server for each kind of configuration."""
 
 _TIMEOUT: Final = 10.0

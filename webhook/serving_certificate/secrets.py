@@ -15,15 +15,14 @@ from typing import Any, Final
 import orjson
 
 from certs.material import KEYS
+from cluster.from_watches.object_reader import Projection
+from cluster.from_watches.reflector import Reflector
+from cluster.resources import SECRETS
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
-from runtime.api_server import ApiServer, Collection, Resource
+from runtime.api_server import ApiServer, Collection
+from runtime.explanations import explain
 from runtime.media_types import MERGE_PATCH
 from runtime.watching import Timing
-from webhook.cluster.explanations import explain
-from webhook.cluster.object_reader import Projection
-from webhook.cluster.reflector import Reflector
-
-SECRETS: Final = Resource("", "v1", "secrets")
 
 ANNOTATION_ROTATE: Final = "neuron.aws.com/rotate"
 """Annotation of the Secret: `ca` or `leaf` requests a rotation; removed when the rotation has begun."""

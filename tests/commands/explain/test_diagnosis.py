@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cluster.resources import NAMESPACES
 from commands.explain.cluster_view import live_manifest
 from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.installation import Installation
@@ -25,7 +26,6 @@ from tests.support.explaining import (
     pod,
     template,
 )
-from webhook.cluster.caches import NAMESPACES
 from webhook.decisions.conversion_context import ConversionOptions
 
 QUOTA = (

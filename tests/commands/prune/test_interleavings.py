@@ -20,15 +20,16 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
+from cluster.from_watches.object_reader import Projection
+from cluster.from_watches.reflector import Reflector
+from cluster.kinds.claim_templates import project_template
+from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from commands.prune.pruner import PruneAction, Pruner, PruneReport
 from commands.prune.reads import Reader
 from runtime.api_errors import StatusError
 from runtime.api_server import ApiServer, Collection
 from tests.support.fake_api import _merged
 from tests.support.generated import NOW, stored, template
-from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, project_template
-from webhook.cluster.object_reader import Projection
-from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.ports import TemplateUnavailableError
 

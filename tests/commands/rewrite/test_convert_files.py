@@ -8,6 +8,7 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from cluster.answers import NO_FACTS
 from neuron.demand.families import Families
 from neuron.demand.templates import Template
 from neuron.hardware.instances import DEFAULT_FAMILIES, Catalogue
@@ -20,7 +21,6 @@ from webhook.decisions import pods
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.convert_pods import convert
 from webhook.decisions.kinds import KINDS as KINDS_WITH_PODS
-from webhook.decisions.ports import NO_FACTS
 
 CONVERT = "neuron.aws.com/convert"
 LNC = "neuron.aws.com/logical-neuron-core"

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from commands.objects.file_view import FileView
+from commands.objects.file_store import FileStore
 from commands.objects.manifests import manifests_of
 from commands.validate.check_files import FileContext
 from tests.commands.rewrite.test_convert_files import named, text
@@ -248,7 +248,7 @@ def test_the_template_of_an_ultraserver_workload_is_not_missing() -> None:
     }
     claims = [{"name": "neuron", "resourceClaimTemplateName": "train"}]
     user = pod({"name": "main", "resources": {"claims": [{"name": "neuron"}]}}, resourceClaims=claims)
-    view = FileView(manifests_of(workload))
-    view.join(FileView())
+    view = FileStore(manifests_of(workload))
+    view.over(FileStore())
     assert asyncio.run(view.exist("ResourceClaimTemplate", "team-a", ["train"])) == {"train": True}
     assert found(user, workload) == []

@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuron.demand.templates import digest
-from neuron.hardware.instances import Observation
-from runtime.api_errors import UnreachableError
-from runtime.api_server import Resource
-from tests.support.fake_api import FakeApi, eventually
-from webhook.cluster.caches import (
+from cluster.answers import NO_FACTS, ClusterView, LegacyQuota, NamespaceFacts
+from cluster.from_watches.watches import Watches
+from cluster.kinds.claim_templates import project_template
+from cluster.resources import (
     DEVICE_CLASSES,
     LIMIT_RANGES,
     NAMESPACES,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
-    KubeCluster,
-    project_template,
 )
-from webhook.decisions.ports import NO_FACTS, ClusterView, LegacyQuota, NamespaceFacts
+from neuron.demand.templates import digest
+from neuron.hardware.instances import Observation
+from runtime.api_errors import UnreachableError
+from runtime.api_server import Resource
+from tests.support.fake_api import FakeApi, eventually
 
 Object = dict[str, Any]
 
@@ -47,8 +47,10 @@ class WatchedCluster:
     """A cluster that receives objects as from its watches."""
 
     def __init__(self) -> None:
-        self.view = KubeCluster(UncalledServer())
-        self._caches = {cache.resource: cache for cache in self.view.caches}
+        watches = Watches(UncalledServer())
+        self.view = watches.store
+        self.caches = watches.caches
+        self._caches = {cache.resource: cache for cache in watches.caches}
 
     def of(self, resource: Resource, item: Object) -> None:
         self._caches[resource].observe("MODIFIED", item)
@@ -501,7 +503,7 @@ def test_quota_amounts_are_unknown_until_the_first_list(watched: WatchedCluster)
     hard = "neuron.aws.com.deviceclass.resource.k8s.io/devices"
     watched.of(RESOURCE_QUOTAS, quota_of("q", hard))
     assert watched.view.quotas("team") is None
-    next(cache for cache in watched.view.caches if cache.resource == RESOURCE_QUOTAS).synced.set()
+    next(cache for cache in watched.caches if cache.resource == RESOURCE_QUOTAS).synced.set()
     assert (watched.view.quotas("team"), watched.view.quotas("other")) == ({hard: 4}, {})
     assert watched.view.namespace("team") is NO_FACTS, "no decision on conversion depends on it"
 
@@ -609,9 +611,10 @@ def test_a_view_is_filled_and_kept_current_by_its_caches() -> None:
                 return Configuration(host=api.url)
 
             connection = await Connection.open(load)
-            view = KubeCluster(connection)
-            tasks = [asyncio.create_task(cache.run()) for cache in view.caches]
-            await asyncio.gather(*(cache.synced.wait() for cache in view.caches))
+            watches = Watches(connection)
+            view = watches.store
+            tasks = [asyncio.create_task(cache.run()) for cache in watches.caches]
+            await asyncio.gather(*(cache.synced.wait() for cache in watches.caches))
             assert view.observations() == {TRN2: seen_with(16)}
             assert api.calls("list", "resourceslices")[0].query["fieldSelector"] == "spec.driver=neuron.aws.com"
             api.put("namespaces", namespace_of("team", convert="shadow"))

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from cluster.from_watches.look_ups import MOST_LOOKUPS
 from neuron.api.claim_specs import ClaimSpec
 from runtime.api_errors import StatusError, UnreachableError
 from webhook.cluster.claim_contents import ClaimContents
-from webhook.cluster.lookups import MOST_LOOKUPS
 
 SPEC = {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "neuron.aws.com", "count": 4}}]}}
 

@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 
+from cluster.from_watches import look_ups
+from cluster.from_watches.look_ups import MOST_LOOKUPS, RESOURCES, LookUps
+from cluster.kinds.claim_templates import UNREADABLE_TEMPLATE
+from cluster.kinds.device_classes import ClassFacts
+from cluster.kinds.resource_slices import SliceFacts
+from cluster.store import DEVICE_CLASS, RESOURCE_SLICE, Store
 from neuron.api.claim_reader import read_class
+from neuron.api.slice_shapes import SliceShapes
 from runtime.api_errors import StatusError, UnreachableError
 from tests.support.timing import assert_below
 from tests.support.validation import TRN1, TRN2, V1, published, shapes_of
-from webhook.cluster import lookups
-from webhook.cluster.caches import UNREADABLE_TEMPLATE
-from webhook.cluster.claims import ClusterClaims
-from webhook.cluster.lookups import MOST_LOOKUPS, RESOURCES
-from webhook.reviews.worker_threads import caller_waits
+from webhook.reviews.worker_threads import caller_waits, seconds_left
 
 
 class Server:
@@ -47,28 +50,30 @@ def unknown(*_: str) -> None:
     """An empty cache of templates."""
 
 
-def claims(error: Exception | None = None) -> ClusterClaims:
-    return ClusterClaims(Server(error), unknown)
-
-
 def test_only_slices_with_new_devices_increase_the_version() -> None:
-    known = claims()
-    first = shapes_of(published(TRN2))
-    known.slice_changed(None, first)
+    known = Store()
+    first, key = shapes_of(published(TRN2)), ("", "a")
+    known.change(RESOURCE_SLICE, key, None, slice_with(first))
     assert (known.claim_version, len(known.device_shapes())) == (1, 16)
-    known.slice_changed(None, shapes_of(published(TRN2)))
+    known.change(RESOURCE_SLICE, ("", "b"), None, slice_with(shapes_of(published(TRN2))))
     assert known.claim_version == 1
-    known.slice_changed(first, shapes_of(published(TRN1)))
+    known.change(RESOURCE_SLICE, key, slice_with(first), slice_with(shapes_of(published(TRN1))))
     assert (known.claim_version, len(known.device_shapes())) == (2, 32)
 
 
-def test_added_and_deleted_classes_change_the_view() -> None:
-    known = claims()
+def slice_with(shapes: SliceShapes | None) -> SliceFacts:
+    return SliceFacts("node", 1, (), (), (), shapes)
+
+
+def test_added_and_deleted_classes_change_the_store() -> None:
+    known = Store()
+    known.complete(DEVICE_CLASS)
     spec, _ = read_class(V1, {"selectors": [{"cel": {"expression": "true"}}]})
-    known.class_changed("own", spec)
-    known.class_changed("own", spec)
+    facts = ClassFacts("", "", spec)
+    known.put(DEVICE_CLASS, ("", "own"), facts)
+    known.put(DEVICE_CLASS, ("", "own"), facts)
     assert (known.device_classes(), known.claim_version) == ({"own": spec}, 1)
-    known.class_changed("own", None)
+    known.drop(DEVICE_CLASS, ("", "own"))
     assert (known.device_classes(), known.claim_version) == ({}, 2)
 
 
@@ -84,7 +89,7 @@ def test_added_and_deleted_classes_change_the_view() -> None:
 )
 def test_asks_the_api_server_whether_an_object_exists(error: Exception | None, exists: bool | None) -> None:
     server = Server(error)
-    known = ClusterClaims(server, unknown)
+    known = LookUps(server, unknown, seconds_left)
     assert asyncio.run(known.exist("ResourceClaim", "team-a", ["shared"])) == {"shared": exists}
     path = "/apis/resource.k8s.io/v1/namespaces/team-a/resourceclaims/shared"
     assert server.asked == [f"GET {path} as PartialObjectMetadata"]
@@ -92,22 +97,21 @@ def test_asks_the_api_server_whether_an_object_exists(error: Exception | None, e
 
 def test_templates_in_the_cache_are_not_requested() -> None:
     server = Server(StatusError.parse(404, b'{"reason": "NotFound"}'))
-    known = ClusterClaims(server, lambda *key: UNREADABLE_TEMPLATE if key == ("team-a", "big") else None)
+    known = LookUps(server, lambda *key: UNREADABLE_TEMPLATE if key == ("team-a", "big") else None, seconds_left)
     found = asyncio.run(known.exist("ResourceClaimTemplate", "team-a", ["big", "small"]))
     assert (found, len(server.asked)) == ({"big": True, "small": False}, 1)
-    assert known.claim_template("team-a", "big") is None
 
 
 def test_what_is_in_no_known_namespace_is_not_requested() -> None:
     server = Server(StatusError.parse(404, b'{"reason": "NotFound"}'))
-    found = asyncio.run(ClusterClaims(server, unknown).exist("ResourceClaimTemplate", "", ["big", ".."]))
+    found = asyncio.run(LookUps(server, unknown, seconds_left).exist("ResourceClaimTemplate", "", ["big", ".."]))
     assert (found, server.asked) == ({"big": None, "..": False}, [])
 
 
 @pytest.mark.parametrize("name", ["..", "a/../b", "a?b", "A", "", "x" * 254, "a b"])
 def test_invalid_object_names_are_not_requested(name: str) -> None:
     server = Server(None)
-    known = ClusterClaims(server, unknown)
+    known = LookUps(server, unknown, seconds_left)
     assert asyncio.run(known.exist("ResourceClaim", "team-a", [name])) == {name: False}
     assert server.asked == []
 
@@ -124,7 +128,7 @@ MANY = [f"c{number}" for number in range(1600)]
 
 def test_look_ups_are_sent_together_up_to_a_limit_and_the_rest_is_unknown() -> None:
     server = Server(StatusError.parse(404, b'{"reason": "NotFound"}'), delay=0.01)
-    known = ClusterClaims(server, unknown)
+    known = LookUps(server, unknown, seconds_left)
     found = asyncio.run(known.exist("ResourceClaim", "team-a", MANY))
     assert list(found) == MANY
     assert [found[name] for name in MANY[:MOST_LOOKUPS]] == [False] * MOST_LOOKUPS
@@ -135,7 +139,7 @@ def test_look_ups_are_sent_together_up_to_a_limit_and_the_rest_is_unknown() -> N
 @pytest.mark.parametrize(("waits", "most"), [(30.0, 1.0), (0.4, 0.2)])
 def test_all_look_ups_together_end_within_the_budget(waits: float, most: float) -> None:
     server = Server(delay=60)
-    known = ClusterClaims(server, unknown)
+    known = LookUps(server, unknown, seconds_left)
 
     async def ask() -> Any:
         with caller_waits(waits):
@@ -152,7 +156,7 @@ def test_no_object_is_requested_after_the_deadline() -> None:
 
     async def ask() -> Any:
         with caller_waits(0.01):
-            return await ClusterClaims(server, unknown).exist("ResourceClaim", "team-a", ["a"])
+            return await LookUps(server, unknown, seconds_left).exist("ResourceClaim", "team-a", ["a"])
 
     assert (asyncio.run(ask()), server.asked) == ({"a": None}, [])
 
@@ -160,14 +164,14 @@ def test_no_object_is_requested_after_the_deadline() -> None:
 def test_each_namespace_has_its_own_rate_limit_for_look_ups() -> None:
     now = [0.0]
     server = Server()
-    known = ClusterClaims(server, unknown, lambda: now[0])
+    known = LookUps(server, unknown, seconds_left, lambda: now[0])
 
     def asked(namespace: str) -> int:
         before = len(server.asked)
         asyncio.run(known.exist("ResourceClaim", namespace, MANY))
         return len(server.asked) - before
 
-    assert sum(asked("greedy") for _ in range(100)) == lookups.BURST
+    assert sum(asked("greedy") for _ in range(100)) == look_ups.BURST
     assert asked("modest") == MOST_LOOKUPS
     now[0] += 1
-    assert sum(asked("greedy") for _ in range(100)) == lookups.PER_SECOND
+    assert sum(asked("greedy") for _ in range(100)) == look_ups.PER_SECOND

@@ -17,6 +17,8 @@ import yaml
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import incluster_config
 
+from cluster.from_watches.watches import Watches
+from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from commands.cluster.rights import RULES
 from neuron.demand.templates import Template
 from neuron.findings import Finding
@@ -27,7 +29,6 @@ from tests.support.clocks import Clock
 from tests.support.clusters import request
 from tests.support.fake_api import FakeApi, answer, eventually, hang, server_certificate
 from tests.support.generated import stored, template
-from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, KubeCluster
 from webhook.cluster.events import PATCH_EVERY, EventRecorder
 from webhook.cluster.kube import KubeWorld, connect
 from webhook.cluster.templates import KubeTemplates
@@ -461,8 +462,8 @@ async def test_retry_after_is_read(cluster: Cluster, header: str, seconds: float
 async def test_caches_before_their_first_list_are_not_ready(cluster: Cluster) -> None:
     connection = await Connection.open(lambda: load_configuration(cluster.kubeconfig()))
     async with closing(connection):
-        view = KubeCluster(connection)
-        world = KubeWorld(connection, view, KubeTemplates(connection, view.templates), view.caches[:2])
+        view = Watches(connection)
+        world = KubeWorld(connection, view.store, KubeTemplates(connection, view.templates), view.caches[:2])
         assert world.ready() == (
             False,
             "not seen yet: resourceslices.resource.k8s.io, deviceclasses.resource.k8s.io",

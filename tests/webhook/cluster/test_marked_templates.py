@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from cluster.from_watches.object_reader import Projection
+from cluster.from_watches.reflector import Reflector
+from cluster.kinds.claim_templates import TemplateFacts, project_template
+from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from runtime.api_server import Collection
 from runtime.watching import Timing
 from tests.support.fake_api import FakeApi, answer, eventually, hang, status
 from tests.support.generated import MARK, PLURAL, connected, forbidden, stored, template
-from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts, project_template
-from webhook.cluster.object_reader import Projection
-from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.ports import TemplateUnavailableError
 

@@ -5,14 +5,14 @@ import math
 import pytest
 from prometheus_client import CollectorRegistry
 
+from cluster.from_watches.object_reader import Projection
+from cluster.from_watches.reflector import Reflector
 from runtime.api_server import Collection, Resource
 from runtime.api_transport import Connection
 from runtime.watching import Effects
 from tests.support.fake_api import FakeApi
 from webhook.cluster.events import EventCounters
 from webhook.cluster.metrics import ClusterMetrics
-from webhook.cluster.object_reader import Projection
-from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import TemplateCounters
 
 pytestmark = pytest.mark.anyio

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from cluster.from_watches.watches import Watches
+from cluster.kinds.nodes import MOST_POOLS, MOST_TYPES, NodeKind, project_node, with_node
+from cluster.resources import NODE_POOLS, NODES
 from neuron.hardware.instances import Catalogue, Observation
 from runtime.api_server import RESOURCE_GROUP, Resource
 from runtime.raw_objects import read_event
-from webhook.cluster.caches import NODE_POOLS, KubeCluster
-from webhook.cluster.node_types import MOST_POOLS, MOST_TYPES, NODES, NodeKind, project_node, with_node
 from webhook.decisions.conversion_context import ConversionOptions, conversion_context
 
 TYPE = "node.kubernetes.io/instance-type"
@@ -73,11 +74,11 @@ class UncalledServer:
 
 
 @pytest.fixture
-def view() -> KubeCluster:
-    return KubeCluster(UncalledServer())
+def view() -> Watches:
+    return Watches(UncalledServer())
 
 
-def tell(view: KubeCluster, item: dict[str, Any], event: str = "MODIFIED", resource: Resource = NODES) -> None:
+def tell(view: Watches, item: dict[str, Any], event: str = "MODIFIED", resource: Resource = NODES) -> None:
     (cache,) = (cache for cache in view.caches if cache.resource == resource)
     cache.observe(event, item)
 
@@ -89,23 +90,25 @@ def slice_of(instance_type: str, devices: int) -> dict[str, Any]:
     return {"metadata": {"name": "a"}, "spec": spec}
 
 
-def test_types_are_remembered_after_their_nodes_are_deleted(view: KubeCluster) -> None:
+def test_types_are_remembered_after_their_nodes_are_deleted(view: Watches) -> None:
     tell(view, node("a", "inf2.48xlarge"))
     tell(view, node("a", "inf2.48xlarge"), "DELETED")
-    assert view.observations() == {"inf2.48xlarge": Observation(0, labels=("inf2.48xlarge",), pools=frozenset({""}))}
+    assert view.store.observations() == {
+        "inf2.48xlarge": Observation(0, labels=("inf2.48xlarge",), pools=frozenset({""}))
+    }
 
 
-def test_the_version_grows_with_a_new_type_only(view: KubeCluster) -> None:
+def test_the_version_grows_with_a_new_type_only(view: Watches) -> None:
     for name, instance_type in (("a", "inf2.xlarge"), ("b", "inf2.xlarge"), ("c", "m5.large"), ("d", "ml.inf2.xlarge")):
         tell(view, node(name, instance_type))
     assert view.version == 2
-    assert view.observations() == {
+    assert view.store.observations() == {
         "inf2.xlarge": Observation(0, labels=("inf2.xlarge", "ml.inf2.xlarge"), pools=frozenset({""}))
     }
 
 
 @pytest.mark.parametrize("nodes_first", [True, False])
-def test_nodes_and_slices_of_one_type_add_up(view: KubeCluster, nodes_first: bool) -> None:
+def test_nodes_and_slices_of_one_type_add_up(view: Watches, nodes_first: bool) -> None:
     steps = [
         lambda: tell(view, node("a", "trn1.32xlarge")),
         lambda: tell(view, slice_of("trn1.32xlarge", 16), resource=SLICES),
@@ -115,7 +118,7 @@ def test_nodes_and_slices_of_one_type_add_up(view: KubeCluster, nodes_first: boo
     seen = Observation(
         16, labels=("trn1.32xlarge",), windows=False, pools=frozenset({""})
     )  # The devices of these slices have no groups.
-    assert view.observations() == {"trn1.32xlarge": seen}
+    assert view.store.observations() == {"trn1.32xlarge": seen}
 
 
 def test_the_number_of_types_is_bounded() -> None:
@@ -145,18 +148,18 @@ def node_pool(name: str, replicas: int | None = None) -> dict[str, Any]:
     }
 
 
-def test_static_pools_are_known_while_they_exist(view: KubeCluster) -> None:
+def test_static_pools_are_known_while_they_exist(view: Watches) -> None:
     for item in (node_pool("fixed", 2), node_pool("empty", 0), node_pool("dynamic")):
         tell(view, item, resource=NODE_POOLS)
     assert view.static_pools() == {"fixed", "empty"}
-    version = view.version
+    version = view.store.version
     tell(view, node_pool("fixed", 3), resource=NODE_POOLS)
     assert view.version == version
     tell(view, node_pool("fixed", 3), "DELETED", resource=NODE_POOLS)
-    assert (view.static_pools(), view.version) == ({"empty"}, version + 1)
+    assert (view.static_pools(), view.store.version) == ({"empty"}, version + 1)
 
 
-def test_pools_of_nodes_decide_which_types_karpenter_makes(view: KubeCluster) -> None:
+def test_pools_of_nodes_decide_which_types_karpenter_makes(view: Watches) -> None:
     tell(view, pooled("a", **{"karpenter.sh/nodepool": "neuron"}))
     context = conversion_context(ConversionOptions(), Catalogue(), view)
     assert (context.autoscaled_types, context.static_types) == ({"trn2.48xlarge"}, frozenset())
@@ -165,14 +168,14 @@ def test_pools_of_nodes_decide_which_types_karpenter_makes(view: KubeCluster) ->
     assert (context.autoscaled_types, context.static_types) == (frozenset(), {"trn2.48xlarge"})
 
 
-def test_nodes_decide_families(view: KubeCluster) -> None:
+def test_nodes_decide_families(view: Watches) -> None:
     tell(view, node("a", "inf2.48xlarge"))
     context = conversion_context(ConversionOptions(families=("trn1",)), Catalogue(), view)
     assert context.families.seen == ("inf2",)
     assert context.label_values(["inf2.48xlarge", "trn1.2xlarge"]) == ("inf2.48xlarge", "trn1.2xlarge")
 
 
-def test_labels_of_hyperpod_are_used_unchanged(view: KubeCluster) -> None:
+def test_labels_of_hyperpod_are_used_unchanged(view: Watches) -> None:
     tell(view, node("a", "ml.trn1.32xlarge"))
     context = conversion_context(ConversionOptions(), Catalogue(), view)
     assert context.families.seen == ("trn1",)
@@ -180,7 +183,7 @@ def test_labels_of_hyperpod_are_used_unchanged(view: KubeCluster) -> None:
     assert values == ("ml.trn1.32xlarge", "trn1.2xlarge", "ml.trn1.2xlarge")
 
 
-def test_a_type_that_is_not_released_counts_if_a_node_has_it(view: KubeCluster) -> None:
+def test_a_type_that_is_not_released_counts_if_a_node_has_it(view: Watches) -> None:
     entry = Catalogue().get("trn3-dev0.48xlarge")
     assert entry is not None
     assert not entry.released
@@ -191,7 +194,7 @@ def test_a_type_that_is_not_released_counts_if_a_node_has_it(view: KubeCluster) 
 
 
 def test_nodes_are_not_listed_without_the_watch() -> None:
-    assert NODES not in {cache.resource for cache in KubeCluster(UncalledServer(), nodes=False).caches}
+    assert NODES not in {cache.resource for cache in Watches(UncalledServer(), nodes=False).caches}
 
 
 # --- five thousand nodes ----------------------------------------------------------------------------------------
@@ -214,7 +217,7 @@ def metadata_of(number: int) -> dict[str, Any]:
 def test_five_thousand_nodes_take_little_memory_and_time() -> None:
     texts = [json.dumps(metadata_of(number)).encode() for number in range(MANY)]
     assert sum(map(len, texts)) > MANY * 4_000
-    view = KubeCluster(UncalledServer())
+    view = Watches(UncalledServer())
     (cache,) = (each for each in view.caches if each.resource == NODES)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]

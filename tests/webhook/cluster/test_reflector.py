@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from kubernetes.aio.client.configuration import Configuration
 
+from cluster.from_watches.object_reader import Projection
+from cluster.from_watches.reflector import Key, Reflector
 from runtime.api_server import Collection, Resource
 from runtime.api_transport import Connection
 from runtime.watching import Effects, Timing
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
-from webhook.cluster.object_reader import Projection
-from webhook.cluster.reflector import Key, Reflector
 
 pytestmark = pytest.mark.anyio
 
@@ -347,7 +347,7 @@ async def test_watches_that_end_at_once_are_not_repeated_without_a_pause(api: Fa
 
 
 async def test_a_repeated_problem_is_logged_once(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "webhook.cluster.reflector")
+    caplog.set_level(logging.INFO, "cluster.from_watches.reflector")
     api.fault("list", "pods", UNAVAILABLE, times=5)
     async with watched(api) as it:
         await it.reflector.synced.wait()
@@ -360,7 +360,7 @@ async def test_a_repeated_problem_is_logged_once(api: FakeApi, caplog: pytest.Lo
 
 
 async def test_a_stream_that_keeps_failing_is_one_problem(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "webhook.cluster.reflector")
+    caplog.set_level(logging.INFO, "cluster.from_watches.reflector")
     broken = raw(200, b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd event lost"}}\n')
     api.fault("watch", "pods", broken, times=4)
     async with watched(api) as it:

@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
+from cluster.from_watches.watches import Watches
 from runtime.api_errors import StatusError, UnreachableError
-from webhook.cluster.caches import KubeCluster
 from webhook.cluster.server_version import KEPT, PAUSE, RETRY, ServerVersion
 
 
@@ -81,7 +81,7 @@ def test_an_unknown_version_is_requested_again_after_a_shorter_pause() -> None:
 
 
 def test_the_view_of_the_cluster_changes_with_the_version() -> None:
-    view = KubeCluster(Servers(""))  # type: ignore[arg-type]
+    view = Watches(Servers("")).store  # type: ignore[arg-type]
     before = view.version
     assert view.kubernetes_version() == ""
     view.set_kubernetes_version("v1.36.2")

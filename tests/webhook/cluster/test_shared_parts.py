@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from cluster.bounded_objects import Bounds, Holdings
+from cluster.kinds import claim_templates
+from cluster.shared_parts import LONGEST, SharedParts
 from neuron.demand.templates import Template
-from webhook.cluster import caches
-from webhook.cluster.cached_objects import Bounds, Holdings
-from webhook.cluster.shared_parts import LONGEST, SharedParts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def stored(number: int) -> Any:
 
 
 def test_a_cached_template_takes_little_memory() -> None:
-    kept = Holdings(Bounds(1 << 30, 1 << 30, caches._template_weight, caches._shortened))
+    kept = Holdings(Bounds(1 << 30, 1 << 30, claim_templates._template_weight, claim_templates._shortened))
     several = 2000
     items = [json.dumps(stored(number)) for number in range(2 * several)]
 
@@ -79,7 +79,7 @@ def test_a_cached_template_takes_little_memory() -> None:
         for text in items[start : start + several]:
             item = json.loads(text)
             key = item["metadata"]["namespace"], item["metadata"]["name"]
-            kept.put(key, caches.project_template(item))
+            kept.put(key, claim_templates.project_template(item))
 
     fill(0)
     tracemalloc.start()
@@ -93,10 +93,10 @@ def test_a_cached_template_takes_little_memory() -> None:
 
 
 def test_removed_objects_leave_no_weight() -> None:
-    kept = Holdings(caches._TEMPLATE_BOUNDS)
+    kept = Holdings(claim_templates.BOUNDS)
     for number in range(20):
         item = stored(number)
-        kept.put((item["metadata"]["namespace"], item["metadata"]["name"]), caches.project_template(item))
+        kept.put((item["metadata"]["namespace"], item["metadata"]["name"]), claim_templates.project_template(item))
     assert kept.weight > 0
     for key in kept.keys():  # noqa: SIM118 - not a dictionary
         kept.remove(key)

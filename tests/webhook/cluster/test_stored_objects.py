@@ -12,23 +12,18 @@ import pytest
 from aiohttp import web
 from kubernetes.aio.client.configuration import Configuration
 
+from cluster.bounded_objects import Bounds, Holdings
+from cluster.from_watches.reflector import Reflector
+from cluster.from_watches.watches import Watches
+from cluster.kinds.claim_templates import LONGEST_TEMPLATE, UNREADABLE_TEMPLATE, TemplateFacts
+from cluster.memory_estimates import footprint
+from cluster.resources import NAMESPACES, RESOURCE_CLAIM_TEMPLATES
 from neuron import names
 from runtime.api_errors import TooLongError
 from runtime.api_transport import Connection
 from runtime.watching import Timing
 from tests.support.fake_api import FakeApi, Object, eventually, raw
 from tests.support.timing import assert_below
-from webhook.cluster.cached_objects import Bounds, Holdings
-from webhook.cluster.caches import (
-    LONGEST_TEMPLATE,
-    NAMESPACES,
-    RESOURCE_CLAIM_TEMPLATES,
-    UNREADABLE_TEMPLATE,
-    KubeCluster,
-    TemplateFacts,
-)
-from webhook.cluster.memory_estimates import footprint
-from webhook.cluster.reflector import Reflector
 
 pytestmark = pytest.mark.anyio
 
@@ -65,12 +60,12 @@ FORGED = [{}, {"metadata": {"name": "forged", "namespace": "other"}}, '"},{"meta
 
 
 @contextlib.asynccontextmanager
-async def cluster(api: FakeApi) -> AsyncIterator[KubeCluster]:
+async def cluster(api: FakeApi) -> AsyncIterator[Watches]:
     async def load() -> Configuration:
         return Configuration(host=api.url)
 
     connection = await Connection.open(load)
-    made = KubeCluster(connection, QUICK)
+    made = Watches(connection, QUICK)
     tasks = [asyncio.create_task(cache.run()) for cache in made.caches]
     try:
         yield made
@@ -102,13 +97,13 @@ async def test_an_object_that_cannot_be_parsed_does_not_stop_a_list(
         assert known.templates.counters.failures == 0
         assert known.templates.counters.unreadable == 1
         assert len(known.templates) == 3
-        assert known.template_device_classes("tenant", "first") == {names.DEVICE_CLASS}
-        assert known.template_device_classes("tenant", "last") == {names.DEVICE_CLASS}
-        assert known.claim_template("tenant", "last") is not None
+        assert known.store.template_device_classes("tenant", "first") == {names.DEVICE_CLASS}
+        assert known.store.template_device_classes("tenant", "last") == {names.DEVICE_CLASS}
+        assert known.store.claim_template("tenant", "last") is not None
         # The template exists, and its requests are unknown: it must not count as absent or as empty.
-        assert known.claim_template("tenant", "odd") is None
+        assert known.store.claim_template("tenant", "odd") is None
         assert known.templates.get("tenant", "odd") == UNREADABLE_TEMPLATE
-        assert (await known.exist("ResourceClaimTemplate", "tenant", ["odd"])) == {"odd": True}
+        assert (await known.store.exist("ResourceClaimTemplate", "tenant", ["odd"])) == {"odd": True}
         assert api.calls("get", PLURAL) == []
     said = [record.getMessage() for record in caplog.records if "cannot read" in record.getMessage()]
     assert len(said) == 1
@@ -189,8 +184,8 @@ async def test_every_answer_has_a_size_limit(api: FakeApi, monkeypatch: pytest.M
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 
-def told(*items: Object) -> KubeCluster:
-    made = KubeCluster(_UncalledServer())
+def told(*items: Object) -> Watches:
+    made = Watches(_UncalledServer())
     for item in items:
         made.templates.observe("ADDED", item)
     return made
@@ -216,11 +211,11 @@ def test_templates_of_one_namespace_do_not_use_the_memory_share_of_others() -> N
     known = told(*(heavy(f"h{number}") for number in range(200)), heavy("mine", namespace="neighbour"))
     kept = sum(footprint(facts.spec) for facts in known.templates.values())
     assert kept < 5 * 1024 * 1024
-    assert known.claim_template("tenant", "h0") is not None
+    assert known.store.claim_template("tenant", "h0") is not None
     # That it exists is still known.
     assert known.templates.get("tenant", "h199") is not None
-    assert known.claim_template("tenant", "h199") is None
-    assert known.claim_template("neighbour", "mine") is not None
+    assert known.store.claim_template("tenant", "h199") is None
+    assert known.store.claim_template("neighbour", "mine") is not None
 
 
 def test_a_deleted_template_frees_its_share_of_memory() -> None:
@@ -228,7 +223,7 @@ def test_a_deleted_template_frees_its_share_of_memory() -> None:
     for number in range(200):
         known.templates.observe("DELETED", heavy(f"h{number}"))
     known.templates.observe("ADDED", heavy("again"))
-    assert known.claim_template("tenant", "again") is not None
+    assert known.store.claim_template("tenant", "again") is not None
 
 
 async def test_a_template_that_is_too_long_is_not_decoded(api: FakeApi) -> None:
@@ -257,12 +252,12 @@ def test_the_memory_of_all_namespaces_together_is_bounded() -> None:
 def test_the_kept_annotations_and_labels_of_a_namespace_are_bounded() -> None:
     annotations = {f"neuron.aws.com/{number}": "x" * 5000 for number in range(1000)}
     labels = {f"label-{number}": "x" for number in range(20_000)}
-    known = KubeCluster(_UncalledServer())
+    known = Watches(_UncalledServer())
     cache = next(cache for cache in known.caches if cache.resource == NAMESPACES)
     cache.observe("ADDED", {"metadata": {"name": "tenant", "annotations": annotations, "labels": labels}})
-    facts = known.namespace("tenant")
+    facts = known.store.namespace("tenant")
     assert footprint(facts.annotations) < 64 * 1024
-    assert len(known.namespace_labels("tenant") or ()) == 1024
+    assert len(known.store.namespace_labels("tenant") or ()) == 1024
 
 
 # --- time -----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 from kubernetes.aio.client.configuration import Configuration
 
+from cluster.from_watches.object_reader import Projection
+from cluster.from_watches.reflector import Reflector
+from cluster.kinds.claim_templates import TemplateFacts, project_template
+from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from neuron.codes import CODES
 from neuron.demand.templates import Template
 from runtime.api_server import Collection
@@ -15,9 +19,6 @@ from runtime.api_transport import Connection
 from runtime.watching import Timing
 from tests.support.clocks import Clock
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
-from webhook.cluster.caches import RESOURCE_CLAIM_TEMPLATES, TemplateFacts, project_template
-from webhook.cluster.object_reader import Projection
-from webhook.cluster.reflector import Reflector
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.ports import TemplateUnavailableError
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from cluster.answers import NO_FACTS, NamespaceFacts
 from neuron import names
 from neuron.hardware.instances import Catalogue
 from tests.support.manifests import container, pod
@@ -26,7 +27,6 @@ from webhook.decisions.decide import DecisionInputs, DecisionSubject, PodFacts
 from webhook.decisions.decide import decide as compose
 from webhook.decisions.kinds import KINDS as KINDS_WITH_PODS
 from webhook.decisions.pod_places import PodPlace
-from webhook.decisions.ports import NO_FACTS, NamespaceFacts
 from webhook.decisions.steering import NO_STEERING, Mode, Steering
 
 SEVEN = pod(container(neuron="7"))

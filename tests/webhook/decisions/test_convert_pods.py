@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.answers import NamespaceFacts
 from neuron.hardware.instances import Observation
 from tests.support.any_pods import CONTAINERS, built
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import CORE, NEURON, container, pod
 from webhook.decisions.decision import Decision, Outcome
-from webhook.decisions.ports import NamespaceFacts
 
 CONVERT = "neuron.aws.com/convert"
 LNC = "neuron.aws.com/logical-neuron-core"

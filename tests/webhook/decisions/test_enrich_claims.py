@@ -8,6 +8,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
+from cluster.answers import NamespaceFacts
 from neuron import names
 from policies.files.loader import load
 from policies.judging.policy_set import NO_POLICIES, PolicySet
@@ -18,7 +19,6 @@ from tests.support.validation import flattened, review
 from tests.webhook.decisions.test_convert_pods import converted
 from tests.webhook.decisions.test_convert_pods import decide as decide_pod
 from webhook.decisions.decision import Decision, Outcome
-from webhook.decisions.ports import NamespaceFacts
 
 ASKED = {names.ANNOTATION_ENRICH: "true"}
 GROUP4 = "resource.aws.com/devicegroup4_id"

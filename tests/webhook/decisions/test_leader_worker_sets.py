@@ -4,10 +4,10 @@ from typing import Any
 import jsonpatch
 import pytest
 
+from cluster.answers import NamespaceFacts
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import container
 from webhook.decisions.decision import Decision
-from webhook.decisions.ports import NamespaceFacts
 
 TOPOLOGY = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 LABEL_4 = "neuron.amazonaws.com/ultraserver-server-id-4"

@@ -5,13 +5,13 @@ from typing import Any
 import jsonpatch
 import pytest
 
+from cluster.answers import NO_FACTS, NamespaceFacts
 from neuron.hardware.instances import Catalogue, Observation
 from tests.support.clusters import FakeCluster
 from webhook.decisions import pods
 from webhook.decisions.conversion_context import ConversionOptions, conversion_context
 from webhook.decisions.decide import decide_pod
 from webhook.decisions.decision import Decision, Outcome
-from webhook.decisions.ports import NO_FACTS, NamespaceFacts
 from webhook.decisions.steering import Mode, Steering
 
 FIX = (

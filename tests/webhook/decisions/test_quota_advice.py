@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from cluster.answers import LegacyQuota, NamespaceFacts
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import CORE, NEURON, container, pod
-from webhook.decisions.ports import LegacyQuota, NamespaceFacts
 
 CLASS = "neuron.aws.com"
 LINE = f"{CLASS}.deviceclass.resource.k8s.io/devices"

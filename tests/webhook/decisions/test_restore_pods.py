@@ -5,12 +5,12 @@ from typing import Any
 import jsonpatch
 import pytest
 
+from cluster.answers import NamespaceFacts
 from neuron.api.claim_reader import read_claim
 from neuron.demand.templates import API_VERSION, KIND
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import CORE, NEURON, container, pod
 from webhook.decisions.decision import Decision
-from webhook.decisions.ports import NamespaceFacts
 
 AFFINITY = {
     "nodeAffinity": {

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import policies
+from cluster.store import Store
 from kubecel.budget import Clock
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
@@ -29,7 +30,7 @@ from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.steered import SteeredMutator
 from webhook.reviews.worker_threads import Inline, Lane, Result
-from webhook.server.standalone import MemoryTemplates, StandaloneCluster
+from webhook.server.standalone import MemoryTemplates
 
 PACKS = {path.name: path.read_text() for path in (Path(policies.__file__).parent / "packs").glob("*.yaml")}
 V1 = "resource.k8s.io/v1"
@@ -61,7 +62,7 @@ def written(*texts: str) -> PolicySet:
     return load({f"{at}.yaml": text.encode() for at, text in enumerate(texts)})
 
 
-class Cluster(StandaloneCluster):
+class Cluster(Store):
     """A cluster with a class of ours, one of others, and templates."""
 
     def __init__(self, **templates: Mapping[str, Any]) -> None:
@@ -86,7 +87,7 @@ def reviewer(
     inner: Reviewer | None = None,
     *,
     lane: Lane | None = None,
-    cluster: StandaloneCluster | None = None,
+    cluster: Store | None = None,
     find: FindClaims = find_nothing,
     allowance: Allowance | None = None,
     clock: Clock = time.perf_counter,
@@ -123,7 +124,7 @@ def many_names(count: int) -> dict[str, Any]:
 
 def mutated(text: str, data: Mapping[str, Any], lane: Lane | None = None) -> Decision:
     store = PolicyStore(Path("policies"), lambda: NOW, Loaded(written(text), {}), ())
-    mutator = SteeredMutator(trainium(), store, StandaloneCluster(), MemoryTemplates(), lane)
+    mutator = SteeredMutator(trainium(), store, Store(), MemoryTemplates(), lane)
     return asyncio.run(mutator.review(sent({**data, "apiVersion": "v1", "kind": "Pod"})))
 
 

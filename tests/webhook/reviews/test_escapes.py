@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cluster.store import Store
 from neuron.api.claim_reader import read_claim
 from policies.files.each_file import Loaded
 from policies.files.store import PolicyStore
@@ -29,7 +30,7 @@ from tests.webhook.reviews.policed import (
 from tests.webhook.reviews.test_policed import NOW, policy, told
 from webhook.reviews.steered import SteeredMutator
 from webhook.reviews.worker_threads import ThreadLane
-from webhook.server.standalone import MemoryTemplates, StandaloneCluster
+from webhook.server.standalone import MemoryTemplates
 
 # --- escapes ------------------------------------------------------------------------------------------------------
 
@@ -86,7 +87,7 @@ def test_a_forged_record_does_not_hide_devices_from_the_limit(record: str) -> No
 def test_the_devices_of_a_genuine_record_count() -> None:
     templates = MemoryTemplates()
     store = PolicyStore(Path("policies"), lambda: NOW, Loaded(PolicySet(), {}), ())
-    mutator = SteeredMutator(trainium(), store, StandaloneCluster(), templates)
+    mutator = SteeredMutator(trainium(), store, Store(), templates)
     data = {**pod(container(neuron="4")), "apiVersion": "v1", "kind": "Pod"}
     decision = asyncio.run(mutator.review(sent(data)))
     import jsonpatch
@@ -107,7 +108,7 @@ def test_a_dry_run_counts_the_template_that_it_does_not_make() -> None:
     mutator = SteeredMutator(
         trainium(),
         PolicyStore(Path("policies"), lambda: NOW, Loaded(PolicySet(), {}), ()),
-        StandaloneCluster(),
+        Store(),
         MemoryTemplates(),
     )
 

@@ -9,6 +9,7 @@ import jsonpatch
 import pytest
 from msgspec import Raw
 
+from cluster.answers import NamespaceFacts
 from neuron.demand.templates import Template
 from neuron.findings import Finding
 from neuron.hardware.instances import Observation
@@ -17,7 +18,7 @@ from policies.judging.policy_set import NO_POLICIES, PolicySet
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
 from webhook.decisions.decision import Decision
-from webhook.decisions.ports import NamespaceFacts, TemplateUnavailableError
+from webhook.decisions.ports import TemplateUnavailableError
 from webhook.decisions.wire import AdmissionRequest, GroupVersionKind
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.worker_threads import Inline

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cluster.store import Store
 from policies.files.each_file import Loaded
 from policies.files.loader import load
 from policies.files.store import PolicyStore
@@ -38,7 +39,7 @@ from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.steered import SteeredMutator
 from webhook.reviews.validate import Validator
-from webhook.server.standalone import MemoryTemplates, StandaloneCluster
+from webhook.server.standalone import MemoryTemplates
 
 # --- no review ends in HTTP 500 -----------------------------------------------------------------------------------
 
@@ -150,7 +151,7 @@ def test_any_type_at_any_field_is_answered(request: wire.AdmissionRequest) -> No
     judge = PolicedValidator(validator, store, lookups, frozenset(), metrics, lambda: NOW)
     decision = asyncio.run(judge.review(request))
     assert len(decision.errors) <= 65
-    mutator = SteeredMutator(trainium(), store, StandaloneCluster(), MemoryTemplates())
+    mutator = SteeredMutator(trainium(), store, Store(), MemoryTemplates())
     asyncio.run(mutator.review(request))
 
 

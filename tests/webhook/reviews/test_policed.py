@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from cluster.store import Store
 from neuron.findings import Finding, warning
 from neuron.hardware.instances import Catalogue
 from policies.files.each_file import Loaded
@@ -25,7 +26,6 @@ from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_knowledge import ClusterLookups
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
-from webhook.server.standalone import StandaloneCluster
 
 NOW = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
 POLICY = """
@@ -47,7 +47,7 @@ def request(**members: Any) -> wire.AdmissionRequest:
     return reviews.decode(json.dumps(review(**{"object": POD, **members})).encode())
 
 
-class Labelled(StandaloneCluster):
+class Labelled(Store):
     """A cluster with one namespace."""
 
     def namespace_labels(self, name: str) -> dict[str, str] | None:

@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 
+from cluster.from_watches.watches import Watches
+from cluster.kinds.namespaces import LONGEST_NAMESPACE
+from cluster.resources import NAMESPACES
+from cluster.store import Store
 from neuron.api.namespaces import namespace_value
 from policies.files.folders import PolicyError
 from policies.files.loader import load
 from tests.webhook.reviews.test_policed import Bench, policy, request
 from tests.webhook.reviews.test_policy_subjects import UncalledServer
-from webhook.cluster.caches import LONGEST_NAMESPACE, NAMESPACES, KubeCluster
 from webhook.decisions.decision import Decision
 from webhook.reviews.policy_subjects import subject_of
-from webhook.server.standalone import StandaloneCluster
 
 TEAM: dict[str, Any] = {
     "apiVersion": "v1",
@@ -35,17 +37,17 @@ TEAM: dict[str, Any] = {
 }
 
 
-def cluster(*items: dict[str, Any]) -> KubeCluster:
-    made = KubeCluster(UncalledServer())
+def cluster(*items: dict[str, Any]) -> Watches:
+    made = Watches(UncalledServer())
     (namespaces,) = (cache for cache in made.caches if cache.resource == NAMESPACES)
     for item in items:
         namespaces.observe("ADDED", item)
     return made
 
 
-def judged(view: KubeCluster, spec: str) -> list[str]:
+def judged(view: Watches, spec: str) -> list[str]:
     bench = Bench(policy(spec))
-    bench.reviewer._view = view
+    bench.reviewer._view = view.store
     return [str(finding) for finding in bench.review().errors]
 
 
@@ -103,7 +105,7 @@ def test_a_request_about_a_namespace_has_no_namespace_object() -> None:
         name="default",
         object=TEAM,
     )
-    made = subject_of(sent, StandaloneCluster()).activation({})
+    made = subject_of(sent, Store()).activation({})
     assert (made["namespaceObject"], made["request"]["namespace"]) == (None, "default")
 
 
@@ -131,7 +133,7 @@ def test_a_new_namespace_is_awaited() -> None:
     bench = Bench(
         policy("validations: [{expression: \"namespaceObject.metadata.annotations.owner != 'ml'\", message: seen}]")
     )
-    bench.reviewer._view = view
+    bench.reviewer._view = view.store
 
     async def review() -> Decision:
         asyncio.get_running_loop().call_later(0.05, namespaces.observe, "ADDED", TEAM)

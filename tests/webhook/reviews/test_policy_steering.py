@@ -9,6 +9,8 @@ from typing import Any
 import jsonpatch
 import pytest
 
+from cluster.answers import NamespaceFacts
+from cluster.store import Store
 from policies.files.loader import load
 from policies.judging.evaluate import TakesLongError
 from policies.judging.policy_set import PolicySet
@@ -17,12 +19,10 @@ from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from webhook.decisions.decision import Decision, Outcome
-from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import NO_STEERING
 from webhook.reviews.policy_allowance import Allowance
 from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError, find_steering
 from webhook.reviews.validate import Validator
-from webhook.server.standalone import StandaloneCluster
 
 
 def policies(**kinds: dict[str, Any]) -> PolicySet:
@@ -177,7 +177,7 @@ def test_a_policy_that_fails_closed_denies_pods_and_ignores_templates() -> None:
     found = policies(ConversionPolicy={"match": conditions, "mode": "convert", "locked": True})
     with pytest.raises(SteeringRefusedError, match="match condition 'a' failed: no such key: 'labels'"):
         find_steering(found, of_object(pod()), time.monotonic)
-    steer = PolicySteer(found, StandaloneCluster())
+    steer = PolicySteer(found, Store())
     with pytest.raises(SteeringRefusedError):
         steer(request(pod()))
     assert steer.of_template(pod(), "team-a") == NO_STEERING
@@ -188,7 +188,7 @@ def test_a_long_evaluation_on_the_loop_raises_and_is_repeated_in_the_lane() -> N
     match = {"conditions": [{"name": "a", "expression": quadratic}]}
     found = policies(ConversionPolicy={"match": match, "mode": "off"})
     ticks = itertools.count(0.0, 0.03)
-    steer = PolicySteer(found, StandaloneCluster(), lambda: next(ticks))
+    steer = PolicySteer(found, Store(), lambda: next(ticks))
     sent = request(pod(*[container(f"c{at}") for at in range(200)]))
 
     async def on_the_loop() -> None:
@@ -198,13 +198,13 @@ def test_a_long_evaluation_on_the_loop_raises_and_is_repeated_in_the_lane() -> N
             assert steer(sent) is NO_STEERING
 
     asyncio.run(on_the_loop())
-    patient = PolicySteer(found, StandaloneCluster(), lambda: 0.0)
+    patient = PolicySteer(found, Store(), lambda: 0.0)
     assert patient(sent).mode == "off", "no loop is running here, as in the lane's thread"
 
 
 def test_a_namespace_without_allowance_is_evaluated_in_the_lane() -> None:
     found = policies(ConversionPolicy={"match": {}, "mode": "off"})
-    steer = PolicySteer(found, StandaloneCluster(), allowance=Allowance(lambda: 0.0, most=0.0))
+    steer = PolicySteer(found, Store(), allowance=Allowance(lambda: 0.0, most=0.0))
     sent = request(pod())
 
     async def on_the_loop() -> None:
@@ -247,7 +247,7 @@ def test_pods_that_a_policy_does_not_convert_need_no_topology(mode: str, outcome
 
 
 def judge(found: PolicySet, manifest: dict[str, Any], kind: str, group: str) -> Decision:
-    cluster = StandaloneCluster()
+    cluster = Store()
     steer = PolicySteer(found, cluster).of_template
     validator = Validator(trainium(), found.catalogue, cluster, steer, policies=found)
     return asyncio.run(validator.review(request(manifest, kind=kind, group=group)))

@@ -5,23 +5,25 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+from cluster.answers import NamespaceFacts
+from cluster.from_watches.watches import Watches
+from cluster.kinds.namespaces import project_namespace_record
+from cluster.resources import NAMESPACES
+from cluster.store import Store
 from policies.judging.subjects import CLUSTER_SCOPED
 from runtime.api_errors import UnreachableError
 from tests.support.serving import review
-from webhook.cluster.caches import NAMESPACES, KubeCluster, project_namespace_labels
 from webhook.decisions import wire
 from webhook.decisions.kinds import KINDS
-from webhook.decisions.ports import NamespaceFacts
 from webhook.edge import reviews
 from webhook.reviews.policy_subjects import bare_subject, namespace_object, subject_of
-from webhook.server.standalone import StandaloneCluster
 
 
 def request(**members: Any) -> wire.AdmissionRequest:
     return reviews.decode(json.dumps(review(**members)).encode())
 
 
-class Team(StandaloneCluster):
+class Team(Store):
     """A cluster that knows one namespace."""
 
     def namespace(self, name: str) -> NamespaceFacts:
@@ -64,9 +66,9 @@ def test_objects_are_decoded_and_absent_ones_are_null() -> None:
 
 def test_the_view_keeps_all_labels_and_our_annotations_of_a_namespace() -> None:
     metadata = {"name": "a", "labels": {"x": "y"}, "annotations": {"neuron.aws.com/convert": "off", "other": "z"}}
-    record = project_namespace_labels({"metadata": metadata})
+    record = project_namespace_record({"metadata": metadata})
     assert (record.labels, record.annotations) == ({"x": "y"}, (("neuron.aws.com/convert", "off"),))
-    assert project_namespace_labels({"metadata": {"name": "b"}}).labels == {}
+    assert project_namespace_record({"metadata": {"name": "b"}}).labels == {}
 
 
 class UncalledServer:
@@ -80,14 +82,14 @@ class UncalledServer:
 
 
 def test_the_cluster_follows_the_labels_of_namespaces() -> None:
-    cluster = KubeCluster(UncalledServer())
+    cluster = Watches(UncalledServer())
     (namespaces,) = (cache for cache in cluster.caches if cache.resource == NAMESPACES)
     item = {"metadata": {"name": "a", "labels": {"x": "y"}}}
-    assert cluster.namespace_labels("a") is None
+    assert cluster.store.namespace_labels("a") is None
     namespaces.observe("ADDED", item)
-    assert cluster.namespace_labels("a") == {"x": "y"}
+    assert cluster.store.namespace_labels("a") == {"x": "y"}
     namespaces.observe("DELETED", item)
-    assert cluster.namespace_labels("a") is None
+    assert cluster.store.namespace_labels("a") is None
 
 
 def test_request_kind_has_the_version_that_the_user_sent() -> None:

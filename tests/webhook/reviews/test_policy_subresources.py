@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from cluster.store import Store
 from policies.judging import matching
 from policies.schema.constraints import MatchResources
 from tests.support.serving import review
@@ -13,7 +14,6 @@ from tests.webhook.reviews.test_policed import Bench, policy
 from webhook.decisions import wire
 from webhook.edge import reviews
 from webhook.reviews.policy_subjects import bare_subject, subject_of
-from webhook.server.standalone import StandaloneCluster
 
 CUSTOM = Subresource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "scale", ("autoscaling", "v1", "Scale"))
 
@@ -48,7 +48,7 @@ def matched(about: Subresource, **rule: Any) -> bool:
         }
     )
     sent = request(about)
-    found = matching.matches(match, subject_of(sent, StandaloneCluster()))
+    found = matching.matches(match, subject_of(sent, Store()))
     assert matching.could_match(match, bare_subject(sent)) is found
     return found
 
@@ -84,7 +84,7 @@ def test_a_rule_matches_the_group_version_and_scope_of_the_resource(about: Subre
 
 @pytest.mark.parametrize("about", [*SUBRESOURCES, CUSTOM], ids=str)
 def test_expressions_see_kind_and_resource_as_the_api_server_shows_them(about: Subresource) -> None:
-    made = subject_of(request(about), StandaloneCluster()).activation({})["request"]
+    made = subject_of(request(about), Store()).activation({})["request"]
     assert tuple(made["kind"].values()) == about.kind
     assert tuple(made["resource"].values()) == (about.group, about.version, about.resource)
     assert (made["requestKind"], made["requestResource"]) == (made["kind"], made["resource"])
@@ -126,5 +126,5 @@ def test_an_object_without_metadata_has_no_labels_to_select() -> None:
     match = MatchResources.model_validate(selector)
     (about,) = (each for each in SUBRESOURCES if each.name == "exec")
     options = {"apiVersion": "v1", "kind": "PodExecOptions", "command": ["sh"]}
-    assert not matching.matches(match, subject_of(request(about, object=options), StandaloneCluster()))
-    assert matching.matches(match, subject_of(request(about), StandaloneCluster()))
+    assert not matching.matches(match, subject_of(request(about, object=options), Store()))
+    assert matching.matches(match, subject_of(request(about), Store()))

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from cluster.store import Store
 from neuron.hardware.instances import Catalogue
 from policies.files.loader import load
 from policies.judging.policy_set import PolicySet
@@ -21,7 +22,6 @@ from webhook.decisions.queues import ALL_KEYS
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.queue_notices import QueueNotices
 from webhook.reviews.validate import Validator
-from webhook.server.standalone import StandaloneCluster
 
 LABEL = "kueue.x-k8s.io/queue-name"
 QUEUED = pod(container(neuron="4"), labels={LABEL: "training"})
@@ -242,7 +242,7 @@ class TestPolicies:
 
 class TestWorkloads:
     def check(self, manifest: dict[str, Any], group: str) -> list[str]:
-        validator = Validator(trainium(), Catalogue(), StandaloneCluster())
+        validator = Validator(trainium(), Catalogue(), Store())
         decision = asyncio.run(validator.review(request(manifest, kind=manifest["kind"], group=group)))
         return [str(each).removeprefix("NEU232: ") for each in decision.warnings if each.code == "NEU232"]
 

@@ -8,6 +8,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
+from cluster.answers import NamespaceFacts
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding
@@ -20,7 +21,7 @@ from tests.support.validation import FakeClaims
 from webhook.decisions import pods, records
 from webhook.decisions.claimed import claimed
 from webhook.decisions.decision import Decision, Outcome
-from webhook.decisions.ports import NamespaceFacts, TemplateUnavailableError
+from webhook.decisions.ports import TemplateUnavailableError
 from webhook.decisions.verification import Sources, verify
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cluster.answers import NamespaceFacts
 from neuron import names
 from neuron.findings import Finding
 from neuron.hardware.instances import Catalogue
@@ -36,7 +37,6 @@ from tests.support.validation import (
 )
 from tests.webhook.decisions.test_convert_pods import decide as converted
 from webhook.decisions.decision import Decision, Outcome
-from webhook.decisions.ports import NamespaceFacts
 from webhook.edge import reviews
 from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Inline, ThreadLane

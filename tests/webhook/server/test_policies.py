@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cluster.store import Store
 from policies.files.each_file import Loaded
 from policies.files.loader import load
 from policies.files.store import PolicyStore
@@ -23,7 +24,7 @@ from webhook.edge import reviews
 from webhook.reviews.steered import SteeredMutator
 from webhook.server import app
 from webhook.server.settings import WebhookSettings
-from webhook.server.standalone import MemoryTemplates, StandaloneCluster
+from webhook.server.standalone import MemoryTemplates
 
 CONVERSION = """
 apiVersion: policy.neuron.aws.com/v1alpha1
@@ -67,7 +68,7 @@ class Bench:
         now = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
         self.templates = MemoryTemplates()
         self.store = PolicyStore(Path("policies"), lambda: now, Loaded(load(files), {}), ())
-        self.mutator = SteeredMutator(ConversionOptions(), self.store, StandaloneCluster(), self.templates)
+        self.mutator = SteeredMutator(ConversionOptions(), self.store, Store(), self.templates)
 
     def mutate(self, body: dict[str, Any], namespace: str = "default") -> Decision:
         sent = json.dumps(review(object=body, namespace=namespace)).encode()

@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
+from cluster.answers import NO_FACTS, ClusterView
+from cluster.store import Store
 from neuron.demand.templates import Template
-from webhook.decisions.ports import NO_FACTS, ClusterView, TemplateStore
-from webhook.server.standalone import MemoryTemplates, StandaloneBackend, StandaloneCluster
+from webhook.decisions.ports import TemplateStore
+from webhook.server.standalone import MemoryTemplates, StandaloneBackend
 
 
 def template(count: int) -> Template:
@@ -14,7 +16,7 @@ def template(count: int) -> Template:
 
 
 def test_the_standalone_view_has_no_facts() -> None:
-    view: ClusterView = StandaloneCluster()
+    view: ClusterView = Store()
     assert view.version == 0
     assert (view.observations(), view.extended_resources()) == ({}, {})
     assert view.namespace("default") == NO_FACTS
@@ -60,7 +62,7 @@ def test_the_view_has_the_specs_of_the_templates() -> None:
     assert spec is not None
     assert [each.count for request in spec.requests for each in request.alternatives] == [4]
     assert world.view.claim_template("b", template(4).name) is None
-    assert StandaloneCluster().claim_template("a", template(4).name) is None
+    assert Store().claim_template("a", template(4).name) is None
 
 
 def test_a_dry_run_finds_created_templates() -> None:

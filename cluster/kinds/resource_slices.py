@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
+from cluster.kinds.device_traits import Trait, TypeTraits, traits_of
 from neuron import names
 from neuron.api.slice_shapes import SliceShapes, slice_shapes
 from neuron.api.slices import Slice, read_slice
 from neuron.hardware.instances import Observation
-from webhook.cluster.device_traits import Trait, TypeTraits, traits_of
 
 _DEVICE_GROUP: Final = re.compile(r"resource\.aws\.com/devicegroup([0-9]{1,3})_id", re.ASCII)
 

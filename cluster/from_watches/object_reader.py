@@ -5,12 +5,12 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
+from cluster.bounded_objects import Bounds, Key
 from runtime import raw_objects
 from runtime.api_errors import ApiAnswerError, ApiServerError
 from runtime.api_server import Resource, loaded
 from runtime.once import Once
 from runtime.watching import LONGEST_OBJECT, Counters
-from webhook.cluster.cached_objects import Bounds, Key
 
 log = logging.getLogger(__name__)
 

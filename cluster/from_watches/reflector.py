@@ -6,15 +6,15 @@ import logging
 from collections.abc import Callable
 from typing import Final, Generic, TypeAlias, TypeVar
 
+from cluster.bounded_objects import Holdings
+from cluster.bounded_objects import Key as Key  # noqa: PLC0414 - users of caches need their keys
+from cluster.from_watches.object_reader import ObjectReader, Projection, key_of
 from runtime.api_errors import NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
 from runtime.api_server import ApiServer, Collection
+from runtime.explanations import explain
 from runtime.once import RetryProblem
 from runtime.paging import Pace
 from runtime.watching import DELETED, PAGE_SIZE, Effects, Timing, Watching
-from webhook.cluster.cached_objects import Holdings
-from webhook.cluster.cached_objects import Key as Key  # noqa: PLC0414 - users of caches need their keys
-from webhook.cluster.explanations import explain
-from webhook.cluster.object_reader import ObjectReader, Projection, key_of
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,7 @@ class Reflector(Generic[T]):
         self._objects: Holdings[T] = Holdings(projection.bounds)
         self._problem = RetryProblem(log)
         self._callbacks: list[OnChange[T]] = []
+        self._synced_callbacks: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -92,6 +93,10 @@ class Reflector(Generic[T]):
     def on_change(self, callback: OnChange[T]) -> None:
         """Call `callback` in the event loop for each projection that is added, changed or removed."""
         self._callbacks.append(callback)
+
+    def on_synced(self, callback: Callable[[], None]) -> None:
+        """Call `callback` in the event loop when all objects have been listed, and again after each later list."""
+        self._synced_callbacks.append(callback)
 
     def observe(self, event: str, item: dict[str, object]) -> None:
         """Apply an event of a watch: `ADDED`, `MODIFIED` or `DELETED`, with its object."""
@@ -163,6 +168,8 @@ class Reflector(Generic[T]):
     def _opened(self) -> None:
         self.synced.set()
         self.settled.set()
+        for callback in self._synced_callbacks:
+            callback()
 
     def _set(self, key: Key, projection: T | None) -> None:
         before = self._objects.get(key)

@@ -4,19 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
+from cluster.kinds.nodes import NodeKind
 from neuron.api import node_pools
 from neuron.api.fields import WrongFormError
 from neuron.api.node_pools import Pool
 from neuron.demand.pools import NO_SUPPLY, StaticNode, Supply
-from runtime.api_server import Collection, Resource
-from webhook.cluster.node_types import NodeKind
-
-NODE_POOLS: Final = Resource(node_pools.KARPENTER, "v1", "nodepools")
-NODE_CLASSES: Final = Resource(node_pools.PROVIDER, "v1", "ec2nodeclasses")
-NODE_GROUPS: Final = Resource(node_pools.CLUSTER_API, "v1beta1", "machinedeployments")
-RESOURCES: Final = {NODE_POOLS: "NodePool", NODE_CLASSES: "EC2NodeClass", NODE_GROUPS: "MachineDeployment"}
-"""What a cluster is asked for, with the kind of its objects."""
-COLLECTIONS: Final = tuple(Collection(resource) for resource in RESOURCES)
 
 MOST_NODES: Final = 256
 """Distinct nodes that are told apart. Nodes of one group have equal labels."""

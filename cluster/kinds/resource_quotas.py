@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from cluster.answers import LegacyQuota
 from neuron import names
 from neuron.quantities import NotACountError, parse_count
-from webhook.decisions.ports import LegacyQuota
 
 NO_QUOTAS: Final[Mapping[str, int]] = MappingProxyType({})
 

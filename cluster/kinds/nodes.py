@@ -13,10 +13,6 @@ from neuron import names
 from neuron.api.nodes import Node, read_node
 from neuron.demand.pools import StaticNode, is_of_one_node
 from neuron.hardware.instances import Observation
-from runtime.api_server import Collection, Resource
-
-NODES: Final = Resource("", "v1", "nodes")
-NODE_METADATA: Final = Collection(NODES, metadata_only=True)
 
 MOST_TYPES: Final = 256
 """Observed instance types. EC2 has far fewer with Neuron devices; a kubelet chooses the labels of its own Node."""

@@ -1,0 +1,139 @@
+"""What a store of the cluster answers: the types of its answers, and the parts of it that its readers need.
+
+Every answer is known, none, or not seen. A collection of which all objects were read has no others: what is missing
+there is none. Of any other collection, what is missing was not seen, and the answer is None.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from neuron.api.claim_specs import ClaimSpec, ClassSpec
+from neuron.demand.pools import Supply
+from neuron.hardware.device_shapes import DeviceShape
+from neuron.hardware.instances import Observation
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LegacyQuota:
+    """A ResourceQuota that counts legacy Neuron resources.
+
+    Attributes:
+        resources: the legacy resources that it counts, sorted.
+        scoped: whether it has scopes. A quota with scopes counts no claim.
+    """
+
+    name: str
+    resources: tuple[str, ...]
+    scoped: bool = False
+
+
+class NamespaceFacts(Struct, frozen=True):
+    """Settings of a namespace that apply to its pods. Hashable: part of the key of cached decisions.
+
+    Attributes:
+        annotations: its annotations under `neuron.aws.com/`, sorted.
+        quotas: its ResourceQuotas that count a legacy Neuron resource, by name.
+        limit_ranges: names of its LimitRanges with a min or max for a legacy Neuron resource.
+    """
+
+    annotations: tuple[tuple[str, str], ...] = ()
+    quotas: tuple[LegacyQuota, ...] = ()
+    limit_ranges: tuple[str, ...] = ()
+
+
+NO_FACTS = NamespaceFacts()
+
+
+class ClusterView(Protocol):
+    """Facts about the cluster. Reads caches. Does not block."""
+
+    @property
+    def version(self) -> int:
+        """Grows whenever an answer changes that is not about a namespace or template."""
+
+    def kubernetes_version(self) -> str:
+        """Version of the control plane, such as `v1.36.2`; the oldest, if several were seen. Empty if not known."""
+
+    def observations(self) -> Mapping[str, Observation]:
+        """Instance types ever seen in ResourceSlices or on Nodes, by name. They stay when these are deleted."""
+
+    def extended_resources(self) -> Mapping[str, str]:
+        """`extendedResourceName` -> name of the DeviceClass that serves it (KEP-5004)."""
+
+    def class_names(self) -> frozenset[str] | None:
+        """Names of all DeviceClasses; None if they are not known."""
+
+    def supply(self) -> Supply:
+        """Nodes that exist without a pool, and the pools of autoscalers; the same object until they change."""
+
+    def namespace(self, name: str) -> NamespaceFacts:
+        """Settings of a namespace; `NO_FACTS` if it is unknown."""
+
+    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
+        """The claim spec of a ResourceClaimTemplate; None if it is unknown. May be called in another thread."""
+
+    def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
+        """DeviceClasses that a ResourceClaimTemplate requests; empty if it is unknown."""
+
+    def template_ultraserver_mode(self, namespace: str, name: str) -> int | None:
+        """`ultraserverMode` of a ResourceClaimTemplate's UltraServerConfig; None if it has none."""
+
+
+class DeviceView(Protocol):
+    """Facts about devices by which claims are checked. Reads caches."""
+
+    def device_shapes(self) -> Sequence[DeviceShape]:
+        """The distinct devices in our driver's ResourceSlices (`neuron.hardware.device_shapes.Census`)."""
+
+    def device_classes(self) -> Mapping[str, ClassSpec] | None:
+        """All DeviceClasses by name; None if they cannot be known."""
+
+
+class ClaimView(DeviceView, Protocol):
+    """Facts that `/validate` needs in addition to `ClusterView`. Reads caches, except for `exist`."""
+
+    @property
+    def claim_version(self) -> int:
+        """Grows whenever `device_shapes` or `device_classes` changes."""
+
+    async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:
+        """Request from the API server which ResourceClaims or ResourceClaimTemplates exist.
+
+        The caches do not have an object that was applied a moment ago. Takes at most a second, and less than the time
+        that the review has left (`webhook.reviews.worker_threads.seconds_left`), for any number of names. Does not
+        raise.
+
+        Returns:
+            For each name whether it exists; None if it is not known: no cluster, no permission, too many names, or no
+            answer in time.
+        """
+
+
+class NamespaceView(Protocol):
+    """Facts about namespaces for policies. Reads caches."""
+
+    def namespace(self, name: str) -> NamespaceFacts:
+        """Settings of a namespace; `NO_FACTS` if it is unknown."""
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        """Labels of a namespace; None if it is unknown."""
+
+    def namespace_object(self, name: str) -> Mapping[str, object] | None:
+        """A Namespace with all fields that policies can read (`neuron.api.namespaces`); None if they are unknown."""
+
+    def quotas(self, name: str) -> Mapping[str, int] | None:
+        """Devices that the ResourceQuotas of a namespace allow, by the resource's name in `spec.hard`.
+
+        Empty if no quota limits them; None if the quotas are not known yet.
+        """
+
+
+class ValidationView(ClusterView, ClaimView, Protocol):
+    """All facts about the cluster that `/validate` needs."""
+
+
+class ServerView(ValidationView, NamespaceView, Protocol):
+    """All facts about the cluster that the server needs."""

@@ -1,0 +1,87 @@
+"""Fills a store with objects as people write them: of files, or of lists of a cluster. Any of them may be malformed."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from msgspec import structs
+
+from cluster.kinds.claim_templates import TemplateFacts, project_template
+from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
+from cluster.kinds.limit_ranges import project_limit_range
+from cluster.kinds.namespaces import project_namespace_record
+from cluster.kinds.node_pools import project as project_pool
+from cluster.kinds.resource_quotas import project_quota
+from cluster.store import (
+    CLAIM_TEMPLATE,
+    DEVICE_CLASS,
+    LIMIT_RANGE,
+    NAMESPACE,
+    POD_GROUP,
+    POOLS,
+    RESOURCE_CLAIM,
+    RESOURCE_QUOTA,
+    TO_COME,
+    Kind,
+    Store,
+)
+from neuron.api import node_pools, pod_groups, ultraservers
+from neuron.api.claim_reader import read_claim
+from neuron.api.claim_specs import GROUP
+from neuron.demand import templates
+
+T = TypeVar("T")
+
+_READERS: Final[Mapping[tuple[str, str], tuple[Kind[Any], Callable[[Mapping[str, Any]], Any]]]] = {
+    ("", "Namespace"): (NAMESPACE, project_namespace_record),
+    ("", "ResourceQuota"): (RESOURCE_QUOTA, project_quota),
+    ("", "LimitRange"): (LIMIT_RANGE, project_limit_range),
+    (GROUP, "DeviceClass"): (DEVICE_CLASS, project_class),
+    **{(group, kind): (POOLS[kind], project_pool(kind)) for group, kind in node_pools.KINDS},
+}
+
+
+def take(store: Store, group: str, kind: str, namespace: str, name: str, data: dict[str, object]) -> None:
+    """Put an object into a store. An object that says nothing about the cluster, or cannot be read, is left out.
+
+    If files have a quota of a namespace, they are assumed to have all of them.
+    """
+    key = (namespace, name)
+    if (group, kind) in _READERS:
+        target, project = _READERS[group, kind]
+        facts = _read(project, data)
+        if facts is None and kind == "DeviceClass":
+            facts = UNREADABLE_CLASS
+        if target in (NAMESPACE, DEVICE_CLASS):
+            key = ("", name)
+        if facts is not None and name:
+            store.put(target, key, facts)
+        elif facts is None:
+            store.drop(target, key)
+        if target is RESOURCE_QUOTA:
+            store.complete(RESOURCE_QUOTA, namespace)
+    elif (group, kind) == (GROUP, CLAIM_TEMPLATE.name):
+        spec = read_claim(kind, str(data.get("apiVersion")), data.get("spec"))[0]
+        facts = _read(_with_digest, data) or TemplateFacts(
+            "", managed=False, device_classes=frozenset(), ultraserver_mode=None, spec=None
+        )
+        store.put(CLAIM_TEMPLATE, key, structs.replace(facts, spec=spec))
+    elif (group, kind) == (GROUP, RESOURCE_CLAIM.name):
+        store.put(RESOURCE_CLAIM, key, read_claim(kind, str(data.get("apiVersion")), data.get("spec"))[0])
+    elif (group, kind) == (pod_groups.GROUP, pod_groups.POD_GROUP):
+        (claims,) = pod_groups.claim_lists(kind, data)
+        store.put(POD_GROUP, key, claims)
+    elif (group, kind) == (ultraservers.GROUP, ultraservers.WORKLOAD):
+        store.put(TO_COME, (namespace, ultraservers.template_of(data)), True)
+
+
+def _with_digest(data: Mapping[str, Any]) -> TemplateFacts:
+    """The facts of a template with its hash, whatever its name: a policy may carry a template of any name."""
+    return structs.replace(project_template(data), digest=templates.digest(data["spec"]))
+
+
+def _read(project: Callable[[Mapping[str, object]], T | None], data: dict[str, object]) -> T | None:
+    """What is kept of an object; None if it is malformed."""
+    try:
+        return project(data)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return None

@@ -1,0 +1,103 @@
+"""ResourceClaimTemplates: their requests, and whether the webhook made them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from msgspec import Struct, structs
+
+from cluster.bounded_objects import Bounds
+from cluster.memory_estimates import footprint
+from cluster.shared_parts import SharedParts
+from neuron import names
+from neuron.api import configs
+from neuron.api.claim_reader import read_claim
+from neuron.api.claim_specs import ClaimSpec
+from neuron.demand import templates
+from runtime.api_server import RESOURCE_GROUP
+
+_API_VERSION: Final = f"{RESOURCE_GROUP}/v1"
+LONGEST_TEMPLATE: Final = 128 * 1024
+"""Bytes of a ResourceClaimTemplate. The requests of a longer one count as unknown."""
+_TEMPLATE_BYTES: Final = 64 * 1024 * 1024
+_TEMPLATE_BYTES_OF_ONE: Final = 4 * 1024 * 1024
+"""Memory for all templates, and for those of one namespace. Some thousand typical templates need as much."""
+_LONGEST_VALUE: Final = 256
+"""Characters of an annotation. No valid value is longer, and a shortened one stays invalid."""
+
+
+class TemplateFacts(Struct, frozen=True, gc=False):
+    """What is kept of one ResourceClaimTemplate.
+
+    Attributes:
+        digest: `templates.digest` of its spec; empty if neither its name nor an annotation marks it as made by the
+            webhook.
+        managed: whether its label marks it as generated.
+        device_classes: DeviceClasses that it requests, including alternatives.
+        ultraserver_mode: of its UltraServerConfig, if it has a readable one.
+        spec: its requests; None if unknown: the spec cannot be read, or is larger than the cache keeps.
+        prune_after: time of its removal, from its annotation; empty if it is not marked.
+    """
+
+    digest: str
+    managed: bool
+    device_classes: frozenset[str]
+    ultraserver_mode: int | None
+    spec: ClaimSpec | None
+    prune_after: str = ""
+
+
+UNREADABLE_TEMPLATE: Final = TemplateFacts("", False, frozenset(), None, None)
+"""A template that exists, with unknown content."""
+
+
+_SHARED: Final = SharedParts()
+"""Templates repeat field paths, classes and whole requests."""
+
+
+def _template_weight(facts: TemplateFacts) -> int:
+    return footprint(facts.spec) + footprint(facts.device_classes)
+
+
+def _shortened(facts: TemplateFacts) -> TemplateFacts:
+    return structs.replace(facts, spec=None, device_classes=frozenset(), ultraserver_mode=None)
+
+
+BOUNDS: Final = Bounds(_TEMPLATE_BYTES, _TEMPLATE_BYTES_OF_ONE, _template_weight, _shortened)
+
+
+def project_template(item: Mapping[str, Any]) -> TemplateFacts:
+    """Facts of a ResourceClaimTemplate (`resource.k8s.io/v1`)."""
+    metadata, spec = item["metadata"], item["spec"]
+    devices = (spec.get("spec") or {}).get("devices") or {}
+    facts = TemplateFacts(
+        templates.digest(spec) if _is_compared(metadata) else "",
+        (metadata.get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.MANAGER,
+        frozenset(_device_classes(devices.get("requests") or ())),
+        _ultraserver_mode(devices.get("config") or ()),
+        read_claim("ResourceClaimTemplate", _API_VERSION, spec)[0],
+        ((metadata.get("annotations") or {}).get(names.ANNOTATION_PRUNE_AFTER) or "")[:_LONGEST_VALUE],
+    )
+    return _SHARED.of(facts)
+
+
+def _is_compared(metadata: Mapping[str, Any]) -> bool:
+    """Whether a template can be one that the webhook made. No other one is compared with a demand by its hash."""
+    annotated = names.ANNOTATION_TEMPLATE_DIGEST in (metadata.get("annotations") or {})
+    return annotated or metadata["name"].startswith(names.TEMPLATE_PREFIX)
+
+
+def _device_classes(requests: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for request in requests:
+        for part in (request.get("exactly") or {}, *(request.get("firstAvailable") or ())):
+            if part.get("deviceClassName"):
+                yield part["deviceClassName"]
+
+
+def _ultraserver_mode(entries: Iterable[Mapping[str, Any]]) -> int | None:
+    for entry in entries:
+        opaque = entry.get("opaque") or {}
+        if opaque.get("driver") == names.DRIVER:
+            config = configs.decode_object(opaque.get("parameters")).config
+            if isinstance(config, configs.UltraServerConfig):
+                return config.ultraserver_mode
+    return None
