@@ -1066,6 +1066,22 @@ CODES: Final = {
         "AWS's UltraServer operator serves NeuronUltraServerWorkload as neuron.aws.com/v1beta1, not "
         "'neuron.aws.com/v1'. Write apiVersion: neuron.aws.com/v1beta1.",
     ),
+    "NEU717": FindingCode(
+        "A key stands twice in a mapping",
+        "A warning about a file. YAML does not allow it, and kubectl takes the last value without a word; so do the "
+        "commands. Policy files and settings with such a key are refused.",
+        "",
+        "the key 'volumes' stands twice in lines 9 and 12, with [{\"name\":\"one\"}] and [{\"name\":\"two\"}]: the last "
+        "value counts, for kubectl, too. Keep one of them.",
+    ),
+    "NEU718": FindingCode(
+        "The kind does not exist in its API group",
+        "The group is one of Kubernetes itself, to which no other program adds kinds. A kind that resembles none of the "
+        "group is not judged: a newer Kubernetes may have it.",
+        "",
+        "no API server has a kind 'Deploymnet' in apps/v1. Did you mean kind: Deployment? kubectl refuses the object: "
+        "correct it.",
+    ),
     "NEU720": FindingCode(
         "An API version is not served by every cluster",
         "A warning of `neuron-dra validate` for v1beta1 and v1beta2; an error if the cluster of `--kubeconfig` does "

@@ -105,7 +105,7 @@ class Decider:
             missing: kind and name of claims and templates that are known not to exist.
         """
         if not is_checked(manifest):
-            return ObjectDecision()
+            return ObjectDecision(form=manifest.form)
         places = places_of(manifest.group, manifest.kind, manifest.data)
         read = (read_pod(each, manifest.kind) for each in places)
         found = [each if each.pod is None else self._facts(manifest, each.place, each.pod, missing) for each in read]
@@ -114,7 +114,8 @@ class Decider:
         )
         if len(self._answers) > _MOST_REMEMBERED:
             self._answers.clear()
-        return decide(subject, self._world(manifest.namespace), self._options.excluded_namespaces)
+        decided = decide(subject, self._world(manifest.namespace), self._options.excluded_namespaces)
+        return dataclasses.replace(decided, form=(*manifest.form, *decided.form)) if manifest.form else decided
 
     def enrichment(self, manifest: Manifest) -> Decision | None:
         """The decision about a claim or template with class and count only that is to be created; None for others.

@@ -160,7 +160,7 @@ class _FileReader:
         if look is not None and self._shapes.find(look) is not None:
             return []  # A pod or workload whose text has no error, because that of another one has none.
         found = list(manifests(document, self._namespace))
-        if look is not None and document.root is not None and len(found) == 1:
+        if look is not None and document.root is not None and len(found) == 1 and not document.repeated:
             self._shapes.record(look, document.root, found[0], (), None)
         return [each for each in found if each.group == GROUP or (each.group, each.kind) in _OTHERS]
 

@@ -61,6 +61,10 @@ _STAYS: Final = {
 }
 
 
+_DECIDED_LATER: Final = {Fate.CONVERTS: "converted", Fate.REFUSED: "refused"}
+"""What becomes of the pods of an object whose kind is not known."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Assessment:
     """A workload, and what the audit needs of it."""
@@ -132,11 +136,12 @@ class Assessor:
             groups.append(self._group(root, manifest, part, demand, now))
         if not groups and not found:
             return None
-        found += (_obstacle(each) for each in decided.own if each.severity is not Severity.NOTE)
+        found += (_obstacle(each) for each in (*decided.form, *decided.own) if each.severity is not Severity.NOTE)
         fate, why = _fate(judged)
-        if fate is Fate.CONVERTS and (manifest.group, manifest.kind) not in KINDS:
-            where = judged[0].place.field_path("")
-            fate, why = Fate.UNKNOWN, f"{where}: its pods are converted when they are created"
+        if any(each.severity is Severity.ERROR for each in decided.form):
+            fate, why = Fate.REFUSED, ""
+        elif (manifest.group, manifest.kind) not in KINDS and judged and fate in _DECIDED_LATER:
+            fate, why = Fate.UNKNOWN, f"{judged[0].place.field_path('')}: its pods are {_DECIDED_LATER[fate]} when created"
         workload = Workload(ref, fate, why, mode, tuple(groups), now, tuple(dict.fromkeys(found)))
         return Assessment(workload, manifest, tuple(judged))
 
@@ -229,7 +234,7 @@ def _manifest(root: Root) -> Manifest:
     if root.running and isinstance(data.get("spec"), dict):
         # A scheduler has set it: the next pod of this kind is scheduled, and converted, again.
         data["spec"].pop("nodeName", None)
-    return next(manifests_of(data))
+    return dataclasses.replace(next(manifests_of(data)), form=found.form)
 
 
 def _reference(root: Root, manifest: Manifest) -> Reference:

@@ -105,7 +105,7 @@ class _InputReader:
         version = str(manifest.data.get("apiVersion") or "").rpartition("/")[2]
         # YAML has types that JSON lacks, such as dates.
         raw = orjson.dumps(_placed(manifest), default=str, option=orjson.OPT_NON_STR_KEYS)
-        self.found.append(Found(manifest.group, version, manifest.kind, raw, name, line))
+        self.found.append(Found(manifest.group, version, manifest.kind, raw, name, line, manifest.form))
 
     def _read_json(self, name: str, content: bytes) -> bool:
         """Read one JSON object or List; False if the file must be read as YAML, or has several objects."""

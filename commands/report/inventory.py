@@ -13,6 +13,7 @@ import msgspec
 
 from commands.report.model import PodsNow
 from neuron import names
+from neuron.findings import Finding
 from runtime.raw_objects import identity
 from webhook.decisions import pods
 
@@ -35,6 +36,7 @@ class Found:
     Attributes:
         raw: JSON.
         source: file, or empty.
+        form: findings about how a file writes it.
     """
 
     group: str
@@ -43,6 +45,7 @@ class Found:
     raw: bytes
     source: str = ""
     line: int = 0
+    form: tuple[Finding, ...] = ()
 
     @property
     def api_version(self) -> str:

@@ -126,7 +126,7 @@ class Converter:
             change, outcome = self._convert(source, document)
             if self._shapes is not None and look is not None and document.root is not None and not change.fault:
                 found = list(manifests(document, self._settings.namespace))
-                if len(found) == 1:
+                if len(found) == 1 and not document.repeated:
                     # Without its text and nodes, which take much memory.
                     light = dataclasses.replace(change, document=Document(0, "", document.line), wanted=None)
                     self._shapes.record(look, document.root, found[0], change.splices or (), (light, outcome))

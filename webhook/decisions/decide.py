@@ -194,7 +194,8 @@ class ObjectDecision:
         own: findings about the object as a whole.
         left_out: number of pods that were not checked.
         excluded: whether its namespace is excluded: then there are no findings.
-        form: findings about the fields of a kind without pods. The errors refuse the object itself.
+        form: findings about the object itself, which its errors refuse: how it is written, and the fields of a kind
+            without pods.
     """
 
     parts: tuple[Part, ...] = ()
