@@ -193,6 +193,23 @@ CODES: Final = {
         "trn1.32xlarge has 8 EFA interfaces. Request at most 8.",
     ),
     # 2xx: warnings of conversion
+    "NEU128": FindingCode(
+        "A pod with nodeName has a claim that nothing allocates",
+        "The scheduler allocates the claims that are made from a template, and `nodeName` bypasses it: the pod waits for "
+        "ever, without an event. `kubectl debug --copy-to --same-node` makes such a copy.",
+        "",
+        "nodeName is 'node-a', so that no scheduler allocates claim 'neuron', which is made from template "
+        "neuron-4-fdc84041cb55: the pod would wait for ever. Leave --same-node out, or debug the pod itself: kubectl "
+        "debug POD --image=IMAGE --target=CONTAINER. In a manifest, write a nodeSelector instead of nodeName.",
+    ),
+    "NEU129": FindingCode(
+        "A Neuron resource stands where Kubernetes reads none",
+        "Amounts for the pod as a whole (`spec.resources`) have only CPU, memory and huge pages. kubectl refuses fields that "
+        "do not exist, such as `limits` beside `resources`, or `resource` for `resources`; other clients lose them.",
+        "",
+        "the pod as a whole asks for aws.amazon.com/neuron: Kubernetes takes only CPU and memory there. The API server "
+        "refuses the pod. Put it under resources.limits of the container.",
+    ),
     "NEU201": FindingCode(
         "A pod with nodeName is not converted",
         "The scheduler allocates claims, and such a pod bypasses it. A locked ConversionPolicy that converts denies "
@@ -227,7 +244,7 @@ CODES: Final = {
     "NEU205": FindingCode(
         "A LimitRange refuses the converted pod",
         "A `min`, `max` or `maxLimitRequestRatio` for a Neuron resource refuses every pod that does not have it, and "
-        "so every converted one.",
+        "so every converted one. Without this error the API server would say only that the pod has no limit.",
         "",
         "LimitRange neurons has a min or max for a Neuron resource, which refuses this pod. Drop it; bound Neuron "
         "devices by quota neuron.aws.com.deviceclass.resource.k8s.io/devices.",
@@ -345,11 +362,11 @@ CODES: Final = {
     ),
     "NEU220": FindingCode(
         "An object with Neuron limits was left as it is",
-        "Its kind has no field for claims (Argo Workflow, Knative Service, KServe InferenceService, TrainJob), or is "
+        "Its kind has no field for claims (Spark, Knative Service, KServe InferenceService, TrainJob), or is "
         "not known. `validate` reports a note; `convert --strict` exits with 1.",
         "None where the webhook runs: it converts the pods.",
-        "the Workflow is left as it is: its templates have no field for claims. The webhook converts its pods when "
-        "they are created.",
+        "the Service is left as it is: Knative accepts no claims in it. The webhook converts its pods when they are "
+        "created.",
     ),
     "NEU221": FindingCode(
         "The name of a resource looks like a Neuron resource and is none",
@@ -361,11 +378,20 @@ CODES: Final = {
     ),
     "NEU222": FindingCode(
         "A key looks like one that is read, and is none",
-        "A label or annotation below `neuron.aws.com/` of a pod, template or Namespace is close to one of ours, or a "
+        "A label or annotation below `neuron.aws.com/` or `neuron.amazonaws.com/` of a pod, template or Namespace is close "
+        "to one of ours, such as the opt-out written as a label, or a "
         "container has a field such as `resources.limit`. It is ignored: the pod gets the default.",
         "",
         "annotation 'neuron.aws.com/logical-neuroncore' is not read. Did you mean "
         "neuron.aws.com/logical-neuron-core? Correct the key, or remove it.",
+    ),
+    "NEU229": FindingCode(
+        "The converted object needs a newer version of its controller",
+        "A warning of `neuron-dra convert`: an older version has no field for claims in this kind, and its pods would start "
+        "without devices.",
+        "Use that version, or leave the object as it is where the webhook runs: it converts the pods.",
+        "the claims of the converted Workflow need Argo Workflows newer than 4.0. With an older version, apply the object as "
+        "it was: the webhook converts its pods.",
     ),
     "NEU230": FindingCode(
         "A ResourceClaimTemplate that a policy names was not checked",

@@ -200,6 +200,23 @@ def is_checked(manifest: Manifest) -> bool:
     return not manifest.wraps and bool(manifest.kind) and "apiVersion" in manifest.data
 
 
+def is_readable(manifest: Manifest) -> bool:
+    """Whether the pods of an object of a known kind have the types that conversion and checks read."""
+    if (manifest.group, manifest.kind) not in KINDS:
+        return True
+    for place in places_of(manifest.group, manifest.kind, manifest.data):
+        pod = read_pod(place, manifest.kind).pod
+        try:
+            if pod is None:
+                return False
+            pod.decode_claims()
+            for _, container, path in pod.sections():
+                container.decode_resources(path)
+        except pods.UnreadableError:
+            return False
+    return True
+
+
 def named_claims(manifest: Manifest) -> Iterable[tuple[str, str]]:
     """Kind and name of the claims and templates that the pods of an object, or a PodGroup, name."""
     if (manifest.group, manifest.kind) not in KINDS:

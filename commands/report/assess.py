@@ -45,8 +45,8 @@ from webhook.decisions.steering import Mode
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
 
-_BLOCKING_WARNINGS: Final = frozenset({"NEU205", "NEU903"})
-"""Warnings that say that another component denies the converted pod, or that no node is made for it."""
+_NO_NODE: Final = "NEU903"
+"""A warning that blocks: no node is made for the converted pod."""
 _STAYS: Final = {
     "mode-off-by-pod": f"annotation {names.ANNOTATION_CONVERT} of the pod turns conversion off",
     "mode-off-by-namespace": f"annotation {names.ANNOTATION_CONVERT} of the namespace turns conversion off",
@@ -128,7 +128,8 @@ class Assessor:
                 found += (Obstacle(Cause.POD, each, blocks=True) for each in part.findings)
                 continue
             demand = None if part.facts.pod is None else PodDemand.of(part.facts.pod, ())
-            if demand is None or (demand.is_empty and not part.answer.findings):
+            refused = any(each.severity is Severity.ERROR for each in part.findings)
+            if demand is None or (demand.is_empty and not part.answer.findings and not refused):
                 continue
             mode = mode or _mode(part)
             judged.append(part)
@@ -284,7 +285,7 @@ def _types_in(decision: Decision) -> tuple[str, ...]:
 
 
 def _obstacle(finding: Finding) -> Obstacle:
-    blocks = finding.severity is Severity.ERROR or finding.code in _BLOCKING_WARNINGS
+    blocks = finding.severity is Severity.ERROR or finding.code == _NO_NODE
     return Obstacle(obstacles.cause_of(finding), finding, blocks=blocks)
 
 
@@ -299,7 +300,8 @@ def _mode(part: Part) -> str:
 def _fate(judged: list[Part]) -> tuple[Fate, str]:
     """What becomes of the workload: of its pod templates, the one with the most trouble decides."""
     outcomes = {each.decision.outcome: each.decision for each in judged}
-    if Outcome.DENIED in outcomes or not judged:
+    refused = any(finding.severity is Severity.ERROR for each in judged for finding in each.findings)
+    if Outcome.DENIED in outcomes or refused or not judged:
         return Fate.REFUSED, ""
     if Outcome.CONVERTED in outcomes:
         return Fate.CONVERTS, ""

@@ -177,6 +177,9 @@ def _decide(
         return _left("autoscaled", (waits,), steering)
     if isinstance(claim, Refusal):
         return _refused(claim, found, steering)
+    if not earlier and (limited := pod_findings.limited(facts, context.options.device_class)):
+        told = pod_findings.uncounted(facts.quotas, context)
+        return denied("limit-range", *limited, warnings=(*found.warnings, *told))
     # A template of an operator does not serve the interfaces: the demand for which it is mapped does not name them.
     templates_of_policy = () if efa.moved else steering.templates
     mapped = next((each for each in templates_of_policy if each.is_for(asks, config, claim)), None)

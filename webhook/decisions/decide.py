@@ -34,6 +34,7 @@ from webhook.decisions.enrich_claims import enrich, keep, read_plain
 from webhook.decisions.kinds import KINDS, Kind, is_counted_by_template
 from webhook.decisions.pod_claims import Claiming, KnownClaim
 from webhook.decisions.pod_places import PodPlace, find_pods, path_text
+from webhook.decisions.misplaced import misplaced_resources
 from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import NO_STEERING, Mode, ModeSettings, Steering, annotated_settings, combined
 from webhook.decisions.template_findings import NO_TEMPLATES, KnownTemplates
@@ -157,7 +158,7 @@ class Part:
 
     Attributes:
         left: NEU220, if it has Neuron devices and conversion cannot rewrite the object.
-        keys: findings about its labels and annotations, and about its PodGroup.
+        keys: findings about its labels and annotations, its PodGroup, and fields that Kubernetes does not read.
         unknown_kind: kind of the object, if its structure is not known: it may mean something else, so that errors
             are only warnings.
     """
@@ -267,6 +268,7 @@ def decide(
         unknown_kind = subject.kind if subject.entry is None else ""
         keys = [*misspelt_keys(each.place.template.get("metadata"))] if _is_ours(each) else []
         keys += _shared(each, answer.decision)
+        keys += misplaced_resources(each.place.template)
         parts.append(Part(each, answer, _left_as_it_is(each.place, answer, subject), tuple(keys), unknown_kind))
     left_out = subject.left_out + len(subject.pods) - len(parts)
     placement = _place(subject, parts)
