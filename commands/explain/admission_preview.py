@@ -169,7 +169,7 @@ class PreviewInputs:
 
 
 def previews(manifest: Manifest, place: str, around: PreviewInputs) -> Iterator[AdmissionPreview]:
-    """The preview of a Pod, or of each pod of a workload. Of an object of an unknown kind, of the pods that name Neuron."""
+    """The preview of a Pod, or of each pod of a workload; of an unknown kind, of each pod that names Neuron."""
     decided = around.decider.decide(manifest)
     for number, part in enumerate(decided.parts):
         own = (*decided.form, *decided.own) if number == len(decided.parts) - 1 else ()

@@ -35,7 +35,13 @@ KINDS_OF_GROUPS: Final[Mapping[str, frozenset[str]]] = {
 }
 """Kinds by API group, in all versions."""
 
-_VERSIONS: Final = {"": "v1", "apps": "apps/v1", "batch": "batch/v1", "policy": "policy/v1", "autoscaling": "autoscaling/v2"}
+_VERSIONS: Final = {
+    "": "v1",
+    "apps": "apps/v1",
+    "batch": "batch/v1",
+    "policy": "policy/v1",
+    "autoscaling": "autoscaling/v2",
+}
 _ELSEWHERE: Final = {
     **{kind: _VERSIONS.get(group, f"{group}/v1") for group, kinds in KINDS_OF_GROUPS.items() for kind in kinds},
     "VerticalPodAutoscaler": "autoscaling.k8s.io/v1",

@@ -3,13 +3,14 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
 from commands.objects.file_view import FileView
 from commands.objects.manifests import Manifest, patched
+from commands.objects.vertical_autoscalers import resizes
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec
 from neuron.api.fields import mapping
@@ -115,7 +116,18 @@ class Decider:
         if len(self._answers) > _MOST_REMEMBERED:
             self._answers.clear()
         decided = decide(subject, self._world(manifest.namespace), self._options.excluded_namespaces)
-        return dataclasses.replace(decided, form=(*manifest.form, *decided.form)) if manifest.form else decided
+        resized = tuple(self._resized(manifest, decided))
+        if not manifest.form and not resized:
+            return decided
+        return dataclasses.replace(decided, form=(*manifest.form, *decided.form), own=(*decided.own, *resized))
+
+    def _resized(self, manifest: Manifest, decided: ObjectDecision) -> Iterator[Finding]:
+        """NEU233, if pods have claims, or get one, and a VerticalPodAutoscaler of the files resizes them in place."""
+        by = ""
+        if isinstance(self._view, FileView):
+            by = self._view.resized_by(manifest.namespace, manifest.kind, manifest.name)
+        if by and any(each.facts.known or each.decision.claimed_class for each in decided.parts):
+            yield resizes(by, f"{manifest.kind} {manifest.name}")
 
     def enrichment(self, manifest: Manifest) -> Decision | None:
         """The decision about a claim or template with class and count only that is to be created; None for others.

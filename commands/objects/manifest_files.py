@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, NoReturn, TextIO, TypeAlias, cast
 
+from commands.objects import vertical_autoscalers
 from commands.objects.documents import Document, Documents, ManifestError, TextBudget
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
@@ -42,6 +43,7 @@ _OTHERS: Final = (
     ("", "ResourceQuota"),
     ("", "LimitRange"),
     ("karpenter.sh", "NodePool"),
+    vertical_autoscalers.KIND,
     *WITHOUT_PODS,
 )
 """Kinds that mean something for others, beside those of `resource.k8s.io`."""

@@ -9,10 +9,10 @@ from typing import Final
 import jsonpatch
 import orjson
 
+from commands.objects.built_in_kinds import missing_kind
 from commands.objects.documents import Document, RepeatedKey
 from neuron.api.fields import text
 from neuron.findings import Finding, quoted, short, warning
-from commands.objects.built_in_kinds import missing_kind
 from webhook.decisions.kinds import KINDS, pod_templates
 from webhook.decisions.pod_places import Path, path_text
 
@@ -96,7 +96,9 @@ def _repeated(key: RepeatedKey, outer: Path) -> Finding:
 
 def _written(value: object) -> str:
     """A value as JSON, for messages."""
-    return short(orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode(errors="replace"), _MOST_WRITTEN)
+    return short(
+        orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode(errors="replace"), _MOST_WRITTEN
+    )
 
 
 def manifests_of(data: dict[str, object] | None, namespace: str = DEFAULT_NAMESPACE) -> Iterator[Manifest]:

@@ -142,7 +142,10 @@ class Assessor:
         if any(each.severity is Severity.ERROR for each in decided.form):
             fate, why = Fate.REFUSED, ""
         elif (manifest.group, manifest.kind) not in KINDS and judged and fate in _DECIDED_LATER:
-            fate, why = Fate.UNKNOWN, f"{judged[0].place.field_path('')}: its pods are {_DECIDED_LATER[fate]} when created"
+            fate, why = (
+                Fate.UNKNOWN,
+                f"{judged[0].place.field_path('')}: its pods are {_DECIDED_LATER[fate]} when created",
+            )
         workload = Workload(ref, fate, why, mode, tuple(groups), now, tuple(dict.fromkeys(found)))
         return Assessment(workload, manifest, tuple(judged))
 

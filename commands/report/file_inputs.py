@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 import orjson
 
+from commands.objects import vertical_autoscalers
 from commands.objects.decider import is_readable
 from commands.objects.documents import Document
 from commands.objects.manifest_files import STDIN, GivenManifests, ReadProblem, inputs, read_sources
@@ -21,6 +22,7 @@ _FACTS: Final = frozenset(
     {
         *(("", kind) for kind in ("Namespace", "ResourceQuota", "LimitRange")),
         ("karpenter.sh", "NodePool"),
+        vertical_autoscalers.KIND,
         *((GROUP, kind) for kind in ("DeviceClass", "ResourceClaimTemplate", "ResourceClaim")),
         *WITHOUT_PODS,
     }

@@ -172,7 +172,8 @@ class Converter:
             here, written = self._home(manifest), manifest.written_namespace
             templates += [(here, written, each) for patch in patches for each in patch.decision.templates]
             if not manifest.wraps:
-                left += any(True for _ in find_pods(_part(wanted, manifest.path)))
+                found = any(True for _ in find_pods(_part(wanted, manifest.path)))
+                left += found or any(part.left is not None for part in decided.parts)
         change = self._change(document, wanted)
         return change, _Outcome(tuple(templates), tuple(notices), refused, left)
 

@@ -1,12 +1,12 @@
 """Writes the conversion of a made pod back into its object, whose fields the pod was made of. Pure.
 
-An Argo template, for example, has the fields of a pod beside `container`: each changed field goes to the template, which
-then counts instead of the default of the whole Workflow.
+An Argo template, for example, has the fields of a pod beside `container`: each changed field goes to the template,
+which then counts instead of the default of the whole Workflow.
 """
 
 from typing import Any, Final
 
-from commands.objects.manifests import path_steps, patched
+from commands.objects.manifests import patched, path_steps
 from webhook.decisions.decision import Decision
 from webhook.decisions.made_pods import SPEC_FIELDS
 from webhook.decisions.pod_places import PodPlace
@@ -36,7 +36,9 @@ def write_back(data: Any, place: PodPlace, decision: Decision) -> None:
         for index, container in enumerate(new.get(section) or ()):
             if container != old[section][index]:
                 target = _at(data, path_steps(place.field_path(f"spec.{section}[{index}]")))
-                named = container if "name" in target else {key: each for key, each in container.items() if key != "name"}
+                named = (
+                    container if "name" in target else {key: each for key, each in container.items() if key != "name"}
+                )
                 target.clear()
                 target.update(named)
 

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from commands.cli.main import main
-from commands.rewrite.yaml_edits import edit
 from commands.objects.text_edits import apply
+from commands.rewrite.yaml_edits import edit
 from runtime.yaml_nodes import Mapping_, compose
 
 POD = """\
@@ -65,7 +65,7 @@ def test_an_object_that_is_not_ours_is_warned_of_and_stays_as_it_is(tmp_path: Pa
     (tmp_path / "map.yaml").write_text(text)
     code, output = run("validate", "-f", str(tmp_path / "map.yaml"))
     assert code == 0
-    assert 'map.yaml:3: warning NEU717 ConfigMap d: metadata.name' in output
+    assert "map.yaml:3: warning NEU717 ConfigMap d: metadata.name" in output
     assert run("convert", "-o", "yaml", "-f", str(tmp_path / "map.yaml"))[1].endswith(text)
 
 
@@ -73,12 +73,14 @@ def test_json_of_any_escapes_is_read_the_same_way(tmp_path: Path) -> None:
     (tmp_path / "map.json").write_text('{"apiVersion": "v1", "kind": "ConfigMap", "x": "\\ud83d\\ude00", "x": 2}')
     code, output = run("validate", "-f", str(tmp_path / "map.json"))
     assert code == 0
-    assert 'NEU717' in output
+    assert "NEU717" in output
     assert '"\U0001f600" and 2' in output
 
 
 def test_each_object_of_a_list_has_its_own_warning(tmp_path: Path) -> None:
-    items = "".join(f"- {{apiVersion: v1, kind: ConfigMap, metadata: {{name: m{n}}}, data: {{a: x, a: '{n}'}}}}\n" for n in (1, 2))
+    items = "".join(
+        f"- {{apiVersion: v1, kind: ConfigMap, metadata: {{name: m{n}}}, data: {{a: x, a: '{n}'}}}}\n" for n in (1, 2)
+    )
     (tmp_path / "list.yaml").write_text(f"apiVersion: v1\nkind: List\nitems:\n{items}")
     _, output = run("validate", "-o", "json", "-f", str(tmp_path / "list.yaml"))
     found = json.loads(output.partition("\n0 errors")[0])["findings"]

@@ -72,7 +72,15 @@ def test_a_suffix_multiplies(number: int, suffix: tuple[str, int | Decimal]) -> 
 
 @pytest.mark.parametrize(
     ("written", "amount"),
-    [("4", 4), (4, 4), ("16Gi", 16 * 2**30), ("500m ", Decimal("0.5")), (None, 0), ("-1", -1), ("1e999", Decimal("1e999"))],
+    [
+        ("4", 4),
+        (4, 4),
+        ("16Gi", 16 * 2**30),
+        ("500m ", Decimal("0.5")),
+        (None, 0),
+        ("-1", -1),
+        ("1e999", Decimal("1e999")),
+    ],
     ids=str,
 )
 def test_amounts_need_not_be_whole_or_small(written: object, amount: object) -> None:

@@ -83,7 +83,7 @@ def convert(
         return _with_resource(unchanged(f"mode-off-by-{settings.source}", *misspelt, *ignored), demand)
     if mirrors or pod.spec.nodeName:
         return _with_resource(_unscheduled(pod, settings, steering), demand)
-    decision = _decide(demand, facts, steered(context, steering), settings, steering)
+    decision = _within_limits(_decide(demand, facts, steered(context, steering), settings, steering), facts, context)
     if decision.errors:
         decision = dataclasses.replace(decision, errors=attributed(decision.errors, annotated, steering))
     if ignored or steering is not NO_STEERING:
@@ -177,9 +177,6 @@ def _decide(
         return _left("autoscaled", (waits,), steering)
     if isinstance(claim, Refusal):
         return _refused(claim, found, steering)
-    if not earlier and (limited := pod_findings.limited(facts, context.options.device_class)):
-        told = pod_findings.uncounted(facts.quotas, context)
-        return denied("limit-range", *limited, warnings=(*found.warnings, *told))
     # A template of an operator does not serve the interfaces: the demand for which it is mapped does not name them.
     templates_of_policy = () if efa.moved else steering.templates
     mapped = next((each for each in templates_of_policy if each.is_for(asks, config, claim)), None)
@@ -246,6 +243,14 @@ def _decide(
         alternatives=alternatives,
         locked=steering.locked,
     )
+
+
+def _within_limits(decision: Decision, facts: NamespaceFacts, context: ConversionContext) -> Decision:
+    """The decision, or a refusal if a LimitRange refuses the converted pod."""
+    if decision.outcome is not Outcome.CONVERTED or not facts.limit_ranges:
+        return decision
+    found = pod_findings.limited(facts, context.options.device_class)
+    return denied("limit-range", *found, warnings=decision.warnings)
 
 
 def _without_candidate(found: Candidates, steering: Steering) -> Decision:

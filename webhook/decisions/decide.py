@@ -32,9 +32,9 @@ from webhook.decisions.convert_pods import computed_templates, convert
 from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.decisions.enrich_claims import enrich, keep, read_plain
 from webhook.decisions.kinds import KINDS, Kind, is_counted_by_template
+from webhook.decisions.misplaced import misplaced_resources
 from webhook.decisions.pod_claims import Claiming, KnownClaim
 from webhook.decisions.pod_places import PodPlace, find_pods, path_text
-from webhook.decisions.misplaced import misplaced_resources
 from webhook.decisions.ports import NamespaceFacts
 from webhook.decisions.steering import NO_STEERING, Mode, ModeSettings, Steering, annotated_settings, combined
 from webhook.decisions.template_findings import NO_TEMPLATES, KnownTemplates

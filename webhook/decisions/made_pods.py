@@ -1,7 +1,7 @@
 """Makes the pods of kinds that have no pod template: Argo, Knative, KServe, Spark, Kubeflow's TrainJob. Pure.
 
-Only fields that a decision about the pod reads are set: metadata, containers, claims, and how nodes are selected. Values of
-wrong types are left out: the API server has the schema of the kind.
+Only fields that a decision about the pod reads are set: metadata, containers, claims, and how nodes are selected.
+Values of wrong types are left out: the API server has the schema of the kind.
 
 Sources: workflow/controller/workflowpod.go of Argo Workflows; docs/serving/spec of Knative; `PredictorSpec` and
 `ComponentExtensionSpec` of KServe; `SparkPodSpec` of the Spark operator; `TrainJobSpec` of Kubeflow Trainer.

@@ -31,7 +31,10 @@ def test_a_kind_that_does_not_exist_is_an_error_with_a_suggestion(version: str, 
     ("version", "kind"),
     [
         *((f"{group}/v1" if group else "v1", kind) for group, kind in KINDS if group != "extensions"),
-        *(("v1", kind) for kind in ("List", "PodList", "Config", "Template", "ServiceMonitor", "Quux", "", "x" * 10_000)),
+        *(
+            ("v1", kind)
+            for kind in ("List", "PodList", "Config", "Template", "ServiceMonitor", "Quux", "", "x" * 10_000)
+        ),
         ("example.com/v1", "Deploymnet"),
         ("skaffold/v4beta6", "Config"),
         ("v2", "pod"),

@@ -4,7 +4,13 @@ from typing import Any
 import pytest
 
 from neuron import names
-from webhook.decisions.check_keys import SETTINGS, misspelt_keys, misspelt_keys_in, misspelt_keys_of_namespace, unread_keys
+from webhook.decisions.check_keys import (
+    SETTINGS,
+    misspelt_keys,
+    misspelt_keys_in,
+    misspelt_keys_of_namespace,
+    unread_keys,
+)
 
 LNC = names.ANNOTATION_LNC
 

@@ -18,7 +18,10 @@ def pod(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     ("template", "path"),
     [
         (pod(resources={"limits": ASKS}), f"spec.resources.limits[{NEURON}]"),
-        (pod(resources={"requests": {"aws.amazon.com/neuroncore": 1}}), "spec.resources.requests[aws.amazon.com/neuroncore]"),
+        (
+            pod(resources={"requests": {"aws.amazon.com/neuroncore": 1}}),
+            "spec.resources.requests[aws.amazon.com/neuroncore]",
+        ),
         (pod({"limits": ASKS}), "spec.containers[0].limits"),
         (pod({"requests": ASKS}), "spec.containers[0].requests"),
         (pod({"resource": {"limits": ASKS}}), "spec.containers[0].resource"),
@@ -56,8 +59,10 @@ def test_other_places_are_not_reported(template: dict[str, Any]) -> None:
 
 JSON = st.recursive(
     st.none() | st.integers() | st.sampled_from([NEURON, "x"]),
-    lambda inner: st.lists(inner, max_size=2)
-    | st.dictionaries(st.sampled_from(["spec", "containers", "resources", "limits", NEURON]), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["spec", "containers", "resources", "limits", NEURON]), inner, max_size=3)
+    ),
 )
 
 
