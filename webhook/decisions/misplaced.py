@@ -25,10 +25,10 @@ def misplaced_resources(template: Mapping[str, object]) -> Iterator[Finding]:
     yield from _beside((), template, ("spec", "metadata", "status"))
     for field in _AMOUNTS:
         for resource in _legacy(mapping(spec.get("resources")).get(field)):
-            path = path_text(("spec", "resources", field))
+            where = path_text(("spec", "resources", field))
             message = f"the pod as a whole asks for {resource}: Kubernetes takes only CPU and memory there."
             fix = "The API server refuses the pod. Put it under resources.limits of the container."
-            yield Finding("NEU129", f"{path}[{resource}]", message, fix, resource)
+            yield Finding("NEU129", f"{where}[{resource}]", message, fix, resource)
     yield from _beside(("spec",), spec, (*_SECTIONS, "resources", "nodeSelector", "overhead"))
     for section in _SECTIONS:
         containers = spec.get(section)

@@ -248,8 +248,8 @@ class TestNodeName:
     def test_a_claim_from_a_template_is_never_allocated(self) -> None:
         (said,) = check(self.copy(), known(n=FOUR))
         assert said.startswith(
-            "error spec.resourceClaims[0]: NEU128: nodeName is 'node-a', so that no scheduler allocates claim 'n', which"
-            " is made from template t: the pod would wait for ever. Leave --same-node out,"
+            "error spec.resourceClaims[0]: NEU128: nodeName is 'node-a', so that no scheduler allocates claim 'n',"
+            " which is made from template t: the pod would wait for ever. Leave --same-node out,"
         )
 
     def test_a_template_that_is_not_known_is_judged_by_its_name(self) -> None:
