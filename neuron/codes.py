@@ -394,31 +394,6 @@ CODES: Final = {
         "the claims of the converted Workflow need Argo Workflows newer than 4.0. With an older version, apply the "
         "object as it was: the webhook converts its pods.",
     ),
-    "NEU233": FindingCode(
-        "A VerticalPodAutoscaler resizes pods with claims in place",
-        "A warning of the commands, for `updateMode` InPlaceOrRecreate and InPlace, if the autoscaler is among their "
-        "files. Kubernetes 1.36 refuses every in-place "
-        'resize of a pod with a claim, also of CPU ("only cpu and memory resources are mutable", kubernetes#138641): '
-        "the autoscaler evicts the pod instead, or its size never changes.",
-        "",
-        "VerticalPodAutoscaler train resizes pods of Deployment train in place, which Kubernetes refuses for pods with "
-        "a claim: they are evicted instead, or keep their size. Set updateMode to Initial, Recreate or Off.",
-    ),
-    "NEU234": FindingCode(
-        "A Neuron device of the host is mounted beside a claim",
-        "A `hostPath` volume `/dev/neuron*` gives a privileged container a device that the claim does not hold, and "
-        "that another pod may use. The policy `host-devices` can deny it.",
-        "",
-        "volume 0 is the host's /dev/neuron0, beside a claim: another pod may hold this device. Remove the volume: the "
-        "driver gives the container the devices of its claim.",
-    ),
-    "NEU235": FindingCode(
-        "A container sets another logical NeuronCore than its claim",
-        "The driver sets `NEURON_LOGICAL_NC_CONFIG` by the config of the claim, and the container's own value is lost.",
-        "",
-        "container main sets NEURON_LOGICAL_NC_CONFIG to 1, and claim 'devices' sets logicalNeuronCore 2: the driver "
-        "replaces the variable. Write the same value in both, or remove the variable.",
-    ),
     "NEU230": FindingCode(
         "A ResourceClaimTemplate that a policy names was not checked",
         "Its content is not known here: it is not among the files, or the server runs without a cluster. It is "
@@ -451,6 +426,31 @@ CODES: Final = {
         "Kueue counts aws.amazon.com/neuron in queue 'training', and does not count the claims of converted pods "
         "unless it is set up for them. Kueue's Configuration needs {name: aws.amazon.com/neuron, deviceClassNames: "
         "[neuron.aws.com]} in resources.deviceClassMappings. This is said once for namespace team-a.",
+    ),
+    "NEU233": FindingCode(
+        "A VerticalPodAutoscaler resizes pods with claims in place",
+        "A warning of the commands, for `updateMode` InPlaceOrRecreate and InPlace, if the autoscaler is among their "
+        "files. Kubernetes 1.36 refuses every in-place "
+        'resize of a pod with a claim, also of CPU ("only cpu and memory resources are mutable", kubernetes#138641): '
+        "the autoscaler evicts the pod instead, or its size never changes.",
+        "",
+        "VerticalPodAutoscaler train resizes pods of Deployment train in place, which Kubernetes refuses for pods with "
+        "a claim: they are evicted instead, or keep their size. Set updateMode to Initial, Recreate or Off.",
+    ),
+    "NEU234": FindingCode(
+        "A Neuron device of the host is mounted beside a claim",
+        "A `hostPath` volume `/dev/neuron*` gives a privileged container a device that the claim does not hold, and "
+        "that another pod may use. The policy `host-devices` can deny it.",
+        "",
+        "volume 0 is the host's /dev/neuron0, beside a claim: another pod may hold this device. Remove the volume: the "
+        "driver gives the container the devices of its claim.",
+    ),
+    "NEU235": FindingCode(
+        "A container sets another logical NeuronCore than its claim",
+        "The driver sets `NEURON_LOGICAL_NC_CONFIG` by the config of the claim, and the container's own value is lost.",
+        "",
+        "container main sets NEURON_LOGICAL_NC_CONFIG to 1, and claim 'devices' sets logicalNeuronCore 2: the driver "
+        "replaces the variable. Write the same value in both, or remove the variable.",
     ),
     "NEU240": FindingCode(
         "Shadow mode: a claim was not enriched",

@@ -55,6 +55,7 @@ templates_of_record = computed_templates
 _LWS: Final = "LeaderWorkerSet"
 _ONE_WAY: Final = (Outcome.CONVERTED, Outcome.RESTORED, Outcome.DENIED)
 _UNKNOWN: Final = "neuron-dra does not know this kind"
+_READ_AS_BOOLEAN: Final = "Expected `str`, got `bool`"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -443,6 +444,8 @@ def _unreadable(place: PodPlace, kind: str, error: BaseException) -> Finding:
     path, message = pods.place(error)
     what = "Pod" if kind == "Pod" and not place.path else "pod template"
     fix = "Compare it with the API reference of its kind."
+    if message == _READ_AS_BOOLEAN:
+        fix = "YAML reads n, y, no, yes, on and off as booleans: write the text in quotes."
     return Finding("NEU114", path, f"the object contains no readable {what}: {message}.", fix)
 
 
