@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from commands.objects import vertical_autoscalers
 from commands.objects.manifest_cluster import ManifestCluster
 from commands.objects.manifests import Manifest
 from neuron.api import pod_groups, ultraservers
@@ -24,6 +25,7 @@ class FileView:
         self._written: dict[tuple[str, str, str], Manifest] = {}
         self._classes: dict[str, ClassSpec] = {}
         self._to_come: set[tuple[str, str]] = set()
+        self._resized: dict[tuple[str, str, str], str] = {}
         self._groups: dict[tuple[str, str], Sequence[pod_groups.GroupClaim]] = {}
         for manifest in found:
             self.take(manifest)
@@ -36,6 +38,10 @@ class FileView:
             self._groups[manifest.namespace, manifest.name] = claims
         if (manifest.group, manifest.kind) == (ultraservers.GROUP, ultraservers.WORKLOAD):
             self._to_come.add((manifest.namespace, ultraservers.template_of(manifest.data)))
+        if (manifest.group, manifest.kind) == vertical_autoscalers.KIND:
+            target = vertical_autoscalers.resized_in_place(manifest.data)
+            if target is not None:
+                self._resized[manifest.namespace, *target] = manifest.name
         if manifest.group != GROUP:
             return
         version, spec = str(manifest.data.get("apiVersion")), manifest.data.get("spec")
@@ -135,6 +141,10 @@ class FileView:
     def group_claims(self, namespace: str, pod: Mapping[str, object]) -> Sequence[pod_groups.GroupClaim]:
         """The claims of the PodGroup of a pod or pod template; empty if the files have none."""
         return self._groups.get((namespace, pod_groups.group_of(pod)), ()) if self._groups else ()
+
+    def resized_by(self, namespace: str, kind: str, name: str) -> str:
+        """The VerticalPodAutoscaler that resizes the pods of a workload in place; empty if the files have none."""
+        return self._resized.get((namespace, kind, name), "")
 
     def claim(self, kind: str, namespace: str, name: str) -> ClaimSpec | None:
         """A claim or template in the files."""

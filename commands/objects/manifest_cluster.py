@@ -44,7 +44,7 @@ class ManifestCluster:
             case "", "Namespace" if manifest.name:
                 record = _read(cluster.project_namespace_labels, data)
                 if record:
-                    self._say(manifest.name, annotations=record.annotations)
+                    self._say(manifest.name, annotations=record.annotations, unread=record.unread)
                     self._labels[manifest.name] = record.labels
                     self._wholes[manifest.name] = namespace_value(data)
             case "", "ResourceQuota":

@@ -167,7 +167,7 @@ class FileValidator:
         look = self._look(document)
         if self._shapes is not None and look is not None and document.root is not None:
             found = list(manifests(document, self._context.namespace))
-            if len(found) == 1:
+            if len(found) == 1 and not document.repeated:
                 self._shapes.record(look, document.root, found[0], (), judged)
         return self._counted(list(judged.located), judged.objects)
 
@@ -206,6 +206,8 @@ class FileValidator:
             found = [] if decided.excluded else list(decided.findings)
             checked = (manifest.group, manifest.kind) in KINDS or bool(decided.parts)
             own = found if found or checked else None
+        elif manifest.form:
+            own = [*manifest.form, *(own or ())]
         by_policies = self._by_policies(manifest, decided)
         return None if own is None and by_policies is None else [*(own or ()), *(by_policies or ())]
 

@@ -48,6 +48,7 @@ SENT: Final = (
         ("rollouts", "workflows", "workflowtemplates", "clusterworkflowtemplates", "cronworkflows"),
     ),
     Sent(("sagemaker.amazonaws.com",), _WRITES, ("hyperpodpytorchjobs",)),
+    Sent(("sparkoperator.k8s.io",), _WRITES, ("sparkapplications", "scheduledsparkapplications")),
     Sent(("serving.knative.dev",), _WRITES, ("services", "configurations", "revisions")),
     Sent(("serving.kserve.io",), _WRITES, ("inferenceservices", "servingruntimes", "clusterservingruntimes")),
     Sent(("scheduling.k8s.io",), _WRITES, ("podgroups", "workloads")),

@@ -29,6 +29,7 @@ from webhook.cluster.quotas import NamespaceQuotas, QuotaFacts, project_quota
 from webhook.cluster.reflector import Reflector
 from webhook.cluster.shared_parts import SharedParts
 from webhook.cluster.slice_facts import SliceFacts, project_slice, with_pool
+from webhook.decisions.check_keys import unread_keys
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts
 
 NAMESPACES: Final = Resource("", "v1", "namespaces")
@@ -311,8 +312,8 @@ class KubeCluster(ClusterClaims):
             self._wholes.pop(key[1], None)
         else:
             self._wholes[key[1]] = after.whole
-        annotations = after.annotations if after else ()
-        self._keep(key[1], structs.replace(self.namespace(key[1]), annotations=annotations))
+        annotations, unread = (after.annotations, after.unread) if after else ((), ())
+        self._keep(key[1], structs.replace(self.namespace(key[1]), annotations=annotations, unread=unread))
 
     def _quota_changed(self, key: Key, _: QuotaFacts | None, after: QuotaFacts | None) -> None:
         self._quotas.keep(key[0], key[1], after)
@@ -358,11 +359,13 @@ class NamespaceRecord:
     Attributes:
         annotations: those under `neuron.aws.com/`, sorted.
         whole: all that policies can read, as JSON; None: too large.
+        unread: as `NamespaceFacts.unread`.
     """
 
     annotations: tuple[tuple[str, str], ...]
     labels: Mapping[str, str]
     whole: bytes | None = None
+    unread: tuple[tuple[str, str], ...] = ()
 
 
 def _whole_weight(record: NamespaceRecord) -> int:
@@ -382,7 +385,8 @@ def project_namespace_labels(item: Mapping[str, Any]) -> NamespaceRecord:
     whole: bytes | None = msgspec.json.encode(namespace_value(item))
     if whole is not None and len(whole) > LONGEST_NAMESPACE:
         whole = None
-    return NamespaceRecord(project_namespace(item) or (), dict(itertools.islice(labels.items(), _MOST_LABELS)), whole)
+    kept = dict(itertools.islice(labels.items(), _MOST_LABELS))
+    return NamespaceRecord(project_namespace(item) or (), kept, whole, unread_keys(item["metadata"]))
 
 
 def project_namespace(item: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:

@@ -83,7 +83,7 @@ def convert(
         return _with_resource(unchanged(f"mode-off-by-{settings.source}", *misspelt, *ignored), demand)
     if mirrors or pod.spec.nodeName:
         return _with_resource(_unscheduled(pod, settings, steering), demand)
-    decision = _decide(demand, facts, steered(context, steering), settings, steering)
+    decision = _within_limits(_decide(demand, facts, steered(context, steering), settings, steering), facts, context)
     if decision.errors:
         decision = dataclasses.replace(decision, errors=attributed(decision.errors, annotated, steering))
     if ignored or steering is not NO_STEERING:
@@ -243,6 +243,14 @@ def _decide(
         alternatives=alternatives,
         locked=steering.locked,
     )
+
+
+def _within_limits(decision: Decision, facts: NamespaceFacts, context: ConversionContext) -> Decision:
+    """The decision, or a refusal if a LimitRange refuses the converted pod."""
+    if decision.outcome is not Outcome.CONVERTED or not facts.limit_ranges:
+        return decision
+    found = pod_findings.limited(facts, context.options.device_class)
+    return denied("limit-range", *found, warnings=decision.warnings)
 
 
 def _without_candidate(found: Candidates, steering: Steering) -> Decision:
