@@ -15,6 +15,7 @@ from neuron.hardware.instances import Topology
 from policies.files import catalogues, mapped_templates, reading
 from policies.files.case_time import CaseTime
 from policies.files.folders import PolicyError, digest, read_folder
+from policies.judging.knowledge import CountPods, no_kind_known
 from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import Binding, ExpressionCompiler, HintRule, Parameters, PodRule, ValidatingRule
@@ -30,13 +31,13 @@ _MOST_NAMED: Final = 3
 __all__ = ["PolicyError", "digest", "load", "load_folder", "read_folder"]
 
 
-def load_folder(folder: Path, *, run_tests: bool = True) -> PolicySet:
-    """Read, check, compile and test all policy files in a folder.
+def load_folder(folder: Path, *, run_tests: bool = True, count_pods: CountPods = no_kind_known) -> PolicySet:
+    """Read, check, compile and test all policy files in a folder; `count_pods` finds the pods of workloads in cases.
 
     Raises:
         PolicyError: a file has a problem.
     """
-    return load(read_folder(folder), run_tests=run_tests)
+    return load(read_folder(folder), run_tests=run_tests, case_time=CaseTime(time.monotonic, count_pods=count_pods))
 
 
 def load(
