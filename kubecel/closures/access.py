@@ -178,7 +178,8 @@ def _select_type(compiler: Compiler, node: syntax.Select | syntax.Index, operand
             return DYN
         found = operand.fields.get(field)
         if found is None:
-            hint = compiler.hint(field, operand.fields) or f" It has {', '.join(sorted(operand.fields))}."
+            known = ", ".join(sorted(operand.fields))
+            hint = compiler.hint(field, operand.fields) or (f" It has {known}." if known else " It has none.")
             raise CelTypeError(f"'{operand.name}' has no field '{field}'.{hint}", node.offset)
         return found
     match operand.name:

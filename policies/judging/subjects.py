@@ -1,7 +1,7 @@
 """One admission request as policies see it, and the CEL variables that expressions read."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Final, TypeAlias
 
 from kubecel import types
@@ -385,6 +385,7 @@ def _texts(value: object) -> list[str]:
     return [each for each in sequence(value) if isinstance(each, str)]
 
 
-def types_with(variables: Mapping[str, Type]) -> Mapping[str, Type]:
-    """`VARIABLES` with `variables` as a policy declares them."""
-    return {**VARIABLES, "variables": types.record("variables", variables)}
+def types_with(variables: Mapping[str, Type], missing: Container[str] = ()) -> Mapping[str, Type]:
+    """`VARIABLES` without those that are missing, and with `variables` as a policy declares them."""
+    known = {name: each for name, each in VARIABLES.items() if name not in missing}
+    return {**known, "variables": types.record("variables", variables)}
