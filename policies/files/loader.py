@@ -14,8 +14,10 @@ from neuron.demand.instance_fit import most_interfaces
 from neuron.findings import did_you_mean, few
 from neuron.hardware.instances import Topology
 from policies.files import catalogues, mapped_templates, reading
+from policies.files.api_types import ApiTypes
 from policies.files.case_time import CaseTime
 from policies.files.folders import PolicyError, digest, read_folder
+from policies.judging import type_checks
 from policies.judging.knowledge import CountPods, no_kind_known
 from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
@@ -158,6 +160,7 @@ class _Assembly:
     def __init__(self, engine: CelEngine, reader: _PolicyReader) -> None:
         self._engine = engine
         self._sharing = Sharing()
+        self._types = ApiTypes()
         self._problems = reader.problems
         self._notes = reader.notes
         bindings = self._bindings(reader)
@@ -230,6 +233,9 @@ class _Assembly:
         compiler = ExpressionCompiler(self._engine, document, self._sharing)
         rule = compiler.validating(policy, bound)
         self._problems += compiler.problems
+        if not compiler.problems:
+            kinds = self._types.matched(spec.match_constraints)
+            self._notes += type_checks.warnings(self._engine, document, spec, kinds)
         return rule
 
     # --- pods -----------------------------------------------------------------------------------------------

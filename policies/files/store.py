@@ -120,7 +120,9 @@ class PolicyStore:
             if kept is None:
                 raise
             return cls._restored(folder, now, kept, error, count_pods, together=together, clock=clock, keeper=keeper)
-        log.info("policies loaded", extra={"folder": str(folder), "files": found.files, "policies": len(found.rules)})
+        extra = {"folder": str(folder), "files": found.files, "policies": len(found.rules)}
+        log.info("policies loaded", extra=extra)
+        _log_notes(found)
         passed = case_time.passed_of(files)
         first = Loaded(found, files)
         return cls(
@@ -318,6 +320,7 @@ class PolicyStore:
     def _take(self, loaded: Loaded) -> None:
         complete_at = self.loaded_at
         if loaded.policies is not self.current:
+            _log_notes(loaded.policies)
             self.current, self.loaded_at = loaded.policies, self._now()
             self._good, self._seen = loaded.files, digest(loaded.files)
         if loaded.problems:
@@ -350,6 +353,12 @@ class PolicyStore:
             log.error("policies not reloaded: the set in force stays", extra=extra)
         else:
             log.error("policy files not loaded: last good versions stay, new files are left out", extra=extra)
+
+
+def _log_notes(found: PolicySet) -> None:
+    """Log the warnings about files that are in force."""
+    for note in found.notes[:_PROBLEMS_LOGGED]:
+        log.warning("policy files: %s", note)
 
 
 def _counted(count: int, kind: str = "") -> str:
