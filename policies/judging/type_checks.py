@@ -20,11 +20,13 @@ from policies.schema.documents import Path, PolicyDocument
 from policies.schema.kinds import ValidationSpec
 
 _MOST_NAMED: Final = 3
-_BY_KIND: Final = re.compile(r"\b(kind|resource|requestKind|requestResource)\b|\.\?|\[\?|\bhas\(")
-"""An expression that may look at one kind only: it reads the kind, or asks whether a field is there."""
+_BY_KIND: Final = re.compile(r"\b(kind|resource|requestKind|requestResource)\b")
+"""An expression that may look at one kind only."""
+_ASKED: Final = re.compile(r"(?:\.\?|\[\?['\"])(\w+)|\bhas\([^()]*\.(\w+)\)")
+"""A field of which an expression asks whether it is there."""
 _OBJECT_TYPE: Final = re.compile(r"\b[A-Z]\w*")
 """Types of objects in messages, such as Container: all of them are maps when expressions are evaluated."""
-_FIELD: Final = re.compile(r"has no field '[^']*'")
+_FIELD: Final = re.compile(r"has no field '([^']*)'")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ def warnings(
 ) -> Iterator[str]:
     """Warnings about fields and types that the kinds do not have, with file and line.
 
-    Of a policy that looks at the kind of the object, only what is wrong for every kind is reported.
+    Of a policy that looks at the kind of the object, only what is wrong for every kind is reported, and so of fields of
+    which it asks whether they are there.
     """
     found: dict[tuple[Path, str], list[str]] = {}
     for kind in kinds:
@@ -49,9 +52,13 @@ def warnings(
     failing: dict[tuple[Path, str], set[str]] = {}
     for (path, message), names in found.items():
         failing.setdefault((path, _wrong(message)), set()).update(names)
-    by_kind = any(_BY_KIND.search(source) for _, source in _expressions(spec))
+    sources = [source for _, source in _expressions(spec)]
+    by_kind = any(_BY_KIND.search(source) for source in sources)
+    asked = {name for source in sources for names in _ASKED.findall(source) for name in names if name}
     for (path, message), names in sorted(found.items(), key=lambda each: document.line(each[0][0])):
-        if by_kind and len(failing[path, _wrong(message)]) < len(kinds):
+        field = _FIELD.search(message)
+        guarded = by_kind or (field is not None and field[1] in asked)
+        if guarded and len(failing[path, _wrong(message)]) < len(kinds):
             continue
         line = document.text_lines.get(path, document.line(path))
         place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")

@@ -108,6 +108,11 @@ def _annotations(annotations: Mapping[str, str]) -> Found:
         yield (), "all annotations together are longer than 256 KiB"
 
 
+def _finalizer(name: object) -> Found:
+    if not isinstance(name, str) or label_key_fault(name):
+        yield (), f"{_shown(name)}: a finalizer has the form of a label key"
+
+
 def _requirement(requirement: Mapping[str, Any]) -> Found:
     operator, values = requirement.get("operator"), requirement.get("values") or ()
     if operator in ("In", "NotIn") and not values:
@@ -221,8 +226,8 @@ def _audit_expression(text: str) -> Found:
 
 def _param_kind(kind: Mapping[str, str]) -> Found:
     version, name = kind.get("apiVersion") or "", kind.get("kind") or ""
-    group, slash, rest = version.rpartition("/")
-    if version.count("/") > 1 or (slash and not group and rest):
+    group, _, rest = version.rpartition("/")
+    if version.count("/") > 1:
         yield ("apiVersion",), f"{_shown(version)}: write group/version, such as v1 or example.com/v1"
     elif group and (not _SUBDOMAIN.fullmatch(group) or len(group) > _LONGEST_PREFIX):
         yield ("apiVersion",), f"{_shown(version)}: the group must be a DNS name in lower case"
@@ -282,6 +287,7 @@ def _below(paths: Iterable[Path], *steps: str) -> tuple[Path, ...]:
 RULES: Final = (
     Rule((("metadata", "labels"),), _labels),
     Rule((("metadata", "annotations"),), _annotations),
+    Rule((("metadata", "finalizers", "*"),), _finalizer),
     Rule((("spec", "matchConstraints"),), _resource_rules),
     Rule((("spec",),), _does_something),
     Rule(_below(_SELECTORS, "matchLabels"), _labels),

@@ -171,6 +171,7 @@ PROBES: Final[Mapping[str, tuple[str, Any, bool]]] = {
     "audit-long": ("spec.auditAnnotations", [{"key": "a", "valueExpression": f"'{'a' * 5200}'"}], False),
     "param-kind": ("spec.paramKind", {"apiVersion": "a.example.com/v1alpha1", "kind": "Limits"}, True),
     "param-kind-version": ("spec.paramKind", {"apiVersion": "v1/", "kind": "Limits"}, False),
+    "param-kind-without-group": ("spec.paramKind", {"apiVersion": "/v1", "kind": "Limits"}, True),
     "param-kind-slashes": ("spec.paramKind", {"apiVersion": "a/b/v1", "kind": "Limits"}, False),
     "param-kind-group": ("spec.paramKind", {"apiVersion": "A.b/v1", "kind": "Limits"}, False),
     "param-kind-digit": ("spec.paramKind", {"apiVersion": "v1", "kind": "1Limits"}, False),
@@ -181,6 +182,10 @@ PROBES: Final[Mapping[str, tuple[str, Any, bool]]] = {
     "metadata-labels": ("metadata.labels", {"a": "b c"}, False),
     "metadata-annotations": ("metadata.annotations", {"A.b/c": "any text"}, True),
     "metadata-annotation-key": ("metadata.annotations", {"a b": "c"}, False),
+    "metadata-finalizers": ("metadata.finalizers", ["a.b/c", "d e"], False),
+    "metadata-namespace": ("metadata.namespace", "x", True),
+    "labels-null": ("metadata.labels", None, True),
+    "selector-null": ("spec.matchConstraints.namespaceSelector", None, True),
     "metadata-name": ("metadata.name", "Probe", False),
 }
 BINDING_PROBES: Final[Mapping[str, tuple[str, Any, bool]]] = {
