@@ -15,7 +15,7 @@ UNKNOWN_NODE: Final = 16
 """Assumed for a node type whose number of devices is not published: the most of any known type."""
 
 
-class WorkloadPods(Protocol):
+class CountedPods(Protocol):
     """The pods of one pod template of a workload.
 
     Attributes:
@@ -34,7 +34,7 @@ class WorkloadPods(Protocol):
     def why(self) -> str: ...
 
 
-CountPods: TypeAlias = Callable[[Mapping[str, object], str, str], Sequence[WorkloadPods] | None]
+CountPods: TypeAlias = Callable[[Mapping[str, object], str, str], Sequence[CountedPods] | None]
 """An object, its API group and kind -> its pod templates; None if the kind is not known. Whoever evaluates policies
 has the table of kinds (`webhook.decisions.pod_numbers`)."""
 

@@ -75,14 +75,17 @@ def _of_kind(engine: CelEngine, spec: ValidationSpec, kind: KnownKind) -> Iterat
     """What is wrong for objects of one kind."""
     variables: dict[str, Type] = {}
     typed = {"object": kind.type, "oldObject": kind.type}
+    known_here = (*typed, "variables")
     for path, source in _expressions(spec):
         known: Mapping[str, Type] = {**types_with({}), **typed, "variables": record("variables", variables)}
         result = DYN
-        try:
-            result = engine.compile(source, known).result
-        except CelError as error:
-            if _FIELD.search(error.message) or not _OBJECT_TYPE.search(error.message):
-                yield path, error.message
+        # What reads no object was checked when it was compiled for objects of any form.
+        if any(name in source for name in known_here):
+            try:
+                result = engine.compile(source, known).result
+            except CelError as error:
+                if _FIELD.search(error.message) or not _OBJECT_TYPE.search(error.message):
+                    yield path, error.message
         if path[1] == "variables":
             variables[spec.variables[int(path[2])].name] = result
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from policies.judging.device_counts import of_pod
 from policies.judging.fields import name_text
-from policies.judging.knowledge import DeviceKnowledge, WorkloadPods
+from policies.judging.knowledge import CountedPods, DeviceKnowledge
 from policies.judging.tally import MOST_REASONS, Holding, PodHoldings, at_most
 from policies.judging.whole_nodes import ParsingTime
 from policies.schema.followable import is_of_kubernetes
@@ -31,7 +31,7 @@ def of_workload(
     return _together((), (), "" if counted else f"how many pods a {name_text(kind)} makes is not known")
 
 
-def _together(pods: Sequence[WorkloadPods], holdings: Sequence[Holding], unknown: str) -> Holding:
+def _together(pods: Sequence[CountedPods], holdings: Sequence[Holding], unknown: str) -> Holding:
     """What all pods hold. `unknown`: why there may be others."""
     devices = cores = number = 0
     doubts: list[str] = [unknown]

@@ -38,7 +38,7 @@ RESERVED: Final = frozenset(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Rule:
+class ApiRule:
     """A rule for the values at some paths.
 
     Attributes:
@@ -285,34 +285,34 @@ def _below(paths: Iterable[Path], *steps: str) -> tuple[Path, ...]:
 
 
 RULES: Final = (
-    Rule((("metadata", "labels"),), _labels),
-    Rule((("metadata", "annotations"),), _annotations),
-    Rule((("metadata", "finalizers", "*"),), _finalizer),
-    Rule((("spec", "matchConstraints"),), _resource_rules),
-    Rule((("spec",),), _does_something),
-    Rule(_below(_SELECTORS, "matchLabels"), _labels),
-    Rule(_below(_SELECTORS, "matchExpressions", "*"), _requirement),
-    Rule(_below(_RULES, "apiGroups"), _alone("API groups")),
-    Rule(_below(_RULES, "apiVersions"), _alone("API versions")),
-    Rule(_below(_RULES, "operations"), _alone("operations")),
-    Rule(_below(_RULES, "resources"), _resources),
-    Rule(_below(_RULES, "resourceNames"), _unique("the name")),
-    Rule(_below(_RULES, "resourceNames", "*"), _path_segment),
-    Rule(_CONDITIONS, _at_most(_MOST_CONDITIONS)),
-    Rule(_CONDITIONS, _unique_names("condition", "name")),
-    Rule(_below(_CONDITIONS, "*", "name"), _condition_name),
-    Rule(_below(_CONDITIONS, "*", "expression"), _required_expression),
-    Rule((("spec", "variables", "*", "name"),), _variable_name),
-    Rule((("spec", "variables", "*", "expression"),), _required_expression),
-    Rule((("spec", "validations", "*", "expression"),), _required_expression),
-    Rule((("spec", "validations", "*", "message"),), _message),
-    Rule((("spec", "validations", "*", "messageExpression"),), _not_blank),
-    Rule((("spec", "auditAnnotations"),), _at_most(_MOST_ANNOTATIONS)),
-    Rule((("spec", "auditAnnotations"),), _unique_names("audit annotation", "key")),
-    Rule((("spec", "auditAnnotations", "*", "valueExpression"),), _audit_expression),
-    Rule((("spec", "paramKind"),), _param_kind),
-    Rule((("spec", "paramRef"),), _param_ref),
-    Rule((("spec", "validationActions"),), _actions),
+    ApiRule((("metadata", "labels"),), _labels),
+    ApiRule((("metadata", "annotations"),), _annotations),
+    ApiRule((("metadata", "finalizers", "*"),), _finalizer),
+    ApiRule((("spec", "matchConstraints"),), _resource_rules),
+    ApiRule((("spec",),), _does_something),
+    ApiRule(_below(_SELECTORS, "matchLabels"), _labels),
+    ApiRule(_below(_SELECTORS, "matchExpressions", "*"), _requirement),
+    ApiRule(_below(_RULES, "apiGroups"), _alone("API groups")),
+    ApiRule(_below(_RULES, "apiVersions"), _alone("API versions")),
+    ApiRule(_below(_RULES, "operations"), _alone("operations")),
+    ApiRule(_below(_RULES, "resources"), _resources),
+    ApiRule(_below(_RULES, "resourceNames"), _unique("the name")),
+    ApiRule(_below(_RULES, "resourceNames", "*"), _path_segment),
+    ApiRule(_CONDITIONS, _at_most(_MOST_CONDITIONS)),
+    ApiRule(_CONDITIONS, _unique_names("condition", "name")),
+    ApiRule(_below(_CONDITIONS, "*", "name"), _condition_name),
+    ApiRule(_below(_CONDITIONS, "*", "expression"), _required_expression),
+    ApiRule((("spec", "variables", "*", "name"),), _variable_name),
+    ApiRule((("spec", "variables", "*", "expression"),), _required_expression),
+    ApiRule((("spec", "validations", "*", "expression"),), _required_expression),
+    ApiRule((("spec", "validations", "*", "message"),), _message),
+    ApiRule((("spec", "validations", "*", "messageExpression"),), _not_blank),
+    ApiRule((("spec", "auditAnnotations"),), _at_most(_MOST_ANNOTATIONS)),
+    ApiRule((("spec", "auditAnnotations"),), _unique_names("audit annotation", "key")),
+    ApiRule((("spec", "auditAnnotations", "*", "valueExpression"),), _audit_expression),
+    ApiRule((("spec", "paramKind"),), _param_kind),
+    ApiRule((("spec", "paramRef"),), _param_ref),
+    ApiRule((("spec", "validationActions"),), _actions),
 )
 """Every rule, in the order in which problems are reported."""
 
