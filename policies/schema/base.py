@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import (
     AwareDatetime,
@@ -78,11 +78,13 @@ class Model(BaseModel):
         extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=False, validate_by_alias=True
     )
 
+    has_null_settings: ClassVar[bool] = False
+
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, data: object) -> object:
-        """As in the API server, a field that is null is not set."""
-        if isinstance(data, dict) and None in data.values():
+        """As in the API server, a field that is null is not set, except where null is a setting."""
+        if isinstance(data, dict) and None in data.values() and not cls.has_null_settings:
             return {key: value for key, value in data.items() if value is not None}
         return data
 

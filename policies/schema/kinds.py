@@ -304,6 +304,8 @@ class QueuedPods(Model):
 class ConversionPolicySpec(Model):
     """How pods are converted."""
 
+    has_null_settings = True
+
     order: Annotated[
         StrictInt,
         Field(
