@@ -241,11 +241,11 @@ class Preparer:
                     errors.extend([error] if error else [])
                 if restored is None:
                     return
-                number = told.number(restored)
-                if number is None and uid not in used and any(told.named(uid)):
+                told_number = told.number(restored)
+                if told_number is None and uid not in used and any(told.named(uid)):
                     return  # its containers have what it had before: it is prepared when they have ended
                 count = checkpoint.count + 1
-                restored = dataclasses.replace(restored, number=number or count, asked=count)
+                restored = dataclasses.replace(restored, number=told_number or count, asked=count)
                 checkpoint = dataclasses.replace(checkpoint.with_claim(restored), count=count)
                 # Devices of an earlier allocation. The kubelet does not say what is admin access.
                 admin = any(device.admin_access for device in restored.devices)
