@@ -386,6 +386,15 @@ CODES: Final = {
         "annotation 'neuron.aws.com/logical-neuroncore' is not read. Did you mean "
         "neuron.aws.com/logical-neuron-core? Correct the key, or remove it.",
     ),
+    "NEU228": FindingCode(
+        "No node and no pool meets the node selection",
+        "Neuron nodes or pools are known, and none of them has the labels that the pod selects: neither a Node that "
+        "exists without a pool, nor a NodePool, nor a node group that Cluster Autoscaler's annotations describe. The "
+        "pod waits with limits as with a claim. A node group without nodes whose labels are in no object is not known.",
+        "Correct the node selection, or add the label to a node group or to the template of a NodePool.",
+        "no Neuron node and no pool that is known meets nodeSelector workload=rayhead: the pod waits until one does. "
+        "Correct the node selection, or add the label to a node group or to the template of a NodePool.",
+    ),
     "NEU229": FindingCode(
         "The converted object needs a newer version of its controller",
         "A warning of `neuron-dra convert`: an older version has no field for claims in this kind, and its pods would "
@@ -1189,19 +1198,19 @@ CODES: Final = {
         "container sees only these. Remove the variable; the claim allocates the cores.",
     ),
     "NEU903": FindingCode(
-        "Karpenter makes the nodes of the pods",
-        "The pod selects nodes by a label of Karpenter or EKS Auto Mode, or the cluster never had other nodes"
-        " of the types that can serve it. The pod is left as it is; a locked ConversionPolicy denies it. "
-        "Karpenter ignores pods with claims (`ignore-dra-requests`), and its provider of AWS describes no "
-        "Neuron devices of nodes that do not exist yet: the converted pod would stay Pending. NodePools with "
-        "`replicas` have their nodes. EKS Auto Mode cannot run the driver.",
+        "Only dynamic pools can take the pod",
+        "Nodes for the pod come only from pools whose autoscaler makes none for its claim, or it selects nodes by a "
+        "label that only nodes of Karpenter or EKS Auto Mode have. The pod is left as it is; a locked "
+        "ConversionPolicy denies it. Karpenter ignores pods with claims (`ignore-dra-requests`), and its provider of "
+        "AWS describes no Neuron devices of nodes that do not exist yet: the converted pod would stay Pending. "
+        "NodePools with `replicas` have their nodes, and so have nodes that exist without a pool. EKS Auto Mode cannot "
+        "run the driver.",
         "Run the pod on a managed or self-managed node group, or in a static NodePool. If your Karpenter "
         "makes such nodes, say so: see [Instance types, and autoscalers](how-to/types.md).",
-        "the pod selects nodes by karpenter.sh/nodepool, which only nodes of Karpenter or EKS Auto Mode have,"
-        " and neither makes a node for a pod with a claim: the pod is left as it is. Run it on a managed or "
-        "self-managed node group, or in a NodePool with replicas. If Karpenter makes nodes for pods with "
-        'Neuron claims, set --karpenter-serves-claims, or neuron.aws.com/karpenter-serves-claims: "true" on'
-        " the Namespace.",
+        "nodes for the pod come from NodePool accel only, and Karpenter makes none for a pod with a claim: the pod is "
+        "left as it is. Run it on a managed or self-managed node group, or in a NodePool with replicas. If Karpenter "
+        "makes nodes for pods with Neuron claims, set --karpenter-serves-claims, or "
+        'neuron.aws.com/karpenter-serves-claims: "true" on the Namespace.',
     ),
     "NEU904": FindingCode(
         "No node can serve the claim of a workload",
@@ -1211,5 +1220,14 @@ CODES: Final = {
         "Add nodes of these types, or stop the device plugin there.",
         "the device plugin and the DRA driver both offer devices of 2 nodes (node-1, node-2): claims get none of "
         "them. Stop the device plugin on these nodes (docs/migrate.md, step 3).",
+    ),
+    "NEU905": FindingCode(
+        "The pools of autoscalers are not known",
+        "The webhook cannot list NodePools, EC2NodeClasses, MachineDeployments or Nodes, or cannot read one of them, "
+        "and nothing that it knows can take the pod. It is converted; if only a dynamic pool can take it, it waits.",
+        "Allow the webhook to list and watch them (deploy/manifests/rbac.yaml), and create the pod again.",
+        "it is not known whether an autoscaler makes the nodes of this pod: the list of nodepools.karpenter.sh is not "
+        "complete yet. The pod is converted; if only a dynamic pool can take it, it stays Pending. Allow the webhook "
+        "to list and watch the pools (docs/how-to/types.md), and create the pod again.",
     ),
 }

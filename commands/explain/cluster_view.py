@@ -3,6 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec import structs
+
 from commands.cluster.listing import Object
 from commands.objects.file_view import FileView
 from commands.objects.manifests import Manifest
@@ -10,12 +12,14 @@ from neuron.api.claim_specs import ClassSpec
 from neuron.api.nodes import Node
 from neuron.api.slice_shapes import Census
 from neuron.api.slices import Slice
+from neuron.demand.pools import Supply
 from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 from runtime.api_server import Resource
 from webhook.cluster.device_traits import TraitCounts
-from webhook.cluster.node_types import neuron_kind, with_node
+from webhook.cluster.node_types import NodeKind, neuron_kind, with_node
 from webhook.cluster.slice_facts import SliceFacts, slice_facts, with_pool
+from webhook.cluster.supplies import SupplyIndex
 
 
 class ObjectsView(FileView):
@@ -29,6 +33,7 @@ class ObjectsView(FileView):
         *,
         live: bool = False,
         kubernetes: str = "",
+        unknown_pools: str = "",
     ) -> None:
         """Prepare.
 
@@ -37,9 +42,15 @@ class ObjectsView(FileView):
             slices: ResourceSlices of the driver.
             live: whether `found` has all DeviceClasses of a cluster.
             kubernetes: version of the cluster's API server; empty: not known.
+            unknown_pools: why the pools of the cluster are not known; empty if they are.
         """
         super().__init__(found, None)
-        self._observations, self._shapes = _observe(slices, nodes)
+        kinds = [kind for kind in map(neuron_kind, nodes) if kind is not None]
+        self._observations, self._shapes = _observe(slices, kinds)
+        self._nodes = SupplyIndex()
+        for kind in kinds:
+            self._nodes.node_changed(None, kind)
+        self._unknown_pools = unknown_pools
         self._complete = live
         self._kubernetes = kubernetes
 
@@ -50,6 +61,10 @@ class ObjectsView(FileView):
     def observations(self) -> Mapping[str, Observation]:
         """Instance types of the cluster's slices and Nodes."""
         return self._observations
+
+    def supply(self) -> Supply:
+        """The pools, and the Nodes of the cluster."""
+        return super().supply().over(structs.replace(self._nodes.supply, problem=self._unknown_pools))
 
     def device_shapes(self) -> Sequence[DeviceShape]:
         """The distinct devices of the cluster."""
@@ -70,13 +85,13 @@ def live_manifest(item: Object, resource: Resource, kind: str) -> Manifest:
 
 
 def _observe(
-    slices: Iterable[Slice], nodes: Iterable[Node]
+    slices: Iterable[Slice], kinds: Iterable[NodeKind]
 ) -> tuple[Mapping[str, Observation], tuple[DeviceShape, ...]]:
     """Instance types by name, as a webhook that starts now learns them, and the distinct devices.
 
     Args:
         slices: ResourceSlices of the driver.
-        nodes: Nodes; only their labels count.
+        kinds: of the Nodes.
     """
     pools: defaultdict[str, list[SliceFacts]] = defaultdict(list)
     traits, census = TraitCounts(), Census()
@@ -92,8 +107,6 @@ def _observe(
     for pool in pools.values():
         seen = with_pool(seen, pool)
     seen = traits.observed(seen, types)
-    for node in nodes:
-        kind = neuron_kind(node)
-        if kind is not None:
-            seen = with_node(seen, kind)
+    for kind in kinds:
+        seen = with_node(seen, kind)
     return seen, census.shapes()

@@ -73,7 +73,14 @@ class Explainer:
         found = [*(live.objects if live else ()), *(manifest for _, _, manifest in self._files)]
         slices, nodes = (items(live.snapshot.slices), items(live.snapshot.nodes)) if live else ((), ())
         complete = live is not None and not isinstance(live.snapshot.classes, Unseen)
-        self._view = ObjectsView(found, slices, nodes, live=complete, kubernetes=live.version if live else "")
+        self._view = ObjectsView(
+            found,
+            slices,
+            nodes,
+            live=complete,
+            kubernetes=live.version if live else "",
+            unknown_pools=live.unknown_pools if live else "",
+        )
         # Of two objects with one name, the first counts.
         self._around = PreviewInputs.of(self._view, chosen.options, chosen.policies, chosen.default, reversed(found))
         catalogue = chosen.policies.catalogue if chosen.policies else None

@@ -37,11 +37,11 @@ from webhook.cluster.caches import (
     DEVICE_CLASSES,
     LIMIT_RANGES,
     NAMESPACES,
-    NODE_POOLS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
 )
 from webhook.cluster.replicas import LABELS
+from webhook.cluster.supplies import RESOURCES
 from webhook.decisions.kinds import KINDS
 from webhook.decisions.queues import KUEUE_GROUP
 
@@ -76,6 +76,7 @@ class Live:
         policy_files: its policy files, by name.
         version: of the API server, e.g. `v1.36.2`; empty if unknown.
         notes: what could not be read, one sentence each.
+        unknown_pools: why the pools of autoscalers are not known, as a clause; empty if they are.
     """
 
     snapshot: ClusterSnapshot
@@ -85,6 +86,7 @@ class Live:
     policy_files: Mapping[str, bytes]
     version: str
     notes: tuple[str, ...]
+    unknown_pools: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,10 +117,8 @@ class Reads:
         notes: list[str] = []
         claims = found.claims
         objects = [live_manifest(each, DEVICE_CLASSES, "DeviceClass") for each in items(found.classes)]
-        if any(node.pool for node in items(found.nodes)):
-            pools = await self._list(NODE_POOLS, "")
-            objects += [live_manifest(each, NODE_POOLS, "NodePool") for each in items(pools)]
-            notes += _note(pools, "Karpenter's static NodePools are not known.")
+        described, unknown_pools = await self._pools()
+        objects += described
         listed: set[tuple[str, str]] = set()
         own: list[StoredClaim] = []
         of_namespace = (*_OF_NAMESPACE, *await self._others(found))
@@ -139,7 +139,17 @@ class Reads:
         objects += [live_manifest(_body(each), RESOURCE_CLAIMS, "ResourceClaim") for each in items(found.claims)]
         notes += _note(found.nodes, "Nodes cannot be judged.") + _note(found.slices, "Devices cannot be judged.")
         installation, files, more = await self._installation()
-        return Live(found, tuple(objects), frozenset(listed), installation, files, version, (*notes, *more))
+        notes += more
+        return Live(found, tuple(objects), frozenset(listed), installation, files, version, tuple(notes), unknown_pools)
+
+    async def _pools(self) -> tuple[list[Manifest], str]:
+        """What describes the pools of autoscalers, and why some of it is not known: empty if all of it is."""
+        objects, unknown = [], ""
+        for resource, kind in RESOURCES.items():
+            seen = await self._list(resource, "", absent=True)
+            objects += [live_manifest(each, resource, kind) for each in items(seen)]
+            unknown = unknown or (seen.why if isinstance(seen, Unseen) else "")
+        return objects, unknown
 
     async def _others(self, found: ClusterSnapshot) -> tuple[tuple[Resource, str], ...]:
         """PodGroups, if pods with devices belong to some; workloads of AWS's UltraServer operator, if it manages nodes;
@@ -239,7 +249,10 @@ class Reads:
                 files |= {f"{name}/{key}": str(text).encode() for key, text in (each.get("data") or {}).items()}
         return installation, files, notes
 
-    async def _list(self, resource: Resource, namespace: str = "", **query: str) -> Seen[Object]:
+    async def _list(
+        self, resource: Resource, namespace: str = "", *, absent: bool = False, **query: str
+    ) -> Seen[Object]:
+        """All objects. `absent`: whether a collection that the cluster does not serve is an empty one."""
         found: list[Object] = []
 
         def take(page: Page) -> None:
@@ -248,6 +261,8 @@ class Reads:
         try:
             await self._lister.read(resource.path(namespace), query, read_page, take, found.clear)
         except ApiServerError as error:
+            if absent and isinstance(error, StatusError) and error.code == NOT_FOUND:
+                return ()
             return unseen(error, resource, "list", namespace)
         return tuple(found)
 

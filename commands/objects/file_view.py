@@ -9,6 +9,7 @@ from commands.objects.manifests import Manifest
 from neuron.api import pod_groups, ultraservers
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec
+from neuron.demand.pools import Supply
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts, ServerView
 
 _CLAIM_KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate")
@@ -82,9 +83,10 @@ class FileView:
     def extended_resources(self) -> Mapping[str, str]:
         return {**(self._live.extended_resources() if self._live else {}), **self._files.extended_resources()}
 
-    def static_pools(self) -> frozenset[str]:
-        """Those of files and cluster."""
-        return self._files.static_pools() | (self._live.static_pools() if self._live else frozenset())
+    def supply(self) -> Supply:
+        """The pools of files and cluster; of two with one name, the file's will be applied."""
+        files = self._files.supply()
+        return files if self._live is None else files.over(self._live.supply())
 
     def class_names(self) -> frozenset[str] | None:
         """Names of `device_classes`."""

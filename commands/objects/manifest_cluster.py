@@ -9,13 +9,17 @@ from msgspec import structs
 from commands.objects.manifests import Manifest
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.namespaces import namespace_named, namespace_value
+from neuron.api.node_pools import KINDS
 from neuron.demand import templates
+from neuron.demand.pools import Supply
 from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 from runtime.api_server import RESOURCE_GROUP
 from webhook.cluster import caches as cluster
+from webhook.cluster import supplies
 from webhook.cluster.caches import TemplateFacts
 from webhook.cluster.quotas import NamespaceQuotas, project_quota
+from webhook.cluster.supplies import SupplyIndex
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts
 
 _T = TypeVar("_T")
@@ -33,7 +37,7 @@ class ManifestCluster:
         self._extended_resources: dict[str, str] = {}
         self._classes: dict[str, ClassSpec] = {}
         self._templates: dict[tuple[str, str], TemplateFacts] = {}
-        self._static_pools: set[str] = set()
+        self._supply = SupplyIndex()
         for manifest in manifests:
             self.take(manifest)
 
@@ -52,8 +56,8 @@ class ManifestCluster:
             case "", "LimitRange" if _read(cluster.project_limit_range, data):
                 limit_ranges = {*self._namespaces[key[0]].limit_ranges, key[1]}
                 self._say(key[0], limit_ranges=tuple(sorted(limit_ranges)))
-            case cluster.NODE_POOLS.group, "NodePool" if _read(cluster.project_node_pool, data):
-                self._static_pools.add(manifest.name)
+            case pool if pool in KINDS:
+                self._supply.keep(manifest.kind, *key, supplies.project(manifest.kind)(data))
             case group, "DeviceClass" if group == RESOURCE_GROUP:
                 facts = _read(cluster.project_class, data)
                 if facts:
@@ -92,9 +96,9 @@ class ManifestCluster:
         """`extendedResourceName` -> the DeviceClass among the manifests that serves it."""
         return self._extended_resources
 
-    def static_pools(self) -> frozenset[str]:
-        """NodePools among the manifests that have a fixed number of nodes."""
-        return frozenset(self._static_pools)
+    def supply(self) -> Supply:
+        """Pools among the manifests; they have no nodes."""
+        return self._supply.supply
 
     def class_names(self) -> frozenset[str] | None:
         """Unknown: the cluster may have other DeviceClasses than the manifests."""

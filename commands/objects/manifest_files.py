@@ -24,6 +24,7 @@ from commands.objects.documents import Document, Documents, ManifestError, TextB
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
 from commands.objects.shapes import Look, Shapes
+from neuron.api import node_pools
 from neuron.api.claim_specs import GROUP
 from webhook.decisions.kinds import WITHOUT_PODS
 
@@ -42,8 +43,8 @@ _OTHERS: Final = (
     ("", "Namespace"),
     ("", "ResourceQuota"),
     ("", "LimitRange"),
-    ("karpenter.sh", "NodePool"),
     vertical_autoscalers.KIND,
+    *node_pools.KINDS,
     *WITHOUT_PODS,
 )
 """Kinds that mean something for others, beside those of `resource.k8s.io`."""

@@ -13,6 +13,7 @@ from commands.objects.documents import Document
 from commands.objects.manifest_files import STDIN, GivenManifests, ReadProblem, inputs, read_sources
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, manifests_of, path_steps
 from commands.report.inventory import CONTROLLED, Found
+from neuron.api import node_pools
 from neuron.api.claim_specs import GROUP
 from webhook.decisions.kinds import WITHOUT_PODS
 
@@ -21,8 +22,8 @@ _WRAPPER: Final = b'"AppWrapper"'
 _FACTS: Final = frozenset(
     {
         *(("", kind) for kind in ("Namespace", "ResourceQuota", "LimitRange")),
-        ("karpenter.sh", "NodePool"),
         vertical_autoscalers.KIND,
+        *node_pools.KINDS,
         *((GROUP, kind) for kind in ("DeviceClass", "ResourceClaimTemplate", "ResourceClaim")),
         *WITHOUT_PODS,
     }

@@ -256,10 +256,6 @@ DEFAULT_FAMILIES: Final = ("trn1", "trn1n", "trn2", "trn2u", "trn3")
 device-group attributes."""
 
 
-UNPOOLED: Final = ""
-"""Stands for a NodePool, of Nodes that Karpenter did not make."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Observation:
     """One instance type that the cluster has or had.
@@ -273,7 +269,7 @@ class Observation:
         single_devices: whether a node published single devices when slices of the type were seen last.
         whole_node: whether a node published the whole node then.
         counters: whether its single devices consumed shared counters then.
-        pools: Karpenter's NodePools of its Nodes; `UNPOOLED` for Nodes that no NodePool made.
+        pooled: whether Karpenter or EKS Auto Mode made all of its Nodes that were seen, and there were some.
     """
 
     devices: int
@@ -284,7 +280,7 @@ class Observation:
     single_devices: bool = True
     whole_node: bool = False
     counters: bool = False
-    pools: frozenset[str] = frozenset()
+    pooled: bool = False
 
 
 class Catalogue:

@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.namespaces import namespace_named
+from neuron.demand.pools import NO_SUPPLY, Supply
 from neuron.demand.templates import Template
 from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
@@ -33,7 +34,7 @@ class FakeCluster:
     claim_templates: dict[tuple[str, str], ClaimSpec] = dataclasses.field(default_factory=dict)
     ultraserver_modes: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
     kubernetes: str = ""
-    pools: frozenset[str] = frozenset()
+    supplied: Supply = NO_SUPPLY
 
     def kubernetes_version(self) -> str:
         return self.kubernetes
@@ -44,8 +45,8 @@ class FakeCluster:
     def extended_resources(self) -> Mapping[str, str]:
         return self.classes
 
-    def static_pools(self) -> frozenset[str]:
-        return self.pools
+    def supply(self) -> Supply:
+        return self.supplied
 
     def class_names(self) -> frozenset[str] | None:
         return self.named_classes

@@ -16,9 +16,11 @@ from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.namespaces import namespace_value
 from neuron.demand import templates
+from neuron.demand.pools import NO_SUPPLY, Supply
 from neuron.hardware.instances import Observation
 from runtime.api_server import RESOURCE_GROUP, ApiServer, Collection, Resource
 from runtime.watching import Timing
+from webhook.cluster import supplies
 from webhook.cluster.cached_objects import Bounds, Key
 from webhook.cluster.claims import ClusterClaims
 from webhook.cluster.device_traits import TraitCounts
@@ -29,6 +31,7 @@ from webhook.cluster.quotas import NamespaceQuotas, QuotaFacts, project_quota
 from webhook.cluster.reflector import Reflector
 from webhook.cluster.shared_parts import SharedParts
 from webhook.cluster.slice_facts import SliceFacts, project_slice, with_pool
+from webhook.cluster.supplies import Described, SupplyIndex
 from webhook.decisions.check_keys import unread_keys
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts
 
@@ -36,7 +39,6 @@ NAMESPACES: Final = Resource("", "v1", "namespaces")
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas")
 LIMIT_RANGES: Final = Resource("", "v1", "limitranges")
 RESOURCE_SLICES: Final = Resource(RESOURCE_GROUP, "v1", "resourceslices")
-NODE_POOLS: Final = Resource("karpenter.sh", "v1", "nodepools")
 DEVICE_CLASSES: Final = Resource(RESOURCE_GROUP, "v1", "deviceclasses")
 RESOURCE_CLAIM_TEMPLATES: Final = Resource(RESOURCE_GROUP, "v1", "resourceclaimtemplates")
 
@@ -120,14 +122,15 @@ _TEMPLATE_BOUNDS: Final = Bounds(_TEMPLATE_BYTES, _TEMPLATE_BYTES_OF_ONE, _templ
 
 
 class KubeCluster(ClusterClaims):
-    """A `ValidationView` over eight caches.
+    """A `ValidationView` over its caches.
 
     Observed instance types are kept when their slices and Nodes are deleted: slices are deleted when a driver restarts
     or a node group scales to zero, and pods must keep getting the same claim. Observations only grow. Only the newest
     generation of a pool counts, so that a pool during an update does not look larger. Each process has its own
     observations: a replica that starts while an instance type has no Node does not know the type until there is one.
     Until then it may choose other candidates than older replicas. Its claims are valid too; pods that must not depend
-    on this name an instance type (annotation, node selector or policy).
+    on this name an instance type (annotation, node selector or policy). Whether a pod is converted does not depend on
+    observations, but on `supply`: what exists now.
 
     Caches are a moment behind: a pod that is created together with its namespace may be decided without the
     namespace's annotations.
@@ -161,19 +164,14 @@ class KubeCluster(ClusterClaims):
             limit_ranges,
             self.templates,
         )
+        self._supplies: tuple[Reflector[Any], ...] = ()
         if nodes:
             labelled = Reflector(server, NODE_METADATA, Projection(project_node), timing=timing, needed=False)
             labelled.on_change(self._node_changed)
-            pools = Reflector(
-                server,
-                Collection(NODE_POOLS),
-                Projection(project_node_pool),
-                timing=timing,
-                needed=False,
-                installed=False,
-            )
-            pools.on_change(self._pool_changed)
-            self.caches = (*self.caches, labelled, pools)
+            self._supplies = (labelled, *(self._supply_of(server, each, timing) for each in supplies.RESOURCES))
+            self.caches = (*self.caches, *self._supplies)
+        self._supply = SupplyIndex()
+        self._told = NO_SUPPLY
         self._pod_version = 0
         self._kubernetes = ""
         self._pools: defaultdict[str, dict[Key, SliceFacts]] = defaultdict(dict)
@@ -182,7 +180,6 @@ class KubeCluster(ClusterClaims):
         self._servants: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._extended_resources: Mapping[str, str] = MappingProxyType({})
         self._class_names: frozenset[str] = frozenset()
-        self._static_pools: frozenset[str] = frozenset()
         self._namespaces: dict[str, NamespaceFacts] = {}
         self._labels: dict[str, Mapping[str, str]] = {}
         self._wholes: dict[str, bytes] = {}
@@ -197,7 +194,7 @@ class KubeCluster(ClusterClaims):
     @property
     def version(self) -> int:
         """Increases when an answer changes that is not about a namespace or template."""
-        return self._pod_version
+        return self._pod_version + sum(cache.synced.is_set() for cache in self._supplies)
 
     def kubernetes_version(self) -> str:
         """The version that `set_kubernetes_version` was told last; empty before."""
@@ -221,9 +218,13 @@ class KubeCluster(ClusterClaims):
         """Names of all DeviceClasses."""
         return self._class_names
 
-    def static_pools(self) -> frozenset[str]:
-        """Names of Karpenter's NodePools with a fixed number of nodes."""
-        return self._static_pools
+    def supply(self) -> Supply:
+        """Nodes that exist now without a pool, and the pools of autoscalers; the same object until they change."""
+        problem = self._unlisted() or self._supply.supply.problem
+        found = structs.replace(self._supply.supply, problem=problem)
+        if found != self._told:
+            self._told = found
+        return self._told
 
     def namespace(self, name: str) -> NamespaceFacts:
         """Facts of a namespace; the same Python object until they change."""
@@ -266,13 +267,33 @@ class KubeCluster(ClusterClaims):
         types = self._traits.replace(before.traits if before else (), after.traits if after else ())
         self._learn(self._traits.observed(seen, types))
 
-    def _pool_changed(self, key: Key, _: bool | None, after: bool | None) -> None:
-        known = self._static_pools
-        self._static_pools = known | {key[1]} if after else known - {key[1]}
-        if self._static_pools != known:
-            self._pod_version += 1
+    def _supply_of(self, server: ApiServer, resource: Resource, timing: Timing | None) -> Reflector[Described]:
+        """A cache of objects that describe pools. Without their CustomResourceDefinition it is empty."""
+        kind = supplies.RESOURCES[resource]
+        cache: Reflector[Described] = Reflector(
+            server,
+            Collection(resource),
+            Projection(supplies.project(kind)),
+            timing=timing,
+            needed=False,
+            installed=False,
+        )
 
-    def _node_changed(self, key: Key, _: NodeKind | None, after: NodeKind | None) -> None:  # noqa: ARG002 - of all callbacks
+        def changed(key: Key, _: Described | None, after: Described | None) -> None:
+            self._pod_version += self._supply.keep(kind, *key, after)
+
+        cache.on_change(changed)
+        return cache
+
+    def _unlisted(self) -> str:
+        """Why pools or Nodes are not known, as a clause; empty if all were listed."""
+        missing = [cache for cache in self._supplies if not cache.synced.is_set()]
+        return next((cache.problem for cache in missing if cache.problem), "") or "".join(
+            f"the list of {cache.resource} is not complete yet" for cache in missing[:1]
+        )
+
+    def _node_changed(self, key: Key, before: NodeKind | None, after: NodeKind | None) -> None:  # noqa: ARG002 - of all callbacks
+        self._pod_version += self._supply.node_changed(before, after)
         if after is not None:
             self._learn(with_node(self._observations, after))
 
@@ -411,11 +432,6 @@ def project_limit_range(item: Mapping[str, Any]) -> bool | None:
             if not bounded.isdisjoint(names.LEGACY_RESOURCES):
                 return True
     return None
-
-
-def project_node_pool(item: Mapping[str, Any]) -> bool | None:
-    """True if a NodePool of Karpenter has a fixed number of nodes, whatever pods wait; else None."""
-    return True if item["spec"].get("replicas") is not None else None
 
 
 def project_template(item: Mapping[str, Any]) -> TemplateFacts:

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from neuron import names
 from neuron.api.nodes import Node, read_node
-from neuron.hardware.instances import UNPOOLED, Observation
+from neuron.demand.pools import StaticNode, is_of_one_node
+from neuron.hardware.instances import Observation
 from runtime.api_server import Collection, Resource
 
 NODES: Final = Resource("", "v1", "nodes")
@@ -20,8 +21,8 @@ NODE_METADATA: Final = Collection(NODES, metadata_only=True)
 MOST_TYPES: Final = 256
 """Observed instance types. EC2 has far fewer with Neuron devices; a kubelet chooses the labels of its own Node."""
 
-MOST_POOLS: Final = 64
-"""NodePools of one instance type that are told apart."""
+MOST_LABELS: Final = 64
+"""Labels of a Node that are kept."""
 
 _NEURON_TYPE: Final = re.compile(rf"({re.escape(names.SAGEMAKER_PREFIX)})?(inf|trn)[0-9][a-z0-9.-]{{0,56}}")
 
@@ -31,11 +32,18 @@ class NodeKind(NamedTuple):
 
     Attributes:
         label: its instance-type label.
-        pool: `Node.pool`.
+        pooled: whether Karpenter or EKS Auto Mode made it: their pools say what it is.
+        labels: of another Node, as those of a `StaticNode`.
     """
 
     label: str
-    pool: str
+    pooled: bool = False
+    labels: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def static(self) -> StaticNode:
+        """It as a node that no pool made."""
+        return StaticNode(self.label.removeprefix(names.SAGEMAKER_PREFIX), self.labels)
 
 
 def project_node(item: Mapping[str, object]) -> NodeKind | None:
@@ -44,8 +52,13 @@ def project_node(item: Mapping[str, object]) -> NodeKind | None:
 
 
 def neuron_kind(node: Node) -> NodeKind | None:
-    """The instance-type label and the NodePool of a Node; None if it is no type with Neuron devices."""
-    return _kind(node.type_label, node.pool) if _NEURON_TYPE.fullmatch(node.type_label) else None
+    """What is kept of a Node; None if it is no type with Neuron devices."""
+    if not _NEURON_TYPE.fullmatch(node.type_label):
+        return None
+    if node.pool:
+        return _kind(node.type_label, pooled=True)
+    labels = sorted((key, value) for key, value in node.labels.items() if not is_of_one_node(key))
+    return _kind(node.type_label, pooled=False, labels=tuple(labels[:MOST_LABELS]))
 
 
 # Thousands of nodes have the same values: one copy is kept.
@@ -59,8 +72,7 @@ def with_node(observations: Mapping[str, Observation], kind: NodeKind) -> Mappin
     if name not in observations and len(observations) >= MOST_TYPES:
         return observations
     labels = known.labels if kind.label in known.labels else tuple(sorted((*known.labels, kind.label)))
-    # With more pools than that, one of them may serve claims.
-    pools = known.pools | {kind.pool if len(known.pools) < MOST_POOLS else UNPOOLED}
-    if (labels, pools) == (known.labels, known.pools):
+    pooled = kind.pooled and (known.pooled or not known.labels)
+    if (labels, pooled) == (known.labels, known.pooled):
         return observations
-    return {**observations, name: dataclasses.replace(known, labels=labels, pools=pools)}
+    return {**observations, name: dataclasses.replace(known, labels=labels, pooled=pooled)}

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from neuron import known_faults, names
 from neuron.demand.families import Families
-from neuron.hardware.instances import UNPOOLED, Catalogue, Observation
+from neuron.demand.pools import NO_POOLS, NeuronPools
+from neuron.hardware.instances import Catalogue, Observation
 from webhook.decisions.ports import ClusterView
 from webhook.decisions.steering import Mode, Steering
 
@@ -53,9 +54,7 @@ class ConversionContext:
         extended_resources: `extendedResourceName` -> DeviceClass (KEP-5004).
         labels: values of the Nodes' instance-type label by type, where they are not the types' names.
         class_names: names of all DeviceClasses; None if they are not known.
-        static_pools: NodePools of Karpenter with a fixed number of nodes.
-        static_types: instance types with nodes in these.
-        autoscaled_types: instance types of which only nodes in other NodePools, or of EKS Auto Mode, were seen.
+        pools: of autoscalers, and the nodes that no pool made.
     """
 
     catalogue: Catalogue
@@ -64,9 +63,7 @@ class ConversionContext:
     options: ConversionOptions
     labels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     class_names: frozenset[str] | None = None
-    static_pools: frozenset[str] = frozenset()
-    static_types: frozenset[str] = frozenset()
-    autoscaled_types: frozenset[str] = frozenset()
+    pools: NeuronPools = NO_POOLS
 
     def of_other_versions(self) -> Iterator["ConversionContext"]:
         """The context with the schedulers before and after an upgrade of the control plane that changes claims."""
@@ -91,24 +88,18 @@ def conversion_context(options: ConversionOptions, catalogue: Catalogue, cluster
     observations = cluster.observations()
     known = catalogue.observed(observations)
     known = known.scheduled(tries_orders=options.tries_orders(cluster.kubernetes_version()))
-    seen = {entry.family for entry in known if entry.name in observations}
-    families = Families(seen=tuple(family for family in known.families() if family in seen), declared=options.families)
+    supply = cluster.supply()
+    pools = NeuronPools(supply, known)
+    # What a dynamic pool can make is in its NodePool, whether or not this process has seen its nodes.
+    seen = {name for name, each in observations.items() if not each.pooled or supply.problem}
+    in_use = {entry.family for entry in known if entry.name in seen}
+    in_use |= pools.families(dynamic=options.karpenter_serves_claims)
+    families = Families(
+        seen=tuple(family for family in known.families() if family in in_use), declared=options.families
+    )
     extended_resources = dict(cluster.extended_resources())
     labels = _labels(known, observations)
-    static = cluster.static_pools()
-    # A node that Karpenter did not make serves claims as one of a static pool does.
-    serving = {name for name, seen in observations.items() if not seen.pools.isdisjoint({UNPOOLED, *static})}
-    return ConversionContext(
-        known,
-        families,
-        extended_resources,
-        options,
-        labels,
-        cluster.class_names(),
-        static,
-        frozenset(name for name, seen in observations.items() if not seen.pools.isdisjoint(static)),
-        frozenset(name for name, seen in observations.items() if seen.pools and name not in serving),
-    )
+    return ConversionContext(known, families, extended_resources, options, labels, cluster.class_names(), pools)
 
 
 def _labels(catalogue: Catalogue, observations: Mapping[str, Observation]) -> dict[str, tuple[str, ...]]:

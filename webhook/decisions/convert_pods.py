@@ -5,20 +5,23 @@ smallest patch. Conversion of a converted pod changes nothing.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import structs
 
 from neuron.api.node_selection import required_terms
+from neuron.api.taints import TolerationSpec
 from neuron.check.mapped_templates import Need
 from neuron.demand import candidates
-from neuron.demand.candidates import Candidates
+from neuron.demand.candidates import Candidates, NodeSelection
 from neuron.demand.claims import Claim, Refusal, make_claim
 from neuron.demand.instance_fit import DeviceConfig
-from neuron.demand.scheduling import with_required
+from neuron.demand.pools import NOBODY, PodNeeds, Takers, amounts
+from neuron.demand.scheduling import NEURON_TOLERATION, with_required
 from neuron.demand.templates import Template
 from neuron.findings import Finding, as_warning, warning
+from neuron.hardware.instances import Catalogue
 from webhook.decisions import efa_limits, hints, obstacles, patches, pod_findings, pods, queues, records
 from webhook.decisions.claim_patches import claim_patch, encode_record, free_name, mark
 from webhook.decisions.conversion_context import ConversionContext, steered
@@ -156,6 +159,11 @@ def _decide(
     if findings:
         return denied("bad-request", *findings)
     selection, found = _find_candidates(pod, context, settings, steering)
+    takers = _takers(demand, selection, context, steering)
+    serves = obstacles.serves_claims(facts, context)
+    if earlier is None and not serves and (waits := _waits(selection, found, takers, context)):
+        return _left("autoscaled", waits, steering)
+    found = _narrowed(found, selection, takers, context.catalogue, serves=serves)
     if not found.types:
         return _without_candidate(found, steering)
     efa = efa_limits.read(demand, context, steering)
@@ -172,9 +180,6 @@ def _decide(
         unconnected=steering.unconnected,
         others=context.catalogue,
     )
-    waits = None if earlier else _waits(selection, found, claim, facts, context)
-    if waits is not None:
-        return _left("autoscaled", (waits,), steering)
     if isinstance(claim, Refusal):
         return _refused(claim, found, steering)
     # A template of an operator does not serve the interfaces: the demand for which it is mapped does not name them.
@@ -223,6 +228,7 @@ def _decide(
         *hint.warnings,
         *pod_findings.side_effects(facts, context, own_claims),
         *obstacles.pinned_cores(demand),
+        *_without_taker(selection, takers, context),
     )
     alternatives = any(each.has_alternatives for each in templates)
     # Admins say by `queued` that the queue counts claims; Kueue still admits none with alternatives.
@@ -259,16 +265,54 @@ def _without_candidate(found: Candidates, steering: Steering) -> Decision:
     return denied("no-candidate", *found.errors, warnings=found.warnings)
 
 
+def _takers(demand: PodDemand, selection: NodeSelection, context: ConversionContext, steering: Steering) -> Takers:
+    """The pools and nodes that can take the pod.
+
+    The pod may have no toleration of the Neuron taint: conversion adds it, and Kubernetes does to a pod with limits
+    (admission plugin ExtendedResourceToleration).
+    """
+    if not context.pools.known:
+        return NOBODY
+    own = demand.pod.decode_tolerations() or ()
+    given = (*own, *steering.hints.tolerations, NEURON_TOLERATION)
+    devices, cores = amounts(demand.asks)
+    tolerations = tuple(map(TolerationSpec.read, given))
+    return context.pools.takers(PodNeeds(selection, tolerations, devices, cores, steering.families))
+
+
+def _narrowed(
+    found: Candidates, selection: NodeSelection, takers: Takers, catalogue: Catalogue, *, serves: bool
+) -> Candidates:
+    """The candidates, narrowed to the types of pools where only these have nodes for a pod that selects no types.
+
+    Args:
+        catalogue: in its order.
+        serves: whether nodes are made for claims.
+    """
+    matches = (*takers.static, *(takers.dynamic if serves else ()))
+    if not matches or takers.types or candidates.names_types(selection):
+        return found
+    types = {entry.name for each in matches for entry in each.types}
+    return Candidates(tuple(entry for entry in catalogue if entry.name in types))
+
+
 def _waits(
-    selection: candidates.NodeSelection,
-    found: Candidates,
-    claim: Claim | Refusal,
-    facts: NamespaceFacts,
-    context: ConversionContext,
-) -> Finding | None:
-    """NEU903, if the claim would wait for ever."""
-    serving = [entry for entry in found.types if isinstance(claim, Refusal) or entry.name in claim.types]
-    return obstacles.autoscaled(selection, serving if found.known else (), facts, context)
+    selection: NodeSelection, found: Candidates, takers: Takers, context: ConversionContext
+) -> Sequence[Finding]:
+    """NEU903, if no node would be made for the claim of a pod. A selection that admits no type is refused instead."""
+    if not found.types and not takers.dynamic:
+        return ()
+    waits = obstacles.autoscaled(selection, takers, context)
+    return () if waits is None else (waits, *_without_taker(selection, takers, context))
+
+
+def _without_taker(selection: NodeSelection, takers: Takers, context: ConversionContext) -> Iterator[Finding]:
+    """NEU228 or NEU905 about a pod that nothing which is known can take."""
+    if takers != NOBODY:
+        return
+    if context.pools.problem:
+        yield obstacles.unknown_pools(context)
+    yield from obstacles.unmet_selection(selection, context)
 
 
 def _refused(refusal: Refusal, found: Candidates, steering: Steering) -> Decision:

@@ -5,13 +5,14 @@ not made yet. Such a pod stays Pending, while a pod with limits gets its node. E
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from neuron import names
-from neuron.api.node_selection import Requirement, matches_nothing
+from neuron.api.node_pools import NODE_GROUP, Pool
+from neuron.api.node_selection import REQUIRED, Requirement, matches_nothing
 from neuron.demand.candidates import NodeSelection
+from neuron.demand.pools import Takers
 from neuron.findings import Finding, few, short, warning
-from neuron.hardware.instances import InstanceType
 from webhook.decisions import pods
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.pod_demand import PodDemand
@@ -76,84 +77,100 @@ def against_config(container: pods.Container, path: str, claim: str, values: Col
             yield warning("NEU235", f"{path}.env", message, fix, value)
 
 
-def autoscaled(
-    selection: NodeSelection, types: Sequence[InstanceType], facts: NamespaceFacts, context: ConversionContext
-) -> Finding | None:
+def autoscaled(selection: NodeSelection, takers: Takers, context: ConversionContext) -> Finding | None:
     """NEU903, if no node would be made for the claim of a pod; None if one would, or if that is not known.
 
-    The pod selects nodes of Karpenter or EKS Auto Mode, or no other nodes of its instance types were ever seen. Static
-    NodePools have their nodes, whatever pods wait.
-
-    Args:
-        types: the instance types that can serve the pod; empty if any may.
+    Only dynamic pools can take the pod, or it selects nodes by a label that only nodes of Karpenter or EKS Auto Mode
+    have. Nodes of static pools, and nodes without a pool, are there whatever pods wait.
     """
-    if context.options.karpenter_serves_claims or (names.ANNOTATION_KARPENTER_SERVES, "true") in facts.annotations:
+    if takers.static or takers.types:
         return None
-    ways = [*_ways(selection)]
-    if ways and all(way.label for way in ways):
-        if any(_is_served(way, types, context) for way in ways):
-            return None
-        shown = short(ways[0].label, _MOST_NAME)
-        message = f"the pod selects nodes by {shown}, which only nodes of Karpenter or EKS Auto Mode have"
-    elif types and all(entry.name in context.autoscaled_types for entry in types):
-        shown = few([entry.name for entry in types], _MOST_TYPES)
-        message = f"all nodes of {shown} are of Karpenter or EKS Auto Mode"
-    else:
+    if takers.dynamic:
+        shown = pools_text([each.pool for each in takers.dynamic])
+        message = f"nodes for the pod come from {shown} only, and {_why_not(takers.dynamic[0].pool)}"
+        return Finding("NEU903", "spec", f"{message}: the pod is left as it is.", _FIX, shown)
+    labels = [*_ways(selection)]
+    if takers.idle or not labels or not all(labels):
         return None
-    message += ", and neither makes a node for a pod with a claim: the pod is left as it is."
+    shown = short(labels[0], _MOST_NAME)
+    message = (
+        f"the pod selects nodes by {shown}, which only nodes of Karpenter or EKS Auto Mode have, and neither makes a"
+        " node for a pod with a claim: the pod is left as it is."
+    )
+    if context.pools.problem:
+        message += f" It is not known whether a static pool can take it: {context.pools.problem}."
     return Finding("NEU903", "spec", message, _FIX, shown)
 
 
-class _Way(NamedTuple):
-    """One way to match a node selection.
-
-    Attributes:
-        label: the label that only nodes of Karpenter or EKS Auto Mode have; empty if it requires none.
-        pools: NodePools that it names; empty if it names none.
-        automatic: whether it requires EKS Auto Mode.
-    """
-
-    label: str
-    pools: frozenset[str]
-    automatic: bool
+def serves_claims(facts: NamespaceFacts, context: ConversionContext) -> bool:
+    """Whether an admin says that Karpenter makes nodes for claims."""
+    return context.options.karpenter_serves_claims or (names.ANNOTATION_KARPENTER_SERVES, "true") in facts.annotations
 
 
-def _is_served(way: _Way, types: Sequence[InstanceType], context: ConversionContext) -> bool:
-    """Whether a static NodePool has the nodes."""
-    if way.automatic:
-        return False
-    if way.pools:
-        return not way.pools.isdisjoint(context.static_pools)
-    return any(entry.name in context.static_types for entry in types)
+def unknown_pools(context: ConversionContext) -> Finding:
+    """NEU905: nothing that is known can take a pod, and the pools are not known."""
+    message = (
+        f"it is not known whether an autoscaler makes the nodes of this pod: {context.pools.problem}. The pod is"
+        " converted; if only a dynamic pool can take it, it stays Pending."
+    )
+    fix = "Allow the webhook to list and watch the pools (docs/how-to/types.md), and create the pod again."
+    return warning("NEU905", "spec", message, fix, context.pools.problem)
 
 
-def _ways(selection: NodeSelection) -> Iterator[_Way]:
-    """The ways to match a node selection: one for each term of required node affinity."""
+def unmet_selection(selection: NodeSelection, context: ConversionContext) -> Iterator[Finding]:
+    """NEU228: no node and no pool meets the node selection."""
+    part = context.pools.unmet_everywhere(selection)
+    if part is None:
+        return
+    key, values = str(part.get("key")), [short(str(each), _MOST_NAME) for each in part.get("values") or ()]
+    if not key:
+        path, what = "spec", "the node selection of the pod"
+    elif selection.node_selector.get(key) in (part.get("values") or ()):
+        path, what = f"spec.nodeSelector[{short(key)}]", f"nodeSelector {short(key)}={values[0]}"
+    else:
+        path = f"spec.affinity.nodeAffinity.{REQUIRED}"
+        what = " ".join(
+            filter(None, ("node affinity", short(key), str(part.get("operator")), few(values, _MOST_TYPES)))
+        )
+    message = f"no Neuron node and no pool that is known meets {what}: the pod waits until one does."
+    fix = "Correct the node selection, or add the label to a node group or to the template of a NodePool."
+    yield warning("NEU228", path, message, fix, short(key) or what)
+
+
+def pools_text(pools: Sequence[Pool]) -> str:
+    """Names of pools, for a message."""
+    kind = pools[0].kind
+    named = [short(pool.name if pool.kind == kind else str(pool), 2 * _MOST_NAME) for pool in pools]
+    return f"{kind}{'s' if len(pools) > 1 else ''} {few(named, _MOST_TYPES)}"
+
+
+def _why_not(pool: Pool) -> str:
+    if pool.automatic:
+        return "the driver cannot run on nodes of EKS Auto Mode"
+    if pool.kind == NODE_GROUP[1]:
+        return "Cluster Autoscaler makes none for this claim"
+    return "Karpenter makes none for a pod with a claim"
+
+
+def _ways(selection: NodeSelection) -> Iterator[str]:
+    """For each way to match a node selection, the label that only nodes of Karpenter or EKS Auto Mode have, or none."""
     own: list[Requirement] = [
         {"key": key, "operator": "In", "values": [value]} for key, value in selection.node_selector.items()
     ]
     if selection.terms is None:
-        yield _way(own)
+        yield _label(own)
         return
     for term in selection.terms:
         if not matches_nothing(term):
-            yield _way([*own, *(term.get("matchExpressions") or ())])
+            yield _label([*own, *(term.get("matchExpressions") or ())])
 
 
-def _way(requirements: Sequence[Requirement]) -> _Way:
-    label, automatic = "", False
-    pools: frozenset[str] = frozenset()
+def _label(requirements: Sequence[Requirement]) -> str:
     for each in requirements:
         key, values = str(each.get("key")), each.get("values") or ()
         if each.get("operator") not in ("In", "Exists"):
             continue
-        if key == names.LABEL_COMPUTE_TYPE:
-            only = bool(values) and set(map(str, values)) == {names.AUTO_MODE}
-        else:
-            only = key.startswith(_AUTO_MODE_LABELS)
-        automatic = automatic or only
-        if only or key.startswith(_KARPENTER):
-            label = label or key
-        if key in names.KARPENTER_POOL_LABELS:
-            pools |= frozenset(map(str, values))
-    return _Way(label, pools, automatic)
+        automatic = key == names.LABEL_COMPUTE_TYPE and set(map(str, values)) == {names.AUTO_MODE}
+        if automatic or key.startswith((*_KARPENTER, _AUTO_MODE_LABELS)):
+            return key
+    return ""

@@ -7,6 +7,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
+from neuron.demand.pools import Supply
 from neuron.demand.templates import Template
 from neuron.findings import Finding
 from neuron.hardware.device_shapes import DeviceShape
@@ -67,8 +68,8 @@ class ClusterView(Protocol):
     def class_names(self) -> frozenset[str] | None:
         """Names of all DeviceClasses; None if they are not known."""
 
-    def static_pools(self) -> frozenset[str]:
-        """Names of Karpenter's NodePools with a fixed number of nodes; empty if none is known."""
+    def supply(self) -> Supply:
+        """Nodes that exist without a pool, and the pools of autoscalers; the same object until they change."""
 
     def namespace(self, name: str) -> NamespaceFacts:
         """Settings of a namespace; `NO_FACTS` if it is unknown."""

@@ -8,6 +8,7 @@ from typing import Final
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.namespaces import namespace_named
+from neuron.demand.pools import NO_SUPPLY, Supply
 from neuron.demand.templates import Template
 from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
@@ -44,9 +45,9 @@ class StandaloneCluster:
         """No DeviceClasses."""
         return {}
 
-    def static_pools(self) -> frozenset[str]:
-        """None."""
-        return frozenset()
+    def supply(self) -> Supply:
+        """No nodes and no pools."""
+        return NO_SUPPLY
 
     def class_names(self) -> frozenset[str] | None:
         """Unknown."""
