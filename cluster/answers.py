@@ -37,11 +37,13 @@ class NamespaceFacts(Struct, frozen=True):
         annotations: its annotations under `neuron.aws.com/`, sorted.
         quotas: its ResourceQuotas that count a legacy Neuron resource, by name.
         limit_ranges: names of its LimitRanges with a min or max for a legacy Neuron resource.
+        unread: its keys that look like a setting and are not read (`check_keys.unread_keys`).
     """
 
     annotations: tuple[tuple[str, str], ...] = ()
     quotas: tuple[LegacyQuota, ...] = ()
     limit_ranges: tuple[str, ...] = ()
+    unread: tuple[tuple[str, str], ...] = ()
 
 
 NO_FACTS = NamespaceFacts()

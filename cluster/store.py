@@ -278,6 +278,7 @@ class Store:
             tuple(sorted({**dict(below.annotations), **dict(mine.annotations)}.items())),
             tuple(quotas[name] for name in sorted(quotas)),
             tuple(sorted({*below.limit_ranges, *mine.limit_ranges})),
+            tuple(sorted({*below.unread, *mine.unread})),
         )
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
@@ -387,7 +388,7 @@ class Store:
             self._wholes.pop(key[1], None)
         else:
             self._wholes[key[1]] = after.whole
-        self._keep(key[1], annotations=after.annotations if after else ())
+        self._keep(key[1], annotations=after.annotations if after else (), unread=after.unread if after else ())
 
     def _quota_changed(self, key: Key, _: QuotaFacts | None, after: QuotaFacts | None) -> None:
         self._quotas.keep(key[0], key[1], after)

@@ -13,6 +13,7 @@ import grpc
 import msgspec
 
 from kubeletplugin import api_store
+from kubeletplugin.claim_files import Folder
 from kubeletplugin.clock import SystemClock
 from kubeletplugin.device_info import DeviceInfo
 from kubeletplugin.discover import emulate
@@ -43,7 +44,7 @@ from kubeletplugin.prepare.claim_status import ClaimStatusWriter
 from kubeletplugin.prepare.decide import NodeView
 from kubeletplugin.prepare.driver import Driver, NodeClaims
 from kubeletplugin.prepare.hold_events import HoldReporter
-from kubeletplugin.prepare.metadata_files import MetadataFiles
+from kubeletplugin.prepare.metadata_files import FOLDER, MetadataFiles
 from kubeletplugin.prepare.pod_resources import PodResources
 from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.prepare.sweep import Sweeper
@@ -108,7 +109,10 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             stack.push_async_callback(asyncio.to_thread, end_traces)
         api = await _connected(settings)
         stack.push_async_callback(api.close)
-        node = NodeClaims(preparer, api, view, settings.node_name)
+        processes = Processes(settings.proc_root, settings.dev_root, Folder(settings.state / FOLDER))
+        usage = NodeUsage(PodResources(settings.pod_resources_socket), processes)
+        stack.callback(usage.close)
+        node = NodeClaims(preparer, api, view, settings.node_name, usage)
         driver = Driver(node, clock=clock, metrics=metrics)
         stack.callback(driver.close)
         await driver.count()
@@ -128,14 +132,11 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             metrics=metrics,
             jitter=random.uniform,
         )
-        processes = Processes(settings.proc_root, settings.dev_root)
-        usage = NodeUsage(PodResources(settings.pod_resources_socket), processes)
-        stack.callback(usage.close)
         parts: list[_BackgroundPart] = [
             monitor,
             own,
             publisher,
-            Sweeper(driver, node, usage, settings.sweep_interval, clock=clock, metrics=metrics),
+            Sweeper(driver, node, settings.sweep_interval, clock=clock, metrics=metrics),
             HoldReporter(driver.holds, own, clock=clock, metrics=metrics),
             OwnerReporter(own, offers.guard, clock=clock, metrics=metrics),
             DeviceInfo(driver, preparer, usage, monitor, clock=clock, metrics=metrics),

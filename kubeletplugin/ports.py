@@ -71,6 +71,10 @@ class UsageUnknownError(Exception):
     """It is not known whether a device is in use; the message has the reason."""
 
 
+class NoProcessesError(UsageUnknownError):
+    """The driver was not given the host's processes: it will never know."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class SliceEvent:
     """One event of a watch on ResourceSlices: `ADDED`, `MODIFIED` or `DELETED`, with the object (v1)."""

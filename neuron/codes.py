@@ -193,6 +193,24 @@ CODES: Final = {
         "trn1.32xlarge has 8 EFA interfaces. Request at most 8.",
     ),
     # 2xx: warnings of conversion
+    "NEU128": FindingCode(
+        "A pod with nodeName has a claim that nothing allocates",
+        "The scheduler allocates the claims that are made from a template, and `nodeName` bypasses it: the pod waits "
+        "for ever, without an event. `kubectl debug --copy-to --same-node` makes such a copy.",
+        "",
+        "nodeName is 'node-a', so that no scheduler allocates claim 'neuron', which is made from template "
+        "neuron-4-fdc84041cb55: the pod would wait for ever. Leave --same-node out, or debug the pod itself: kubectl "
+        "debug POD --image=IMAGE --target=CONTAINER. In a manifest, write a nodeSelector instead of nodeName.",
+    ),
+    "NEU129": FindingCode(
+        "A Neuron resource stands where Kubernetes reads none",
+        "Amounts for the pod as a whole (`spec.resources`) have only CPU, memory and huge pages. kubectl refuses "
+        "fields that do not exist, such as `limits` beside `resources`, or `resource` for `resources`; other clients "
+        "lose them.",
+        "",
+        "the pod as a whole asks for aws.amazon.com/neuron: Kubernetes takes only CPU and memory there. The API server "
+        "refuses the pod. Put it under resources.limits of the container.",
+    ),
     "NEU201": FindingCode(
         "A pod with nodeName is not converted",
         "The scheduler allocates claims, and such a pod bypasses it. A locked ConversionPolicy that converts denies "
@@ -227,7 +245,7 @@ CODES: Final = {
     "NEU205": FindingCode(
         "A LimitRange refuses the converted pod",
         "A `min`, `max` or `maxLimitRequestRatio` for a Neuron resource refuses every pod that does not have it, and "
-        "so every converted one.",
+        "so every converted one. Without this error the API server would say only that the pod has no limit.",
         "",
         "LimitRange neurons has a min or max for a Neuron resource, which refuses this pod. Drop it; bound Neuron "
         "devices by quota neuron.aws.com.deviceclass.resource.k8s.io/devices.",
@@ -345,11 +363,11 @@ CODES: Final = {
     ),
     "NEU220": FindingCode(
         "An object with Neuron limits was left as it is",
-        "Its kind has no field for claims (Argo Workflow, Knative Service, KServe InferenceService, TrainJob), or is "
+        "Its kind has no field for claims (Spark, Knative Service, KServe InferenceService, TrainJob), or is "
         "not known. `validate` reports a note; `convert --strict` exits with 1.",
         "None where the webhook runs: it converts the pods.",
-        "the Workflow is left as it is: its templates have no field for claims. The webhook converts its pods when "
-        "they are created.",
+        "the Service is left as it is: Knative accepts no claims in it. The webhook converts its pods when they are "
+        "created.",
     ),
     "NEU221": FindingCode(
         "The name of a resource looks like a Neuron resource and is none",
@@ -361,11 +379,29 @@ CODES: Final = {
     ),
     "NEU222": FindingCode(
         "A key looks like one that is read, and is none",
-        "A label or annotation below `neuron.aws.com/` of a pod, template or Namespace is close to one of ours, or a "
+        "A label or annotation below `neuron.aws.com/` or `neuron.amazonaws.com/` of a pod, template or Namespace is "
+        "close to one of ours, such as the opt-out written as a label, or a "
         "container has a field such as `resources.limit`. It is ignored: the pod gets the default.",
         "",
         "annotation 'neuron.aws.com/logical-neuroncore' is not read. Did you mean "
         "neuron.aws.com/logical-neuron-core? Correct the key, or remove it.",
+    ),
+    "NEU228": FindingCode(
+        "No node and no pool meets the node selection",
+        "Neuron nodes or pools are known, and none of them has the labels that the pod selects: neither a Node that "
+        "exists without a pool, nor a NodePool, nor a node group that Cluster Autoscaler's annotations describe. The "
+        "pod waits with limits as with a claim. A node group without nodes whose labels are in no object is not known.",
+        "Correct the node selection, or add the label to a node group or to the template of a NodePool.",
+        "no Neuron node and no pool that is known meets nodeSelector workload=rayhead: the pod waits until one does. "
+        "Correct the node selection, or add the label to a node group or to the template of a NodePool.",
+    ),
+    "NEU229": FindingCode(
+        "The converted object needs a newer version of its controller",
+        "A warning of `neuron-dra convert`: an older version has no field for claims in this kind, and its pods would "
+        "start without devices.",
+        "Use that version, or leave the object as it is where the webhook runs: it converts the pods.",
+        "the claims of the converted Workflow need Argo Workflows newer than 4.0. With an older version, apply the "
+        "object as it was: the webhook converts its pods.",
     ),
     "NEU230": FindingCode(
         "A ResourceClaimTemplate that a policy names was not checked",
@@ -399,6 +435,31 @@ CODES: Final = {
         "Kueue counts aws.amazon.com/neuron in queue 'training', and does not count the claims of converted pods "
         "unless it is set up for them. Kueue's Configuration needs {name: aws.amazon.com/neuron, deviceClassNames: "
         "[neuron.aws.com]} in resources.deviceClassMappings. This is said once for namespace team-a.",
+    ),
+    "NEU233": FindingCode(
+        "A VerticalPodAutoscaler resizes pods with claims in place",
+        "A warning of the commands, for `updateMode` InPlaceOrRecreate and InPlace, if the autoscaler is among their "
+        "files. Kubernetes 1.36 refuses every in-place "
+        'resize of a pod with a claim, also of CPU ("only cpu and memory resources are mutable", kubernetes#138641): '
+        "the autoscaler evicts the pod instead, or its size never changes.",
+        "",
+        "VerticalPodAutoscaler train resizes pods of Deployment train in place, which Kubernetes refuses for pods with "
+        "a claim: they are evicted instead, or keep their size. Set updateMode to Initial, Recreate or Off.",
+    ),
+    "NEU234": FindingCode(
+        "A Neuron device of the host is mounted beside a claim",
+        "A `hostPath` volume `/dev/neuron*` gives a privileged container a device that the claim does not hold, and "
+        "that another pod may use. The policy `host-devices` can deny it.",
+        "",
+        "volume 0 is the host's /dev/neuron0, beside a claim: another pod may hold this device. Remove the volume: the "
+        "driver gives the container the devices of its claim.",
+    ),
+    "NEU235": FindingCode(
+        "A container sets another logical NeuronCore than its claim",
+        "The driver sets `NEURON_LOGICAL_NC_CONFIG` by the config of the claim, and the container's own value is lost.",
+        "",
+        "container main sets NEURON_LOGICAL_NC_CONFIG to 1, and claim 'devices' sets logicalNeuronCore 2: the driver "
+        "replaces the variable. Write the same value in both, or remove the variable.",
     ),
     "NEU240": FindingCode(
         "Shadow mode: a claim was not enriched",
@@ -1066,6 +1127,22 @@ CODES: Final = {
         "AWS's UltraServer operator serves NeuronUltraServerWorkload as neuron.aws.com/v1beta1, not "
         "'neuron.aws.com/v1'. Write apiVersion: neuron.aws.com/v1beta1.",
     ),
+    "NEU717": FindingCode(
+        "A key stands twice in a mapping",
+        "A warning about a file. YAML does not allow it, and kubectl takes the last value without a word; so do the "
+        "commands. Policy files and settings with such a key are refused.",
+        "",
+        'the key \'volumes\' stands twice in lines 9 and 12, with [{"name":"one"}] and [{"name":"two"}]: the last '
+        "value counts, for kubectl, too. Keep one of them.",
+    ),
+    "NEU718": FindingCode(
+        "The kind does not exist in its API group",
+        "The group is one of Kubernetes itself, to which no other program adds kinds. A kind that resembles none of "
+        "the group is not judged: a newer Kubernetes may have it.",
+        "",
+        "no API server has a kind 'Deploymnet' in apps/v1. Did you mean kind: Deployment? kubectl refuses the object: "
+        "correct it.",
+    ),
     "NEU720": FindingCode(
         "An API version is not served by every cluster",
         "A warning of `neuron-dra validate` for v1beta1 and v1beta2; an error if the cluster of `--kubeconfig` does "
@@ -1121,19 +1198,19 @@ CODES: Final = {
         "container sees only these. Remove the variable; the claim allocates the cores.",
     ),
     "NEU903": FindingCode(
-        "Karpenter makes the nodes of the pods",
-        "The pod selects nodes by a label of Karpenter or EKS Auto Mode, or the cluster never had other nodes"
-        " of the types that can serve it. The pod is left as it is; a locked ConversionPolicy denies it. "
-        "Karpenter ignores pods with claims (`ignore-dra-requests`), and its provider of AWS describes no "
-        "Neuron devices of nodes that do not exist yet: the converted pod would stay Pending. NodePools with "
-        "`replicas` have their nodes. EKS Auto Mode cannot run the driver.",
+        "Only dynamic pools can take the pod",
+        "Nodes for the pod come only from pools whose autoscaler makes none for its claim, or it selects nodes by a "
+        "label that only nodes of Karpenter or EKS Auto Mode have. The pod is left as it is; a locked "
+        "ConversionPolicy denies it. Karpenter ignores pods with claims (`ignore-dra-requests`), and its provider of "
+        "AWS describes no Neuron devices of nodes that do not exist yet: the converted pod would stay Pending. "
+        "NodePools with `replicas` have their nodes, and so have nodes that exist without a pool. EKS Auto Mode cannot "
+        "run the driver.",
         "Run the pod on a managed or self-managed node group, or in a static NodePool. If your Karpenter "
         "makes such nodes, say so: see [Instance types, and autoscalers](how-to/types.md).",
-        "the pod selects nodes by karpenter.sh/nodepool, which only nodes of Karpenter or EKS Auto Mode have,"
-        " and neither makes a node for a pod with a claim: the pod is left as it is. Run it on a managed or "
-        "self-managed node group, or in a NodePool with replicas. If Karpenter makes nodes for pods with "
-        'Neuron claims, set --karpenter-serves-claims, or neuron.aws.com/karpenter-serves-claims: "true" on'
-        " the Namespace.",
+        "nodes for the pod come from NodePool accel only, and Karpenter makes none for a pod with a claim: the pod is "
+        "left as it is. Run it on a managed or self-managed node group, or in a NodePool with replicas. If Karpenter "
+        "makes nodes for pods with Neuron claims, set --karpenter-serves-claims, or "
+        'neuron.aws.com/karpenter-serves-claims: "true" on the Namespace.',
     ),
     "NEU904": FindingCode(
         "No node can serve the claim of a workload",
@@ -1143,5 +1220,14 @@ CODES: Final = {
         "Add nodes of these types, or stop the device plugin there.",
         "the device plugin and the DRA driver both offer devices of 2 nodes (node-1, node-2): claims get none of "
         "them. Stop the device plugin on these nodes (docs/migrate.md, step 3).",
+    ),
+    "NEU905": FindingCode(
+        "The pools of autoscalers are not known",
+        "The webhook cannot list NodePools, EC2NodeClasses, MachineDeployments or Nodes, or cannot read one of them, "
+        "and nothing that it knows can take the pod. It is converted; if only a dynamic pool can take it, it waits.",
+        "Allow the webhook to list and watch them (deploy/manifests/rbac.yaml), and create the pod again.",
+        "it is not known whether an autoscaler makes the nodes of this pod: the list of nodepools.karpenter.sh is not "
+        "complete yet. The pod is converted; if only a dynamic pool can take it, it stays Pending. Allow the webhook "
+        "to list and watch the pools (docs/how-to/types.md), and create the pod again.",
     ),
 }

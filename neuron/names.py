@@ -109,6 +109,11 @@ ENV_NUM_CORES: Final = "NEURON_RT_NUM_CORES"
 ENV_VISIBLE_CORES: Final = "NEURON_RT_VISIBLE_CORES"
 CORE_VARIABLES: Final = (ENV_NUM_CORES, ENV_VISIBLE_CORES)
 """Variables with which users choose cores themselves."""
+ENV_VISIBLE_DEVICES: Final = "AWS_NEURON_VISIBLE_DEVICES"
+"""Variable with which Neuron's hook for container runtimes takes devices of the host."""
+PINNING_VARIABLES: Final = (ENV_VISIBLE_CORES, ENV_VISIBLE_DEVICES)
+LNC_VARIABLES: Final = ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")
+"""Variables of the logical NeuronCore; the second one is the older name."""
 
 # --- Kubernetes labels and annotations --------------------------------------------------------------------
 

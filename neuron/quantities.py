@@ -31,6 +31,11 @@ _QUANTITY: Final = re.compile(
     r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,3}))?",
     re.ASCII,
 )
+_SPACE: Final = (
+    " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+"""White space around a text, as Go knows it; the API server removes it (`Quantity.UnmarshalJSON`)."""
 _MAX_LENGTH: Final = 64
 _MOST_BITS: Final = 200
 """Limit for a number of at most `_MAX_LENGTH` digits; str() raises for more than 4300 digits."""
@@ -49,7 +54,7 @@ def parse_count(value: object) -> int:
     """Read a quantity that counts things.
 
     Args:
-        value: a string such as `"4"`, `"1e1"` or `"4k"`, or a number.
+        value: a string such as `"4"`, `" 1e1"` or `"4k"`, or a number. None, JSON's null, is 0, as for the API server.
 
     Returns:
         The count, zero or more.
@@ -57,6 +62,8 @@ def parse_count(value: object) -> int:
     Raises:
         NotACountError: it is not a quantity, negative, not a whole number, or more than 10^9.
     """
+    if value is None:
+        return 0
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise NotACountError("is not a quantity")
     return _parsed(str(value))
@@ -86,14 +93,16 @@ def _parsed(text: str) -> int:
 
 
 def parse_amount(value: object) -> Decimal:
-    """Read any quantity, such as the value of a device capacity.
+    """Read any quantity, such as the value of a device capacity. None, JSON's null, is 0.
 
     Raises:
         NotAQuantityError: it is not a quantity.
     """
+    if value is None:
+        return Decimal(0)
     readable = isinstance(value, int | float | str) and not isinstance(value, bool)
     text = "" if not readable or (isinstance(value, int) and value.bit_length() > _MOST_BITS) else str(value)
-    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
+    match = _QUANTITY.fullmatch(text.strip(_SPACE)) if len(text) <= _MAX_LENGTH else None
     if match is None:
         raise NotAQuantityError("is not a quantity")
     scale = Decimal(f"1e{match['exponent']}") if match["exponent"] else _SUFFIXES[match["suffix"] or ""]

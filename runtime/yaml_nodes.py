@@ -144,19 +144,33 @@ class MappingEntry:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Mapping_(YamlNode):  # noqa: N801
-    """A mapping, with its entries in the order of the text."""
+    """A mapping, with its entries in the order of the text.
+
+    Attributes:
+        hidden: entries whose key stands again below, so that they do not count.
+    """
 
     entries: list[MappingEntry] = dataclasses.field(default_factory=list)
     flow: bool = False
+    hidden: list[MappingEntry] = dataclasses.field(default_factory=list)
+
+    @property
+    def written(self) -> list[MappingEntry]:
+        """All entries, in the order of the text."""
+        return sorted([*self.entries, *self.hidden], key=lambda each: each.key.start) if self.hidden else self.entries
 
 
-def compose(text: str) -> YamlNode | None:
+def compose(text: str, *, repeated: list[Mapping_] | None = None) -> YamlNode | None:
     """Read one document; None if there are only comments.
+
+    Args:
+        repeated: receives the mappings that have a key twice; the last value counts, as for kubectl. None: a key that
+            stands twice is an error.
 
     Raises:
         YamlError: it is not YAML, exceeds a limit, has a key twice, or contains a second document.
     """
-    composer = _Composer(text, _LIMITS)
+    composer = _Composer(text, _LIMITS, repeated)
     for event in _events(text):
         composer.take(event)
     return composer.root
@@ -196,9 +210,10 @@ def _events(text: str) -> Iterator[object]:
 class _Composer:
     """Builds nodes out of parser events, without recursion."""
 
-    def __init__(self, text: str, limits: DocumentLimits) -> None:
+    def __init__(self, text: str, limits: DocumentLimits, repeated: list[Mapping_] | None = None) -> None:
         self._text = text
         self._limits = limits
+        self._repeated = repeated
         self._values = 0
         self._open: list[Mapping_ | Sequence_] = []
         self._keys: list[YamlNode | None] = []
@@ -268,7 +283,7 @@ class _Composer:
                 last = max(last, key.end, child.end)
                 weight += child.weight
                 refers = refers or key.refers or child.refers
-            node.value = _merged(node)
+            node.value = self._merged(node)
         else:
             for child in node.items:
                 last = max(last, child.end)
@@ -281,6 +296,22 @@ class _Composer:
         if weight > self._limits.values:
             self._too_many(node)
         self._place(node, None)
+
+    def _merged(self, node: Mapping_) -> dict[str, object]:
+        """The value of a mapping; keys that stand twice are refused or noted."""
+        value = {entry.name: entry.node.value for entry in node.entries if not entry.merge}
+        if len(value) == len(node.entries):
+            return value
+        if len({(entry.name, entry.merge) for entry in node.entries}) == len(node.entries):
+            return _value_of(node)
+        if self._repeated is None:
+            raise _twice(node)
+        last = {entry.name: entry for entry in node.entries if not entry.merge}
+        shown = [entry for entry in node.entries if entry.merge or last[entry.name] is entry]
+        node.hidden = [entry for entry in node.entries if not entry.merge and last[entry.name] is not entry]
+        node.entries = shown
+        self._repeated.append(node)
+        return _value_of(node)
 
     def _too_many(self, node: YamlNode) -> NoReturn:
         raise YamlError(node.start, f"it has more than {self._limits.values:,} values, aliases expanded")
@@ -328,23 +359,18 @@ def _entry(key: YamlNode, node: YamlNode) -> MappingEntry:
         raise YamlError(key.start, str(error)) from error
 
 
-def _merged(node: Mapping_) -> dict[str, object]:
-    """The value of a mapping: own entries win over merged ones, and earlier merged ones over later ones."""
+def _value_of(node: Mapping_) -> dict[str, object]:
+    """The value of a mapping, read in the order of its text, as kubectl's parser does: the last value of a key counts.
+
+    So a merge key wins over the members before it. Of the mappings that one merge key names, the first wins.
+    """
     value: dict[str, object] = {}
-    merges = 0
     for entry in node.entries:
         if entry.merge:
-            merges += 1
+            for source in reversed(merge_sources(entry)):
+                value.update(source.value)
         else:
             value[entry.name] = entry.node.value
-    if len(value) + merges < len(node.entries) or merges > 1:
-        raise _twice(node)
-    if not merges:
-        return value
-    for entry in node.entries:
-        if entry.merge:
-            for source in merge_sources(entry):
-                value = {**value, **{name: item for name, item in source.value.items() if name not in value}}
     return value
 
 

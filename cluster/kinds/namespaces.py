@@ -10,6 +10,7 @@ import msgspec
 from cluster.bounded_objects import Bounds
 from neuron import names
 from neuron.api.namespaces import namespace_value
+from neuron.check.keys import unread_keys
 
 _OUR_ANNOTATIONS: Final = f"{names.DRIVER}/"
 LONGEST_NAMESPACE: Final = 16 * 1024
@@ -29,11 +30,13 @@ class NamespaceRecord:
     Attributes:
         annotations: those under `neuron.aws.com/`, sorted.
         whole: all that policies can read, as JSON; None: too large.
+        unread: as `NamespaceFacts.unread`.
     """
 
     annotations: tuple[tuple[str, str], ...]
     labels: Mapping[str, str]
     whole: bytes | None = None
+    unread: tuple[tuple[str, str], ...] = ()
 
 
 def _whole_weight(record: NamespaceRecord) -> int:
@@ -53,7 +56,8 @@ def project_namespace_record(item: Mapping[str, Any]) -> NamespaceRecord:
     whole: bytes | None = msgspec.json.encode(namespace_value(item))
     if whole is not None and len(whole) > LONGEST_NAMESPACE:
         whole = None
-    return NamespaceRecord(project_namespace(item) or (), dict(itertools.islice(labels.items(), _MOST_LABELS)), whole)
+    kept = dict(itertools.islice(labels.items(), _MOST_LABELS))
+    return NamespaceRecord(project_namespace(item) or (), kept, whole, unread_keys(item["metadata"]))
 
 
 def project_namespace(item: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:

@@ -111,9 +111,12 @@ def test(context: click.Context, folder: Path, junit: Path | None) -> None:
     """
     from policies.files.case_time import CASE_SECONDS
     from policies.files.cases import run_cases
+    from webhook.decisions.pod_numbers import pods_of_workload
 
     found = _load(context, folder, UNREADABLE)
-    results = [result for rule in found.rules for result in run_cases(rule, time.monotonic)]
+    results = [
+        result for rule in found.rules for result in run_cases(rule, time.monotonic, count_pods=pods_of_workload)
+    ]
     write(table(results))
     taken = sum(result.seconds for result in results)
     if taken > CASE_SECONDS:

@@ -54,7 +54,15 @@ RULES: Final = (
         "finding types and classes",
     ),
     Rule("", ("nodes",), ("list", "watch"), "learning instance types from Nodes", needed=False),
-    Rule("karpenter.sh", ("nodepools",), ("list", "watch"), "finding static pools of Karpenter", needed=False),
+    Rule("karpenter.sh", ("nodepools",), ("list", "watch"), "knowing the pools of Karpenter", needed=False),
+    Rule("karpenter.k8s.aws", ("ec2nodeclasses",), ("list", "watch"), "knowing the zones of its pools", needed=False),
+    Rule(
+        "cluster.x-k8s.io",
+        ("machinedeployments",),
+        ("list", "watch"),
+        "knowing node groups of Cluster Autoscaler",
+        needed=False,
+    ),
     Rule(
         RESOURCE_GROUP,
         ("resourceclaimtemplates",),

@@ -27,7 +27,6 @@ from webhook.decisions import pods
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions
 from webhook.decisions.decide import Part, PodFacts
 from webhook.decisions.decision import Decision
-from webhook.decisions.kinds import KINDS
 from webhook.decisions.pod_demand import PodDemand
 from webhook.decisions.pod_places import path_text
 from webhook.decisions.steering import Mode, ModeSettings, Steering, annotated_settings, combined
@@ -95,6 +94,7 @@ class AdmissionPreview:
         hits: the policies that match.
         stored: whether it is a pod of the cluster. Then `decision` says what admission would do now, and `after`
             and `claims` are those that it has.
+        unknown_kind: whether the object is of a kind that is not known: it may mean something else.
     """
 
     subject: str
@@ -111,6 +111,7 @@ class AdmissionPreview:
     hits: tuple[Hit, ...] = ()
     quotas: tuple[QuotaEffect, ...] = ()
     stored: bool = False
+    unknown_kind: bool = False
 
     @property
     def converted_before(self) -> bool:
@@ -168,12 +169,10 @@ class PreviewInputs:
 
 
 def previews(manifest: Manifest, place: str, around: PreviewInputs) -> Iterator[AdmissionPreview]:
-    """The preview of a Pod, or of each pod of a workload; nothing for other objects."""
-    if (manifest.group, manifest.kind) not in KINDS:
-        return
+    """The preview of a Pod, or of each pod of a workload; of an unknown kind, of each pod that names Neuron."""
     decided = around.decider.decide(manifest)
     for number, part in enumerate(decided.parts):
-        own = decided.own if number == len(decided.parts) - 1 else ()
+        own = (*decided.form, *decided.own) if number == len(decided.parts) - 1 else ()
         yield _preview(manifest, part, own, place, around)
 
 
@@ -208,6 +207,7 @@ def _preview(
     created = [claim.spec for claim in claims if claim.spec is not None and claim.kind == "ResourceClaimTemplate"]
     quotas = around.quotas.get(manifest.namespace, ())
     steering = part.facts.steering
+    hits = () if part.unknown_kind else tuple(_hits(manifest, after, decision, steering, around))
     return AdmissionPreview(
         subject,
         place,
@@ -220,8 +220,9 @@ def _preview(
         after,
         findings,
         claims,
-        tuple(_hits(manifest, after, decision, steering, around)),
+        hits,
         tuple(effects(quotas, created, around.context.extended_resources)),
+        unknown_kind=bool(part.unknown_kind),
     )
 
 

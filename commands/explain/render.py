@@ -167,6 +167,9 @@ def _result_now(preview: AdmissionPreview) -> _Row:
     reason = _REASONS.get(decision.reason, "") if decision.outcome is Outcome.UNCHANGED else ""
     if preview.refused:
         text, colour = "refused", RED
+    elif preview.unknown_kind:
+        would = {Outcome.DENIED: "refused", Outcome.CONVERTED: "converted"}.get(decision.outcome, text)
+        text, reason, colour = "unknown kind", f"if its pods are as they look, they are {would} when created", YELLOW
     elif decision.outcome is Outcome.SHADOWED:
         would = "refused" if decision.shadowed is Outcome.DENIED else "converted"
         reason, colour = f"in mode convert it would be {would}", YELLOW

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -11,6 +11,7 @@ from msgspec import structs
 from cluster.store import CLAIM_TEMPLATE, Store
 from commands.objects.file_store import FileStore
 from commands.objects.manifests import Manifest, patched
+from commands.objects.vertical_autoscalers import resizes
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP, ClaimSpec
 from neuron.api.fields import mapping
@@ -73,6 +74,7 @@ class Decider:
         self._options = options
         self._store = store
         self._written = store.written if isinstance(store, FileStore) else _nothing_written
+        self._resized_by = store.resized_by if isinstance(store, FileStore) else _not_resized
         self._policies = policies
         self._rewrites = rewrites
         self._past_shadow = past_shadow
@@ -106,7 +108,7 @@ class Decider:
             missing: kind and name of claims and templates that are known not to exist.
         """
         if not is_checked(manifest):
-            return ObjectDecision()
+            return ObjectDecision(form=manifest.form)
         places = places_of(manifest.group, manifest.kind, manifest.data)
         read = (read_pod(each, manifest.kind) for each in places)
         found = [each if each.pod is None else self._facts(manifest, each.place, each.pod, missing) for each in read]
@@ -115,7 +117,17 @@ class Decider:
         )
         if len(self._answers) > _MOST_REMEMBERED:
             self._answers.clear()
-        return decide(subject, self._world(manifest.namespace), self._options.excluded_namespaces)
+        decided = decide(subject, self._world(manifest.namespace), self._options.excluded_namespaces)
+        resized = tuple(self._resized(manifest, decided))
+        if not manifest.form and not resized:
+            return decided
+        return dataclasses.replace(decided, form=(*manifest.form, *decided.form), own=(*decided.own, *resized))
+
+    def _resized(self, manifest: Manifest, decided: ObjectDecision) -> Iterator[Finding]:
+        """NEU233, if pods have claims, or get one, and a VerticalPodAutoscaler of the files resizes them in place."""
+        by = self._resized_by(manifest.namespace, manifest.kind, manifest.name)
+        if by and any(each.facts.known or each.decision.claimed_class for each in decided.parts):
+            yield resizes(by, f"{manifest.kind} {manifest.name}")
 
     def enrichment(self, manifest: Manifest) -> Decision | None:
         """The decision about a claim or template with class and count only that is to be created; None for others.
@@ -194,9 +206,31 @@ def _nothing_written(_kind: str, _namespace: str, _name: str) -> None:
     """Only files say how an object is written."""
 
 
+def _not_resized(_namespace: str, _kind: str, _name: str) -> str:
+    """VerticalPodAutoscalers of a cluster are not read."""
+    return ""
+
+
 def is_checked(manifest: Manifest) -> bool:
     """Whether an object may have pods: it has apiVersion and kind, and does not only hold other objects."""
     return not manifest.wraps and bool(manifest.kind) and "apiVersion" in manifest.data
+
+
+def is_readable(manifest: Manifest) -> bool:
+    """Whether the pods of an object of a known kind have the types that conversion and checks read."""
+    if (manifest.group, manifest.kind) not in KINDS:
+        return True
+    for place in places_of(manifest.group, manifest.kind, manifest.data):
+        pod = read_pod(place, manifest.kind).pod
+        try:
+            if pod is None:
+                return False
+            pod.decode_claims()
+            for _, container, path in pod.sections():
+                container.decode_resources(path)
+        except pods.UnreadableError:
+            return False
+    return True
 
 
 def named_claims(manifest: Manifest) -> Iterable[tuple[str, str]]:

@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 import orjson
 
@@ -63,8 +63,8 @@ class Document:
     left_out: bool = False
 
     @functools.cached_property
-    def _content(self) -> tuple[dict[str, object] | None, YamlNode | None]:
-        return (None, None) if self.left_out else _parse(self)
+    def _content(self) -> "_Content":
+        return _Content(None, None) if self.left_out else _parse(self)
 
     @property
     def data(self) -> dict[str, object] | None:
@@ -73,12 +73,17 @@ class Document:
         Raises:
             ManifestError: it is not YAML, or not a mapping.
         """
-        return self._content[0]
+        return self._content.data
+
+    @property
+    def repeated(self) -> "Sequence[RepeatedKey]":
+        """The keys that stand twice in a mapping. Raises as `data`."""
+        return self._content.repeated
 
     @property
     def root(self) -> YamlNode | None:
         """Its nodes; None without content, or for JSON that is not valid YAML. Raises as `data`."""
-        return self._content[1]
+        return self._content.root
 
     def line_of(self, path: Sequence[str | int]) -> int:
         """Line of the value at a path, or of its nearest existing ancestor."""
@@ -95,6 +100,30 @@ class Document:
         """Line and column in the file of an offset in the text, counted from 1."""
         line, column = _position(self.text, index)
         return self.line + line - 1, column + (self.column if line == 1 else 0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RepeatedKey:
+    """A key that stands twice in a mapping. The last value counts, as for kubectl.
+
+    Attributes:
+        path: of the mapping, in the document.
+        lines: of the file, where the key stands; empty if they are not known.
+        ignored: the value that does not count.
+        value: the last one.
+    """
+
+    path: tuple[str | int, ...]
+    key: str
+    lines: tuple[int, ...]
+    ignored: object
+    value: object
+
+
+class _Content(NamedTuple):
+    data: dict[str, object] | None
+    root: YamlNode | None
+    repeated: "Sequence[RepeatedKey]" = ()
 
 
 class TextBudget:
@@ -224,25 +253,47 @@ def _is_content(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#") and not line.startswith("%")
 
 
-def _parse(document: Document) -> tuple[dict[str, object] | None, YamlNode | None]:
+def _parse(document: Document) -> _Content:
     text = document.text
+    mappings: list[Mapping_] = []
+    repeated: Sequence[RepeatedKey] = ()
     try:
-        root = compose(text)
+        root = compose(text, repeated=mappings)
         data = root and root.value
     except YamlError as error:
         if not (document.json and isinstance(error, YamlSyntaxError)):
             line, _ = _position(text, error.index)
             hint = "; render a template first" if "{{" in text.split("\n")[line - 1] else ""
             raise ManifestError(error.problem + hint, *document.position(error.index)) from error
-        root, data = None, _json_data(document)
+        root, (data, repeated) = None, _json_data(document)
     if data is not None and not isinstance(data, dict):
         problem = f"the document is a {_type_name(data)}, not a mapping with apiVersion and kind"
         raise ManifestError(problem, *document.position(root.start if root else 0))
-    return data, root
+    if root is not None and mappings:
+        repeated = list(_repeated(document, root))
+    return _Content(data, root, repeated)
 
 
-def _json_data(document: Document) -> object:
-    """Parse JSON that is not valid YAML, such as escapes of characters above U+FFFF."""
+def _repeated(document: Document, root: YamlNode) -> Iterator[RepeatedKey]:
+    """The keys of a document that stand twice, in the order of the text."""
+    pending: list[tuple[YamlNode, tuple[str | int, ...]]] = [(root, ())]
+    while pending:
+        node, path = pending.pop()
+        if isinstance(node, Mapping_):
+            merged = [entry for entry in node.entries if entry.merge]
+            last = {entry.name: entry for entry in node.entries}
+            for each in sorted([*node.hidden, *merged[:-1]], key=lambda entry: entry.key.start):
+                shown = last[each.name]
+                lines = tuple(document.position(entry.key.start)[0] for entry in (each, shown))
+                yield RepeatedKey(path, each.name, lines, each.node.value, shown.node.value)
+            pending += [(entry.node, (*path, entry.name)) for entry in reversed(node.entries) if not entry.merge]
+        elif isinstance(node, Sequence_):
+            pending += [(item, (*path, index)) for index, item in reversed(list(enumerate(node.items)))]
+
+
+def _json_data(document: Document) -> tuple[object, Sequence[RepeatedKey]]:
+    """Parse JSON that is not valid YAML, such as escapes of characters above U+FFFF. Places of keys are not known."""
+    repeated: list[RepeatedKey] = []
 
     def fault(problem: str) -> ManifestError:
         return ManifestError(problem, *document.position(0))
@@ -250,9 +301,9 @@ def _json_data(document: Document) -> object:
     def members(pairs: list[tuple[str, object]]) -> dict[str, object]:
         value = dict(pairs)
         if len(value) < len(pairs):
-            names = [name for name, _ in pairs]
-            name = next(each for each in names if names.count(each) > 1)
-            raise fault(f"the key {name!r} is there twice: remove one; kubectl uses the last one")
+            last = {name: at for at, (name, _) in enumerate(pairs)}
+            found = [(name, item) for at, (name, item) in enumerate(pairs) if last[name] != at]
+            repeated.extend(RepeatedKey((), name, (), item, value[name]) for name, item in found)
         return value
 
     def constant(name: str) -> object:
@@ -266,7 +317,7 @@ def _json_data(document: Document) -> object:
         orjson.dumps(data)
     except orjson.JSONEncodeError as error:
         raise fault(str(error)) from error
-    return data
+    return data, repeated
 
 
 def _position(text: str, index: int) -> tuple[int, int]:

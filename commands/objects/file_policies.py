@@ -30,6 +30,7 @@ from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, RequestSub
 from policies.judging.verdicts import Verdict
 from policies.schema.documents import PolicyProblem
 from webhook.decisions.decision import Decision
+from webhook.decisions.pod_numbers import pods_of_workload
 from webhook.decisions.pod_places import Path
 from webhook.decisions.steering import NO_STEERING, Steering
 from webhook.decisions.verification import Sources
@@ -78,7 +79,7 @@ class FilePolicies:
         Raises:
             PolicyError: a file has an error, or the folder contains no policy file.
         """
-        found = load_folder(folder)
+        found = load_folder(folder, count_pods=pods_of_workload)
         if not found.files:
             raise PolicyError([PolicyProblem(str(folder), 0, "it contains no policy file (*.yaml, *.yml, *.json).")])
         return cls(found, now, clock, device_class)
@@ -175,9 +176,11 @@ class FilePolicies:
         self, data: dict[str, object], namespace: str, namespaces: PolicyView, operation: str = "CREATE"
     ) -> RequestSubject:
         if data.get("kind") in CLUSTER_SCOPED:
-            return of_object(data, operation=operation)
+            knowledge = self._knower(namespaces).base
+            return of_object(data, RequestContext(knowledge=knowledge), operation=operation)
         knower = self._knower(namespaces)
-        knowledge = knowledge_for(knower.base, knower, namespace, named_by(data))
+        group, kind = str(data.get("apiVersion", "")).rpartition("/")[0], str(data.get("kind", ""))
+        knowledge = knowledge_for(knower.base, knower, namespace, named_by(data, group, kind))
         known = namespace_object(namespace, namespaces)
         metadata = mapping(data.get("metadata"))
         if namespace and not metadata.get("namespace"):

@@ -5,6 +5,7 @@ from typing import Final
 
 from cluster import from_files
 from cluster.store import Store
+from commands.objects import vertical_autoscalers
 from commands.objects.manifests import Manifest
 from neuron.api.claim_specs import GROUP
 
@@ -18,6 +19,7 @@ class FileStore(Store):
         """Take objects; of two with one name, the later one counts."""
         super().__init__(below)
         self._written: dict[tuple[str, str, str], Manifest] = {}
+        self._resized: dict[tuple[str, str, str], str] = {}
         for manifest in found:
             self.take(manifest)
 
@@ -26,7 +28,15 @@ class FileStore(Store):
         from_files.take(self, manifest.group, manifest.kind, manifest.namespace, manifest.name, manifest.data)
         if manifest.group == GROUP and manifest.kind in _CLAIM_KINDS:
             self._written[manifest.kind, manifest.namespace, manifest.name] = manifest
+        if (manifest.group, manifest.kind) == vertical_autoscalers.KIND:
+            target = vertical_autoscalers.resized_in_place(manifest.data)
+            if target is not None:
+                self._resized[manifest.namespace, *target] = manifest.name
 
     def written(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """The manifest of a claim or template."""
         return self._written.get((kind, namespace, name))
+
+    def resized_by(self, namespace: str, kind: str, name: str) -> str:
+        """The VerticalPodAutoscaler that resizes the pods of a workload in place; empty if the files have none."""
+        return self._resized.get((namespace, kind, name), "")

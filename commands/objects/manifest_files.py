@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, NoReturn, TextIO, TypeAlias, cast
 
+from commands.objects import vertical_autoscalers
 from commands.objects.documents import Document, Documents, ManifestError, TextBudget
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
@@ -42,6 +43,7 @@ _OTHERS: Final = (
     ("", "Namespace"),
     ("", "ResourceQuota"),
     ("", "LimitRange"),
+    vertical_autoscalers.KIND,
     *node_pools.KINDS,
     *WITHOUT_PODS,
 )
@@ -161,7 +163,7 @@ class _FileReader:
         if look is not None and self._shapes.find(look) is not None:
             return []  # A pod or workload whose text has no error, because that of another one has none.
         found = list(manifests(document, self._namespace))
-        if look is not None and document.root is not None and len(found) == 1:
+        if look is not None and document.root is not None and len(found) == 1 and not document.repeated:
             self._shapes.record(look, document.root, found[0], (), None)
         return [each for each in found if each.group == GROUP or (each.group, each.kind) in _OTHERS]
 

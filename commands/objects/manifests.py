@@ -9,15 +9,19 @@ from typing import Final
 import jsonpatch
 import orjson
 
-from commands.objects.documents import Document
+from commands.objects.built_in_kinds import missing_kind
+from commands.objects.documents import Document, RepeatedKey
 from neuron.api.fields import text
+from neuron.findings import Finding, quoted, short, warning
 from webhook.decisions.kinds import KINDS, pod_templates
-from webhook.decisions.pod_places import Path
+from webhook.decisions.pod_places import Path, path_text
 
 DEFAULT_NAMESPACE: Final = "default"
 """Namespace of objects that set none, as in kubectl."""
 
 _WRAPPER: Final = ("workload.codeflare.dev", "AppWrapper")
+_MOST_WRITTEN: Final = 60
+"""Characters of a value in a message."""
 _STEP: Final = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 
 
@@ -33,6 +37,7 @@ class Manifest:
             for a cluster-scoped kind with pods, whose pods run in other namespaces.
         name: name, or generateName with a star.
         wrapped: whether it is inside an AppWrapper.
+        form: findings about how it is written: keys that stand twice, a kind that does not exist.
     """
 
     path: Path
@@ -43,6 +48,7 @@ class Manifest:
     namespace: str
     name: str
     wrapped: bool = False
+    form: tuple[Finding, ...] = ()
 
     @property
     def wraps(self) -> bool:
@@ -65,7 +71,34 @@ def manifests(document: Document, namespace: str = DEFAULT_NAMESPACE) -> Iterato
     Args:
         namespace: of objects that set none.
     """
-    return manifests_of(document.data, namespace)
+    found = list(manifests_of(document.data, namespace))
+    forms: list[list[Finding]] = [list(missing_kind(str(each.data.get("apiVersion")), each.kind)) for each in found]
+    for key in document.repeated:
+        # Of the objects around the mapping, the innermost.
+        around = [at for at, each in enumerate(found) if key.path[: len(each.path)] == each.path]
+        if around:
+            at = max(around, key=lambda each: len(found[each].path))
+            forms[at].append(_repeated(key, found[at].path))
+    for each, form in zip(found, forms, strict=True):
+        yield dataclasses.replace(each, form=tuple(form)) if form else each
+
+
+def _repeated(key: RepeatedKey, outer: Path) -> Finding:
+    """NEU717. `outer`: path of the object in the document."""
+    place = f" in lines {' and '.join(map(str, key.lines))}" if key.lines else ""
+    message = (
+        f"the key {quoted(key.key)} stands twice{place}, with {_written(key.ignored)} and {_written(key.value)}: the"
+        " last value counts, for kubectl, too."
+    )
+    path = path_text((*key.path[len(outer) :], key.key))
+    return warning("NEU717", path, message, "Keep one of them.", short(_written(key.value)))
+
+
+def _written(value: object) -> str:
+    """A value as JSON, for messages."""
+    return short(
+        orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode(errors="replace"), _MOST_WRITTEN
+    )
 
 
 def manifests_of(data: dict[str, object] | None, namespace: str = DEFAULT_NAMESPACE) -> Iterator[Manifest]:

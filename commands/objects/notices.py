@@ -10,7 +10,7 @@ from commands.objects.manifests import Manifest, path_steps
 from neuron import names
 from neuron.findings import Finding, warning
 from webhook.decisions.decision import Decision
-from webhook.decisions.pod_places import Path, path_text
+from webhook.decisions.pod_places import Path, PodPlace, path_text
 
 _NAMESPACE: Final = ("metadata", "namespace")
 """Path of findings about the object as a whole, even if a pod template caused them."""
@@ -50,10 +50,15 @@ class Notice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartDecision:
-    """The decision about a part of an object."""
+    """The decision about a part of an object.
+
+    Attributes:
+        made: the pod, if it was made of fields of the object; None: the object has a pod template at `path`.
+    """
 
     path: Path
     decision: Decision
+    made: PodPlace | None = None
 
 
 class Reporter:

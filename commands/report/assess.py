@@ -45,8 +45,8 @@ from webhook.decisions.steering import Mode
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
 
-_BLOCKING_WARNINGS: Final = frozenset({"NEU205", "NEU903"})
-"""Warnings that say that another component denies the converted pod, or that no node is made for it."""
+_NO_NODE: Final = "NEU903"
+"""A warning that blocks: no node is made for the converted pod."""
 _STAYS: Final = {
     "mode-off-by-pod": f"annotation {names.ANNOTATION_CONVERT} of the pod turns conversion off",
     "mode-off-by-namespace": f"annotation {names.ANNOTATION_CONVERT} of the namespace turns conversion off",
@@ -59,6 +59,10 @@ _STAYS: Final = {
     "node-name": "nodeName is set, so no scheduler would allocate a claim",
     "served-by-extended-resource-name": "the scheduler serves the resource by a DeviceClass with extendedResourceName",
 }
+
+
+_DECIDED_LATER: Final = {Fate.CONVERTS: "converted", Fate.REFUSED: "refused"}
+"""What becomes of the pods of an object whose kind is not known."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,7 +128,8 @@ class Assessor:
                 found += (Obstacle(Cause.POD, each, blocks=True) for each in part.findings)
                 continue
             demand = None if part.facts.pod is None else PodDemand.of(part.facts.pod, ())
-            if demand is None or (demand.is_empty and not part.answer.findings):
+            refused = any(each.severity is Severity.ERROR for each in part.findings)
+            if demand is None or (demand.is_empty and not part.answer.findings and not refused):
                 continue
             mode = mode or _mode(part)
             judged.append(part)
@@ -132,11 +137,15 @@ class Assessor:
             groups.append(self._group(root, manifest, part, demand, now))
         if not groups and not found:
             return None
-        found += (_obstacle(each) for each in decided.own if each.severity is not Severity.NOTE)
+        found += (_obstacle(each) for each in (*decided.form, *decided.own) if each.severity is not Severity.NOTE)
         fate, why = _fate(judged)
-        if fate is Fate.CONVERTS and (manifest.group, manifest.kind) not in KINDS:
-            where = judged[0].place.field_path("")
-            fate, why = Fate.UNKNOWN, f"{where}: its pods are converted when they are created"
+        if any(each.severity is Severity.ERROR for each in decided.form):
+            fate, why = Fate.REFUSED, ""
+        elif (manifest.group, manifest.kind) not in KINDS and judged and fate in _DECIDED_LATER:
+            fate, why = (
+                Fate.UNKNOWN,
+                f"{judged[0].place.field_path('')}: its pods are {_DECIDED_LATER[fate]} when created",
+            )
         workload = Workload(ref, fate, why, mode, tuple(groups), now, tuple(dict.fromkeys(found)))
         return Assessment(workload, manifest, tuple(judged))
 
@@ -229,7 +238,7 @@ def _manifest(root: Root) -> Manifest:
     if root.running and isinstance(data.get("spec"), dict):
         # A scheduler has set it: the next pod of this kind is scheduled, and converted, again.
         data["spec"].pop("nodeName", None)
-    return next(manifests_of(data))
+    return dataclasses.replace(next(manifests_of(data)), form=found.form)
 
 
 def _reference(root: Root, manifest: Manifest) -> Reference:
@@ -279,7 +288,7 @@ def _types_in(decision: Decision) -> tuple[str, ...]:
 
 
 def _obstacle(finding: Finding) -> Obstacle:
-    blocks = finding.severity is Severity.ERROR or finding.code in _BLOCKING_WARNINGS
+    blocks = finding.severity is Severity.ERROR or finding.code == _NO_NODE
     return Obstacle(obstacles.cause_of(finding), finding, blocks=blocks)
 
 
@@ -294,7 +303,8 @@ def _mode(part: Part) -> str:
 def _fate(judged: list[Part]) -> tuple[Fate, str]:
     """What becomes of the workload: of its pod templates, the one with the most trouble decides."""
     outcomes = {each.decision.outcome: each.decision for each in judged}
-    if Outcome.DENIED in outcomes or not judged:
+    refused = any(finding.severity is Severity.ERROR for each in judged for finding in each.findings)
+    if Outcome.DENIED in outcomes or refused or not judged:
         return Fate.REFUSED, ""
     if Outcome.CONVERTED in outcomes:
         return Fate.CONVERTS, ""

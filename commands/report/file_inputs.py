@@ -7,6 +7,8 @@ from typing import Final
 import msgspec
 import orjson
 
+from commands.objects import vertical_autoscalers
+from commands.objects.decider import is_readable
 from commands.objects.documents import Document
 from commands.objects.manifest_files import STDIN, GivenManifests, ReadProblem, inputs, read_sources
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, manifests_of, path_steps
@@ -20,6 +22,7 @@ _WRAPPER: Final = b'"AppWrapper"'
 _FACTS: Final = frozenset(
     {
         *(("", kind) for kind in ("Namespace", "ResourceQuota", "LimitRange")),
+        vertical_autoscalers.KIND,
         *node_pools.KINDS,
         *((GROUP, kind) for kind in ("DeviceClass", "ResourceClaimTemplate", "ResourceClaim")),
         *WITHOUT_PODS,
@@ -106,7 +109,8 @@ class _InputReader:
         version = str(manifest.data.get("apiVersion") or "").rpartition("/")[2]
         # YAML has types that JSON lacks, such as dates.
         raw = orjson.dumps(_placed(manifest), default=str, option=orjson.OPT_NON_STR_KEYS)
-        self.found.append(Found(manifest.group, version, manifest.kind, raw, name, line))
+        readable = is_readable(manifest)
+        self.found.append(Found(manifest.group, version, manifest.kind, raw, name, line, manifest.form, readable))
 
     def _read_json(self, name: str, content: bytes) -> bool:
         """Read one JSON object or List; False if the file must be read as YAML, or has several objects."""

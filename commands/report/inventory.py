@@ -13,6 +13,7 @@ import msgspec
 
 from commands.report.model import PodsNow
 from neuron import names
+from neuron.findings import Finding
 from runtime.raw_objects import identity
 from webhook.decisions import pods
 
@@ -35,6 +36,8 @@ class Found:
     Attributes:
         raw: JSON.
         source: file, or empty.
+        form: findings about how a file writes it.
+        readable: false for pods of a file that have a value of a wrong type: they are reported, whatever they request.
     """
 
     group: str
@@ -43,6 +46,8 @@ class Found:
     raw: bytes
     source: str = ""
     line: int = 0
+    form: tuple[Finding, ...] = ()
+    readable: bool = True
 
     @property
     def api_version(self) -> str:
@@ -138,7 +143,7 @@ class Inventory:
 
     def take(self, found: Found) -> Root | None:
         """Take an object; returns it if it is a workload. Objects that do not name Neuron resources are ignored."""
-        if not pods.may_concern_us(found.raw):
+        if found.readable and not pods.may_concern_us(found.raw):
             return None
         try:
             head = _decode(found.raw)

@@ -11,14 +11,14 @@ from neuron.findings import Finding, warning
 _CAUSES: Final = {
     **dict.fromkeys(("NEU101", "NEU102", "NEU103", "NEU104", "NEU105", "NEU106", "NEU108"), Cause.COUNTS),
     **dict.fromkeys(("NEU202", "NEU215"), Cause.COUNTS),
-    **dict.fromkeys(("NEU110", "NEU213", "NEU216", "NEU217", "NEU218"), Cause.SELECTION),
+    **dict.fromkeys(("NEU110", "NEU213", "NEU216", "NEU217", "NEU218", "NEU228"), Cause.SELECTION),
     **dict.fromkeys(("NEU109", "NEU111", "NEU112", "NEU118", "NEU212", "NEU710"), Cause.SETTINGS),
     **dict.fromkeys(("NEU120", "NEU121", "NEU122", "NEU214", "NEU230"), Cause.POLICY),
     **dict.fromkeys(("NEU801", "NEU802", "NEU803", "NEU804", "NEU805"), Cause.POLICY),
     "NEU203": Cause.SCHEDULER,
     "NEU232": Cause.QUEUE,
     "NEU901": Cause.CORES,
-    "NEU903": Cause.KARPENTER,
+    **dict.fromkeys(("NEU903", "NEU905"), Cause.KARPENTER),
     "NEU204": Cause.QUOTA,
     "NEU205": Cause.LIMIT_RANGE,
 }

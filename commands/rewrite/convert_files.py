@@ -22,10 +22,11 @@ from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests
 from commands.objects.notices import Notice, PartDecision, Reporter
 from commands.objects.shapes import Look, Recorded, Shapes
 from commands.objects.text_edits import Splice
+from commands.rewrite.made_pods import write_back
 from commands.rewrite.yaml_edits import EditError, edit
 from commands.rewrite.yaml_layout import TextLayout
 from neuron.demand.templates import Template
-from neuron.findings import Finding
+from neuron.findings import Finding, warning
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decide import ObjectDecision
 from webhook.decisions.kinds import KINDS
@@ -126,7 +127,7 @@ class Converter:
             change, outcome = self._convert(source, document)
             if self._shapes is not None and look is not None and document.root is not None and not change.fault:
                 found = list(manifests(document, self._settings.namespace))
-                if len(found) == 1:
+                if len(found) == 1 and not document.repeated:
                     # Without its text and nodes, which take much memory.
                     light = dataclasses.replace(change, document=Document(0, "", document.line), wanted=None)
                     self._shapes.record(look, document.root, found[0], change.splices or (), (light, outcome))
@@ -158,6 +159,8 @@ class Converter:
                 continue
             for path, text in advice(manifest, {patch.path for patch in patches if patch.decision.patch}):
                 say.line(path, text)
+            for finding in _needs_version(manifest, patches):
+                say.finding((), finding)
             current = current_versions.current(manifest)
             patches += self._enrichment(manifest, current, say)
             if current is not None or any(patch.decision.patch for patch in patches):
@@ -169,7 +172,8 @@ class Converter:
             here, written = self._home(manifest), manifest.written_namespace
             templates += [(here, written, each) for patch in patches for each in patch.decision.templates]
             if not manifest.wraps:
-                left += any(True for _ in find_pods(_part(wanted, manifest.path)))
+                found = any(True for _ in find_pods(_part(wanted, manifest.path)))
+                left += found or any(part.left is not None for part in decided.parts)
         change = self._change(document, wanted)
         return change, _Outcome(tuple(templates), tuple(notices), refused, left)
 
@@ -226,10 +230,19 @@ def _patches(manifest: Manifest, decided: ObjectDecision) -> list[PartDecision]:
         if not kind.metadata:
             kept = tuple(each for each in decision.patch if not each["path"].startswith("/metadata"))
             decision = dataclasses.replace(decision, patch=kept)
-        patches.append(PartDecision(part.place.path, decision))
+        patches.append(PartDecision(part.place.path, decision, part.place if kind.made is not None else None))
     if decided.placement is not None:
         patches.append(PartDecision((), decided.placement))
     return patches
+
+
+def _needs_version(manifest: Manifest, patches: Sequence[PartDecision]) -> Iterator[Finding]:
+    """NEU229, if only newer versions of the kind's controller have the field that conversion adds."""
+    since = KINDS[manifest.group, manifest.kind].claims_since if patches else ""
+    if since and any(patch.decision.patch for patch in patches):
+        message = f"the claims of the converted {manifest.kind} need {since}."
+        fix = "With an older version, apply the object as it was: the webhook converts its pods."
+        yield warning("NEU229", "spec", message, fix, manifest.kind)
 
 
 def _moved(
@@ -276,6 +289,9 @@ def _replace(wanted: Any, manifest: Manifest, current: dict[str, object]) -> Non
 def _apply(wanted: object, manifest: Manifest, patches: Sequence[PartDecision]) -> None:
     """Apply decisions to a copy of the document's data."""
     for patch in patches:
+        if patch.made is not None and patch.decision.patch:
+            write_back(_part(wanted, manifest.path), patch.made, patch.decision)
+            continue
         part = _part(wanted, (*manifest.path, *patch.path))
         # A copy: values of the patch become part of the data, and later operations may change them.
         operations = orjson.loads(orjson.dumps(patch.decision.patch))

@@ -144,7 +144,7 @@ def _for_kubectl(source: ManifestSource, change: Change, say: Say, alone: bool) 
 
 def _means(text: str, data: object) -> bool:
     try:
-        root = compose(text)
+        root = compose(text, repeated=[])
     except YamlError:
         return False
     return root is not None and bool(root.value == data)

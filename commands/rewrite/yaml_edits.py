@@ -42,7 +42,7 @@ def edit(text: str, root: YamlNode, wanted: object) -> list[Splice]:
     """The splices that change the value of a document to `wanted`.
 
     Args:
-        root: `compose(text)`.
+        root: `compose(text)`. Of a mapping that changes, entries that do not count are removed.
         wanted: JSON-like data.
 
     Raises:
@@ -58,7 +58,7 @@ def edit(text: str, root: YamlNode, wanted: object) -> list[Splice]:
 
 def _verify(text: str, splices: Sequence[Splice], wanted: object) -> None:
     try:
-        root = compose(apply(text, splices))
+        root = compose(apply(text, splices), repeated=[])
     except (YamlError, OverlapError) as error:
         raise EditError(str(error)) from error
     if root is None or not _same(root.value, wanted):
@@ -138,7 +138,8 @@ class _Editor:
 
     def _change_mapping(self, node: Mapping_, wanted: dict[str, object], place: _Place) -> None:
         kept = [entry for entry in node.entries if entry.merge or entry.name in wanted]
-        if not kept or any(self._is_explicit(entry) for entry in node.entries):
+        several = sum(entry.merge for entry in node.entries) > 1
+        if not kept or several or any(self._is_explicit(entry) for entry in node.written):
             self._replace(node, wanted, place)
             return
         merged = _merged_members(node)
@@ -149,7 +150,7 @@ class _Editor:
         for entry in kept:
             if not entry.merge:
                 self.change(entry.node, wanted[entry.name], self._member_place(entry))
-        self._drop(*(part for entry in node.entries if entry not in kept for part in (entry.key, entry.node)))
+        self._drop(*(part for entry in node.written if entry not in kept for part in (entry.key, entry.node)))
         self._remove_members(node, kept)
         own = {entry.name for entry in node.entries if not entry.merge}
         added = {name: value for name, value in wanted.items() if name not in own and name not in merged}
@@ -159,7 +160,7 @@ class _Editor:
 
     def _nest(self, node: Mapping_, wanted: dict[str, object]) -> bool:
         """Move members with their comments into one new mapping, if that is the whole change. Returns whether it is."""
-        if any(entry.merge for entry in node.entries):
+        if node.hidden or any(entry.merge for entry in node.entries):
             return False
         own = {entry.name: entry.node.value for entry in node.entries}
         added = [name for name in wanted if name not in own]
@@ -216,8 +217,8 @@ class _Editor:
 
     def _remove_members(self, node: Mapping_, kept: Sequence[MappingEntry]) -> None:
         text = self._text
-        removed = [entry for entry in node.entries if entry not in kept]
-        first = node.entries[0]
+        removed = [entry for entry in node.written if entry not in kept]
+        first = node.written[0]
         if first in removed and self._shares_line(first.key.start):
             # This mapping is a list item: its dash stays, and the next member moves after it.
             until = kept[0].key.start
@@ -237,7 +238,7 @@ class _Editor:
     ) -> None:
         if not added:
             return
-        at = column(self._text, node.entries[0].key.start)
+        at = column(self._text, node.written[0].key.start)
         lines = self._layout.join(self._layout.members(added, at))
         if front:
             first = kept[0].key.start
@@ -305,7 +306,7 @@ class _Editor:
             if not stale or _is_inside(entry.key.start, replaced):
                 continue
             members = self._merged.get(id(node), _merged_members(node))
-            if node.flow or not members:
+            if node.flow or not members or sum(each.merge for each in node.entries) > 1:
                 raise EditError("a merge key cannot be replaced by its members")
             lines = self._layout.join(self._layout.members(members, column(self._text, entry.key.start)))
             self._splice(entry.key.start, entry.end, lines.lstrip(" "))

@@ -14,6 +14,7 @@ from neuron import names
 from neuron.api import cordons
 from neuron.api.nodes import Node
 from neuron.api.slices import incomplete, newest
+from neuron.check.keys import unread_keys
 from neuron.hardware.device_shapes import DRA_DRIVER_VERSION
 from neuron.hardware.instances import Catalogue
 from runtime.text import cited, named
@@ -151,6 +152,15 @@ def check_conversion(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
         if misspelt:
             text = f"namespaces with an invalid annotation {names.ANNOTATION_CONVERT}: {listed(misspelt)}."
             yield StatusLine(CONVERSION, CheckResult.NOTE, text, f"Allowed: {', '.join(MODE_WORDS)}.")
+        unread = [
+            f"{item['metadata']['name']} ({field[:-1]} {cited(key, 60)})"
+            for item in namespaces
+            for field, key in unread_keys(item["metadata"])
+        ]
+        if unread:
+            text = f"namespaces with keys that look like a setting and are not read: {listed(unread)}."
+            fix = f"Write it as an annotation below {names.ANNOTATION_CONVERT.partition('/')[0]}/."
+            yield StatusLine(CONVERSION, CheckResult.NOTE, text, fix)
     templates = snapshot.templates
     if isinstance(templates, Unseen):
         yield StatusLine(CONVERSION, CheckResult.UNKNOWN, templates.why, templates.fix)

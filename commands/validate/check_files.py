@@ -19,9 +19,9 @@ from neuron.api.claim_reader import VERSIONS, value_text
 from neuron.api.claim_specs import GROUP
 from neuron.api.claim_specs import KINDS as CLAIM_KINDS
 from neuron.check.claims import validate
+from neuron.check.keys import misspelt_keys
 from neuron.check.taint_rules import check_taint_rule
 from neuron.findings import Finding, Severity, did_you_mean, warning
-from webhook.decisions.check_keys import misspelt_keys
 from webhook.decisions.conversion_context import ConversionOptions
 from webhook.decisions.decide import ObjectDecision, located
 from webhook.decisions.kinds import KINDS
@@ -167,7 +167,7 @@ class FileValidator:
         look = self._look(document)
         if self._shapes is not None and look is not None and document.root is not None:
             found = list(manifests(document, self._context.namespace))
-            if len(found) == 1:
+            if len(found) == 1 and not document.repeated:
                 self._shapes.record(look, document.root, found[0], (), judged)
         return self._counted(list(judged.located), judged.objects)
 
@@ -206,6 +206,8 @@ class FileValidator:
             found = [] if decided.excluded else list(decided.findings)
             checked = (manifest.group, manifest.kind) in KINDS or bool(decided.parts)
             own = found if found or checked else None
+        elif manifest.form:
+            own = [*manifest.form, *(own or ())]
         by_policies = self._by_policies(manifest, decided)
         return None if own is None and by_policies is None else [*(own or ()), *(by_policies or ())]
 

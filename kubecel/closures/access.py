@@ -25,6 +25,9 @@ from kubecel.values import NONE, Optional, is_list, key_of, kind_of, name_of, so
 
 _MISSED: Final = (KeyError, TypeError)
 
+_MOST_NAMED: Final = 16
+"""Known fields that a message lists."""
+
 
 @compiles(syntax.Literal)
 def _literal(_: Compiler, node: syntax.Literal) -> Code:
@@ -178,7 +181,9 @@ def _select_type(compiler: Compiler, node: syntax.Select | syntax.Index, operand
             return DYN
         found = operand.fields.get(field)
         if found is None:
-            hint = compiler.hint(field, operand.fields) or f" It has {', '.join(sorted(operand.fields))}."
+            known = ", ".join(sorted(operand.fields)[:_MOST_NAMED])
+            known += ", …" if len(operand.fields) > _MOST_NAMED else ""
+            hint = compiler.hint(field, operand.fields) or (f" It has {known}." if known else " It has none.")
             raise CelTypeError(f"'{operand.name}' has no field '{field}'.{hint}", node.offset)
         return found
     match operand.name:

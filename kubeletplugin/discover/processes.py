@@ -1,19 +1,22 @@
-"""Finds processes that use Neuron devices: open handles, and device nodes in containers. Reads the host's procfs.
+"""Finds containers and processes that have Neuron devices. Reads the host's procfs.
 
-A process of another user can be read only with the capability SYS_PTRACE (proc(5), ptrace(2)). A result is an answer
-only if the processes of all pods could be read.
+A container of a claim names it: it has a file mounted whose name holds the claim's UID (`claim_files`), so every
+process shows it in `mountinfo`, which needs no capability. Containers without such a file, as those of older versions,
+are told by open handles and device nodes; to read these of another user takes the capability SYS_PTRACE (proc(5)).
 """
 
+import contextlib
 import dataclasses
 import os
 import re
 import stat
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from kubeletplugin.ports import UsageUnknownError
+from kubeletplugin.claim_files import ClaimFile, Folder
+from kubeletplugin.ports import NoProcessesError, UsageUnknownError
 
 LONGEST_SCAN: Final = 10.0
 """Seconds."""
@@ -22,95 +25,77 @@ _OF_THE_HOST: Final = frozenset({"kthreadd", "kubelet"})
 """Names of processes of which a host has at least one; a container sees its own processes only."""
 _POD: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?![0-9a-f])")
 """A pod's UID in the path of a cgroup; systemd's cgroup driver writes underscores, static pods have hashes."""
-_DEVICE: Final = re.compile(r"/neuron([0-9]{1,3})(?: \(deleted\))?\Z")
+_DEVICE: Final = re.compile(r"neuron([0-9]{1,3})")
+_OPEN_DEVICE: Final = re.compile(r"/neuron([0-9]{1,3})(?: \(deleted\))?\Z")
 _CAPABILITIES: Final = re.compile(r"^CapEff:\s*([0-9a-f]+)$", re.MULTILINE)
 _SYS_ADMIN: Final = 1 << 21
+_WAITS: Final = re.compile(r"^State:\s*D", re.MULTILINE)
 _GONE: Final = (FileNotFoundError, ProcessLookupError)
-_SHOWN: Final = 3
+_LONGEST_ENVIRONMENT: Final = 1 << 20
+"""Bytes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProcessUse:
-    """A process that uses a device.
+    """A process that has devices, or whose container has.
 
     Attributes:
         pid: in the PID namespace of the procfs.
         pod: UID of its pod; empty if it is in no pod.
-        open: whether it has the device open; else only its container has the device node.
+        files: the files of claims that its container has; none if it names no claim.
+        indices: devices that it has open, or whose nodes are in its container.
+        open: whether it has them open.
+        environment: variables of the Neuron runtime with which it was started, if they were asked for.
     """
 
     pid: int
     command: str
     pod: str
-    index: int
-    open: bool
+    files: frozenset[ClaimFile] = frozenset()
+    indices: frozenset[int] = frozenset()
+    open: bool = False
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
         where = f"of pod {self.pod}" if self.pod else "of the host"
-        device = f"/dev/neuron{self.index}"
-        how = f"has {device} open" if self.open else f"is in a container with {device}"
+        devices = ", ".join(f"/dev/neuron{index}" for index in sorted(self.indices))
+        if self.files:
+            how = "is in a container of the claim"
+        else:
+            how = f"has {devices} open" if self.open else f"is in a container with {devices}"
         return f"process {self.pid} ({self.command}) {where} {how}"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ProcessScan:
-    """The result of a scan.
-
-    Attributes:
-        doubt: why there may be more uses; empty if all processes of pods could be read.
-    """
-
-    uses: tuple[ProcessUse, ...] = ()
-    doubt: str = ""
 
 
 class Processes:
     """The processes of the node."""
 
-    def __init__(self, proc_root: Path, dev_root: Path, seconds: float = LONGEST_SCAN) -> None:
+    def __init__(self, proc_root: Path, dev_root: Path, folder: Folder, seconds: float = LONGEST_SCAN) -> None:
         """A scan ends after `seconds` without an answer. `dev_root` is the host's directory of device nodes."""
         self._root = proc_root
         self._dev = dev_root
+        self._folder = folder
         self._seconds = seconds
 
-    def using(self, indices: Collection[int]) -> ProcessScan:
-        """The processes that use any of some devices. Blocks.
+    def scan(self, *, environment: bool = False) -> tuple[ProcessUse, ...]:
+        """What has devices of claims, or may have them. Blocks.
+
+        Args:
+            environment: also read the variables of containers that name a claim.
 
         Raises:
-            UsageUnknownError: the host's processes are not visible, or it took too long.
+            NoProcessesError: the host's processes are not visible.
+            UsageUnknownError: they cannot be read, or it took too long.
         """
-        scan = _Scan(self._root, self._numbers(indices), self._device_of(self._dev), time.monotonic() + self._seconds)
+        scan = _Scan(self._root, self._dev, self._folder, time.monotonic() + self._seconds, environment=environment)
         try:
             found = tuple(scan.run())
         except OSError as error:
             raise UsageUnknownError(f"the processes of the node cannot be listed: {error}") from error
         if not scan.of_the_host:
-            raise UsageUnknownError(
+            raise NoProcessesError(
                 f"{self._root} does not show the processes of the node: mount the host's /proc and set --proc-root"
             )
-        doubt = ""
-        if scan.unreadable:
-            shown = "; ".join(scan.unreadable[:_SHOWN])
-            doubt = f"processes of pods cannot be read, which needs the capability SYS_PTRACE: {shown}"
-        return ProcessScan(found, doubt)
-
-    def _numbers(self, indices: Collection[int]) -> Mapping[int, tuple[int, int] | None]:
-        """The device numbers of the host's device node, by index; None if there is no node."""
-        return {index: self._identity(self._dev / f"neuron{index}") for index in indices}
-
-    @staticmethod
-    def _identity(path: Path) -> tuple[int, int] | None:
-        try:
-            return _identity(path.stat())
-        except OSError:
-            return None
-
-    @staticmethod
-    def _device_of(directory: Path) -> int | None:
-        try:
-            return directory.stat().st_dev
-        except OSError:
-            return None
+        return found
 
 
 class _Scan:
@@ -118,19 +103,17 @@ class _Scan:
 
     Attributes:
         of_the_host: whether processes of the host were seen.
-        unreadable: pods' processes that could not be read.
     """
 
-    def __init__(
-        self, root: Path, devices: Mapping[int, tuple[int, int] | None], host_dev: int | None, deadline: float
-    ) -> None:
+    def __init__(self, root: Path, dev: Path, folder: Folder, deadline: float, *, environment: bool) -> None:
         self._root = root
-        self._devices = devices
-        self._host_dev = host_dev
+        self._folder = folder
         self._deadline = deadline
-        self._namespaces: set[str] = set()
+        self._environment = environment
+        self._devices = {index: _identity_of(dev / f"neuron{index}") for index in _nodes_in(dev)}
+        self._host_dev = _identity_of(dev)
+        self._namespaces: dict[str, bool] = {}  # and whether it names a claim
         self.of_the_host = False
-        self.unreadable: list[str] = []
 
     def run(self) -> Iterator[ProcessUse]:
         with os.scandir(self._root) as entries:
@@ -138,30 +121,64 @@ class _Scan:
         for pid in pids:
             if time.monotonic() > self._deadline:
                 raise UsageUnknownError(f"{len(pids)} processes cannot be read in time")
-            try:
+            # It ended, or it cannot be read without SYS_PTRACE and names no claim.
+            with contextlib.suppress(*_GONE, PermissionError):
                 yield from self._process(pid)
-            except _GONE:
-                continue  # it ended
 
     def _process(self, pid: str) -> Iterator[ProcessUse]:
         command = self._text(pid, "comm").strip()
         self.of_the_host |= command in _OF_THE_HOST
+        namespace = ""
+        with contextlib.suppress(PermissionError):
+            namespace = str((self._root / pid / "ns" / "mnt").readlink())
         match = _POD.search(self._text(pid, "cgroup"))
-        pod = match[1].replace("_", "-") if match else ""
-        found: dict[int, bool] = {}
-        try:
-            if pod:
-                found = dict.fromkeys(self._nodes(pid), False)
-            found |= dict.fromkeys(self._handles(pid), True)
-        except PermissionError as error:
-            # A container gets a claim's devices, so a process outside of pods has none of them.
-            if pod:
-                self.unreadable.append(f"{command} (process {pid}, pod {pod}): {error.strerror}")
-        for index, is_open in sorted(found.items()):
-            yield ProcessUse(int(pid), command, pod, index, is_open)
+        use = ProcessUse(int(pid), command, match[1].replace("_", "-") if match else "")
+        known = self._namespaces.get(namespace)
+        if known:
+            return
+        files = self._folder.mounted(self._mounts(pid)) if known is None else frozenset()
+        if files:
+            indices: frozenset[int] = frozenset()
+            with contextlib.suppress(PermissionError, *_GONE):
+                indices = frozenset(self._nodes(pid))
+            yield dataclasses.replace(use, files=files, indices=indices, environment=self._variables(pid))
+        elif use.pod:
+            yield from self._unnamed(pid, use, look=known is None)
+        if namespace:
+            self._namespaces[namespace] = bool(files)
+
+    def _unnamed(self, pid: str, use: ProcessUse, *, look: bool) -> Iterator[ProcessUse]:
+        """Uses of a container of a pod that names no claim; none if it is privileged: that has all devices."""
+        capabilities = _CAPABILITIES.search(self._text(pid, "status"))
+        if capabilities is None or int(capabilities[1], 16) & _SYS_ADMIN:
+            return
+        if opened := frozenset(self._handles(pid)):
+            yield dataclasses.replace(use, indices=opened, open=True)
+        if look and (nodes := frozenset(self._nodes(pid))):
+            yield dataclasses.replace(use, indices=nodes)
 
     def _text(self, pid: str, name: str) -> str:
         return (self._root / pid / name).read_text(errors="replace")
+
+    def _mounts(self, pid: str) -> str:
+        try:
+            return self._text(pid, "mountinfo")
+        except PermissionError as error:
+            raise UsageUnknownError(f"{self._root / pid / 'mountinfo'} cannot be read: {error.strerror}") from error
+        except OSError:
+            return ""  # a process that has ended has no mounts (EINVAL)
+
+    def _variables(self, pid: str) -> Mapping[str, str]:
+        # To read the memory of a process that hangs in the kernel would hang, too.
+        if not self._environment or _WAITS.search(self._text(pid, "status")):
+            return {}
+        try:
+            with (self._root / pid / "environ").open("rb") as file:
+                entries = file.read(_LONGEST_ENVIRONMENT).decode(errors="replace").split("\0")
+        except OSError:
+            return {}
+        pairs = (entry.partition("=") for entry in entries if entry.startswith("NEURON_"))
+        return {name: value for name, _, value in pairs}
 
     def _handles(self, pid: str) -> Iterator[int]:
         """Devices that the process has open."""
@@ -169,16 +186,14 @@ class _Scan:
         with os.scandir(directory) as entries:
             for entry in entries:
                 path = Path(entry.path)
-                try:
+                with contextlib.suppress(*_GONE):
                     index = self._opened(path, path.readlink())
-                except _GONE:
-                    continue
-                if index is not None:
-                    yield index
+                    if index is not None:
+                        yield index
 
     def _opened(self, path: Path, target: Path) -> int | None:
         """The device of an open file; None for another file. Other files are not touched: they may hang."""
-        match = _DEVICE.search(str(target))
+        match = _OPEN_DEVICE.search(str(target))
         if match is None or not target.is_absolute():
             return None
         opened = _identity(path.stat())
@@ -190,32 +205,25 @@ class _Scan:
         return named if named in self._devices and str(target.parent) == "/dev" else None
 
     def _nodes(self, pid: str) -> Iterator[int]:
-        """Devices whose nodes are in the /dev of the process's container, once for each container."""
-        process = self._root / pid
-        namespace = str((process / "ns" / "mnt").readlink())
-        if namespace in self._namespaces:
-            return
-        capabilities = _CAPABILITIES.search(self._text(pid, "status"))
-        if capabilities is None or int(capabilities[1], 16) & _SYS_ADMIN:
-            return  # a privileged container has the nodes of all devices
-        dev = process / "root" / "dev"
-        try:
-            if dev.stat().st_dev == self._host_dev:
-                return  # the host's /dev
-            for index in self._devices:
-                if self._exists(dev / f"neuron{index}"):
-                    yield index
-        except _GONE:
-            return
-        self._namespaces.add(namespace)
+        """Devices whose nodes are in the /dev of the process's container; none if that is the host's."""
+        dev = self._root / pid / "root" / "dev"
+        if _identity_of(dev) != self._host_dev:
+            yield from _nodes_in(dev)
 
-    @staticmethod
-    def _exists(path: Path) -> bool:
-        try:
-            path.lstat()  # does not follow a link of the container
-        except _GONE:
-            return False
-        return True
+
+def _nodes_in(directory: Path) -> Iterator[int]:
+    """Indices of the device nodes in a directory. Links of a container are not followed."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
+        for entry in entries:
+            if match := _DEVICE.fullmatch(entry.name):
+                yield int(match[1])
+
+
+def _identity_of(path: Path) -> tuple[int, int] | None:
+    try:
+        return _identity(path.stat())
+    except OSError:
+        return None
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

@@ -113,7 +113,7 @@ def spec(
         "cdiVersion": CDI_VERSION,
         "kind": KIND,
         "annotations": {
-            ANNOTATION_CLAIM: msgspec.json.encode(claim, order="sorted").decode(),
+            ANNOTATION_CLAIM: msgspec.json.encode(dataclasses.replace(claim, asked=0), order="sorted").decode(),
             ANNOTATION_BOOT_ID: boot_id,
         },
         "devices": devices,

@@ -17,7 +17,7 @@ API_VERSION_SHARES: Final = "checkpoint.neuron.aws.com/v2"
 """Version of a checkpoint with shares: a driver that does not know shares would read it as one of whole devices."""
 KIND: Final = "NeuronCheckpoint"
 _BEFORE: Final = "-before"
-"""End of the UID under which earlier devices of a claim are held."""
+"""End of the UID under which devices of a claim are held after its end."""
 
 
 class DamagedCheckpointError(Exception):
@@ -70,13 +70,6 @@ class PreparedDevice:
         """Physical cores that the claim holds of the device; None for all."""
         return None if self.share is None else self.share.cores
 
-    def includes(self, other: "PreparedDevice") -> bool:
-        """Whether a claim with this device also holds the other one."""
-        if self.admin_access or not set(other.indices) <= set(self.indices):
-            return False
-        same_share = self.share is not None and other.share is not None and self.share.id == other.share.id
-        return self.cores is None or same_share or (other.cores is not None and set(other.cores) <= set(self.cores))
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PreparedClaim:
@@ -87,6 +80,8 @@ class PreparedClaim:
         devices: in the order of the allocation.
         environment: variables of the containers, by request without its alternative.
         metadata: of the devices for the containers (KEP-5304), by the same; empty in older checkpoints.
+        number: of the preparation that decided it; containers name it. 0 in older checkpoints.
+        asked: of the last preparation, also of one that repeated the answer.
     """
 
     uid: str
@@ -96,23 +91,36 @@ class PreparedClaim:
     devices: tuple[PreparedDevice, ...]
     environment: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     metadata: dict[str, JsonObject] = dataclasses.field(default_factory=dict)
+    number: int = 0
+    asked: int = 0
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name} (UID {self.uid.removesuffix(_BEFORE)})"
+        named = f"{self.namespace}/{self.name} " if self.name else ""
+        return f"{named}(UID {self.object_uid})"
 
     @property
-    def is_before(self) -> bool:
-        """Whether it stands for the devices that a claim had before it was allocated again, see `uid_before`."""
+    def object_uid(self) -> str:
+        """The UID of the claim's object."""
+        return self.uid.removesuffix(_BEFORE)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is not prepared any more, and only holds devices until no process has them."""
         return self.uid.endswith(_BEFORE)
 
     @property
     def ended(self) -> str:
-        """Half a sentence about a claim that is held: what became of its object."""
-        return "was allocated again" if self.is_before else "no longer exists"
+        """Half a sentence about a claim that is held: what became of it."""
+        return "has ended" if self.has_ended else "no longer exists"
+
+    @property
+    def held(self) -> frozenset[int]:
+        """Devices that it holds, by index; `adminAccess` holds none."""
+        return frozenset(index for device in self.devices if not device.admin_access for index in device.indices)
 
 
 def uid_before(uid: str) -> str:
-    """The UID under which devices are held that a claim had before it was allocated again. No object has it."""
+    """The UID under which devices of a claim are held after its end. No object has it."""
     return f"{uid}{_BEFORE}"
 
 
@@ -125,11 +133,13 @@ class Checkpoint:
         claims: prepared claims by UID.
         incomplete: whether claims may be missing: a damaged checkpoint was replaced, and claims have not been read from
             the API server since.
+        count: number of preparations.
     """
 
     boot_id: str
     claims: Mapping[str, PreparedClaim] = dataclasses.field(default_factory=dict)
     incomplete: bool = False
+    count: int = 0
 
     def with_claim(self, claim: PreparedClaim) -> "Checkpoint":
         """This state with the claim."""
@@ -140,20 +150,26 @@ class Checkpoint:
         rest = {key: claim for key, claim in self.claims.items() if key != uid}
         return dataclasses.replace(self, claims=rest)
 
-    def allocated_again(self, claim: PreparedClaim) -> "Checkpoint":
-        """This state with a claim that may have had other devices: they stay held, because its pods may still run."""
-        mine = (self.claims[uid] for uid in (claim.uid, uid_before(claim.uid)) if uid in self.claims)
-        held = (device for each in mine for device in each.devices if not device.admin_access)
-        left = tuple(device for device in held if not any(new.includes(device) for new in claim.devices))
-        before = PreparedClaim(uid_before(claim.uid), claim.namespace, claim.name, "", left)
-        state = self.with_claim(claim)
-        return state.with_claim(before) if left else state.without_claim(before.uid)
+    def ended(self, uid: str) -> "Checkpoint":
+        """This state without the claim; its devices stay held, because its containers may still run."""
+        claim = self.claims.get(uid)
+        if claim is None:
+            return self
+        left = tuple(device for device in claim.devices if not device.admin_access)
+        before = self.claims.get(uid_before(uid))
+        devices = (*left, *(before.devices if before is not None else ()))
+        state = self.without_claim(uid)
+        if not devices:
+            return state
+        ended = PreparedClaim(uid_before(uid), claim.namespace, claim.name, "", devices, asked=self.count)
+        return state.with_claim(ended)
 
 
 class _Data(msgspec.Struct, frozen=True):
     boot_id: str
     claims: tuple[PreparedClaim, ...]
     incomplete: bool
+    count: int = 0
 
 
 class _File(msgspec.Struct, frozen=True, rename="camel"):
@@ -205,7 +221,9 @@ class CheckpointStore:
 def encode(checkpoint: Checkpoint) -> bytes:
     """The file's content; the same state gives the same bytes."""
     claims = tuple(claim for _, claim in sorted(checkpoint.claims.items()))
-    data = msgspec.json.encode(_Data(checkpoint.boot_id, claims, checkpoint.incomplete), order="sorted")
+    data = msgspec.json.encode(
+        _Data(checkpoint.boot_id, claims, checkpoint.incomplete, checkpoint.count), order="sorted"
+    )
     shared = any(device.share is not None for claim in claims for device in claim.devices)
     version = API_VERSION_SHARES if shared else API_VERSION
     return msgspec.json.encode(_File(version, KIND, _checksum(data), msgspec.Raw(data)))
@@ -230,7 +248,7 @@ def decode(content: bytes) -> Checkpoint:
         raise DamagedCheckpointError(f"it is not UTF-8: {error}") from error
     except RecursionError as error:
         raise DamagedCheckpointError("it is not readable: it is nested too deeply") from error
-    return Checkpoint(data.boot_id, {claim.uid: claim for claim in data.claims}, data.incomplete)
+    return Checkpoint(data.boot_id, {claim.uid: claim for claim in data.claims}, data.incomplete, data.count)
 
 
 def _checksum(data: bytes) -> str:

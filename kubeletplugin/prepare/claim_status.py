@@ -147,8 +147,8 @@ class ClaimStatusWriter:
         for uid in released_before & claims.keys():
             self._released.pop(uid, None)
         for claim in claims.values():
-            # Earlier devices are in no allocation any more, so that they have no entry.
-            if not claim.is_before and self._clock.monotonic() >= self._not_before.get(claim.uid, 0.0):
+            # What has ended is in no allocation any more, so that it has no entry.
+            if not claim.has_ended and self._clock.monotonic() >= self._not_before.get(claim.uid, 0.0):
                 complete &= await self._attempt(claim, self._write(claim))
         for released in tuple(self._released.values()):
             complete &= await self._attempt(released, self._clear(released)) and released.uid not in self._released

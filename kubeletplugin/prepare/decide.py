@@ -16,7 +16,7 @@ from kubeletplugin.discover.devices import NODE_DEVICE, device_index
 from kubeletplugin.discover.sharing import physical_cores
 from kubeletplugin.discover.sysfs import NodeHardware, UltraServer
 from kubeletplugin.ports import JsonObject
-from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share, uid_before
+from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
 from kubeletplugin.prepare.device_metadata import documents
 from kubeletplugin.prepare.environment import UltraServerError, environment, visible_cores
 from neuron import names
@@ -33,11 +33,13 @@ class DeviceHeldError(PrepareError):
 
     Attributes:
         holder: UID of one such claim; empty if there is none.
+        ended: whether that claim has ended, so that only its processes hold the device.
     """
 
-    def __init__(self, message: str, holder: str = "") -> None:
+    def __init__(self, message: str, holder: PreparedClaim | None = None) -> None:
         super().__init__(message)
-        self.holder = holder
+        self.holder = holder.uid if holder is not None else ""
+        self.ended = holder is not None and holder.has_ended
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,11 +82,13 @@ class Others:
         claims: all of them; an older state of the claim itself is among them, if it was prepared before.
         known: False while claims may be missing, because a damaged state is not restored yet.
         restoring: whether the claim is restored from the API server: its containers may run already.
+        number: of this preparation.
     """
 
     claims: Collection[PreparedClaim] = ()
     known: bool = True
     restoring: bool = False
+    number: int = 1
 
     def hold(self, claim: PreparedClaim) -> bool:
         """Whether other claims are known to hold any device of this one; shares of one device hold parts of it."""
@@ -97,16 +101,11 @@ class Others:
     def on(self, claim: AllocatedClaim | PreparedClaim, index: int) -> Iterator[tuple[PreparedDevice, PreparedClaim]]:
         """What other claims than this one hold of a device."""
         for other in self.claims:
-            if other.uid in (claim.uid, uid_before(claim.uid)):
-                continue
+            if other.uid == claim.uid:
+                continue  # not what it held before its end: processes may still have that
             for device in other.devices:
                 if not device.admin_access and index in device.indices:
                     yield device, other
-
-    def generation(self, uid: str) -> int:
-        """The generation of the metadata of a claim that was prepared before; 0 for another claim."""
-        documents = (each for other in self.claims if other.uid == uid for each in other.metadata.values())
-        return max((int(each["metadata"]["generation"]) for each in documents), default=0)
 
     def before(self, claim: AllocatedClaim, share_id: str) -> Share:
         """The same share as the claim itself had it; an empty one if it had none."""
@@ -147,9 +146,12 @@ def decide(claim: AllocatedClaim, view: NodeView, others: Others) -> PreparedCla
     for request, numbers in _visible_cores(claim, devices, view).items():
         variables[request][names.ENV_VISIBLE_CORES] = visible_cores(numbers)
     used = {request: values for request, values in variables.items() if values}
-    before = others.generation(claim.uid)
-    told = documents(claim, devices, used, view.attributes, view.hardware, view.instance, before + 1)
-    return PreparedClaim(claim.uid, claim.namespace, claim.name, allocation_digest(claim), tuple(devices), used, told)
+    number = others.number
+    told = documents(claim, devices, used, view.attributes, view.hardware, view.instance, number)
+    digest = allocation_digest(claim)
+    return PreparedClaim(
+        claim.uid, claim.namespace, claim.name, digest, tuple(devices), used, told, number=number, asked=number
+    )
 
 
 def undecided(claim: AllocatedClaim, view: NodeView) -> PreparedClaim:
@@ -220,7 +222,7 @@ def _refuse_overlaps(
                         f"Device {device.device} is still prepared for ResourceClaim {other} as {held.device}. It "
                         "becomes free when the kubelet has stopped the pod that used it; the kubelet tries again by "
                         "itself.",
-                        other.uid,
+                        other,
                     )
 
 
@@ -228,7 +230,7 @@ def _lost_cores(device: PreparedDevice, other: PreparedClaim) -> DeviceHeldError
     return DeviceHeldError(
         f"Device {device.device} is shared with ResourceClaim {other}, and the driver lost which of its cores that "
         "claim uses. No other claim gets cores of this device until the pods of that claim have ended.",
-        other.uid,
+        other,
     )
 
 
@@ -337,7 +339,8 @@ def _share(claim: AllocatedClaim, wanted: _Wanted, view: NodeView, others: Other
             f"Device {device.device} has {all_cores - len(taken)} of {all_cores} cores free, and the claim needs "
             f"{wanted.amount}: the others are still prepared for {holders}. They become free when the kubelet has "
             "stopped the pods that used them; the kubelet tries again by itself.",
-            next((other.uid for _, other in held if other is not None), ""),
+            # One that has ended first: it can be released at once.
+            max((other for _, other in held if other is not None), key=lambda other: other.has_ended, default=None),
         )
     # Its containers may have been started with other cores, before the state was lost.
     chosen_before = others.restoring or not before.certain

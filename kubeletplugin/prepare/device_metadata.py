@@ -11,12 +11,11 @@ from kubeletplugin.discover.sharing import physical_cores
 from kubeletplugin.discover.sysfs import NodeHardware
 from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare.checkpoint import PreparedDevice
+from kubeletplugin.prepare.metadata_files import API_VERSION, KIND
 from neuron import names
 from neuron.api.allocation import AllocatedClaim
 from neuron.hardware.instances import InstanceType
 
-API_VERSION: Final = "metadata.resource.k8s.io/v1alpha1"
-KIND: Final = "DeviceMetadata"
 ATTRIBUTE_PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
 """Kubernetes' standard attribute (deviceattribute.StandardDeviceAttributePCIBusID)."""
 

@@ -7,16 +7,18 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol, TypeVar
 
+from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import ClaimReader, Clock, JsonObject, KubeError
-from kubeletplugin.prepare.checkpoint import uid_before
+from kubeletplugin.ports import ClaimReader, Clock, JsonObject, KubeError, NoProcessesError, UsageUnknownError
+from kubeletplugin.prepare.checkpoint import PreparedClaim, uid_before
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
-from kubeletplugin.prepare.holds import Holds
+from kubeletplugin.prepare.holds import Hold, Holds
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer, devices_held
+from kubeletplugin.prepare.usage import ReleaseBlocker, Usage, by_processes, unknown
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
 from runtime.backoff import Backoff
@@ -26,6 +28,9 @@ CALL_BUDGET: Final = 40.0
 
 HELD_SECONDS: Final = 15.0
 """Seconds to wait for devices of another claim; the pod's event, which names that claim, comes after them."""
+
+UNPREPARE_SECONDS: Final = 5.0
+"""Seconds to wait for a look at the processes, before the kubelet has its answer and the device stays held."""
 
 _FIRST_LOOK: Final = 0.05
 _LAST_LOOK: Final = 1.0
@@ -58,7 +63,7 @@ class PrepareResult:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeClaims:
-    """The claims of one node: their prepared state, their objects, and the node's hardware.
+    """The claims of one node: their prepared state, their objects, the node's hardware, and what uses it.
 
     Attributes:
         view: returns the hardware as last discovered.
@@ -68,6 +73,7 @@ class NodeClaims:
     objects: ClaimReader
     view: Callable[[], NodeView]
     pool: str
+    usage: Usage
 
 
 class ClaimObserver(Protocol):
@@ -85,7 +91,7 @@ class Driver:
 
     Attributes:
         observer: is told of changes of prepared claims.
-        holds: claims that are prepared and no longer exist.
+        holds: claims that hold devices, and have ended or no longer exist.
         refusals: how often a claim was refused because another one holds its devices.
     """
 
@@ -122,8 +128,27 @@ class Driver:
         return results
 
     async def unprepare(self, claims: Iterable[ClaimReference]) -> dict[str, PrepareResult]:
-        """Unprepare claims. A claim need not be prepared, nor exist."""
+        """Unprepare claims. A claim need not be prepared, nor exist.
+
+        The kubelet also asks while containers run, if the runtime does not stop them and the pod was deleted by force.
+        Their devices stay held until no process has them; the kubelet's answer does not wait for that.
+        """
         return await self._each(claims, "unprepare", self._unprepare)
+
+    async def release_ended(self) -> bool:
+        """Release the claims that have ended and that no process uses, and hold the others; whether none is left."""
+        checkpoint = await self.in_state(self._preparer.checkpoint)
+        ended = [claim for claim in checkpoint.claims.values() if claim.has_ended]
+        held: dict[str, Hold] = {}
+        if ended:
+            blockers = await self._blockers(ended, checkpoint.claims)
+            for claim in ended:
+                if (use := blockers[claim.uid]) is not None:
+                    held[claim.uid] = Hold(claim, use)
+                elif await self.in_state(functools.partial(self._preparer.release, claim)):
+                    _log.info("devices of an ended claim are free", extra={"claim": str(claim)})
+        self.holds.take_ended(held)
+        return not held
 
     async def in_state(self, call: Callable[[], _T]) -> _T:
         """Run an operation on the state in the state's thread."""
@@ -141,8 +166,9 @@ class Driver:
         except (OSError, TimeoutError) as error:
             _log.warning("prepared claims cannot be counted", extra={"error": str(error)})
             return
-        self._metrics.prepared_claims.set(len(checkpoint.claims))
-        self._metrics.prepared_devices.set(devices_held(checkpoint.claims))
+        prepared = {uid: claim for uid, claim in checkpoint.claims.items() if not claim.has_ended}
+        self._metrics.prepared_claims.set(len(prepared))
+        self._metrics.prepared_devices.set(devices_held(prepared))
 
     async def _each(
         self,
@@ -196,7 +222,8 @@ class Driver:
         """Prepare a claim; wait up to `HELD_SECONDS` for devices that another claim holds.
 
         After a deletion without a grace period the scheduler allocates the devices to the next pod before the kubelet
-        has unprepared them, which takes about a second. The kubelet itself retries only after a minute.
+        has unprepared them, which takes about a second, or before their processes have ended. The kubelet itself
+        retries only after a minute.
         """
         until = min(deadline, self._clock.monotonic() + HELD_SECONDS)
         backoff = Backoff(_FIRST_LOOK, _LAST_LOOK)
@@ -206,9 +233,11 @@ class Driver:
                 return await self.in_state(functools.partial(self._preparer.prepare, claim, view))
             except DeviceHeldError as error:
                 pause = backoff.failed()
+                if error.ended:
+                    await self.release_ended()
                 if self._clock.monotonic() + pause > until:
                     self.refusals += 1
-                    raise DeviceHeldError(f"{error}{self._why_held(error)}", error.holder) from error
+                    raise PrepareError(f"{error}{self._why_held(error)}") from error
             await self._clock.sleep(pause)
 
     def _why_held(self, error: DeviceHeldError) -> str:
@@ -216,12 +245,44 @@ class Driver:
         return f" That ResourceClaim {hold.claim.ended}: {hold.why}." if hold is not None else ""
 
     async def _unprepare(self, claim: ClaimReference) -> PrepareResult:
-        uids = claim.uid, uid_before(claim.uid)
-        await self.in_state(lambda: self._preparer.unprepare(*uids))
-        self.holds.forget(*uids)
+        claims = (await self.in_state(self._preparer.checkpoint)).claims
+        prepared = claims.get(claim.uid)
+        mine = [each for uid in (claim.uid, uid_before(claim.uid)) if (each := claims.get(uid)) is not None]
+        others = {uid: each for uid, each in claims.items() if uid != claim.uid}
+        uses = (await self._blockers(mine, others, UNPREPARE_SECONDS)).values() if mine else ()
+        hold, asked = any(uses), prepared.asked if prepared is not None else None
+        await self.in_state(lambda: self._preparer.unprepare(claim.uid, hold=hold, asked=asked))
+        self.holds.forget(claim.uid)
+        if hold:
+            ended = (await self.in_state(self._preparer.checkpoint)).claims.get(uid_before(claim.uid))
+            use = next(use for use in uses if use is not None)
+            if ended is not None:
+                self.holds.take({**self.holds.claims, ended.uid: Hold(ended, use)})
+        else:
+            self.holds.forget(uid_before(claim.uid))
         if self.observer is not None:
             self.observer.unprepared(claim)
         return PrepareResult()
+
+    async def _blockers(
+        self, claims: Iterable[PreparedClaim], prepared: Mapping[str, PreparedClaim], seconds: float | None = None
+    ) -> Mapping[str, ReleaseBlocker | None]:
+        """Whether processes use claims that the kubelet has unprepared, by UID.
+
+        Args:
+            seconds: the longest wait.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                uses: tuple[ProcessUse, ...] = await self._node.usage.processes()
+        except NoProcessesError:
+            uses = ()  # the driver may not look: there is only the kubelet's word
+        except UsageUnknownError as error:
+            return {claim.uid: unknown(error) for claim in claims}
+        except TimeoutError:
+            why = UsageUnknownError("the look at the processes of the node takes too long")
+            return {claim.uid: unknown(why) for claim in claims}
+        return {claim.uid: by_processes(claim, uses, prepared) for claim in claims}
 
     async def _fetch(self, claim: ClaimReference, deadline: float) -> JsonObject | None:
         """The claim. Retryable errors are retried until the deadline, which also ends the last attempt."""

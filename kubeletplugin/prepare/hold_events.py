@@ -1,4 +1,4 @@
-"""Reports claims that are kept although their objects are gone: metrics, the log, and Events about the Node."""
+"""Reports claims that hold devices after their end: metrics, the log, and Events about the Node."""
 
 import logging
 from typing import Final
@@ -56,7 +56,7 @@ class HoldReporter:
         else:
             message = (
                 f"ResourceClaim {hold.claim} {hold.claim.ended}, and its devices stay with it ({devices}): {hold.why}. "
-                "No other claim gets them until the kubelet has stopped the pod."
+                "No other claim gets them until no process has them."
             )
         if freed:
             _log.info("kept claim released", extra={"claim": str(hold.claim)})

@@ -1,7 +1,7 @@
 """Devices that must not be given to another claim, although the cluster does not know that they are in use.
 
-A device is held if it is prepared for a claim whose object is gone or allocated elsewhere by now. All devices are held
-while the driver restores which claims are prepared.
+A device is held if it is prepared for a claim whose object is gone or allocated elsewhere by now, or if processes have
+it for a claim that has ended. All devices are held while the driver restores which claims are prepared.
 """
 
 import dataclasses
@@ -31,11 +31,6 @@ class Hold:
         """Half a sentence, for people."""
         return self.use.text if self.use is not None else RELEASED_NEXT
 
-    @property
-    def indices(self) -> frozenset[int]:
-        """Devices that the claim holds; `adminAccess` holds none."""
-        return frozenset(index for device in self.claim.devices if not device.admin_access for index in device.indices)
-
 
 class Holds(Changing):
     """The held claims of the node, and waiting for changes of them.
@@ -53,7 +48,7 @@ class Holds(Changing):
     @property
     def indices(self) -> frozenset[int]:
         """All held devices."""
-        return frozenset(index for hold in self.claims.values() for index in hold.indices)
+        return frozenset(index for hold in self.claims.values() for index in hold.claim.held)
 
     def take(self, claims: Mapping[str, Hold]) -> None:
         """Take the held claims as they are now."""
@@ -67,6 +62,10 @@ class Holds(Changing):
             self.restoring = restoring
             self._count_change()
 
-    def forget(self, *uids: str) -> None:
-        """Claims were unprepared."""
-        self.take({key: hold for key, hold in self.claims.items() if key not in uids})
+    def take_ended(self, claims: Mapping[str, Hold]) -> None:
+        """Take the held claims that have ended, as they are now."""
+        self.take({key: hold for key, hold in self.claims.items() if not hold.claim.has_ended} | dict(claims))
+
+    def forget(self, uid: str) -> None:
+        """A claim was unprepared."""
+        self.take({key: hold for key, hold in self.claims.items() if key != uid})

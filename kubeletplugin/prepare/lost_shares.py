@@ -1,18 +1,112 @@
-"""Gives prepared claims the shares back that a version of the driver without shares dropped. Pure.
+"""Gives claims their shares back: what a version without shares dropped, and what a lost state had. Pure.
 
 Such a version reads and writes every claim as one of whole devices. What it dropped is in the allocation (share id and
-number of cores) and in the variables of the claim's containers (which cores).
+number of cores) and in the variables of the claim's containers (which cores). The variables are also in the processes
+of the containers, and in `status.devices` of the claim, which the driver writes.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+from kubeletplugin.claim_files import ClaimFile
+from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.discover.sharing import physical_cores
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
-from kubeletplugin.prepare.decide import NodeView, PrepareError, allocation_digest, core_size, share_amount
+from kubeletplugin.prepare.decide import (
+    NodeView,
+    PrepareError,
+    allocation_digest,
+    core_size,
+    share_amount,
+    undecided_device,
+)
 from kubeletplugin.prepare.environment import read_visible_cores
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocatedDevice
+
+Variables = Mapping[str, Mapping[str, str]]
+"""Variables of containers, by request without its alternative."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Told:
+    """What others know of the claims of a node whose state was lost.
+
+    Attributes:
+        containers: what runs, with its variables; only those that name claims count.
+        by_status: variables in `status.devices`, by UID. Whoever may write it can choose them.
+        complete: whether all containers are known.
+    """
+
+    containers: tuple[ProcessUse, ...] = ()
+    by_status: Mapping[str, Variables] = dataclasses.field(default_factory=dict)
+    complete: bool = False
+
+    def named(self, uid: str) -> Iterator[tuple[ProcessUse, ClaimFile]]:
+        """The containers that name a claim, and how; the last preparation last."""
+        found = [(use, file) for use in self.containers for file in use.files if file.uid == uid]
+        yield from sorted(found, key=lambda each: each[1].number)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The preparations that containers name."""
+        return [file.number for use in self.containers for file in use.files]
+
+    def variables(self, uid: str) -> Variables | None:
+        """The variables of a claim; None if nobody tells any."""
+        found = {file.request: use.environment for use, file in self.named(uid) if use.environment}
+        return found or self.by_status.get(uid) or None
+
+    def rank(self, uid: str) -> tuple[bool, bool]:
+        """The order in which claims are restored, best known first."""
+        return not any(self.named(uid)), uid not in self.by_status
+
+    def may_run(self, uid: str) -> bool:
+        """Whether containers of the claim may run."""
+        return not self.complete or any(self.named(uid))
+
+    def number(self, claim: PreparedClaim) -> int | None:
+        """The preparation of a restored claim: that of the containers that have its devices and cores."""
+        return next((file.number for use, file in reversed([*self.named(claim.uid)]) if _fits(use, file, claim)), None)
+
+    def ended(self, prepared: Mapping[str, PreparedClaim], view: NodeView) -> dict[str, frozenset[int]]:
+        """Devices of containers that run on after the end of their claim, by its UID.
+
+        Args:
+            prepared: the restored claims.
+        """
+        found: dict[str, frozenset[int]] = {}
+        for use in self.containers:
+            now = [file.uid for file in use.files if _is_of(file, prepared)]
+            others = frozenset(index for uid in now for device in prepared[uid].devices for index in device.indices)
+            for file in use.files:
+                if not _is_of(file, prepared):
+                    # Without the right to see them, it may have all.
+                    mine = (use.indices - others) or use.indices or frozenset(range(view.devices))
+                    found[file.uid] = found.get(file.uid, frozenset()) | mine
+        return found
+
+
+def _is_of(file: ClaimFile, prepared: Mapping[str, PreparedClaim]) -> bool:
+    return file.uid in prepared and prepared[file.uid].number == file.number
+
+
+def _fits(use: ProcessUse, file: ClaimFile, claim: PreparedClaim) -> bool:
+    """Whether a container has what the claim has for the request."""
+    devices = {i for each in claim.devices if each.parent_request == file.request for i in each.indices}
+    mine = claim.environment.get(file.request, {}).get(names.ENV_VISIBLE_CORES)
+    same = not use.environment or use.environment.get(names.ENV_VISIBLE_CORES) == mine
+    return same and bool(devices) and (not use.indices or devices <= use.indices)
+
+
+def as_told(claim: AllocatedClaim, variables: Variables, view: NodeView) -> PreparedClaim:
+    """The claim with those of its shares that the variables of its containers tell."""
+    devices = tuple(undecided_device(each.request, each.device, each.pool, None, view) for each in claim.devices)
+    environment = {request: dict(found) for request, found in variables.items()}
+    whole = PreparedClaim(claim.uid, claim.namespace, claim.name, "", devices, environment)
+    restored = with_shares(whole, claim, view)
+    known = tuple(each for each in restored.devices if each.share is not None and each.share.certain)
+    return dataclasses.replace(restored, devices=known)
 
 
 def lacks_shares(prepared: PreparedClaim, allocated: AllocatedClaim) -> bool:

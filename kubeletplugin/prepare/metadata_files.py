@@ -1,16 +1,17 @@
 """Files with the metadata of a prepared claim's devices, and where containers see them (KEP-5304).
 
 A container that uses a request of a claim has the file of the request, read-only, at a path of Kubernetes. The host's
-files are in the driver's state. They are written before the CDI spec that mounts them, and removed after it.
+files are in the driver's state. They are written before the CDI spec that mounts them, and removed after it. By them a
+container also names its claim (`claim_files`).
 """
 
-import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from kubeletplugin.claim_files import ClaimFile, read_name
 from kubeletplugin.files import durable_remove, durable_write, is_leftover
 from kubeletplugin.ports import Files
 from kubeletplugin.prepare.checkpoint import PreparedClaim
@@ -18,11 +19,8 @@ from neuron import names
 
 CONTAINER_ROOT: Final = "/var/run/kubernetes.io/dra-device-attributes"
 FOLDER: Final = "device-metadata"
-
-_SUFFIX: Final = ".json"
-_JOINT: Final = "_"
-"""Neither UIDs nor names of requests contain it."""
-_SAFE: Final = re.compile(r"[A-Za-z0-9-]{1,63}", re.ASCII)
+API_VERSION: Final = "metadata.resource.k8s.io/v1alpha1"
+KIND: Final = "DeviceMetadata"
 
 
 def container_path(document: dict[str, Any], request: str) -> str:
@@ -43,25 +41,19 @@ class MetadataFiles:
         self._files = files
         self._directory = state_dir / FOLDER
 
-    def path(self, uid: str, request: str) -> Path:
+    def path(self, claim: PreparedClaim, request: str) -> Path:
         """The host's file of a request. Raises ValueError for names that could point outside the directory."""
-        for part in (uid, request):
-            if not _SAFE.fullmatch(part):
-                raise ValueError(f"{part!r} is neither the UID of a claim nor the name of a request.")
-        return self._directory / f"{uid}{_JOINT}{request}{_SUFFIX}"
+        return self._directory / ClaimFile(claim.uid, request, claim.number).name
 
-    def mount(self, claim: PreparedClaim, request: str) -> dict[str, object] | None:
-        """The mount of a request's file, as in a CDI spec; None if the claim has no metadata."""
-        document = claim.metadata.get(request)
-        if document is None:
-            return None
-        source = str(self.path(claim.uid, request))
-        return {"hostPath": source, "containerPath": container_path(document, request), "options": ["ro", "bind"]}
+    def mount(self, claim: PreparedClaim, request: str) -> dict[str, object]:
+        """The mount of a request's file, as in a CDI spec."""
+        place = container_path(_document(claim, request), request)
+        return {"hostPath": str(self.path(claim, request)), "containerPath": place, "options": ["ro", "bind"]}
 
     def ensure(self, claim: PreparedClaim) -> None:
         """Write the claim's files, unless they have this content already."""
-        for request, document in claim.metadata.items():
-            path = self.path(claim.uid, request)
+        for request in dict.fromkeys(device.parent_request for device in claim.devices):
+            path, document = self.path(claim, request), _document(claim, request)
             content = msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
             if self._files.identity(path) is not None and self._files.read(path) == content:
                 continue
@@ -69,7 +61,7 @@ class MetadataFiles:
             durable_write(self._files, path, content)
 
     def remove(self, uid: str) -> None:
-        """Remove the claim's files."""
+        """Remove the claim's files. Containers that still run keep their mounts, which show the names."""
         self._remove(lambda owner: owner == uid)
 
     def keep(self, uids: Collection[str]) -> None:
@@ -80,5 +72,13 @@ class MetadataFiles:
         if self._files.identity(self._directory) is None:
             return
         for name in self._files.names(self._directory):
-            if is_leftover(name) or (name.endswith(_SUFFIX) and chosen(name.partition(_JOINT)[0])):
+            file = read_name(name)
+            if is_leftover(name) or (file is not None and chosen(file.uid)):
                 durable_remove(self._files, self._directory / name)
+
+
+def _document(claim: PreparedClaim, request: str) -> dict[str, Any]:
+    """The metadata of a request; of a claim that was restored without it, only its name."""
+    about = {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid, "generation": 0}
+    bare = {"kind": KIND, "apiVersion": API_VERSION, "metadata": about, "requests": []}
+    return claim.metadata.get(request) or bare

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from kubeletplugin.discover.devices import device_name
 from kubeletplugin.files import is_leftover, locked
 from kubeletplugin.ports import Files
 from kubeletplugin.prepare import cdi
@@ -29,8 +30,9 @@ from kubeletplugin.prepare.decide import (
     allocation_digest,
     decide,
     undecided,
+    undecided_device,
 )
-from kubeletplugin.prepare.lost_shares import lacks_shares, with_shares
+from kubeletplugin.prepare.lost_shares import Told, as_told, lacks_shares, with_shares
 from neuron.api.allocation import AllocatedClaim
 
 LOCK_NAME: Final = "serialize.lock"
@@ -107,41 +109,64 @@ class Preparer:
         """
         with self._locked():
             checkpoint = self._load()
-            prepared = checkpoint.claims.get(claim.uid)
-            held = checkpoint.claims.get(uid_before(claim.uid))
-            if prepared is not None and lacks_shares(prepared, claim):
-                prepared = with_shares(prepared, claim, view)
-                self._store.save(checkpoint.with_claim(prepared))
-            if prepared is None or prepared.allocation != allocation_digest(claim):
-                others = Others(tuple(checkpoint.claims.values()), known=not checkpoint.incomplete)
-                prepared = decide(claim, view, others)
+            checkpoint = dataclasses.replace(checkpoint, count=checkpoint.count + 1)
+            before = checkpoint.claims.get(claim.uid)
+            if before is not None and lacks_shares(before, claim):
+                before = with_shares(before, claim, view)
+            if before is not None and before.allocation == allocation_digest(claim):
+                prepared = dataclasses.replace(before, asked=checkpoint.count)
+                # The answer is the same if the disk is full; the number only ends a release that has begun.
+                with contextlib.suppress(OSError):
+                    self._store.save(checkpoint.with_claim(prepared))
+            else:
+                if before is not None and before.allocation:
+                    # It was allocated again, so no pod has a right to what it had; but containers may run on.
+                    self._specs.remove(claim.uid)
+                    checkpoint = checkpoint.ended(claim.uid)
+                    self._store.save(checkpoint)
+                known, number = not checkpoint.incomplete, checkpoint.count
+                prepared = decide(claim, view, Others(tuple(checkpoint.claims.values()), known, number=number))
                 if checkpoint.incomplete:
                     _refuse_unknown(prepared)
-                state = checkpoint.allocated_again(prepared)
-                self._store.save(state)
-                if held is not None:
-                    self._specs.remove(held.uid)
-                held = state.claims.get(uid_before(claim.uid))
-            if held is not None:
-                self._specs.ensure(held)
+                if before is not None and not before.allocation:
+                    # The containers of a claim that was restored in part run already.
+                    prepared = dataclasses.replace(prepared, number=before.number)
+                self._store.save(checkpoint.with_claim(prepared))
             self._specs.ensure(prepared)
         return answers(prepared)
 
-    def unprepare(self, *uids: str) -> None:
-        """Unprepare claims. They need not be prepared.
+    def unprepare(self, uid: str, *, hold: bool = False, asked: int | None = None) -> None:
+        """Unprepare a claim. It need not be prepared.
+
+        Args:
+            hold: keep its devices from other claims, because its containers still run.
+            asked: do nothing if the claim was prepared again since this number.
 
         Raises:
             OSError: the state cannot be written; the next call completes the change.
             TimeoutError: another instance holds the lock.
         """
         with self._locked():
-            checkpoint = rest = self._load()
-            for uid in uids:
-                with contextlib.suppress(ValueError):  # such a UID has no spec
-                    self._specs.remove(uid)
-                rest = rest.without_claim(uid)
+            checkpoint = self._load()
+            claim = checkpoint.claims.get(uid)
+            if asked is not None and claim is not None and claim.asked != asked:
+                return
+            with contextlib.suppress(ValueError):  # such a UID has no spec
+                self._specs.remove(uid)
+            rest = checkpoint.ended(uid) if hold else checkpoint.without_claim(uid).without_claim(uid_before(uid))
             if rest != checkpoint:
                 self._store.save(rest)
+
+    def release(self, claim: PreparedClaim) -> bool:
+        """Release a claim, unless it was prepared since it was read; returns whether. Raises as `unprepare`."""
+        with self._locked():
+            checkpoint = self._load()
+            if checkpoint.claims.get(claim.uid) != claim:
+                return False
+            with contextlib.suppress(ValueError):
+                self._specs.remove(claim.uid)
+            self._store.save(checkpoint.without_claim(claim.uid))
+        return True
 
     def checkpoint(self) -> Checkpoint:
         """The present state. Raises OSError, TimeoutError."""
@@ -157,7 +182,9 @@ class Preparer:
         """
         with self._locked():
             checkpoint = self._load()
-            written = [claim for claim in checkpoint.claims.values() if self._specs.ensure(claim)]
+            written = [
+                claim for claim in checkpoint.claims.values() if not claim.has_ended and self._specs.ensure(claim)
+            ]
         return tuple(f"The CDI spec of claim {claim} was lost or changed, and was written again." for claim in written)
 
     def restore_shares(self, allocated: Iterable[AllocatedClaim], view: NodeView) -> tuple[str, ...]:
@@ -175,18 +202,22 @@ class Preparer:
                 notes += _doubts(restored)
             if notes:
                 self._store.save(checkpoint)
-            for each in checkpoint.claims.values():
-                self._specs.ensure(each)
+            notes += self._align(checkpoint)
         return tuple(notes)
 
     def complete(
-        self, allocated: Iterable[AllocatedClaim], view: NodeView, running: Iterable[PreparedClaim] = ()
+        self,
+        allocated: Iterable[AllocatedClaim],
+        view: NodeView,
+        running: Iterable[PreparedClaim] = (),
+        told: Told = Told(),  # noqa: B008 - immutable
     ) -> Recovery:
         """Add the claims that a lost or damaged checkpoint may have had.
 
         Args:
             allocated: all claims that have devices of this node and are reserved for pods.
             running: claims that pods use, as the kubelet tells them: their objects may not exist any more.
+            told: what containers and `status.devices` tell.
 
         Raises:
             OSError: the state cannot be written.
@@ -197,24 +228,48 @@ class Preparer:
         used = {claim.uid: claim for claim in running}
         with self._locked():
             checkpoint = self._load()
-            # A claim that no pod is known to use comes last: it may have the devices of one whose object is gone.
-            for uid in sorted({**used, **objects}, key=lambda uid: (uid not in used, uid not in objects)):
-                if uid in checkpoint.claims:
-                    continue
+            checkpoint = dataclasses.replace(checkpoint, count=max([checkpoint.count, *told.numbers]))
+
+            def restore(uid: str) -> None:
+                nonlocal checkpoint
                 restored, source = used.get(uid), "kubelet, whose pods use it"
                 if uid in objects:
-                    others = Others(tuple(checkpoint.claims.values()), restoring=True)
-                    restored, error = _restored(objects[uid], restored, others, view)
+                    claims, number = tuple(checkpoint.claims.values()), checkpoint.count + 1
+                    others = Others(claims, restoring=told.may_run(uid), number=number)
+                    restored, error = _restored(objects[uid], restored, others, view, told)
                     source = "API server"
-                    errors += [error] if error else []
+                    errors.extend([error] if error else [])
                 if restored is None:
-                    continue
-                # The kubelet does not say what is admin access.
-                if uid in used and not any(device.admin_access for device in restored.devices):
-                    checkpoint = checkpoint.with_claim(used[uid])
-                checkpoint = checkpoint.allocated_again(restored)
+                    return
+                told_number = told.number(restored)
+                if told_number is None and uid not in used and any(told.named(uid)):
+                    return  # its containers have what it had before: it is prepared when they have ended
+                count = checkpoint.count + 1
+                restored = dataclasses.replace(restored, number=told_number or count, asked=count)
+                checkpoint = dataclasses.replace(checkpoint.with_claim(restored), count=count)
+                # Devices of an earlier allocation. The kubelet does not say what is admin access.
+                admin = any(device.admin_access for device in restored.devices)
+                left = used[uid].held - restored.held if uid in used and not admin else frozenset()
+                if left:
+                    ended = _ended(uid, left, view, objects.get(uid))
+                    checkpoint = checkpoint.with_claim(dataclasses.replace(ended, asked=count))
                 notes.append(f"Claim {restored.namespace}/{restored.name} was restored from the {source}.")
-                notes += _doubts(restored)
+                notes.extend(_doubts(restored))
+
+            lost = {*used, *objects} - checkpoint.claims.keys()
+            run = {uid for uid in lost if uid in used or any(told.named(uid))}
+            # One of which nobody tells the cores comes after those whose cores are told.
+            for uid in sorted(run, key=lambda uid: (uid not in used, *told.rank(uid), uid not in objects, uid)):
+                restore(uid)
+            for uid, indices in told.ended(checkpoint.claims, view).items():
+                known = checkpoint.claims.get(uid_before(uid))
+                all_indices = indices | known.held if known is not None else indices
+                ended = _ended(uid, all_indices, view, objects.get(uid))
+                checkpoint = checkpoint.with_claim(dataclasses.replace(ended, asked=checkpoint.count))
+                notes.append(f"Claim {ended} has ended, and its containers still run: its devices are held.")
+            # Claims that no pod is known to use may have the devices of those whose objects are gone.
+            for uid in sorted(lost - run, key=lambda uid: (*told.rank(uid), uid)):
+                restore(uid)
             checkpoint = dataclasses.replace(checkpoint, incomplete=False)
             self._store.save(checkpoint)
             notes += self._align(checkpoint)
@@ -264,7 +319,8 @@ class Preparer:
                 claims[uid] = self._specs.read(uid)
             except (cdi.DamagedSpecError, OSError) as error:
                 self._problems.append(f"{error}.")
-        checkpoint = Checkpoint(self._boot_id, claims, incomplete=True)
+        count = max((claim.number for claim in claims.values()), default=0)
+        checkpoint = Checkpoint(self._boot_id, claims, incomplete=True, count=count)
         self._store.save(checkpoint)
         return checkpoint
 
@@ -274,11 +330,13 @@ class Preparer:
         try:
             for uid in self._specs.uids():
                 # While claims may be missing, a spec without a claim may belong to a claim that is not restored yet.
-                if uid not in checkpoint.claims and not checkpoint.incomplete:
+                known = checkpoint.claims.get(uid)
+                if (known is None and not checkpoint.incomplete) or (known is not None and known.has_ended):
                     self._specs.remove(uid)
                     notes.append(f"The CDI spec of claim {uid}, which is not prepared, was removed.")
             for claim in checkpoint.claims.values():
-                self._specs.ensure(claim)
+                if not claim.has_ended:
+                    self._specs.ensure(claim)
         except OSError as error:
             self._problems.append(f"The CDI specs cannot be brought up to date: {error}.")
         return notes
@@ -309,7 +367,7 @@ def _refuse_unknown(claim: PreparedClaim) -> None:
 
 
 def _restored(
-    claim: AllocatedClaim, used: PreparedClaim | None, others: Others, view: NodeView
+    claim: AllocatedClaim, used: PreparedClaim | None, others: Others, view: NodeView, told: Told
 ) -> tuple[PreparedClaim | None, str]:
     """A claim of the API server as it was prepared, or else as a claim that holds its devices; and why, if else.
 
@@ -320,6 +378,9 @@ def _restored(
         None if it holds no device, or if others hold its devices.
     """
     try:
+        if (variables := told.variables(claim.uid)) is not None:
+            cores = as_told(claim, variables, view)
+            others = dataclasses.replace(others, claims=(*others.claims, cores))
         found = decide(claim, view, others)
     except PrepareError as error:
         found = used or undecided(claim, view)
@@ -331,6 +392,12 @@ def _restored(
         # Its pod may still wait: it gets these cores only if no other claim may use them.
         found = dataclasses.replace(found, allocation="")
     return found, ""
+
+
+def _ended(uid: str, indices: Iterable[int], view: NodeView, claim: AllocatedClaim | None) -> PreparedClaim:
+    devices = tuple(undecided_device("", device_name(index), "", None, view) for index in sorted(indices))
+    namespace, name = (claim.namespace, claim.name) if claim is not None else ("", "")
+    return PreparedClaim(uid_before(uid), namespace, name, "", devices)
 
 
 def _in_doubt(claim: PreparedClaim) -> list[PreparedDevice]:
@@ -347,5 +414,4 @@ def _doubts(claim: PreparedClaim) -> list[str]:
 
 def devices_held(claims: Mapping[str, PreparedClaim]) -> int:
     """Number of devices that prepared claims hold; `adminAccess` does not hold a device."""
-    devices = (device for claim in claims.values() for device in claim.devices if not device.admin_access)
-    return len({index for device in devices for index in device.indices})
+    return len(frozenset().union(*(claim.held for claim in claims.values())))

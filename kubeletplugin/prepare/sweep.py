@@ -1,7 +1,8 @@
-"""Releases claims that no longer exist, and restores claims that a damaged checkpoint lost from the API server.
+"""Releases claims that no longer exist, and restores claims that a lost state had.
 
 The kubelet unprepares the claims of its pods. A claim without an object that it did not unprepare is released only if
-nothing uses its devices (`usage`); until then they are held (`holds`).
+nothing uses its devices (`usage`); until then they are held (`holds`). What a lost state had is known to the API
+server, to the kubelet and to the containers themselves.
 """
 
 import asyncio
@@ -10,21 +11,28 @@ import functools
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import Clock, JsonObject, KubeError, UnreadableObjectError, UsageUnknownError
+from kubeletplugin.ports import (
+    Clock,
+    JsonObject,
+    KubeError,
+    NoProcessesError,
+    UnreadableObjectError,
+    UsageUnknownError,
+)
 from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.decide import NodeView, undecided_device
 from kubeletplugin.prepare.driver import Driver, NodeClaims
 from kubeletplugin.prepare.holds import Hold
-from kubeletplugin.prepare.lost_shares import lacks_shares
+from kubeletplugin.prepare.lost_shares import Told, Variables, lacks_shares
 from kubeletplugin.prepare.pod_resources import NoKubeletError, UsedDevice
-from kubeletplugin.prepare.usage import Usage
+from kubeletplugin.prepare.usage import in_use
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
-from neuron.api.fields import WrongFormError
+from neuron.api.fields import WrongFormError, mapping, mappings
 from neuron.api.stored_claims import Result, read_stored_claim
 
 _RETRY: Final = 10.0
@@ -44,12 +52,10 @@ class _Found:
 
     Attributes:
         exists: whether it still has the same UID and the prepared devices of this node.
-        pods: UIDs of the pods that have reserved it.
         allocated: its allocation; None if it cannot be read.
     """
 
     exists: bool
-    pods: frozenset[str] = frozenset()
     allocated: AllocatedClaim | None = None
 
 
@@ -64,7 +70,6 @@ class Sweeper:
         self,
         driver: Driver,
         node: NodeClaims,
-        usage: Usage,
         interval: float,
         *,
         clock: Clock,
@@ -77,7 +82,7 @@ class Sweeper:
         self._driver = driver
         self._node = node
         self._preparer = node.preparer
-        self._usage = usage
+        self._usage = node.usage
         self._interval = interval
         self._clock = clock
         self._metrics = metrics
@@ -96,6 +101,7 @@ class Sweeper:
                 await self._clock.sleep(pause)
                 left -= pause
                 mended = await self.mend()
+                await self._release_ended()
                 if left > 0 and (not mended or self._driver.refusals != refusals):
                     await self.sweep(release=False)
 
@@ -115,6 +121,14 @@ class Sweeper:
         if checkpoint.incomplete:
             self._driver.holds.restore(restoring=True)  # until a sweep has found the missing claims
         return not checkpoint.incomplete
+
+    async def _release_ended(self) -> None:
+        """Look again at claims that have ended."""
+        try:
+            await self._driver.release_ended()
+        except (OSError, TimeoutError) as error:
+            self._metrics.failed("sweep")
+            _log.warning("ended claims cannot be released", extra={"error": str(error)})
 
     async def sweep(self, *, release: bool = True) -> bool:
         """Sweep once; returns whether all prepared claims are known. Without `release`, only holds devices."""
@@ -136,12 +150,19 @@ class Sweeper:
     async def _complete(self) -> Checkpoint:
         """Restore prepared claims; returns the state with them.
 
-        The API server knows the claims that pods have reserved, and the kubelet those that its pods use.
+        The API server knows the claims that pods have reserved, the kubelet those that its pods use, and containers
+        name theirs.
         """
-        allocated = [claim for body in await self._node.objects.claims() if (claim := self._allocated_here(body))]
-        view = self._node.view()
+        objects = [(each, body) for body in await self._node.objects.claims() if (each := self._allocated_here(body))]
+        allocated, view = [claim for claim, _ in objects], self._node.view()
         running = _running(await self._listed(), self._node.pool, view)
-        recovery = await self._driver.in_state(lambda: self._preparer.complete(allocated, view, running))
+        by_status = {claim.uid: variables_in_status(claim, body) for claim, body in objects}
+        told = Told(by_status=by_status)
+        try:
+            told = Told(await self._usage.processes(environment=True), by_status, complete=True)
+        except NoProcessesError as unseen:
+            _log.warning("containers cannot be asked for their claims", extra={"error": str(unseen)})
+        recovery = await self._driver.in_state(lambda: self._preparer.complete(allocated, view, running, told))
         for error in recovery.errors:
             self._metrics.background_errors.labels("sweep").inc()
             _log.error("claim not restored", extra={"error": error})
@@ -167,11 +188,13 @@ class Sweeper:
 
     async def _check(self, checkpoint: Checkpoint, *, release: bool) -> None:
         """Hold the devices of claims that no longer exist, and release those that are not in use."""
-        before = list(checkpoint.claims.values())
+
+        await self._driver.release_ended()
+        before = [claim for claim in checkpoint.claims.values() if not claim.has_ended]
         found = list(zip(before, await asyncio.gather(*map(self._find, before)), strict=True))
         await self._restore_shares([(claim, each.allocated) for claim, each in found if each.exists])
         missing = {claim.uid: claim for claim, each in found if not each.exists}
-        uses = await self._usage.of(missing.values(), _pods_by_device(found)) if missing else {}
+        uses = await in_use(self._usage, missing.values(), checkpoint.claims) if missing else {}
         holds = {uid: Hold(claim, uses.get(uid)) for uid, claim in missing.items()}
         if release:
             for uid in sorted(uid for uid, claim in missing.items() if self._missing.get(uid) == claim):
@@ -179,12 +202,15 @@ class Sweeper:
                 if holds[uid].use is None and not (await self._find(missing[uid])).exists:
                     claim = missing.pop(uid)
                     del holds[uid]
-                    if await self._driver.in_state(functools.partial(self._release, claim)):
+                    # Not if it was prepared again while the API server was called, also by another instance.
+                    if await self._driver.in_state(functools.partial(self._preparer.release, claim)):
                         _log.warning("claim that no longer exists was released", extra={"claim": str(claim)})
             self._missing = missing
         # The kubelet may have unprepared a claim meanwhile.
         prepared = (await self._driver.in_state(self._preparer.checkpoint)).claims
-        self._driver.holds.take({uid: hold for uid, hold in holds.items() if prepared.get(uid) == hold.claim})
+        ended = {uid: hold for uid, hold in self._driver.holds.claims.items() if hold.claim.has_ended}
+        held = {uid: hold for uid, hold in (holds | ended).items() if prepared.get(uid) == hold.claim}
+        self._driver.holds.take(held)
 
     async def _restore_shares(self, found: Iterable[tuple[PreparedClaim, AllocatedClaim | None]]) -> None:
         """Repair what an older version of the driver wrote, which was installed meanwhile."""
@@ -194,13 +220,6 @@ class Sweeper:
         view = self._node.view()
         notes = await self._driver.in_state(lambda: self._preparer.restore_shares(lost, view))
         _log.warning("shares of claims restored", extra={"notes": list(notes)})
-
-    def _release(self, claim: PreparedClaim) -> bool:
-        """Release a claim, unless it was prepared again while the API server was called."""
-        if self._preparer.checkpoint().claims.get(claim.uid) != claim:
-            return False
-        self._preparer.unprepare(claim.uid)
-        return True
 
     async def _find(self, claim: PreparedClaim) -> _Found:
         try:
@@ -221,7 +240,7 @@ class Sweeper:
         except (AllocationError, *_ODD):
             # It has a config or an amount of cores e.g. of a newer driver: the devices are still in use.
             allocated = None
-        return _Found(exists, frozenset(each.uid for each in stored.pods), allocated)
+        return _Found(exists, allocated)
 
 
 def _running(used: Iterable[UsedDevice], pool: str, view: NodeView) -> tuple[PreparedClaim, ...]:
@@ -239,15 +258,18 @@ def _running(used: Iterable[UsedDevice], pool: str, view: NodeView) -> tuple[Pre
     )
 
 
-def _pods_by_device(found: Iterable[tuple[PreparedClaim, _Found]]) -> Mapping[int, frozenset[str]]:
-    """The pods that may use a device for a claim that exists, by index of the device; also with `adminAccess`."""
-    pods: defaultdict[int, frozenset[str]] = defaultdict(frozenset)
-    for claim, each in found:
-        if each.exists:
-            for device in claim.devices:
-                for index in device.indices:
-                    pods[index] |= each.pods
-    return pods
+def variables_in_status(claim: AllocatedClaim, body: JsonObject) -> Variables:
+    """The containers' variables that the driver wrote to `status.devices`, by request."""
+    entries = {}
+    for entry in mappings(mapping(body.get("status")).get("devices")):
+        variables = mapping(mapping(entry.get("data")).get("environment"))
+        texts = {name: value for name, value in variables.items() if isinstance(value, str)}
+        entries[entry.get("driver"), entry.get("pool"), entry.get("device"), entry.get("shareID")] = texts
+    return {
+        each.parent_request: found
+        for each in claim.devices
+        if (found := entries.get((names.DRIVER, each.pool, each.device, each.share_id)))
+    }
 
 
 def _is_same(prepared: PreparedDevice, allocated: Result) -> bool:

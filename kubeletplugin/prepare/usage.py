@@ -1,24 +1,22 @@
-"""Decides whether a prepared claim, which the kubelet did not unprepare, can be released: no pod may use it.
+"""Decides whether the devices of a claim can be given to another one: no container has them.
 
-Two sources, and both have to deny the use: the kubelet's PodResources API, and the processes of the node. The kubelet
-does not list pods that it is stopping; a process is not seen before its container runs.
+Containers name their claims (`claim_files`). A claim that the kubelet did not unprepare can be released only if the
+kubelet's PodResources API does not list it either: its container may be about to start.
 """
 
 import asyncio
 import dataclasses
-import logging
-from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+import functools
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
-from kubeletplugin.discover.processes import LONGEST_SCAN, Processes, ProcessScan, ProcessUse
+from kubeletplugin.discover.processes import LONGEST_SCAN, Processes, ProcessUse
 from kubeletplugin.ports import UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim
 from kubeletplugin.prepare.pod_resources import PodResources, UsedDevice
 
 _LONGEST_WAIT: Final = LONGEST_SCAN + 5.0
-
-_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,30 +33,24 @@ class ReleaseBlocker:
 
 
 class Usage(Protocol):
-    """What uses the devices of prepared claims."""
+    """What uses the devices of claims."""
 
     async def listed(self) -> tuple[UsedDevice, ...]:
         """Devices that the kubelet's pods use. Raises UsageUnknownError."""
 
-    async def of(
-        self, claims: Collection[PreparedClaim], others: Mapping[int, Collection[str]]
-    ) -> Mapping[str, ReleaseBlocker]:
-        """The claims, by UID, that are in use or may be.
-
-        Args:
-            claims: to be released.
-            others: by index of a device, UIDs of pods that may use it for other claims.
-        """
+    async def processes(self, *, environment: bool = False) -> tuple[ProcessUse, ...]:
+        """Processes that have devices, as `Processes.scan`. Raises NoProcessesError, UsageUnknownError."""
 
 
 class NodeUsage:
-    """Asks the kubelet, and looks at the processes. A scan that hangs is not started again."""
+    """Asks the kubelet, and looks at the processes. Callers that wait for a look share it."""
 
     def __init__(self, kubelet: PodResources, processes: Processes) -> None:
         self._kubelet = kubelet
         self._processes = processes
         self._thread = ThreadPoolExecutor(1, "processes")
-        self._running: Future[ProcessScan] | None = None
+        self._running: asyncio.Future[tuple[ProcessUse, ...]] | None = None
+        self._next: dict[bool, asyncio.Task[tuple[ProcessUse, ...]]] = {}
 
     def close(self) -> None:
         """Start no further scan; does not wait."""
@@ -68,70 +60,88 @@ class NodeUsage:
         """See `Usage`."""
         return await self._kubelet.used()
 
-    async def of(
-        self, claims: Collection[PreparedClaim], others: Mapping[int, Collection[str]]
-    ) -> Mapping[str, ReleaseBlocker]:
-        """See `Usage`."""
-        if not claims:
-            return {}
-        found: dict[str, ReleaseBlocker] = {}
-        for answer in await asyncio.gather(self._by_kubelet(claims), self._by_processes(claims, others)):
-            for uid, use in answer.items():
-                if uid not in found or (use.known and not found[uid].known):
-                    found[uid] = use
-        return found
+    async def processes(self, *, environment: bool = False) -> tuple[ProcessUse, ...]:
+        """See `Usage`. What it returns was looked at after the call."""
+        task = self._next.get(environment)
+        if task is None or task.done():
+            task = self._next[environment] = asyncio.create_task(self._scan(environment=environment))
+        return await asyncio.shield(task)
 
-    async def _by_kubelet(self, claims: Collection[PreparedClaim]) -> Mapping[str, ReleaseBlocker]:
+    async def _scan(self, *, environment: bool) -> tuple[ProcessUse, ...]:
+        loop = asyncio.get_running_loop()
         try:
-            used = await self._kubelet.used()
-        except UsageUnknownError as error:
-            return _unknown(claims, str(error))
-        found = {}
-        for claim in claims:
-            pods = sorted({each.pod for each in used if _is_of(each, claim)})
-            if pods:
-                found[claim.uid] = ReleaseBlocker(True, f"the kubelet reports that pod {', '.join(pods)} uses it")
-        return found
-
-    async def _by_processes(
-        self, claims: Collection[PreparedClaim], others: Mapping[int, Collection[str]]
-    ) -> Mapping[str, ReleaseBlocker]:
-        held = {claim.uid: _indices(claim) for claim in claims}
-        try:
-            scan = await self._scan({index for indices in held.values() for index in indices})
-        except UsageUnknownError as error:
-            return _unknown(claims, str(error))
-        found = dict(_unknown(claims, scan.doubt)) if scan.doubt else {}
-        for uid, indices in held.items():
-            uses = [each for each in scan.uses if each.index in indices and not _explained(each, others)]
-            if uses:
-                # An open handle says more than a device node.
-                found[uid] = ReleaseBlocker(True, str(max(uses, key=lambda each: each.open)))
-        return found
-
-    async def _scan(self, indices: Collection[int]) -> ProcessScan:
-        if self._running is not None and not self._running.done():
-            raise UsageUnknownError("the last look at the processes of the node has not ended")
-        self._running = self._thread.submit(self._processes.using, indices)
-        try:
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._running)), _LONGEST_WAIT)
+            async with asyncio.timeout(_LONGEST_WAIT):
+                while self._running is not None and not self._running.done():
+                    await asyncio.wait({self._running})
+                # Later callers need a look that begins after their call.
+                self._next.pop(environment, None)
+                scan = functools.partial(self._processes.scan, environment=environment)
+                self._running = loop.run_in_executor(self._thread, scan)
+                return await asyncio.shield(self._running)
         except TimeoutError as error:
             raise UsageUnknownError("the look at the processes of the node takes too long") from error
 
 
-def _unknown(claims: Iterable[PreparedClaim], why: str) -> Mapping[str, ReleaseBlocker]:
-    return {claim.uid: ReleaseBlocker(False, f"it is not known whether a pod uses it: {why}") for claim in claims}
+async def in_use(
+    usage: Usage, claims: Iterable[PreparedClaim], prepared: Mapping[str, PreparedClaim]
+) -> Mapping[str, ReleaseBlocker]:
+    """The claims, by UID, that are in use or may be: kubelet and processes both have to deny it.
+
+    Args:
+        prepared: as of `by_processes`.
+    """
+    listed, processes = await asyncio.gather(usage.listed(), usage.processes(), return_exceptions=True)
+    found: dict[str, ReleaseBlocker] = {}
+    for claim in claims:
+        kubelet = by_kubelet(claim, listed) if isinstance(listed, tuple) else _unknown(listed)
+        process = by_processes(claim, processes, prepared) if isinstance(processes, tuple) else _unknown(processes)
+        uses = [use for use in (kubelet, process) if use is not None]
+        if uses:
+            found[claim.uid] = max(uses, key=lambda use: use.known)
+    return found
+
+
+def by_kubelet(claim: PreparedClaim, used: Iterable[UsedDevice]) -> ReleaseBlocker | None:
+    """The use of a claim that the kubelet reports."""
+    pods = sorted({each.pod for each in used if _is_of(each, claim)})
+    return ReleaseBlocker(True, f"the kubelet reports that pod {', '.join(pods)} uses it") if pods else None
+
+
+def by_processes(
+    claim: PreparedClaim, uses: Iterable[ProcessUse], prepared: Mapping[str, PreparedClaim]
+) -> ReleaseBlocker | None:
+    """The use of a claim by processes.
+
+    Args:
+        prepared: the claims of the node. Containers of a claim that was prepared again are not its earlier ones.
+    """
+    uid = claim.object_uid
+    again = prepared.get(uid) if claim.has_ended else None
+    found = []
+    for use in uses:
+        if use.files:
+            if any(file.uid == uid and (again is None or file.number != again.number) for file in use.files):
+                found.append(use)
+        elif use.indices & claim.held:
+            found.append(use)
+    if not found:
+        return None
+    # A name says more than an open handle, and that more than a device node.
+    return ReleaseBlocker(True, str(max(found, key=lambda use: (bool(use.files), use.open))))
+
+
+def unknown(error: UsageUnknownError) -> ReleaseBlocker:
+    """Of a claim whose use cannot be found out."""
+    return ReleaseBlocker(False, f"it is not known whether a pod uses it: {error}")
+
+
+def _unknown(error: BaseException) -> ReleaseBlocker:
+    if not isinstance(error, UsageUnknownError):
+        raise error
+    return unknown(error)
 
 
 def _is_of(used: UsedDevice, claim: PreparedClaim) -> bool:
     if used.uid:
         return used.uid == claim.uid
     return (used.namespace, used.claim) == (claim.namespace, claim.name)
-
-
-def _indices(claim: PreparedClaim) -> frozenset[int]:
-    return frozenset(index for device in claim.devices if not device.admin_access for index in device.indices)
-
-
-def _explained(use: ProcessUse, others: Mapping[int, Collection[str]]) -> bool:
-    return bool(use.pod) and use.pod in others.get(use.index, ())

@@ -355,7 +355,7 @@ class _SpecReader:
                 message = f"capacity {value_text(name)} is {describe(value)}, not a quantity of 0 or more."
                 self._refuse("NEU502", f"{where}.requests[{name[:_SHOWN]}]", message, "Write a number, such as 1.")
             else:
-                yield name, str(value)
+                yield name, "0" if value is None else str(value)
 
     def selectors(self, fields: Mapping[str, object], path: str) -> tuple[Selector, ...]:
         selectors = []

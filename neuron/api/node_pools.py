@@ -145,7 +145,7 @@ def read_pool(kind: str, item: object) -> Pool | None:
         return None
     spec = found.spec or _PoolSpec()
     if kind == NODE_GROUP[1]:
-        return _node_group(found.metadata, spec)
+        return _node_group(found.metadata)
     template = spec.template or _Template(_Labels(spec.labels), spec)
     described = template.spec or _NodeSpec()
     class_ref = described.node_class_ref or _NodeClassRef()
@@ -156,7 +156,7 @@ def read_pool(kind: str, item: object) -> Pool | None:
         own[f"{group}/{class_ref.kind.lower()}"] = class_ref.name
     if group == _AUTO_MODE:
         own[names.LABEL_COMPUTE_TYPE] = names.AUTO_MODE
-    limits = spec.limits or {}
+    limits: Mapping[str, object] = spec.limits or {}
     if kind == PROVISIONER[1]:
         limits = mapping(limits.get("resources"))
     return Pool(
@@ -181,7 +181,7 @@ def read_zones(item: object) -> tuple[str, ...]:
     return tuple(sorted({each.zone for each in status.subnets or () if each.zone}))
 
 
-def _node_group(metadata: ObjectMeta, spec: _PoolSpec) -> Pool | None:
+def _node_group(metadata: ObjectMeta) -> Pool | None:
     """A MachineDeployment whose annotations describe its nodes, and which Cluster Autoscaler scales."""
     annotations = metadata.annotations or {}
     if f"{_GROUP_SIZE}max-size" not in annotations or annotations[f"{_GROUP_SIZE}max-size"].strip() == "0":

@@ -42,7 +42,8 @@ class CountRules:
         self._index = index
         self._catalogue = catalogue
         self._constraints = [(each, frozenset(each.requests)) for each in claim.constraints]
-        self.leaves = [Leaf(leaf.devices, leaf.request, self._constrained(leaf)) for leaf in leaves]
+        self._unconstrained = list(leaves)
+        self.leaves = [Leaf(leaf.devices, leaf.request, self._constrained(leaf)) for leaf in self._unconstrained]
         self._sums = _sums(self.leaves, index.most_devices)
         self._connections = Connections(claim, self.leaves, index, catalogue)
 
@@ -61,9 +62,14 @@ class CountRules:
     def findings(self) -> list[Finding]:
         """All findings about counts; at most one for each count."""
         found: list[Finding] = []
-        for leaf in self.leaves:
-            if leaf.mask and not leaf.devices.admin_access:
+        for leaf, unconstrained in zip(self.leaves, self._unconstrained, strict=True):
+            if leaf.devices.admin_access:
+                continue
+            if leaf.mask:
                 found += self._check_leaf(leaf)
+            elif unconstrained.mask:
+                # No device has the attribute of its constraint, which is another finding: both are to be mended.
+                found += self._check_number(unconstrained)
         if found:
             found = self._spare_alternatives(found)
             if any(finding.code in ("NEU520", "NEU521") for finding in found):
@@ -80,11 +86,10 @@ class CountRules:
         count = leaf.devices.count
         if not count:
             return []
+        too_many = self._check_number(leaf)
+        if too_many:
+            return too_many
         index, types = self._index, self._index.types(leaf.mask)
-        most = max(types, key=lambda name: index.devices(leaf.mask, name))
-        available = index.devices(leaf.mask, most)
-        if count > available:
-            return [self._too_many(leaf, most, available)]
         if not leaf.mask & ~index.whole_nodes:
             return []
         sums = [count + others for others in self._sums[leaf.request] if count + others <= index.most_devices]
@@ -92,6 +97,13 @@ class CountRules:
         if not self._unconnected and all(_is_excluded(self._catalogue, name, sums) for name in capable):
             return [_unsupported(self._catalogue, "NEU520", leaf.path, count, capable)]
         return self._connections.check(leaf, sums)
+
+    def _check_number(self, leaf: Leaf) -> list[Finding]:
+        """NEU521: a request for more devices than any node has."""
+        index = self._index
+        most = max(index.types(leaf.mask), key=lambda name: index.devices(leaf.mask, name))
+        available = index.devices(leaf.mask, most)
+        return [self._too_many(leaf, most, available)] if leaf.devices.count > available else []
 
     def _too_many(self, leaf: Leaf, instance_type: str, available: int) -> Finding:
         count, index = leaf.devices.count, self._index

@@ -344,6 +344,9 @@ def _wrong_annotation(name: str, catalogue: Catalogue) -> Finding:
     )
 
 
+_FILL_IN: Final = "It looks like a placeholder: fill it in first, for example with envsubst."
+
+
 def _nothing_left(
     selection: NodeSelection, requirements: _Requirements, catalogue: Catalogue, families: Sequence[str]
 ) -> Finding:
@@ -361,7 +364,7 @@ def _nothing_left(
                 f"spec.nodeSelector[{requirement.key}]",
                 f"nodeSelector {requirement.key}={short(value)} admits no Neuron instance type."
                 f"{did_you_mean(value, catalogue.suggestions())}",
-                "Select a Neuron instance type, or drop the selector.",
+                _FILL_IN if "${" in value or "{{" in value else "Select a Neuron instance type, or drop the selector.",
                 short(value),
             )
     if not any(requirements.terms_admit(labels) for labels in types):

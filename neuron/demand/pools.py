@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from neuron import names
 from neuron.api.node_pools import NODE_GROUP, LabelRule, Pool
-from neuron.api.node_selection import Requirement, compares, matches_nothing, unmet_selector, unmet_terms
+from neuron.api.node_selection import Requirement, Term, compares, matches_nothing, unmet_selector, unmet_terms
 from neuron.api.taints import TolerationSpec
 from neuron.demand.candidates import NodeSelection, labels_of
 from neuron.demand.containers import Ask, Role
@@ -352,7 +352,9 @@ class NeuronPools:
             return NOBODY
         fitting = [entry for entry in self._entries if _fits(entry, needs)]
         ways = [*_ways(needs.selection, fitting)]
-        static, idle, dynamic = [], [], []
+        static: list[PoolMatch] = []
+        idle: list[PoolMatch] = []
+        dynamic: list[PoolMatch] = []
         for each in self._pools:
             match = _match(each, needs, ways)
             if match is None:
@@ -370,9 +372,9 @@ class NeuronPools:
         names_ = {entry.name for entry in fitting}
         unknown = {node.instance_type for node in self._supply.nodes} - {entry.name for entry in self._entries}
         for node in self._supply.nodes:
-            if node.instance_type in names_ or node.instance_type in unknown:
-                if not unmet(needs.selection, node) or self._supply.unlisted:
-                    yield node.instance_type
+            fits = node.instance_type in names_ or node.instance_type in unknown
+            if fits and (self._supply.unlisted or not unmet(needs.selection, node)):
+                yield node.instance_type
 
     def unmet_everywhere(self, selection: NodeSelection) -> Requirement | None:
         """A requirement of a node selection that no node and no pool meets, or that none meets with the others.
@@ -397,6 +399,9 @@ class NeuronPools:
         return parts[0] if len(parts) == 1 else {"key": "", "operator": "", "values": []}
 
 
+NO_POOLS: Final = NeuronPools(NO_SUPPLY, ())
+
+
 def unmet(selection: NodeSelection, node: StaticNode) -> list[Requirement]:
     """The requirements of a node selection that a node does not meet, without those on labels that are not kept."""
     if selection.annotated and node.instance_type not in selection.annotated:
@@ -404,7 +409,10 @@ def unmet(selection: NodeSelection, node: StaticNode) -> list[Requirement]:
     labels = dict(node.labels)
     found = unmet_selector(selection.node_selector, labels)
     if selection.terms is not None:
-        terms = [{**term, "matchFields": None} if term.get("matchExpressions") else term for term in selection.terms]
+        terms: list[Term] = [
+            {"matchExpressions": term["matchExpressions"]} if term.get("matchExpressions") else term
+            for term in selection.terms
+        ]
         by_field = any(not term.get("matchExpressions") and term.get("matchFields") for term in selection.terms)
         found += [] if by_field else unmet_terms(terms, "", labels)
     return [each for each in found if not is_of_one_node(str(each.get("key")))]

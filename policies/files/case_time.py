@@ -10,6 +10,7 @@ from typing import Final
 from kubecel.budget import Clock
 from policies.files.cases import AnyRule, number_of_cases, run_cases
 from policies.files.folders import PolicyError
+from policies.judging.knowledge import CountPods, no_kind_known
 from policies.schema.documents import PolicyProblem
 
 CASE_SECONDS: Final = 5.0
@@ -35,11 +36,13 @@ class CaseTime:
         seconds: float = CASE_SECONDS,
         passed: Iterable[str] = (),
         cancelled: Callable[[], bool] = lambda: False,
+        count_pods: CountPods = no_kind_known,
     ) -> None:
         self._clock = clock
         self._left = self._seconds = seconds
         self._until = 0.0
         self._cancelled = cancelled
+        self._count_pods = count_pods
         self.passed = set(passed)
 
     def run(self, rules: Iterable[AnyRule], files: Mapping[str, bytes]) -> None:
@@ -80,7 +83,8 @@ class CaseTime:
         """Failures of the cases of one file, and whether all were run in time."""
         failures: list[PolicyProblem] = []
         for rule in rules:
-            cases = run_cases(rule, self._clock, lambda: self._until - self._clock(), lapses=True)
+            left = self._time_left
+            cases = run_cases(rule, self._clock, left, lapses=True, count_pods=self._count_pods)
             for result in cases:
                 spent[name] = spent.get(name, 0.0) + result.seconds
                 if self._cancelled():
@@ -91,6 +95,9 @@ class CaseTime:
                 if result.failure is not None:
                     failures.append(result.failure)
         return failures, True
+
+    def _time_left(self) -> float:
+        return self._until - self._clock()
 
     def _late(self, rule: AnyRule, spent: Mapping[str, float]) -> PolicyProblem:
         """The problem of a file with cases that were not finished in time."""

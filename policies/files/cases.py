@@ -15,7 +15,7 @@ from neuron.demand import scheduling
 from policies.judging import device_counts, matching
 from policies.judging.evaluate import REVIEW_SECONDS, TimeLimit, UndecidedError, evaluate, matching_rules
 from policies.judging.failures import Failure
-from policies.judging.knowledge import DeviceKnowledge
+from policies.judging.knowledge import CountPods, DeviceKnowledge, no_kind_known
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import RequestContext, RequestSubject, of_object
 from policies.judging.verdicts import Verdict
@@ -64,18 +64,22 @@ def run_cases(
     *,
     lapses: bool = False,
     now: Callable[[], dt.datetime] = _now,
+    count_pods: CountPods = no_kind_known,
 ) -> Iterator[CaseResult]:
     """Run every case of one policy. A case without `at` is a request of now.
 
     Args:
         left: returns the seconds that are left for the next case.
         lapses: a case without `at` whose exception has expired passes: a server has to load the file on any day.
+        count_pods: finds the pods of workloads.
     """
     for at, case in enumerate(_cases(rule)):
         started = clock()
         limit = TimeLimit(min(REVIEW_SECONDS, max(0.0, left())))
+        wrong = ""
         if isinstance(rule, ValidatingRule):
-            wrong = _validating(rule, case, clock, limit, now(), lapses) if isinstance(case, schema.Case) else ""
+            if isinstance(case, schema.Case):
+                wrong = _validating(rule, case, subject_of(case, count_pods), clock, limit, (now(), lapses))
         else:
             wrong = _pod(rule, case, clock, limit) if isinstance(case, schema.PodCase) else ""
             if isinstance(rule, HintRule) and isinstance(case, schema.HintCase) and not wrong and case.gets is not None:
@@ -86,13 +90,13 @@ def run_cases(
         yield CaseResult(rule.name, case.name, failure, clock() - started)
 
 
-def subject_of(case: schema.Case) -> RequestSubject:
+def subject_of(case: schema.Case, count_pods: CountPods = no_kind_known) -> RequestSubject:
     """The admission request that a case describes."""
     deleted = case.operation == "DELETE"
     data: dict[str, object] = (case.old_object if deleted else case.object) or {}
     return of_object(
         data,
-        RequestContext(case.namespace_object, case.user_info, case.quotas, _knowledge(case, data)),
+        RequestContext(case.namespace_object, case.user_info, case.quotas, _knowledge(case, data, count_pods)),
         operation=case.operation,
         resource=case.resource,
         old_object=case.old_object,
@@ -100,7 +104,7 @@ def subject_of(case: schema.Case) -> RequestSubject:
     )
 
 
-def _knowledge(case: schema.Case, data: Mapping[str, object]) -> DeviceKnowledge:
+def _knowledge(case: schema.Case, data: Mapping[str, object], count_pods: CountPods) -> DeviceKnowledge:
     """The facts that a server would have from the objects of a case and the record of its pod."""
     specs: dict[str, dict[str, ClaimSpec]] = {"ResourceClaim": {}, "ResourceClaimTemplate": {}}
     classes: dict[str, bool | None] = {}
@@ -132,14 +136,21 @@ def _knowledge(case: schema.Case, data: Mapping[str, object]) -> DeviceKnowledge
         claims=specs["ResourceClaim"],
         record=record,
         recorded_claim=generated[0] if generated else "",
+        count_pods=count_pods,
     )
 
 
 def _validating(
-    rule: ValidatingRule, case: schema.Case, clock: Clock, limit: TimeLimit, now: dt.datetime, lapses: bool
+    rule: ValidatingRule,
+    case: schema.Case,
+    subject: RequestSubject,
+    clock: Clock,
+    limit: TimeLimit,
+    day: tuple[dt.datetime, bool],
 ) -> str:
-    """Why the case fails; empty if it passes."""
-    verdicts = evaluate((rule,), subject_of(case), (case.at or now).astimezone(dt.UTC), clock, time_limit=limit)
+    """Why the case fails; empty if it passes. `day`: now, and `lapses` of `run_cases`."""
+    now, lapses = day
+    verdicts = evaluate((rule,), subject, (case.at or now).astimezone(dt.UTC), clock, time_limit=limit)
     verdict = verdicts[0] if verdicts else None
     if lapses and case.at is None and verdict is not None and verdict.expired is not None:
         return ""

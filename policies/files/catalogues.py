@@ -112,6 +112,12 @@ def _fault(made: InstanceType) -> str:
         return f"defaultLogicalNeuronCore {made.default_logical_neuron_core} is not in logicalNeuronCores"
     if made.devices is not None and made.groups and made.groups[-1] > made.devices:
         return f"deviceGroups has {made.groups[-1]}, but the node has {made.devices} devices"
+    odd = next((size for size in made.groups if made.devices is not None and made.devices % size), None)
+    if odd is not None:
+        return (
+            f"deviceGroups has {odd}, which does not divide the {made.devices} devices of a node: some devices would be"
+            " in no group"
+        )
     if len(made.groups) > MOST_GROUPS:
         return f"deviceGroups has {len(made.groups)} sizes, but a device can publish {MOST_GROUPS}"
     if made.consecutive and made.groups:

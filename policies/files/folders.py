@@ -114,7 +114,7 @@ class _FolderReader:
         try:
             content = read_regular(path, _LARGEST_FILE)
         except TooLargeError:
-            self.problems.append(PolicyProblem(shown, 0, f"the file is larger than {_LARGEST_FILE} bytes; split it."))
+            self.problems.append(PolicyProblem(shown, 1, f"the file is larger than {_LARGEST_FILE} bytes; split it."))
         except OSError as error:
             self.problems.append(PolicyProblem(shown, 0, f"this cannot be read: {error.strerror}."))
         else:

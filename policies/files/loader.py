@@ -1,11 +1,12 @@
 """Loads a folder of policy files as one `PolicySet`, or reports every problem in it."""
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from kubecel.budget import Clock
+from kubecel.budget import DEFAULT_LIMITS, Clock
 from kubecel.compile import Cel
 from kubecel.engine import CelEngine
 from neuron import names
@@ -13,8 +14,11 @@ from neuron.demand.instance_fit import most_interfaces
 from neuron.findings import did_you_mean, few
 from neuron.hardware.instances import Topology
 from policies.files import catalogues, mapped_templates, reading
+from policies.files.api_types import ApiTypes
 from policies.files.case_time import CaseTime
 from policies.files.folders import PolicyError, digest, read_folder
+from policies.judging import type_checks
+from policies.judging.knowledge import CountPods, no_kind_known
 from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import Binding, ExpressionCompiler, HintRule, Parameters, PodRule, ValidatingRule
@@ -24,19 +28,21 @@ from policies.schema import documents
 from policies.schema import kinds as schema
 from policies.schema.documents import PolicyDocument, PolicyProblem
 
+_EXPRESSION_LIMITS: Final = dataclasses.replace(DEFAULT_LIMITS, expression_bytes=100_000, comprehension_nesting=30)
+"""Of expressions that admins write: those of the API server, whose parser has the limit of 100,000 characters."""
 _MOST_NAMED: Final = 3
 """Files that a note names."""
 
 __all__ = ["PolicyError", "digest", "load", "load_folder", "read_folder"]
 
 
-def load_folder(folder: Path, *, run_tests: bool = True) -> PolicySet:
-    """Read, check, compile and test all policy files in a folder.
+def load_folder(folder: Path, *, run_tests: bool = True, count_pods: CountPods = no_kind_known) -> PolicySet:
+    """Read, check, compile and test all policy files in a folder; `count_pods` finds the pods of workloads in cases.
 
     Raises:
         PolicyError: a file has a problem.
     """
-    return load(read_folder(folder), run_tests=run_tests)
+    return load(read_folder(folder), run_tests=run_tests, case_time=CaseTime(time.monotonic, count_pods=count_pods))
 
 
 def load(
@@ -60,7 +66,7 @@ def load(
         SupersededError: `case_time` is cancelled.
     """
     reader = _PolicyReader(files)
-    loaded = _Assembly(engine or Cel(hint=did_you_mean, shared=SAME_FOR_ALL), reader)
+    loaded = _Assembly(engine or Cel(_EXPRESSION_LIMITS, hint=did_you_mean, shared=SAME_FOR_ALL), reader)
     if reader.problems:
         raise PolicyError(reader.problems)
     found = PolicySet(
@@ -89,6 +95,8 @@ class _PolicyReader:
         self.found: list[tuple[PolicyDocument, schema.AnyPolicy]] = []
         documents_read = list(reading.read_documents(files, self.problems))
         parameter_kinds = reading.param_kinds(documents_read)
+        older = list(dict.fromkeys(document.file for document in documents_read if reading.is_older(document)))
+        self.notes = [_older(older)] if older else []
         self.parameters: dict[reading.Kind, list[Mapping[str, object]]] = {}
         others: list[PolicyDocument] = []
         for document in documents_read:
@@ -97,10 +105,32 @@ class _PolicyReader:
                 self.parameters.setdefault(kind, []).append(document.data)
             else:
                 others.append(document)
-        for document, policy in reading.policies(others, self.problems):
+        refused: list[PolicyDocument] = []
+        for document, policy in reading.policies(others, self.problems, refused):
             self._take(document, policy)
-        older = list(dict.fromkeys(document.file for document in others if reading.is_older(document)))
-        self.notes = [_older(older)] if older else []
+        self.refused = frozenset(name for name in map(reading.name_of, refused) if name)
+        """Names of documents that are not valid, which other documents may refer to."""
+        self._say_missing_kinds(refused)
+
+    def _say_missing_kinds(self, refused: Sequence[PolicyDocument]) -> None:
+        """Say that a binding names parameter objects, and its policy not their kind."""
+        policies = {
+            policy.metadata.name: (where, policy) for where, policy in self.of(schema.ValidatingAdmissionPolicy)
+        }
+        kinds = {kind for kind in map(reading.kind_of, refused) if kind is not None and kind not in schema.KINDS}
+        for document, binding in self.of(schema.ValidatingAdmissionPolicyBinding):
+            found = policies.get(binding.spec.policy_name)
+            if binding.spec.param_ref is None or found is None or found[1].spec.param_kind is not None:
+                continue
+            message = f"spec.paramRef is set, but policy '{binding.spec.policy_name}' has no spec.paramKind"
+            if len(kinds) == 1:
+                version, kind = next(iter(kinds))
+                message += f": add paramKind: {{apiVersion: {version}, kind: {kind}}} to its spec."
+                self.problems.append(document.problem(("spec", "paramRef"), message))
+                unknown = f"kind {kind!r} is unknown"
+                self.problems = [each for each in self.problems if not each.message.startswith(unknown)]
+            else:
+                self.notes.append(str(document.problem(("spec", "paramRef"), f"{message}: no expression gets params.")))
 
     def _take(self, document: PolicyDocument, policy: schema.AnyPolicy) -> None:
         path: documents.Path = ("metadata", "name")
@@ -130,6 +160,7 @@ class _Assembly:
     def __init__(self, engine: CelEngine, reader: _PolicyReader) -> None:
         self._engine = engine
         self._sharing = Sharing()
+        self._types = ApiTypes()
         self._problems = reader.problems
         self._notes = reader.notes
         bindings = self._bindings(reader)
@@ -157,11 +188,10 @@ class _Assembly:
         for document, policy in reader.of(schema.ValidatingAdmissionPolicyBinding):
             spec = policy.spec
             bound = policies.get(spec.policy_name)
-            if bound is None:
+            if bound is None and spec.policy_name not in reader.refused:
                 message = f"spec.policyName is '{spec.policy_name}', but no file has a policy of that name."
                 self._say(document, ("spec", "policyName"), message + did_you_mean(spec.policy_name, policies))
             parameters = self._parameters(document, spec.param_ref, bound, reader)
-            self._check_actions(document, spec.validation_actions)
             binding = Binding(policy.metadata.name, spec.match_resources, spec.validation_actions, parameters)
             bindings.setdefault(spec.policy_name, []).append(binding)
         return bindings
@@ -186,13 +216,6 @@ class _Assembly:
             self._say(document, ("spec", "paramRef", "name"), message)
         return Parameters(ref, objects)
 
-    def _check_actions(self, document: PolicyDocument, actions: Sequence[str]) -> None:
-        path: documents.Path = ("spec", "validationActions")
-        if "Deny" in actions and "Warn" in actions:
-            self._say(document, path, "spec.validationActions has Deny and Warn, which repeat each other; keep one.")
-        if len(set(actions)) < len(actions):
-            self._say(document, path, f"spec.validationActions has an action twice: {', '.join(actions)}.")
-
     def _validating(
         self,
         document: PolicyDocument,
@@ -203,20 +226,16 @@ class _Assembly:
         if spec.param_kind is not None and isinstance(policy, schema.ValidatingPolicy):
             message = "spec.paramKind needs a binding; use params of the ValidatingPolicy."
             self._say(document, ("spec", "paramKind"), message)
-        if not spec.match_constraints.resource_rules:
-            self._say(document, ("spec", "matchConstraints"), "spec.matchConstraints.resourceRules is missing.")
-        if not spec.validations and not spec.audit_annotations:
-            self._say(
-                document, ("spec",), "spec has no validations and no auditAnnotations: the policy would do nothing."
-            )
         if isinstance(policy, schema.ValidatingPolicy):
             bound: tuple[Binding, ...] = (Binding("", None, policy.spec.validation_actions),)
-            self._check_actions(document, policy.spec.validation_actions)
         else:
             bound = tuple(bindings.get(policy.metadata.name, ())) or (Binding("", None, ("Deny",)),)
         compiler = ExpressionCompiler(self._engine, document, self._sharing)
         rule = compiler.validating(policy, bound)
         self._problems += compiler.problems
+        if not compiler.problems:
+            kinds = self._types.matched(spec.match_constraints)
+            self._notes += type_checks.warnings(self._engine, document, spec, kinds)
         return rule
 
     # --- pods -----------------------------------------------------------------------------------------------

@@ -8,11 +8,13 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from neuron.findings import did_you_mean
-from policies.schema import documents
+from policies.schema import api_rules, documents
 from policies.schema.documents import PolicyDocument, PolicyProblem
 from policies.schema.kinds import API_VERSION, KINDS, OLDER_VAP_API_VERSIONS, VAP_API_VERSION, AnyPolicy
 
 _LONGEST_VALUE: Final = 64
+_BOOLEANS: Final = {True: "y, yes, on and true", False: "n, no, off and false"}
+"""Words of YAML 1.1, as kubectl reads them."""
 _SAID: Final = {
     "missing": "the field is missing",
     "string_type": "this must be text",
@@ -41,14 +43,16 @@ class RefusedError(Exception):
 
 
 def policies(
-    found: Iterable[PolicyDocument], problems: list[PolicyProblem]
+    found: Iterable[PolicyDocument], problems: list[PolicyProblem], refused: list[PolicyDocument] | None = None
 ) -> Iterator[tuple[PolicyDocument, AnyPolicy]]:
-    """The policies in documents, in their order; what is wrong with documents is added to `problems`."""
+    """The policies in documents, in their order; what is wrong is added to `problems`, where it is to `refused`."""
     for document in found:
         try:
             policy = parse(document)
         except RefusedError as error:
             problems += error.problems
+            if refused is not None:
+                refused.append(document)
         else:
             yield document, policy
 
@@ -87,6 +91,14 @@ def kind_of(document: PolicyDocument) -> Kind | None:
     return (version, kind) if isinstance(version, str) and isinstance(kind, str) else None
 
 
+def name_of(document: PolicyDocument) -> str:
+    """`metadata.name` of a document; empty if it has none."""
+    data = document.data
+    metadata = data.get("metadata") if isinstance(data, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""
+
+
 def parse(document: PolicyDocument) -> AnyPolicy:
     """The policy in a document.
 
@@ -100,9 +112,13 @@ def parse(document: PolicyDocument) -> AnyPolicy:
         data = {**data, "apiVersion": VAP_API_VERSION}
     model = _model(document, data.get("apiVersion"))
     try:
-        return model.model_validate(data)
+        policy = model.model_validate(data)
     except ValidationError as error:
         raise RefusedError([_problem(document, model, each) for each in _causes(error)]) from error
+    found = [document.problem(path, f"{_path_text(path)}: {said}.") for path, said in api_rules.problems(data)]
+    if found:
+        raise RefusedError(found)
+    return policy
 
 
 def is_older(document: PolicyDocument) -> bool:
@@ -153,8 +169,11 @@ def _problem(document: PolicyDocument, model: type[BaseModel], error: ErrorDetai
     if error["type"] in ("literal_error", "enum"):
         allowed = [word.strip("'") for word in error["ctx"]["expected"].replace(" or ", ", ").split(", ")]
         said, hint = f"this must be one of {', '.join(allowed)}", did_you_mean(str(value)[:_LONGEST_VALUE], allowed)
-        if value in allowed:  # A string such as "1" where a number is allowed.
+        if isinstance(value, str) and value in allowed:  # A string such as "1" where a number is allowed.
             hint = " Leave out the quotes."
+    if isinstance(value, bool) and error["type"] in ("string_type", "literal_error", "enum"):
+        shown = str(value).lower()
+        hint = f" YAML reads {_BOOLEANS[value]} without quotes as {shown}: put the word in quotes."
     return document.problem(path, f"{where} is {shown}: {said}.{hint}")
 
 

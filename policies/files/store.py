@@ -21,6 +21,7 @@ from policies.files.folders import Fingerprint, PolicyError, digest, fingerprint
 from policies.files.kept import KeepError, KeptSet, PolicyKeeper, kept_set, pack
 from policies.files.loader import load
 from policies.judging.coverage import Unsent, unsent_by_deny
+from policies.judging.knowledge import CountPods, no_kind_known
 from policies.judging.policy_set import PolicySet
 from policies.schema.documents import PolicyProblem
 from runtime.once import Once
@@ -58,7 +59,9 @@ class PolicyStore:
         clock: Clock = time.monotonic,
         passed: frozenset[str] = frozenset(),
         keeper: PolicyKeeper | None = None,
+        count_pods: CountPods = no_kind_known,
     ) -> None:
+        self._count_pods = count_pods
         self._folder = folder
         self._now = now
         self._together = together
@@ -92,6 +95,7 @@ class PolicyStore:
         clock: Clock = time.monotonic,
         kept: KeptSet | None = None,
         keeper: PolicyKeeper | None = None,
+        count_pods: CountPods = no_kind_known,
     ) -> "PolicyStore":
         """Load a folder for the first time.
 
@@ -102,23 +106,36 @@ class PolicyStore:
             kept: the set that was in force before, for a folder that cannot be loaded; `watch` then loads the files of
                 the folder that have no problem.
             keeper: where `watch` keeps each complete set for the next start.
+            count_pods: finds the pods of workloads, in the embedded cases.
 
         Raises:
             PolicyError: a file has a problem, and there is no older set that can be loaded.
         """
         look = fingerprint(folder)
-        case_time = CaseTime(clock)
+        case_time = CaseTime(clock, count_pods=count_pods)
         try:
             files = read_folder(folder)
             found = load(files, case_time=case_time)
         except PolicyError as error:
             if kept is None:
                 raise
-            return cls._restored(folder, now, kept, error, together=together, clock=clock, keeper=keeper)
-        log.info("policies loaded", extra={"folder": str(folder), "files": found.files, "policies": len(found.rules)})
+            return cls._restored(folder, now, kept, error, count_pods, together=together, clock=clock, keeper=keeper)
+        extra = {"folder": str(folder), "files": found.files, "policies": len(found.rules)}
+        log.info("policies loaded", extra=extra)
+        _log_notes(found)
         passed = case_time.passed_of(files)
         first = Loaded(found, files)
-        return cls(folder, now, first, look, together=together, clock=clock, passed=passed, keeper=keeper)
+        return cls(
+            folder,
+            now,
+            first,
+            look,
+            together=together,
+            clock=clock,
+            passed=passed,
+            keeper=keeper,
+            count_pods=count_pods,
+        )
 
     @classmethod
     def _restored(
@@ -127,6 +144,7 @@ class PolicyStore:
         now: WallClock,
         kept: KeptSet,
         why: PolicyError,
+        count_pods: CountPods,
         *,
         together: bool,
         clock: Clock,
@@ -137,7 +155,7 @@ class PolicyStore:
         Raises:
             PolicyError: why the folder cannot be loaded, and this set neither.
         """
-        files, case_time = kept.within(folder), CaseTime(clock)
+        files, case_time = kept.within(folder), CaseTime(clock, count_pods=count_pods)
         try:
             found = load(files, case_time=case_time)
         except PolicyError as error:
@@ -145,7 +163,18 @@ class PolicyStore:
             raise PolicyError([*why.problems, PolicyProblem(str(folder), 0, also)]) from error
         passed = case_time.passed_of(files)
         # No look at the folder is like this one, so the watch loads what it can.
-        store = cls(folder, now, Loaded(found, files), (), together=together, clock=clock, passed=passed, keeper=keeper)
+        first = Loaded(found, files)
+        store = cls(
+            folder,
+            now,
+            first,
+            (),
+            together=together,
+            clock=clock,
+            passed=passed,
+            keeper=keeper,
+            count_pods=count_pods,
+        )
         store.loaded_at = store.older_since = kept.since
         store.problems = why.problems
         extra = {
@@ -274,7 +303,9 @@ class PolicyStore:
             return None if not self.problems else Loaded(self.current, files)
         if self._together and unreadable:
             raise PolicyError(unreadable)
-        case_time = CaseTime(self._clock, passed=self._passed, cancelled=self._superseded.is_set)
+        case_time = CaseTime(
+            self._clock, passed=self._passed, cancelled=self._superseded.is_set, count_pods=self._count_pods
+        )
 
         def load_files(chosen: Mapping[str, bytes]) -> PolicySet:
             """The set of these files; the one in force if the files are the same."""
@@ -289,6 +320,7 @@ class PolicyStore:
     def _take(self, loaded: Loaded) -> None:
         complete_at = self.loaded_at
         if loaded.policies is not self.current:
+            _log_notes(loaded.policies)
             self.current, self.loaded_at = loaded.policies, self._now()
             self._good, self._seen = loaded.files, digest(loaded.files)
         if loaded.problems:
@@ -321,6 +353,12 @@ class PolicyStore:
             log.error("policies not reloaded: the set in force stays", extra=extra)
         else:
             log.error("policy files not loaded: last good versions stay, new files are left out", extra=extra)
+
+
+def _log_notes(found: PolicySet) -> None:
+    """Log the warnings about files that are in force."""
+    for note in found.notes[:_PROBLEMS_LOGGED]:
+        log.warning("policy files: %s", note)
 
 
 def _counted(count: int, kind: str = "") -> str:

@@ -8,7 +8,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final, TypeAlias
 
-from neuron.findings import did_you_mean, few
+from neuron.findings import few
+from policies.judging import never
+from policies.judging.never import ANY
 from policies.judging.rules import ValidatingRule
 from policies.judging.sent_pods import PodCondition, denies, pod_conditions
 from policies.schema.constraints import ResourceRule
@@ -48,6 +50,7 @@ SENT: Final = (
         ("rollouts", "workflows", "workflowtemplates", "clusterworkflowtemplates", "cronworkflows"),
     ),
     Sent(("sagemaker.amazonaws.com",), _WRITES, ("hyperpodpytorchjobs",)),
+    Sent(("sparkoperator.k8s.io",), _WRITES, ("sparkapplications", "scheduledsparkapplications")),
     Sent(("serving.knative.dev",), _WRITES, ("services", "configurations", "revisions")),
     Sent(("serving.kserve.io",), _WRITES, ("inferenceservices", "servingruntimes", "clusterservingruntimes")),
     Sent(("scheduling.k8s.io",), _WRITES, ("podgroups", "workloads")),
@@ -59,24 +62,12 @@ annotations are left out."""
 _LEFT_OUT: Final = ("finalizers", "ownerReferences")
 """Fields of `metadata` that updates change without being sent."""
 
-ANY: Final = "*"
 OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 """All operations, in the order in which rules list them."""
 RequestKey: TypeAlias = tuple[str, tuple[str, ...], str, str]
 """(group, sorted versions, scope, resource)."""
 _MOST_NAMED: Final = 8
 """Policies, or resources, that one note names."""
-_RESOURCES: Final = {
-    "": (
-        *("pods", "services", "secrets", "configmaps", "namespaces", "nodes", "events", "endpoints", "serviceaccounts"),
-        *("persistentvolumes", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas", "limitranges"),
-        *("podtemplates", "bindings", "componentstatuses"),
-    ),
-    "apps": ("deployments", "daemonsets", "replicasets", "statefulsets", "controllerrevisions"),
-    "batch": ("jobs", "cronjobs"),
-    "resource.k8s.io": ("resourceclaims", "resourceclaimtemplates", "deviceclasses", "resourceslices"),
-}
-"""The resources of Kubernetes' groups that policies are most often about."""
 _OF_PODS: Final = (
     "the shipped ValidatingWebhookConfiguration sends only pods that request Neuron's extended resources, were "
     "converted, or have claims and name Neuron"
@@ -94,20 +85,21 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
     about_claims: list[str] = []
     counting: list[str] = []
     missing: dict[str, dict[str, None]] = {}
-    misspelt: dict[str, str] = {}
+    unmatched: dict[str, None] = {}
     rules = list(rules)
     needs = {each.policy: each for each in pod_conditions(rules)}
     for rule in rules:
         metadata = _reads_left_out(rule)
         for text in (text for each in rule.match.resource_rules for text in _missing(each, metadata)):
             missing.setdefault(text, {})[rule.name] = None
-        misspelt |= {text: hint for each in rule.match.resource_rules for text, hint in _misspelt(each)}
+        for each in rule.match.resource_rules:
+            unmatched |= {f"policy '{rule.name}' never matches there: {why}": None for why in never.unmatched(each)}
         reads = _reads_neuron(rule)
         if rule.name not in needs and any(_is_about(each, "", ("pods",)) for each in rule.match.resource_rules):
             (counting if reads else about_pods).append(f"'{rule.name}'")
         if not reads and any(_is_about(each, _DEVICES, _CLAIMS) for each in rule.match.resource_rules):
             about_claims.append(f"'{rule.name}'")
-    yield from (f"no resource is called {text}.{hint}" for text, hint in misspelt.items())
+    yield from (text if text.endswith("?") else f"{text}." for text in unmatched)
     if missing:
         names = list(dict.fromkeys(f"'{name}'" for found in missing.values() for name in found))
         yield (
@@ -157,7 +149,7 @@ def needed_rules(rules: Iterable[ValidatingRule]) -> list[dict[str, Any]]:
         for each in rule.match.resource_rules:
             operations = OPERATIONS if ANY in each.operations else each.operations
             for group in each.api_groups:
-                for resource in each.resources:
+                for resource in (name for name in each.resources if not never.matches_nothing(each, group, name)):
                     missing = set(operations) - (_sent(group, resource) - unsent)
                     if missing:
                         key = (group, tuple(sorted(each.api_versions)), each.scope, resource)
@@ -226,18 +218,6 @@ def _listed(items: Sequence[str]) -> str:
     return few(items, _MOST_NAMED)
 
 
-def _misspelt(rule: ResourceRule) -> Iterator[tuple[str, str]]:
-    """Resources of Kubernetes' own groups that do not exist, with the closest one."""
-    for group in rule.api_groups:
-        known = _RESOURCES.get(group)
-        for resource in rule.resources if known is not None else ():
-            name = resource.partition("/")[0]
-            if known is not None and name not in (ANY, *known):
-                hint = did_you_mean(name, known)
-                if hint:
-                    yield (f"'{name}' of {group}" if group else f"'{name}'"), hint
-
-
 def _missing(rule: ResourceRule, metadata: bool) -> Iterator[str]:
     """Kinds that a rule matches and the configuration does not send; rules with wildcards are skipped.
 
@@ -245,7 +225,7 @@ def _missing(rule: ResourceRule, metadata: bool) -> Iterator[str]:
     """
     for group in rule.api_groups:
         for resource in rule.resources:
-            if ANY in (group, resource.partition("/")[0]):
+            if ANY in (group, resource.partition("/")[0]) or never.matches_nothing(rule, group, resource):
                 continue
             shown = f"{resource} of {group}" if group else resource
             sent = _sent(group, resource)

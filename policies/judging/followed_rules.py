@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from neuron.findings import few
-from policies.judging.coverage import ANY, OPERATIONS, RequestKey, needed_rules, rules_of
+from policies.judging.coverage import OPERATIONS, RequestKey, needed_rules, rules_of
+from policies.judging.never import ANY
 from policies.judging.rules import ValidatingRule
 from policies.schema.followable import FOLLOWED, GROUPS, SUBRESOURCES, is_of_kubernetes
 

@@ -2,9 +2,9 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Final
+from typing import Final, Protocol, TypeAlias
 
 from neuron import names, quantities
 from neuron.api.claim_specs import ClaimSpec
@@ -13,6 +13,34 @@ from neuron.hardware.instances import Catalogue, InstanceType
 
 UNKNOWN_NODE: Final = 16
 """Assumed for a node type whose number of devices is not published: the most of any known type."""
+
+
+class CountedPods(Protocol):
+    """The pods of one pod template of a workload.
+
+    Attributes:
+        path: of the template in the object.
+        number: pods at one time; None if that is not known.
+        why: why it is not known; else empty.
+    """
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def template(self) -> Mapping[str, object]: ...
+    @property
+    def number(self) -> int | None: ...
+    @property
+    def why(self) -> str: ...
+
+
+CountPods: TypeAlias = Callable[[Mapping[str, object], str, str], Sequence[CountedPods] | None]
+"""An object, its API group and kind -> its pod templates; None if the kind is not known. Whoever evaluates policies
+has the table of kinds (`webhook.decisions.pod_numbers`)."""
+
+
+def no_kind_known(data: Mapping[str, object], group: str, kind: str) -> None:
+    """A `CountPods` without a table of kinds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,6 +61,7 @@ class DeviceKnowledge:
         recorded_claim: entry of `spec.resourceClaims` that conversion added.
         strips_limits: conversion removes the limits of recorded containers before the pod is stored, so they count
             only if they are more than the record.
+        count_pods: finds the pods of workloads.
     """
 
     catalogue: Catalogue = dataclasses.field(default_factory=Catalogue)
@@ -46,6 +75,7 @@ class DeviceKnowledge:
     record: Mapping[str, object] | None = None
     recorded_claim: str = ""
     strips_limits: bool = False
+    count_pods: CountPods = no_kind_known
 
     def has_devices(self, device_class: str) -> bool | None:
         """Whether a DeviceClass has Neuron devices; None if it is not known."""

@@ -8,13 +8,14 @@ from typing import Final
 
 from kubecel.engine import CelEngine, Program
 from kubecel.errors import CelError, CelTypeError
-from kubecel.types import BOOL, DYN, STRING, Type
+from kubecel.types import BOOL, DYN, NULL, STRING, Type
 from neuron import names
 from neuron.api.claim_reader import read_claim
 from neuron.check.mapped_templates import MappedTemplate
 from neuron.demand import templates
 from neuron.demand.scheduling import SchedulingHints
 from neuron.demand.templates import Template
+from policies.judging.inline_params import unknown_fields
 from policies.judging.namespaces import reads_whole_namespace
 from policies.judging.sharing import SharedExpression, Sharing
 from policies.judging.subjects import types_with
@@ -31,6 +32,21 @@ _NO_AUTHORIZER: Final = (
 )
 _CLOCK: Final = re.compile(r"(?<!variables\.)now\b")
 _NO_CLOCK: Final = "CEL has no clock. A policy that holds at some times has spec.schedule; exceptions have schedule too"
+
+
+_WORD: Final = re.compile(r"\w+", re.ASCII)
+_BIND: Final = re.compile(r"\bcel\s*\.\s*bind\s*\(")
+_NO_BIND: Final = "the API server has cel.bind for device selectors only; declare one of spec.variables"
+_ONLY_OURS: Final = frozenset({"neuron", "claim", "template"})
+"""Variables that expressions of the API server's own kinds do not have."""
+
+
+def _missing(name: str) -> str:
+    if name == "params":
+        return (
+            "'params' is not known, because spec.paramKind is missing: add apiVersion and kind of the parameter objects"
+        )
+    return f"the API server has no variable '{name}': write this policy as a ValidatingPolicy of {schema.API_VERSION}"
 
 
 SETTINGS: Final = {
@@ -230,6 +246,10 @@ class ExpressionCompiler:
         self._document = document
         self._sharing = sharing or Sharing()
         self._variables: dict[str, Type] = {}
+        self._is_api_kind = False
+        self._later: set[str] = set()
+        self._missing: frozenset[str] = frozenset()
+        self._params: Mapping[str, object] | None = None
         self._identities: dict[str, SharedExpression | None] = {}
         self.problems: list[PolicyProblem] = []
 
@@ -238,8 +258,14 @@ class ExpressionCompiler:
     ) -> ValidatingRule:
         """Compile a policy for validation. The result is valid only if `problems` stays empty."""
         spec = policy.spec
+        if isinstance(spec, schema.ValidatingPolicySpec):
+            self._params = spec.params
+        else:
+            self._is_api_kind = True
+            self._missing = _ONLY_OURS if spec.param_kind is not None else _ONLY_OURS | {"params"}
         conditions = self._conditions(("spec", "matchConditions"), spec.match_conditions)
         variables: dict[str, Program] = {}
+        self._later = {variable.name for variable in spec.variables}
         for at, variable in enumerate(spec.variables):
             program = self._compile(("spec", "variables", at, "expression"), variable.expression, DYN)
             # The API server accepts it in its own kind; the last one counts.
@@ -250,6 +276,7 @@ class ExpressionCompiler:
                 self._identities[variable.name] = self._sharing.identity(program, DYN, self._identities)
             # If it does not compile, the expressions that read it must not be reported as well.
             self._variables[variable.name] = DYN if program is None else program.result
+            self._later.discard(variable.name)
         checks = [self._check(at, validation) for at, validation in enumerate(spec.validations)]
         audit = self._audit(spec.audit_annotations)
         ours = spec if isinstance(spec, schema.ValidatingPolicySpec) else schema.ValidatingPolicySpec.model_construct()
@@ -320,23 +347,32 @@ class ExpressionCompiler:
         compiled = {}
         for at, annotation in enumerate(annotations):
             path: Path = ("spec", "auditAnnotations", at)
-            if annotation.key in compiled:
-                self._say((*path, "key"), f"the audit annotation '{annotation.key}' is declared twice.")
             program = self._compile((*path, "valueExpression"), annotation.value_expression, DYN)
+            if program is not None and program.result not in (STRING, NULL):
+                self._say(
+                    (*path, "valueExpression"),
+                    f"{_text((*path, 'valueExpression'))}: the expression is of type {program.result}, but must return"
+                    " string or null: write string(…).",
+                )
             if program is not None:
                 compiled[annotation.key] = program
         return compiled
 
     def _compile(self, path: Path, source: str, result: Type) -> Program | None:
+        known = types_with(self._variables, self._missing)
         try:
-            return self._sharing.compiled(
-                source,
-                result,
-                self._variables,
-                lambda: self._engine.compile(source, types_with(self._variables), result=result),
+            program = self._sharing.compiled(
+                source, result, known, lambda: self._engine.compile(source, known, result=result)
             )
+            self._check_program(program, result)
         except CelError as caught:
             error = caught
+            missing = None if error.offset is None else _WORD.match(source, error.offset)
+            if missing is not None and missing[0] in self._missing:
+                error = CelTypeError(_missing(missing[0]), error.offset, source)
+            if missing is not None and missing[0] in self._later and source[: error.offset].endswith("variables."):
+                said = f"variables.{missing[0]} has no value here: a variable reads only those that stand before it"
+                error = CelTypeError(said, error.offset, source)
             authorizer = _AUTHORIZER.search(source)
             if authorizer is not None:
                 error = CelTypeError(_NO_AUTHORIZER, authorizer.start(), source)
@@ -349,6 +385,26 @@ class ExpressionCompiler:
             message = f"{_text(path)}{where}: {error.message}{end}{excerpt}"
             self.problems.append(PolicyProblem(self._document.file, line, message))
             return None
+        return program
+
+    def _check_program(self, program: Program, result: Type) -> None:
+        """Check what the API server checks of its own kinds, and the fields of inline parameters.
+
+        Raises:
+            CelTypeError: with the place.
+        """
+        source = program.source
+        if self._params is not None:
+            for offset, wrong in unknown_fields(program.syntax, self._params):
+                raise CelTypeError(wrong, offset, source)
+        if not self._is_api_kind:
+            return
+        if program.result != result and result != DYN:
+            wrong = f"the expression is of type {program.result}, and the API server needs {result}: compare it"
+            raise CelTypeError(wrong, None, source)
+        bound = _BIND.search(source)
+        if bound is not None:
+            raise CelTypeError(_NO_BIND, bound.start(), source)
 
     def _say(self, path: Path, message: str) -> None:
         self.problems.append(self._document.problem(path, message))

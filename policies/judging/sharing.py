@@ -86,20 +86,21 @@ class Sharing:
     """Finds shared expressions while one set of policies is loaded."""
 
     def __init__(self) -> None:
-        self._programs: dict[tuple[str, str, tuple[tuple[str, str], ...]], Program] = {}
+        self._programs: dict[tuple[str, str, frozenset[str], tuple[tuple[str, str], ...]], Program] = {}
         self._shared: dict[Key, SharedExpression] = {}
         self._matches: dict[str, MatchResources] = {}
 
     def compiled(
-        self, source: str, result: Type, variables: Mapping[str, Type], compile_it: Callable[[], Program]
+        self, source: str, result: Type, known: Mapping[str, Type], compile_it: Callable[[], Program]
     ) -> Program:
-        """The program of an expression; the same one for equal expressions with the same variables.
+        """The program of an expression; the same one for equal expressions with the same known variables.
 
         Raises:
             CelError: it does not compile.
         """
-        declared = tuple((name, str(each)) for name, each in variables.items()) if "variables" in source else ()
-        key = (source, str(result), declared)
+        own = known["variables"].fields or {}
+        declared = tuple((name, str(each)) for name, each in own.items()) if "variables" in source else ()
+        key = (source, str(result), frozenset(known), declared)
         found = self._programs.get(key)
         if found is None:
             found = self._programs[key] = compile_it()

@@ -1,7 +1,7 @@
 """One admission request as policies see it, and the CEL variables that expressions read."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Final, TypeAlias
 
 from kubecel import types
@@ -14,6 +14,7 @@ from policies.judging.device_counts import of_claim, of_pod
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
 from policies.judging.namespaces import NAMESPACE
 from policies.judging.whole_nodes import ParsingTime
+from policies.judging.workloads import of_workload
 
 _GROUP_KIND: Final = record("kind", {"group": STRING, "version": STRING, "kind": STRING})
 _GROUP_RESOURCE: Final = record("resource", {"group": STRING, "version": STRING, "resource": STRING})
@@ -52,6 +53,12 @@ NEURON: Final = record(
         "converted": BOOL,
         "namedClaims": INT,
         "namedDevices": INT,
+        "podDevices": INT,
+        "podCores": INT,
+        "podDevicesKnown": BOOL,
+        "pods": INT,
+        "podsKnown": BOOL,
+        "templates": LIST,
         "quotas": map_of(STRING, INT),
         "quotasKnown": BOOL,
         "extendedResources": map_of(STRING, STRING),
@@ -354,12 +361,16 @@ def neuron_values(subject: RequestSubject, time: ParsingTime | None = None) -> d
     """The fields of the variable `neuron` that come from the object.
 
     For a pod: what it can hold at once, by its limits, its claims and the verified record of its conversion. For a
-    claim or template: what it can hold. `time` bounds the parsing of selectors.
+    claim or template: what it can hold. For any other object: what its pods can hold. `time` bounds the parsing of
+    selectors.
     """
-    data = subject.object if subject.object is not None else subject.old_object
+    data = mapping(subject.object if subject.object is not None else subject.old_object)
     if subject.kind == "Pod" and subject.group == "":
-        return of_pod(mapping(data), subject.knowledge, time).values()
-    return of_claim(mapping(claim_spec(subject.kind, data)), subject.knowledge, time).values()
+        return of_pod(data, subject.knowledge, time).values()
+    spec = claim_spec(subject.kind, data) if subject.group == GROUP else None
+    if spec is not None:
+        return of_claim(mapping(spec), subject.knowledge, time).values()
+    return of_workload(data, subject.group, subject.kind, subject.knowledge, time).values()
 
 
 def claim_spec(kind: str, data: Any) -> Any:
@@ -374,6 +385,7 @@ def _texts(value: object) -> list[str]:
     return [each for each in sequence(value) if isinstance(each, str)]
 
 
-def types_with(variables: Mapping[str, Type]) -> Mapping[str, Type]:
-    """`VARIABLES` with `variables` as a policy declares them."""
-    return {**VARIABLES, "variables": types.record("variables", variables)}
+def types_with(variables: Mapping[str, Type], missing: Container[str] = ()) -> Mapping[str, Type]:
+    """`VARIABLES` without those that are missing, and with `variables` as a policy declares them."""
+    known = {name: each for name, each in VARIABLES.items() if name not in missing}
+    return {**known, "variables": types.record("variables", variables)}

@@ -26,7 +26,7 @@ MOST: Final = 1_000_000
 """Counts are cut to this number: no cluster has as many devices, and sums stay small numbers."""
 
 _LONGEST_VALUE: Final = 60
-_MOST_REASONS: Final = 3
+MOST_REASONS: Final = 3
 _LNC_VARIABLES: Final = ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")
 """The variable, and its older name."""
 _LNC_VALUE: Final = re.compile(r"\s*\+?(?:0[xX])?0*([12])(?![0-9])", re.ASCII)
@@ -50,6 +50,7 @@ class Holding:
         unknown: why it could hold more devices; empty if it cannot.
         named_claims: different ResourceClaims that a pod names. They can be replaced until the pod is scheduled.
         named_devices: the part of `devices` that these claims hold now.
+        pods: those of a workload; None for a pod, and for what makes no pods.
     """
 
     requests: tuple[Mapping[str, object], ...]
@@ -61,6 +62,7 @@ class Holding:
     unknown: str
     named_claims: int = 0
     named_devices: int = 0
+    pods: "PodHoldings | None" = None
 
     def values(self) -> dict[str, object]:
         """The fields of the CEL variable `neuron` that come from the object."""
@@ -76,6 +78,37 @@ class Holding:
             "converted": self.converted,
             "namedClaims": self.named_claims,
             "namedDevices": self.named_devices,
+            **(self.pods or PodHoldings(self.devices, self.cores, self.unknown)).values(),
+        }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PodHoldings:
+    """What the pods of an object hold.
+
+    Attributes:
+        devices: of the pod that can hold most.
+        cores: of the pod that requests most as cores.
+        unknown: why a pod could hold more devices; empty if none can.
+        pods: at one time; None if that is not known.
+        templates: for each pod template `{path, devices, cores, devicesKnown, pods, podsKnown}`.
+    """
+
+    devices: int
+    cores: int
+    unknown: str
+    pods: int | None = 1
+    templates: tuple[Mapping[str, object], ...] = ()
+
+    def values(self) -> dict[str, object]:
+        """The fields of the CEL variable `neuron` that are about pods."""
+        return {
+            "podDevices": self.devices,
+            "podCores": self.cores,
+            "podDevicesKnown": not self.unknown,
+            "pods": self.pods or 0,
+            "podsKnown": self.pods is not None,
+            "templates": list(self.templates),
         }
 
 
@@ -122,14 +155,14 @@ class DeviceTally:
         self._reasons: dict[str, None] = {}
 
     def holding(self, devices: int, cores: int, *, converted: bool) -> Holding:
-        unknown = "; ".join(list(self._reasons)[:_MOST_REASONS])
+        unknown = "; ".join(list(self._reasons)[:MOST_REASONS])
         return Holding(
             tuple(self._requests), devices, cores, tuple(self._lncs), tuple(self._classes), converted, unknown
         )
 
     def doubt(self, reason: str) -> None:
         """Note why the object could hold more."""
-        if len(self._reasons) < _MOST_REASONS:
+        if len(self._reasons) < MOST_REASONS:
             self._reasons[reason] = None
 
     def sets_lnc(self, value: int) -> None:

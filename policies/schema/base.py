@@ -2,9 +2,17 @@
 
 import datetime as dt
 import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
@@ -18,7 +26,6 @@ NamePattern = Annotated[
 ]
 Text = Annotated[str, StringConstraints(min_length=1)]
 Expression = Annotated[str, StringConstraints(min_length=1), Field(description="A CEL expression.")]
-Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
 Object = dict[str, object]
 
 
@@ -71,6 +78,16 @@ class Model(BaseModel):
         extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=False, validate_by_alias=True
     )
 
+    has_null_settings: ClassVar[bool] = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: object) -> object:
+        """As in the API server, a field that is null is not set, except where null is a setting."""
+        if isinstance(data, dict) and None in data.values() and not cls.has_null_settings:
+            return {key: value for key, value in data.items() if value is not None}
+        return data
+
 
 class Metadata(Model):
     """`metadata`; fields that the API server sets are accepted and ignored, so exported objects can be used."""
@@ -86,3 +103,7 @@ class Metadata(Model):
     owner_references: object = None
     finalizers: object = None
     self_link: object = None
+    namespace: object = None
+    generate_name: object = None
+    deletion_timestamp: object = None
+    deletion_grace_period_seconds: object = None

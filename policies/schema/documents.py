@@ -161,7 +161,8 @@ class _Builder:
 
     def _scalar(self, node: Scalar) -> object:
         if node.tag not in _TAGS:
-            message = f"{node.text[:64]!r} has the tag {node.tag}, which JSON does not have."
+            tag = node.tag.removeprefix("!").removeprefix(TAG_PREFIX)
+            message = f"{node.text[:64]!r} has the YAML tag '!{tag}', which Kubernetes does not read; remove the tag."
             raise DocumentError(self._line(node.start), message)
         if not node.style and len(node.text) > _LONGEST_NUMBER and _NUMBER.fullmatch(node.text):
             message = f"{node.text[:_LONGEST_NUMBER]!r}… is too long for a value of type int."

@@ -11,13 +11,10 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, model_validator
 
 from neuron import names
+from policies.schema.api_rules import label_key_fault, label_value_fault
 from policies.schema.base import Model, Name, Text, fault
 
 _MOST: Final = 32
-_PREFIX: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_PART: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_LONGEST_PART: Final = 63
-_LONGEST_PREFIX: Final = 253
 
 _CONTROLLERS: Final = frozenset(
     {
@@ -42,19 +39,14 @@ def _switch(value: object) -> object:
 
 
 def _label_key(key: str) -> str:
-    prefix, slash, name = key.rpartition("/")
-    if not _PART.fullmatch(name) or len(name) > _LONGEST_PART:
-        raise fault(
-            "this must be a label key: at most 63 letters, digits, '-', '_' or '.', after an optional DNS name and '/'"
-        )
-    if slash and (not _PREFIX.fullmatch(prefix) or len(prefix) > _LONGEST_PREFIX):
-        raise fault("the prefix before the '/' of a label key must be a DNS name in lower case")
+    if wrong := label_key_fault(key):
+        raise fault(wrong)
     return key
 
 
 def _label_value(value: str) -> str:
-    if value and (not _PART.fullmatch(value) or len(value) > _LONGEST_PART):
-        raise fault("this must be a label value: at most 63 letters, digits, '-', '_' or '.', none of these at an end")
+    if wrong := label_value_fault(value):
+        raise fault(wrong)
     return value
 
 

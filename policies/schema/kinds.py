@@ -19,7 +19,6 @@ from neuron.hardware.instances import Topology
 from policies.schema import hints as schema_hints
 from policies.schema.base import (
     Expression,
-    Identifier,
     Metadata,
     Mode,
     Model,
@@ -56,9 +55,9 @@ class Validation(Model):
     """An expression that must be true."""
 
     expression: Expression
-    message: Annotated[Text | None, Field(description="Text for the user if the expression is false.")] = None
+    message: Annotated[str | None, Field(description="Text for the user if the expression is false.")] = None
     message_expression: Annotated[
-        Expression | None, Field(description="A CEL expression that makes the text; precedes message.")
+        str | None, Field(description="A CEL expression that makes the text; precedes message.")
     ] = None
     reason: Annotated[
         Literal["Forbidden", "Invalid", "RequestEntityTooLarge"],
@@ -69,18 +68,14 @@ class Validation(Model):
 class AuditAnnotation(Model):
     """A value for the audit log."""
 
-    key: Annotated[
-        str,
-        StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", max_length=63),
-        Field(description="Key of the annotation in the audit log of the API server."),
-    ]
+    key: Annotated[Text, Field(description="Key of the annotation in the audit log of the API server.")]
     value_expression: Expression
 
 
 class Variable(Model):
     """A value that is evaluated on its first read."""
 
-    name: Annotated[Identifier, Field(description="Expressions read it as variables.<name>.")]
+    name: Annotated[Text, Field(description="A CEL identifier. Expressions read it as variables.<name>.")]
     expression: Expression
 
 
@@ -95,19 +90,13 @@ class ParamRef(Model):
     """The parameter objects of a binding, by name or by labels."""
 
     name: Annotated[
-        Text | None, Field(description="Name of the parameter object; exactly one of name and selector is set.")
+        str | None, Field(description="Name of the parameter object; exactly one of name and selector is set.")
     ] = None
-    namespace: Annotated[Name | None, Field(description="Its namespace.")] = None
+    namespace: Annotated[str | None, Field(description="Its namespace.")] = None
     selector: LabelSelector | None = None
     parameter_not_found_action: Annotated[
         Literal["Allow", "Deny"], Field(description="What happens if there is no such object.")
     ]
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if (self.name is None) == (self.selector is None):
-            raise fault("set either name or selector")
-        return self
 
 
 class ValidationSpec(Model):
@@ -116,12 +105,12 @@ class ValidationSpec(Model):
     param_kind: ParamKind | None = None
     match_constraints: MatchResources
     match_conditions: Annotated[
-        tuple[MatchCondition, ...], Field(max_length=64, description="Conditions; the policy applies if all are true.")
+        tuple[MatchCondition, ...], Field(description="Conditions; the policy applies if all are true; at most 64.")
     ] = ()
     variables: Annotated[tuple[Variable, ...], Field(description="Values that other expressions can read.")] = ()
     validations: Annotated[tuple[Validation, ...], Field(description="Expressions that must be true.")] = ()
     audit_annotations: Annotated[
-        tuple[AuditAnnotation, ...], Field(max_length=20, description="Values for the audit log.")
+        tuple[AuditAnnotation, ...], Field(description="Values for the audit log; at most 20.")
     ] = ()
     failure_policy: Annotated[
         Literal["Fail", "Ignore"],
@@ -142,7 +131,7 @@ class ValidatingAdmissionPolicy(Model):
 
 
 Action = Literal["Deny", "Warn", "Audit"]
-Actions = Annotated[tuple[Action, ...], Field(min_length=1, max_length=3)]
+Actions = Annotated[tuple[Action, ...], Field(min_length=1)]
 
 
 class BindingSpec(Model):
@@ -177,7 +166,7 @@ class PolicyException(Model):
     schedule: Schedule = ()
     match_conditions: Annotated[
         tuple[MatchCondition, ...],
-        Field(min_length=1, max_length=64, description="The requests; all conditions must be true."),
+        Field(min_length=1, description="The requests; all conditions must be true; at most 64."),
     ]
 
 
@@ -281,7 +270,7 @@ class PodMatch(Model):
     namespace_selector: Annotated[LabelSelector | None, Field(description="Labels of the namespace.")] = None
     object_selector: Annotated[LabelSelector | None, Field(description="Labels of the pod.")] = None
     conditions: Annotated[
-        tuple[MatchCondition, ...], Field(max_length=64, description="CEL expressions; all must be true.")
+        tuple[MatchCondition, ...], Field(description="CEL expressions; all must be true; at most 64.")
     ] = ()
 
 
@@ -314,6 +303,8 @@ class QueuedPods(Model):
 
 class ConversionPolicySpec(Model):
     """How pods are converted."""
+
+    has_null_settings = True
 
     order: Annotated[
         StrictInt,

@@ -28,7 +28,7 @@ OF_SERVER_ONLY = {"NEU701"}
 """Announces the errors of a workload, which the server shows as warnings."""
 NOT_OF_SERVER = {"NEU220"}
 """That files keep their limits: the server changes no file."""
-OF_CONVERT_ONLY = {"NEU209", "NEU303"}
+OF_CONVERT_ONLY = {"NEU209", "NEU229", "NEU303"}
 """About the manifests that it writes."""
 
 NOT_IN_TEXT = {"NEU208", "NEU220"}

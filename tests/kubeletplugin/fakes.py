@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from kubeletplugin.discover import emulate
 from kubeletplugin.discover.node_facts import node_facts
+from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.discover.sysfs import NodeHardware, UltraServer, discover, read_ultraserver
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.ports import Files, JsonObject, KubeError, SliceEvent
@@ -23,6 +24,7 @@ from kubeletplugin.prepare import cdi
 from kubeletplugin.prepare.checkpoint import FILE_NAME, Checkpoint, encode
 from kubeletplugin.prepare.decide import NodeView
 from kubeletplugin.prepare.metadata_files import MetadataFiles
+from kubeletplugin.prepare.pod_resources import UsedDevice
 from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.publish.slices import published_attributes
 from neuron.api.allocation import AllocatedClaim, read_allocation
@@ -256,6 +258,24 @@ class Node:
 
 def spec_name(number: int) -> str:
     return f"neuron.aws.com-claim_{uid(number)}.json"
+
+
+@dataclasses.dataclass
+class FakeUsage:
+    """What uses devices."""
+
+    pods: tuple[UsedDevice, ...] = ()
+    found: tuple[ProcessUse, ...] | Exception = ()
+    looks: int = 0
+
+    async def listed(self) -> tuple[UsedDevice, ...]:
+        return self.pods
+
+    async def processes(self, *, environment: bool = False) -> tuple[ProcessUse, ...]:
+        self.looks += 1
+        if isinstance(self.found, Exception):
+            raise self.found
+        return tuple(each if environment else dataclasses.replace(each, environment={}) for each in self.found)
 
 
 class FakeApi:

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 import grpc
 
-from kubeletplugin.discover.processes import ProcessScan
+from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.pb import podresources_v1_pb2 as pb
 from kubeletplugin.prepare import cdi
 from kubeletplugin.prepare.checkpoint import PreparedClaim
@@ -79,12 +79,12 @@ class KubeletServer:
 class FakeProcesses:
     """The result of every scan."""
 
-    scan: ProcessScan | Exception = dataclasses.field(default_factory=ProcessScan)
+    found: tuple[ProcessUse, ...] | Exception = ()
 
-    def using(self, _indices: Any) -> ProcessScan:
-        if isinstance(self.scan, Exception):
-            raise self.scan
-        return self.scan
+    def scan(self, *, environment: bool = False) -> tuple[ProcessUse, ...]:
+        if isinstance(self.found, Exception):
+            raise self.found
+        return tuple(each if environment else dataclasses.replace(each, environment={}) for each in self.found)
 
 
 def usage(kubelet: Any, processes: Any = None) -> NodeUsage:

@@ -1,4 +1,4 @@
-"""Random lives of a node: pods come, end and are deleted by force, kubelet and driver start again, state is lost.
+"""Random lives of a node: pods come, end, hang and are deleted by force, kubelet and driver start again, state is lost.
 
 The cache of the kubelet, the claims of the API server, and what containers really use are models. The driver is real.
 """
@@ -8,23 +8,25 @@ import dataclasses
 import itertools
 import json
 import random
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kubeletplugin.claim_files import ClaimFile, read_name
+from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import JsonObject
+from kubeletplugin.ports import JsonObject, UsageUnknownError
 from kubeletplugin.prepare.cdi import SpecFiles, parse_id
-from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, uid_before
+from kubeletplugin.prepare.checkpoint import PreparedDevice, uid_before
 from kubeletplugin.prepare.decide import NodeView
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims, PrepareResult
 from kubeletplugin.prepare.environment import read_visible_cores
+from kubeletplugin.prepare.metadata_files import MetadataFiles
 from kubeletplugin.prepare.pod_resources import UsedDevice
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer
 from kubeletplugin.prepare.sweep import Sweeper
-from kubeletplugin.prepare.usage import ReleaseBlocker
 from tests.kubeletplugin.fakes import BOOT, NODE, FakeApi, FakeClock, Node, claim_object, devices, share, spec_name, uid
 from tests.kubeletplugin.mixtures import DiedError, MemoryFiles
 
@@ -45,13 +47,20 @@ class StraightDriver(Driver):
 
 @dataclasses.dataclass
 class Pod:
-    """A pod with one claim; `uses` is what its container has, of the claim with the UID `of`."""
+    """A pod with one claim; `uses` is what its container has, of the claim with the UID `of`.
+
+    Attributes:
+        files: names of the files that its container has mounted.
+        variables: with which it was started.
+    """
 
     name: str
     claim: int
     exists: bool = True
     of: str = ""
     uses: Cores = frozenset()
+    files: frozenset[ClaimFile] = frozenset()
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -75,6 +84,8 @@ class Life:
         self.view, self.root, self.shared = view, root, self.chance.random() < 0.6
         self.api, self.files = FakeApi(), MemoryFiles()
         self.pods: dict[str, Pod] = {}
+        self.hung: list[Pod] = []
+        """Their containers run; kubelet and API server have forgotten them."""
         self.cache: dict[int, Cached] = {}
         self.numbers = itertools.count(1)
         self.started = 0
@@ -83,14 +94,16 @@ class Life:
 
     def start(self) -> None:
         self.files.dies_at = None
-        specs = SpecFiles(self.files, self.root / "cdi", BOOT)
+        specs = SpecFiles(self.files, self.root / "cdi", BOOT, metadata=MetadataFiles(self.files, self.root))
         self.preparer = Preparer(self.files, state_dir=self.root, specs=specs, boot_id=BOOT)
         self.preparer.recover()
-        node = NodeClaims(self.preparer, self.api, lambda: self.view, NODE)
+        node = NodeClaims(self.preparer, self.api, lambda: self.view, NODE, self)
         metrics, clock = PluginMetrics(), FakeClock()
         self.driver = StraightDriver(node, clock=clock, metrics=metrics)
         self.driver.close()
-        self.sweeper = Sweeper(self.driver, node, self, 300.0, clock=clock, metrics=metrics)
+        self.sweeper = Sweeper(self.driver, node, 300.0, clock=clock, metrics=metrics)
+        # Of another instance, during an upgrade: it has its own memory of what it missed.
+        self.other = Sweeper(self.driver, node, 300.0, clock=clock, metrics=metrics)
 
     async def listed(self) -> tuple[UsedDevice, ...]:
         """The kubelet does not list pods that it is stopping."""
@@ -103,16 +116,26 @@ class Life:
                 found.append(UsedDevice(pod.name, "ns", name, of.uid, of.request, of.device, NODE, each.share_id))
         return tuple(found)
 
-    async def of(
-        self, claims: Collection[PreparedClaim], others: Mapping[int, Collection[str]]
-    ) -> Mapping[str, ReleaseBlocker]:
-        listed = {each.uid for each in await self.listed()}
-        open_ = {i for pod in self.pods.values() for i, _ in pod.uses if pod.name not in others.get(i, ())}
-        return {
-            claim.uid: ReleaseBlocker(True, "a pod uses it")
-            for claim in claims
-            if claim.uid in listed or open_ & {index for device in claim.devices for index in device.indices}
-        }
+    async def processes(self, *, environment: bool = False) -> tuple[ProcessUse, ...]:
+        """Containers name their claims. Sometimes the look takes too long."""
+        await asyncio.sleep(0)
+        if self.chance.random() < 0.05:
+            raise UsageUnknownError("too slow")
+        return tuple(
+            ProcessUse(
+                7,
+                "train",
+                pod.name,
+                pod.files,
+                frozenset(index for index, _ in pod.uses),
+                environment=pod.variables if environment else {},
+            )
+            for pod in self.running()
+        )
+
+    def running(self) -> list[Pod]:
+        """The pods with a container."""
+        return [pod for pod in (*self.pods.values(), *self.hung) if pod.uses]
 
     def claim(self, number: int) -> JsonObject | None:
         return self.api.claim_objects.get(f"ns/claim-{number}")
@@ -165,12 +188,12 @@ class Life:
                 return
             cached.answers, cached.prepared = result.devices, True
         if not pod.uses:
-            pod.of, pod.uses = uid(pod.claim), self.cores_of(pod.claim, cached.answers or (), asked=asked)
+            pod.of, pod.uses = uid(pod.claim), self.start_container(pod, cached.answers or (), asked=asked)
             self.started += bool(pod.uses)
 
-    def cores_of(self, number: int, answers: Iterable[DeviceAnswer], *, asked: bool) -> Cores:
+    def start_container(self, pod: Pod, answers: Iterable[DeviceAnswer], *, asked: bool) -> Cores:
         """What the container runtime and the Neuron runtime make of the claim's CDI spec; none if it has another."""
-        path = self.root / "cdi" / spec_name(number)
+        path = self.root / "cdi" / spec_name(pod.claim)
         if not asked and self.files.identity(path) is None:
             return frozenset()  # a sweep has released it
         spec = json.loads(self.files.read(path))
@@ -182,12 +205,18 @@ class Life:
         edits = [each["containerEdits"] for each in spec["devices"]]
         [index] = {int(each["path"][-1]) for edit in edits for each in edit.get("deviceNodes", ())}
         env = dict(each.split("=") for edit in edits for each in edit.get("env", ()))
+        mounts = [Path(each["hostPath"]) for edit in edits for each in edit.get("mounts", ())]
+        assert all(self.files.identity(each) is not None for each in mounts)
+        pod.files = frozenset(file for each in mounts if (file := read_name(each.name)) is not None)
+        assert {file.uid for file in pod.files} == {uid(pod.claim)}, "a container names its claim"
+        pod.variables = env
         visible = env.get("NEURON_RT_VISIBLE_CORES", f"{index * CORES}-{index * CORES + CORES - 1}")
         return frozenset(divmod(core, CORES) for core in read_visible_cores(visible))
 
-    async def stop_pod(self, pod: Pod) -> None:
-        """The containers have ended; the last pod of a claim has it unprepared."""
-        pod.uses = frozenset()
+    async def stop_pod(self, pod: Pod, *, hangs: bool = False) -> None:
+        """The containers have ended, unless the runtime hangs; the last pod of a claim has it unprepared."""
+        if not hangs:
+            pod.uses = frozenset()
         cached = self.cache.get(pod.claim, Cached())
         if cached.pods == {pod.name}:
             reference = ClaimReference("ns", f"claim-{pod.claim}", uid(pod.claim))
@@ -198,6 +227,8 @@ class Life:
             del self.cache[pod.claim]
         cached.pods.discard(pod.name)
         self.pods.pop(pod.name, None)
+        if hangs:
+            self.hung.append(pod)
         if pod.exists:
             self.unreserve(pod)
 
@@ -249,6 +280,21 @@ class Life:
         for pod in self.some(exists=False):
             await self.stop_pod(pod)
 
+    async def hang(self) -> None:
+        """The kubelet gives up a pod that was deleted by force, and has its claim unprepared while it runs."""
+        for pod in self.some(exists=False):
+            await self.stop_pod(pod, hangs=True)
+
+    async def end_hung(self) -> None:
+        if self.hung:
+            self.hung.pop(self.chance.randrange(len(self.hung)))
+
+    async def sweep_twice(self) -> None:
+        """Two instances at once, and the kubelet between them."""
+        sweeps = asyncio.gather(self.sweeper.sweep(), self.other.sweep(), self.retry(), return_exceptions=True)
+        if any(isinstance(each, DiedError) for each in await sweeps):
+            self.start()
+
     async def sweep(self) -> None:
         try:
             complete = await self.sweeper.sweep()
@@ -257,7 +303,7 @@ class Life:
             return
         if complete:
             free, held = self.free(), self.driver.holds.indices
-            for pod in self.pods.values():
+            for pod in self.running():
                 for index, _ in pod.uses:
                     assert free[index] < CORES or index in held, f"{pod} uses a device that is published as free"
 
@@ -275,6 +321,9 @@ class Life:
         """The checkpoint is lost, and the spec of a claim that the kubelet lists on a device; a sweep follows."""
         self.files.dies_at = None
         self.files.content.pop(self.root / "checkpoint.json", None)
+        if self.chance.random() < 0.5:
+            await self.lose_all_specs()
+            return
         ending = {pod.of for pod in self.pods.values() if not pod.exists}
         by_device = {each.device: each.uid for each in await self.listed() if each.uid not in ending}
         for of in by_device.values():
@@ -283,9 +332,25 @@ class Life:
         await self.arrive()
         await self.sweep()
 
+    async def lose_all_specs(self) -> None:
+        """The containers that run tell their cores: a container that starts again gets the same."""
+        for path in [each for each in self.files.content if each.parent == self.root / "cdi"]:
+            del self.files.content[path]
+        running = [pod for pod in self.pods.values() if pod.uses and pod.exists]
+        await self.sweep()
+        if self.preparer.checkpoint().incomplete or self.driver.holds.restoring:
+            return
+        for pod in running:
+            body = self.claim(pod.claim)
+            if body is not None and body["status"] and pod.of in self.preparer.checkpoint().claims:
+                again = dataclasses.replace(pod, uses=frozenset())
+                uses = self.start_container(again, self.cache[pod.claim].answers or (), asked=False)
+                assert uses in (pod.uses, frozenset()), f"{pod} starts again with {uses}"
+
     async def step(self) -> None:
         often = [self.arrive] * 8 + [self.sweep, self.delete_by_force] * 3
-        seldom = [self.retry, self.end, self.stop, self.delete_claim, self.lose]
+        seldom = [self.retry, self.end, self.stop, self.delete_claim, self.lose, self.end_hung, self.sweep_twice]
+        seldom += [self.hang] * 3
         act = self.chance.choice([*often, *seldom, self.restart_kubelet])
         if self.chance.random() < 0.1:
             self.files.dies_at = self.chance.randrange(8)
@@ -297,11 +362,13 @@ class Life:
 
     def check(self) -> None:
         owners: dict[tuple[int, int], str] = {}
-        for pod in self.pods.values():
+        for pod in self.running():
+            # A claim that was unprepared has new containers only when the earlier ones have ended.
+            owner = f"{pod.of} {sorted(file.number for file in pod.files)}"
             for core in pod.uses:
-                assert owners.setdefault(core, pod.of) == pod.of, f"{core} has two owners"
+                assert owners.setdefault(core, owner) == owner, f"{core} has two owners"
         checkpoint = self.preparer.checkpoint()
-        for pod in () if checkpoint.incomplete else self.pods.values():
+        for pod in () if checkpoint.incomplete else self.running():
             mine = [checkpoint.claims[key] for key in (pod.of, uid_before(pod.of)) if key in checkpoint.claims]
             held = {core for each in mine for device in each.devices for core in held_by(device)}
             assert pod.uses <= held, f"the driver forgot {pod}"
@@ -311,6 +378,8 @@ class Life:
             await self.step()
         for pod in list(self.pods.values()):
             await self.stop_pod(pod)
+        self.hung.clear()
+        self.chance.random = lambda: 1.0  # type: ignore[method-assign]  # no look fails any more
         for _ in range(3):
             await self.sweep()
         assert (self.pods, self.preparer.checkpoint().claims, self.driver.holds.claims) == ({}, {}, {})

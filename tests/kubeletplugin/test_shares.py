@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubeletplugin.discover.sysfs import NeuronDevice
-from kubeletplugin.prepare.checkpoint import Share
+from kubeletplugin.prepare.checkpoint import Share, uid_before
 from kubeletplugin.prepare.decide import DeviceHeldError, PrepareError
 from kubeletplugin.prepare.preparer import Preparer
 from neuron.hardware.instances import Topology
@@ -415,33 +415,19 @@ def test_a_claim_that_waits_gets_no_cores_of_a_device_with_lost_ones(inf1: Node)
         again.prepare(waiting, inf1.view())
 
 
-def test_a_claim_that_is_allocated_again_keeps_the_cores_of_its_shares(inf1: Node) -> None:
+def test_a_claim_that_is_allocated_again_waits_for_the_containers_of_its_earlier_shares(inf1: Node) -> None:
+    """No pod has a right to them, but containers may run on."""
     preparer = inf1.preparer()
-    preparer.prepare(allocated(1, share(0, 1)), inf1.view())
     preparer.prepare(allocated(2, share(0, 1, share_id="mine")), inf1.view())
-    preparer.unprepare(uid(1))
-    settings = [config("NeuronConfig", "FromClass", ("other",), logicalNeuronCore=1)]
-    preparer.prepare(allocated(2, share(0, 1, share_id="mine"), config=settings), inf1.view())
-    assert held(preparer, 2) == {"neuron-device-0": (1,)}
-    preparer.prepare(allocated(2, share(0, 2, share_id="mine")), inf1.view())
-    assert held(preparer, 2) == {"neuron-device-0": (0, 1)}
-    preparer.prepare(allocated(2, share(0, 1, share_id="another")), inf1.view())
-    assert held(preparer, 2) == {"neuron-device-0": (0,)}
-    preparer.prepare(allocated(2, *devices(1)), inf1.view())
-    preparer.prepare(allocated(2, share(2, 1)), inf1.view())
-    assert held(preparer, 2) == {"neuron-device-2": (0,)}
-
-
-def test_a_claim_that_is_allocated_again_keeps_the_size_of_its_logical_cores(tmp_path: Path) -> None:
-    node = Node(tmp_path, "trn2.3xlarge")
-    preparer = node.preparer()
-    mine = share(0, 2, share_id="mine")
-    preparer.prepare(allocated(1, mine), node.view())
-    before = preparer.checkpoint().claims[uid(1)]
-    preparer.prepare(allocated(1, mine, config=[_lnc(1)]), node.view())
-    after = preparer.checkpoint().claims[uid(1)]
-    assert after.allocation != before.allocation
-    assert after.devices == before.devices
+    again = allocated(2, share(0, 2, share_id="another"))
+    preparer.prepare(again, inf1.view())
+    assert held(preparer, 2) == {"neuron-device-0": (2, 3)}
+    with pytest.raises(DeviceHeldError) as caught:
+        preparer.prepare(allocated(2, *devices(0)), inf1.view())
+    assert (caught.value.holder, caught.value.ended) == (uid_before(uid(2)), True)
+    assert preparer.release(preparer.checkpoint().claims[uid_before(uid(2))])
+    preparer.prepare(allocated(2, *devices(0)), inf1.view())
+    assert held(preparer, 2) == {"neuron-device-0": None}
 
 
 def test_a_device_of_another_driver_version_without_cores_is_a_whole_one(inf1: Node) -> None:

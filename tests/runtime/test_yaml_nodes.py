@@ -99,6 +99,25 @@ def test_merges_and_aliases_are_resolved(text: str, value: Any) -> None:
     assert root.value == value
 
 
+@pytest.mark.parametrize(
+    ("text", "value", "keys"),
+    [
+        ("a: 1\nb: 2\na: 3\n", {"a": 3, "b": 2}, ["a"]),
+        ("a: {b: 1, b: [2]}\n1: p\n1: q\n", {"a": {"b": [2]}, "1": "q"}, ["b", "1"]),
+        ("<<: {p: 1, q: 1}\n<<: {p: 2}\n", {"p": 2, "q": 1}, []),
+        ("p: 1\n<<: {p: 2}\n", {"p": 2}, []),
+    ],
+    ids=["block", "flow-and-numbers", "merge-keys", "a-merge-after-a-member"],
+)
+def test_the_last_value_of_a_key_counts_where_that_is_wanted(text: str, value: object, keys: list[str]) -> None:
+    """As `kubectl annotate --local -f` of kubectl 1.32 prints them."""
+    repeated: list[Mapping_] = []
+    root = compose(text, repeated=repeated)
+    assert root is not None
+    assert root.value == value
+    assert [each.name for node in repeated for each in node.hidden] == keys
+
+
 def texts(text: str, node: YamlNode) -> list[str]:
     """The text of every node below one."""
     match node:

@@ -6,14 +6,17 @@ Such a pod starts without devices, or stays in ContainerCreating without a messa
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from neuron import names
 from neuron.api.claim_specs import Leaf
+from neuron.api.configs import NeuronConfig
 from neuron.check.claims import ClaimContext
+from neuron.check.configs import decode_parameters
 from neuron.check.counts import check_together
-from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, warning
-from webhook.decisions import pods
+from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, short, warning
+from webhook.decisions import obstacles, pods
 from webhook.decisions.check_damage import check_damage
 from webhook.decisions.pod_claims import UNKNOWN, KnownClaim
 from webhook.decisions.pod_demand import legacy_now
@@ -66,7 +69,59 @@ def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], context: ClaimCont
     if context is not None:
         findings.add(_check_together(references, known, context))
     findings.add(_check_both_ways(pod, entries, known))
+    findings.add(_check_bound(pod, entries, known))
+    if not pod.labelled:
+        findings.add(_check_own_devices(pod, references, known))
     return list(findings)
+
+
+def _check_bound(
+    pod: pods.Pod, entries: Sequence[Mapping[str, Any]], known: Mapping[str, KnownClaim]
+) -> Iterator[Finding]:
+    """NEU128: nothing allocates a claim that is made from a template for a pod that no scheduler places.
+
+    A claim that exists may be allocated already.
+    """
+    node = pod.spec.nodeName
+    for index, entry in enumerate(entries if node else ()):
+        template = entry.get("resourceClaimTemplateName")
+        if template and _is_ours(entry, known):
+            message = (
+                f"nodeName is {short(str(node), _SHOWN)!r}, so that no scheduler allocates claim"
+                f" {str(entry.get('name'))[:_SHOWN]!r}, which is made from template {template[:60]}: the pod would wait"
+                " for ever."
+            )
+            fix = (
+                "Leave --same-node out, or debug the pod itself: kubectl debug POD --image=IMAGE --target=CONTAINER."
+                " In a manifest, write a nodeSelector instead of nodeName."
+            )
+            yield Finding("NEU128", f"spec.resourceClaims[{index}]", message, fix, short(str(node), _SHOWN))
+            return
+
+
+def _check_own_devices(
+    pod: pods.Pod, references: Sequence[_ClaimReference], known: Mapping[str, KnownClaim]
+) -> Iterator[Finding]:
+    """NEU901, NEU234 and NEU235 about a pod with its own claims; conversion says them about those that it makes."""
+    ours: dict[str, list[str]] = {}
+    for each in references:
+        judgement = known.get(each.claim, UNKNOWN).judgement
+        if judgement is not None and judgement.leaves and each.claim not in ours.setdefault(each.owner, []):
+            ours[each.owner].append(each.claim)
+    for _, container, path in pod.sections():
+        for number, claim in enumerate(ours.get(path, ())):
+            if number == 0:
+                yield from obstacles.pinned(container, path)
+            yield from obstacles.against_config(container, path, claim, _logical_cores(known[claim]))
+    if ours:
+        yield from obstacles.host_devices(pod)
+
+
+def _logical_cores(claim: KnownClaim) -> set[int]:
+    """The values of `logicalNeuronCore` that a claim sets."""
+    configs = claim.judgement.spec.configs if claim.judgement is not None else ()
+    decoded = (decode_parameters(each.parameters).config for each in configs if each.driver == names.DRIVER)
+    return {each.logical_neuron_core for each in decoded if isinstance(each, NeuronConfig)}
 
 
 def _references(container: pods.Container, path: str) -> list[_ClaimReference]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from cluster.answers import ClusterView
 from neuron import known_faults, names
 from neuron.demand.families import Families
-from neuron.demand.pools import NO_SUPPLY, NeuronPools
+from neuron.demand.pools import NO_POOLS, NeuronPools
 from neuron.hardware.instances import Catalogue, Observation
 from webhook.decisions.steering import Mode, Steering
 
@@ -63,7 +63,7 @@ class ConversionContext:
     options: ConversionOptions
     labels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     class_names: frozenset[str] | None = None
-    pools: NeuronPools = NeuronPools(NO_SUPPLY, ())
+    pools: NeuronPools = NO_POOLS
 
     def of_other_versions(self) -> Iterator["ConversionContext"]:
         """The context with the schedulers before and after an upgrade of the control plane that changes claims."""

@@ -86,7 +86,7 @@ def convert(
         return _with_resource(unchanged(f"mode-off-by-{settings.source}", *misspelt, *ignored), demand)
     if mirrors or pod.spec.nodeName:
         return _with_resource(_unscheduled(pod, settings, steering), demand)
-    decision = _decide(demand, facts, steered(context, steering), settings, steering)
+    decision = _within_limits(_decide(demand, facts, steered(context, steering), settings, steering), facts, context)
     if decision.errors:
         decision = dataclasses.replace(decision, errors=attributed(decision.errors, annotated, steering))
     if ignored or steering is not NO_STEERING:
@@ -160,11 +160,9 @@ def _decide(
         return denied("bad-request", *findings)
     selection, found = _find_candidates(pod, context, settings, steering)
     takers = _takers(demand, selection, context, steering)
-    if earlier is None and (found.types or takers.dynamic):
-        waits = obstacles.autoscaled(selection, takers, facts, context)
-        if waits is not None:
-            return _left("autoscaled", (waits, *_without_taker(selection, takers, context)), steering)
     serves = obstacles.serves_claims(facts, context)
+    if earlier is None and not serves and (waits := _waits(selection, found, takers, context)):
+        return _left("autoscaled", waits, steering)
     found = _narrowed(found, selection, takers, context.catalogue, serves=serves)
     if not found.types:
         return _without_candidate(found, steering)
@@ -253,6 +251,14 @@ def _decide(
     )
 
 
+def _within_limits(decision: Decision, facts: NamespaceFacts, context: ConversionContext) -> Decision:
+    """The decision, or a refusal if a LimitRange refuses the converted pod."""
+    if decision.outcome is not Outcome.CONVERTED or not facts.limit_ranges:
+        return decision
+    found = pod_findings.limited(facts, context.options.device_class)
+    return denied("limit-range", *found, warnings=decision.warnings)
+
+
 def _without_candidate(found: Candidates, steering: Steering) -> Decision:
     if found.unknown:
         return _left("unknown-type", found.unknown, steering)
@@ -286,8 +292,18 @@ def _narrowed(
     matches = (*takers.static, *(takers.dynamic if serves else ()))
     if not matches or takers.types or candidates.names_types(selection):
         return found
-    types = {entry for each in matches for entry in each.types}
-    return Candidates(tuple(entry for entry in catalogue if entry in types))
+    types = {entry.name for each in matches for entry in each.types}
+    return Candidates(tuple(entry for entry in catalogue if entry.name in types))
+
+
+def _waits(
+    selection: NodeSelection, found: Candidates, takers: Takers, context: ConversionContext
+) -> Sequence[Finding]:
+    """NEU903, if no node would be made for the claim of a pod. A selection that admits no type is refused instead."""
+    if not found.types and not takers.dynamic:
+        return ()
+    waits = obstacles.autoscaled(selection, takers, context)
+    return () if waits is None else (waits, *_without_taker(selection, takers, context))
 
 
 def _without_taker(selection: NodeSelection, takers: Takers, context: ConversionContext) -> Iterator[Finding]:

@@ -21,11 +21,11 @@ from neuron.api.fields import mapping, mappings
 from neuron.api.pod_groups import GroupClaim, group_of
 from neuron.check.claims import ClaimContext
 from neuron.check.configs import decode_parameters
+from neuron.check.keys import misspelt_keys
 from neuron.check.pod_groups import check_member, check_missing
 from neuron.findings import Finding, Findings, Severity, as_warning, quoted, warning
 from webhook.decisions import leader_worker_sets, pods, queues
 from webhook.decisions.bound_claims import check_bound
-from webhook.decisions.check_keys import misspelt_keys
 from webhook.decisions.check_pods import check_pod
 from webhook.decisions.check_resources import misspelt_resources
 from webhook.decisions.conversion_context import ConversionContext
@@ -33,6 +33,7 @@ from webhook.decisions.convert_pods import computed_templates, convert
 from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.decisions.enrich_claims import enrich, keep, read_plain
 from webhook.decisions.kinds import KINDS, Kind, is_counted_by_template
+from webhook.decisions.misplaced import misplaced_resources
 from webhook.decisions.pod_claims import Claiming, KnownClaim
 from webhook.decisions.pod_places import PodPlace, find_pods, path_text
 from webhook.decisions.steering import NO_STEERING, Mode, ModeSettings, Steering, annotated_settings, combined
@@ -54,6 +55,7 @@ templates_of_record = computed_templates
 _LWS: Final = "LeaderWorkerSet"
 _ONE_WAY: Final = (Outcome.CONVERTED, Outcome.RESTORED, Outcome.DENIED)
 _UNKNOWN: Final = "neuron-dra does not know this kind"
+_READ_AS_BOOLEAN: Final = "Expected `str`, got `bool`"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ class Part:
 
     Attributes:
         left: NEU220, if it has Neuron devices and conversion cannot rewrite the object.
-        keys: findings about its labels and annotations, and about its PodGroup.
+        keys: findings about its labels and annotations, its PodGroup, and fields that Kubernetes does not read.
         unknown_kind: kind of the object, if its structure is not known: it may mean something else, so that errors
             are only warnings.
     """
@@ -194,7 +196,8 @@ class ObjectDecision:
         own: findings about the object as a whole.
         left_out: number of pods that were not checked.
         excluded: whether its namespace is excluded: then there are no findings.
-        form: findings about the fields of a kind without pods. The errors refuse the object itself.
+        form: findings about the object itself, which its errors refuse: how it is written, and the fields of a kind
+            without pods.
     """
 
     parts: tuple[Part, ...] = ()
@@ -266,6 +269,7 @@ def decide(
         unknown_kind = subject.kind if subject.entry is None else ""
         keys = [*misspelt_keys(each.place.template.get("metadata"))] if _is_ours(each) else []
         keys += _shared(each, answer.decision)
+        keys += misplaced_resources(each.place.template)
         parts.append(Part(each, answer, _left_as_it_is(each.place, answer, subject), tuple(keys), unknown_kind))
     left_out = subject.left_out + len(subject.pods) - len(parts)
     placement = _place(subject, parts)
@@ -440,6 +444,8 @@ def _unreadable(place: PodPlace, kind: str, error: BaseException) -> Finding:
     path, message = pods.place(error)
     what = "Pod" if kind == "Pod" and not place.path else "pod template"
     fix = "Compare it with the API reference of its kind."
+    if message == _READ_AS_BOOLEAN:
+        fix = "YAML reads n, y, no, yes, on and off as booleans: write the text in quotes."
     return Finding("NEU114", path, f"the object contains no readable {what}: {message}.", fix)
 
 

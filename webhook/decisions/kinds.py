@@ -22,7 +22,8 @@ GroupKind: TypeAlias = tuple[str, str]
 _TEMPLATE: Final = ("spec", "template")
 _REPLICATED_JOBS: Final = ("replicatedJobs", ANY, "template", "spec", "template")
 _RAY_GROUPS: Final = (("headGroupSpec", "template"), ("workerGroupSpecs", ANY, "template"))
-_ARGO: Final = "its templates have no field for claims"
+_ARGO_WITH_CLAIMS: Final = "Argo Workflows newer than 4.0"
+_SPARK: Final = "its fields are settings of Spark, which has none for claims"
 _KNATIVE: Final = "Knative accepts no claims in it"
 _KSERVE: Final = "KServe merges it with the containers of a ServingRuntime"
 _TRAIN_JOB: Final = "its pod templates are those of a TrainingRuntime"
@@ -36,6 +37,7 @@ class Kind:
         templates: patterns of the paths of its pod templates; `*` is each item or member.
         made: for a kind without pod templates: object -> its pods.
         no_claims: why it cannot hold claims; empty if it can.
+        claims_since: the program, with its version, that first has the field for claims; empty if all versions have it.
         metadata: whether its pod templates may have `metadata`; else the API server refuses it as an unknown field.
         namespaced: whether its objects are in namespaces.
         counted_by_template: whether Kueue (0.17 and later) counts its pod templates, which admission does not change.
@@ -50,6 +52,7 @@ class Kind:
     templates: tuple[Path, ...] = ()
     made: Callable[[object], Iterator[PodPlace]] | None = None
     no_claims: str = ""
+    claims_since: str = ""
     metadata: bool = True
     namespaced: bool = True
     counted_by_template: bool = False
@@ -164,12 +167,28 @@ _ALL: Final = (
     # AWS's documents use both spellings.
     Kind("sagemaker.amazonaws.com", "HyperPodPyTorchJob", (("spec", "replicaSpecs", ANY, "template"),)),
     Kind("sagemaker.amazonaws.com", "HyperPodPytorchJob", (("spec", "replicaSpecs", ANY, "template"),)),
-    # --- kinds that cannot hold claims: the webhook converts their pods when they are created ---
     *(
-        Kind("argoproj.io", kind, made=_argo(("spec",)), no_claims=_ARGO, namespaced="Cluster" not in kind)
+        Kind(
+            "argoproj.io",
+            kind,
+            made=_argo(("spec",)),
+            claims_since=_ARGO_WITH_CLAIMS,
+            namespaced="Cluster" not in kind,
+        )
         for kind in ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate")
     ),
-    Kind("argoproj.io", "CronWorkflow", made=_argo(("spec", "workflowSpec")), no_claims=_ARGO),
+    Kind("argoproj.io", "CronWorkflow", made=_argo(("spec", "workflowSpec")), claims_since=_ARGO_WITH_CLAIMS),
+    # --- kinds that cannot hold claims: the webhook converts their pods when they are created ---
+    *(
+        Kind(
+            "sparkoperator.k8s.io",
+            kind,
+            made=functools.partial(made_pods.pods_of_spark, spec_at=spec_at),
+            no_claims=_SPARK,
+            counted_by_template=True,
+        )
+        for kind, spec_at in (("SparkApplication", ("spec",)), ("ScheduledSparkApplication", ("spec", "template")))
+    ),
     *(
         Kind("serving.knative.dev", kind, made=_knative(_TEMPLATE), no_claims=_KNATIVE)
         for kind in ("Service", "Configuration")
@@ -208,7 +227,7 @@ KINDS: Final[Mapping[GroupKind, Kind]] = {(each.group, each.kind): each for each
 WITHOUT_PODS: Final = tuple(key for key, each in KINDS.items() if each.check is not None)
 """Kinds that say how the pods of other objects get devices."""
 
-_COUNTED_GROUPS: Final = frozenset({"sparkoperator.k8s.io", "workload.codeflare.dev"})
+_COUNTED_GROUPS: Final = frozenset({"workload.codeflare.dev"})
 """Groups without a kind in the table, whose kinds Kueue counts by their pod template."""
 
 

@@ -1,10 +1,10 @@
-"""Makes the pods of kinds that have no pod template: Argo, Knative, KServe, Kubeflow's TrainJob. Pure.
+"""Makes the pods of kinds that have no pod template: Argo, Knative, KServe, Spark, Kubeflow's TrainJob. Pure.
 
-Only fields that a decision about the pod reads are set: metadata, containers, and how nodes are selected. Values of
-wrong types are left out: the API server has the schema of the kind.
+Only fields that a decision about the pod reads are set: metadata, containers, claims, and how nodes are selected.
+Values of wrong types are left out: the API server has the schema of the kind.
 
 Sources: workflow/controller/workflowpod.go of Argo Workflows; docs/serving/spec of Knative; `PredictorSpec` and
-`ComponentExtensionSpec` of KServe; `TrainJobSpec` of Kubeflow Trainer.
+`ComponentExtensionSpec` of KServe; `SparkPodSpec` of the Spark operator; `TrainJobSpec` of Kubeflow Trainer.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,9 @@ from typing import Any, Final
 from neuron.api.fields import mapping
 from webhook.decisions.pod_places import Path, PodPlace, path_text, resources_place, values_at
 
-_SCHEDULING: Final = ("nodeSelector", "affinity", "tolerations", "schedulerName")
-"""Fields of a pod that say where it runs."""
+CLAIMS: Final = "resourceClaims"
+SPEC_FIELDS: Final = ("nodeSelector", "affinity", "tolerations", "schedulerName", CLAIMS)
+"""Fields of a pod, beside containers, that say where it runs and which claims it has."""
 _METADATA: Final = ("labels", "annotations")
 
 _ARGO_MAIN: Final = "main"
@@ -46,8 +47,8 @@ class _Maker:
                 self._fields += [(path_text(("metadata", field, key)), f"{where}[{key}]") for key in added]
 
     def scheduled(self, path: Path, owner: object) -> None:
-        """Set the fields for scheduling that are not set yet. `path`: of `owner` in the object."""
-        for field in _SCHEDULING:
+        """Set the fields for scheduling and claims that are not set yet. `path`: of `owner` in the object."""
+        for field in SPEC_FIELDS:
             value = mapping(owner).get(field)
             if value and field not in self._spec:
                 self._spec[field] = value
@@ -66,6 +67,26 @@ class _Maker:
         for index, each in enumerate(value if isinstance(value, list) else ()):
             name = default if index == 0 else f"{default}-{index}"
             self.container((*path, index), each, name, section)
+
+    def limited(self, path: Path, resource: object, amount: object, default: str) -> None:
+        """Add a limit to the first container. `path`: of the amount in the object."""
+        if not isinstance(resource, str) or not resource:
+            return
+        if "containers" not in self._spec:
+            self.container(path[:-1], {}, default)
+        first = self._spec["containers"][0]
+        resources = mapping(first.get("resources"))
+        first["resources"] = {**resources, "limits": {**mapping(resources.get("limits")), resource: amount}}
+        self._fields.append((f"spec.containers[0].resources.limits[{resource}]", path_text(path)))
+
+    def declared_elsewhere(self) -> None:
+        """Declare the claims to which containers refer: the object adds them in a form that is not read here."""
+        known = [mapping(each).get("name") for each in self._spec.get(CLAIMS) or ()]
+        for section in ("containers", "initContainers"):
+            for _, name in values_at(self._spec, (section, "*", "resources", "claims", "*", "name")):
+                if name not in known:
+                    known.append(name)
+                    self._spec[CLAIMS] = [*(self._spec.get(CLAIMS) or ()), {"name": name}]
 
     def made(self) -> Iterator[PodPlace]:
         """The pod; none without containers."""
@@ -94,6 +115,8 @@ def pods_of_workflow(data: object, spec_at: Path) -> Iterator[PodPlace]:
         pod.containers((*at, "containerSet", "containers"), inner, _ARGO_MAIN)
         pod.containers((*at, "sidecars"), template.get("sidecars"), "sidecar")
         pod.containers((*at, "initContainers"), template.get("initContainers"), "init", "initContainers")
+        if any(CLAIMS in str(owner.get("podSpecPatch")) for owner in (template, defaults, spec)):
+            pod.declared_elsewhere()
         yield from pod.made()
 
 
@@ -150,6 +173,25 @@ def _kserve(path: Path, owner: object, service: object) -> Iterator[PodPlace]:
         for section in ("containers", "initContainers"):
             workers.containers((*workers.path, section), worker.get(section), "worker-container", section)
         yield from workers.made()
+
+
+def pods_of_spark(data: object, spec_at: Path) -> Iterator[PodPlace]:
+    """The driver and the executors of a SparkApplication. `gpu` may name any extended resource."""
+    spec = next((mapping(found) for _, found in values_at(data, spec_at)), {})
+    for role in ("driver", "executor"):
+        owner, at = mapping(spec.get(role)), (*spec_at, role)
+        template = mapping(owner.get("template"))
+        inner = mapping(template.get("spec"))
+        pod = _Maker(at)
+        pod.labelled(at, owner)
+        pod.labelled((*at, "template", "metadata"), template.get("metadata"))
+        for where, each in ((at, owner), ((*at, "template", "spec"), inner), (spec_at, spec)):
+            pod.scheduled(where, each)
+        for section in ("containers", "initContainers"):
+            pod.containers((*at, "template", "spec", section), inner.get(section), f"spark-{role}", section)
+        gpu = mapping(owner.get("gpu"))
+        pod.limited((*at, "gpu", "quantity"), gpu.get("name"), gpu.get("quantity"), f"spark-kubernetes-{role}")
+        yield from pod.made()
 
 
 def pods_of_train_job(data: object) -> Iterator[PodPlace]:

@@ -1,10 +1,10 @@
-"""Reasons why a pod with a correct claim does not run: pinned cores, and nodes that Karpenter makes. Pure.
+"""Reasons why a pod with a correct claim does not run: its own devices or cores, and nodes that Karpenter makes. Pure.
 
 Karpenter ignores pods with claims (`ignore-dra-requests`, the default), or knows no Neuron devices of nodes that it has
 not made yet. Such a pod stays Pending, while a pod with limits gets its node. EKS Auto Mode cannot run the driver.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from cluster.answers import NamespaceFacts
@@ -14,6 +14,7 @@ from neuron.api.node_selection import REQUIRED, Requirement, matches_nothing
 from neuron.demand.candidates import NodeSelection
 from neuron.demand.pools import Takers
 from neuron.findings import Finding, few, short, warning
+from webhook.decisions import pods
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.pod_demand import PodDemand
 
@@ -26,30 +27,63 @@ _KARPENTER: Final = ("karpenter.sh/", "karpenter.k8s.aws/")
 _AUTO_MODE_LABELS: Final = "eks.amazonaws.com/instance-"
 _MOST_NAME: Final = 63
 _MOST_TYPES: Final = 3
+_MOST_VOLUMES: Final = 16
 
 
 def pinned_cores(demand: PodDemand) -> Iterator[Finding]:
-    """NEU901: containers with Neuron devices that choose their cores themselves."""
+    """NEU901: containers with Neuron devices that choose cores or devices themselves; NEU234: devices of the host."""
     for each in demand.containers:
-        if each.ask.amount and names.ENV_VISIBLE_CORES in each.container.core_variables:
-            name = short(each.container.name, _MOST_NAME)
+        if each.ask.amount:
+            yield from pinned(each.container, f"spec.{each.section}[{each.index}]")
+    yield from host_devices(demand.pod)
+
+
+def pinned(container: pods.Container, path: str) -> Iterator[Finding]:
+    """NEU901 about a container with a claim. `path`: its field path."""
+    for variable, _ in container.device_variables:
+        if variable in names.PINNING_VARIABLES:
+            name = short(container.name, _MOST_NAME)
             message = (
-                f"container {name} sets {names.ENV_VISIBLE_CORES}: with a claim, the driver chooses the devices, and"
-                " the container sees only these."
+                f"container {name} sets {variable}: with a claim, the driver chooses the devices, and the container"
+                " sees only these."
             )
-            path = f"spec.{each.section}[{each.index}].env"
-            yield warning("NEU901", path, message, "Remove the variable; the claim allocates the cores.", name)
+            yield warning("NEU901", f"{path}.env", message, "Remove the variable; the claim allocates the cores.", name)
 
 
-def autoscaled(
-    selection: NodeSelection, takers: Takers, facts: NamespaceFacts, context: ConversionContext
-) -> Finding | None:
+def host_devices(pod: pods.Pod) -> Iterator[Finding]:
+    """NEU234: volumes of a pod with a claim that are Neuron devices of the host."""
+    for index, device in pod.host_devices[:_MOST_VOLUMES]:
+        message = f"volume {index} is the host's {device}, beside a claim: another pod may hold this device."
+        fix = "Remove the volume: the driver gives the container the devices of its claim."
+        yield warning("NEU234", f"spec.volumes[{index}].hostPath.path", message, fix, device)
+
+
+def against_config(container: pods.Container, path: str, claim: str, values: Collection[int]) -> Iterator[Finding]:
+    """NEU235: the logical NeuronCore of a container's variable is none of those that its claim sets.
+
+    Args:
+        path: field path of the container.
+        claim: name of the claim in the pod.
+        values: of the claim's configs; empty if it sets none.
+    """
+    for variable, value in container.device_variables:
+        if variable in names.LNC_VARIABLES and value.isdecimal() and values and int(value) not in values:
+            own = " or ".join(map(str, sorted(values)))
+            message = (
+                f"container {short(container.name, _MOST_NAME)} sets {variable} to {value}, and claim"
+                f" {short(claim, _MOST_NAME)!r} sets logicalNeuronCore {own}: the driver replaces the variable."
+            )
+            fix = "Write the same value in both, or remove the variable."
+            yield warning("NEU235", f"{path}.env", message, fix, value)
+
+
+def autoscaled(selection: NodeSelection, takers: Takers, context: ConversionContext) -> Finding | None:
     """NEU903, if no node would be made for the claim of a pod; None if one would, or if that is not known.
 
     Only dynamic pools can take the pod, or it selects nodes by a label that only nodes of Karpenter or EKS Auto Mode
     have. Nodes of static pools, and nodes without a pool, are there whatever pods wait.
     """
-    if serves_claims(facts, context) or takers.static or takers.types:
+    if takers.static or takers.types:
         return None
     if takers.dynamic:
         shown = pools_text([each.pool for each in takers.dynamic])

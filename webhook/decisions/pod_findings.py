@@ -5,10 +5,10 @@ from typing import Final
 
 from cluster.answers import LegacyQuota, NamespaceFacts
 from neuron import names
+from neuron.check.keys import misspelt_keys_of_namespace
 from neuron.demand.families import SETTLED_BY
 from neuron.findings import Finding, short, warning
 from webhook.decisions import pods
-from webhook.decisions.check_keys import misspelt_keys_of_namespace
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.pods import Excess
 from webhook.decisions.steering import Steering
@@ -18,19 +18,9 @@ _MOST_WARNED: Final = 16
 
 
 def side_effects(facts: NamespaceFacts, context: ConversionContext, own_claims: Sequence[str]) -> list[Finding]:
-    """NEU204 to NEU206: what works differently for a converted pod; NEU222 about its namespace."""
+    """NEU204 and NEU206: what works differently for a converted pod; NEU222 about its namespace."""
     options = context.options
     found = uncounted(facts.quotas, context)
-    found += [
-        warning(
-            "NEU205",
-            "metadata.namespace",
-            f"LimitRange {limits} has a min or max for a Neuron resource, which refuses this pod.",
-            f"Drop it; bound Neuron devices by quota {options.device_class}.deviceclass.resource.k8s.io/devices.",
-            limits,
-        )
-        for limits in facts.limit_ranges
-    ]
     found += [
         warning(
             "NEU206",
@@ -40,8 +30,18 @@ def side_effects(facts: NamespaceFacts, context: ConversionContext, own_claims: 
         )
         for name in own_claims[:_MOST_WARNED]
     ]
-    found += misspelt_keys_of_namespace(facts.annotations)
+    found += misspelt_keys_of_namespace(facts.unread)
     return found
+
+
+def limited(facts: NamespaceFacts, device_class: str) -> list[Finding]:
+    """NEU205 for each LimitRange that refuses a converted pod.
+
+    The API server would say only that the pod has no limit (`plugin/pkg/admission/limitranger`).
+    """
+    fix = f"Drop it; bound Neuron devices by quota {device_class}.deviceclass.resource.k8s.io/devices."
+    message = "LimitRange {} has a min or max for a Neuron resource, which refuses this pod."
+    return [Finding("NEU205", "metadata.namespace", message.format(each), fix, each) for each in facts.limit_ranges]
 
 
 def unknown_types(types: Sequence[str]) -> Finding:

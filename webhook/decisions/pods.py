@@ -6,6 +6,7 @@ decision.
 """
 
 import json
+import posixpath
 import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypedDict
@@ -24,6 +25,8 @@ _MEMBER = re.compile(r"^(metadata\.(?:annotations|labels))\.(.+)$")
 _RESOURCE = names.RESOURCE_NEURON.encode()
 _LABEL = names.LABEL_CONVERTED.encode()
 _VARIABLE = b"NEURON_RT_"
+_ANY_VARIABLE = b"NEURON_"
+_HOST_DEVICE: Final = re.compile(r"/dev/neuron[0-9]{0,4}")
 _Text = str | int | float | bool | None
 """A value that is not used: the API server admits strings only."""
 MOST_CONTAINERS: Final = 512
@@ -78,11 +81,20 @@ class _EnvVar(TypedDict, total=False):
     name: str
 
 
+class _HostPath(TypedDict, total=False):
+    path: object
+
+
+class _Volume(TypedDict, total=False):
+    hostPath: _HostPath | None
+
+
 class _PodResourceClaim(TypedDict, total=False):
     name: str
     resourceClaimTemplateName: str | None
 
 
+_check_volumes: Final = msgspec.json.Decoder(list[_Volume]).decode
 _check_env: Final = msgspec.json.Decoder(list[_EnvVar]).decode
 _check_resources: Final = msgspec.json.Decoder(_Resources).decode
 _check_claims: Final = msgspec.json.Decoder(list[_PodResourceClaim]).decode
@@ -144,6 +156,24 @@ class Container(Struct, frozen=True):
             return ()
         return tuple(name for name in self.variables if name in names.CORE_VARIABLES)
 
+    @property
+    def device_variables(self) -> tuple[tuple[str, str], ...]:
+        """Name and value of the variables that choose devices, cores or the logical NeuronCore themselves.
+
+        The value is that of the logical NeuronCore only; empty if it is not written in the pod.
+        """
+        if not mentions(bytes(self.env), _ANY_VARIABLE):
+            return ()
+        entries: list[dict[str, Any]] = _part(self.env, _check_env, "spec.containers[*].env") or []
+        found = {}
+        for each in entries:
+            name, value = each.get("name"), each.get("value")
+            if name in names.LNC_VARIABLES:
+                found[name] = value[:8] if isinstance(value, str) else ""
+            elif name in names.PINNING_VARIABLES:
+                found[name] = ""
+        return tuple(found.items())
+
     def decode_resources(self, path: str = "") -> dict[str, Any] | None:
         """`resources` with all fields. `path`: field path of the container, for errors."""
         value: dict[str, object] | None = _part(self.resources, _check_resources, f"{path}.resources".lstrip("."))
@@ -153,7 +183,7 @@ class Container(Struct, frozen=True):
         """Everything that a decision depends on, without the name."""
         env = bytes(self.env)
         variables = self.core_variables if mentions(env, _VARIABLE) else ()
-        return (bytes(self.resources), env not in _EMPTY, variables, self.restartPolicy)
+        return (bytes(self.resources), env not in _EMPTY, variables, self.device_variables, self.restartPolicy)
 
 
 class Queues(Struct, frozen=True):
@@ -203,6 +233,7 @@ class PodSpec(Struct, frozen=True):
     affinity: Raw = ABSENT
     tolerations: Raw = ABSENT
     resourceClaims: Raw = ABSENT  # noqa: N815
+    volumes: Raw = ABSENT
     schedulerName: str | None = None  # noqa: N815
     nodeName: str | None = None  # noqa: N815
 
@@ -241,6 +272,22 @@ class Pod(Struct, frozen=True):
     def init_containers(self) -> Sequence[Container]:
         """`spec.initContainers`; never None."""
         return self.spec.initContainers or ()
+
+    @property
+    def host_devices(self) -> tuple[tuple[int, str], ...]:
+        """Index and path of the volumes that are a Neuron device of the host.
+
+        Of all volumes, only these are part of the view: each pod has a volume with a name of its own for its token.
+        """
+        raw = bytes(self.spec.volumes)
+        if b"hostPath" not in raw or not mentions(raw, b"neuron"):
+            return ()
+        volumes: list[dict[str, Any]] = _part(self.spec.volumes, _check_volumes, "spec.volumes") or []
+        paths = ((index, (each.get("hostPath") or {}).get("path")) for index, each in enumerate(volumes))
+        known = ((index, posixpath.normpath(path)) for index, path in paths if isinstance(path, str))
+        return tuple(
+            (index, "/" + path.lstrip("/")) for index, path in known if _HOST_DEVICE.fullmatch("/" + path.lstrip("/"))
+        )
 
     def decode_claims(self) -> list[dict[str, Any]] | None:
         """`spec.resourceClaims` with all fields."""
@@ -333,6 +380,7 @@ class Pod(Struct, frozen=True):
             bytes(spec.affinity),
             bytes(spec.tolerations),
             bytes(spec.resourceClaims),
+            self.host_devices,
             spec.schedulerName,
             spec.nodeName,
             *[each.shape() for each in self.containers],

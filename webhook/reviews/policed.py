@@ -314,10 +314,10 @@ def _length(key: tuple[object, ...]) -> int:
 
 
 def _read(subject: RequestSubject, request: AdmissionRequest) -> tuple[RequestSubject, Named]:
-    """The decoded request, and the claims and templates that its pod names. Pure."""
+    """The decoded request, and the claims and templates that its pods name. Pure."""
     known = decoded(subject, request)
-    is_pod = known.kind == "Pod" and known.group == ""
-    return known, named_by(known.object if known.object is not None else known.old_object) if is_pod else NOTHING_NAMED
+    data = known.object if known.object is not None else known.old_object
+    return known, named_by(data, known.group, known.kind)
 
 
 def _evaluate(

@@ -1,6 +1,7 @@
 """Gathers facts of the cluster that counting an object's devices needs, on the event loop before policies run."""
 
 import dataclasses
+import itertools
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -16,6 +17,7 @@ from policies.judging.knowledge import DeviceKnowledge
 from policies.selectors.engine import DeviceSelectors
 from webhook.decisions import pods
 from webhook.decisions.claimed import Restated, restated
+from webhook.decisions.pod_numbers import pods_of_workload
 from webhook.decisions.verification import Sources, Verified, verify
 
 MOST_NAMED: Final = 256
@@ -43,11 +45,13 @@ class Named:
 NOTHING_NAMED: Final = Named()
 
 
-def named_by(pod: object) -> Named:
-    """The templates and claims that a pod's `spec.resourceClaims` names. Pure."""
+def named_by(data: object, group: str = "", kind: str = "Pod") -> Named:
+    """The templates and claims that the `spec.resourceClaims` of a pod, or of a workload's pods, name. Pure."""
     found: dict[str, dict[str, None]] = {"resourceClaimTemplateName": {}, "resourceClaimName": {}}
     room = MOST_NAMED
-    for entry in mappings(mapping(mapping(pod).get("spec")).get("resourceClaims")):
+    pods_found = pods_of_workload(mapping(data), group, kind) or ()
+    specs = [mapping(mapping(each.template).get("spec")) for each in pods_found]
+    for entry in itertools.chain.from_iterable(mappings(spec.get("resourceClaims")) for spec in specs):
         for field, known in found.items():
             name = entry.get(field)
             if isinstance(name, str) and name and name not in known and room:
@@ -168,7 +172,7 @@ class DeviceKnower:
         self._shapes: tuple[DeviceShape, ...] = ()
         self._index: DeviceIndex | None = None
         self._verdicts: dict[tuple[Selector, ...], bool | None] = {}
-        self._base = DeviceKnowledge(catalogue)
+        self._base = DeviceKnowledge(catalogue, count_pods=pods_of_workload)
 
     @property
     def base(self) -> DeviceKnowledge:
@@ -201,6 +205,7 @@ class DeviceKnower:
             {name: tuple(each.expression for each in spec.selectors) for name, spec in (classes or {}).items()},
             dict(self._view.extended_resources()),
             whole_nodes=any(shape.resource_type == names.RESOURCE_TYPE_NODE for shape in shapes),
+            count_pods=pods_of_workload,
         )
 
     def _has_devices(self, device_class: ClassSpec) -> bool | None:

@@ -15,12 +15,12 @@ from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP, ClaimSpec
 from neuron.check.claims import ClaimContext, ClaimJudgement, ReadSpec, judge_claim, judge_read
 from neuron.check.configs import ratcheted
+from neuron.check.keys import misspelt_keys_in
 from neuron.demand.templates import API_VERSION, KIND
 from neuron.findings import Finding, Severity, for_answer, short
 from neuron.hardware.instances import Catalogue
 from runtime.remembered import Remembered, fingerprint
 from webhook.decisions import nesting, pods
-from webhook.decisions.check_keys import misspelt_keys_in
 from webhook.decisions.claim_context import ClaimPolicies, claim_context, for_one_object
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from webhook.decisions.decide import DecisionInputs, PodFacts, check_created, check_names, templates_of_record

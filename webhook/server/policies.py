@@ -13,6 +13,7 @@ from policies.files.kept import KeepError, KeptSet, PolicyKeeper, unpack
 from policies.files.loader import PolicyError
 from policies.files.store import PolicyStore
 from runtime.startup import StartupError
+from webhook.decisions.pod_numbers import pods_of_workload
 from webhook.reviews.chain import PolicyParts
 from webhook.reviews.policy_knowledge import FindClaims, find_nothing
 from webhook.reviews.policy_metrics import PolicyMetrics
@@ -39,7 +40,7 @@ async def following(
     """
     try:
         kept = None if keeper is None else await _kept(keeper)
-        store = PolicyStore.open(folder, _now, together=together, kept=kept, keeper=keeper)
+        store = PolicyStore.open(folder, _now, together=together, kept=kept, keeper=keeper, count_pods=pods_of_workload)
     except PolicyError as error:
         raise StartupError(f"The policies (--policies) cannot be used:\n{error}") from error
     metrics = PolicyMetrics(store)

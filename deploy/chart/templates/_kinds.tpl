@@ -57,6 +57,11 @@ Written by deploy/kinds.py from webhook/decisions/kinds.py. Do not edit.
   operations: [CREATE, UPDATE]
   resources: [hyperpodpytorchjobs]
   scope: Namespaced
+- apiGroups: ["sparkoperator.k8s.io"]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [sparkapplications, scheduledsparkapplications]
+  scope: Namespaced
 - apiGroups: ["serving.knative.dev"]
   apiVersions: ["*"]
   operations: [CREATE, UPDATE]
@@ -80,5 +85,5 @@ Written by deploy/kinds.py from webhook/decisions/kinds.py. Do not edit.
 
 {{/* Their resources, separated by commas. */}}
 {{- define "neuron-dra.workloadResources" -}}
-podtemplates,replicationcontrollers,deployments,statefulsets,daemonsets,replicasets,jobs,cronjobs,jobsets,leaderworkersets,mpijobs,pytorchjobs,tfjobs,xgboostjobs,paddlejobs,jaxjobs,notebooks,trainingruntimes,clustertrainingruntimes,rayclusters,rayjobs,rayservices,rollouts,hyperpodpytorchjobs,workflows,workflowtemplates,clusterworkflowtemplates,cronworkflows,services,configurations,revisions,inferenceservices,servingruntimes,clusterservingruntimes,trainjobs,podgroups,workloads,neuronultraserverworkloads,neuronultraservers
+podtemplates,replicationcontrollers,deployments,statefulsets,daemonsets,replicasets,jobs,cronjobs,jobsets,leaderworkersets,mpijobs,pytorchjobs,tfjobs,xgboostjobs,paddlejobs,jaxjobs,notebooks,trainingruntimes,clustertrainingruntimes,rayclusters,rayjobs,rayservices,rollouts,hyperpodpytorchjobs,workflows,workflowtemplates,clusterworkflowtemplates,cronworkflows,sparkapplications,scheduledsparkapplications,services,configurations,revisions,inferenceservices,servingruntimes,clusterservingruntimes,trainjobs,podgroups,workloads,neuronultraserverworkloads,neuronultraservers
 {{- end }}

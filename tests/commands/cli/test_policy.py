@@ -485,6 +485,7 @@ def test_check_reports_that_pods_without_claims_are_not_denied(folder: Path) -> 
 def test_check_reports_that_older_files_are_read_as_v1(folder: Path) -> None:
     older = POLICY.replace("policy.neuron.aws.com/v1alpha1", "admissionregistration.k8s.io/v1beta1")
     older = older.replace("kind: ValidatingPolicy", "kind: ValidatingAdmissionPolicy").partition("  tests:")[0]
+    older = older.replace("neuron.devices", "object.spec.containers.size()")
     (folder / "p.yaml").write_text(older.replace("  validationActions: [Deny]\n", ""))
     code, _, notes = run("check", folder)
     assert code == 0, notes

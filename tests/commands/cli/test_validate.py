@@ -130,10 +130,6 @@ class TestInputs:
         ("text", "said"),
         [
             ("a: [", "bad.yaml:1:"),
-            (
-                "kind: Pod\nkind: Pod\n",
-                "bad.yaml:2:1: the key 'kind' is there twice: remove one; kubectl uses the last one.",
-            ),
             ("- a\n", "bad.yaml:1:1: the document is a list, not a mapping with apiVersion and kind."),
         ],
     )

@@ -69,5 +69,12 @@ def test_a_file_of_which_no_document_can_be_read_is_no_source() -> None:
 
 def test_an_error_has_its_place_in_the_file_also_in_json() -> None:
     with pytest.raises(ManifestError) as caught:
-        [each.data for each in source("f", '{"a": 1}\n{"a": 1, "a": 2}').documents]
-    assert (caught.value.line, caught.value.column) == (2, 10)
+        [each.data for each in source("f", '{"a": 1}\n{"a": ' + "[" * 200 + "]" * 200 + "}").documents]
+    assert (caught.value.line, caught.value.column) == (2, 206)
+
+
+def test_a_key_that_stands_twice_has_its_places_in_the_file() -> None:
+    *_, last = source("f", '{"a": 1}\n{"b": [{"a": 1,\n"a": 2}]}').documents
+    assert last.data == {"b": [{"a": 2}]}
+    (key,) = last.repeated
+    assert (key.path, key.key, key.lines, key.ignored, key.value) == (("b", 0), "a", (2, 3), 1, 2)

@@ -81,18 +81,6 @@ UNREADABLE: dict[str, tuple[bytes, int, int, str]] = {
     "string": (b"a: 1\n---\njust text\n", 3, 1, "the document is a string, not a mapping with apiVersion and kind"),
     "number": (b"1\n", 1, 1, "the document is a number, not a mapping with apiVersion and kind"),
     "boolean": (b"on\n", 1, 1, "the document is a boolean, not a mapping with apiVersion and kind"),
-    "key-twice": (
-        b"a: 1\n---\nb: 1\nb: 2\n",
-        4,
-        1,
-        "the key 'b' is there twice: remove one; kubectl uses the last one",
-    ),
-    "json-key-twice": (
-        b'{"a": "\\ud83d\\ude00", "b": 1, "b": 2}',
-        1,
-        1,
-        "the key 'b' is there twice: remove one; kubectl uses the last one",
-    ),
     "json-half-a-character": (b'{"a": "\\ud83d"}', 1, 1, "str is not valid UTF-8: surrogates not allowed"),
     "json-not-a-number": (b'{"a": "\\ud83d\\ude00", "b": NaN}', 1, 1, "NaN is not a JSON value"),
     "json-deep": (b'{"a":' * 201 + b"1" + b"}" * 201, 1, 1001, "values are nested deeper than 200 levels"),

@@ -136,7 +136,12 @@ class TestFate:
         }
         only = workload(sweep)
         assert (str(only.ref), only.fate) == ("Sweep team-a/tune", Fate.UNKNOWN)
-        assert only.why.startswith("spec.worker.resourcesPerNode: ")
+        assert only.why == "spec.worker.resourcesPerNode: its pods are converted when created"
+        sweep["spec"]["worker"]["resourcesPerNode"]["limits"]["aws.amazon.com/neuron"] = "7"
+        only = workload(sweep)
+        assert only.fate is Fate.UNKNOWN
+        assert only.why == "spec.worker.resourcesPerNode: its pods are refused when created"
+        assert not any(each.blocks for each in only.obstacles)
 
     def test_an_unreadable_pod_template_blocks(self) -> None:
         item = deployment()

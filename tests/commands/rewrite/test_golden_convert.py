@@ -60,10 +60,7 @@ def test_unconverted_objects_fail_only_a_strict_run(case: str) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [
-        *("argo-workflow", "kserve-inference-service", "knative-service", "train-job", "unknown-kind"),
-        "argo-cron-workflow",
-    ],
+    ["kserve-inference-service", "knative-service", "spark-application", "train-job", "unknown-kind"],
 )
 def test_an_object_that_is_not_rewritten_is_reported_with_the_consequence(case: str) -> None:
     _, told = converted(case)

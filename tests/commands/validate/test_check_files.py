@@ -1,5 +1,5 @@
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -137,7 +137,7 @@ class TestOtherKinds:
         annotations = {"neuron.aws.com/convert": value}
         facts = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "annotations": annotations}}
         said = [line.partition(" spec")[0] for line in found(facts, WORKFLOW)]
-        assert said == (["note NEU220"] if value == "off" else ["error NEU105"])
+        assert said == ([] if value == "off" else ["error NEU105"])
 
     def test_a_cluster_scoped_kind_has_the_settings_of_no_namespace(self) -> None:
         annotations = {"neuron.aws.com/convert": "off"}
@@ -252,3 +252,63 @@ def test_the_template_of_an_ultraserver_workload_is_not_missing() -> None:
     view.over(FileStore())
     assert asyncio.run(view.exist("ResourceClaimTemplate", "team-a", ["train"])) == {"train": True}
     assert found(user, workload) == []
+
+
+class TestVerticalAutoscalers:
+    """Kubernetes refuses to resize a pod with a claim in place."""
+
+    DEPLOYMENT: ClassVar[dict[str, Any]] = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "serve"},
+        "spec": {"template": pod(container(neuron=4))},
+    }
+
+    def scaler(self, mode: str, name: str = "serve") -> dict[str, Any]:
+        spec = {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}}
+        return {
+            "apiVersion": "autoscaling.k8s.io/v1",
+            "kind": "VerticalPodAutoscaler",
+            "metadata": {"name": "sizes"},
+            "spec": {**spec, "updatePolicy": {"updateMode": mode}},
+        }
+
+    @pytest.mark.parametrize("mode", ["InPlaceOrRecreate", "InPlace"])
+    def test_one_that_resizes_in_place_is_a_warning(self, mode: str) -> None:
+        (said,) = found(self.DEPLOYMENT, self.scaler(mode))
+        assert said.startswith(
+            "warning NEU233 spec: VerticalPodAutoscaler sizes resizes pods of Deployment serve in place, which"
+        )
+
+    def test_others_are_not_reported(self) -> None:
+        assert found(self.DEPLOYMENT, self.scaler("Recreate"), self.scaler("InPlace", "other")) == []
+        plain = {**self.DEPLOYMENT, "spec": {"template": pod(container())}}
+        assert found(plain, self.scaler("InPlace")) == []
+        assert found(self.DEPLOYMENT, {**self.scaler("InPlace"), "spec": "x"}) == []
+
+
+class TestArgo:
+    """Argo Workflows newer than 4.0 has `resourceClaims` in its templates and in the Workflow."""
+
+    CONTAINER: ClassVar[dict[str, Any]] = {"resources": {"claims": [{"name": "dev"}]}}
+    CLAIMS: ClassVar[list[Any]] = [{"name": "dev", "resourceClaimTemplateName": "four"}]
+
+    def workflow(self, template: dict[str, Any], **spec: Any) -> dict[str, Any]:
+        made = {"templates": [{"name": "t", "container": self.CONTAINER, **template}], **spec}
+        return {**WORKFLOW, "spec": made}
+
+    def test_a_claim_of_the_template_or_the_workflow_is_declared(self) -> None:
+        assert found(self.workflow({"resourceClaims": self.CLAIMS})) == []
+        assert found(self.workflow({}, resourceClaims=self.CLAIMS)) == []
+        assert found(self.workflow({}, templateDefaults={"resourceClaims": self.CLAIMS})) == []
+        assert found(self.workflow({"podSpecPatch": "resourceClaims: [{name: dev}]"})) == []
+
+    def test_the_list_of_a_template_replaces_that_of_the_workflow(self) -> None:
+        other = [{"name": "other", "resourceClaimTemplateName": "four"}]
+        codes = [
+            line.split()[1] for line in found(self.workflow({"resourceClaims": other}, resourceClaims=self.CLAIMS))
+        ]
+        assert codes == ["NEU702", "NEU703"]
+
+    def test_a_claim_that_is_not_declared_is_an_error(self) -> None:
+        assert [line.split()[:2] for line in found(self.workflow({}))] == [["error", "NEU703"]]

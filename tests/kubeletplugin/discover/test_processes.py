@@ -1,4 +1,4 @@
-"""Processes that use a device are found by their handles and by the nodes in their containers."""
+"""Containers name their claims; others are found by their handles and by the nodes in their containers."""
 
 import dataclasses
 import os
@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.discover.processes import Processes, ProcessScan, ProcessUse
-from kubeletplugin.ports import UsageUnknownError
+from kubeletplugin.claim_files import ClaimFile, Folder
+from kubeletplugin.discover.processes import Processes, ProcessUse
+from kubeletplugin.ports import NoProcessesError, UsageUnknownError
 
 POD = "0a1b2c3d-1111-4222-8333-444455556666"
 SYSTEMD = f"0::/../../kubepods-burstable-pod{POD.replace('-', '_')}.slice/cri-containerd-abc.scope\n"
@@ -48,10 +49,19 @@ class Proc:
             (made / "root/dev" / f"neuron{index}").touch()
         return made
 
-    def using(self, *indices: int) -> ProcessScan:
-        found = Processes(self.root / "proc", self.dev)
-        found._device_of = lambda _path: None  # type: ignore[method-assign]  # all are on one file system here
-        return found.using(indices)
+    def scan(self, **options: bool) -> tuple[ProcessUse, ...]:
+        own = self.root / "own-mounts"
+        own.write_text("1 1 8:1 / / rw - ext4 /dev/sda rw\n")
+        return Processes(self.root / "proc", self.dev, Folder(self.root / "state" / "device-metadata", own)).scan(
+            **options
+        )
+
+    def mounts(self, made: Path, *names: str, where: str = "") -> None:
+        """A container has files of claims."""
+        folder = where or f"{self.root}/state/device-metadata"
+        point = "/run/kubernetes.io/dra-device-attributes/resourceclaims/c/n0/neuron.aws.com-metadata.json"
+        lines = [f"{n} 1 8:1 {folder}/{name} {point} ro,relatime - ext4 /dev/sda rw" for n, name in enumerate(names)]
+        (made / "mountinfo").write_text("\n".join(["90 1 0:5 / / rw - overlay overlay rw", *lines, ""]))
 
 
 @pytest.fixture
@@ -59,91 +69,182 @@ def proc(tmp_path: Path) -> Proc:
     return Proc(tmp_path)
 
 
+CLAIM = "0a1b2c3d-0000-4000-8000-000000000001"
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        (f"{CLAIM}_n0_17.json", ClaimFile(CLAIM, "n0", 17)),
+        (f"{CLAIM}_n0_17.json//deleted", ClaimFile(CLAIM, "n0", 17)),
+        (f"{CLAIM}_n0.json", ClaimFile(CLAIM, "n0")),
+    ],
+    ids=["mounted", "its file was removed", "of an older version"],
+)
+def test_a_container_names_its_claim(proc: Proc, name: str, file: ClaimFile) -> None:
+    made = proc.add(41, "python", SYSTEMD, nodes=(0, 2), effective=1 << 21)
+    proc.mounts(made, name)
+    [use] = proc.scan()
+    assert use == ProcessUse(41, "python", POD, frozenset({file}), frozenset({0, 2}))
+    assert str(use) == f"process 41 (python) of pod {POD} is in a container of the claim"
+
+
+def test_each_container_is_told_once_and_with_all_its_claims(proc: Proc) -> None:
+    for pid in (41, 42, 43):
+        made = proc.add(pid, "python", SYSTEMD, f"{proc.dev}/neuron1")
+        (made / "ns/mnt").unlink()
+        (made / "ns/mnt").symlink_to("mnt:[7]")
+        proc.mounts(made, "a_n0_1.json", "a_n1_1.json", "b_n0_2.json")
+    [use] = proc.scan()
+    assert use.files == {ClaimFile("a", "n0", 1), ClaimFile("a", "n1", 1), ClaimFile("b", "n0", 2)}
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/v/device-metadata",
+        "/elsewhere/device-metadata",
+        "/device-metadata",
+    ],
+)
+def test_a_file_of_a_volume_names_no_claim(proc: Proc, where: str) -> None:
+    """A pod may mount a file of its volume at any place, under any name."""
+    made = proc.add(41, "python", SYSTEMD)
+    proc.mounts(made, f"{CLAIM}_n0_17.json", where=where)
+    assert proc.scan() == ()
+
+
+@pytest.mark.parametrize(
+    ("own", "source"),
+    [
+        ("1 1 8:1 / / rw - ext4 a rw", "/x/state/device-metadata"),
+        ("1 1 8:1 / / rw - ext4 a rw\n2 1 8:2 / /x rw - ext4 b rw", "/state/device-metadata"),
+        ("1 1 8:1 / / rw - ext4 a rw\n2 1 8:2 /lib/kubelet /x/state rw - ext4 b rw", "/lib/kubelet/device-metadata"),
+        ("1 1 8:1 /a /x/state rw - ext4 a rw\n2 1 8:2 /b /x/state rw - ext4 b rw", "/b/device-metadata"),
+        ("1 1 8:1 /with\\040blank /x/state rw - ext4 a rw", "/with\\040blank/device-metadata"),
+        ("", "/x/state/device-metadata"),
+    ],
+    ids=["one file system", "a file system of its own", "a bind mount", "mounted over", "escaped", "nothing known"],
+)
+def test_the_folder_is_known_as_the_kernel_names_it(tmp_path: Path, own: str, source: str) -> None:
+    (tmp_path / "own").write_text(own)
+    folder = Folder(Path("/x/state/device-metadata"), tmp_path / "own")
+    line = f"9 1 8:2 {source}/a_n0_3.json /run/f ro - ext4 b rw\n"
+    assert folder.mounted(line) == {ClaimFile("a", "n0", 3)}
+    assert folder.mounted(line.replace("/a_n0", "/more/a_n0")) == frozenset()
+
+
+def test_the_variables_of_the_neuron_runtime_are_read_if_asked_for(proc: Proc) -> None:
+    made = proc.add(41, "python", SYSTEMD)
+    proc.mounts(made, "a_n0_1.json")
+    (made / "environ").write_bytes(b"NEURON_RT_VISIBLE_CORES=2-3\0SECRET=x\0NEURON_BAD\0\xff=\xff\0")
+    assert proc.scan()[0].environment == {}
+    assert proc.scan(environment=True)[0].environment == {"NEURON_RT_VISIBLE_CORES": "2-3", "NEURON_BAD": ""}
+    (made / "status").write_text("Name:\tpython\nState:\tD (disk sleep)\nCapEff:\t0\n")
+    assert proc.scan(environment=True)[0].environment == {}, "the reader would hang, too"
+
+
 @pytest.mark.parametrize("cgroup", [SYSTEMD, CGROUPFS])
 def test_an_open_handle_is_found_with_its_pod(proc: Proc, cgroup: str) -> None:
     proc.add(41, "python", cgroup, "/dev/null", "socket:[7]", f"{proc.dev}/neuron1")
-    proc.add(42, "python", cgroup, f"{proc.dev}/neuron2")
-    assert proc.using(0, 1) == ProcessScan((ProcessUse(41, "python", POD, 1, True),))
-    [use] = proc.using(1).uses
+    [use] = proc.scan()
+    assert use == ProcessUse(41, "python", POD, indices=frozenset({1}), open=True)
     assert str(use) == f"process 41 (python) of pod {POD} has /dev/neuron1 open"
 
 
 def test_a_device_node_in_a_container_is_found_without_a_handle(proc: Proc) -> None:
     proc.add(41, "python", SYSTEMD, nodes=(0,))
-    [use] = proc.using(0, 1).uses
+    [use] = proc.scan()
     assert str(use) == f"process 41 (python) of pod {POD} is in a container with /dev/neuron0"
 
 
-def test_a_privileged_container_has_all_nodes_and_uses_none_of_them(proc: Proc) -> None:
-    proc.add(41, "kube-proxy", SYSTEMD, nodes=(0, 1, 2), effective=1 << 21)
-    assert proc.using(0) == ProcessScan()
-    proc.add(42, "monitor", SYSTEMD, f"{proc.dev}/neuron0", nodes=(0, 1, 2), effective=1 << 21)
-    assert [use.pid for use in proc.using(0).uses] == [42]
-
-
-def test_a_process_of_the_host_counts_if_it_has_a_handle(proc: Proc) -> None:
-    proc.add(41, "neuron-top", "0::/system.slice/x.service\n", f"{proc.dev}/neuron0", nodes=(0,))
-    [use] = proc.using(0).uses
-    assert str(use) == "process 41 (neuron-top) of the host has /dev/neuron0 open"
+def test_privileged_containers_and_the_host_have_all_devices_and_hold_none(proc: Proc) -> None:
+    """AWS's monitor runs privileged, and neuron-top on the host."""
+    proc.add(41, "monitor", SYSTEMD, f"{proc.dev}/neuron0", nodes=(0, 1, 2), effective=1 << 21)
+    proc.add(42, "neuron-top", "0::/system.slice/x.service\n", f"{proc.dev}/neuron0", nodes=(0,))
+    assert proc.scan() == ()
 
 
 def test_a_file_with_such_a_name_elsewhere_is_no_device(proc: Proc, tmp_path: Path) -> None:
     (tmp_path / "neuron0").touch()
     proc.add(41, "python", SYSTEMD, f"{tmp_path}/neuron0", f"{tmp_path}/gone/neuron0")
-    assert proc.using(0) == ProcessScan()
+    assert proc.scan() == ()
 
 
 def test_the_procfs_of_a_container_gives_no_result(tmp_path: Path) -> None:
     (tmp_path / "proc/1").mkdir(parents=True)
     (tmp_path / "proc/1/comm").write_text("neuron-dra\n")
     (tmp_path / "proc/1/cgroup").write_text("0::/\n")
-    (tmp_path / "proc/1/fd").mkdir()
-    with pytest.raises(UsageUnknownError, match="does not show the processes of the node: mount the host's /proc"):
-        Processes(tmp_path / "proc", tmp_path).using([0])
+    folder = Folder(tmp_path)
+    with pytest.raises(NoProcessesError, match="does not show the processes of the node: mount the host's /proc"):
+        Processes(tmp_path / "proc", tmp_path, folder).scan()
     with pytest.raises(UsageUnknownError, match="cannot be listed"):
-        Processes(tmp_path / "nowhere", tmp_path).using([0])
+        Processes(tmp_path / "nowhere", tmp_path, folder).scan()
 
 
-def test_an_unreadable_process_of_a_pod_may_use_devices(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = proc.add(41, "python", SYSTEMD)
-    proc.add(42, "systemd", "0::/init.scope\n")
-    really = os.scandir
+def test_without_sys_ptrace_containers_still_name_their_claims(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = proc.add(41, "python", SYSTEMD, f"{proc.dev}/neuron1", nodes=(1,))
+    proc.mounts(made, "a_n0_1.json")
+    proc.add(42, "python", SYSTEMD, f"{proc.dev}/neuron1")
+    listed, linked = os.scandir, Path.readlink
 
     def scandir(path: Path) -> object:
-        if str(path).endswith(("/41/fd", "/42/fd")):
+        if str(path).endswith(("/fd", "/root/dev")):
             raise PermissionError(13, "Permission denied", str(path))
-        return really(path)
+        return listed(path)
+
+    def readlink(path: Path) -> Path:
+        if path.name == "mnt":
+            raise PermissionError(13, "Permission denied", str(path))
+        return linked(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    assert proc.using(0) == ProcessScan(
-        (),
-        "processes of pods cannot be read, which needs the capability SYS_PTRACE: "
-        f"python (process 41, pod {POD}): Permission denied",
-    )
-    (made / "cgroup").write_text("0::/\n")
-    assert proc.using(0) == ProcessScan()
+    monkeypatch.setattr(Path, "readlink", readlink)
+    assert proc.scan() == (ProcessUse(41, "python", POD, frozenset({ClaimFile("a", "n0", 1)})),)
+
+
+def test_mounts_that_cannot_be_read_are_no_answer(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
+    proc.add(41, "python", SYSTEMD)
+    really = Path.read_text
+
+    def read_text(path: Path, **options: str) -> str:
+        if path.name == "mountinfo":
+            raise PermissionError(13, "Permission denied", str(path))
+        return really(path, **options)
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    with pytest.raises(UsageUnknownError, match=r"mountinfo cannot be read: Permission denied"):
+        proc.scan()
 
 
 def test_a_scan_ends_in_time(proc: Proc) -> None:
     with pytest.raises(UsageUnknownError, match="1 processes cannot be read in time"):
-        Processes(proc.root / "proc", proc.dev, -1.0).using([0])
+        Processes(proc.root / "proc", proc.dev, Folder(proc.root), -1.0).scan()
 
 
-def test_a_real_process_is_found(tmp_path: Path) -> None:
+def test_a_real_process_is_found_by_its_handle_and_by_its_mounts(tmp_path: Path) -> None:
     (tmp_path / "neuron0").touch()
-    (tmp_path / "neuron1").touch()
+    folder = tmp_path / "device-metadata"
+    folder.mkdir()
+    file, target = folder / "a_n0_1.json", tmp_path / "target"
+    file.touch()
+    target.touch()
     mine = tmp_path / "proc"
     mine.mkdir()
-    with (tmp_path / "neuron0").open() as handle, subprocess.Popen(["sleep", "60"], stdin=handle) as process:
+    kubelet = mine / "1"
+    kubelet.mkdir()
+    (kubelet / "comm").write_text("kubelet\n")
+    (kubelet / "cgroup").write_text("0::/\n")
+    act = f"mount --bind {file} {target} && rm {file} && echo mounted && exec sleep 60"
+    command = ["unshare", "--mount", "sh", "-c", act]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
+            assert process.stdout is not None
+            if process.stdout.readline() != b"mounted\n":
+                pytest.skip("may not mount here")
             # Only this one: other processes of the machine come and go.
             (mine / str(process.pid)).symlink_to(f"/proc/{process.pid}")
-            kubelet = mine / "1"
-            kubelet.mkdir()
-            (kubelet / "comm").write_text("kubelet\n")
-            (kubelet / "cgroup").write_text("0::/\n")
-            (kubelet / "fd").mkdir()
-            [use] = Processes(mine, tmp_path).using([0, 1]).uses
-            assert (use.pid, use.index, use.open) == (process.pid, 0, True)
+            [use] = Processes(mine, tmp_path, Folder(folder)).scan()
+            assert (use.pid, use.files) == (process.pid, {ClaimFile("a", "n0", 1)})
         finally:
             process.kill()

@@ -35,7 +35,19 @@ from kubeletplugin.pb import (
 from kubeletplugin.ports import KubeError
 from kubeletplugin.prepare.driver import CALL_BUDGET, Driver, NodeClaims
 from neuron.hardware.instances import Catalogue
-from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, claim_object, config, devices, result, share, uid
+from tests.kubeletplugin.fakes import (
+    NODE,
+    FakeApi,
+    FakeClock,
+    FakeUsage,
+    Node,
+    claim_object,
+    config,
+    devices,
+    result,
+    share,
+    uid,
+)
 
 PREPARE = "NodePrepareResources"
 VERSIONS = {
@@ -68,7 +80,9 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world(node: Node, api: FakeApi, clock: FakeClock) -> AsyncIterator[World]:
-    driver = Driver(NodeClaims(node.preparer(), api, node.view, NODE), clock=clock, metrics=PluginMetrics())
+    driver = Driver(
+        NodeClaims(node.preparer(), api, node.view, NODE, FakeUsage()), clock=clock, metrics=PluginMetrics()
+    )
     monitor = HealthMonitor(node.discover, Catalogue(), clock, 10.0)
     await monitor.refresh()
     server = UnixServer(node.root / "dra.sock", handlers(driver, monitor, NODE, clock))

@@ -1,5 +1,6 @@
 """CDI specs are valid, carry the claim's UID and the claim itself, and replace each other atomically."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -162,7 +163,23 @@ def test_the_file_has_the_device_nodes_of_its_directory(
     metadata = MetadataFiles(DiskFiles(), tmp_path) if with_metadata else None
     specs = cdi.SpecFiles(DiskFiles(), tmp_path / "cdi", BOOT, dev_root, metadata)
     specs.ensure(TWO)
-    assert json.loads(specs.path(uid(1)).read_text()) == cdi.spec(TWO, BOOT, dev_root)
+    mount = [metadata.mount] if metadata is not None else []
+    assert json.loads(specs.path(uid(1)).read_text()) == cdi.spec(TWO, BOOT, dev_root, *mount)
+
+
+def test_a_claim_without_metadata_is_named_by_its_containers(tmp_path: Path) -> None:
+    """Of an older version, or restored from the kubelet."""
+    metadata = MetadataFiles(DiskFiles(), tmp_path)
+    claim = dataclasses.replace(TWO, number=3)
+    cdi.SpecFiles(DiskFiles(), tmp_path / "cdi", BOOT, None, metadata).ensure(claim)
+    mounts = [each for device in cdi.spec(claim, BOOT, None, metadata.mount)["devices"] for each in mounts_of(device)]
+    assert [Path(each["hostPath"]).name for each in mounts] == [f"{uid(1)}_n0_3.json", f"{uid(1)}_n1_3.json"]
+    for each in mounts:
+        assert json.loads(Path(each["hostPath"]).read_text())["metadata"]["uid"] == uid(1)
+
+
+def mounts_of(device: Any) -> list[Any]:
+    return list(device["containerEdits"].get("mounts", ()))
 
 
 def test_a_claim_that_was_read_back_has_the_same_spec(specs: cdi.SpecFiles) -> None:

@@ -23,6 +23,7 @@ from tests.kubeletplugin.fakes import (
     NODE,
     FakeApi,
     FakeClock,
+    FakeUsage,
     Node,
     claim_object,
     config,
@@ -51,7 +52,7 @@ class World:
         self.node = Node(root)
         self.api, self.clock, self.metrics = FakeApi(), FakeClock(), PluginMetrics()
         self.monitor = HealthMonitor(self.node.discover, Catalogue(), self.clock, 1.0)
-        claims = NodeClaims(self.node.preparer(), self.api, self.node.view, NODE)
+        claims = NodeClaims(self.node.preparer(), self.api, self.node.view, NODE, FakeUsage())
         self.driver = Driver(claims, clock=self.clock, metrics=self.metrics)
         self.writer = ClaimStatusWriter(
             self.driver, claims, self.api, self.monitor, clock=self.clock, metrics=self.metrics, retry=0.01
@@ -101,7 +102,7 @@ async def running(world: World) -> AsyncIterator[None]:
 
 def restarted(world: World) -> None:
     """Another instance of the driver on the same node."""
-    claims = NodeClaims(world.node.preparer(), world.api, world.node.view, NODE)
+    claims = NodeClaims(world.node.preparer(), world.api, world.node.view, NODE, FakeUsage())
     world.writer = ClaimStatusWriter(
         world.driver, claims, world.api, world.monitor, clock=world.clock, metrics=world.metrics
     )

@@ -10,6 +10,7 @@ import pytest
 from kubeletplugin.discover.pci import Place
 from kubeletplugin.discover.sysfs import Membership, UltraServer
 from kubeletplugin.files import DiskFiles
+from kubeletplugin.prepare.checkpoint import PreparedClaim
 from kubeletplugin.prepare.metadata_files import MetadataFiles
 from neuron.api.allocation import AllocatedClaim, read_allocation
 from tests.kubeletplugin.fakes import DRIVER, NODE, Node, allocated, config, devices, result, share, spec_name, uid
@@ -224,4 +225,4 @@ def test_an_annotation_cannot_choose_a_path(annotation: str, pod_claim: str) -> 
 @pytest.mark.parametrize(("claim", "request_name"), [("../x", "n0"), (uid(1), "../x"), (uid(1), "a/b"), ("", "n0")])
 def test_names_cannot_lead_out_of_the_directory(tmp_path: Path, claim: str, request_name: str) -> None:
     with pytest.raises(ValueError, match="neither the UID"):
-        MetadataFiles(DiskFiles(), tmp_path).path(claim, request_name)
+        MetadataFiles(DiskFiles(), tmp_path).path(PreparedClaim(claim, "ns", "c", "", ()), request_name)

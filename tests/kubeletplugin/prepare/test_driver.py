@@ -17,6 +17,7 @@ from tests.kubeletplugin.fakes import (
     NODE,
     FakeApi,
     FakeClock,
+    FakeUsage,
     Node,
     claim_object,
     config,
@@ -37,7 +38,7 @@ def metrics() -> PluginMetrics:
 
 @pytest.fixture
 def driver(node: Node, api: FakeApi, clock: FakeClock, metrics: PluginMetrics) -> Iterator[Driver]:
-    driver = Driver(NodeClaims(node.preparer(), api, node.view, NODE), clock=clock, metrics=metrics)
+    driver = Driver(NodeClaims(node.preparer(), api, node.view, NODE, FakeUsage()), clock=clock, metrics=metrics)
     yield driver
     driver.close()
 
@@ -325,7 +326,7 @@ def test_a_claim_that_cannot_be_parsed_fails_alone_and_at_once(
 ) -> None:
     api = UnreadableFirst()
     api.add_claim(claim_object(2, *devices(2)))
-    driver = Driver(NodeClaims(node.preparer(), api, node.view, NODE), clock=clock, metrics=metrics)
+    driver = Driver(NodeClaims(node.preparer(), api, node.view, NODE, FakeUsage()), clock=clock, metrics=metrics)
     outcomes = prepare(driver, 1, 2)
     driver.close()
     assert "cannot be read: ns/claim-1 is stored and cannot be read: it is nested too deeply" in outcomes[uid(1)].error

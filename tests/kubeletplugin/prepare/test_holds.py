@@ -164,7 +164,7 @@ def test_a_kept_claim_is_reported_when_it_is_kept_and_when_it_is_free(
     assert first["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": "node-uid"}
     assert first["message"] == (
         f"ResourceClaim ns/claim-1 (UID {uid(1)}) no longer exists, and its devices stay with it (neuron-device-4, "
-        "neuron-device-5): a pod uses it. No other claim gets them until the kubelet has stopped the pod."
+        "neuron-device-5): a pod uses it. No other claim gets them until no process has them."
     )
 
 
@@ -200,9 +200,9 @@ def test_earlier_devices_of_a_claim_are_reported_with_its_uid(
 
     asyncio.run(scenario())
     assert [each["message"] for each in api.reports] == [
-        f"ResourceClaim ns/claim-1 (UID {uid(1)}) was allocated again, and its devices stay with it"
-        " (neuron-device-3): a pod uses it. No other claim gets them until the kubelet has stopped the pod.",
-        f"ResourceClaim ns/claim-1 (UID {uid(1)}), which was allocated again, was released: neuron-device-3.",
+        f"ResourceClaim ns/claim-1 (UID {uid(1)}) has ended, and its devices stay with it"
+        " (neuron-device-3): a pod uses it. No other claim gets them until no process has them.",
+        f"ResourceClaim ns/claim-1 (UID {uid(1)}), which has ended, was released: neuron-device-3.",
     ]
 
 
@@ -270,4 +270,4 @@ def test_one_event_that_cannot_be_written_is_tried_again(
 
 
 def test_admin_access_holds_no_device() -> None:
-    assert Hold(claim(1, 3, admin=True), None).indices == frozenset()
+    assert claim(1, 3, admin=True).held == frozenset()

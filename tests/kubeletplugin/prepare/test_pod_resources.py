@@ -6,14 +6,15 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from kubeletplugin.discover.processes import ProcessScan, ProcessUse
+from kubeletplugin.claim_files import ClaimFile
+from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.ports import UsageUnknownError
-from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
+from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share, uid_before
 from kubeletplugin.prepare.pod_resources import NoKubeletError, PodResources, UsedDevice
+from kubeletplugin.prepare.usage import by_processes, in_use
 from tests.kubeletplugin.fakes import NODE, uid
 from tests.kubeletplugin.kubelet_server import FakeProcesses, KubeletServer, pod, usage
 
@@ -82,39 +83,58 @@ class Kubelet:
 
 
 USED = UsedDevice("ns/p", "ns", "claim-1", uid(1), "n0", "neuron-device-0", NODE)
-OPEN = ProcessUse(2, "train", "pod-1", 0, open=True)
-SEES = ProcessUse(1, "sh", "pod-1", 0, open=False)
+OPEN = ProcessUse(2, "train", "pod-1", indices=frozenset({0}), open=True)
+SEES = ProcessUse(1, "sh", "pod-1", indices=frozenset({0}))
+NAMES = ProcessUse(3, "python", "pod-1", frozenset({ClaimFile(uid(1), "n0", 7)}))
+OTHER = ProcessUse(4, "python", "other", frozenset({ClaimFile(uid(9), "n0", 7)}), frozenset({0, 4}))
 OF_KUBELET = "the kubelet reports that pod ns/p uses it"
 OF_PROCESS = "process 2 (train) of pod pod-1 has /dev/neuron0 open"
 UNKNOWN = "it is not known whether a pod uses it: "
-USES: dict[str, tuple[Kubelet, ProcessScan, str]] = {
-    "nothing": (Kubelet(), ProcessScan(), ""),
-    "by-uid": (Kubelet(USED), ProcessScan(), OF_KUBELET),
-    "another-claim-of-that-name": (Kubelet(dataclasses.replace(USED, uid=uid(9))), ProcessScan(), ""),
-    "by-name": (Kubelet(dataclasses.replace(USED, uid="")), ProcessScan(), OF_KUBELET),
-    "of-another-namespace": (Kubelet(dataclasses.replace(USED, uid="", namespace="other")), ProcessScan(), ""),
-    "open-device-before-a-device-node": (Kubelet(), ProcessScan((SEES, OPEN)), OF_PROCESS),
-    "known-before-unknown": (Kubelet(fails=True), ProcessScan((OPEN,)), OF_PROCESS),
-    "no-answer-of-the-kubelet": (Kubelet(fails=True), ProcessScan(), f"{UNKNOWN}the kubelet hangs"),
-    "kubelet-before-a-doubt": (Kubelet(USED), ProcessScan((), "no right"), OF_KUBELET),
-    "kubelet-before-a-process": (Kubelet(USED), ProcessScan((OPEN,)), OF_KUBELET),
-    "explained": (Kubelet(), ProcessScan((dataclasses.replace(OPEN, pod="other"),)), ""),
-    "of-the-host": (
+USES: dict[str, tuple[Kubelet, tuple[ProcessUse, ...] | Exception, str]] = {
+    "nothing": (Kubelet(), (), ""),
+    "by-uid": (Kubelet(USED), (), OF_KUBELET),
+    "another-claim-of-that-name": (Kubelet(dataclasses.replace(USED, uid=uid(9))), (), ""),
+    "by-name": (Kubelet(dataclasses.replace(USED, uid="")), (), OF_KUBELET),
+    "of-another-namespace": (Kubelet(dataclasses.replace(USED, uid="", namespace="other")), (), ""),
+    "name-before-an-open-device": (
         Kubelet(),
-        ProcessScan((dataclasses.replace(OPEN, pod=""),)),
-        "process 2 (train) of the host has /dev/neuron0 open",
+        (SEES, OPEN, NAMES),
+        "process 3 (python) of pod pod-1 is in a container of the claim",
     ),
-    "admin-access": (Kubelet(), ProcessScan((dataclasses.replace(OPEN, index=7),)), ""),
+    "open-device-before-a-device-node": (Kubelet(), (SEES, OPEN), OF_PROCESS),
+    "known-before-unknown": (Kubelet(fails=True), (OPEN,), OF_PROCESS),
+    "no-answer-of-the-kubelet": (Kubelet(fails=True), (), f"{UNKNOWN}the kubelet hangs"),
+    "kubelet-before-a-doubt": (Kubelet(USED), UsageUnknownError("too slow"), OF_KUBELET),
+    "no-answer-about-processes": (Kubelet(), UsageUnknownError("too slow"), f"{UNKNOWN}too slow"),
+    "kubelet-before-a-process": (Kubelet(USED), (OPEN,), OF_KUBELET),
+    "a-container-of-another-claim": (Kubelet(), (OTHER,), ""),
+    "admin-access": (Kubelet(), (dataclasses.replace(OPEN, indices=frozenset({7})),), ""),
 }
 
 
-@pytest.mark.parametrize(("kubelet_says", "scan", "why"), USES.values(), ids=USES)
-def test_a_claim_is_in_use_if_kubelet_or_processes_say_it(kubelet_says: Kubelet, scan: ProcessScan, why: str) -> None:
+@pytest.mark.parametrize(("kubelet_says", "processes", "why"), USES.values(), ids=USES)
+def test_a_claim_is_in_use_if_kubelet_or_processes_say_it(
+    kubelet_says: Kubelet, processes: tuple[ProcessUse, ...] | Exception, why: str
+) -> None:
     look = PreparedDevice("look", NODE, "neuron-device-7", (7,), admin_access=True)
     claim = dataclasses.replace(CLAIM, devices=(*CLAIM.devices, look))
-    found = asyncio.run(usage(kubelet_says, FakeProcesses(scan)).of([claim], {0: ("other", "")}))
+    found = asyncio.run(in_use(usage(kubelet_says, FakeProcesses(processes)), [claim], {uid(1): claim}))
     assert {key: each.text for key, each in found.items()} == ({uid(1): why} if why else {})
     assert all(each.known is not why.startswith(UNKNOWN) for each in found.values())
+
+
+@pytest.mark.parametrize(
+    ("number", "again", "used"),
+    [(7, None, True), (7, 8, True), (8, 8, False), (0, 8, True), (0, 0, False)],
+    ids=["unprepared", "prepared again", "of the new pod", "of an older version", "all of an older version"],
+)
+def test_containers_of_an_ended_claim_are_told_from_those_of_its_next_preparation(
+    number: int, again: int | None, used: bool
+) -> None:
+    ended = dataclasses.replace(CLAIM, uid=uid_before(uid(1)))
+    prepared = {} if again is None else {uid(1): dataclasses.replace(CLAIM, number=again)}
+    names = dataclasses.replace(NAMES, files=frozenset({ClaimFile(uid(1), "n0", number)}))
+    assert (by_processes(ended, [names], prepared) is not None) is used
 
 
 def test_a_scan_that_hangs_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,20 +142,43 @@ def test_a_scan_that_hangs_is_not_started_again(monkeypatch: pytest.MonkeyPatch)
     goes_on, calls = threading.Event(), []
 
     class Hanging:
-        def using(self, indices: Any) -> ProcessScan:
-            calls.append(indices)
+        def scan(self, *, environment: bool) -> tuple[ProcessUse, ...]:
+            calls.append(environment)
             goes_on.wait(30)
-            return ProcessScan()
+            return ()
 
-    async def twice() -> list[str]:
+    async def twice() -> None:
         hanging = usage(Kubelet(), Hanging())
-        found = [(await hanging.of([CLAIM], {}))[uid(1)].text for _ in range(2)]
+        for _ in range(2):
+            with pytest.raises(UsageUnknownError, match="the look at the processes of the node takes too long"):
+                await hanging.processes()
         goes_on.set()
+        assert await hanging.processes() == ()
         hanging.close()
-        return found
 
-    assert asyncio.run(twice()) == [
-        f"{UNKNOWN}the look at the processes of the node takes too long",
-        f"{UNKNOWN}the last look at the processes of the node has not ended",
-    ]
-    assert calls == [{0, 4}]
+    asyncio.run(twice())
+    assert calls == [False, False]
+
+
+def test_callers_share_a_look_that_begins_after_their_call() -> None:
+    begun, goes_on = [], threading.Event()
+
+    class Slow:
+        def scan(self, *, environment: bool) -> tuple[ProcessUse, ...]:
+            begun.append(environment)
+            goes_on.wait(30)
+            return ()
+
+    async def scenario() -> None:
+        slow = usage(Kubelet(), Slow())
+        first = asyncio.create_task(slow.processes())
+        while not begun:  # noqa: ASYNC110 - another thread sets it
+            await asyncio.sleep(0.001)
+        others = [asyncio.create_task(slow.processes()) for _ in range(20)]
+        await asyncio.sleep(0)
+        goes_on.set()
+        await asyncio.gather(first, *others)
+        slow.close()
+
+    asyncio.run(scenario())
+    assert len(begun) == 2

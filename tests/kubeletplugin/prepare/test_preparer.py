@@ -101,22 +101,57 @@ def test_a_claim_that_was_allocated_again_is_prepared_again(node: Node) -> None:
     assert seen(node, 1)["nodes"] == ["/dev/neuron7"]
 
 
-def test_devices_that_a_claim_had_before_are_held_until_it_has_them_again_or_is_unprepared(node: Node) -> None:
+def test_devices_that_a_claim_had_before_are_held_until_they_are_released(node: Node) -> None:
     """The kubelet may have been restarted while a pod of the claim, which was deleted by force, runs on."""
     preparer = node.preparer()
-    for had in (devices(0, 1), devices(2, 1), devices(3)):
+    for had in (devices(0, 1), devices(2), devices(3)):
         preparer.prepare(allocated(1, *had), node.view())
     preparer = node.preparer()
     preparer.recover()
-    for index in range(4):
-        with pytest.raises(DeviceHeldError, match=f"neuron-device-{index} is still prepared for ResourceClaim ns/"):
-            preparer.prepare(allocated(2, *devices(index)), node.view())
+    for number in (1, 2):
+        for index in range(3):
+            with pytest.raises(DeviceHeldError, match=f"neuron-device-{index} is still prepared for ResourceClaim ns/"):
+                preparer.prepare(allocated(number, *devices(index)), node.view())
+    ended = preparer.checkpoint().claims[uid_before(uid(1))]
+    assert ended.held == {0, 1, 2, 3}, "the last allocation of claim 1 took those of the one before"
+    assert node.spec_names() == [], "no container can be started with them"
+    assert preparer.release(ended)
     preparer.prepare(allocated(1, *devices(0, 1, 2)), node.view())
-    preparer.prepare(allocated(1, *devices(0, 1, 2, 3)), node.view())
-    assert node.spec_names() == [spec_name(1)]
-    preparer.prepare(allocated(1, *devices(3)), node.view())
-    preparer.unprepare(uid(1), uid_before(uid(1)))
+    preparer.unprepare(uid(1))
     assert (node.spec_names(), preparer.checkpoint().claims) == ([], {})
+
+
+def test_a_claim_that_was_prepared_again_is_neither_released_nor_unprepared_by_an_older_call(node: Node) -> None:
+    """It looks as before: another instance, or a call that timed out, began when it was unprepared."""
+    preparer = node.preparer()
+    claim = allocated(1, *devices(0))
+    preparer.prepare(claim, node.view())
+    found = preparer.checkpoint().claims[uid(1)]
+    for again in (False, True):
+        if again:
+            preparer.unprepare(uid(1))
+        node.preparer().prepare(claim, node.view())
+        now = preparer.checkpoint().claims[uid(1)]
+        assert (now.devices, now.allocation) == (found.devices, found.allocation)
+        assert not preparer.release(found)
+        preparer.unprepare(uid(1), asked=found.asked)
+        assert uid(1) in preparer.checkpoint().claims
+    assert preparer.release(now)
+
+
+def test_what_has_ended_again_is_not_released_by_an_older_look(node: Node) -> None:
+    preparer = node.preparer()
+    claim = allocated(1, *devices(0))
+    ended = []
+    for _ in range(2):
+        preparer.prepare(claim, node.view())
+        preparer.unprepare(uid(1), hold=True)
+        ended.append(preparer.checkpoint().claims[uid_before(uid(1))])
+        if len(ended) == 1:
+            assert node.preparer().release(ended[0])
+    assert ended[0].devices == ended[1].devices
+    assert not preparer.release(ended[0])
+    assert preparer.release(ended[1])
 
 
 def test_each_request_gets_its_settings(node: Node) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.discover.processes import ProcessScan, ProcessUse
+from kubeletplugin.claim_files import ClaimFile
+from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import JsonObject, KubeError, UnreadableObjectError, UsageUnknownError
-from kubeletplugin.prepare.checkpoint import CheckpointStore, PreparedDevice, Share
+from kubeletplugin.ports import JsonObject, KubeError, NoProcessesError, UnreadableObjectError, UsageUnknownError
+from kubeletplugin.prepare.checkpoint import CheckpointStore, PreparedDevice, Share, uid_before
 from kubeletplugin.prepare.decide import PrepareError
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
 from kubeletplugin.prepare.pod_resources import PodResources
@@ -73,8 +74,17 @@ def processes() -> FakeProcesses:
 
 
 @pytest.fixture
-def driver(preparer: Preparer, node: Node, api: FakeApi, clock: FakeClock, metrics: PluginMetrics) -> Iterator[Driver]:
-    driver = Driver(NodeClaims(preparer, api, node.view, NODE), clock=clock, metrics=metrics)
+def claims(
+    preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer, processes: FakeProcesses
+) -> Iterator[NodeClaims]:
+    usage = NodeUsage(PodResources(kubelet.socket, 0.2), processes)
+    yield NodeClaims(preparer, api, node.view, NODE, usage)
+    usage.close()
+
+
+@pytest.fixture
+def driver(claims: NodeClaims, clock: FakeClock, metrics: PluginMetrics) -> Iterator[Driver]:
+    driver = Driver(claims, clock=clock, metrics=metrics)
     yield driver
     driver.close()
 
@@ -82,19 +92,14 @@ def driver(preparer: Preparer, node: Node, api: FakeApi, clock: FakeClock, metri
 @pytest.fixture
 def sweeper(
     driver: Driver,
-    preparer: Preparer,
-    node: Node,
+    claims: NodeClaims,
     api: FakeApi,
     clock: FakeClock,
     metrics: PluginMetrics,
-    kubelet: KubeletServer,
-    processes: FakeProcesses,
 ) -> Sweeper:
     for number in (1, 2):
         api.add_claim(claim_object(number, *devices(number)))
-    claims = NodeClaims(preparer, api, node.view, NODE)
-    usage = NodeUsage(PodResources(kubelet.socket, 0.2), processes)
-    return Sweeper(driver, claims, usage, 300.0, clock=clock, metrics=metrics, jitter=middle)
+    return Sweeper(driver, claims, 300.0, clock=clock, metrics=metrics, jitter=middle)
 
 
 def sweep(sweeper: Sweeper, times: int = 1) -> list[bool]:
@@ -251,13 +256,13 @@ def test_a_claim_that_is_allocated_as_before_while_it_is_looked_for_is_not_relea
 ) -> None:
     """Its checkpoint does not change when the kubelet has it prepared for the next pod."""
 
-    def using(_indices: object) -> ProcessScan:
+    def scan(**_: object) -> tuple[ProcessUse, ...]:
         api.add_claim(claim_object(1, *devices(1)))
-        return ProcessScan()
+        return ()
 
     api.remove_claim(1)
     sweep(sweeper)
-    monkeypatch.setattr(processes, "using", using)
+    monkeypatch.setattr(processes, "scan", scan)
     sweep(sweeper)
     assert spec_name(1) in node.spec_names()
 
@@ -546,9 +551,8 @@ def test_an_unreadable_claim_stays_and_does_not_keep_others(
 ) -> None:
     api = UnreadableFirst()
     api.add_claim(claim_object(1, *devices(1)))
-    claims = NodeClaims(preparer, api, node.view, NODE)
-    usage = NodeUsage(PodResources(kubelet.socket), FakeProcesses())
-    sweeper = Sweeper(driver, claims, usage, 300.0, clock=clock, metrics=metrics, jitter=middle)
+    claims = NodeClaims(preparer, api, node.view, NODE, NodeUsage(PodResources(kubelet.socket), FakeProcesses()))
+    sweeper = Sweeper(driver, claims, 300.0, clock=clock, metrics=metrics, jitter=middle)
     assert sweep(sweeper, 2) == [True, True]
     assert node.spec_names() == [spec_name(1)]
 
@@ -615,17 +619,15 @@ def test_a_kubelet_that_hangs_keeps_every_claim(
     assert hold.why.startswith("it is not known whether a pod uses it: the kubelet does not answer at ")
 
 
-def use(pod_uid: str, index: int = 1) -> ProcessScan:
-    return ProcessScan((ProcessUse(41, "python", pod_uid, index, True),))
+def use(pod_uid: str, index: int = 1, *files: ClaimFile) -> tuple[ProcessUse, ...]:
+    return (ProcessUse(41, "python", pod_uid, frozenset(files), frozenset({index}), True),)
 
 
 KEPT = {
     "a process of its pod": (use("pod-gone"), "process 41 (python) of pod pod-gone has /dev/neuron1 open"),
-    "a process of the host": (use(""), "process 41 (python) of the host has /dev/neuron1 open"),
-    "a doubt": (ProcessScan((), "no right"), "it is not known whether a pod uses it: no right"),
-    "use beside a doubt": (
-        ProcessScan(use("pod-gone").uses, "no right"),
-        "process 41 (python) of pod pod-gone has /dev/neuron1 open",
+    "a container that names it": (
+        use("pod-gone", 7, ClaimFile(uid(1), "n0", 3)),
+        "process 41 (python) of pod pod-gone is in a container of the claim",
     ),
     "no answer": (UsageUnknownError("too slow"), "it is not known whether a pod uses it: too slow"),
 }
@@ -636,7 +638,7 @@ def test_a_claim_whose_devices_a_process_uses_or_may_use_is_kept(
     sweeper: Sweeper, driver: Driver, node: Node, api: FakeApi, processes: FakeProcesses, name: str
 ) -> None:
     """The kubelet does not list pods that it is stopping."""
-    processes.scan, why = KEPT[name]
+    processes.found, why = KEPT[name]
     api.remove_claim(1)
     sweep(sweeper, 3)
     assert node.spec_names() == [spec_name(1), spec_name(2)]
@@ -650,10 +652,10 @@ def test_devices_that_a_claim_had_before_are_held_until_nothing_uses_them(
     """A pod of the claim, which was deleted by force, runs on."""
     api.add_claim(claim_object(1, *devices(5)))
     preparer.prepare(allocated(1, *devices(5)), node.view())
-    processes.scan = use("pod-gone")
+    processes.found = use("pod-gone")
     sweep(sweeper, 3)
     assert driver.holds.indices == {1}
-    processes.scan = ProcessScan()
+    processes.found = ()
     sweep(sweeper)
     assert (driver.holds.indices, set(preparer.checkpoint().claims)) == (set(), {uid(1), uid(2)})
 
@@ -663,11 +665,15 @@ def test_a_claim_that_is_released_leaves_the_devices_that_it_had_before(
 ) -> None:
     preparer.prepare(allocated(1, *devices(5)), node.view())
     api.remove_claim(1)
-    processes.scan = use("pod-gone")
+    processes.found = use("pod-gone")
     sweep(sweeper, 2)
     assert driver.holds.indices == {1}
     answer = asyncio.run(driver.unprepare([ClaimReference("ns", "claim-1", uid(1))]))
-    assert (answer[uid(1)].error, driver.holds.claims, set(preparer.checkpoint().claims)) == ("", {}, {uid(2)})
+    assert answer[uid(1)].error == ""
+    assert (driver.holds.indices, set(preparer.checkpoint().claims)) == ({1}, {uid_before(uid(1)), uid(2)})
+    processes.found = ()
+    asyncio.run(sweeper._release_ended())
+    assert (driver.holds.claims, set(preparer.checkpoint().claims)) == ({}, {uid(2)})
 
 
 def test_a_claim_that_was_made_again_explains_no_use_of_the_old_ones_devices(
@@ -676,20 +682,29 @@ def test_a_claim_that_was_made_again_explains_no_use_of_the_old_ones_devices(
     body = claim_object(1, *devices(5))
     body["metadata"]["uid"] = uid(9)
     api.add_claim(body)
-    processes.scan = use("pod-uid")
+    processes.found = use("pod-uid")
     sweep(sweeper, 3)
     assert node.spec_names() == [spec_name(1), spec_name(2)]
 
 
-@pytest.mark.parametrize("scan", [use("pod-uid", 1), use("elsewhere", 7)], ids=["looks at it", "another device"])
+@pytest.mark.parametrize(
+    "found",
+    [use("pod-uid", 1, ClaimFile(uid(3), "all", 3)), use("elsewhere", 7)],
+    ids=["looks at it", "another device"],
+)
 def test_processes_that_use_devices_for_claims_that_exist_keep_no_other(
-    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, processes: FakeProcesses, scan: ProcessScan
+    sweeper: Sweeper,
+    preparer: Preparer,
+    node: Node,
+    api: FakeApi,
+    processes: FakeProcesses,
+    found: tuple[ProcessUse, ...],
 ) -> None:
     """A monitoring pod with adminAccess has every device open."""
     look = result("neuron-device-1", "all", adminAccess=True)
     preparer.prepare(allocated(3, look), node.view())
     api.add_claim(claim_object(3, look))
-    processes.scan = scan
+    processes.found = found
     api.remove_claim(1)
     sweep(sweeper, 2)
     assert node.spec_names() == [spec_name(2), spec_name(3)]
@@ -780,13 +795,12 @@ def test_a_sweep_that_failed_is_repeated_soon(
 def test_nodes_that_start_together_do_not_sweep_together(
     driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer, metrics: PluginMetrics
 ) -> None:
-    claims = NodeClaims(preparer, api, node.view, NODE)
-    usage = NodeUsage(PodResources(kubelet.socket), FakeProcesses())
+    claims = NodeClaims(preparer, api, node.view, NODE, NodeUsage(PodResources(kubelet.socket), FakeProcesses()))
 
     def second_sweep(seed: int) -> float:
         clock, begun = FakeClock(), []
         jitter = random.Random(seed).uniform  # noqa: S311 - a test
-        sweeper = Sweeper(driver, claims, usage, 300.0, clock=clock, metrics=metrics, jitter=jitter)
+        sweeper = Sweeper(driver, claims, 300.0, clock=clock, metrics=metrics, jitter=jitter)
 
         async def sweep(*, release: bool = True) -> bool:
             begun.append(clock.time)
@@ -814,3 +828,234 @@ def test_a_sweep_without_release_releases_no_claim(sweeper: Sweeper, node: Node,
     assert node.spec_names() == [spec_name(1), spec_name(2)]
     sweep(sweeper)
     assert node.spec_names() == [spec_name(2)]
+
+
+# --- claims that have ended, and whose containers run on ---------------------------------------------------------
+
+
+def names(number: int, *, index: int = 1, preparation: int = 1, **environment: str) -> tuple[ProcessUse, ...]:
+    """A container that names a claim."""
+    files = frozenset({ClaimFile(uid(number), "n0", preparation)})
+    return (ProcessUse(1005, "train", "pod-hung", files, frozenset({index}), environment=environment),)
+
+
+def call(driver: Driver, operation: str, number: int) -> str:
+    reference = ClaimReference("ns", f"claim-{number}", uid(number))
+    return asyncio.run(getattr(driver, operation)([reference]))[uid(number)].error  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("wanting", ["another claim", "the same claim"])
+def test_a_device_whose_container_hangs_is_given_to_nobody_after_the_kubelet_unprepared_it(
+    sweeper: Sweeper, driver: Driver, node: Node, api: FakeApi, processes: FakeProcesses, wanting: str
+) -> None:
+    """The pod was deleted by force; the kubelet gives up, although the runtime does not stop the container."""
+    processes.found = names(1)
+    api.remove_claim(1)
+    assert call(driver, "unprepare", 1) == ""
+    assert node.spec_names() == [spec_name(2)], "no container starts with the device"
+    assert driver.holds.indices == {1}, "at once"
+    number = 3 if wanting == "another claim" else 1
+    api.add_claim(claim_object(number, *devices(1)))
+    error = call(driver, "prepare", number)
+    assert error.startswith(f"Device neuron-device-1 is still prepared for ResourceClaim ns/claim-1 (UID {uid(1)})")
+    assert error.endswith(
+        " That ResourceClaim has ended: process 1005 (train) of pod pod-hung is in a container of the claim."
+    )
+    sweep(sweeper, 3)
+    assert driver.holds.indices == {1}
+    processes.found = ()
+    assert call(driver, "prepare", number) == "", "the kubelet need not wait for a sweep"
+    assert driver.holds.claims == {}
+    assert spec_name(number) in node.spec_names()
+
+
+def test_a_look_that_does_not_end_holds_the_device_until_there_is_an_answer(
+    sweeper: Sweeper, driver: Driver, node: Node, processes: FakeProcesses
+) -> None:
+    processes.found = UsageUnknownError("too slow")
+    assert call(driver, "unprepare", 1) == ""
+    [hold] = driver.holds.claims.values()
+    assert (hold.why, hold.use is not None and hold.use.known) == (
+        "it is not known whether a pod uses it: too slow",
+        False,
+    )
+    processes.found = ()
+    asyncio.run(sweeper._release_ended())
+    assert (driver.holds.claims, node.spec_names()) == ({}, [spec_name(2)])
+
+
+def test_a_driver_that_may_not_see_processes_takes_the_kubelets_word(
+    driver: Driver, preparer: Preparer, processes: FakeProcesses
+) -> None:
+    processes.found = NoProcessesError("no /proc")
+    assert call(driver, "unprepare", 1) == ""
+    assert (driver.holds.claims, set(preparer.checkpoint().claims)) == ({}, {uid(2)})
+
+
+def test_a_call_that_the_next_preparation_overtook_changes_nothing(
+    driver: Driver, preparer: Preparer, node: Node, processes: FakeProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet gave up waiting for it, and prepares the claim for the next pod."""
+
+    def scan(**_: object) -> tuple[ProcessUse, ...]:
+        preparer.prepare(allocated(1, *devices(1)), node.view())
+        return ()
+
+    monkeypatch.setattr(processes, "scan", scan)
+    assert call(driver, "unprepare", 1) == ""
+    assert spec_name(1) in node.spec_names()
+
+
+# --- lost state ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared(preparer: Preparer, node: Node, api: FakeApi, sweeper: Sweeper) -> dict[int, tuple[int, ...] | None]:
+    """Claims with 2 of the 8 cores of a device each, of which the first has ended; and their cores."""
+    for number in (3, 4, 5, 6):
+        body = claim_object(number, share(5, 2, share_id=f"s{number}"))
+        api.add_claim(body)
+        preparer.prepare(allocated(number, *body["status"]["allocation"]["devices"]["results"]), node.view())
+    api.remove_claim(3)
+    preparer.unprepare(uid(3))
+    return cores_of(preparer)
+
+
+def cores_of(preparer: Preparer) -> dict[int, tuple[int, ...] | None]:
+    claims = preparer.checkpoint().claims
+    return {number: claims[uid(number)].devices[0].cores for number in (4, 5, 6) if uid(number) in claims}
+
+
+def lose_everything(node: Node) -> None:
+    (node.state_dir / "checkpoint.json").unlink()
+    for name in node.spec_names():
+        (node.cdi_dir / name).unlink()
+
+
+def entry(preparer: Preparer, number: int) -> JsonObject:
+    """What the driver writes to `status.devices`."""
+    claim = preparer.checkpoint().claims[uid(number)]
+    data = {"deviceIds": [5], "environment": claim.environment["n0"]}
+    return {
+        "driver": "neuron.aws.com",
+        "pool": NODE,
+        "device": "neuron-device-5",
+        "shareID": f"s{number}",
+        "data": data,
+    }
+
+
+@pytest.mark.parametrize("source", ["status", "containers", "both, and a forged status"])
+def test_shares_get_their_own_cores_back_from_a_second_copy(
+    sweeper: Sweeper,
+    preparer: Preparer,
+    node: Node,
+    api: FakeApi,
+    processes: FakeProcesses,
+    shared: dict[int, tuple[int, ...] | None],
+    source: str,
+) -> None:
+    specs = {number: (node.cdi_dir / spec_name(number)).read_bytes() for number in shared}
+    claims = preparer.checkpoint().claims
+    for number in shared:
+        status = api.claim_objects[f"ns/claim-{number}"]["status"]
+        if source != "containers":
+            status["devices"] = [
+                {"driver": "other", "pool": NODE, "device": "neuron-device-5"},
+                entry(preparer, number),
+            ]
+        if source == "both, and a forged status":
+            status["devices"][-1]["data"] = {"environment": {"NEURON_RT_VISIBLE_CORES": "20-21"}}
+        if source != "status":
+            claim = claims[uid(number)]
+            processes.found = (
+                *processes.found,  # type: ignore[misc]
+                *names(number, index=5, preparation=claim.number, **claim.environment["n0"]),
+            )
+    lose_everything(node)
+    sweep(sweeper)
+    assert cores_of(preparer) == shared
+    assert all(
+        device.share.certain
+        for claim in preparer.checkpoint().claims.values()
+        for device in claim.devices
+        if device.share
+    )
+    environment = {number: claims[uid(number)].environment for number in shared}
+    assert {n: preparer.checkpoint().claims[uid(n)].environment for n in shared} == environment
+    if source == "containers":
+        assert {number: (node.cdi_dir / spec_name(number)).exists() for number in specs} == dict.fromkeys(specs, True)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        [{"driver": "neuron.aws.com"}],
+        [{"driver": "neuron.aws.com", "pool": NODE, "device": "neuron-device-5", "shareID": "s4", "data": 7}],
+        [
+            {
+                "driver": "neuron.aws.com",
+                "pool": NODE,
+                "device": "neuron-device-5",
+                "shareID": "s4",
+                "data": {"environment": {"NEURON_RT_VISIBLE_CORES": ["5"]}},
+            }
+        ],
+        [
+            {
+                "driver": "neuron.aws.com",
+                "pool": NODE,
+                "device": "neuron-device-5",
+                "shareID": "s4",
+                "data": {"environment": {"NEURON_RT_VISIBLE_CORES": "0-9999"}},
+            }
+        ],
+    ],
+    ids=["no device", "data of another form", "no text", "cores of other devices"],
+)
+def test_a_status_of_another_form_tells_nothing(
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, shared: object, status: Any
+) -> None:
+    api.claim_objects["ns/claim-4"]["status"]["devices"] = status
+    lose_everything(node)
+    assert sweep(sweeper) == [True]
+    cores = cores_of(preparer)
+    assert len(set(cores.values())) == 3
+
+
+def test_devices_of_a_container_whose_claim_is_gone_are_held_after_a_lost_state(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, processes: FakeProcesses
+) -> None:
+    api.remove_claim(1)
+    processes.found = names(1)
+    lose_everything(node)
+    sweep(sweeper)
+    assert (driver.holds.indices, node.spec_names()) == ({1}, [spec_name(2)])
+    api.add_claim(claim_object(3, *devices(1)))
+    assert "process 1005 (train) of pod pod-hung" in call(driver, "prepare", 3)
+    processes.found = (dataclasses.replace(names(1)[0], indices=frozenset()),)
+    sweep(sweeper)
+    assert driver.holds.indices == {1}
+    processes.found = ()
+    assert call(driver, "prepare", 3) == ""
+
+
+def test_a_container_whose_devices_cannot_be_seen_may_have_all(
+    sweeper: Sweeper, driver: Driver, node: Node, api: FakeApi, processes: FakeProcesses
+) -> None:
+    api.remove_claim(1)
+    processes.found = (dataclasses.replace(names(1)[0], indices=frozenset()),)
+    lose_everything(node)
+    sweep(sweeper)
+    assert driver.holds.indices == set(range(16))
+
+
+def test_the_next_preparation_has_a_number_that_no_container_names(
+    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, processes: FakeProcesses
+) -> None:
+    processes.found = names(9, index=7, preparation=40)
+    lose_everything(node)
+    sweep(sweeper)
+    api.add_claim(claim_object(3, *devices(4)))
+    assert call(driver, "prepare", 3) == ""
+    assert preparer.checkpoint().claims[uid(3)].number > 40

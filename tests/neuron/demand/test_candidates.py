@@ -354,3 +354,12 @@ def test_a_long_node_selector_without_a_type_is_explained_in_linear_time() -> No
         candidates = find(CATALOGUE, NodeSelection(node_selector=selector), SEEN)
         assert candidates.errors[0].path == f"spec.nodeSelector[{TYPE}]"
     assert time.process_time() - started < 0.2
+
+
+@pytest.mark.parametrize("value", ["${INSTANCE_TYPE}", "{{ .Values.type }}"])
+def test_a_placeholder_is_named_as_one(value: str) -> None:
+    (finding,) = find(CATALOGUE, NodeSelection(node_selector={TYPE: value}), SEEN).errors
+    assert (finding.code, finding.fix) == (
+        "NEU110",
+        "It looks like a placeholder: fill it in first, for example with envsubst.",
+    )

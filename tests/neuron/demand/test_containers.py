@@ -108,7 +108,7 @@ def test_a_long_name_is_cut_in_messages() -> None:
     assert len(finding.message) < 200
 
 
-@pytest.mark.parametrize("value", [None, [], {"a": "b" * 100_000}], ids=["null", "list", "object"])
+@pytest.mark.parametrize("value", [[], {"a": "b" * 100_000}], ids=["list", "object"])
 @pytest.mark.parametrize("field", ["limits", "requests"])
 def test_invalid_quantities_are_refused_in_limits_and_requests(field: str, value: object) -> None:
     asked = {"limits": {DEVICE: "4"}, "requests": {}}
@@ -118,7 +118,14 @@ def test_invalid_quantities_are_refused_in_limits_and_requests(field: str, value
     assert len(finding.message) < 200
 
 
-@pytest.mark.parametrize("value", ["4", 4, 4.0, "4.0", "4e0", "4000m", " 4".strip()])
+def test_null_is_no_amount_as_for_the_api_server() -> None:
+    assert read("main", Role.APP, "spec.x", {DEVICE: None}, {})[0] == Ask("main", Role.APP, "spec.x")
+    assert read("main", Role.APP, "spec.x", {DEVICE: None, CORE: "2 "}, {})[0].amount == 2
+    _, (finding,) = read("main", Role.APP, "spec.x", {}, {DEVICE: None})
+    assert finding.code == "NEU102"
+
+
+@pytest.mark.parametrize("value", ["4", 4, 4.0, "4.0", "4e0", "4000m", " 4 "])
 def test_amounts_are_recorded_as_one_number_however_they_are_written(value: object) -> None:
     assert legacy_amounts({DEVICE: value}, {DEVICE: "16"}) == {DEVICE: "4"}
     assert legacy_amounts({}, {DEVICE: value}) == {DEVICE: "4"}

@@ -100,7 +100,7 @@ data: {name: train}
         ),
         pytest.param(
             [PARAMETERIZED, PARAM_BINDING.replace("name: limits, p", "name: a, selector: {}, p")],
-            "1.yaml:5: spec.paramRef: set either name or selector.",
+            "1.yaml:5: spec.paramRef.name: set either name or selector.",
             id="param-ref-with-both",
         ),
         pytest.param(
@@ -112,22 +112,22 @@ data: {name: train}
         ),
         pytest.param(
             [policy(f"{CHECK}\nvalidationActions: [Deny, Warn]")],
-            "0.yaml:11: spec.validationActions has Deny and Warn, which repeat each other; keep one.",
+            "0.yaml:11: spec.validationActions: has Deny and Warn, which repeat each other; keep one.",
             id="deny-and-warn",
         ),
         pytest.param(
             [policy(f"{CHECK}\nvalidationActions: [Warn, Warn]")],
-            "0.yaml:11: spec.validationActions has an action twice: Warn, Warn.",
+            "0.yaml:11: spec.validationActions: has an action twice: Warn, Warn.",
             id="action-twice",
         ),
         pytest.param(
             [policy("severity: low")],
-            "0.yaml:6: spec has no validations and no auditAnnotations: the policy would do nothing.",
+            "0.yaml:6: spec: it has no validations and no auditAnnotations: the policy would do nothing.",
             id="does-nothing",
         ),
         pytest.param(
             [policy(CHECK).replace("matchConstraints:\n    resourceRules:\n    - {", "matchConstraints: {}\n#")],
-            "0.yaml:7: spec.matchConstraints.resourceRules is missing.",
+            "0.yaml:7: spec.matchConstraints: resourceRules is missing.",
             id="no-rules",
         ),
         pytest.param(
@@ -137,7 +137,7 @@ data: {name: train}
         ),
         pytest.param(
             [policy("auditAnnotations: [{key: a, valueExpression: 'null'}, {key: a, valueExpression: 'null'}]")],
-            "0.yaml:10: the audit annotation 'a' is declared twice.",
+            "0.yaml:10: spec.auditAnnotations[1].key: the audit annotation 'a' is declared twice; rename one.",
             id="annotation-twice",
         ),
         pytest.param(
@@ -348,7 +348,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
 def test_a_huge_file_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").touch()
     os.truncate(tmp_path / "a.yaml", (1 << 20) + 1)
-    with pytest.raises(PolicyError, match=r"a.yaml: the file is larger than 1048576 bytes; split it."):
+    with pytest.raises(PolicyError, match=r"a.yaml:1: the file is larger than 1048576 bytes; split it."):
         read_folder(tmp_path)
 
 

@@ -216,7 +216,7 @@ def test_an_unreadable_file_keeps_its_last_good_version(folder: Path) -> None:
 
     watched(store, change, nothing)
     assert names(store) == ["a", "b"]
-    assert "a.yaml: the file is larger than 1048576 bytes; split it." in store.problem
+    assert "a.yaml:1: the file is larger than 1048576 bytes; split it." in store.problem
 
 
 def test_last_good_versions_that_do_not_fit_the_new_files_keep_the_whole_set(folder: Path) -> None:

@@ -103,10 +103,14 @@ def test_a_policy_that_reads_fields_of_unsent_updates_is_reported_with_a_rule(fi
 
 
 def test_a_misspelt_resource_gets_a_suggestion() -> None:
-    assert about(rule("", "pod"))[0] == "no resource is called 'pod'. Did you mean 'pods'?"
+    assert (
+        about(rule("", "pod"))[0]
+        == "policy 'limits' never matches there: no resource is called 'pod'. Did you mean 'pods'?"
+    )
     assert (
         about(rule("apps", "deployment/scale"))[0]
-        == "no resource is called 'deployment' of apps. Did you mean 'deployments'?"
+        == "policy 'limits' never matches there: no resource is called 'deployment' of apps. Did you mean"
+        " 'deployments'?"
     )
     assert not any("is called" in note for note in about(rule("example.com", "pod")))
 

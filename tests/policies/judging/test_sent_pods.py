@@ -58,7 +58,7 @@ def test_policies_about_neuron_pods_need_no_others(expression: str) -> None:
         ("size(neuron.lncs) > 0", EVERY_POD),
         ('neuron.classes.all(c, c == "x")', EVERY_POD),
         ('namespaceObject.metadata.name == "x"', EVERY_POD),
-        ("params.x == 1", EVERY_POD),
+        ("params.?x.orValue(1) == 1", EVERY_POD),
         ("true", EVERY_POD),
         ("object.spec.resourceClaims.size() > 0", "object.spec.resourceClaims.size() > 0"),
         ("[1].exists(neuron, neuron > 0)", EVERY_POD),
@@ -70,7 +70,8 @@ def test_other_policies_need_the_pods_of_their_conditions(expression: str, neede
 
 def test_several_conditions_are_one() -> None:
     spec = (
-        "matchConditions: [{name: a, expression: object.spec.hostPID}, {name: b, expression: 'params.x == 1'},"
+        "matchConditions: [{name: a, expression: object.spec.hostPID},"
+        " {name: b, expression: 'params.?x.orValue(1) == 1'},"
         " {name: c, expression: 'request.namespace == \"y\"'}]\n"
         "validations: [{expression: 'object.metadata.name == \"x\"'}]"
     )

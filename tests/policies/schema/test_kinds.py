@@ -114,7 +114,7 @@ CHECK = "validations: [{expression: 'true'}]"
         ),
         pytest.param(
             CONVERSION.replace("mode: convert", "mode: on"),
-            "0.yaml:8: spec.mode is True: this must be one of convert, convert-if-enriched, shadow, off.",
+            "0.yaml:8: spec.mode is true: this must be one of convert, convert-if-enriched, shadow, off. YAML reads y,",
             id="switch",
         ),
         pytest.param(
@@ -122,7 +122,7 @@ CHECK = "validations: [{expression: 'true'}]"
             "0.yaml:10: spec.logicalNeuronCore is '1': this must be one of 1, 2. Leave out the quotes.",
             id="quoted-number",
         ),
-        pytest.param(CATALOG, "0.yaml:6: spec.instanceTypes is None: this must be a list.", id="nothing"),
+        pytest.param(CATALOG, "0.yaml:6: spec.instanceTypes: the field is missing.", id="nothing"),
         pytest.param(CATALOG + "    []", "0.yaml:6: spec.instanceTypes: this must not be empty.", id="empty-list"),
         pytest.param(
             CATALOG + "  - {name: trn9.big, topology: cube}",

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from cluster.from_watches.watches import Watches
-from cluster.kinds.nodes import MOST_POOLS, MOST_TYPES, NodeKind, project_node, with_node
-from cluster.resources import NODE_POOLS, NODES
+from cluster.kinds.node_pools import MOST_NODES
+from cluster.kinds.nodes import MOST_TYPES, NodeKind, project_node, with_node
+from cluster.resources import NODE_CLASSES, NODE_POOLS, NODES
+from neuron.demand.pools import StaticNode
 from neuron.hardware.instances import Catalogue, Observation
 from runtime.api_server import RESOURCE_GROUP, Resource
 from runtime.raw_objects import read_event
@@ -31,21 +33,28 @@ def pooled(name: str, **labels: str) -> dict[str, Any]:
     return item
 
 
+def kept(instance_type: str, label: str = TYPE) -> NodeKind:
+    return NodeKind(instance_type, labels=((label, instance_type),))
+
+
 @pytest.mark.parametrize(
     ("item", "expected"),
     [
-        (node("a", "trn2.48xlarge"), NodeKind("trn2.48xlarge", "")),
-        (node("a", "inf2.xlarge", BETA), NodeKind("inf2.xlarge", "")),
-        (node("a", "ml.trn1.32xlarge"), NodeKind("ml.trn1.32xlarge", "")),
-        (node("a", "trn4.96xlarge"), NodeKind("trn4.96xlarge", "")),
-        (pooled("a", **{"karpenter.sh/nodepool": "p"}), NodeKind("trn2.48xlarge", "p")),
-        (pooled("a", **{"karpenter.sh/provisioner-name": "p"}), NodeKind("trn2.48xlarge", "p")),
-        (pooled("a", **{"eks.amazonaws.com/compute-type": "auto"}), NodeKind("trn2.48xlarge", "auto/")),
+        (node("a", "trn2.48xlarge"), kept("trn2.48xlarge")),
+        (node("a", "inf2.xlarge", BETA), kept("inf2.xlarge", BETA)),
+        (node("a", "ml.trn1.32xlarge"), kept("ml.trn1.32xlarge")),
+        (node("a", "trn4.96xlarge"), kept("trn4.96xlarge")),
+        (pooled("a", **{"karpenter.sh/nodepool": "p"}), NodeKind("trn2.48xlarge", pooled=True)),
+        (pooled("a", **{"karpenter.sh/provisioner-name": "p"}), NodeKind("trn2.48xlarge", pooled=True)),
+        (pooled("a", **{"eks.amazonaws.com/compute-type": "auto"}), NodeKind("trn2.48xlarge", pooled=True)),
         (
             pooled("a", **{"eks.amazonaws.com/compute-type": "auto", "karpenter.sh/nodepool": "p"}),
-            NodeKind("trn2.48xlarge", "auto/p"),
+            NodeKind("trn2.48xlarge", pooled=True),
         ),
-        (pooled("a", **{"eks.amazonaws.com/compute-type": "hybrid"}), NodeKind("trn2.48xlarge", "")),
+        (
+            pooled("a", **{"eks.amazonaws.com/compute-type": "hybrid"}),
+            NodeKind("trn2.48xlarge", labels=(("eks.amazonaws.com/compute-type", "hybrid"), (TYPE, "trn2.48xlarge"))),
+        ),
         (node("a", "m5.large"), None),
         (node("a", "inf"), None),
         (node("a", "trn2" + "x" * 64), None),
@@ -93,18 +102,14 @@ def slice_of(instance_type: str, devices: int) -> dict[str, Any]:
 def test_types_are_remembered_after_their_nodes_are_deleted(view: Watches) -> None:
     tell(view, node("a", "inf2.48xlarge"))
     tell(view, node("a", "inf2.48xlarge"), "DELETED")
-    assert view.store.observations() == {
-        "inf2.48xlarge": Observation(0, labels=("inf2.48xlarge",), pools=frozenset({""}))
-    }
+    assert view.observations() == {"inf2.48xlarge": Observation(0, labels=("inf2.48xlarge",))}
 
 
 def test_the_version_grows_with_a_new_type_only(view: Watches) -> None:
     for name, instance_type in (("a", "inf2.xlarge"), ("b", "inf2.xlarge"), ("c", "m5.large"), ("d", "ml.inf2.xlarge")):
         tell(view, node(name, instance_type))
-    assert view.version == 2
-    assert view.store.observations() == {
-        "inf2.xlarge": Observation(0, labels=("inf2.xlarge", "ml.inf2.xlarge"), pools=frozenset({""}))
-    }
+    assert view.version == 4  # Twice a type: what was seen of it, and the nodes that there are.
+    assert view.observations() == {"inf2.xlarge": Observation(0, labels=("inf2.xlarge", "ml.inf2.xlarge"))}
 
 
 @pytest.mark.parametrize("nodes_first", [True, False])
@@ -115,57 +120,92 @@ def test_nodes_and_slices_of_one_type_add_up(view: Watches, nodes_first: bool) -
     ]
     for step in steps if nodes_first else reversed(steps):
         step()
-    seen = Observation(
-        16, labels=("trn1.32xlarge",), windows=False, pools=frozenset({""})
-    )  # The devices of these slices have no groups.
-    assert view.store.observations() == {"trn1.32xlarge": seen}
+    seen = Observation(16, labels=("trn1.32xlarge",), windows=False)  # The devices of these slices have no groups.
+    assert view.observations() == {"trn1.32xlarge": seen}
 
 
 def test_the_number_of_types_is_bounded() -> None:
     seen: Any = {}
     for number in range(MOST_TYPES + 10):
-        seen = with_node(seen, NodeKind(f"trn2.{number}xlarge", ""))
+        seen = with_node(seen, NodeKind(f"trn2.{number}xlarge"))
     assert len(seen) == MOST_TYPES
-    assert with_node(seen, NodeKind("trn2.0xlarge", "")) is seen
-    assert with_node(seen, NodeKind("ml.trn2.0xlarge", ""))["trn2.0xlarge"].labels == (
+    assert with_node(seen, NodeKind("trn2.0xlarge")) is seen
+    assert with_node(seen, NodeKind("ml.trn2.0xlarge"))["trn2.0xlarge"].labels == (
         "ml.trn2.0xlarge",
         "trn2.0xlarge",
     )
 
 
-def test_the_number_of_pools_of_a_type_is_bounded() -> None:
-    seen: Any = {}
-    for number in range(MOST_POOLS + 10):
-        seen = with_node(seen, NodeKind("trn2.48xlarge", f"pool-{number}"))
-    assert len(seen["trn2.48xlarge"].pools) == MOST_POOLS + 1
-    assert "" in seen["trn2.48xlarge"].pools
-
-
 def node_pool(name: str, replicas: int | None = None) -> dict[str, Any]:
-    return {
-        "metadata": {"name": name},
-        "spec": {"template": {}, **({} if replicas is None else {"replicas": replicas})},
-    }
+    requirement = {"key": TYPE, "operator": "In", "values": ["trn2.48xlarge"]}
+    spec = {"template": {"spec": {"requirements": [requirement]}}, "replicas": replicas}
+    return {"metadata": {"name": name}, "spec": spec}
 
 
-def test_static_pools_are_known_while_they_exist(view: Watches) -> None:
-    for item in (node_pool("fixed", 2), node_pool("empty", 0), node_pool("dynamic")):
+def test_pools_are_known_while_they_exist(view: Watches) -> None:
+    for item in (node_pool("fixed", 2), node_pool("dynamic")):
         tell(view, item, resource=NODE_POOLS)
-    assert view.static_pools() == {"fixed", "empty"}
-    version = view.store.version
-    tell(view, node_pool("fixed", 3), resource=NODE_POOLS)
-    assert view.version == version
-    tell(view, node_pool("fixed", 3), "DELETED", resource=NODE_POOLS)
-    assert (view.static_pools(), view.store.version) == ({"empty"}, version + 1)
+    assert [(pool.name, pool.replicas) for pool in view.supply().pools] == [("dynamic", None), ("fixed", 2)]
+    version, supply = view.version, view.supply()
+    item = node_pool("fixed", 2)
+    item["status"] = {"resources": {"nodes": "2"}}
+    tell(view, item, resource=NODE_POOLS)
+    assert (view.version, view.supply() is supply) == (version, True)
+    tell(view, node_pool("fixed", 2), "DELETED", resource=NODE_POOLS)
+    assert [pool.name for pool in view.supply().pools] == ["dynamic"]
+    assert view.version == version + 1
 
 
-def test_pools_of_nodes_decide_which_types_karpenter_makes(view: Watches) -> None:
+def test_zones_of_node_classes_are_known(view: Watches) -> None:
+    item = {"metadata": {"name": "neuron"}, "status": {"subnets": [{"id": "a", "zone": "b"}, {"id": "c", "zone": "a"}]}}
+    tell(view, item, resource=NODE_CLASSES)
+    assert view.supply().zones == (("neuron", ("a", "b")),)
+
+
+def test_nodes_without_a_pool_are_known_while_they_exist(view: Watches) -> None:
+    labels = {"eks.amazonaws.com/nodegroup": "group"}
+    tell(view, pooled("a", **labels))
+    tell(view, pooled("b", **labels))
+    version = view.version
+    expected = StaticNode("trn2.48xlarge", (("eks.amazonaws.com/nodegroup", "group"), (TYPE, "trn2.48xlarge")))
+    assert view.supply().nodes == {expected}
+    tell(view, pooled("a", **labels), "DELETED")
+    assert (view.supply().nodes, view.version) == ({expected}, version)
+    tell(view, pooled("b", **labels), "DELETED")
+    assert (view.supply().nodes, view.version) == (frozenset(), version + 1)
+
+
+def test_nodes_of_pools_are_not_kept(view: Watches) -> None:
     tell(view, pooled("a", **{"karpenter.sh/nodepool": "neuron"}))
-    context = conversion_context(ConversionOptions(), Catalogue(), view)
-    assert (context.autoscaled_types, context.static_types) == ({"trn2.48xlarge"}, frozenset())
-    tell(view, node_pool("neuron", 2), resource=NODE_POOLS)
-    context = conversion_context(ConversionOptions(), Catalogue(), view)
-    assert (context.autoscaled_types, context.static_types) == (frozenset(), {"trn2.48xlarge"})
+    assert view.supply().nodes == frozenset()
+    assert view.observations()["trn2.48xlarge"].pooled
+    tell(view, pooled("b"))
+    assert not view.observations()["trn2.48xlarge"].pooled
+
+
+def test_distinct_nodes_are_bounded(view: Watches) -> None:
+    for number in range(MOST_NODES + 1):
+        tell(view, pooled(f"n{number}", group=f"{number:04}"))
+    assert (len(view.supply().nodes), view.supply().unlisted) == (MOST_NODES, True)
+    tell(view, pooled("n0", group="0000"), "DELETED")
+    assert (len(view.supply().nodes), view.supply().unlisted) == (MOST_NODES, False)
+
+
+def test_pools_are_unknown_until_they_are_listed(view: Watches) -> None:
+    assert view.supply().problem == "the list of nodes is not complete yet"
+    version = view.version
+    for cache in view.caches:
+        cache.synced.set()
+    assert (view.supply().problem, view.version > version) == ("", True)
+
+
+def test_a_pool_that_cannot_be_read_is_said(view: Watches) -> None:
+    for cache in view.caches:
+        cache.synced.set()
+    tell(view, {"metadata": {"name": "odd"}, "spec": {"replicas": "two"}}, resource=NODE_POOLS)
+    assert (
+        view.supply().problem == "NodePool odd cannot be read: Expected `int | null`, got `str` - at `$.spec.replicas`"
+    )
 
 
 def test_nodes_decide_families(view: Watches) -> None:
@@ -228,6 +268,6 @@ def test_five_thousand_nodes_take_little_memory_and_time() -> None:
     kept = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert len(cache) == MANY
-    assert view.version == 2
+    assert view.version == 4  # Twice a type: what was seen of it, and the nodes that there are.
     assert kept / MANY < 600  # bytes: name, key and entry; the type is shared
     assert taken / MANY < 0.002  # seconds, with tracemalloc

@@ -237,3 +237,87 @@ def test_a_pod_that_does_not_match_its_claims_has_findings(
 @pytest.mark.parametrize(("manifest", "claims"), FINE.values(), ids=FINE)
 def test_a_pod_that_matches_its_claims_has_no_findings(manifest: Any, claims: dict[str, KnownClaim]) -> None:
     assert check(manifest, claims) == []
+
+
+class TestNodeName:
+    """`kubectl debug POD --copy-to=X --same-node` copies the claim and sets nodeName: nothing would allocate it."""
+
+    def copy(self, **spec: Any) -> dict[str, Any]:
+        return pod(using("main", "n"), resourceClaims=declares(n="t"), nodeName="node-a", **spec)
+
+    def test_a_claim_from_a_template_is_never_allocated(self) -> None:
+        (said,) = check(self.copy(), known(n=FOUR))
+        assert said.startswith(
+            "error spec.resourceClaims[0]: NEU128: nodeName is 'node-a', so that no scheduler allocates claim 'n',"
+            " which is made from template t: the pod would wait for ever. Leave --same-node out,"
+        )
+
+    def test_a_template_that_is_not_known_is_judged_by_its_name(self) -> None:
+        manifest = pod(using("main", "n"), resourceClaims=declares(n="neuron-4-x"), nodeName="node-a")
+        assert "NEU128" in " ".join(check(manifest))
+
+    @pytest.mark.parametrize("node", [None, ""])
+    def test_without_a_node_it_is_right(self, node: str | None) -> None:
+        assert check({**self.copy(), "spec": {**self.copy()["spec"], "nodeName": node}}, known(n=FOUR)) == []
+
+    def test_a_claim_that_exists_may_be_allocated(self) -> None:
+        entries = [{"name": "n", "resourceClaimName": "neuron"}]
+        assert check(pod(using("main", "n"), resourceClaims=entries, nodeName="node-a"), known(n=FOUR)) == []
+
+    def test_a_claim_for_other_devices_is_not_ours(self) -> None:
+        other = claim({"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}})
+        assert check(self.copy(), known(n=other)) == []
+
+
+class TestOwnDevices:
+    """A pod that chooses devices itself, beside a claim."""
+
+    def pod(self, env: list[Any] | None = None, volumes: list[Any] | None = None, **metadata: Any) -> dict[str, Any]:
+        each = {**using("main", "n"), **({"env": env} if env is not None else {})}
+        made = pod(each, resourceClaims=declares(n="t"), **({"volumes": volumes} if volumes is not None else {}))
+        return {**made, "metadata": {**made.get("metadata", {}), **metadata}}
+
+    @pytest.mark.parametrize("name", ["NEURON_RT_VISIBLE_CORES", "AWS_NEURON_VISIBLE_DEVICES"])
+    def test_a_variable_that_chooses_devices_is_a_warning(self, name: str) -> None:
+        (said,) = check(self.pod([{"name": name, "value": "0"}]), known(n=FOUR))
+        assert said.startswith(f"warning spec.containers[0].env: NEU901: container main sets {name}: with a claim,")
+
+    @pytest.mark.parametrize("path", ["/dev/neuron0", "//dev//neuron15", "/dev/./neuron3/", "/dev/neuron"])
+    def test_a_device_of_the_host_is_a_warning(self, path: str) -> None:
+        volumes = [{"name": "a", "emptyDir": {}}, {"name": "d", "hostPath": {"path": path}}]
+        (said,) = check(self.pod(volumes=volumes), known(n=FOUR))
+        assert said.startswith("warning spec.volumes[1].hostPath.path: NEU234: volume 1 is the host's /dev/neuron")
+
+    @pytest.mark.parametrize("path", ["/dev/shm", "/data/dev/neuron0", "/dev/neuron0/x", "/opt/neuron", 7, None])
+    def test_other_folders_are_not_reported(self, path: Any) -> None:
+        assert check(self.pod(volumes=[{"name": "d", "hostPath": {"path": path}}]), known(n=FOUR)) == []
+
+    @pytest.mark.parametrize("name", ["NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE"])
+    def test_a_logical_core_against_the_claims_config_is_a_warning(self, name: str) -> None:
+        (said,) = check(self.pod([{"name": name, "value": "1"}]), known(n=self.with_core(2)))
+        assert said.startswith(
+            f"warning spec.containers[0].env: NEU235: container main sets {name} to 1, and claim 'n' sets"
+            " logicalNeuronCore 2: the driver replaces the variable."
+        )
+
+    @pytest.mark.parametrize(
+        "entry", [{"value": "2"}, {"value": "02"}, {"value": "$(X)"}, {"valueFrom": {}}, {"value": "1" * 10_000}, {}]
+    )
+    def test_an_equal_or_unknown_value_is_not_reported(self, entry: dict[str, Any]) -> None:
+        env = [{"name": "NEURON_LOGICAL_NC_CONFIG", **entry}]
+        said = check(self.pod(env), known(n=self.with_core(2)))
+        assert [each for each in said if "11111111" not in each] == []
+
+    def test_without_a_config_nothing_is_known(self) -> None:
+        assert check(self.pod([{"name": "NEURON_LOGICAL_NC_CONFIG", "value": "1"}]), known(n=FOUR)) == []
+
+    def test_a_container_without_the_claim_is_not_reported(self) -> None:
+        idle = {**container("idle"), "env": [{"name": "NEURON_RT_VISIBLE_CORES", "value": "0"}]}
+        assert check(pod(using("main", "n"), idle, resourceClaims=declares(n="t")), known(n=FOUR)) == []
+
+    def with_core(self, value: int) -> dict[str, Any]:
+        parameters = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": value}
+        config = {"opaque": {"driver": "neuron.aws.com", "parameters": parameters}}
+        made = claim(request("neurons", 4, on(TRN2)), constraints=[match(group(4))])
+        made["devices"]["config"] = [config]
+        return made

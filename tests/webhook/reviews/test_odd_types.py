@@ -181,7 +181,7 @@ def test_answers_are_bounded() -> None:
     decision = judged(written(policy(f"validations:\n{checks}")), sent(data))
     assert len(decision.errors) == 65
     assert decision.errors[-1].message == "136 more findings are left out."
-    annotations = "".join(f"- {{key: k{at}, valueExpression: object.metadata.name}}\n" for at in range(20))
+    annotations = "".join(f"- {{key: k{at}, valueExpression: string(object.metadata.name)}}\n" for at in range(20))
     audit = judged(written(policy(f"auditAnnotations:\n{annotations}")), sent(data)).audit
     assert sum(map(len, audit.values())) <= 64 * 1024
 

@@ -457,6 +457,18 @@ class TestPods:
         manifest["metadata"]["annotations"] = {"neuron.aws.com/convrt": "off", "x": label}
         assert codes(decide(manifest, cluster).warnings)[:1] == ["NEU222"]
 
+    @pytest.mark.parametrize("labels", [None, {names.LABEL_CONVERTED: "true"}], ids=["copy", "--keep-labels"])
+    def test_a_copy_on_the_same_node_is_denied(self, labels: dict[str, str] | None) -> None:
+        """As `kubectl debug POD --copy-to=X --same-node` makes it: with annotations, claims and nodeName."""
+        cluster = FakeClaims()
+        cluster.add_template("neuron-4-x", claim(request("a", 1)))
+        record = '{"containers":{"main":{"aws.amazon.com/neuron":"1"}}}'
+        manifest = with_template("neuron-4-x")
+        manifest["metadata"] |= {"annotations": {names.ANNOTATION_CONVERTED_FROM: record}, "labels": labels}
+        assert "NEU128" not in codes(decide(manifest, cluster).errors)
+        manifest["spec"]["nodeName"] = "node-a"
+        assert "NEU128" in codes(decide(manifest, cluster).errors)
+
     def test_devices_that_one_container_uses_are_judged_together(self) -> None:
         cluster = FakeClaims()
         cluster.add_template("odd", claim(request("a", 4, on(TRN1)), request("b", 1, on(TRN1))))

@@ -1,7 +1,8 @@
 """Finds keys of labels and annotations that look like one of ours and are none. Pure.
 
-Conversion reads a few keys under `neuron.aws.com/`. A misspelt one would be ignored without a word. Other keys of this
-domain may be those of AWS's own tools, so only a key that is close to one of ours is reported.
+Conversion reads a few annotations under `neuron.aws.com/`. A misspelt one, one that is written as a label or below
+`neuron.amazonaws.com/` would be ignored without a word. Other keys of these domains may be those of AWS's own tools, so
+only a key that is close to one of ours is reported.
 """
 
 import re
@@ -15,7 +16,8 @@ from neuron import names
 from neuron.findings import Finding, closest_word, quoted, warning
 
 _DOMAIN: Final = "neuron.aws.com/"
-_NEEDLE: Final = f'"{_DOMAIN}'.encode()
+_DOMAINS: Final = (_DOMAIN, "neuron.amazonaws.com/")
+_NEEDLE: Final = b'"neuron.a'
 SETTINGS: Final = (
     names.ANNOTATION_CONVERT,
     names.ANNOTATION_LNC,
@@ -41,9 +43,14 @@ _MOST: Final = 16
 _WORDS: Final = {re.sub("[^a-z]", "", key.removeprefix(_DOMAIN)): key for key in SETTINGS}
 _SHORT: Final = {"lnc": names.ANNOTATION_LNC}
 _UNKNOWN: Final = re.compile(
-    rb'"%b(?!(?:%b)")'
-    % (re.escape(_DOMAIN).encode(), b"|".join(re.escape(key[len(_DOMAIN) :]).encode() for key in _KNOWN))
+    rb'"(?:%b|%b(?!(?:%b)"))'
+    % (
+        re.escape(_DOMAINS[1]).encode(),
+        re.escape(_DOMAIN).encode(),
+        b"|".join(re.escape(key[len(_DOMAIN) :]).encode() for key in sorted(_KNOWN - set(SETTINGS))),
+    )
 )
+"""A key that may be one to report: a setting is right as an annotation only."""
 
 
 class _KeyedMetadata(Struct):
@@ -63,7 +70,7 @@ def misspelt_keys(metadata: object) -> Iterator[Finding]:
     for field in ("annotations", "labels"):
         keys = metadata.get(field) if isinstance(metadata, Mapping) else None
         if isinstance(keys, Mapping):
-            for key, close in _misspelt(keys):
+            for key, close in _misspelt(keys, field):
                 verb = "" if field == "annotations" else " as an annotation"
                 message = f"{field[:-1]} {quoted(key)} is not read. Did you mean {close}{verb}?"
                 yield warning("NEU222", f"metadata.{field}[{key}]", message, "Correct the key, or remove it.", key)
@@ -83,18 +90,27 @@ def misspelt_keys_in(raw: bytes) -> tuple[Finding, ...]:
     return tuple(misspelt_keys({"annotations": metadata.annotations, "labels": metadata.labels}))
 
 
-def misspelt_keys_of_namespace(annotations: Iterable[tuple[str, str]]) -> Iterator[Finding]:
-    """The same for the annotations of a Namespace, which are defaults for its pods."""
-    for key, close in _misspelt(key for key, _ in annotations):
-        message = f"Namespace annotation {quoted(key)} is not read. Did you mean {close}?"
-        yield warning("NEU222", "metadata.namespace", message, "Correct the key, or remove it.", key)
+def unread_keys(metadata: object) -> tuple[tuple[str, str], ...]:
+    """The field (`labels` or `annotations`) and key of those of a Namespace that look like a setting and are none."""
+    found = list(misspelt_keys(metadata))
+    return tuple((each.path.removeprefix("metadata.").partition("[")[0], each.value) for each in found)
 
 
-def _misspelt(keys: Iterable[object]) -> Iterator[tuple[str, str]]:
-    """Keys that look like one of ours, with that key."""
-    ours = [key for key in keys if isinstance(key, str) and key.startswith(_DOMAIN) and key not in _KNOWN]
+def misspelt_keys_of_namespace(unread: Iterable[tuple[str, str]]) -> Iterator[Finding]:
+    """The same for a Namespace, whose annotations are defaults for its pods. `unread`: its `unread_keys`."""
+    for field, key in unread:
+        for _, close in _misspelt([key], field):
+            verb = "" if field == "annotations" else " as an annotation"
+            message = f"Namespace {field[:-1]} {quoted(key)} is not read. Did you mean {close}{verb}?"
+            yield warning("NEU222", "metadata.namespace", message, "Correct the key, or remove it.", key)
+
+
+def _misspelt(keys: Iterable[object], field: str) -> Iterator[tuple[str, str]]:
+    """Keys that look like one of ours, with that key. `field`: `labels` or `annotations`."""
+    known = _KNOWN if field == "annotations" else _KNOWN - set(SETTINGS)
+    ours = [key for key in keys if isinstance(key, str) and key.startswith(_DOMAINS) and key not in known]
     for key in ours[:_MOST]:
-        word = re.sub("[^a-z]", "", key.removeprefix(_DOMAIN).lower())
+        word = re.sub("[^a-z]", "", key.partition("/")[2].lower())
         close = _SHORT.get(word) or _WORDS.get(closest_word(word, _WORDS))
         if close:
             yield key, close

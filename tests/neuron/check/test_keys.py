@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from neuron import names
-from webhook.decisions.check_keys import SETTINGS, misspelt_keys, misspelt_keys_in, misspelt_keys_of_namespace
+from neuron.check.keys import SETTINGS, misspelt_keys, misspelt_keys_in, misspelt_keys_of_namespace, unread_keys
 
 LNC = names.ANNOTATION_LNC
 
@@ -44,8 +44,31 @@ def test_a_label_with_the_key_of_an_annotation_is_reported() -> None:
     )
 
 
+@pytest.mark.parametrize("key", SETTINGS)
+def test_a_setting_that_is_written_as_a_label_is_reported(key: str) -> None:
+    """`kubectl label ns x neuron.aws.com/convert=off` looks like the opt-out and is none."""
+    metadata = {"labels": {key: "off", names.LABEL_CONVERTED: "true"}}
+    said = f"label '{key}' is not read. Did you mean {key} as an annotation?"
+    assert [each.message for each in misspelt_keys(metadata)] == [said]
+    assert [each.message for each in misspelt_keys_in(json.dumps({"metadata": metadata}).encode())] == [said]
+    (found,) = misspelt_keys_of_namespace(unread_keys(metadata))
+    assert found.message == f"Namespace {said}"
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+@pytest.mark.parametrize("key", SETTINGS)
+def test_a_setting_below_the_other_domain_of_aws_is_reported(key: str, field: str) -> None:
+    written = key.replace("aws.com", "amazonaws.com")
+    metadata = {field: {written: "off", "neuron.amazonaws.com/present": "true"}}
+    verb = "" if field == "annotations" else " as an annotation"
+    said = f"{field[:-1]} '{written}' is not read. Did you mean {key}{verb}?"
+    assert [each.message for each in misspelt_keys(metadata)] == [said]
+    assert [each.message for each in misspelt_keys_in(json.dumps({"metadata": metadata}).encode())] == [said]
+
+
 def test_a_namespace_annotation_is_reported_at_its_namespace() -> None:
-    (found,) = misspelt_keys_of_namespace([(LNC, "1"), ("neuron.aws.com/convrt", "true")])
+    metadata = {"annotations": {LNC: "1", "neuron.aws.com/convrt": "true"}}
+    (found,) = misspelt_keys_of_namespace(unread_keys(metadata))
     assert (found.code, found.path) == ("NEU222", "metadata.namespace")
     assert found.message.startswith("Namespace annotation 'neuron.aws.com/convrt' is not read.")
 

@@ -1,0 +1,31 @@
+"""VerticalPodAutoscalers that resize pods in place, which Kubernetes refuses for pods with claims. Pure.
+
+Source: `spec.updatePolicy.updateMode` and `spec.targetRef` of autoscaling.k8s.io/v1; `validatePodResize` of Kubernetes.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from neuron.api.fields import mapping, text
+from neuron.findings import Finding, short, warning
+
+KIND: Final = ("autoscaling.k8s.io", "VerticalPodAutoscaler")
+_IN_PLACE: Final = ("InPlaceOrRecreate", "InPlace")
+
+
+def resized_in_place(data: Mapping[str, object]) -> tuple[str, str] | None:
+    """Kind and name of the workload whose pods it resizes in place; None if it does not."""
+    spec = mapping(data.get("spec"))
+    target = mapping(spec.get("targetRef"))
+    if mapping(spec.get("updatePolicy")).get("updateMode") not in _IN_PLACE:
+        return None
+    return text(target.get("kind")), text(target.get("name"))
+
+
+def resizes(autoscaler: str, workload: str) -> Finding:
+    """NEU233. `workload`: kind and name."""
+    message = (
+        f"VerticalPodAutoscaler {short(autoscaler)} resizes pods of {short(workload)} in place, which Kubernetes"
+        " refuses for pods with a claim: they are evicted instead, or keep their size."
+    )
+    return warning("NEU233", "spec", message, "Set updateMode to Initial, Recreate or Off.", short(autoscaler))

@@ -1,0 +1,104 @@
+"""Type-checks the expressions of a policy for the kinds that its rules name, as the API server does.
+
+It warns and does not refuse: a kind may get the field in another version. Evaluation sees objects of any form, so a
+field that no object has fails when the expression is evaluated.
+
+Source: k8s.io/apiserver/pkg/admission/plugin/policy/validating/typechecking.go.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from kubecel.engine import CelEngine
+from kubecel.errors import CelError
+from kubecel.types import DYN, Type, record
+from neuron.findings import few
+from policies.judging.subjects import types_with
+from policies.schema.documents import Path, PolicyDocument
+from policies.schema.kinds import ValidationSpec
+
+_MOST_NAMED: Final = 3
+_BY_KIND: Final = re.compile(r"\b(kind|resource|requestKind|requestResource)\b")
+"""An expression that may look at one kind only."""
+_ASKED: Final = re.compile(r"(?:\.\?|\[\?['\"])(\w+)|\bhas\([^()]*\.(\w+)\)")
+"""A field of which an expression asks whether it is there."""
+_OBJECT_TYPE: Final = re.compile(r"\b[A-Z]\w*")
+"""Types of objects in messages, such as Container: all of them are maps when expressions are evaluated."""
+_FIELD: Final = re.compile(r"has no field '([^']*)'")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KnownKind:
+    """A kind of Kubernetes; `name` is as in messages, e.g. `apps/v1 Deployment`."""
+
+    name: str
+    type: Type
+
+
+def warnings(
+    engine: CelEngine, document: PolicyDocument, spec: ValidationSpec, kinds: Sequence[KnownKind]
+) -> Iterator[str]:
+    """Warnings about fields and types that the kinds do not have, with file and line.
+
+    Of a policy that looks at the kind of the object, only what is wrong for every kind is reported, and so of fields of
+    which it asks whether they are there.
+    """
+    found: dict[tuple[Path, str], list[str]] = {}
+    for kind in kinds:
+        for path, message in _of_kind(engine, spec, kind):
+            found.setdefault((path, message), []).append(kind.name)
+    failing: dict[tuple[Path, str], set[str]] = {}
+    for (path, message), names in found.items():
+        failing.setdefault((path, _wrong(message)), set()).update(names)
+    sources = [source for _, source in _expressions(spec)]
+    by_kind = any(_BY_KIND.search(source) for source in sources)
+    asked = {name for source in sources for names in _ASKED.findall(source) for name in names if name}
+    for (path, message), names in sorted(found.items(), key=lambda each: document.line(each[0][0])):
+        field = _FIELD.search(message)
+        guarded = by_kind or (field is not None and field[1] in asked)
+        if guarded and len(failing[path, _wrong(message)]) < len(kinds):
+            continue
+        line = document.text_lines.get(path, document.line(path))
+        place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+        yield f"{document.file}:{line}: {place}: {message} ({few(names, _MOST_NAMED)})"
+
+
+def _wrong(message: str) -> str:
+    """What is wrong, without the type of the object."""
+    field = _FIELD.search(message)
+    return message if field is None else field[0]
+
+
+def _of_kind(engine: CelEngine, spec: ValidationSpec, kind: KnownKind) -> Iterator[tuple[Path, str]]:
+    """What is wrong for objects of one kind."""
+    variables: dict[str, Type] = {}
+    typed = {"object": kind.type, "oldObject": kind.type}
+    known_here = (*typed, "variables")
+    for path, source in _expressions(spec):
+        known: Mapping[str, Type] = {**types_with({}), **typed, "variables": record("variables", variables)}
+        result = DYN
+        # What reads no object was checked when it was compiled for objects of any form.
+        if any(name in source for name in known_here):
+            try:
+                result = engine.compile(source, known).result
+            except CelError as error:
+                if _FIELD.search(error.message) or not _OBJECT_TYPE.search(error.message):
+                    yield path, error.message
+        if path[1] == "variables":
+            variables[spec.variables[int(path[2])].name] = result
+
+
+def _expressions(spec: ValidationSpec) -> Iterable[tuple[Path, str]]:
+    """All expressions, variables first, with their paths."""
+    for at, variable in enumerate(spec.variables):
+        yield ("spec", "variables", at, "expression"), variable.expression
+    for at, condition in enumerate(spec.match_conditions):
+        yield ("spec", "matchConditions", at, "expression"), condition.expression
+    for at, validation in enumerate(spec.validations):
+        yield ("spec", "validations", at, "expression"), validation.expression
+        if validation.message_expression:
+            yield ("spec", "validations", at, "messageExpression"), validation.message_expression
+    for at, annotation in enumerate(spec.audit_annotations):
+        yield ("spec", "auditAnnotations", at, "valueExpression"), annotation.value_expression

@@ -1,0 +1,90 @@
+"""Collects the pools of autoscalers, and the nodes that no pool made, into a `Supply`. Does no I/O."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from cluster.kinds.nodes import NodeKind
+from neuron.api import node_pools
+from neuron.api.fields import WrongFormError
+from neuron.api.node_pools import Pool
+from neuron.demand.pools import NO_SUPPLY, StaticNode, Supply
+from runtime.api_server import Collection, Resource
+
+NODE_POOLS: Final = Resource(node_pools.KARPENTER, "v1", "nodepools")
+NODE_CLASSES: Final = Resource(node_pools.PROVIDER, "v1", "ec2nodeclasses")
+NODE_GROUPS: Final = Resource(node_pools.CLUSTER_API, "v1beta1", "machinedeployments")
+RESOURCES: Final = {NODE_POOLS: "NodePool", NODE_CLASSES: "EC2NodeClass", NODE_GROUPS: "MachineDeployment"}
+"""What a cluster is asked for, with the kind of its objects."""
+COLLECTIONS: Final = tuple(Collection(resource) for resource in RESOURCES)
+
+MOST_NODES: Final = 256
+"""Distinct nodes that are told apart. Nodes of one group have equal labels."""
+
+Described: TypeAlias = Pool | tuple[str, ...] | str
+"""What is kept of an object: a pool, the zones of a node class, or why it cannot be read."""
+
+
+def project(kind: str) -> Callable[[Mapping[str, object]], Described | None]:
+    """The projection of objects of a kind of `node_pools.KINDS`."""
+
+    def read(item: Mapping[str, object]) -> Described | None:
+        try:
+            if kind == node_pools.NODE_CLASS[1]:
+                return node_pools.read_zones(item)
+            return node_pools.read_pool(kind, item)
+        except WrongFormError as error:
+            return str(error)
+
+    return read
+
+
+class SupplyIndex:
+    """A `Supply` that follows objects and Nodes.
+
+    Attributes:
+        supply: of what was told; the same object until something changes. Its `problem` is about objects only.
+    """
+
+    def __init__(self) -> None:
+        self.supply = NO_SUPPLY
+        self._described: dict[tuple[str, str, str], Described] = {}
+        self._nodes: Counter[StaticNode] = Counter()
+
+    def keep(self, kind: str, namespace: str, name: str, described: Described | None) -> bool:
+        """Replace what is known of an object; None: it does not exist. True if the supply has changed."""
+        key = (kind, namespace, name)
+        if described is None:
+            self._described.pop(key, None)
+        else:
+            self._described[key] = described
+        return self._refresh()
+
+    def node_changed(self, before: NodeKind | None, after: NodeKind | None) -> bool:
+        """Take in a change of a Node. True if the supply has changed."""
+        known = len(self._nodes)
+        if before is not None and not before.pooled:
+            self._nodes[before.static] -= 1
+            if not self._nodes[before.static]:
+                del self._nodes[before.static]
+        if after is not None and not after.pooled:
+            self._nodes[after.static] += 1
+        # Most changes are of one more node like another.
+        changed = len(self._nodes) != known or (before is not None and after is not None)
+        return changed and self._refresh()
+
+    def _refresh(self) -> bool:
+        pools, zones, problem = [], [], ""
+        for (kind, _, name), described in sorted(self._described.items(), key=lambda each: each[0]):
+            if isinstance(described, Pool):
+                pools.append(described)
+            elif isinstance(described, tuple):
+                zones.append((name, described))
+            else:
+                problem = problem or f"{kind} {name} cannot be read: {described}"
+        nodes = sorted(self._nodes)
+        unlisted = len(nodes) > MOST_NODES
+        supply = Supply(tuple(pools), tuple(zones), frozenset(nodes[:MOST_NODES]), unlisted, problem)
+        changed = supply != self.supply
+        self.supply = supply if changed else self.supply
+        return changed
