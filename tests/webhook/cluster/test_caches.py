@@ -20,6 +20,7 @@ from cluster.resources import (
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
 )
+from cluster.store import DEVICE_CLASS, RESOURCE_QUOTA
 from neuron.demand.templates import digest
 from neuron.hardware.instances import Observation
 from runtime.api_errors import UnreachableError
@@ -417,14 +418,16 @@ def test_a_class_can_change_its_extended_resource(watched: WatchedCluster) -> No
 
 
 def test_classes_without_an_extended_resource_change_only_the_names(watched: WatchedCluster) -> None:
-    assert watched.view.class_names() == frozenset()
+    assert watched.view.class_names() is None, "not seen yet"
+    watched.view.complete(DEVICE_CLASS)
+    assert (watched.view.class_names(), watched.view.version) == (frozenset(), 1)
     watched.of(DEVICE_CLASSES, class_of("neuron.aws.com", extended=None))
-    assert (watched.view.extended_resources(), watched.view.version) == ({}, 1)
+    assert (watched.view.extended_resources(), watched.view.version) == ({}, 2)
     assert watched.view.class_names() == {"neuron.aws.com"}
     watched.of(DEVICE_CLASSES, class_of("neuron.aws.com", extended=None, created="2026-02-02"))
-    assert watched.view.version == 1
+    assert watched.view.version == 2
     watched.gone(DEVICE_CLASSES, class_of("neuron.aws.com", extended=None))
-    assert (watched.view.class_names(), watched.view.version) == (frozenset(), 2)
+    assert (watched.view.class_names(), watched.view.version) == (frozenset(), 3)
 
 
 # --- Namespaces -----------------------------------------------------------------------------------------------
@@ -503,7 +506,7 @@ def test_quota_amounts_are_unknown_until_the_first_list(watched: WatchedCluster)
     hard = "neuron.aws.com.deviceclass.resource.k8s.io/devices"
     watched.of(RESOURCE_QUOTAS, quota_of("q", hard))
     assert watched.view.quotas("team") is None
-    next(cache for cache in watched.caches if cache.resource == RESOURCE_QUOTAS).synced.set()
+    watched.view.complete(RESOURCE_QUOTA)
     assert (watched.view.quotas("team"), watched.view.quotas("other")) == ({hard: 4}, {})
     assert watched.view.namespace("team") is NO_FACTS, "no decision on conversion depends on it"
 

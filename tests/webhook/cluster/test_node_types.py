@@ -102,14 +102,14 @@ def slice_of(instance_type: str, devices: int) -> dict[str, Any]:
 def test_types_are_remembered_after_their_nodes_are_deleted(view: Watches) -> None:
     tell(view, node("a", "inf2.48xlarge"))
     tell(view, node("a", "inf2.48xlarge"), "DELETED")
-    assert view.observations() == {"inf2.48xlarge": Observation(0, labels=("inf2.48xlarge",))}
+    assert view.store.observations() == {"inf2.48xlarge": Observation(0, labels=("inf2.48xlarge",))}
 
 
 def test_the_version_grows_with_a_new_type_only(view: Watches) -> None:
     for name, instance_type in (("a", "inf2.xlarge"), ("b", "inf2.xlarge"), ("c", "m5.large"), ("d", "ml.inf2.xlarge")):
         tell(view, node(name, instance_type))
     assert view.version == 4  # Twice a type: what was seen of it, and the nodes that there are.
-    assert view.observations() == {"inf2.xlarge": Observation(0, labels=("inf2.xlarge", "ml.inf2.xlarge"))}
+    assert view.store.observations() == {"inf2.xlarge": Observation(0, labels=("inf2.xlarge", "ml.inf2.xlarge"))}
 
 
 @pytest.mark.parametrize("nodes_first", [True, False])
@@ -121,7 +121,7 @@ def test_nodes_and_slices_of_one_type_add_up(view: Watches, nodes_first: bool) -
     for step in steps if nodes_first else reversed(steps):
         step()
     seen = Observation(16, labels=("trn1.32xlarge",), windows=False)  # The devices of these slices have no groups.
-    assert view.observations() == {"trn1.32xlarge": seen}
+    assert view.store.observations() == {"trn1.32xlarge": seen}
 
 
 def test_the_number_of_types_is_bounded() -> None:
@@ -145,58 +145,58 @@ def node_pool(name: str, replicas: int | None = None) -> dict[str, Any]:
 def test_pools_are_known_while_they_exist(view: Watches) -> None:
     for item in (node_pool("fixed", 2), node_pool("dynamic")):
         tell(view, item, resource=NODE_POOLS)
-    assert [(pool.name, pool.replicas) for pool in view.supply().pools] == [("dynamic", None), ("fixed", 2)]
-    version, supply = view.version, view.supply()
+    assert [(pool.name, pool.replicas) for pool in view.store.supply().pools] == [("dynamic", None), ("fixed", 2)]
+    version, supply = view.store.version, view.store.supply()
     item = node_pool("fixed", 2)
     item["status"] = {"resources": {"nodes": "2"}}
     tell(view, item, resource=NODE_POOLS)
-    assert (view.version, view.supply() is supply) == (version, True)
+    assert (view.store.version, view.store.supply() is supply) == (version, True)
     tell(view, node_pool("fixed", 2), "DELETED", resource=NODE_POOLS)
-    assert [pool.name for pool in view.supply().pools] == ["dynamic"]
+    assert [pool.name for pool in view.store.supply().pools] == ["dynamic"]
     assert view.version == version + 1
 
 
 def test_zones_of_node_classes_are_known(view: Watches) -> None:
     item = {"metadata": {"name": "neuron"}, "status": {"subnets": [{"id": "a", "zone": "b"}, {"id": "c", "zone": "a"}]}}
     tell(view, item, resource=NODE_CLASSES)
-    assert view.supply().zones == (("neuron", ("a", "b")),)
+    assert view.store.supply().zones == (("neuron", ("a", "b")),)
 
 
 def test_nodes_without_a_pool_are_known_while_they_exist(view: Watches) -> None:
     labels = {"eks.amazonaws.com/nodegroup": "group"}
     tell(view, pooled("a", **labels))
     tell(view, pooled("b", **labels))
-    version = view.version
+    version = view.store.version
     expected = StaticNode("trn2.48xlarge", (("eks.amazonaws.com/nodegroup", "group"), (TYPE, "trn2.48xlarge")))
-    assert view.supply().nodes == {expected}
+    assert view.store.supply().nodes == {expected}
     tell(view, pooled("a", **labels), "DELETED")
-    assert (view.supply().nodes, view.version) == ({expected}, version)
+    assert (view.store.supply().nodes, view.store.version) == ({expected}, version)
     tell(view, pooled("b", **labels), "DELETED")
-    assert (view.supply().nodes, view.version) == (frozenset(), version + 1)
+    assert (view.store.supply().nodes, view.store.version) == (frozenset(), version + 1)
 
 
 def test_nodes_of_pools_are_not_kept(view: Watches) -> None:
     tell(view, pooled("a", **{"karpenter.sh/nodepool": "neuron"}))
-    assert view.supply().nodes == frozenset()
-    assert view.observations()["trn2.48xlarge"].pooled
+    assert view.store.supply().nodes == frozenset()
+    assert view.store.observations()["trn2.48xlarge"].pooled
     tell(view, pooled("b"))
-    assert not view.observations()["trn2.48xlarge"].pooled
+    assert not view.store.observations()["trn2.48xlarge"].pooled
 
 
 def test_distinct_nodes_are_bounded(view: Watches) -> None:
     for number in range(MOST_NODES + 1):
         tell(view, pooled(f"n{number}", group=f"{number:04}"))
-    assert (len(view.supply().nodes), view.supply().unlisted) == (MOST_NODES, True)
+    assert (len(view.store.supply().nodes), view.store.supply().unlisted) == (MOST_NODES, True)
     tell(view, pooled("n0", group="0000"), "DELETED")
-    assert (len(view.supply().nodes), view.supply().unlisted) == (MOST_NODES, False)
+    assert (len(view.store.supply().nodes), view.store.supply().unlisted) == (MOST_NODES, False)
 
 
 def test_pools_are_unknown_until_they_are_listed(view: Watches) -> None:
-    assert view.supply().problem == "the list of nodes is not complete yet"
-    version = view.version
+    assert view.store.supply().problem == "the list of nodes is not complete yet"
+    version = view.store.version
     for cache in view.caches:
         cache.synced.set()
-    assert (view.supply().problem, view.version > version) == ("", True)
+    assert (view.store.supply().problem, view.store.version > version) == ("", True)
 
 
 def test_a_pool_that_cannot_be_read_is_said(view: Watches) -> None:
@@ -204,7 +204,8 @@ def test_a_pool_that_cannot_be_read_is_said(view: Watches) -> None:
         cache.synced.set()
     tell(view, {"metadata": {"name": "odd"}, "spec": {"replicas": "two"}}, resource=NODE_POOLS)
     assert (
-        view.supply().problem == "NodePool odd cannot be read: Expected `int | null`, got `str` - at `$.spec.replicas`"
+        view.store.supply().problem
+        == "NodePool odd cannot be read: Expected `int | null`, got `str` - at `$.spec.replicas`"
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from cluster.from_watches.watches import Watches
 from cluster.kinds.namespaces import LONGEST_NAMESPACE
 from cluster.resources import NAMESPACES
-from cluster.store import Store
+from cluster.store import NAMESPACE, Store
 from neuron.api.namespaces import namespace_value
 from policies.files.folders import PolicyError
 from policies.files.loader import load
@@ -39,6 +39,7 @@ TEAM: dict[str, Any] = {
 
 def cluster(*items: dict[str, Any]) -> Watches:
     made = Watches(UncalledServer())
+    made.store.complete(NAMESPACE)
     (namespaces,) = (cache for cache in made.caches if cache.resource == NAMESPACES)
     for item in items:
         namespaces.observe("ADDED", item)
@@ -120,11 +121,11 @@ def test_the_cluster_follows_changes_of_a_namespace() -> None:
     made = cluster(TEAM)
     (namespaces,) = (cache for cache in made.caches if cache.resource == NAMESPACES)
     namespaces.observe("MODIFIED", {**TEAM, "status": {"phase": "Terminating"}})
-    known = made.namespace_object("default")
+    known = made.store.namespace_object("default")
     assert known is not None
     assert known["status"] == {"phase": "Terminating"}
     namespaces.observe("DELETED", TEAM)
-    assert made.namespace_object("default") is None
+    assert made.store.namespace_object("default") is None
 
 
 def test_a_new_namespace_is_awaited() -> None:
