@@ -330,20 +330,14 @@ def _unconnected(asks: Sequence[Ask], servings: Sequence[Serving]) -> list[Findi
 
 
 def _untried(asks: Sequence[Ask], merged: Merged) -> Iterator[Finding]:
-    """NEU219 for each container whose consecutive devices cannot begin everywhere: 8 alternatives are the most.
-
-    If types without rings and chains are candidates, too, the pod may not need any of the runs.
-    """
-    if any(serving.entry.line is None for serving in merged.servings):
-        return
+    """NEU219 for each container whose devices cannot be everywhere on a type: 8 alternatives are the most."""
     for serving in merged.servings:
         line = serving.entry.line
         for identity, count in serving.layout.counts.items() if line is not None else ():
             index = next((index for index, use in enumerate(serving.layout.uses) if identity in use), None)
             if line is None or index is None or not 1 < count < line.devices:
                 continue
-            alternatives = [each for each in merged.alternatives[identity] if serving.entry.name in each.types]
-            tried = {run for each in alternatives for run, _ in each.option.places}
+            tried = {run for option in merged.options(serving, identity) for run, _ in option.places}
             starts = line.starts(count)
             untried = [start for start in starts if mask(line.window(count, start)) not in tried]
             if untried and tried:
