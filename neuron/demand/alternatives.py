@@ -25,7 +25,6 @@ from neuron.demand.placement_options import (
 from neuron.hardware import windows
 from neuron.hardware.windows import Choice
 
-
 _Constraint: TypeAlias = tuple[str, tuple[int, ...]]
 """The attribute and the requests of a constraint."""
 

@@ -352,7 +352,8 @@ def _sets_of(serving: Serving, identity: int, count: int) -> Mapping[int, Sequen
     if line is not None:
         return {start: line.window(count, start) for start in line.starts(count)} if 1 < count < line.devices else {}
     group = next((each.group for each in serving.connected_sets if each.requests == (identity,)), None)
-    return {start: range(start, start + group) for start in range(0, serving.entry.devices or 0, group)} if group else {}
+    starts = range(0, serving.entry.devices or 0, group) if group else ()
+    return {start: range(start, start + (group or 0)) for start in starts}
 
 
 def _not_everywhere(ask: Ask, name: str, where: str, untried: Sequence[int], kind: str) -> Finding:

@@ -148,9 +148,7 @@ def _parts(merged: Merged, identity: int, order: Sequence[int], size: int) -> It
         return
     for start in range(0, count, size):
         positions = range(start, min(start + size, count))
-        yield tuple(
-            _at(alternative, found, positions) for alternative, found in zip(alternatives, places, strict=True)
-        )
+        yield tuple(_at(alternative, found, positions) for alternative, found in zip(alternatives, places, strict=True))
 
 
 def _at(
