@@ -276,9 +276,10 @@ def _shared(arrangements: Sequence[Arrangement], identity: int, most: int) -> li
     Every type can have sets by device ids in the same alternatives, but an attribute is for the types that publish it.
 
     Returns:
-        None if one type is enough to decide, or if other requests are connected with this one.
+        None if one type is enough to decide, if counts differ, or if other requests are connected with this one.
     """
-    if len(arrangements) == 1:
+    # An alternative has one count, so types that get different numbers of devices for the same cores share none.
+    if len(arrangements) == 1 or len({option.count for each in arrangements for option in each.options[identity]}) > 1:
         return None
     choices: list[tuple[Choice, int] | None] = []
     for each in arrangements:
