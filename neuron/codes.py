@@ -356,7 +356,8 @@ CODES: Final = {
     ),
     "NEU219": FindingCode(
         "Some runs of consecutive devices are not tried",
-        "A request has at most 8 alternatives, so the claim cannot name every run of an Inferentia node.",
+        "A request has at most 8 alternatives, and fewer if the scheduler would search too long. So the claim cannot "
+        "name every run of an Inferentia node, or every group. It is said for each type that the pod may run on.",
         "Nothing while another run is free. A smaller number of devices has more places.",
         "2 of the 12 runs of 6 devices on inf2.48xlarge are not tried, from device 10 or 11: the pod waits if no "
         "other run is free. `neuron-dra explain` shows which devices are free.",

@@ -64,8 +64,28 @@ def fewest_devices(leaves: Iterable[Leaf]) -> dict[str, int]:
     return fewest
 
 
-def choices_of(leaves: Iterable[Leaf]) -> list[list[Leaf]]:
-    """What can be allocated together, if at most one request has alternatives; else all leaves as one choice."""
+def choices_of(leaves: Sequence[Leaf], index: DeviceIndex) -> list[list[Leaf]]:
+    """What can be allocated together, if on no instance type more than one request has alternatives.
+
+    A claim is allocated on one node, and so on one type. Otherwise all leaves of a type are one choice.
+    """
+    types = set.intersection(*(set(index.types(mask)) for mask in _masks(leaves).values()))
+    found: dict[tuple[Leaf, ...], None] = {}
+    for name in sorted(types):
+        mine = [leaf for leaf in leaves if leaf.mask & index.of_type(name)]
+        found |= dict.fromkeys(map(tuple, _choices_of_one_type(mine)))
+    return [list(each) for each in found] or _choices_of_one_type(leaves)
+
+
+def _masks(leaves: Iterable[Leaf]) -> dict[str, int]:
+    """The shapes that each request can match by one of its alternatives."""
+    masks: dict[str, int] = {}
+    for leaf in leaves:
+        masks[leaf.request] = masks.get(leaf.request, 0) | leaf.mask
+    return masks
+
+
+def _choices_of_one_type(leaves: Iterable[Leaf]) -> list[list[Leaf]]:
     by_request: dict[str, list[Leaf]] = {}
     for leaf in leaves:
         by_request.setdefault(leaf.request, []).append(leaf)
@@ -153,7 +173,7 @@ class Connections:
     def _are_one_run(self, leaves: Sequence[Leaf]) -> bool:
         if len({leaf.request for leaf in leaves}) < 2 or not all(leaf.mask for leaf in leaves):
             return False
-        return all(are_one_run(choice, self._index, self._catalogue) for choice in choices_of(leaves))
+        return all(are_one_run(choice, self._index, self._catalogue) for choice in choices_of(leaves, self._index))
 
     def _likely(self, mask: int) -> list[InstanceType]:
         """Types to which the request will probably be allocated: published ones, or else all released ones."""

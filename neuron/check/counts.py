@@ -280,7 +280,7 @@ def _are_connected(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex,
     return all(
         any(all(covers(named, leaf.devices.reference) for leaf in choice) for named in groups)
         or are_one_run(choice, index, catalogue)
-        for choice in choices_of(leaves)
+        for choice in choices_of(leaves, index)
     )
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -330,34 +330,37 @@ def _unconnected(asks: Sequence[Ask], servings: Sequence[Serving]) -> list[Findi
 
 
 def _untried(asks: Sequence[Ask], merged: Merged) -> Iterator[Finding]:
-    """NEU219 for each container whose consecutive devices cannot begin everywhere: 8 alternatives are the most.
-
-    If types without rings and chains are candidates, too, the pod may not need any of the runs.
-    """
-    if any(serving.entry.line is None for serving in merged.servings):
-        return
+    """NEU219 for each container whose devices cannot be everywhere on a type: 8 alternatives are the most."""
     for serving in merged.servings:
-        line = serving.entry.line
-        for identity, count in serving.layout.counts.items() if line is not None else ():
+        for identity, count in serving.layout.counts.items():
             index = next((index for index, use in enumerate(serving.layout.uses) if identity in use), None)
-            if line is None or index is None or not 1 < count < line.devices:
+            sets = _sets_of(serving, identity, count)
+            options = merged.options(serving, identity)
+            if index is None or not sets or not all(option.ids or option.places for option in options):
                 continue
-            alternatives = [each for each in merged.alternatives[identity] if serving.entry.name in each.types]
-            tried = {run for each in alternatives for run, _ in each.option.places}
-            starts = line.starts(count)
-            untried = [start for start in starts if mask(line.window(count, start)) not in tried]
-            if untried and tried:
-                yield _not_everywhere(asks[index], serving.entry.name, count, untried, len(starts))
+            tried = {mask(option.ids) for option in options} | {run for option in options for run, _ in option.places}
+            untried = [start for start, ids in sets.items() if mask(ids) not in tried]
+            if untried:
+                kind = "group" if serving.entry.line is None else "run"
+                where = f"{len(untried)} of the {len(sets)} {kind}s of {count} devices on {serving.entry.name}"
+                yield _not_everywhere(asks[index], serving.entry.name, where, untried, kind)
 
 
-def _not_everywhere(ask: Ask, name: str, count: int, untried: Sequence[int], runs: int) -> Finding:
+def _sets_of(serving: Serving, identity: int, count: int) -> Mapping[int, Sequence[int]]:
+    """The sets of devices that a request could get, by their first device: runs, or groups of one request."""
+    line = serving.entry.line
+    if line is not None:
+        return {start: line.window(count, start) for start in line.starts(count)} if 1 < count < line.devices else {}
+    group = next((each.group for each in serving.connected_sets if each.requests == (identity,)), None)
+    starts = range(0, serving.entry.devices or 0, group) if group else ()
+    return {start: range(start, start + (group or 0)) for start in starts}
+
+
+def _not_everywhere(ask: Ask, name: str, where: str, untried: Sequence[int], kind: str) -> Finding:
     *first, last = map(str, untried)
     starts = f"{', '.join(first)} or {last}" if first else last
     verb = "is" if len(untried) == 1 else "are"
-    message = (
-        f"{len(untried)} of the {runs} runs of {count} devices on {name} {verb} not tried, from device {starts}:"
-        " the pod waits if no other run is free."
-    )
+    message = f"{where} {verb} not tried, from device {starts}: the pod waits if no other {kind} is free."
     return warning("NEU219", ask.resource_path, message, "`neuron-dra explain` shows which devices are free.", name)
 
 

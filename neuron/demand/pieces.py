@@ -71,7 +71,7 @@ def divide(merged: Merged, order: Sequence[int], *, divides: bool = True) -> Div
         undivided = {identity: (merged.alternatives[identity],) for identity in order}
         return Division(undivided, max(_steps(serving, undivided, order) for serving in merged.servings))
     found: list[Division] = []
-    large = any(each[0].option.count > _LARGEST for each in merged.alternatives.values()) and (
+    large = any(each[0].count > _LARGEST for each in merged.alternatives.values()) and (
         _has_whole_claims(merged, order) or any(serving.entry.may_try_orders for serving in merged.servings)
     )
     for size in _SIZES if large else (_UNDIVIDED, *_SIZES):
@@ -103,10 +103,11 @@ def divide_with_interfaces(merged: Merged, order: Sequence[int], interfaces: int
     whole = Division(undivided, steps)
     (identity, *others) = order
     (alternative, *more) = merged.alternatives[identity]
-    places = _places(merged, identity, order, alternative)
-    count = alternative.option.count
-    if whole.affordable or others or more or not places or count < 2:
+    places = {name: _places(merged, identity, order, alternative, name) for name in alternative.options}
+    count = alternative.count
+    if whole.affordable or others or more or not all(places.values()) or count < 2:
         return whole
+    most = max(map(len, places.values()))
     between = count // interfaces
     leaders = [number * between for number in range(interfaces)]
     rest = [number for number in range(count) if number not in leaders]
@@ -114,10 +115,10 @@ def divide_with_interfaces(merged: Merged, order: Sequence[int], interfaces: int
         positions = [[each] for each in leaders] + [rest[start : start + size] for start in range(0, len(rest), size)]
         if len(positions) + interfaces > names.MAX_REQUESTS_PER_CLAIM:
             continue
-        parts = tuple((dataclasses.replace(alternative, option=_some_of(places, each)),) for each in positions)
+        parts = tuple((_at(alternative, places, each),) for each in positions)
         # The first device chooses the place. From then on each request has one set of devices.
         first, *later = (Choice(len(each), 1) for each in positions)
-        choices = [dataclasses.replace(first, places=len(places)), *[Choice(1, 1)] * interfaces, *later]
+        choices = [dataclasses.replace(first, places=most), *[Choice(1, 1)] * interfaces, *later]
         steps = max(search_cost.steps(choices, orders=each.entry.may_try_orders) for each in merged.servings)
         if steps <= search_cost.MOST_STEPS:
             return Division({identity: parts}, steps, interfaces)
@@ -129,52 +130,74 @@ def divide_with_interfaces(merged: Merged, order: Sequence[int], interfaces: int
 
 def _parts(merged: Merged, identity: int, order: Sequence[int], size: int) -> Iterator[Part]:
     alternatives = merged.alternatives[identity]
-    count = alternatives[0].option.count
-    alike = all(each.option.count == count and not each.option.cores for each in alternatives)
+    count = alternatives[0].count
+    alike = all(each.count == count and not each.cores for each in alternatives)
     if size == _UNDIVIDED or count == 1 or not alike:
         yield alternatives
         return
-    by_ids = all(each.option.ids and len(each.option.ids) == count and not each.constraints for each in alternatives)
-    if by_ids:
-        yield from _around_a_core(merged, alternatives, size)
+    sets = [_sets(merged, each) for each in alternatives]
+    if all(sets):
+        yield from _around_a_core(alternatives, sets, size)
         return
-    places = [_places(merged, identity, order, alternative) for alternative in alternatives]
-    if not all(places) or not _one_for_each_type(alternatives):
+    places = [
+        {name: _places(merged, identity, order, alternative, name) for name in alternative.options}
+        for alternative in alternatives
+    ]
+    if not all(found for each in places for found in each.values()) or not _one_for_each_type(alternatives):
         yield alternatives
         return
     for start in range(0, count, size):
+        positions = range(start, min(start + size, count))
+        yield tuple(_at(alternative, found, positions) for alternative, found in zip(alternatives, places, strict=True))
+
+
+def _at(
+    alternative: Alternative, places: Mapping[str, Sequence[Sequence[int]]], positions: Sequence[int]
+) -> Alternative:
+    """The devices at some positions of each place, which are given by instance type."""
+    options = {
+        name: Option(len(positions), ids=tuple(sorted(place[position] for place in found for position in positions)))
+        for name, found in places.items()
+    }
+    return dataclasses.replace(alternative, options=options)
+
+
+def _sets(merged: Merged, alternative: Alternative) -> dict[str, set[int]]:
+    """The devices that an alternative requests by their ids or as the whole node, by type; empty if it has a choice."""
+    if alternative.constraints:
+        return {}
+    whole = {each.entry.name: each.entry.devices for each in merged.servings}
+    found = {
+        name: set(option.ids or (range(option.count) if option.count == whole[name] else ()))
+        for name, option in alternative.options.items()
+    }
+    return found if all(len(ids) == alternative.count for ids in found.values()) else {}
+
+
+def _around_a_core(
+    alternatives: Sequence[Alternative], sets: Sequence[Mapping[str, set[int]]], size: int
+) -> Iterator[Part]:
+    """What the alternatives of each type have in common, of one size for all types, and then the rest of each."""
+    cores: dict[str, set[int]] = {}
+    for found in sets:
+        for name, ids in found.items():
+            cores[name] = cores.get(name, ids) & ids
+    common = min(map(len, cores.values()))
+    chosen = {name: sorted(core)[:common] for name, core in cores.items()}
+    for start in range(0, common, size):
+        options = {name: _by_ids(core[start : start + size]) for name, core in chosen.items()}
+        yield (Alternative(alternatives[0].name, options, frozenset()),)
+    if common < alternatives[0].count:
         yield tuple(
-            dataclasses.replace(alternative, option=_at(found, start, min(start + size, count)))
-            for alternative, found in zip(alternatives, places, strict=True)
+            dataclasses.replace(
+                each, options={name: _by_ids(sorted(ids.difference(chosen[name]))) for name, ids in found.items()}
+            )
+            for each, found in zip(alternatives, sets, strict=True)
         )
 
 
-def _at(places: Sequence[Sequence[int]], start: int, end: int) -> Option:
-    """The devices at some positions of each place."""
-    ids = sorted(device for place in places for device in place[start:end])
-    return Option(end - start, ids=tuple(ids))
-
-
-def _some_of(places: Sequence[Sequence[int]], positions: Sequence[int]) -> Option:
-    """The devices at these positions of each place."""
-    ids = sorted(place[position] for place in places for position in positions)
-    return Option(len(positions), ids=tuple(ids))
-
-
-def _around_a_core(merged: Merged, alternatives: Sequence[Alternative], size: int) -> Iterator[Part]:
-    core = sorted(frozenset.intersection(*(frozenset(each.option.ids) for each in alternatives)))
-    if core:
-        rank = {serving.entry.name: place for place, serving in enumerate(merged.servings)}
-        types = sorted({name for each in alternatives for name in each.types}, key=lambda name: rank.get(name, 0))
-        for start in range(0, len(core), size):
-            ids = tuple(core[start : start + size])
-            yield (Alternative(alternatives[0].name, Option(len(ids), ids=ids), frozenset(), tuple(types)),)
-    left = [tuple(device for device in each.option.ids if device not in core) for each in alternatives]
-    if left[0]:
-        yield tuple(
-            dataclasses.replace(each, option=Option(len(ids), ids=ids))
-            for each, ids in zip(alternatives, left, strict=True)
-        )
+def _by_ids(ids: Sequence[int]) -> Option:
+    return Option(len(ids), ids=tuple(ids))
 
 
 def _one_for_each_type(alternatives: Sequence[Alternative]) -> bool:
@@ -183,16 +206,16 @@ def _one_for_each_type(alternatives: Sequence[Alternative]) -> bool:
 
 
 def _places(
-    merged: Merged, identity: int, order: Sequence[int], alternative: Alternative
+    merged: Merged, identity: int, order: Sequence[int], alternative: Alternative, name: str
 ) -> tuple[tuple[int, ...], ...]:
-    """The sets of devices from which an alternative takes all of one; empty if they are not known.
+    """The sets of devices of an instance type from which an alternative takes all of one; empty if they are not known.
 
     Requests under one constraint share its places: each has the positions after those of the requests before it.
     """
-    option = alternative.option
+    option = alternative.options[name]
     if option.places:
         return tuple(_devices(run)[: option.count] for run, beside in option.places if not beside)
-    entry = next(each.entry for each in merged.servings if each.entry.name in alternative.types)
+    entry = next(each.entry for each in merged.servings if each.entry.name == name)
     devices = entry.devices or max(entry.groups, default=0)
     if not alternative.constraints:
         return (tuple(range(devices)),) if option.count == devices else ()
@@ -202,7 +225,7 @@ def _places(
     group = _group(entry, attribute)
     if not group:
         return ()
-    counts = {member: merged.alternatives[member][0].option.count for member in members}
+    counts = {member: merged.alternatives[member][0].count for member in members}
     before = sum(counts[member] for member in order if member in counts and order.index(member) < order.index(identity))
     if sum(counts.values()) != group:
         return ()
@@ -235,11 +258,12 @@ def _steps(serving: Serving, parts: Mapping[int, Sequence[Part]], order: Sequenc
 
 
 def _choices(serving: Serving, identity: int, part: Part, number: int, order: Sequence[int]) -> Iterator[Choice]:
-    mine = [each for each in part if serving.entry.name in each.types]
+    name = serving.entry.name
+    mine = [(each.options[name], each.constraints) for each in part if name in each.options]
     if not mine:
         return
-    count, devices = mine[0].option.count, serving.entry.devices or names.MAX_DEVICES_PER_CLAIM
-    if all(not each.option.ids and not each.constraints for each in mine):
+    count, devices = mine[0][0].count, serving.entry.devices or names.MAX_DEVICES_PER_CLAIM
+    if all(not option.ids and not constraints for option, constraints in mine):
         if count == 1:
             yield Choice(1, 1, kind=ANY)
         else:
@@ -248,24 +272,24 @@ def _choices(serving: Serving, identity: int, part: Part, number: int, order: Se
         return
     places = ways = 0
     kind: object = None
-    for each in mine:
-        if not each.constraints:
+    for option, constraints in mine:
+        if not constraints:
             places += 1
-            ways = max(ways, math.comb(len(each.option.ids), count))
+            ways = max(ways, math.comb(len(option.ids), count))
             continue
-        (attribute, members) = min(each.constraints)
+        (attribute, members) = min(constraints)
         group = _group(serving.entry, attribute)
         first = number == 0 and members[0] == min(members, key=order.index) == identity
-        if each.option.places:
-            places += len(each.option.places)
+        if option.places:
+            places += len(option.places)
             ways = max(ways, 1)
         elif first:
             places += max(1, devices // group) if group else devices
-            ways = max(ways, 1 if each.option.ids else math.comb(group or devices, count))
+            ways = max(ways, 1 if option.ids else math.comb(group or devices, count))
         else:
             # The place is that of the first part.
             places += 1
-            ways = max(ways, 1 if each.option.ids else math.comb(group or devices, count))
+            ways = max(ways, 1 if option.ids else math.comb(group or devices, count))
         kind = attribute if number == 0 and first else kind
     yield Choice(count, places, ways, kind)
 
@@ -289,8 +313,9 @@ def _with_own_devices(merged: Merged, division: Division, order: Sequence[int]) 
         parts = dict(division.parts)
         for identity in singles:
             (alternative,) = merged.alternatives[identity]
-            ids = tuple(sorted((own[identity], *rest[:more])))
-            parts[identity] = ((dataclasses.replace(alternative, option=Option(1, alternative.option.cores, ids)),),)
+            option = Option(1, alternative.cores, tuple(sorted((own[identity], *rest[:more]))))
+            options = dict.fromkeys(alternative.options, option)
+            parts[identity] = ((dataclasses.replace(alternative, options=options),),)
         steps = max(_steps_with_more(serving, parts, order, singles, more) for serving in merged.servings)
         best = Division(parts, steps)
         if best.affordable:
@@ -301,7 +326,8 @@ def _with_own_devices(merged: Merged, division: Division, order: Sequence[int]) 
 def _is_single(alternatives: Sequence[Alternative]) -> bool:
     """Whether a request is for any device, or for cores of any device."""
     (first, *others) = alternatives
-    return not others and first.option.count == 1 and not first.option.ids and not first.constraints
+    any_device = not any(option.ids for option in first.options.values())
+    return not others and first.count == 1 and any_device and not first.constraints
 
 
 def _own_devices(merged: Merged, singles: Sequence[int]) -> dict[int, int] | None:
@@ -311,7 +337,7 @@ def _own_devices(merged: Merged, singles: Sequence[int]) -> dict[int, int] | Non
     left = [per_device] * devices
     own: dict[int, int] = {}
     for identity in singles:
-        cores = merged.alternatives[identity][0].option.cores or per_device
+        cores = merged.alternatives[identity][0].cores or per_device
         place = next((device for device in range(devices - 1, -1, -1) if left[device] >= cores), None)
         if place is None:
             return None
@@ -329,7 +355,7 @@ def _steps_with_more(
 ) -> int:
     """As `_steps`; the single requests end with one of them without a device, after all ways to place the others."""
     others = [identity for identity in order if identity not in singles]
-    shares = any(part[0].option.cores for identity in singles for part in parts[identity])
+    shares = any(part[0].cores for identity in singles for part in parts[identity])
     others_of_all = len(singles) - 1
     ways = sum(
         math.comb(others_of_all, number) * (more**number if shares else math.perm(more, number))

@@ -5,7 +5,7 @@ On rings and chains devices are consecutive (`neuron.hardware.windows`); elsewhe
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from neuron import names
@@ -13,7 +13,7 @@ from neuron.demand.fitting import Place, fits, mask
 from neuron.demand.layout import Layout
 from neuron.hardware import neighbours, windows
 from neuron.hardware.instances import InstanceType
-from neuron.hardware.windows import Line, Placement
+from neuron.hardware.windows import Choice, Line, Placement
 
 LEAST_COVERED: Final = 0.5
 """Share of the placements that a claim for whole devices and cores beside them has to allow. With fewer, whole devices
@@ -72,11 +72,14 @@ class Arrangement:
     Attributes:
         options: alternatives by request id, in order; at most 8.
         fixed: whether the claim fits in one place of a node only.
+        choices: by request id, everything that a request can get that no other request is connected with. `options`
+            has as much of it as a claim for this type alone can list.
     """
 
     options: Mapping[int, tuple[Option, ...]]
     ties: tuple[AttributeTie, ...]
     fixed: bool = False
+    choices: Mapping[int, Choice] = dataclasses.field(default_factory=dict)
 
 
 def arrange(entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet]) -> Arrangement:
@@ -102,19 +105,35 @@ def _grouped(entry: InstanceType, layout: Layout, connected_sets: Sequence[Conne
     attribute: each request chooses its alternative alone.
     """
     options, ties = _untied(layout), []
+    choices: dict[int, Choice] = {}
     spanned = [identity for each in connected_sets for identity in each.requests if len(each.requests) > 1]
     for each in connected_sets:
         if each.group is None:
             continue
         (first, *_) = each.requests
-        groups = [tuple(range(start, start + each.group)) for start in range(0, entry.devices or 0, each.group)]
-        if entry.counters and first not in spanned and 1 < len(groups) <= names.MAX_FIRST_AVAILABLE:
-            count = layout.counts[first]
-            options[first] = tuple(Option(count, ids=ids, places=((mask(ids), 0),)) for ids in groups)
-        else:
-            attribute = names.device_group_attribute(each.group)
+        attribute = names.device_group_attribute(each.group)
+        if first in spanned:
             ties.append(AttributeTie(attribute, tuple((identity, 0) for identity in each.requests)))
-    return Arrangement(options, tuple(ties))
+            continue
+        count = layout.counts[first]
+        groups = tuple(tuple(range(start, start + each.group)) for start in range(0, entry.devices or 0, each.group))
+        by_ids = entry.counters and 1 < len(groups) <= names.MAX_FIRST_AVAILABLE
+        choices[first] = Choice(groups, () if by_ids else ((attribute, frozenset(range(len(groups)))),))
+        if by_ids:
+            options[first] = tuple(option_of(count, ids) for ids in groups)
+        else:
+            ties.append(AttributeTie(attribute, ((first, 0),)))
+    return Arrangement(options, tuple(ties), choices=choices)
+
+
+def option_of(count: int, ids: tuple[int, ...]) -> Option:
+    """The alternative for `count` of these devices, by their ids."""
+    return Option(count, ids=tuple(sorted(ids)), places=_whole(count, [ids]))
+
+
+def _whole(count: int, sets: Sequence[Sequence[int]]) -> tuple[Place, ...]:
+    """The places of a request that gets all devices of one of these sets; empty if it gets some of them."""
+    return tuple((mask(ids), 0) for ids in sets) if all(len(ids) == count for ids in sets) else ()
 
 
 def fits_empty_node(
@@ -214,10 +233,7 @@ def one_after_the_other(
         count = layout.counts[identity]
         if count > 1:
             windows_ = [entry.line.window(count, start + shift) for shift in range(slack + 1)]
-            options[identity] = tuple(
-                Option(count, ids=tuple(sorted(ids)), places=((mask(ids), 0),))
-                for ids in windows_[: names.MAX_FIRST_AVAILABLE]
-            )
+            options[identity] = tuple(option_of(count, ids) for ids in windows_[: names.MAX_FIRST_AVAILABLE])
         start += count
     return Arrangement(options, ())
 
@@ -241,20 +257,21 @@ def _consecutive(
         for position, alternative in enumerate(found):
             ties.append(AttributeTie(alternative.union, ((first, position), (second, 0))))
             ties += _own_tie(alternative.own, (first, position))
+    choices: dict[int, Choice] = {}
     for identity, count in layout.counts.items():
         if identity in paired or count == 1:
             continue
         if count == line.devices:
             options[identity] = (Option(count, places=(((1 << count) - 1, 0),)),)
             continue
-        places = _places(entry, line, count)
-        options[identity] = _runs(line, count, places)
-        for position, place in enumerate(places):
-            ties += _own_tie(place, (identity, position))
-    return Arrangement(options, tuple(ties))
+        choices[identity] = choice = _choice(entry, line, count)
+        attributes = tuple(name for name, _ in choice.named)
+        options[identity], tied = options_of(choice, count, attributes, names.MAX_FIRST_AVAILABLE)
+        ties += [AttributeTie(name, ((identity, position),)) for position, name in enumerate(tied) if name]
+    return Arrangement(options, tuple(ties), choices=choices)
 
 
-def _places(entry: InstanceType, line: Line, count: int) -> tuple[Placement, ...]:
+def _choice(entry: InstanceType, line: Line, count: int) -> Choice:
     """Where a run can be.
 
     Up to Kubernetes 1.35 the allocator tries the devices of a request in every order, so large runs are listed in a
@@ -262,16 +279,30 @@ def _places(entry: InstanceType, line: Line, count: int) -> tuple[Placement, ...
     """
     if count > MOST_SEARCHED and 2 * count >= line.devices and entry.may_try_orders:
         return windows.adjacent(line, count)
-    return windows.placements(line, count, entry.windows)
+    return windows.choice(line, count, entry.windows, entry.common_names)
 
 
-@functools.lru_cache(maxsize=256)
-def _runs(line: Line, count: int, places: tuple[Placement, ...]) -> tuple[Option, ...]:
-    """The alternatives of a request for consecutive devices."""
-    return tuple(
-        Option(count, ids=_sorted(place), places=tuple((mask(ids), 0) for ids in windows.allowed(line, count, place)))
-        for place in places
-    )
+@functools.lru_cache(maxsize=1024)
+def options_of(
+    found: Choice, count: int, attributes: Collection[str], most: int
+) -> tuple[tuple[Option, ...], tuple[str, ...]]:
+    """At most `most` alternatives of a request, and for each the attribute that its devices must match, or "".
+
+    Args:
+        count: devices of the request.
+        attributes: those that may be used, of all that are published.
+    """
+    options: list[Option] = []
+    tied: list[str] = []
+    sets = dict(found.named)
+    for place in windows.select(found, attributes, most):
+        options.append(
+            option_of(count, place.ids)
+            if place.ids
+            else Option(count, places=_whole(count, [found.sets[each] for each in sorted(sets[place.attribute])]))
+        )
+        tied.append(place.attribute)
+    return tuple(options), tuple(tied)
 
 
 @functools.lru_cache(maxsize=256)
