@@ -82,14 +82,18 @@ def merge(
     """
     found = _merge(servings, order, most)
     while isinstance(found, Merged) and (cramped := _cramped(found, order)) is not None:
-        again = list(found.servings)
-        place = again.index(cramped)
+        # Types that are arranged alike list the same alternatives, and so none of them fits.
+        alike = [each.arrangement is cramped.arrangement for each in found.servings]
         if cramped.layout.shares:
-            del again[place]
+            again = [each for each, is_alike in zip(found.servings, alike, strict=True) if not is_alike]
             if not again:
                 return None
         else:
-            again[place] = dataclasses.replace(cramped, arrangement=_with_one_option(cramped))
+            place = _with_one_option(cramped)
+            again = [
+                dataclasses.replace(each, arrangement=place) if is_alike else each
+                for each, is_alike in zip(found.servings, alike, strict=True)
+            ]
         found = _merge(again, order, most)
     return found
 
@@ -127,9 +131,14 @@ def _cramped(merged: Merged, order: Sequence[int]) -> Serving | None:
 def _merge(servings: Sequence[Serving], order: Sequence[int], at_most: int) -> Merged | TooMany:
     # Most types of a family are arranged alike: each arrangement is looked at once.
     alike: dict[object, list[Serving]] = {}
+    same: dict[int, list[Serving]] = {}
     for serving in servings:
         arrangement = serving.arrangement
-        alike.setdefault((tuple(arrangement.options.items()), arrangement.ties), []).append(serving)
+        members = same.get(id(arrangement))
+        if members is None:
+            members = alike.setdefault((tuple(arrangement.options.items()), arrangement.ties), [])
+            same[id(arrangement)] = members
+        members.append(serving)
     groups = list(alike.values())
     shapes = [{identity: _shapes(members[0], identity) for identity in order} for members in groups]
     for most in range(at_most, 0, -1):
