@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from neuron import names
+from neuron.demand import work
 from neuron.demand.alternatives import Merged, TooMany
 from neuron.demand.candidates import in_catalogue
 from neuron.demand.claim_bodies import Body
@@ -86,6 +87,9 @@ def make_claim(
         pin_types: whether selectors must restrict the claim to the candidates, because node selection does not.
         unconnected: whether counts that cannot be connected are allowed.
         others: instance types that a refusal may name, if they serve what the candidates do not.
+
+    Raises:
+        neuron.demand.work.TooMuchWorkError: the claim is not remembered, and takes more work than is left.
     """
     types = _Types(candidates)
     few = sum(1 for ask in asks if ask.amount) <= _MOST_REMEMBERED
@@ -166,6 +170,7 @@ def _make(
     long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT)
     if long_lived > names.MAX_REQUESTS_PER_CLAIM:
         return Refusal((_too_many_requests(long_lived),))
+    work.current().spend((1 + sum(1 for ask in asks if ask.amount)) * len(set(_alike(types))))
     answers = _answers(types, asks, config, unconnected=unconnected)
     if config.efa is not None:
         answers = [tied(each, asks, config) if isinstance(each, Serving) else each for each in answers]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from neuron import names
+from neuron.demand import work
 from neuron.demand.alternatives import Merged, TooMany, merge
 from neuron.demand.instance_fit import DeviceConfig, Serving
 from neuron.demand.layout import EXTRA, share_of
@@ -77,6 +78,7 @@ class _Plans:
         if not self._left:
             return False
         self._left -= 1
+        work.current().pause()
         merged = merge(servings, self._order, most)
         if isinstance(merged, TooMany):
             self.refused.append(merged)
