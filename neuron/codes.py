@@ -506,6 +506,22 @@ CODES: Final = {
         "labelled app.kubernetes.io/managed-by=neuron-dra. If nothing else uses it, delete it; it is then created "
         "again with the right spec: kubectl delete resourceclaimtemplate neuron-4-0123456789ab -n team-a",
     ),
+    "NEU304": FindingCode(
+        "The API server is too busy",
+        "It answered that it cannot serve the request now. The webhook tried again as long as the review allows, with "
+        "the pauses that the API server asked for. The pod's controller tries again.",
+        "",
+        "ResourceClaimTemplate team-a/neuron-4-0123456789ab could not be created: the API server answered HTTP 429, "
+        "too many requests. Try again. If the error lasts, look for what loads the API server, and at its own logs.",
+    ),
+    "NEU305": FindingCode(
+        "A replica of the webhook is too busy",
+        "The API server may have answered, but this process did not come to read it. The pod's controller tries again.",
+        "",
+        "ResourceClaimTemplate team-a/neuron-4-0123456789ab could not be created: this replica of the webhook had too "
+        "much other work to read the answer. Try again. If the error lasts, give the webhook more replicas or CPU "
+        "(docs/operations.md).",
+    ),
     # 4xx: opaque configs
     "NEU401": FindingCode(
         "An opaque config is not readable JSON",

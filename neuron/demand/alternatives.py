@@ -113,14 +113,18 @@ def merge(
     """
     found = _merge(servings, order, most)
     while isinstance(found, Merged) and (cramped := _cramped(found, order)) is not None:
-        again = list(found.servings)
-        place = again.index(cramped)
+        # Types that are arranged alike list the same alternatives, and so none of them fits.
+        alike = [each.arrangement is cramped.arrangement for each in found.servings]
         if cramped.layout.shares:
-            del again[place]
+            again = [each for each, is_alike in zip(found.servings, alike, strict=True) if not is_alike]
             if not again:
                 return None
         else:
-            again[place] = dataclasses.replace(cramped, arrangement=_with_one_option(cramped))
+            place = _with_one_option(cramped)
+            again = [
+                dataclasses.replace(each, arrangement=place) if is_alike else each
+                for each, is_alike in zip(found.servings, alike, strict=True)
+            ]
         found = _merge(again, order, most)
     return found
 
@@ -156,11 +160,15 @@ def _with_places(options: Iterable[Option]) -> set[tuple[Option, tuple[Place, ..
 def _merge(servings: Sequence[Serving], order: Sequence[int], at_most: int) -> Merged | TooMany:
     # Most types of a family are arranged alike: each arrangement is looked at once.
     alike: dict[object, list[Serving]] = {}
+    same: dict[object, list[Serving]] = {}
     for serving in servings:
         arrangement, entry = serving.arrangement, serving.entry
         devices = entry.devices if arrangement.choices else None
-        key = (tuple(arrangement.options.items()), arrangement.ties, entry.line, devices)
-        alike.setdefault(key, []).append(serving)
+        members = same.get((id(arrangement), entry.line, devices))
+        if members is None:
+            key = (tuple(arrangement.options.items()), arrangement.ties, entry.line, devices)
+            members = same[id(arrangement), entry.line, devices] = alike.setdefault(key, [])
+        members.append(serving)
     groups = list(alike.values())
     arrangements = [members[0].arrangement for members in groups]
     for most in range(at_most, 0, -1):

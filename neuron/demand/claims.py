@@ -5,9 +5,10 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from neuron import names
+from neuron.demand import work
 from neuron.demand.alternatives import Merged, TooMany
 from neuron.demand.candidates import in_catalogue
 from neuron.demand.claim_bodies import Body
@@ -86,18 +87,50 @@ def make_claim(
         pin_types: whether selectors must restrict the claim to the candidates, because node selection does not.
         unconnected: whether counts that cannot be connected are allowed.
         others: instance types that a refusal may name, if they serve what the candidates do not.
+
+    Raises:
+        neuron.demand.work.TooMuchWorkError: the claim is not remembered, and takes more work than is left.
     """
     types = _Types(candidates)
     few = sum(1 for ask in asks if ask.amount) <= _MOST_REMEMBERED
-    if few and config.efa is None:
-        # Only findings name containers, so pods that differ by such names share a claim without findings.
-        nameless = tuple(_nameless(ask.role, ask.resource, ask.amount) for ask in asks)
-        made = _remembered(nameless, types, config, device_class, pin_types, unconnected)
-        if isinstance(made, Claim) and not made.warnings:
-            return made
     make = _remembered if few else _make
-    made = make(tuple(asks), types, config, device_class, pin_types, unconnected)
-    return made if isinstance(made, Claim | Refusal) else _refusal(made, asks, candidates, config, others)
+    # Only findings name containers, so pods that differ by such names share a claim.
+    same = (
+        tuple(_nameless(ask.role, ask.resource, ask.amount) for ask in asks) if few and not config.efa else tuple(asks)
+    )
+    made = make(same, types, config, device_class, pin_types, unconnected)
+    if isinstance(made, _Made):
+        return made.warned(asks, config) if made.warns else made.claim
+    return made if isinstance(made, Refusal) else _refusal(made, asks, candidates, config, others, unconnected)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Made:
+    """The claim of all pods that request the same, without warnings, and what warnings say of it.
+
+    Attributes:
+        left_out: names of the types that would distribute the devices differently.
+        warns: whether there are warnings.
+    """
+
+    claim: Claim
+    servings: Sequence[Serving]
+    merged: Merged
+    left_out: tuple[str, ...]
+    warns: bool
+
+    def warned(self, asks: Sequence[Ask], config: DeviceConfig) -> Claim:
+        """The claim with the warnings for these containers."""
+        return structs.replace(self.claim, warnings=self.warnings(asks, config))
+
+    def warnings(self, asks: Sequence[Ask], config: DeviceConfig) -> tuple[Finding, ...]:
+        """NEU202, NEU213, NEU215 and NEU219 for these containers."""
+        return (
+            *_waste(asks, self.servings, config),
+            *_unconnected(asks, self.servings),
+            *_untried(asks, self.merged),
+            *_left_out(self.left_out),
+        )
 
 
 @functools.lru_cache(maxsize=1024)
@@ -128,8 +161,8 @@ def _make(
     device_class: str,
     pin_types: bool,
     unconnected: bool,
-) -> "Claim | Refusal | Sequence[tuple[InstanceType, TypeRefusal]]":
-    """As `make_claim`; the refusals of all types, if none of them serves the pod."""
+) -> "_Made | Refusal | Sequence[tuple[InstanceType, TypeRefusal]]":
+    """What `make_claim` makes; the refusals of all types, if none of them serves the pod."""
     if config.efa is not None:
         # A constraint ties the interfaces, so the devices need it too, instead of an alternative for each group.
         types = _Types([dataclasses.replace(entry, counters=False) for entry in types.entries])
@@ -137,6 +170,7 @@ def _make(
     long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT)
     if long_lived > names.MAX_REQUESTS_PER_CLAIM:
         return Refusal((_too_many_requests(long_lived),))
+    work.current().spend((1 + sum(1 for ask in asks if ask.amount)) * len(set(_alike(types))))
     answers = _answers(types, asks, config, unconnected=unconnected)
     if config.efa is not None:
         answers = [tied(each, asks, config) if isinstance(each, Serving) else each for each in answers]
@@ -176,7 +210,7 @@ def _make(
     servings = list(merged.servings)
     by_type = pin_types or _needs_types(merged, servings[0], asks)
     body = Body(servings, merged, planned.division, config, device_class, by_type=by_type)
-    return Claim(
+    claim = Claim(
         template=Template.make(body.summary(), body.spec()),
         uses=tuple(body.use(use) if use else None for use in servings[0].layout.uses),
         types=tuple(entry.name for entry in candidates if entry.name in served),
@@ -186,13 +220,9 @@ def _make(
             and all(serving.cores(index, config.lnc) == ask.amount for serving in servings)
             for index, (ask, use) in enumerate(zip(asks, servings[0].layout.uses, strict=True))
         ),
-        warnings=(
-            *_waste(asks, servings, config),
-            *_unconnected(asks, servings),
-            *_untried(asks, merged),
-            *_left_out(left_out),
-        ),
     )
+    made = _Made(claim, servings, merged, left_out, warns=False)
+    return dataclasses.replace(made, warns=True) if made.warnings(asks, config) else made
 
 
 @functools.lru_cache(maxsize=64)
@@ -209,14 +239,14 @@ def _alike(types: _Types) -> tuple[int, ...]:
 def _answers(
     types: _Types, asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool
 ) -> list[Serving | TypeRefusal]:
-    """How each candidate serves the pod. Types of one kind serve it alike; a refusal names its type."""
+    """How each candidate serves the pod. Types of one kind serve it alike; the findings name the first of them."""
     answers: list[Serving | TypeRefusal] = []
     for entry, place in zip(types.entries, _alike(types), strict=True):
-        known = answers[place] if place < len(answers) else None
-        if isinstance(known, Serving):
-            answers.append(dataclasses.replace(known, entry=entry))
-        else:
+        if place == len(answers):
             answers.append(serve(entry, asks, config, unconnected=unconnected))
+            continue
+        known = answers[place]
+        answers.append(dataclasses.replace(known, entry=entry) if isinstance(known, Serving) else known)
     return answers
 
 
@@ -393,6 +423,7 @@ def _refusal(
     candidates: Sequence[InstanceType],
     config: DeviceConfig,
     others: Iterable[InstanceType],
+    unconnected: bool,
 ) -> Refusal:
     """The first candidate's refusal, with the counts that the other candidates allow.
 
@@ -409,13 +440,16 @@ def _refusal(
     if config.efa is not None:
         refusals = sorted(refusals, key=lambda pair: -most_interfaces(pair[0]))
     by_path = {ask.resource_path: ask for ask in asks}
-    _, first = refusals[0]
+    # Of all refusals, only this one is read: its findings name the type and the containers.
+    entry, known = refusals[0]
+    answer = serve(entry, asks, config, unconnected=unconnected)
+    answer = tied(answer, asks, config) if isinstance(answer, Serving) else answer
+    findings = answer.findings if isinstance(answer, TypeRefusal) else known.findings
+    choices = _Choices(candidates, config, others)
     return Refusal(
         tuple(
-            _with_choice(finding, by_path[finding.path], candidates, config, others)
-            if finding.code == "NEU105"
-            else finding
-            for finding in first.findings
+            dataclasses.replace(each, fix=choices.fix(by_path[each.path])) if each.code == "NEU105" else each
+            for each in findings
         )
     )
 
@@ -438,28 +472,42 @@ def _unknown(entry: InstanceType, ask: Ask, config: DeviceConfig) -> Finding:
     return Finding("NEU218", path, message, fix, entry.name)
 
 
-def _with_choice(
-    finding: Finding,
-    ask: Ask,
-    candidates: Sequence[InstanceType],
-    config: DeviceConfig,
-    others: Iterable[InstanceType],
-) -> Finding:
-    """Add to NEU105 the nearest valid counts, and the types outside the candidates that serve the count."""
-    units = {
-        count * ((entry.cores(None) or 1) if ask.in_cores else 1) for entry in candidates for count in counts_of(entry)
-    }
-    choice = nearest(ask.amount, units)
-    fix = [f"Nearest valid counts: {choice}."] if choice else []
-    known = {entry.name for entry in candidates}
-    serving = [
-        entry.name
-        for entry in others
-        if entry.name not in known and entry.devices is not None and isinstance(serve(entry, [ask], config), Serving)
-    ]
-    if serving:
-        fix.append(f"Instance types that serve {ask.amount}: {listed(serving)}.")
-    return dataclasses.replace(finding, fix=" ".join(fix))
+class _Choices:
+    """What to request instead of a count that the candidates do not serve. Equal requests have one answer."""
+
+    def __init__(
+        self, candidates: Sequence[InstanceType], config: DeviceConfig, others: Iterable[InstanceType]
+    ) -> None:
+        known = {entry.name for entry in candidates}
+        self._candidates = candidates
+        self._config = config
+        self._others = _Types([each for each in others if each.name not in known and each.devices is not None])
+        self._known: dict[tuple[bool, int], str] = {}
+
+    def fix(self, ask: Ask) -> str:
+        """The nearest valid counts, and the types outside the candidates that serve the count."""
+        key = ask.in_cores, ask.amount
+        if key not in self._known:
+            self._known[key] = self._fix(ask)
+        return self._known[key]
+
+    def _fix(self, ask: Ask) -> str:
+        units = {
+            count * ((entry.cores(None) or 1) if ask.in_cores else 1)
+            for entry in self._candidates
+            for count in counts_of(entry)
+        }
+        choice = nearest(ask.amount, units)
+        fix = [f"Nearest valid counts: {choice}."] if choice else []
+        answers = _answers(self._others, [ask], self._config, unconnected=False)
+        serving = [
+            entry.name
+            for entry, answer in zip(self._others.entries, answers, strict=True)
+            if isinstance(answer, Serving)
+        ]
+        if serving:
+            fix.append(f"Instance types that serve {ask.amount}: {listed(serving)}.")
+        return " ".join(fix)
 
 
 def _too_many_requests(count: int) -> Finding:

@@ -11,6 +11,7 @@ cost far less, if each selects its own devices by id: there are fewer orders. Tw
 Requests with several alternatives under constraints cannot be divided: each part would choose its alternative alone.
 """
 
+import bisect
 import dataclasses
 import functools
 import math
@@ -65,25 +66,25 @@ def divide(merged: Merged, order: Sequence[int], *, divides: bool = True) -> Div
         divides: False: each stays one request, however long the search is.
 
     Returns:
-        The first division that is affordable; else the cheapest.
+        The first division that is affordable; else the cheapest. At most one for each size of `_SIZES`, and one with
+        single devices of their own, are tried.
     """
+    pieces = _Pieces(merged, order)
     if not divides:
-        undivided = {identity: (merged.alternatives[identity],) for identity in order}
-        return Division(undivided, max(_steps(serving, undivided, order) for serving in merged.servings))
-    found: list[Division] = []
+        return Division(pieces.parts(_UNDIVIDED), pieces.steps(_UNDIVIDED))
     large = any(each[0].count > _LARGEST for each in merged.alternatives.values()) and (
         _has_whole_claims(merged, order) or any(serving.entry.may_try_orders for serving in merged.servings)
     )
+    found: list[tuple[int, int]] = []
     for size in _SIZES if large else (_UNDIVIDED, *_SIZES):
-        parts = {identity: tuple(_parts(merged, identity, order, size)) for identity in order}
-        if sum(map(len, parts.values())) > names.MAX_REQUESTS_PER_CLAIM:
+        if sum(map(len, pieces.parts(size).values())) > names.MAX_REQUESTS_PER_CLAIM:
             break
-        cost = max(_steps(serving, parts, order) for serving in merged.servings)
-        found.append(Division(parts, cost))
-        if found[-1].affordable:
-            return found[-1]
-    best = min(found, key=lambda division: division.steps)
-    return _with_own_devices(merged, best, order)
+        steps = pieces.steps(size)
+        if steps <= search_cost.MOST_STEPS:
+            return Division(pieces.parts(size), steps)
+        found.append((steps, size))
+    steps, size = min(found, key=lambda each: each[0])
+    return pieces.with_own_devices(size) or Division(pieces.parts(size), steps)
 
 
 def _has_whole_claims(merged: Merged, order: Sequence[int]) -> bool:
@@ -98,9 +99,8 @@ def divide_with_interfaces(merged: Merged, order: Sequence[int], interfaces: int
     Both are one request if the search is short. Else as many devices as interfaces get a request of their own, and each
     interface must be the one nearest to its device: with the group of the first device, all of them are determined.
     """
-    undivided = {identity: (merged.alternatives[identity],) for identity in order}
-    steps = max(_steps(serving, undivided, order, interfaces) for serving in merged.servings)
-    whole = Division(undivided, steps)
+    pieces = _Pieces(merged, order)
+    whole = Division(pieces.parts(_UNDIVIDED), pieces.steps(_UNDIVIDED, [Choice(interfaces, 1)]))
     (identity, *others) = order
     (alternative, *more) = merged.alternatives[identity]
     places = {name: _places(merged, identity, order, alternative, name) for name in alternative.options}
@@ -123,6 +123,102 @@ def divide_with_interfaces(merged: Merged, order: Sequence[int], interfaces: int
         if steps <= search_cost.MOST_STEPS:
             return Division({identity: parts}, steps, interfaces)
     return whole
+
+
+class _Pieces:
+    """The ways to divide the requests of one claim, and what each costs. What several ways share is computed once.
+
+    Types with one arrangement have the same alternatives. So the steps of a search depend on the arrangement, the
+    devices, their line, the groups and the scheduler, and are counted once for all types that agree in these.
+    """
+
+    def __init__(self, merged: Merged, order: Sequence[int]) -> None:
+        self._merged = merged
+        self._order = order
+        kinds = {
+            (id(each.arrangement), entry.devices, entry.line, entry.groups, entry.may_try_orders): each
+            for each in merged.servings
+            for entry in (each.entry,)
+        }
+        self._kinds = tuple(kinds.values())
+        self._of_request: dict[tuple[int, int], tuple[Part, ...]] = {}
+        self._by_size: dict[int, dict[int, tuple[Part, ...]]] = {}
+        self._choices: dict[tuple[int, int, int], tuple[Choice, ...]] = {}
+
+    def parts(self, size: int) -> Mapping[int, tuple[Part, ...]]:
+        """The requests by id, each divided into parts of `size` devices, if it can be."""
+        found = self._by_size.get(size)
+        if found is None:
+            found = self._by_size[size] = {identity: self._parts(identity, size) for identity in self._order}
+        return found
+
+    def _parts(self, identity: int, size: int) -> tuple[Part, ...]:
+        # One device is one part of any size.
+        size = _UNDIVIDED if self._merged.alternatives[identity][0].count == 1 else size
+        found = self._of_request.get((identity, size))
+        if found is None:
+            found = tuple(_parts(self._merged, identity, self._order, size))
+            if size != _UNDIVIDED and found == self._parts(identity, _UNDIVIDED):
+                found = self._parts(identity, _UNDIVIDED)
+            self._of_request[identity, size] = found
+        return found
+
+    def steps(self, size: int, more: Sequence[Choice] = ()) -> int:
+        """The most steps of a search, on the type on which it is longest. `more`: requests after all others."""
+        return max(
+            search_cost.steps([*self._all(kind, size, self._order), *more], orders=each.entry.may_try_orders)
+            for kind, each in enumerate(self._kinds)
+        )
+
+    def _all(self, kind: int, size: int, order: Sequence[int]) -> Iterator[Choice]:
+        """The choices of these requests on nodes of a kind."""
+        for identity in order:
+            parts = self._parts(identity, size)
+            # Equal parts of two sizes are one object.
+            key = (kind, identity, id(parts))
+            found = self._choices.get(key)
+            if found is None:
+                found = self._choices[key] = tuple(
+                    choice
+                    for number, part in enumerate(parts)
+                    for choice in _choices(self._kinds[kind], identity, part, number, self._order)
+                )
+            yield from found
+
+    def with_own_devices(self, size: int) -> Division | None:
+        """Requests for any one device, or a share of it: each gets a device of its own, and some more that all can use.
+
+        Nine requests for any device try the free devices in every order, in every version of Kubernetes. None: there
+        are no two such requests, or a type has too few devices.
+        """
+        merged = self._merged
+        singles = [identity for identity in self._order if _is_single(merged.alternatives[identity])]
+        own = _own_devices(merged, singles) if len(singles) > 1 else None
+        if own is None:
+            return None
+        devices = min(serving.entry.devices or 0 for serving in merged.servings)
+        rest = range(devices - len(set(own.values())) - 1, -1, -1)
+        others = [identity for identity in self._order if identity not in own]
+        shares = any(merged.alternatives[identity][0].cores for identity in singles)
+        # The single requests end with one of them without a device, after all ways to place the others.
+        before = [list(self._all(kind, size, others)) for kind in range(len(self._kinds))]
+
+        def steps(more: int) -> int:
+            last = Choice(2, max(1, _ways(len(singles) - 1, more, shares=shares) * (more + 1) // 2))
+            return max(
+                search_cost.steps([*choices, last], orders=kind.entry.may_try_orders)
+                for kind, choices in zip(self._kinds, before, strict=True)
+            )
+
+        # Each further device makes the search longer: the most devices with which it is still affordable.
+        more = max(0, bisect.bisect_right(range(len(rest) + 1), search_cost.MOST_STEPS, key=steps) - 1)
+        parts = dict(self.parts(size))
+        for identity in singles:
+            (alternative,) = merged.alternatives[identity]
+            option = Option(1, alternative.cores, tuple(sorted((own[identity], *rest[:more]))))
+            options = dict.fromkeys(alternative.options, option)
+            parts[identity] = ((dataclasses.replace(alternative, options=options),),)
+        return Division(parts, steps(more))
 
 
 # --- parts of one request ---------------------------------------------------------------------------------------
@@ -245,18 +341,6 @@ def _devices(mask: int) -> tuple[int, ...]:
 # --- what a search costs ----------------------------------------------------------------------------------------
 
 
-def _steps(serving: Serving, parts: Mapping[int, Sequence[Part]], order: Sequence[int], interfaces: int = 0) -> int:
-    """The most steps of a search on nodes of a type; `interfaces`: of EFA, requested last."""
-    choices = [
-        choice
-        for identity in order
-        for number, part in enumerate(parts[identity])
-        for choice in _choices(serving, identity, part, number, order)
-    ]
-    choices += [Choice(interfaces, 1)] if interfaces else []
-    return search_cost.steps(choices, orders=serving.entry.may_try_orders)
-
-
 def _choices(serving: Serving, identity: int, part: Part, number: int, order: Sequence[int]) -> Iterator[Choice]:
     name = serving.entry.name
     mine = [(each.options[name], each.constraints) for each in part if name in each.options]
@@ -297,32 +381,6 @@ def _choices(serving: Serving, identity: int, part: Part, number: int, order: Se
 # --- single devices ---------------------------------------------------------------------------------------------
 
 
-def _with_own_devices(merged: Merged, division: Division, order: Sequence[int]) -> Division:
-    """Requests for any one device, or for a share of it: each gets a device of its own, and some more that all can use.
-
-    Nine requests for any device try the free devices in every order, in every version of Kubernetes.
-    """
-    singles = [identity for identity in order if _is_single(merged.alternatives[identity])]
-    own = _own_devices(merged, singles)
-    if len(singles) < 2 or own is None:
-        return division
-    devices = min(serving.entry.devices or 0 for serving in merged.servings)
-    rest = range(devices - len(set(own.values())) - 1, -1, -1)
-    best = division
-    for more in range(len(rest), -1, -1):
-        parts = dict(division.parts)
-        for identity in singles:
-            (alternative,) = merged.alternatives[identity]
-            option = Option(1, alternative.cores, tuple(sorted((own[identity], *rest[:more]))))
-            options = dict.fromkeys(alternative.options, option)
-            parts[identity] = ((dataclasses.replace(alternative, options=options),),)
-        steps = max(_steps_with_more(serving, parts, order, singles, more) for serving in merged.servings)
-        best = Division(parts, steps)
-        if best.affordable:
-            break
-    return best
-
-
 def _is_single(alternatives: Sequence[Alternative]) -> bool:
     """Whether a request is for any device, or for cores of any device."""
     (first, *others) = alternatives
@@ -346,26 +404,10 @@ def _own_devices(merged: Merged, singles: Sequence[int]) -> dict[int, int] | Non
     return own
 
 
-def _steps_with_more(
-    serving: Serving,
-    parts: Mapping[int, Sequence[Part]],
-    order: Sequence[int],
-    singles: Sequence[int],
-    more: int,
-) -> int:
-    """As `_steps`; the single requests end with one of them without a device, after all ways to place the others."""
-    others = [identity for identity in order if identity not in singles]
-    shares = any(part[0].cores for identity in singles for part in parts[identity])
-    others_of_all = len(singles) - 1
-    ways = sum(
-        math.comb(others_of_all, number) * (more**number if shares else math.perm(more, number))
-        for number in range((others_of_all if shares else min(more, others_of_all)) + 1)
+@functools.lru_cache(maxsize=4096)
+def _ways(requests: int, more: int, *, shares: bool) -> int:
+    """Ways to give so many requests a device: each its own, or one of `more` that all can use."""
+    return sum(
+        math.comb(requests, number) * (more**number if shares else math.perm(more, number))
+        for number in range((requests if shares else min(more, requests)) + 1)
     )
-    last = Choice(2, max(1, ways * (more + 1) // 2))
-    choices = [
-        choice
-        for identity in others
-        for number, part in enumerate(parts[identity])
-        for choice in _choices(serving, identity, part, number, order)
-    ]
-    return search_cost.steps([*choices, last], orders=serving.entry.may_try_orders)

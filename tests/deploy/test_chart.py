@@ -331,6 +331,45 @@ def test_entries_have_the_documented_failure_policies(default: list[Object]) -> 
     }
 
 
+def policy_file(kind: str, spec: str, *, group: str = "policy.neuron.aws.com/v1alpha1") -> dict[str, Any]:
+    text = f"apiVersion: {group}\nkind: {kind}\nmetadata: {{name: p}}\nspec: {{{spec}}}\n"
+    return {"files": {"p.yaml": f"# a comment\n---\n{text}"}}
+
+
+ADMISSION = "admissionregistration.k8s.io/v1"
+
+
+@pytest.mark.parametrize(
+    ("policies", "failure_policy"),
+    [
+        pytest.param({"packs": ["device-limit", "host-devices"]}, "Ignore", id="packs"),
+        pytest.param(policy_file("ValidatingPolicy", "validationActions: [Audit]"), "Ignore", id="audit"),
+        pytest.param(policy_file("ValidatingPolicy", "validationActions: [Warn, Audit]"), "Ignore", id="warn"),
+        pytest.param(policy_file("ValidatingPolicy", "validationActions: [Audit, Deny]"), "Fail", id="deny"),
+        pytest.param(policy_file("ValidatingPolicy", "severity: high"), "Fail", id="the default"),
+        pytest.param(policy_file("ConversionPolicy", "mode: convert"), "Ignore", id="conversion"),
+        pytest.param(policy_file("ConversionPolicy", "mode: convert, locked: true"), "Fail", id="locked"),
+        pytest.param(policy_file("InstanceTypeCatalog", "types: []"), "Ignore", id="catalogue"),
+        pytest.param(
+            policy_file("ValidatingAdmissionPolicyBinding", "validationActions: [Audit]", group=ADMISSION),
+            "Ignore",
+            id="binding",
+        ),
+        pytest.param(
+            policy_file("ValidatingAdmissionPolicyBinding", "validationActions: [Deny]", group=ADMISSION),
+            "Fail",
+            id="binding with deny",
+        ),
+        pytest.param(policy_file("List", ""), "Fail", id="unknown"),
+        pytest.param({"existingConfigMap": "mine"}, "Fail", id="ConfigMap"),
+    ],
+)
+def test_pods_depend_on_the_webhook_only_where_a_policy_can_deny(policies: Any, failure_policy: str) -> None:
+    entries = find(render({"policies": policies}), "ValidatingWebhookConfiguration")["webhooks"]
+    pods = next(each for each in entries if each["name"] == "pods.validate.neuron.aws.com")
+    assert pods["failurePolicy"] == failure_policy
+
+
 def test_entries_follow_values() -> None:
     one = {"failurePolicy": "Ignore", "timeoutSeconds": 3}
     objects = render(
@@ -397,12 +436,12 @@ def test_following_policies_needs_policies_and_the_other_entries(values: Object,
         ("Ignore", True, {"pods": ("Ignore", 2)}),
     ],
 )
-def test_pods_have_an_entry_with_failure_policy_fail_if_there_are_policies(
+def test_pods_have_an_entry_with_failure_policy_fail_if_a_policy_can_deny(
     policy: str, with_policies: bool, answers: dict[str, tuple[str, int]]
 ) -> None:
     values = {
         "admission": {"workloads": {"failurePolicy": policy}},
-        "policies": {"packs": ["device-limit"] if with_policies else []},
+        "policies": policy_file("ConversionPolicy", "locked: true") if with_policies else {},
     }
     _, *entries = find(render(values), "ValidatingWebhookConfiguration")["webhooks"]
     assert {

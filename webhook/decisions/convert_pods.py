@@ -5,6 +5,7 @@ smallest patch. Conversion of a converted pod changes nothing.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -97,26 +98,28 @@ def convert(
 
 def computed_templates(
     pod: pods.Pod, facts: NamespaceFacts, context: ConversionContext, steering: Steering = NO_STEERING
-) -> tuple[Template, ...]:
+) -> Iterator[Template]:
     """The template that conversion uses now for what the record of a pod states; none if it refuses, or has no record.
 
-    After it the one that conversion used before an upgrade of the control plane, or will use, if it differs. The mode
-    of the pod does not matter. A template that a policy names and does not carry has no spec.
+    After it the one that conversion used before an upgrade of the control plane, or will use, if it differs: decided
+    only if the caller looks further. The mode of the pod does not matter. A template that a policy names and does not
+    carry has no spec.
 
     Raises:
         webhook.decisions.pods.UnreadableError: a field has the wrong type.
     """
     demand = PodDemand.of(pod, ())
     if demand.earlier is None:
-        return ()
+        return
     settings = combined(annotated_settings(pod.annotations, facts, Mode(context.options.mode)), steering)
-    found: dict[str, Template] = {}
-    for each in (context, *context.of_other_versions()):
+    found: set[str] = set()
+    for each in itertools.chain((context,), context.of_other_versions()):
         decision = _decide(demand, facts, steered(each, steering), settings, steering)
         named = (Template(need.mapped.name, {}, "") for need in decision.needs)
         template = next(iter((*decision.templates, *named)), None)
-        found |= {} if template is None else {template.name: template}
-    return tuple(found.values())
+        if template is not None and template.name not in found:
+            found.add(template.name)
+            yield template
 
 
 def _unscheduled(pod: pods.Pod, settings: ModeSettings, steering: Steering) -> Decision:

@@ -10,7 +10,7 @@ time shows the same text at once.
 
 import dataclasses
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import structs
 
@@ -30,7 +30,7 @@ from webhook.decisions.check_resources import misspelt_resources
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.convert_pods import computed_templates, convert
 from webhook.decisions.decision import Decision, Outcome, denied, unchanged
-from webhook.decisions.enrich_claims import enrich, keep, read_plain
+from webhook.decisions.enrich_claims import PlainClaim, enrich, keep, read_plain
 from webhook.decisions.kinds import KINDS, Kind, is_counted_by_template
 from webhook.decisions.misplaced import misplaced_resources
 from webhook.decisions.pod_claims import Claiming, KnownClaim
@@ -41,6 +41,8 @@ from webhook.decisions.template_findings import NO_TEMPLATES, KnownTemplates
 
 decide_pod = convert
 """The decision about one new pod, without the findings that do not depend on its conversion."""
+EnrichableClaim: TypeAlias = PlainClaim
+"""What `plain_claim` reads."""
 plain_claim = read_plain
 """A new claim or template, if it says no more than DeviceClass and count."""
 decide_claim = enrich
