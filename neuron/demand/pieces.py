@@ -239,7 +239,11 @@ def _choices(serving: Serving, identity: int, part: Part, number: int, order: Se
     if not mine:
         return
     count, devices = mine[0].option.count, serving.entry.devices or names.MAX_DEVICES_PER_CLAIM
-    if all(not each.option.ids and not each.constraints for each in mine):
+    # A constraint that all devices of the node meet excludes none.
+    binding = [
+        [tie for tie in each.constraints if each.option.ids or _group(serving.entry, tie[0]) != devices] for each in mine
+    ]
+    if all(not each.option.ids and not constraints for each, constraints in zip(mine, binding, strict=True)):
         if count == 1:
             yield Choice(1, 1, kind=ANY)
         else:
@@ -248,12 +252,12 @@ def _choices(serving: Serving, identity: int, part: Part, number: int, order: Se
         return
     places = ways = 0
     kind: object = None
-    for each in mine:
-        if not each.constraints:
+    for each, constraints in zip(mine, binding, strict=True):
+        if not constraints:
             places += 1
-            ways = max(ways, math.comb(len(each.option.ids), count))
+            ways = max(ways, math.comb(len(each.option.ids) or devices, count))
             continue
-        (attribute, members) = min(each.constraints)
+        (attribute, members) = min(constraints)
         group = _group(serving.entry, attribute)
         first = number == 0 and members[0] == min(members, key=order.index) == identity
         if each.option.places:

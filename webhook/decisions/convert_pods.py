@@ -19,7 +19,7 @@ from neuron.demand.instance_fit import DeviceConfig
 from neuron.demand.scheduling import with_required
 from neuron.demand.templates import Template
 from neuron.findings import Finding, as_warning, warning
-from webhook.decisions import efa_limits, hints, obstacles, patches, pod_findings, pods, queues, records
+from webhook.decisions import efa_limits, hints, lnc_variables, obstacles, patches, pod_findings, pods, queues, records
 from webhook.decisions.claim_patches import claim_patch, encode_record, free_name, mark
 from webhook.decisions.conversion_context import ConversionContext, steered
 from webhook.decisions.decision import SEVERAL, Decision, Outcome, denied, unchanged
@@ -35,7 +35,6 @@ from webhook.decisions.steering import (
     allowed,
     annotated_settings,
     attributed,
-    combined,
     excluded_by_affinity,
     overridden,
 )
@@ -76,7 +75,7 @@ def convert(
     if demand.is_empty:
         return unchanged("not-neuron")
     annotated = annotated_settings(pod.annotations, facts, Mode(context.options.mode))
-    settings = combined(annotated, steering)
+    settings = lnc_variables.settled(annotated, demand, steering)
     ignored = overridden(annotated, steering) if demand.earlier is None else []
     if settings.mode is Mode.OFF:
         misspelt = (as_warning(finding) for finding in settings.mode_findings)
@@ -85,7 +84,8 @@ def convert(
         return _with_resource(_unscheduled(pod, settings, steering), demand)
     decision = _decide(demand, facts, steered(context, steering), settings, steering)
     if decision.errors:
-        decision = dataclasses.replace(decision, errors=attributed(decision.errors, annotated, steering))
+        errors = attributed(decision.errors, settings, annotated, steering)
+        decision = dataclasses.replace(decision, errors=lnc_variables.named(errors, settings, demand))
     if ignored or steering is not NO_STEERING:
         warnings = (*decision.warnings, *ignored)
         decision = dataclasses.replace(decision, warnings=warnings, audit=_audit(decision, steering))
@@ -106,7 +106,8 @@ def computed_templates(
     demand = PodDemand.of(pod, ())
     if demand.earlier is None:
         return ()
-    settings = combined(annotated_settings(pod.annotations, facts, Mode(context.options.mode)), steering)
+    annotated = annotated_settings(pod.annotations, facts, Mode(context.options.mode))
+    settings = lnc_variables.settled(annotated, demand, steering)
     found: dict[str, Template] = {}
     for each in (context, *context.of_other_versions()):
         decision = _decide(demand, facts, steered(each, steering), settings, steering)
@@ -176,6 +177,10 @@ def _decide(
     if waits is not None:
         return _left("autoscaled", (waits,), steering)
     if isinstance(claim, Refusal):
+        unknown = lnc_variables.unknown(demand, settings) if any(ask.in_cores for ask in asks) else None
+        if unknown is not None and not claim.unknown:
+            # With another logical NeuronCore the count may be right.
+            return _left("unknown-logical-core", (*map(as_warning, claim.findings), unknown), steering)
         return _refused(claim, found, steering)
     # A template of an operator does not serve the interfaces: the demand for which it is mapped does not name them.
     templates_of_policy = () if efa.moved else steering.templates
@@ -221,6 +226,7 @@ def _decide(
         *efa.warnings,
         *claim.warnings,
         *hint.warnings,
+        *lnc_variables.warnings(demand, settings, sets_lnc=claim.sets_lnc),
         *pod_findings.side_effects(facts, context, own_claims),
         *obstacles.pinned_cores(demand),
     )

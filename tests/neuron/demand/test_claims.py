@@ -183,12 +183,12 @@ def test_two_alternatives_of_one_family_have_different_names() -> None:
     ("amount", "name", "lnc", "count", "waste"),
     [
         (2, "trn1.32xlarge", None, 1, 0),
-        (3, "trn1.32xlarge", None, 4, 5),
+        (3, "trn1.32xlarge", None, 2, 1),
         (8, "trn1.32xlarge", None, 4, 0),
-        (9, "trn1.32xlarge", None, 8, 7),
+        (9, "trn1.32xlarge", None, 5, 1),
         (32, "trn1.32xlarge", None, 16, 0),
         (4, "trn2.48xlarge", None, 1, 0),
-        (8, "trn2.48xlarge", None, 4, 8),
+        (8, "trn2.48xlarge", None, 2, 0),
         (8, "trn2.48xlarge", 1, 1, 0),
         (64, "trn2.48xlarge", None, 16, 0),
         (128, "trn2.48xlarge", 1, 16, 0),
@@ -211,13 +211,12 @@ def test_cores_become_devices_rounded_up_and_unused_cores_are_reported(
 def test_cores_on_different_families_become_alternatives_with_their_own_counts() -> None:
     claim = make([cores(4)], types("trn1.32xlarge", "trn2.48xlarge"))
     (request,) = devices(claim)["requests"]
-    # The least waste first: one device of trn2 has 4 cores, and 4 devices of trn1 have 8.
-    assert [(each["name"], each["count"]) for each in request["firstAvailable"]] == [("trn2", 1), ("trn1", 4)]
-    for each, name in zip(request["firstAvailable"], ("trn2.48xlarge", "trn1.32xlarge"), strict=True):
+    assert [(each["name"], each["count"]) for each in request["firstAvailable"]] == [("trn1", 2), ("trn2", 1)]
+    for each, name in zip(request["firstAvailable"], ("trn1.32xlarge", "trn2.48xlarge"), strict=True):
         (expression,) = expressions(each)
         assert f'.instanceType == "{name}" && ' in expression
     assert claim.types == ("trn1.32xlarge", "trn2.48xlarge")
-    assert claim.template.name.startswith("neuron-1or4-")
+    assert claim.template.name.startswith("neuron-2or1-")
 
 
 def test_lnc_becomes_a_config_on_hardware_that_has_a_choice() -> None:
@@ -466,9 +465,9 @@ def test_the_figure_that_is_not_known_is_named(asked: Ask, config: DeviceConfig,
     ("asked", "name", "count"),
     [
         pytest.param(ask(4), "trn3e.24xlarge", 4, id="the-whole-node"),
-        pytest.param(cores(12), "trn3e.24xlarge", 4, id="cores-where-no-group-is-smaller"),
+        pytest.param(cores(12), "trn3e.24xlarge", 3, id="cores-where-no-group-is-smaller"),
         pytest.param(cores(4), "trn3sn.48xlarge", 1, id="cores-of-one-device"),
-        pytest.param(cores(36), "trn3sn.48xlarge", 16, id="more-cores-than-a-group-of-8-has"),
+        pytest.param(cores(36), "trn3sn.48xlarge", 9, id="more-cores-than-a-group-of-8-has"),
     ],
 )
 def test_unknown_groups_do_not_matter_to_counts_without_a_group(asked: Ask, name: str, count: int) -> None:
@@ -549,7 +548,7 @@ def test_more_alternatives_than_the_api_takes_are_refused() -> None:
         InstanceType(f"x{size}.large", f"x{size}", size, -(-16 // size), (1,), 1, None, Topology.TORUS, (size,))
         for size in range(2, 11)
     ]
-    finding = refuse([cores(16)], many)
+    finding = refuse([cores(16)], many, DeviceConfig(rounds_cores=True))
     assert finding.code == "NEU108"
     assert finding.message == (
         "the candidate instance types need 9 different requests, and a ResourceClaim holds at most 8 alternatives."
