@@ -30,7 +30,7 @@ from neuron.hardware.instances import Catalogue, InstanceType
 
 TYPES: Final = ("trn1.32xlarge", "trn2.48xlarge", "inf2.48xlarge", "inf2.24xlarge", "inf1.24xlarge", "inf1.6xlarge")
 NODES: Final = 10
-ARRIVALS: Final = 3000
+ARRIVALS: Final = 1500
 LOAD: Final = 0.9
 """Cores requested on average, as a share of those that exist."""
 

@@ -173,9 +173,10 @@ def _make(
         else:
             placed = plan_in_one_place(servings, config)
             planned = placed if isinstance(placed, Plan) and placed.division.affordable else planned
-    if isinstance(planned, Plan) and not planned.division.affordable and any(ask.in_cores for ask in asks):
+    slow = isinstance(planned, Plan) and not planned.division.affordable
+    if slow and not unconnected and any(ask.in_cores for ask in asks):
         # All devices of a group are found sooner than some of them.
-        filled = _whole_sets(servings, asks, config, unconnected=unconnected)
+        filled = _whole_sets(servings, asks, config)
         again = plan(filled, config) if filled else planned
         if isinstance(again, Plan) and again.division.affordable:
             planned, servings = again, filled
@@ -279,12 +280,10 @@ def _whole_devices(
     return found if len({each.layout.uses for each in found}) == 1 and len(found) == len(servings) else []
 
 
-def _whole_sets(
-    servings: Sequence[Serving], asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool
-) -> list[Serving]:
+def _whole_sets(servings: Sequence[Serving], asks: Sequence[Ask], config: DeviceConfig) -> list[Serving]:
     """The servings with whole groups for cores; empty if one has none."""
     rounding = structs.replace(config, rounds_cores=True)
-    answers = [serve(each.entry, asks, rounding, unconnected=unconnected, splits=False) for each in servings]
+    answers = [serve(each.entry, asks, rounding, splits=False) for each in servings]
     found = [each for each in answers if isinstance(each, Serving)]
     return found if len({each.layout.uses for each in found}) == 1 and len(found) == len(servings) else []
 
@@ -326,7 +325,9 @@ def _waste(asks: Sequence[Ask], servings: Sequence[Serving], config: DeviceConfi
                 continue
             who = " and ".join([asks[each].container for each in members[:_MOST_NAMED]])
             cores = serving.cores(index, config.lnc)
-            message = f"{who} asked for {_counted(amount, 'core')} and gets {_gets(serving, index, cores)}: {unused} unused."
+            message = (
+                f"{who} asked for {_counted(amount, 'core')} and gets {_gets(serving, index, cores)}: {unused} unused."
+            )
             if len(members) > 1:
                 message = message.replace(" and gets ", " together and get ")
             found[index] = warning("NEU202", asks[index].resource_path, message, value=str(amount))
@@ -339,8 +340,8 @@ def _collectives(asks: Sequence[Ask], servings: Sequence[Serving]) -> Iterator[F
     for ask in asks if name is not None else ():
         if ask.in_cores and ask.amount and ask.amount not in _COLLECTIVE_CORES and ask.amount % _COLLECTIVE_CORES[-1]:
             message = (
-                f"{ask.container} asks for {_counted(ask.amount, 'core')}, and the runtime's collectives on {name} serve"
-                f" {', '.join(map(str, _COLLECTIVE_CORES[:-1]))} or a multiple of {_COLLECTIVE_CORES[-1]}."
+                f"{ask.container} asks for {_counted(ask.amount, 'core')}, and the runtime's collectives on {name}"
+                f" serve {', '.join(map(str, _COLLECTIVE_CORES[:-1]))} or a multiple of {_COLLECTIVE_CORES[-1]}."
             )
             fix = f"Models without collectives run. Otherwise request {nearest(ask.amount, _COLLECTIVE_CORES)}."
             yield warning("NEU227", ask.resource_path, message, fix, str(ask.amount))

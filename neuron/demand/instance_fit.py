@@ -179,7 +179,9 @@ def _pool(entry: InstanceType, asks: Sequence[Ask], config: DeviceConfig) -> tup
     found = [
         index
         for index, ask in enumerate(asks)
-        if ask.in_cores and ask.amount % per_device and (ask.role is Role.APP or (ask.role is Role.SIDECAR and not init))
+        if ask.in_cores
+        and ask.amount % per_device
+        and (ask.role is Role.APP or (ask.role is Role.SIDECAR and not init))
     ]
     alone = sum(-(-asks[index].amount // per_device) for index in found)
     return tuple(found) if -(-sum(asks[index].amount for index in found) // per_device) < alone else ()
@@ -331,7 +333,7 @@ def _devices_for(entry: InstanceType, ask: Ask, config: DeviceConfig, *, unconne
     """
     if not ask.amount:
         return 0
-    loose = unconnected and not entry.consecutive and not config.fills_sets
+    loose = unconnected and not entry.consecutive
     counts = counts_of(entry)
     if ask.cores and (refusal := _contradicted(entry, ask)) is not None:
         return refusal
@@ -343,7 +345,7 @@ def _devices_for(entry: InstanceType, ask: Ask, config: DeviceConfig, *, unconne
     if per_device is None:
         return TypeRefusal((_unknown_cores(entry, ask),), unknown=True)
     exact = -(-ask.amount // per_device)
-    if loose and exact <= max(counts):
+    if loose and exact <= max(counts) and not config.fills_sets:
         return exact
     rounded = next((count for count in counts if count >= exact), None)
     group = next((size for size in (1, *device_groups.GROUP_SIZES) if size >= exact), exact)
@@ -386,8 +388,8 @@ def _connected_sets(
     if entry.line is not None:
         return _consecutive_sets(entry, layout)
     connected_sets: dict[tuple[int, ...], ConnectedSet] = {}
-    for use, count in zip(layout.uses, devices, strict=True):
-        use, size = tuple(sorted(use)), layout.size(use)
+    for used, count in zip(layout.uses, devices, strict=True):
+        use, size = tuple(sorted(used)), layout.size(used)
         if size < 2 or (unconnected and count not in entry.counts):
             continue
         group = _group_for(entry, size)
@@ -484,8 +486,8 @@ def _with_less(entry: InstanceType, ask: Ask, lnc: int | None) -> str:
     if ask.amount > most:
         return ""
     return (
-        f" With logical NeuronCore {smallest} there are {most}: set the annotation {names.ANNOTATION_LNC}, or the variable"
-        f" {LNC_VARIABLES[0]} of the container."
+        f" With logical NeuronCore {smallest} there are {most}: set the annotation {names.ANNOTATION_LNC}, or the"
+        f" variable {LNC_VARIABLES[0]} of the container."
     )
 
 

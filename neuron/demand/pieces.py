@@ -241,7 +241,8 @@ def _choices(serving: Serving, identity: int, part: Part, number: int, order: Se
     count, devices = mine[0].option.count, serving.entry.devices or names.MAX_DEVICES_PER_CLAIM
     # A constraint that all devices of the node meet excludes none.
     binding = [
-        [tie for tie in each.constraints if each.option.ids or _group(serving.entry, tie[0]) != devices] for each in mine
+        [tie for tie in each.constraints if each.option.ids or _group(serving.entry, tie[0]) != devices]
+        for each in mine
     ]
     if all(not each.option.ids and not constraints for each, constraints in zip(mine, binding, strict=True)):
         if count == 1:

@@ -25,8 +25,8 @@ MOST_SEARCHED: Final = 7
 
 
 _LARGEST_OF_ANY: Final = 12
-"""Devices of the largest request for any devices of a node, if the allocator tries every set once: 2,048 steps where one
-device is missing, and twice as many for each device more."""
+"""Devices of the largest request for any devices of a node, if the allocator tries every set once: 2,048 steps where
+one device is missing, and twice as many for each device more."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

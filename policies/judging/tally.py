@@ -14,7 +14,7 @@ from kubecel.errors import CelTimeExceededError
 from neuron import names, quantities
 from neuron.api import environment
 from neuron.api.claim_specs import ClaimSpec, Config, DeviceRequest
-from neuron.api.fields import mapping, mappings
+from neuron.api.fields import mapping
 from policies.judging.claim_requests import GroupedRequests, cores_of
 from policies.judging.fields import name_text
 from policies.judging.knowledge import DeviceKnowledge, figures

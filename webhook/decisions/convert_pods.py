@@ -177,11 +177,7 @@ def _decide(
     if waits is not None:
         return _left("autoscaled", (waits,), steering)
     if isinstance(claim, Refusal):
-        unknown = lnc_variables.unknown(demand, settings) if any(ask.in_cores for ask in asks) else None
-        if unknown is not None and not claim.unknown:
-            # With another logical NeuronCore the count may be right.
-            return _left("unknown-logical-core", (*map(as_warning, claim.findings), unknown), steering)
-        return _refused(claim, found, steering)
+        return _refused(claim, found, steering, lnc_variables.unknown(demand, settings))
     # A template of an operator does not serve the interfaces: the demand for which it is mapped does not name them.
     templates_of_policy = () if efa.moved else steering.templates
     mapped = next((each for each in templates_of_policy if each.is_for(asks, config, claim)), None)
@@ -269,9 +265,12 @@ def _waits(
     return obstacles.autoscaled(selection, serving if found.known else (), facts, context)
 
 
-def _refused(refusal: Refusal, found: Candidates, steering: Steering) -> Decision:
+def _refused(refusal: Refusal, found: Candidates, steering: Steering, unknown: Finding | None) -> Decision:
+    """`unknown`: the variable that may set another logical NeuronCore, with which the count may be right."""
     if refusal.unknown:
         return _left("unknown-type", refusal.findings, steering)
+    if unknown is not None:
+        return _left("unknown-logical-core", (*refusal.findings, unknown), steering)
     return denied("unservable", *refusal.findings, warnings=found.warnings)
 
 

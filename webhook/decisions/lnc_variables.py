@@ -1,4 +1,4 @@
-"""The logical NeuronCore that containers set by environment variables: a setting of the pod, as its annotation is. Pure.
+"""The logical NeuronCore that containers set by environment variables, a setting of the pod as its annotation. Pure.
 
 The annotation of the pod precedes the variables; they precede the Namespace's annotation and the default of a policy. A
 locked policy precedes all. Where another setting is in force, the driver replaces the variable of the container.
@@ -53,12 +53,14 @@ def named(findings: Sequence[Finding], settings: ModeSettings, demand: PodDemand
     if settings.lnc_source != BY_VARIABLE or first is None:
         return tuple(findings)
     fix = f"Change the variable {first.name}, or select a trn2 or trn3 instance type."
-    return tuple(dataclasses.replace(each, path=first.path, fix=fix) if each.code == "NEU111" else each for each in findings)
+    return tuple(
+        dataclasses.replace(each, path=first.path, fix=fix) if each.code == "NEU111" else each for each in findings
+    )
 
 
 def unknown(demand: PodDemand, settings: ModeSettings) -> Finding | None:
-    """NEU225 for the first variable whose value is not known, if it would set the logical NeuronCore."""
-    if settings.device_config.lnc is not None:
+    """NEU225 for the first variable whose value is not known, if the number of cores depends on it."""
+    if settings.device_config.lnc is not None or not any(ask.in_cores for ask in demand.asks):
         return None
     return next((_unknown(each) for each in _variables(demand) if each.value is None), None)
 
@@ -73,8 +75,8 @@ def warnings(demand: PodDemand, settings: ModeSettings, *, sets_lnc: bool) -> It
     for each in _variables(demand):
         if each.value is not None and each.value not in (0, lnc) and lnc is not None and sets_lnc:
             message = (
-                f"container {each.container} sets {each.name} to {each.value}, and the claim has logical NeuronCore {lnc}:"
-                f" the driver sets {LNC_VARIABLES[0]}={lnc} in the container."
+                f"container {each.container} sets {each.name} to {each.value}, and the claim has logical NeuronCore"
+                f" {lnc}: the driver sets {LNC_VARIABLES[0]}={lnc} in the container."
             )
             fix = f"Make the variable and the setting ({names.ANNOTATION_LNC}, or the policy's) agree."
             yield warning("NEU226", each.path, message, fix, str(each.value))
@@ -98,8 +100,8 @@ def _disagree(one: _Variable, other: _Variable) -> Finding:
     return Finding(
         "NEU126",
         other.path,
-        f"container {one.container} sets {one.name} to {one.value}, and container {other.container} sets {other.name} to"
-        f" {other.value}: one claim has one logical NeuronCore.",
+        f"container {one.container} sets {one.name} to {one.value}, and container {other.container} sets"
+        f" {other.name} to {other.value}: one claim has one logical NeuronCore.",
         f"Make them equal, or set the annotation {names.ANNOTATION_LNC}.",
         str(other.value),
     )

@@ -256,7 +256,11 @@ def attributed(
         annotated: settings by annotations alone.
         steering: by policies.
     """
-    if steering.lnc is None or settings.lnc_source == "variable" or (annotated.device_config.lnc is not None and not steering.lnc_locked):
+    if (
+        steering.lnc is None
+        or settings.lnc_source == "variable"
+        or (annotated.device_config.lnc is not None and not steering.lnc_locked)
+    ):
         return tuple(findings)
     annotate = "" if steering.lnc_locked else f"annotate the pod with {names.ANNOTATION_LNC}, "
     who = f"{'required by' if steering.lnc_locked else 'the default of'} policy {steering.policy('logicalNeuronCore')}"
