@@ -133,7 +133,7 @@ def _with_one_option(serving: Serving) -> Arrangement:
     """The arrangement with one alternative for each request: a place on the line, or device groups by attribute."""
     if serving.entry.line is not None:
         return in_one_place(serving.layout, serving.connected_sets)
-    return arrange(dataclasses.replace(serving.entry, counters=False), serving.layout, serving.connected_sets)
+    return arrange(serving.entry, serving.layout, serving.connected_sets, by_ids=False)
 
 
 def _cramped(merged: Merged, order: Sequence[int]) -> Serving | None:

@@ -32,6 +32,9 @@ from neuron.hardware.instances import InstanceType
 
 _MOST_NAMED: Final = 3
 """Instance types that a message names."""
+_FEW_COLLECTIVES: Final = ("trn1", "trn1n")
+_COLLECTIVE_CORES: Final = (1, 2, 8, 16, 32)
+"""Cores that the runtime's collectives serve there, and multiples of the last one (huggingface/optimum-neuron#619)."""
 _MOST_REMEMBERED: Final = 16
 """Containers of a pod that request devices, for which its claim is remembered."""
 
@@ -44,8 +47,9 @@ class Claim(Struct, frozen=True):
             Empty tuple: the whole claim, by an entry without `request`.
         types: names of the instance types that can serve it, in catalogue order.
         connected: whether the claim requires more than an arbitrary set of devices.
+        sets_lnc: whether it has a NeuronConfig.
         exact: for each ask, whether its container gets a share of a device with exactly the cores that it requests.
-        warnings: NEU202, NEU213 and NEU215.
+        warnings: NEU202, NEU213, NEU215, NEU219 and NEU227.
     """
 
     template: Template
@@ -54,6 +58,7 @@ class Claim(Struct, frozen=True):
     connected: bool
     exact: tuple[bool, ...]
     warnings: tuple[Finding, ...] = ()
+    sets_lnc: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,7 +101,9 @@ def make_claim(
     make = _remembered if few else _make
     # Only findings name containers, so pods that differ by such names share a claim.
     same = (
-        tuple(_nameless(ask.role, ask.resource, ask.amount) for ask in asks) if few and not config.efa else tuple(asks)
+        tuple(_nameless(ask.role, ask.resource, ask.amount, ask.cores) for ask in asks)
+        if few and not config.efa
+        else tuple(asks)
     )
     made = make(same, types, config, device_class, pin_types, unconnected)
     if isinstance(made, _Made):
@@ -124,9 +131,10 @@ class _Made:
         return structs.replace(self.claim, warnings=self.warnings(asks, config))
 
     def warnings(self, asks: Sequence[Ask], config: DeviceConfig) -> tuple[Finding, ...]:
-        """NEU202, NEU213, NEU215 and NEU219 for these containers."""
+        """NEU202, NEU213, NEU215, NEU219 and what collectives refuse, for these containers."""
         return (
             *_waste(asks, self.servings, config),
+            *_collectives(asks, self.servings),
             *_unconnected(asks, self.servings),
             *_untried(asks, self.merged),
             *_left_out(self.left_out),
@@ -134,8 +142,8 @@ class _Made:
 
 
 @functools.lru_cache(maxsize=1024)
-def _nameless(role: Role, resource: str, amount: int) -> Ask:
-    return Ask("", role, "", resource, amount)
+def _nameless(role: Role, resource: str, amount: int, cores: int) -> Ask:
+    return Ask("", role, "", resource, amount, cores=cores)
 
 
 class _Types:
@@ -202,6 +210,13 @@ def _make(
         else:
             placed = plan_in_one_place(servings, config)
             planned = placed if isinstance(placed, Plan) and placed.division.affordable else planned
+    slow = isinstance(planned, Plan) and not planned.division.affordable
+    if slow and not unconnected and any(ask.in_cores for ask in asks):
+        # All devices of a group are found sooner than some of them.
+        filled = _whole_sets(servings, asks, config)
+        again = plan(filled, config) if filled else planned
+        if isinstance(again, Plan) and again.division.affordable:
+            planned, servings = again, filled
     if isinstance(planned, TooMany):
         return Refusal((_too_many_alternatives(planned),))
     merged = planned.merged
@@ -220,6 +235,7 @@ def _make(
             and all(serving.cores(index, config.lnc) == ask.amount for serving in servings)
             for index, (ask, use) in enumerate(zip(asks, servings[0].layout.uses, strict=True))
         ),
+        sets_lnc=servings[0].sets_lnc,
     )
     made = _Made(claim, servings, merged, left_out, warns=False)
     return dataclasses.replace(made, warns=True) if made.warnings(asks, config) else made
@@ -260,7 +276,8 @@ def _same_requests(
     """The servings with equal requests, and the names of the types that are left out.
 
     Containers refer to requests, not to alternatives. Types on which whole devices and cores beside them are two
-    requests give whole devices only, if another type needs one request.
+    requests give whole devices only, if another type needs one request. Containers use a request together only if they
+    do so on all types.
     """
     if any(serving.splits for serving in servings) and len({serving.layout.uses for serving in servings}) > 1:
         whole = [
@@ -270,6 +287,13 @@ def _same_requests(
         servings = [
             again if isinstance(again, Serving) else serving for serving, again in zip(servings, whole, strict=True)
         ]
+    if any(serving.pool for serving in servings) and len({serving.layout.uses for serving in servings}) > 1:
+        alone = [
+            serve(serving.entry, asks, config, unconnected=unconnected, pools=False) if serving.pool else serving
+            for serving in servings
+        ]
+        if all(isinstance(each, Serving) for each in alone):
+            servings = [each for each in alone if isinstance(each, Serving)]
     wanted = servings[0].layout.uses
     return (
         [serving for serving in servings if serving.layout.uses == wanted],
@@ -283,16 +307,22 @@ def _whole_devices(
     """The servings with whole devices for containers that get devices and cores beside them; empty if one has none."""
     if not any(serving.splits for serving in servings):
         return []
-    answers = [serve(each.entry, asks, config, unconnected=unconnected, splits=False) for each in servings]
+    answers = [serve(each.entry, asks, config, unconnected=unconnected, splits=False, pools=False) for each in servings]
+    found = [each for each in answers if isinstance(each, Serving)]
+    return found if len({each.layout.uses for each in found}) == 1 and len(found) == len(servings) else []
+
+
+def _whole_sets(servings: Sequence[Serving], asks: Sequence[Ask], config: DeviceConfig) -> list[Serving]:
+    """The servings with whole groups for cores; empty if one has none."""
+    rounding = structs.replace(config, rounds_cores=True)
+    answers = [serve(each.entry, asks, rounding, splits=False) for each in servings]
     found = [each for each in answers if isinstance(each, Serving)]
     return found if len({each.layout.uses for each in found}) == 1 and len(found) == len(servings) else []
 
 
 def _unused(serving: Serving, asks: Sequence[Ask], config: DeviceConfig) -> int:
     """Cores that containers get and did not request."""
-    return sum(
-        serving.cores(index, config.lnc) - ask.amount for index, ask in enumerate(asks) if ask.in_cores and ask.amount
-    )
+    return sum(serving.unused(asks, config.lnc).values())
 
 
 def _needs_types(merged: Merged, first: Serving, asks: Sequence[Ask]) -> bool:
@@ -319,20 +349,34 @@ def _is_connected(merged: Merged, servings: Sequence[Serving]) -> bool:
 
 def _waste(asks: Sequence[Ask], servings: Sequence[Serving], config: DeviceConfig) -> list[Finding]:
     """NEU202 for each container whose cores were rounded up, with the first type where they were."""
-    findings = []
-    for index, ask in enumerate(asks):
-        if not (ask.in_cores and ask.amount):
-            continue
-        for serving in servings:
+    found: dict[int, Finding] = {}
+    for serving in servings:
+        for members, unused in serving.unused(asks, config.lnc).items():
+            index, amount = members[0], sum(asks[each].amount for each in members)
+            if unused <= 0 or index in found:
+                continue
+            who = " and ".join([asks[each].container for each in members[:_MOST_NAMED]])
             cores = serving.cores(index, config.lnc)
-            if cores > ask.amount:
-                message = (
-                    f"{ask.container} asked for {_counted(ask.amount, 'core')} and gets {_gets(serving, index, cores)}:"
-                    f" {cores - ask.amount} unused."
-                )
-                findings.append(warning("NEU202", ask.resource_path, message, value=str(ask.amount)))
-                break
-    return findings
+            message = (
+                f"{who} asked for {_counted(amount, 'core')} and gets {_gets(serving, index, cores)}: {unused} unused."
+            )
+            if len(members) > 1:
+                message = message.replace(" and gets ", " together and get ")
+            found[index] = warning("NEU202", asks[index].resource_path, message, value=str(amount))
+    return [found[index] for index in sorted(found)]
+
+
+def _collectives(asks: Sequence[Ask], servings: Sequence[Serving]) -> Iterator[Finding]:
+    """NEU227 for each container with a number of cores that the runtime's collectives do not serve on Trn1."""
+    name = next((each.entry.name for each in servings if each.entry.family in _FEW_COLLECTIVES), None)
+    for ask in asks if name is not None else ():
+        if ask.in_cores and ask.amount and ask.amount not in _COLLECTIVE_CORES and ask.amount % _COLLECTIVE_CORES[-1]:
+            message = (
+                f"{ask.container} asks for {_counted(ask.amount, 'core')}, and the runtime's collectives on {name}"
+                f" serve {', '.join(map(str, _COLLECTIVE_CORES[:-1]))} or a multiple of {_COLLECTIVE_CORES[-1]}."
+            )
+            fix = f"Models without collectives run. Otherwise request {nearest(ask.amount, _COLLECTIVE_CORES)}."
+            yield warning("NEU227", ask.resource_path, message, fix, str(ask.amount))
 
 
 def _gets(serving: Serving, index: int, cores: int) -> str:
@@ -343,11 +387,15 @@ def _gets(serving: Serving, index: int, cores: int) -> str:
     return f"{_counted(cores, 'core')} on {serving.entry.name}, which gives 1, 2, 4 or more cores of one device"
 
 
+def _is_loose(serving: Serving, index: int) -> bool:
+    return serving.devices[index] not in (0, *counts_of(serving.entry)) and serving.is_loose(index)
+
+
 def _unconnected(asks: Sequence[Ask], servings: Sequence[Serving]) -> list[Finding]:
     """NEU215 for each container whose devices may be unconnected, with the first type where they may."""
     findings = []
     for index, ask in enumerate(asks):
-        loose = next((each for each in servings if each.devices[index] not in (0, *counts_of(each.entry))), None)
+        loose = next((each for each in servings if _is_loose(each, index)), None)
         if loose is not None:
             devices, connected = loose.devices[index], ", ".join(map(str, loose.entry.counts))
             message = (

@@ -347,7 +347,12 @@ def _choices(serving: Serving, identity: int, part: Part, number: int, order: Se
     if not mine:
         return
     count, devices = mine[0][0].count, serving.entry.devices or names.MAX_DEVICES_PER_CLAIM
-    if all(not option.ids and not constraints for option, constraints in mine):
+    # A constraint that all devices of the node meet excludes none.
+    binding = [
+        (option, [tie for tie in constraints if option.ids or _group(serving.entry, tie[0]) != devices])
+        for option, constraints in mine
+    ]
+    if all(not option.ids and not constraints for option, constraints in binding):
         if count == 1:
             yield Choice(1, 1, kind=ANY)
         else:
@@ -356,10 +361,10 @@ def _choices(serving: Serving, identity: int, part: Part, number: int, order: Se
         return
     places = ways = 0
     kind: object = None
-    for option, constraints in mine:
+    for option, constraints in binding:
         if not constraints:
             places += 1
-            ways = max(ways, math.comb(len(option.ids), count))
+            ways = max(ways, math.comb(len(option.ids) or devices, count))
             continue
         (attribute, members) = min(constraints)
         group = _group(serving.entry, attribute)

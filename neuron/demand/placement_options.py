@@ -24,6 +24,11 @@ MOST_SEARCHED: Final = 7
 """Devices of the largest request of which the allocator can try the devices in every order for eight windows."""
 
 
+_LARGEST_OF_ANY: Final = 12
+"""Devices of the largest request for any devices of a node, if the allocator tries every set once: 2,048 steps where
+one device is missing, and twice as many for each device more."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConnectedSet:
     """Requests whose devices must be connected with each other, because one container uses them together.
@@ -82,8 +87,10 @@ class Arrangement:
     choices: Mapping[int, Choice] = dataclasses.field(default_factory=dict)
 
 
-def arrange(entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet]) -> Arrangement:
-    """Arrange a layout."""
+def arrange(
+    entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet], *, by_ids: bool = True
+) -> Arrangement:
+    """Arrange a layout. `by_ids`: whether requests in device groups may have alternatives by device ids."""
     if entry.line is not None:
         beside = all(
             len(each.requests) == 2
@@ -94,35 +101,46 @@ def arrange(entry: InstanceType, layout: Layout, connected_sets: Sequence[Connec
         if found is not None and fits_empty_node(entry, layout, connected_sets, found.options):
             return found
         return in_one_place(layout, connected_sets)
-    return _grouped(entry, layout, connected_sets)
+    return _grouped(entry, layout, connected_sets, by_ids=by_ids)
 
 
-def _grouped(entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet]) -> Arrangement:
-    """Sets in device groups: by the attribute of the group, or one alternative for each group by its device ids.
+def _grouped(
+    entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet], *, by_ids: bool
+) -> Arrangement:
+    """Sets in device groups: by the attribute of the group, or by alternatives with device ids.
 
-    The latter is for nodes whose devices consume counters. There, up to Kubernetes 1.36.2, a constraint fails if one
-    device of the node is in use (kubernetes/kubernetes#140436). Requests that several containers use together keep the
-    attribute: each request chooses its alternative alone.
+    The latter is for nodes whose devices consume counters, one for each group. There, up to Kubernetes 1.36.2, a
+    constraint fails if one device of the node is in use (kubernetes/kubernetes#140436). Requests that several
+    containers use together keep the attribute: each request chooses its alternative alone. And it is for most of the
+    devices of a node, whose subsets are too many to search: one for each run.
     """
     options, ties = _untied(layout), []
     choices: dict[int, Choice] = {}
     spanned = [identity for each in connected_sets for identity in each.requests if len(each.requests) > 1]
+    devices = entry.devices or 0
+    most_of_any = MOST_SEARCHED if entry.may_try_orders else _LARGEST_OF_ANY
     for each in connected_sets:
+        (first, *others) = each.requests
+        count = layout.counts.get(first, 1)
+        shared = bool(others) and all(identity in layout.shares for identity in others)
+        if by_ids and most_of_any < count < devices == (each.group or devices):
+            if not others or shared:
+                options[first] = tuple(_runs_of_node(count, devices, entry.groups))
+            if not others:
+                continue
         if each.group is None:
             continue
-        (first, *_) = each.requests
         attribute = names.device_group_attribute(each.group)
-        if first in spanned:
-            ties.append(AttributeTie(attribute, tuple((identity, 0) for identity in each.requests)))
-            continue
-        count = layout.counts[first]
-        groups = tuple(tuple(range(start, start + each.group)) for start in range(0, entry.devices or 0, each.group))
-        by_ids = entry.counters and 1 < len(groups) <= names.MAX_FIRST_AVAILABLE
-        choices[first] = Choice(groups, () if by_ids else ((attribute, frozenset(range(len(groups)))),))
-        if by_ids:
+        groups = tuple(tuple(range(start, start + each.group)) for start in range(0, devices, each.group))
+        alone = first not in spanned
+        in_groups = by_ids and entry.counters and alone and 1 < len(groups) <= names.MAX_FIRST_AVAILABLE
+        if alone:
+            choices[first] = Choice(groups, () if in_groups else ((attribute, frozenset(range(len(groups)))),))
+        if in_groups:
             options[first] = tuple(option_of(count, ids) for ids in groups)
         else:
-            ties.append(AttributeTie(attribute, ((first, 0),)))
+            members = [(identity, place) for identity in each.requests for place, _ in enumerate(options[identity])]
+            ties.append(AttributeTie(attribute, tuple(members)))
     return Arrangement(options, tuple(ties), choices=choices)
 
 
@@ -134,6 +152,25 @@ def option_of(count: int, ids: tuple[int, ...]) -> Option:
 def _whole(count: int, sets: Sequence[Sequence[int]]) -> tuple[Place, ...]:
     """The places of a request that gets all devices of one of these sets; empty if it gets some of them."""
     return tuple((mask(ids), 0) for ids in sets) if all(len(ids) == count for ids in sets) else ()
+
+
+def _overlap(first: int, size: int, run: range) -> bool:
+    return first < run.stop and run.start < first + size
+
+
+@functools.lru_cache(maxsize=64)
+def _runs_of_node(count: int, devices: int, groups: Sequence[int]) -> tuple[Option, ...]:
+    """Consecutive devices of a node, at most 8 runs: first those that leave the most groups whole."""
+
+    def broken(start: int) -> tuple[int, int]:
+        run = range(start, start + count)
+        return sum(size for size in groups for first in range(0, devices, size) if _overlap(first, size, run)), start
+
+    starts = sorted(range(devices - count + 1), key=broken)[: names.MAX_FIRST_AVAILABLE]
+    return tuple(
+        Option(count, ids=ids, places=((mask(ids), 0),))
+        for ids in (tuple(range(start, start + count)) for start in starts)
+    )
 
 
 def fits_empty_node(

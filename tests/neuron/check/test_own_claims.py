@@ -39,8 +39,7 @@ def without_limit() -> DeviceSelectors:
 CASES = [
     pytest.param(entry, shares, tries_orders, id=f"{entry.name} {'shares' if shares else 'whole'} {version}")
     for entry in distinct()
-    for shares in ((False,) if entry.grouped else (False, True))  # Nodes with device groups share no cores.
-    for tries_orders, version in ((True, "1.35"), (False, "1.36"))
+    for shares, tries_orders, version in ((False, True, "1.35"), (False, False, "1.36"), (True, False, "1.36"))
 ]
 
 
