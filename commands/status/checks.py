@@ -8,7 +8,7 @@ from typing import Final
 
 from commands.cluster.listing import Unseen
 from commands.cluster.rights import Rule
-from commands.status import certificates, hooks, kueue, nodes, replicas, sent
+from commands.status import admission, certificates, hooks, kueue, nodes, replicas, sent
 from commands.status.lines import CheckResult, StatusLine
 from commands.status.snapshot import StatusSnapshot
 from neuron import known_faults
@@ -32,6 +32,7 @@ def judge(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[StatusLine, ...]:
         *certificates.check(snapshot, alive, now),
         *replicas.check(snapshot, now),
         *replicas.check_service(snapshot),
+        *admission.check(snapshot),
         *replicas.check_policies(alive),
         *sent.check(snapshot, alive),
         *_permissions(snapshot),

@@ -27,7 +27,10 @@ RELEASES: Final = "releases"
 
 PODS: Final = "pods.validate.neuron.aws.com"
 
-_RESTORE: Final = "Apply the configuration of the release again: helm upgrade, or deploy/manifests."
+_RESTORE: Final = (
+    "Apply the configuration of the release again: helm upgrade (with Helm 4 --force-conflicts, because an edit owns "
+    "the field), or kubectl apply --server-side --force-conflicts -f deploy/manifests."
+)
 _CHOOSE: Final = f"{_RESTORE} Choose other settings by the chart's values."
 _SUFFIX: Final = f".{names.DRIVER}"
 _SHORTEST: Final = 3

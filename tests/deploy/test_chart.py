@@ -109,6 +109,10 @@ def test_the_driver_runs_on_every_type_of_the_catalogue() -> None:
     [
         ({"replicas": 3}, "at '': additional properties 'replicas' not allowed"),
         ({"webhook": {"replica": 3}}, "at '/webhook': additional properties 'replica' not allowed"),
+        ({"webhook": {"port": 443}}, "at '/webhook/port': minimum: got 443, want 1,024"),
+        ({"webhook": {"metricsPort": "9090"}}, "at '/webhook/metricsPort': got string, want integer"),
+        ({"webhook": {"dnsPolicy": "None"}}, "at '/webhook/dnsPolicy': value must be one of ''"),
+        ({"webhook": {"hostNetwork": "yes"}}, "at '/webhook/hostNetwork': got string, want boolean"),
         ({"webhook": {"replicas": 0}}, "at '/webhook/replicas': minimum: got 0, want 1"),
         (
             {"conversion": {"mode": "on"}},
@@ -135,6 +139,52 @@ def test_the_driver_runs_on_every_type_of_the_catalogue() -> None:
 )
 def test_invalid_values_are_refused_with_their_path(values: Object, fault: str) -> None:
     with pytest.raises(helm.HelmValuesError, match=re.escape(fault)):
+        render(values)
+
+
+@pytest.mark.parametrize(
+    ("webhook", "policy"),
+    [
+        ({"hostNetwork": True}, "ClusterFirstWithHostNet"),
+        ({"hostNetwork": True, "dnsPolicy": "Default"}, "Default"),
+        ({"dnsPolicy": "Default"}, "Default"),
+        ({}, None),
+    ],
+    ids=["node's network", "both", "policy", "default"],
+)
+def test_the_webhook_can_listen_on_the_network_of_the_node(webhook: Object, policy: str | None) -> None:
+    deployment = find(render({"webhook": webhook}), "Deployment")
+    spec = deployment["spec"]["template"]["spec"]
+    host = webhook.get("hostNetwork", False)
+    assert (spec.get("hostNetwork", False), spec.get("dnsPolicy")) == (host, policy)
+    # Two pods cannot have the same port of a node, so the old one ends first.
+    wanted = {"maxUnavailable": 1, "maxSurge": 0} if host else {"maxUnavailable": 0, "maxSurge": 1}
+    assert deployment["spec"]["strategy"]["rollingUpdate"] == wanted
+
+
+def test_ports_of_the_webhook_are_values_and_its_service_keeps_its_own() -> None:
+    objects = render({"webhook": {"port": 10260, "metricsPort": 10261}})
+    spec = pod_specs(objects)["Deployment/neuron-dra"]
+    assert (flags(spec)["--port"], flags(spec)["--metrics-port"]) == (["10260"], ["10261"])
+    [container] = spec["containers"]
+    assert {each["name"]: each["containerPort"] for each in container["ports"]} == {"https": 10260, "metrics": 10261}
+    ports = find(objects, "Service")["spec"]["ports"]
+    assert [(each["port"], each["targetPort"]) for each in ports] == [(443, "https"), (9090, "metrics")]
+
+
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        ({"webhook": {"port": 9090}}, "webhook.port and webhook.metricsPort are both 9090: set different ports"),
+        (
+            {"webhook": {"hostNetwork": True}, "openshift": {"enabled": True}},
+            "webhook.hostNetwork is true with openshift.enabled",
+        ),
+    ],
+    ids=["ports", "OpenShift"],
+)
+def test_settings_of_the_network_that_cannot_work_are_refused(values: Object, fault: str) -> None:
+    with pytest.raises(helm.HelmRenderError, match=re.escape(fault)):
         render(values)
 
 

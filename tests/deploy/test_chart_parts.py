@@ -512,3 +512,28 @@ def test_more_min_replicas_than_max_replicas_are_refused() -> None:
     values = {"webhook": {"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 3}}}
     with pytest.raises(helm.HelmRenderError, match="minReplicas is 5 and maxReplicas is 3"):
         render(values)
+
+
+@pytest.mark.parametrize(
+    ("part", "workload"),
+    [
+        ("prune", "CronJob/neuron-dra-prune"),
+        ("audit", "CronJob/neuron-dra-audit"),
+        ("test", "Pod/neuron-dra-test"),
+        ("map", "Deployment/neuron-dra-map"),
+    ],
+)
+@pytest.mark.parametrize(
+    "placement",
+    [
+        {"nodeSelector": {"role": "system"}, "tolerations": [{"key": "dedicated", "operator": "Exists"}]},
+        {"nodeSelector": {"role": "system"}},
+        {"tolerations": [{"operator": "Exists"}]},
+        {},
+    ],
+    ids=["both", "selector", "tolerations", "none"],
+)
+def test_jobs_run_where_their_values_say(part: str, workload: str, placement: Object) -> None:
+    enabled = {} if part == "test" else {"enabled": True}
+    spec = pod_specs(render({"policies": {"packs": ["device-limit"]}, part: enabled | placement}))[workload]
+    assert {key: spec[key] for key in ("nodeSelector", "tolerations") if key in spec} == placement

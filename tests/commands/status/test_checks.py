@@ -690,7 +690,7 @@ def test_every_rule_has_a_purpose() -> None:
 FIELDS = [
     field.name
     for field in dataclasses.fields(StatusSnapshot)
-    if field.name not in ("address", "namespace", "account", "secret", "own_slices")
+    if field.name not in ("address", "namespace", "account", "secret", "own_slices", "probed", "probed_in")
 ]
 
 
