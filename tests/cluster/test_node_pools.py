@@ -1,5 +1,6 @@
 """Pools of Karpenter: each replica has one answer for a pod, whenever it started and whatever nodes it has seen."""
 
+import functools
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +67,10 @@ def wanting(devices: int = 1, **selector: str) -> Object:
     return pod("p", container(neuron=devices), nodeSelector=selector)
 
 
+def serves(api: Api, path: str) -> bool:
+    return api.answer("GET", path).is_success
+
+
 def say(replica: Webhook, plane: ControlPlane, manifest: Object) -> Said:
     """The answer of one replica, over TLS, to the review that the API server sends for a pod."""
     kind = {"group": "", "version": "v1", "kind": "Pod"}
@@ -98,7 +103,7 @@ def pools(api: Api) -> None:
     api.create(definition("karpenter.sh", "NodePool", "nodepools"))
     api.create(definition("karpenter.k8s.aws", "EC2NodeClass", "ec2nodeclasses"))
     for path in (POOLS, CLASSES):
-        eventually(path, lambda path=path: api.answer("GET", path).is_success)
+        eventually(path, functools.partial(serves, api, path))
     pool = node_pool("neuron", "trn1.32xlarge", "inf2.xlarge", labels={"team/accelerator": "neuron"})
     api.request("POST", POOLS, json=pool)
     subnets = [{"id": "subnet-1", "zone": "us-east-1a"}]
