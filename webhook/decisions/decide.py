@@ -57,6 +57,8 @@ templates_of_record = computed_templates
 _LWS: Final = "LeaderWorkerSet"
 _ONE_WAY: Final = (Outcome.CONVERTED, Outcome.RESTORED, Outcome.DENIED)
 _UNKNOWN: Final = "neuron-dra does not know this kind"
+_OF_NEW_PODS: Final = "NEU128"
+"""A pod that exists has `spec.nodeName` from the scheduler, which has allocated its claims."""
 _READ_AS_BOOLEAN: Final = "Expected `str`, got `bool`"
 
 
@@ -268,6 +270,8 @@ def decide(
         if not inputs.goes_on():
             break
         answer = _answer(each, subject, inputs)
+        if _exists(each.place):
+            answer = dataclasses.replace(answer, findings=tuple(f for f in answer.findings if f.code != _OF_NEW_PODS))
         unknown_kind = subject.kind if subject.entry is None else ""
         keys = [*misspelt_keys(each.place.template.get("metadata"))] if _is_ours(each) else []
         keys += _shared(each, answer.decision)
@@ -354,6 +358,16 @@ def check_size(kind: str, manifest: object, sizes: Iterable[int]) -> list[Findin
 
 
 # --- one pod ----------------------------------------------------------------------------------------------------
+
+
+def _exists(place: PodPlace) -> bool:
+    """Whether a pod is written as a cluster shows it: with a uid, or as scheduled."""
+    if place.path or not place.is_template:
+        return False
+    if mapping(place.template.get("metadata")).get("uid"):
+        return True
+    conditions = mappings(mapping(place.template.get("status")).get("conditions"))
+    return any((each.get("type"), each.get("status")) == ("PodScheduled", "True") for each in conditions)
 
 
 def _is_ours(each: PodFacts) -> bool:

@@ -587,6 +587,18 @@ NOTED: list[Any] = [
         "namespaces with an invalid annotation neuron.aws.com/convert: a ('convrt').",
         id="annotation without a meaning",
     ),
+    pytest.param(
+        well(
+            namespaces=(
+                {"metadata": {"name": "a", "labels": {"neuron.aws.com/convert": "off"}}},
+                named("b", **{"neuron.amazonaws.com/convert": "off"}),
+                {"metadata": {"name": "c", "labels": {"team": "x"}, "annotations": None}},
+            )
+        ),
+        "namespaces with keys that look like a setting and are not read: a (label 'neuron.aws.com/convert'), b"
+        " (annotation 'neuron.amazonaws.com/convert').",
+        id="an opt-out as a label or below another domain",
+    ),
 ]
 
 
