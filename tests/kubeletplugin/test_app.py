@@ -204,6 +204,7 @@ def test_the_plugin_serves_publishes_and_stops_cleanly(tmp_path: Path, started: 
         await api.stop()
 
     asyncio.run(scenario())
+    assert "most recent call first" in started[0].log.read_text(), "the stacks"
     events = [event["event"] for event in started[0].events()]
     assert events[0] == "starting"
     assert {"serving", "slices published", "claim done", "stopping", "slices withdrawn"} <= set(events)

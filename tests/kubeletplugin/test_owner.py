@@ -118,8 +118,8 @@ def test_another_driver_is_reported_when_it_appears_and_when_it_leaves(api: Fake
             "Warning",
             "OtherDriverActive",
             "Another driver named neuron.aws.com is on this node (ResourceSlices n-neuron.aws.com-x7k2p and the "
-            "registration socket neuron.aws.com-reg.sock): this driver publishes no device. Prepared claims go on. Keep "
-            "the other driver's DaemonSet off the nodes of this one.",
+            "registration socket neuron.aws.com-reg.sock): this driver publishes no device. Prepared claims go on. "
+            "Keep the other driver's DaemonSet off the nodes of this one.",
         ),
         (
             "Normal",

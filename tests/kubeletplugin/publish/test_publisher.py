@@ -678,7 +678,7 @@ def test_nothing_is_published_beside_another_driver_until_it_has_gone(
             at.served = ITS_SOCKET
             if first == "ours":
                 await publish_as_another_driver(api)
-            await at.until(lambda: at.publisher.other.evidence and set(api.stored) == {OTHERS})
+            await at.until(lambda: bool(at.publisher.other.evidence) and set(api.stored) == {OTHERS})
             await at.settled()
             assert f"delete {OTHERS}" not in api.calls
             assert at.generations() == [1], "no slice of ours makes theirs obsolete"
