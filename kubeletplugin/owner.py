@@ -1,4 +1,7 @@
-"""Reports a device plugin on the driver's node: a metric, a line in the log and an Event about the Node."""
+"""Reports who else offers the node's devices: a device plugin, or another driver of our name.
+
+Each is told by a metric, a line in the log and an Event about the Node.
+"""
 
 import logging
 from typing import Final
@@ -9,9 +12,13 @@ from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import Clock, JsonObject, KubeError
 from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, Guard
+from kubeletplugin.publish.other_driver import OtherDriver
+from neuron import names
 
 APPEARED: Final = "DevicePluginActive"
 LEFT: Final = "DevicePluginGone"
+OTHER: Final = "OtherDriverActive"
+OTHER_LEFT: Final = "OtherDriverGone"
 
 
 _HELD: Final = {
@@ -67,6 +74,53 @@ class OwnerReporter:
             extra={"node": state.facts.name, "allocatable": dict(state.legacy)},
         )
         try:
+            await self._node.store.report(body)
+        except KubeError as error:
+            self._metrics.failed("events")
+            _log.warning("the event cannot be written", extra={"error": str(error)})
+            return False
+        self._reported = present
+        self._metrics.worked("events")
+        return True
+
+
+class OtherDriverReporter:
+    """Reports another driver of our name when it appears and when it leaves, until cancelled."""
+
+    def __init__(self, other: OtherDriver, node: OwnNode, *, clock: Clock, metrics: PluginMetrics) -> None:
+        self._other = other
+        self._node = node
+        self._clock = clock
+        self._metrics = metrics
+        self._reported = False
+
+    async def run(self) -> None:
+        """Report until cancelled. An Event that cannot be written is tried again while it is true."""
+        await report_changes(self._other, self._report, self._clock)
+
+    async def _report(self) -> bool:
+        """Whether nothing is left to report."""
+        evidence = self._other.evidence
+        present = bool(evidence)
+        self._metrics.other_driver.set(present)
+        if present is self._reported:
+            self._metrics.worked("events")
+            return True
+        if present:
+            message = (
+                f"Another driver named {names.DRIVER} is on this node ({evidence}): this driver publishes no device. "
+                "Prepared claims go on. Keep the other driver's DaemonSet off the nodes of this one."
+            )
+            _log.warning("another driver on the node", extra={"evidence": evidence})
+        else:
+            message = (
+                f"No other driver named {names.DRIVER} is on this node any more: this driver publishes its devices."
+            )
+            _log.info("other driver gone")
+        try:
+            state = self._node.state or await self._node.read()
+            reason = OTHER if present else OTHER_LEFT
+            body = node_event(state.facts, reason, message, self._clock.now(), warning=present)
             await self._node.store.report(body)
         except KubeError as error:
             self._metrics.failed("events")

@@ -267,6 +267,12 @@ WRONG: list[Any] = [
         id="a driver that is not ready",
     ),
     pytest.param(
+        well(own_slices=frozenset({"n2"})),
+        "another driver publishes as neuron.aws.com on n1, and so this project's driver, which is there, too, "
+        "publishes nothing.",
+        id="two drivers of one name",
+    ),
+    pytest.param(
         well(driver_pods=()),
         "the driver is not ready on nodes whose ResourceSlices remain: n1, n2. New pods are still placed there, and "
         "stay in "
