@@ -25,11 +25,12 @@ _PER_BYTE_READ: Final = 0.3e-6
 """Measured 0.02 to 0.12 microseconds. Higher, because decoded objects take memory too: those above 32 KiB are medium,
 of which fewer may wait."""
 _PER_BYTE_JUDGED: Final = 0.5e-6
-_PER_UNIT: Final = 80e-6
-"""Measured 40 to 80 microseconds, for pods that were searched for their work (`tests/attacks/worst_pods.py`)."""
-ON_THE_LOOP: Final = 56
-"""Units of work (`neuron.demand.work`) of a decision on the event loop: those of six containers on eight kinds of
-instance types."""
+_PER_UNIT: Final = 0.2e-3
+"""Pods that were searched for their work take up to 600 calls of functions for a unit (`tests/attacks/worst_pods.py`),
+ordinary ones a third of that."""
+ON_THE_LOOP: Final = 24
+"""Units of work (`neuron.demand.work`) of a decision on the event loop: five milliseconds at most. An ordinary pod has
+one or two containers for Neuron, and candidates of five kinds: 10 or 15 units."""
 _LEAST: Final = 0.0003
 _SELECTOR: Final = b'"expression"'
 _ORDINARY: Final = 64
