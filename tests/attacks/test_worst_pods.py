@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from neuron.demand import claims
-from neuron.demand.work import Allowance
+from neuron.demand.work import WorkAllowance
 from tests.attacks.worst_pods import MOST_CALLS, Shape, Work, climb
 from tests.support.clusters import mutator, request
 from webhook.decisions.decision import Outcome
@@ -29,7 +29,7 @@ def test_no_pod_takes_much_work_on_the_event_loop(seed: int) -> None:
 def test_the_units_of_a_pod_bound_its_work(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     spent: list[int] = []
 
-    class Counting(Allowance):
+    class Counting(WorkAllowance):
         def spend(self, units: int) -> None:
             spent.append(units)
 

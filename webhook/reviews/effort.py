@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from neuron.check.claims import ClaimContext, ReadSpec
 from neuron.check.selectors import JudgedSelectors
-from neuron.demand.work import Allowance
+from neuron.demand.work import WorkAllowance
 
 _PER_SELECTOR: Final = 0.0004
 _PER_CHARACTER: Final = 20e-6
@@ -65,9 +65,9 @@ def of_planning(units: int, size: int) -> float:
     return of_deciding(size) + units * _PER_UNIT
 
 
-def on_the_loop() -> Allowance:
+def on_the_loop() -> WorkAllowance:
     """The work that one decision on the event loop may take."""
-    return Allowance(ON_THE_LOOP)
+    return WorkAllowance(ON_THE_LOOP)
 
 
 def of_selectors(expressions: Iterable[str], memory: JudgedSelectors | None) -> float:
