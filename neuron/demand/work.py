@@ -1,6 +1,6 @@
 """Counts the work of planning claims before it is done, so that a caller can bound it.
 
-A unit is one request on one kind of instance type, with all that is tried for it: about 0.07 ms. The bound is a number
+A unit is one request on one kind of instance type, with all that is tried for it: up to 0.2 ms. The bound is a number
 of units and no time, so equal pods are decided in the same way everywhere.
 """
 
@@ -25,7 +25,7 @@ class TooMuchWorkError(Exception):
         self.units = units
 
 
-class Allowance:
+class WorkAllowance:
     """Units that are left for all claims of one decision."""
 
     def __init__(self, units: float = math.inf, pause: Pause | None = None) -> None:
@@ -48,17 +48,17 @@ class Allowance:
             self._pause()
 
 
-_UNLIMITED = Allowance()
-_current: ContextVar[Allowance] = ContextVar("allowance", default=_UNLIMITED)
+_UNLIMITED = WorkAllowance()
+_current: ContextVar[WorkAllowance] = ContextVar("allowance", default=_UNLIMITED)
 
 
-def current() -> Allowance:
+def current() -> WorkAllowance:
     """The allowance of the decision that is being made; without limit outside `limited`."""
     return _current.get()
 
 
 @contextlib.contextmanager
-def limited(allowance: Allowance) -> Iterator[None]:
+def limited(allowance: WorkAllowance) -> Iterator[None]:
     """Inside the context, claims are planned within an allowance; those that are remembered cost nothing."""
     token = _current.set(allowance)
     try:

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from neuron.check.claims import ClaimContext, ReadSpec
 from neuron.check.selectors import JudgedSelectors
-from neuron.demand.work import Allowance
+from neuron.demand.work import WorkAllowance
 
 _PER_SELECTOR: Final = 0.0004
 _PER_CHARACTER: Final = 20e-6
@@ -25,11 +25,12 @@ _PER_BYTE_READ: Final = 0.3e-6
 """Measured 0.02 to 0.12 microseconds. Higher, because decoded objects take memory too: those above 32 KiB are medium,
 of which fewer may wait."""
 _PER_BYTE_JUDGED: Final = 0.5e-6
-_PER_UNIT: Final = 80e-6
-"""Measured 40 to 80 microseconds, for pods that were searched for their work (`tests/attacks/worst_pods.py`)."""
-ON_THE_LOOP: Final = 56
-"""Units of work (`neuron.demand.work`) of a decision on the event loop: those of six containers on eight kinds of
-instance types."""
+_PER_UNIT: Final = 0.2e-3
+"""Pods that were searched for their work take up to 600 calls of functions for a unit (`tests/attacks/worst_pods.py`),
+ordinary ones a third of that."""
+ON_THE_LOOP: Final = 24
+"""Units of work (`neuron.demand.work`) of a decision on the event loop: five milliseconds at most. An ordinary pod has
+one or two containers for Neuron, and candidates of five kinds: 10 or 15 units."""
 _LEAST: Final = 0.0003
 _SELECTOR: Final = b'"expression"'
 _ORDINARY: Final = 64
@@ -64,9 +65,9 @@ def of_planning(units: int, size: int) -> float:
     return of_deciding(size) + units * _PER_UNIT
 
 
-def on_the_loop() -> Allowance:
+def on_the_loop() -> WorkAllowance:
     """The work that one decision on the event loop may take."""
-    return Allowance(ON_THE_LOOP)
+    return WorkAllowance(ON_THE_LOOP)
 
 
 def of_selectors(expressions: Iterable[str], memory: JudgedSelectors | None) -> float:

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from neuron.demand.work import Allowance, TooMuchWorkError, limited
+from neuron.demand.work import TooMuchWorkError, WorkAllowance, limited
 from webhook.reviews import effort
 from webhook.reviews.slices import EndedError, Running, working_time
 from webhook.reviews.turns import DecisionQueue
@@ -399,7 +399,7 @@ class ThreadLane:
             begun = time.monotonic()
             running = Running(functools.partial(self._judge, job, size), functools.partial(self._pause, job))
             try:
-                with running, limited(Allowance(pause=working_time)):
+                with running, limited(WorkAllowance(pause=working_time)):
                     ended = job.run()
                 if ended is not None:
                     job.call(self._finish, job, *ended)
