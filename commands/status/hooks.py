@@ -104,24 +104,15 @@ def _entries(
         elif wanted is not None:
             text = f"{kind} {NAME} has the entry {named(name)}, which the release does not have."
             yield StatusLine(CHECK, CheckResult.NOTE, text, _CHOOSE)
-        yield from _choices(kind, entry, edited, has_policies)
+        yield from _choices(kind, entry)
 
 
-def _choices(kind: str, entry: Object, edited: set[str], has_policies: bool) -> Iterator[StatusLine]:
+def _choices(kind: str, entry: Object) -> Iterator[StatusLine]:
     """What an operator should know of settings that the release itself may have."""
     timeout = entry.get("timeoutSeconds") or 10
     if kind == MUTATING and entry.get("failurePolicy") != "Ignore" and timeout < _SHORTEST:
         text = f"timeoutSeconds is {timeout}, too short for the creation of a template (at least {_SHORTEST})"
         yield StatusLine(CHECK, CheckResult.NOTE, f"{entry['name']}: {text}.")
-    if (
-        entry["name"] == PODS
-        and has_policies
-        and entry.get("failurePolicy") == "Ignore"
-        and "failurePolicy" not in edited
-    ):
-        text = f"{PODS}: failurePolicy is Ignore, and policies are in force: {_OPEN[VALIDATING]}."
-        fix = "Set the chart's value admission.workloads.failurePolicy to Auto: with policies, pods then have Fail."
-        yield StatusLine(CHECK, CheckResult.NOTE, text, fix)
 
 
 def _target(entry: Object, path: str, snapshot: StatusSnapshot) -> Iterator[StatusLine]:
