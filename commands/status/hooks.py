@@ -20,7 +20,6 @@ from webhook.cluster.rendered_entries import (
     differences,
     read_rendered,
 )
-from webhook.cluster.replicas import Replica
 
 CHECK: Final = "webhooks"
 RELEASES: Final = "releases"
@@ -45,19 +44,18 @@ _OPEN: Final = {
 _CLOSED: Final = "while the webhook does not answer, its objects are refused"
 
 
-def check(snapshot: StatusSnapshot, replicas: Sequence[Replica]) -> Iterator[StatusLine]:
+def check(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     """Check this installation's configurations."""
     rendered = _rendered(snapshot)
     if isinstance(rendered, StatusLine):
         yield rendered
-    has_policies = any(replica.report.policies for replica in replicas)
     for kind, items in ((MUTATING, snapshot.mutating), (VALIDATING, snapshot.validating)):
         if isinstance(items, Unseen):
             yield StatusLine(CHECK, CheckResult.UNKNOWN, items.why, items.fix)
             continue
         ours = next((item for item in items if item["metadata"]["name"] == NAME), None)
         wanted = None if isinstance(rendered, StatusLine) else rendered[kind]
-        lines = list(_absence(kind, wanted) if ours is None else _entries(kind, ours, wanted, snapshot, has_policies))
+        lines = list(_absence(kind, wanted) if ours is None else _entries(kind, ours, wanted, snapshot))
         yield from lines
         if not any(line.verdict in (CheckResult.WRONG, CheckResult.WELL) for line in lines):
             found = [entry["name"] for entry in (ours or {}).get("webhooks") or ()]
@@ -87,7 +85,7 @@ def _absence(kind: str, wanted: Mapping[str, Object] | None) -> Iterator[StatusL
 
 
 def _entries(
-    kind: str, ours: Object, wanted: Mapping[str, Object] | None, snapshot: StatusSnapshot, has_policies: bool
+    kind: str, ours: Object, wanted: Mapping[str, Object] | None, snapshot: StatusSnapshot
 ) -> Iterator[StatusLine]:
     """Check each entry of the configuration, and that it has each entry of the release."""
     entries = {entry["name"]: entry for entry in ours.get("webhooks") or ()}
