@@ -27,7 +27,7 @@ def judge(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[StatusLine, ...]:
     alive = replicas.living(snapshot, now)
     lines = (
         *_api_server(snapshot),
-        *hooks.check(snapshot, alive),
+        *hooks.check(snapshot),
         *hooks.check_releases(snapshot),
         *certificates.check(snapshot, alive, now),
         *replicas.check(snapshot, now),

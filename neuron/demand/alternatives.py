@@ -23,7 +23,7 @@ from neuron.demand.placement_options import (
     options_of,
 )
 from neuron.hardware import windows
-from neuron.hardware.windows import Choice
+from neuron.hardware.windows import DeviceChoice
 
 _Constraint: TypeAlias = tuple[str, tuple[int, ...]]
 """The attribute and the requests of a constraint."""
@@ -289,7 +289,7 @@ def _shared(arrangements: Sequence[Arrangement], identity: int, most: int) -> li
     # An alternative has one count, so types that get different numbers of devices for the same cores share none.
     if len(arrangements) == 1 or len({option.count for each in arrangements for option in each.options[identity]}) > 1:
         return None
-    choices: list[tuple[Choice, int] | None] = []
+    choices: list[tuple[DeviceChoice, int] | None] = []
     for each in arrangements:
         found = each.choices.get(identity)
         (first, *others) = each.options[identity]
@@ -320,7 +320,7 @@ def _shared(arrangements: Sequence[Arrangement], identity: int, most: int) -> li
 
 
 @functools.lru_cache(maxsize=256)
-def best_attributes(choices: tuple[Choice, ...], others: bool, most: int) -> tuple[str, ...] | None:
+def best_attributes(choices: tuple[DeviceChoice, ...], others: bool, most: int) -> tuple[str, ...] | None:
     """The attributes under which the types of a claim leave out the fewest sets of devices.
 
     The rest of the alternatives are for sets by device ids. Attributes are removed one by one while that is better:
@@ -351,5 +351,5 @@ def best_attributes(choices: tuple[Choice, ...], others: bool, most: int) -> tup
     return None if judge(best)[0] else best
 
 
-def _covered(choice: Choice, attributes: Collection[str]) -> frozenset[int]:
+def _covered(choice: DeviceChoice, attributes: Collection[str]) -> frozenset[int]:
     return frozenset().union(*(places for name, places in choice.named if name in attributes))

@@ -13,7 +13,7 @@ from neuron.demand.fitting import Place, fits, mask
 from neuron.demand.layout import Layout
 from neuron.hardware import neighbours, windows
 from neuron.hardware.instances import InstanceType
-from neuron.hardware.windows import Choice, Line, Placement
+from neuron.hardware.windows import DeviceChoice, Line, Placement
 
 LEAST_COVERED: Final = 0.5
 """Share of the placements that a claim for whole devices and cores beside them has to allow. With fewer, whole devices
@@ -84,7 +84,7 @@ class Arrangement:
     options: Mapping[int, tuple[Option, ...]]
     ties: tuple[AttributeTie, ...]
     fixed: bool = False
-    choices: Mapping[int, Choice] = dataclasses.field(default_factory=dict)
+    choices: Mapping[int, DeviceChoice] = dataclasses.field(default_factory=dict)
 
 
 def arrange(
@@ -115,7 +115,7 @@ def _grouped(
     devices of a node, whose subsets are too many to search: one for each run.
     """
     options, ties = _untied(layout), []
-    choices: dict[int, Choice] = {}
+    choices: dict[int, DeviceChoice] = {}
     spanned = [identity for each in connected_sets for identity in each.requests if len(each.requests) > 1]
     devices = entry.devices or 0
     most_of_any = MOST_SEARCHED if entry.may_try_orders else _LARGEST_OF_ANY
@@ -135,7 +135,7 @@ def _grouped(
         alone = first not in spanned
         in_groups = by_ids and entry.counters and alone and 1 < len(groups) <= names.MAX_FIRST_AVAILABLE
         if alone:
-            choices[first] = Choice(groups, () if in_groups else ((attribute, frozenset(range(len(groups)))),))
+            choices[first] = DeviceChoice(groups, () if in_groups else ((attribute, frozenset(range(len(groups)))),))
         if in_groups:
             options[first] = tuple(option_of(count, ids) for ids in groups)
         else:
@@ -294,7 +294,7 @@ def _consecutive(
         for position, alternative in enumerate(found):
             ties.append(AttributeTie(alternative.union, ((first, position), (second, 0))))
             ties += _own_tie(alternative.own, (first, position))
-    choices: dict[int, Choice] = {}
+    choices: dict[int, DeviceChoice] = {}
     for identity, count in layout.counts.items():
         if identity in paired or count == 1:
             continue
@@ -308,7 +308,7 @@ def _consecutive(
     return Arrangement(options, tuple(ties), choices=choices)
 
 
-def _choice(entry: InstanceType, line: Line, count: int) -> Choice:
+def _choice(entry: InstanceType, line: Line, count: int) -> DeviceChoice:
     """Where a run can be.
 
     Up to Kubernetes 1.35 the allocator tries the devices of a request in every order, so large runs are listed in a
@@ -321,7 +321,7 @@ def _choice(entry: InstanceType, line: Line, count: int) -> Choice:
 
 @functools.lru_cache(maxsize=1024)
 def options_of(
-    found: Choice, count: int, attributes: Collection[str], most: int
+    found: DeviceChoice, count: int, attributes: Collection[str], most: int
 ) -> tuple[tuple[Option, ...], tuple[str, ...]]:
     """At most `most` alternatives of a request, and for each the attribute that its devices must match, or "".
 

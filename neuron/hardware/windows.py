@@ -171,7 +171,7 @@ def _is_linked(window: tuple[int, ...], links: Collection[tuple[int, int]] | Non
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Choice:
+class DeviceChoice:
     """All sets of devices that a request can get, and the attributes that allow some of them.
 
     Attributes:
@@ -184,7 +184,7 @@ class Choice:
 
 
 @functools.lru_cache(maxsize=1024)
-def choice(line: Line, size: int, published: bool = True, common: bool = True) -> Choice:
+def choice(line: Line, size: int, published: bool = True, common: bool = True) -> DeviceChoice:
     """All windows of a size: those at the ends of the line first, because they leave the longest run free.
 
     Args:
@@ -195,7 +195,7 @@ def choice(line: Line, size: int, published: bool = True, common: bool = True) -
     starts = sorted(line.starts(size), key=lambda start: _rank(line, size, start))
     places = {start: place for place, start in enumerate(starts)}
     shifts = named(line, size, common=common) if published else {}
-    return Choice(
+    return DeviceChoice(
         tuple(line.window(size, start) for start in starts),
         tuple(
             (name, frozenset(places[start] for start in line.starts_at(size, shift))) for name, shift in shifts.items()
@@ -203,7 +203,7 @@ def choice(line: Line, size: int, published: bool = True, common: bool = True) -
     )
 
 
-def select(found: Choice, attributes_: Collection[str], most: int) -> tuple[Placement, ...]:
+def select(found: DeviceChoice, attributes_: Collection[str], most: int) -> tuple[Placement, ...]:
     """These attributes, as far as each adds a set, and then sets by device ids, up to `most` alternatives in all."""
     chosen: list[Placement] = []
     covered: frozenset[int] = frozenset()
@@ -226,13 +226,13 @@ def placements(line: Line, size: int, published: bool = True, common: bool = Tru
     return select(found, [name for name, _ in found.named], names.MAX_FIRST_AVAILABLE)
 
 
-def adjacent(line: Line, size: int) -> Choice:
+def adjacent(line: Line, size: int) -> DeviceChoice:
     """The windows of a size one after the other, by device ids: of more than half of a chain, each has devices of all.
 
     They have devices in common, which a claim can request alone (`neuron.demand.pieces`). A window attribute has one
     window of more than half of the devices only, so nothing is lost without it.
     """
-    return Choice(tuple(line.window(size, start) for start in line.starts(size)))
+    return DeviceChoice(tuple(line.window(size, start) for start in line.starts(size)))
 
 
 def allowed(line: Line, size: int, placement: Placement) -> tuple[tuple[int, ...], ...]:

@@ -14,7 +14,7 @@ from webhook.decisions.decision import Outcome
 from webhook.reviews import effort
 from webhook.reviews.worker_threads import Inline
 
-CALLS_OF_A_UNIT = 350
+CALLS_OF_A_UNIT = 600
 TRIES = 60
 
 

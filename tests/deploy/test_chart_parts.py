@@ -15,7 +15,7 @@ from commands.cli.main import main
 from commands.devices.snapshot import PODS, RESOURCE_CLAIMS
 from commands.status import kueue
 from kubeletplugin.cli import main as plugin_main
-from kubeletplugin.owner import APPEARED, LEFT
+from kubeletplugin.owner import APPEARED, LEFT, OTHER, OTHER_LEFT
 from kubeletplugin.prepare.hold_events import FREED, KEPT
 from kubeletplugin.publish.node_labels import KEYS
 from neuron import names
@@ -221,7 +221,7 @@ def test_the_policy_about_events_knows_the_reasons_that_the_driver_writes(defaul
     validations = find(default, "ValidatingAdmissionPolicy", f"{DRIVER}-events")["spec"]["validations"]
     [about] = [each["expression"] for each in validations if "reason" in each["expression"]]
     listed = set(re.findall(r"'([A-Z][A-Za-z]+)'", about.rpartition(" in ")[2]))
-    assert listed == {APPEARED, LEFT, KEPT, FREED}
+    assert listed == {APPEARED, LEFT, OTHER, OTHER_LEFT, KEPT, FREED}
 
 
 def test_the_driver_has_no_right_to_patch_nodes_without_labels(default: list[Object]) -> None:

@@ -96,20 +96,13 @@ def check(claim: Claim, asks: Sequence[Ask], entry: InstanceType, results: Seque
     """The same for a claim for one type, where too many cores are warned of."""
     check_devices(claim, asks, entry, results)
     warned = {finding.path for finding in claim.warnings if finding.code == "NEU202"}
-    together: dict[tuple[str, ...] | None, list[Ask]] = {}
-    for ask, use in zip(asks, claim.uses, strict=True):
-        if ask.in_cores and ask.role is not Role.INIT:
-            together.setdefault(use, []).append(ask)
     for ask, use, exact in zip(asks, claim.uses, claim.exact, strict=True):
         if use is not None and ask.in_cores:
             mine = results_of(results, use)
             cores = sum(result.consumed.get(CORES, entry.cores_per_device or 0) for result in mine)
-            if ask.role is Role.INIT:
+            if claim.uses.count(use) == 1:
                 assert (cores > ask.amount) == (ask.resource_path in warned)
-            elif ask is together[use][0]:
-                # Containers that use a request together have one warning.
-                assert (cores > sum(each.amount for each in together[use])) == (ask.resource_path in warned)
-            assert exact <= (cores == ask.amount)
+                assert exact <= (cores == ask.amount)
 
 
 ROLES = st.sampled_from(["app", "app", "sidecar", "init"])

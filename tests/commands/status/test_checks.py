@@ -64,7 +64,8 @@ def patched(snapshot: StatusSnapshot, entry_name: str, fields: dict[str, Any]) -
     return dataclasses.replace(snapshot, validating=({**made, "webhooks": entries},))
 
 
-PACK: dict[str, Any] = {"policies": {"packs": ["device-limit"]}}
+DENYING = "kind: ValidatingPolicy\nspec: {validationActions: [Deny]}\n"
+PACK: dict[str, Any] = {"policies": {"files": {"p.yaml": DENYING}}}
 IN_FORCE = (lease("pod-1", policies="ab"), lease("pod-2", policies="ab"))
 WORKLOADS = "workloads.validate.neuron.aws.com"
 PODS = "pods.validate.neuron.aws.com"
@@ -134,12 +135,8 @@ def test_an_edit_is_told_of_the_entry_that_has_it(name: str, fields: Any, verdic
     assert text in [line.text for line in said(patched(of_release(PACK, leases=IN_FORCE), name, fields), verdict)]
 
 
-def test_a_release_whose_policies_do_not_hold_during_an_outage_is_noted() -> None:
-    chosen = of_release({**PACK, "admission": {"workloads": {"failurePolicy": "Ignore"}}}, leases=IN_FORCE)
-    [line] = said(chosen)
-    assert line.text == f"{PODS}: failurePolicy is Ignore, and policies are in force: {OPEN}"
-    assert line.fix.startswith("Set the chart's value admission.workloads.failurePolicy to Auto")
-    assert line.verdict is CheckResult.NOTE
+def test_policies_that_only_audit_are_no_reason_for_a_note() -> None:
+    assert said(of_release({"policies": {"packs": ["device-limit"]}}, leases=IN_FORCE)) == []
 
 
 @pytest.mark.parametrize(
