@@ -124,7 +124,7 @@ class Extension:
         line, devices = self._entry.line, self._entry.devices or 0
         if line is not None:
             windows = [line.window(amount, start) for start in line.starts(amount)] if amount < devices else []
-            for window in windows or [range(devices)]:
+            for window in windows or [tuple(range(devices))]:
                 yield sum(((1 << size) - 1) << device * size for device in window)
             return
         step = amount

@@ -24,6 +24,7 @@ from neuron.demand.instance_fit import (
     nearest,
     serve,
     tied,
+    too_many_requests,
 )
 from neuron.demand.planning import Plan, plan, plan_in_one_place
 from neuron.demand.templates import Template
@@ -175,9 +176,10 @@ def _make(
         # A constraint ties the interfaces, so the devices need it too, instead of an alternative for each group.
         types = _Types([dataclasses.replace(entry, counters=False) for entry in types.entries])
     candidates = types.entries
-    long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT)
+    # Containers that request cores may use one request together (`instance_fit.serve` counts requests).
+    long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT and not ask.in_cores)
     if long_lived > names.MAX_REQUESTS_PER_CLAIM:
-        return Refusal((_too_many_requests(long_lived),))
+        return Refusal((too_many_requests(long_lived),))
     work.current().spend((1 + sum(1 for ask in asks if ask.amount)) * len(set(_alike(types))))
     answers = _answers(types, asks, config, unconnected=unconnected)
     if config.efa is not None:
@@ -419,18 +421,25 @@ def _untried(asks: Sequence[Ask], merged: Merged) -> Iterator[Finding]:
             tried = {mask(option.ids) for option in options} | {run for option in options for run, _ in option.places}
             untried = [start for start, ids in sets.items() if mask(ids) not in tried]
             if untried:
-                kind = "group" if serving.entry.line is None else "run"
+                runs = serving.entry.line is not None or len(next(iter(sets.values()))) == count
+                kind = "run" if runs and count not in serving.entry.groups else "group"
                 where = f"{len(untried)} of the {len(sets)} {kind}s of {count} devices on {serving.entry.name}"
                 yield _not_everywhere(asks[index], serving.entry.name, where, untried, kind)
 
 
 def _sets_of(serving: Serving, identity: int, count: int) -> Mapping[int, Sequence[int]]:
-    """The sets of devices that a request could get, by their first device: runs, or groups of one request."""
+    """The sets of devices that a request could get, by their first device: runs, or groups of one request.
+
+    Where only the whole node has so many devices, these are the runs of the node.
+    """
     line = serving.entry.line
     if line is not None:
         return {start: line.window(count, start) for start in line.starts(count)} if 1 < count < line.devices else {}
     group = next((each.group for each in serving.connected_sets if each.requests == (identity,)), None)
-    starts = range(0, serving.entry.devices or 0, group) if group else ()
+    devices = serving.entry.devices or 0
+    if group == devices and count < devices:
+        return {start: range(start, start + count) for start in range(devices - count + 1)}
+    starts = range(0, devices, group) if group else ()
     return {start: range(start, start + (group or 0)) for start in starts}
 
 
@@ -556,17 +565,6 @@ class _Choices:
         if serving:
             fix.append(f"Instance types that serve {ask.amount}: {listed(serving)}.")
         return " ".join(fix)
-
-
-def _too_many_requests(count: int) -> Finding:
-    return Finding(
-        "NEU108",
-        "spec.containers",
-        f"{count} containers ask for Neuron devices, and a ResourceClaim holds at most"
-        f" {names.MAX_REQUESTS_PER_CLAIM} requests.",
-        "Spread the containers over several pods.",
-        str(count),
-    )
 
 
 def _too_many_alternatives(needed: TooMany) -> Finding:

@@ -152,6 +152,9 @@ def serve(
     )
     if (refusal := _too_many(entry, held, asks, rounded=rounded)) is not None:
         return refusal
+    long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT)
+    if long_lived > names.MAX_REQUESTS_PER_CLAIM:
+        return TypeRefusal((too_many_requests(long_lived),))
     layout = lay_out(asks, devices, counts_of(entry), alone=entry.line is not None)
     if pool:
         layout, devices = _used_together(layout, devices, pool)
@@ -184,7 +187,9 @@ def _pool(entry: InstanceType, asks: Sequence[Ask], config: DeviceConfig) -> tup
         and (ask.role is Role.APP or (ask.role is Role.SIDECAR and not init))
     ]
     alone = sum(-(-asks[index].amount // per_device) for index in found)
-    return tuple(found) if -(-sum(asks[index].amount for index in found) // per_device) < alone else ()
+    together = -(-sum(asks[index].amount for index in found) // per_device)
+    # A refusal counts the devices of each container.
+    return tuple(found) if together < alone and together <= (entry.devices or together) else ()
 
 
 def _together(asks: Sequence[Ask], pool: Collection[int]) -> list[Ask]:
@@ -504,6 +509,18 @@ def _too_many(entry: InstanceType, total: int, asks: Sequence[Ask], *, rounded: 
         limit = f"{message} a ResourceClaim holds at most {names.MAX_DEVICES_PER_CLAIM}."
         return TypeRefusal((Finding("NEU108", _where(asks), limit, fix, str(total)),))
     return None
+
+
+def too_many_requests(count: int) -> Finding:
+    """NEU108: more containers that need a request of their own than a claim has requests."""
+    return Finding(
+        "NEU108",
+        "spec.containers",
+        f"{count} containers ask for Neuron devices, and a ResourceClaim holds at most"
+        f" {names.MAX_REQUESTS_PER_CLAIM} requests.",
+        "Spread the containers over several pods.",
+        str(count),
+    )
 
 
 def _whole_node_only(entry: InstanceType, layout: Layout, mode: int, asks: Sequence[Ask]) -> Finding:

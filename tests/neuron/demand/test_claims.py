@@ -266,6 +266,18 @@ def test_containers_with_parts_of_devices_use_one_request_together(
     assert "NEU202" not in [each.code for each in claim.warnings if together]
 
 
+def test_more_containers_than_requests_use_one_together() -> None:
+    claim = make([ask(1, CORE, index=index) for index in range(40)], types("trn2.48xlarge"))
+    assert sum(counts(claim)) == 10
+    assert len(set(claim.uses)) == 1
+
+
+@pytest.mark.parametrize("amount", [19, 24, 27, 31])
+def test_every_run_of_most_devices_of_a_node_is_tried(amount: int) -> None:
+    entry = dataclasses.replace(*types("trn1.32xlarge"), tries_orders=True)
+    assert "NEU219" not in [each.code for each in make([cores(amount)], [entry]).warnings]
+
+
 def test_unused_cores_of_containers_together_are_reported_once() -> None:
     claim = make([ask(1, CORE, index=0), ask(1, CORE, index=1)], types("trn2.3xlarge"))
     assert [each.message for each in claim.warnings] == [
