@@ -73,15 +73,9 @@ class OwnerReporter:
             "device plugin on the node" if present else "device plugin gone",
             extra={"node": state.facts.name, "allocatable": dict(state.legacy)},
         )
-        try:
-            await self._node.store.report(body)
-        except KubeError as error:
-            self._metrics.failed("events")
-            _log.warning("the event cannot be written", extra={"error": str(error)})
-            return False
-        self._reported = present
-        self._metrics.worked("events")
-        return True
+        if await _written(self._node, body, self._metrics):
+            self._reported = present
+        return self._reported is present
 
 
 class OtherDriverReporter:
@@ -119,13 +113,25 @@ class OtherDriverReporter:
             _log.info("other driver gone")
         try:
             state = self._node.state or await self._node.read()
-            reason = OTHER if present else OTHER_LEFT
-            body = node_event(state.facts, reason, message, self._clock.now(), warning=present)
-            await self._node.store.report(body)
         except KubeError as error:
-            self._metrics.failed("events")
-            _log.warning("the event cannot be written", extra={"error": str(error)})
-            return False
-        self._reported = present
-        self._metrics.worked("events")
-        return True
+            return _unwritten(error, self._metrics)
+        body = node_event(state.facts, OTHER if present else OTHER_LEFT, message, self._clock.now(), warning=present)
+        if await _written(self._node, body, self._metrics):
+            self._reported = present
+        return self._reported is present
+
+
+async def _written(node: OwnNode, body: JsonObject, metrics: PluginMetrics) -> bool:
+    """Write an Event about the Node; whether it is written. A failure is counted and logged."""
+    try:
+        await node.store.report(body)
+    except KubeError as error:
+        return _unwritten(error, metrics)
+    metrics.worked("events")
+    return True
+
+
+def _unwritten(error: KubeError, metrics: PluginMetrics) -> bool:
+    metrics.failed("events")
+    _log.warning("the event cannot be written", extra={"error": str(error)})
+    return False

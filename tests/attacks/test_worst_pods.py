@@ -14,7 +14,7 @@ from webhook.decisions.decision import Outcome
 from webhook.reviews import effort
 from webhook.reviews.worker_threads import Inline
 
-CALLS_OF_A_UNIT = 600
+CALLS_OF_A_UNIT = 500
 TRIES = 60
 
 
