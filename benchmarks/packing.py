@@ -3,6 +3,7 @@
 Claims for runs of devices arrive and leave on 30 nodes, as a loss system: a claim that fits on no node is refused and
 counted. The reference is the rule of the Neuron scheduler extension, which starts a run at any free device. Its
 share of served devices is 1.00 in the table; the other rows choose between windows, in the order that the row names.
+A second table counts the pods for devices and cores that are refused (`benchmarks.arrivals`).
 Seeds are fixed, so the table is the same on every machine.
 """
 
@@ -15,8 +16,10 @@ from typing import Final, TypeAlias
 
 import click
 
+from benchmarks import arrivals
 from neuron.demand.fitting import mask
 from neuron.hardware import windows
+from neuron.hardware.instances import Catalogue
 from neuron.hardware.windows import Line, Placement
 
 NODES: Final = 30
@@ -156,6 +159,20 @@ def plot(figures: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
+def refusals(seeds: int) -> dict[tuple[str, str], dict[str, float]]:
+    """By instance type and mix of pods: the share of pods that are refused, by who places them."""
+    catalogue = Catalogue()
+    entries = [entry for name in arrivals.TYPES if (entry := catalogue.get(name)) is not None]
+    return {
+        (entry.name, mix): {
+            who: statistics.fmean(arrivals.refused(entry, mix, placer(), arrivals.LOAD, seed) for seed in range(seeds))
+            for who, placer in arrivals.placers(entry).items()
+        }
+        for entry in entries
+        for mix in arrivals.MIXES
+    }
+
+
 @click.command()
 @click.option("--seeds", default=4, show_default=True, help="Runs for each figure.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Also write the plot to this file.")
@@ -167,6 +184,9 @@ def main(seeds: int, svg: Path | None) -> None:
         click.echo(name)
         for order, row in rows.items():
             click.echo(f"  {order:50}" + "".join(f"{share:8.3f}" for share in row))
+    click.echo("\npods refused, percent")
+    for (name, mix), shares in refusals(seeds).items():
+        click.echo(f"{name:15} {mix:8}" + "".join(f"  {who} {100 * share:.1f}" for who, share in shares.items()))
     if svg:
         svg.write_text(plot(figures))
 

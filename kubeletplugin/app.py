@@ -31,13 +31,13 @@ from kubeletplugin.kubelet.register import (
     SocketError,
     SocketPaths,
     UnixServer,
-    other_instance_serves,
+    other_sockets,
     remove_stale_sockets,
     socket_paths,
 )
 from kubeletplugin.kubelet.service import handlers
 from kubeletplugin.metrics import PluginMetrics, PluginMetricsServer
-from kubeletplugin.owner import OwnerReporter
+from kubeletplugin.owner import OtherDriverReporter, OwnerReporter
 from kubeletplugin.ports import Clock, JsonObject
 from kubeletplugin.prepare.cdi import SpecFiles
 from kubeletplugin.prepare.claim_status import ClaimStatusWriter
@@ -124,9 +124,10 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         offers = OfferSettings(settings.taint_effect, Guard(settings.device_plugin_guard), settings.ultraserver_publish)
         withhold = settings.faulty_kubelet == "Withhold"
         instance = Instance(driver_version(), offers, settings.state, settings.share_cores, withhold)
+        sockets = functools.partial(other_sockets, settings.kubelet_registry_dir, paths.registration)
         publisher = Publisher(
             api,
-            NodeSources(monitor, own, gate, driver.holds),
+            NodeSources(monitor, own, gate, driver.holds, sockets),
             instance,
             clock=clock,
             metrics=metrics,
@@ -139,6 +140,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             Sweeper(driver, node, settings.sweep_interval, clock=clock, metrics=metrics),
             HoldReporter(driver.holds, own, clock=clock, metrics=metrics),
             OwnerReporter(own, offers.guard, clock=clock, metrics=metrics),
+            OtherDriverReporter(publisher.other, own, clock=clock, metrics=metrics),
             DeviceInfo(driver, preparer, usage, monitor, clock=clock, metrics=metrics),
         ]
         if settings.ultraserver_labels or settings.present_label:
@@ -167,7 +169,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             await stack.enter_async_context(_health_service(settings, prober))
         _log.info("serving", extra={"plugin": str(paths.plugin), "registration": str(paths.registration)})
         await _until_stopped(stop, *parts)
-        if not await asyncio.to_thread(other_instance_serves, settings.kubelet_registry_dir, paths.registration):
+        if not (await asyncio.to_thread(sockets)).names:
             await publisher.withdraw()
             if gate.registered:
                 await clock.sleep(_PLACED_SECONDS)

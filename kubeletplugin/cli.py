@@ -1,6 +1,7 @@
 """The command line of `neuron-dra-kubelet-plugin`."""
 
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
@@ -38,6 +39,8 @@ def _option(setting: Declaration) -> click.Option:
 
 
 def _main(**flags: object) -> None:
+    # For a process that hangs: it must not end by the signal, as it does without a handler.
+    faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
     try:
         settings = load(flags, os.environ)
         logs.configure(settings.log_format, settings.log_level)
@@ -70,6 +73,7 @@ main: Final = click.version_option(package_name="neuron-dra", prog_name="neuron-
         params=[_option(setting) for setting in declarations()],
         help="The DRA driver for AWS Neuron devices: publishes a node's devices and prepares claims for its pods.",
         epilog="Every flag has a variable NEURON_DRA_<FLAG> and a camelCase field in the config file. "
-        "Exit codes: 0 after SIGTERM or SIGINT; 3 if the driver could not start.",
+        "Exit codes: 0 after SIGTERM or SIGINT; 3 if the driver could not start. SIGUSR2 "
+        "writes the stacks of all threads to stderr.",
     )
 )

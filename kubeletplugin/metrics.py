@@ -120,6 +120,11 @@ class PluginMetrics:
             "1 while the Node's allocatable shows a legacy Neuron resource.",
             registry=self.registry,
         )
+        self.other_driver: Final = Gauge(
+            f"{PREFIX}_other_driver_active",
+            "1 while another driver of this driver's name is on the node; then this one publishes nothing.",
+            registry=self.registry,
+        )
         self.ultraserver_publish: Final = Gauge(
             f"{PREFIX}_ultraserver_publish",
             "1 for what an UltraServer node publishes: devices, node or both. Other nodes have no such series.",

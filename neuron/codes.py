@@ -46,11 +46,12 @@ CODES: Final = {
         "out.",
     ),
     "NEU104": FindingCode(
-        "One container asks for both devices and cores",
-        "Both names stand for the same hardware, and the device plugin would give it out twice.",
+        "One container asks for devices and cores that differ",
+        "Its names stand for the same hardware. Names that mean the same devices, such as 16 devices and 32 cores of "
+        "trn1.32xlarge, are one request; the cores may be those at any logical NeuronCore of the type.",
         "",
-        "container main asks for aws.amazon.com/neuron: 4 and aws.amazon.com/neuroncore: 8, which name the same "
-        "hardware twice. Keep one of them.",
+        "container main asks for aws.amazon.com/neuron: 4 and aws.amazon.com/neuroncore: 7, which name different "
+        "amounts of the same hardware on trn1.32xlarge. Keep one of them.",
     ),
     "NEU105": FindingCode(
         "No candidate instance type serves this number of devices",
@@ -63,10 +64,11 @@ CODES: Final = {
     ),
     "NEU106": FindingCode(
         "No candidate instance type has this many devices or cores",
-        "A pod runs on one node, and its claim is allocated there. Where devices are not shared, the cores of each "
-        "container are rounded up to whole devices.",
-        "Ask for fewer, use several pods, or select a larger instance type. On Kubernetes 1.36 and newer, let the "
-        "driver share cores.",
+        "A pod runs on one node, and its claim is allocated there. Containers that request parts of devices use them "
+        "together.",
+        "Ask for fewer, use several pods, or select a larger instance type. A type has more cores with a smaller "
+        "logical NeuronCore, which the annotation `neuron.aws.com/logical-neuron-core` or the variable "
+        "`NEURON_LOGICAL_NC_CONFIG` of a container sets.",
         "the pod's containers need 32 Neuron devices in all, and trn1.32xlarge has 16. Spread the containers over "
         "several pods, or request fewer devices.",
     ),
@@ -192,7 +194,14 @@ CODES: Final = {
         "container main asks for vpc.amazonaws.com/efa: 16 with 16 devices, and a group of 16 devices of "
         "trn1.32xlarge has 8 EFA interfaces. Request at most 8.",
     ),
-    # 2xx: warnings of conversion
+    "NEU126": FindingCode(
+        "The containers of a pod set different logical NeuronCores",
+        "A claim has one logical NeuronCore for all of its devices. The variable of a container is a setting like the "
+        "annotation, which precedes it.",
+        "",
+        "container b sets NEURON_LOGICAL_NC_CONFIG to 2, and container a sets NEURON_LOGICAL_NC_CONFIG to 1: one claim "
+        "has one logical NeuronCore. Make them equal, or set the annotation neuron.aws.com/logical-neuron-core.",
+    ),
     "NEU128": FindingCode(
         "A pod with nodeName has a claim that nothing allocates",
         "The scheduler allocates the claims that are made from a template, and `nodeName` bypasses it: the pod waits "
@@ -211,6 +220,7 @@ CODES: Final = {
         "the pod as a whole asks for aws.amazon.com/neuron: Kubernetes takes only CPU and memory there. The API server "
         "refuses the pod. Put it under resources.limits of the container.",
     ),
+    # 2xx: warnings of conversion
     "NEU201": FindingCode(
         "A pod with nodeName is not converted",
         "The scheduler allocates claims, and such a pod bypasses it. A locked ConversionPolicy that converts denies "
@@ -221,10 +231,10 @@ CODES: Final = {
     ),
     "NEU202": FindingCode(
         "More cores are allocated than were asked for",
-        "Cores were rounded up: to whole connected devices, or where devices are shared to 1, 2, 4 or more cores of "
+        "Cores were rounded up: to whole devices, or where devices are shared to 1, 2, 4 or more cores of "
         "a device. `NEURON_RT_NUM_CORES` keeps the container to the cores that it asked for.",
         "Ask for devices, or for cores that fill them. On Kubernetes 1.36 and newer, let the driver share cores.",
-        "main asked for 9 cores and gets 8 devices on trn1.32xlarge (16 cores): 7 unused.",
+        "main asked for 9 cores and gets 5 devices on trn1.32xlarge (10 cores): 1 unused.",
     ),
     "NEU203": FindingCode(
         "A custom scheduler may not know DRA",
@@ -356,7 +366,8 @@ CODES: Final = {
     ),
     "NEU219": FindingCode(
         "Some runs of consecutive devices are not tried",
-        "A request has at most 8 alternatives, so the claim cannot name every run of an Inferentia node.",
+        "A request has at most 8 alternatives, and fewer if the scheduler would search too long. So the claim cannot "
+        "name every run of an Inferentia node, or every group. It is said for each type that the pod may run on.",
         "Nothing while another run is free. A smaller number of devices has more places.",
         "2 of the 12 runs of 6 devices on inf2.48xlarge are not tried, from device 10 or 11: the pod waits if no "
         "other run is free. `neuron-dra explain` shows which devices are free.",
@@ -385,6 +396,33 @@ CODES: Final = {
         "",
         "annotation 'neuron.aws.com/logical-neuroncore' is not read. Did you mean "
         "neuron.aws.com/logical-neuron-core? Correct the key, or remove it.",
+    ),
+    "NEU225": FindingCode(
+        "The logical NeuronCore that a container sets is not known",
+        "`NEURON_LOGICAL_NC_CONFIG` or `NEURON_RT_VIRTUAL_CORE_SIZE` has its value from a ConfigMap, Secret or field, "
+        "or a value that the runtime does not know. If it is not known and the pod requests more cores than the type "
+        "has by default, the pod is left as it is.",
+        "",
+        "container main takes NEURON_LOGICAL_NC_CONFIG from elsewhere: its value is not known here, and cores are "
+        "counted with the default of the instance type. Write the value, or set the annotation "
+        "neuron.aws.com/logical-neuron-core.",
+    ),
+    "NEU226": FindingCode(
+        "A container's logical NeuronCore differs from that of its claim",
+        "The annotation of the pod, or a locked policy, precedes the variable. The driver replaces the variable in the "
+        "container.",
+        "",
+        "container main sets NEURON_LOGICAL_NC_CONFIG to 1, and the claim has logical NeuronCore 2: the driver sets "
+        "NEURON_LOGICAL_NC_CONFIG=2 in the container. Make the variable and the setting "
+        "(neuron.aws.com/logical-neuron-core, or the policy's) agree.",
+    ),
+    "NEU227": FindingCode(
+        "The runtime's collectives do not serve this number of cores",
+        "On Trn1 they serve 1, 2, 8, 16 cores, or a multiple of 32 (huggingface/optimum-neuron#619), and end a model "
+        'that uses collectives on other counts with "Unsupported topology". Models without collectives run on any.',
+        "",
+        "main asks for 9 cores, and the runtime's collectives on trn1.32xlarge serve 1, 2, 8, 16 or a multiple of 32. "
+        "Models without collectives run. Otherwise request 8 or 16.",
     ),
     "NEU228": FindingCode(
         "No node and no pool meets the node selection",
@@ -504,6 +542,22 @@ CODES: Final = {
         "ResourceClaimTemplate team-a/neuron-4-0123456789ab exists with another spec than its name's hash; it is not "
         "labelled app.kubernetes.io/managed-by=neuron-dra. If nothing else uses it, delete it; it is then created "
         "again with the right spec: kubectl delete resourceclaimtemplate neuron-4-0123456789ab -n team-a",
+    ),
+    "NEU304": FindingCode(
+        "The API server is too busy",
+        "It answered that it cannot serve the request now. The webhook tried again as long as the review allows, with "
+        "the pauses that the API server asked for. The pod's controller tries again.",
+        "",
+        "ResourceClaimTemplate team-a/neuron-4-0123456789ab could not be created: the API server answered HTTP 429, "
+        "too many requests. Try again. If the error lasts, look for what loads the API server, and at its own logs.",
+    ),
+    "NEU305": FindingCode(
+        "A replica of the webhook is too busy",
+        "The API server may have answered, but this process did not come to read it. The pod's controller tries again.",
+        "",
+        "ResourceClaimTemplate team-a/neuron-4-0123456789ab could not be created: this replica of the webhook had too "
+        "much other work to read the answer. Try again. If the error lasts, give the webhook more replicas or CPU "
+        "(docs/operations.md).",
     ),
     # 4xx: opaque configs
     "NEU401": FindingCode(

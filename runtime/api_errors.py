@@ -3,6 +3,7 @@
 ApiServerError
   StatusError       the answer is not a success
   UnreachableError  no complete answer
+    BrokenConnectionError  the connection broke after it was made
   ApiAnswerError    the answer is not the JSON of the Kubernetes API
     TooLongError    the answer is longer than the bound of its reader
 """
@@ -38,6 +39,10 @@ class ApiServerError(Exception):
 
 class UnreachableError(ApiServerError):
     """No complete answer: not connected, not trusted, timed out or broken off."""
+
+
+class BrokenConnectionError(UnreachableError):
+    """The connection broke after it was made, such as when a load balancer or an API server ends."""
 
 
 class ApiAnswerError(ApiServerError):

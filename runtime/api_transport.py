@@ -25,6 +25,7 @@ import msgspec
 from runtime import answers, kubeconfigs
 from runtime.api_errors import (
     UNAUTHORIZED,
+    BrokenConnectionError,
     ClusterUnavailableError,
     StatusError,
     TooLongError,
@@ -45,6 +46,10 @@ WITHOUT_CLUSTER: Final = "give a kubeconfig, or start without a cluster (--stand
 _CONNECT_TIMEOUT: Final = 10.0
 _RENEWAL_INTERVAL: Final = 10.0
 _LONGEST_RETRY_AFTER: Final = 60.0
+_MOST_RETRIES: Final = 10
+"""Of one request, as client-go's `maxRetries`."""
+_PAUSE_AFTER_BREAK: Final = 1.0
+"""Seconds before a GET is sent again after its connection broke."""
 _SKEW_NOTED: Final = dt.timedelta(minutes=1)
 """A larger difference of the clocks is logged; certificates are backdated by five minutes."""
 _QUICK: Final = 2.0
@@ -80,6 +85,7 @@ class Connection:
         client: "ApiClient",
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         """Wrap a client.
 
@@ -88,7 +94,9 @@ class Connection:
             client: of the `kubernetes` package.
             clock: monotonic seconds.
             wall: local time of day.
+            sleep: waits a number of seconds.
         """
+        self._sleep = sleep
         self._load = load
         self._client = client
         self._clock = clock
@@ -99,8 +107,13 @@ class Connection:
         self._renewed = float("-inf")
 
     @classmethod
-    async def open(cls, load: LoadConfiguration, user_agent: str = WEBHOOK_AGENT) -> "Connection":
-        """Prepare a connection; nothing is sent yet.
+    async def open(
+        cls,
+        load: LoadConfiguration,
+        user_agent: str = WEBHOOK_AGENT,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> "Connection":
+        """Prepare a connection; nothing is sent yet. `sleep` waits before a retry.
 
         Raises:
             ClusterUnavailableError: the configuration, or a certificate that it names, cannot be used.
@@ -117,7 +130,7 @@ class Connection:
                 "client certificate and key"
             ) from error
         client.user_agent = user_agent
-        return cls(load, client)
+        return cls(load, client, sleep=sleep)
 
     @property
     def address(self) -> str:
@@ -156,8 +169,11 @@ class Connection:
     ) -> bytes:
         """Body of a successful answer.
 
+        Retries are those of client-go (`rest/with_retry.go`), in both programs: after 429 or a server error for which
+        the server names a pause, and a GET after a connection broke.
+
         Args:
-            timeout: seconds for the whole request.
+            timeout: seconds for the whole request, retries included: none begins that would end later.
             body: an object or a patch, as `content_type` says.
             accept: media type of the answer.
 
@@ -166,10 +182,22 @@ class Connection:
             UnreachableError: there is no complete answer within `timeout`.
             TooLongError: the answer is longer than `LONGEST_ANSWER`.
         """
-        limits = aiohttp.ClientTimeout(total=timeout)
         sent = _Sent(method, path, query or {}, body, content_type, accept)
+        deadline = self._clock() + timeout
+        for left in range(_MOST_RETRIES, -1, -1):
+            try:
+                return await self._answer_to(sent, deadline - self._clock())
+            except (StatusError, BrokenConnectionError) as error:
+                pause = _pause_after(error, method)
+                if not left or pause is None or self._clock() + pause >= deadline:
+                    raise
+            await self._sleep(pause)
+        raise AssertionError("unreachable")
+
+    async def _answer_to(self, sent: _Sent, seconds: float) -> bytes:
+        """One attempt of `request`."""
         with self._reachable():
-            async with await self._send(sent, limits) as response:
+            async with await self._send(sent, aiohttp.ClientTimeout(total=seconds)) as response:
                 content = await _content_of(response)
         if not response.ok:
             raise _status_of(response, content)
@@ -290,10 +318,23 @@ class Connection:
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
             raise UnreachableError(f"cannot connect to {self.address}: {why}") from error
         except aiohttp.ClientPayloadError as error:
-            raise UnreachableError(f"the connection to {self.address} broke off in the middle of an answer") from error
+            message = f"the connection to {self.address} broke off in the middle of an answer"
+            raise BrokenConnectionError(message) from error
+        except (aiohttp.ServerDisconnectedError, ConnectionResetError) as error:
+            raise BrokenConnectionError(f"the connection to {self.address} broke: {_words_of(error)}") from error
         except (aiohttp.ClientError, OSError) as error:
-            why = str(error) or type(error).__name__
-            raise UnreachableError(f"the connection to {self.address} broke: {why}") from error
+            raise UnreachableError(f"the connection to {self.address} broke: {_words_of(error)}") from error
+
+
+def _words_of(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _pause_after(error: StatusError | BrokenConnectionError, method: str) -> float | None:
+    """Seconds before a request is sent again; None: it is not."""
+    if isinstance(error, BrokenConnectionError):
+        return _PAUSE_AFTER_BREAK if method == "GET" else None
+    return error.retry_after if error.passing and error.retry_after else None
 
 
 def _asynchronous_only() -> None:

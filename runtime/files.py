@@ -1,4 +1,4 @@
-"""Reads files from mounted directories, such as certificates and policies, without blocking and within a limit.
+"""Reads files, such as manifests, certificates and policies, without blocking and within a limit.
 
 A FIFO blocks its reader, a device file may have no end, and a file may be larger than memory. So only regular files are
 read, up to a limit. All errors are `OSError`s with `strerror` and `filename`.
@@ -8,12 +8,10 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 LARGEST: Final = 1 << 20
 """Bytes: the maximum of a Secret and of a ConfigMap (kubernetes/api core/v1: MaxSecretSize)."""
-
-_CHUNK: Final = 1 << 16
 
 
 class NotRegularError(OSError):
@@ -21,6 +19,13 @@ class NotRegularError(OSError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(errno.EINVAL, "it is not a regular file", str(path))
+
+
+class OutsideError(OSError):
+    """The path is a link out of the folder in which it was found."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        super().__init__(errno.EXDEV, f"it is a link out of the folder {folder}", str(path))
 
 
 class TooLargeError(OSError):
@@ -42,24 +47,44 @@ def read_regular(path: Path, limit: int = LARGEST) -> bytes:
         TooLargeError: it is larger than `limit`.
         OSError: it does not exist or cannot be read.
     """
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > limit:
+            raise TooLargeError(path, limit)
+        # One byte above the limit: the file may have grown, and files in /proc have size 0.
+        content = file.read(limit + 1)
+        if len(content) > limit:
+            raise TooLargeError(path, limit)
+        return content
+
+
+def open_regular(path: Path, *, within: Path | None = None, pipes: bool = False) -> BinaryIO:
+    """Open a regular file, or a link to one, for reading.
+
+    Args:
+        within: a folder that must have the file, after all links.
+        pipes: whether it may be a FIFO, too, as shells make for `<(command)`.
+
+    Raises:
+        NotRegularError: it is a FIFO, socket or device.
+        OutsideError: it is not in `within`.
+        IsADirectoryError: it is a directory.
+        OSError: it does not exist or cannot be read.
+    """
+    if within is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(within)):
+        raise OutsideError(path, within)
+    status = path.stat()
+    if pipes and stat.S_ISFIFO(status.st_mode):
+        return path.open("rb")
     # Checked before opening, because opening a device may have effects, and again after it, because the name may point
     # to another file by then.
-    _check_kind(path, path.stat())
+    _check_kind(path, status)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        status = os.fstat(descriptor)
-        _check_kind(path, status)
-        if status.st_size > limit:
-            raise TooLargeError(path, limit)
-        content = bytearray()
-        # Up to one byte above the limit: the file may have grown, and files in /proc have size 0.
-        while chunk := os.read(descriptor, min(_CHUNK, limit + 1 - len(content))):
-            content += chunk
-            if len(content) > limit:
-                raise TooLargeError(path, limit)
-        return bytes(content)
-    finally:
+        _check_kind(path, os.fstat(descriptor))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
         os.close(descriptor)
+        raise
 
 
 def _check_kind(path: Path, status: os.stat_result) -> None:

@@ -3,7 +3,9 @@
 import asyncio
 import dataclasses
 import datetime as dt
+import difflib
 import os
+import re
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -23,6 +25,7 @@ from commands.cli.inputs import (
 )
 from commands.cli.streams import say, write
 from runtime import console
+from runtime.terminal import wrapped
 
 if TYPE_CHECKING:
     from commands.explain.explaining import Chosen
@@ -43,12 +46,13 @@ _OVERRIDING: Final = {
 }
 """Flags that count before the settings of the cluster's webhook -> fields of `ConversionOptions`."""
 _BY_FLAG: Final = "--mode of this command"
+_CODE: Final = re.compile(r"neu\d+", re.IGNORECASE | re.ASCII)
 ASSUMED: Final = "the default of this command (--mode); the webhook's may differ"
 _NOT_KNOWN: Final = "assumed (--mode): the settings of the webhook are not known"
 
 
 @click.command
-@click.argument("words", metavar="[TYPE/NAME | TYPE NAME]...", nargs=-1)
+@click.argument("words", metavar="[TYPE/NAME | TYPE NAME | CODE]...", nargs=-1)
 @click.option(
     "-f",
     "--filename",
@@ -86,13 +90,18 @@ def explain(
     With -f alone, no cluster is read. With -f and --kubeconfig or --context, the cluster's namespaces, quotas, devices
     and nodes count, too. pod/NAME explains a pod of the cluster: if it does not run, why, and what to do. Another
     type with pods, as in deployment/NAME or job NAME, explains the pods that it creates, and its pods that are not
-    ready.
+    ready. A code such as NEU105 prints what the message with that code means.
 
     Exit codes: 0; 1 if a pod is refused, or does not run; 2 if an input or the cluster cannot be read.
     """
+    if words and all(map(_CODE.fullmatch, words)):
+        write("\n".join(map(_told, words)))
+        return
     names = _targets(words) if words else []
     if not names and not filenames and not directories:
-        raise click.UsageError("Name a pod or a workload (pod/NAME, deployment/NAME), or files with -f.")
+        raise click.UsageError(
+            "Name a pod or a workload (pod/NAME, deployment/NAME), or files with -f, or a code (NEU105)."
+        )
     chosen = load_settings(flags)
     given = {name for name in _OVERRIDING if flags.get(name) not in (None, ())}
     policies = file_policies(chosen)
@@ -113,6 +122,19 @@ def explain(
     text = render.as_json(found) if output == "json" else render.as_text(found, console.style(os.environ))
     write(text)
     context.exit(UNREADABLE if inputs.faults or run.missing else REFUSED if any(each.blocked for each in found) else 0)
+
+
+def _told(word: str) -> str:
+    """The texts of a code, as docs/errors.md has them."""
+    from neuron.codes import CODES
+
+    code = word.upper()
+    if code not in CODES:
+        near = difflib.get_close_matches(code, CODES, n=3, cutoff=0.6)
+        raise click.UsageError(f"{code} is no code of neuron-dra. Codes like it: {', '.join(near) or 'none'}.")
+    found = CODES[code]
+    parts = [f"{code}: {found.title}.", found.why, found.fix, f"Example: {found.message}"]
+    return "\n".join(f"{wrapped(each, 0, console.width())}\n" for each in parts if each)
 
 
 def _targets(words: Sequence[str]) -> "list[NamedObject]":

@@ -47,6 +47,8 @@ WRONG: Final = 1
 def status(context: click.Context, /, cluster: ClusterChoice, namespace: str, output: str) -> None:
     """Check webhook configurations, certificate, replicas, policies, permissions and driver nodes.
 
+    A Neuron pod is created in a dry run, to see whether the API server reaches the webhook; nothing is stored.
+
     A check that lacks a permission is reported as unknown, with the RBAC rule that would allow it.
 
     Exit codes: 0 if nothing is wrong; 1 if something is wrong; 2 if nothing can be read.

@@ -5,8 +5,8 @@ so the result is the same in shadow mode.
 """
 
 import dataclasses
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
 
 from cluster.resources import PODS
 from neuron import names
@@ -16,6 +16,8 @@ from runtime.api_server import ApiServer, loaded_object
 PAUSE: Final = 2.0
 """Seconds between two attempts."""
 
+_NAME: Final = "neuron-dra"
+"""Of the webhook configurations."""
 _TIMEOUT: Final = 35.0
 """Longer than 30 s, the longest time-out of a webhook in the API server."""
 _NOT_CONVERTED: Final = (
@@ -33,11 +35,13 @@ class ProbeResult:
         converted: whether the returned pod is converted.
         message: the template that the pod would use, or the error.
         passing: whether a retry may succeed.
+        error: why the API server did not return a pod; None if it returned one.
     """
 
     converted: bool
     message: str
     passing: bool = False
+    error: ApiServerError | None = dataclasses.field(default=None, compare=False)
 
 
 def probe_pod(name: str = "neuron-dra-probe") -> dict[str, object]:
@@ -63,6 +67,21 @@ def probe_pod(name: str = "neuron-dra-probe") -> dict[str, object]:
     }
 
 
+def namespace_of(mutating: Sequence[Mapping[str, Any]], namespaces: Sequence[Mapping[str, Any]]) -> str:
+    """A namespace whose pods are sent to the webhook: `default`, or the first by name that the configuration has."""
+    excluded = {
+        value
+        for item in mutating
+        if item["metadata"]["name"] == _NAME
+        for entry in item.get("webhooks") or ()
+        for rule in (entry.get("namespaceSelector") or {}).get("matchExpressions") or ()
+        if rule.get("key") == "kubernetes.io/metadata.name" and rule.get("operator") == "NotIn"
+        for value in rule.get("values") or ()
+    }
+    known = ["default", *sorted(str(each["metadata"]["name"]) for each in namespaces)]
+    return next((each for each in known if each not in excluded), "default")
+
+
 async def attempt(server: ApiServer, namespace: str) -> ProbeResult:
     """One attempt: create the pod in a dry run."""
     try:
@@ -75,11 +94,13 @@ async def attempt(server: ApiServer, namespace: str) -> ProbeResult:
     except StatusError as error:
         # The ServiceAccount of a new namespace, or a new replica, may not be available yet.
         soon = error.passing or "error looking up service account" in error.message
-        return ProbeResult(False, f"the API server did not admit the pod in namespace {namespace}: {error}", soon)
+        return ProbeResult(
+            False, f"the API server did not admit the pod in namespace {namespace}: {error}", soon, error
+        )
     except (ApiAnswerError, KeyError, TypeError, AttributeError):
-        return ProbeResult(False, "the API server's answer is not a Pod")
+        return ProbeResult(False, "the API server's answer is not a Pod", error=ApiAnswerError("it is not a Pod"))
     except ApiServerError as error:
-        return ProbeResult(False, str(error), True)
+        return ProbeResult(False, str(error), True, error)
     if names.LABEL_CONVERTED not in labels or not claims:
         return ProbeResult(False, _NOT_CONVERTED.format(namespace=namespace), True)
     return ProbeResult(True, str(claims[0].get("resourceClaimTemplateName", "")))

@@ -8,6 +8,7 @@ import orjson
 import yaml
 
 from commands.cluster.listing import Object
+from runtime.files import open_regular
 
 
 class ObjectsError(Exception):
@@ -26,7 +27,11 @@ def read_objects(file: Path, stdin: BinaryIO) -> list[Object]:
     """
     name = "standard input" if str(file) == "-" else str(file)
     try:
-        content = stdin.read() if str(file) == "-" else file.read_bytes()
+        if str(file) == "-":
+            content = stdin.read()
+        else:
+            with open_regular(file, pipes=True) as opened:
+                content = opened.read()
     except OSError as error:
         raise ObjectsError(f"cannot read {name}: {error.strerror}") from error
     try:

@@ -11,7 +11,6 @@ import io
 import os
 import shlex
 import shutil
-import stat
 import sys
 import tempfile
 import weakref
@@ -26,6 +25,7 @@ from commands.objects.notices import ManifestSource
 from commands.objects.shapes import Look, Shapes
 from neuron.api import node_pools
 from neuron.api.claim_specs import GROUP
+from runtime.files import open_regular
 from webhook.decisions.kinds import WITHOUT_PODS
 
 Opener: TypeAlias = Callable[[], BinaryIO]
@@ -212,7 +212,7 @@ def _directory(top: str, command: str) -> Iterator[tuple[str, Opener]]:
             OSError(errno.ENOENT, f"It contains no file {', '.join(f'*{suffix}' for suffix in _SUFFIXES)}", top)
         )
     for name in sorted(names):
-        yield name, _opener(name)
+        yield name, functools.partial(open_regular, Path(name), within=Path(top))
     for fault in faults:
         yield str(fault.filename), functools.partial(_fail, fault)
 
@@ -222,13 +222,9 @@ def _opener(name: str) -> Opener:
         return functools.partial(_fail, OSError(errno.ENOENT, "A file name must not be empty"))
 
     def opened() -> BinaryIO:
-        return Path(name).open("rb")
+        return open_regular(Path(name), pipes=True)
 
-    try:
-        regular = stat.S_ISREG(Path(name).stat().st_mode)
-    except OSError:
-        return opened
-    return opened if regular else _Once(opened)
+    return _Once(opened) if Path(name).is_fifo() else opened
 
 
 def _stdin() -> BinaryIO:

@@ -8,7 +8,7 @@ from typing import Final
 
 from commands.cluster.listing import Unseen
 from commands.cluster.rights import Rule
-from commands.status import certificates, hooks, kueue, nodes, replicas, sent
+from commands.status import admission, certificates, hooks, kueue, nodes, replicas, sent
 from commands.status.lines import CheckResult, StatusLine
 from commands.status.snapshot import StatusSnapshot
 from neuron import known_faults
@@ -27,11 +27,12 @@ def judge(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[StatusLine, ...]:
     alive = replicas.living(snapshot, now)
     lines = (
         *_api_server(snapshot),
-        *hooks.check(snapshot, alive),
+        *hooks.check(snapshot),
         *hooks.check_releases(snapshot),
         *certificates.check(snapshot, alive, now),
         *replicas.check(snapshot, now),
         *replicas.check_service(snapshot),
+        *admission.check(snapshot),
         *replicas.check_policies(alive),
         *sent.check(snapshot, alive),
         *_permissions(snapshot),

@@ -20,14 +20,16 @@ from webhook.cluster.rendered_entries import (
     differences,
     read_rendered,
 )
-from webhook.cluster.replicas import Replica
 
 CHECK: Final = "webhooks"
 RELEASES: Final = "releases"
 
 PODS: Final = "pods.validate.neuron.aws.com"
 
-_RESTORE: Final = "Apply the configuration of the release again: helm upgrade, or deploy/manifests."
+_RESTORE: Final = (
+    "Apply the configuration of the release again: helm upgrade (with Helm 4 --force-conflicts, because an edit owns "
+    "the field), or kubectl apply --server-side --force-conflicts -f deploy/manifests."
+)
 _CHOOSE: Final = f"{_RESTORE} Choose other settings by the chart's values."
 _SUFFIX: Final = f".{names.DRIVER}"
 _SHORTEST: Final = 3
@@ -42,19 +44,18 @@ _OPEN: Final = {
 _CLOSED: Final = "while the webhook does not answer, its objects are refused"
 
 
-def check(snapshot: StatusSnapshot, replicas: Sequence[Replica]) -> Iterator[StatusLine]:
+def check(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     """Check this installation's configurations."""
     rendered = _rendered(snapshot)
     if isinstance(rendered, StatusLine):
         yield rendered
-    has_policies = any(replica.report.policies for replica in replicas)
     for kind, items in ((MUTATING, snapshot.mutating), (VALIDATING, snapshot.validating)):
         if isinstance(items, Unseen):
             yield StatusLine(CHECK, CheckResult.UNKNOWN, items.why, items.fix)
             continue
         ours = next((item for item in items if item["metadata"]["name"] == NAME), None)
         wanted = None if isinstance(rendered, StatusLine) else rendered[kind]
-        lines = list(_absence(kind, wanted) if ours is None else _entries(kind, ours, wanted, snapshot, has_policies))
+        lines = list(_absence(kind, wanted) if ours is None else _entries(kind, ours, wanted, snapshot))
         yield from lines
         if not any(line.verdict in (CheckResult.WRONG, CheckResult.WELL) for line in lines):
             found = [entry["name"] for entry in (ours or {}).get("webhooks") or ()]
@@ -84,7 +85,7 @@ def _absence(kind: str, wanted: Mapping[str, Object] | None) -> Iterator[StatusL
 
 
 def _entries(
-    kind: str, ours: Object, wanted: Mapping[str, Object] | None, snapshot: StatusSnapshot, has_policies: bool
+    kind: str, ours: Object, wanted: Mapping[str, Object] | None, snapshot: StatusSnapshot
 ) -> Iterator[StatusLine]:
     """Check each entry of the configuration, and that it has each entry of the release."""
     entries = {entry["name"]: entry for entry in ours.get("webhooks") or ()}
@@ -101,24 +102,15 @@ def _entries(
         elif wanted is not None:
             text = f"{kind} {NAME} has the entry {named(name)}, which the release does not have."
             yield StatusLine(CHECK, CheckResult.NOTE, text, _CHOOSE)
-        yield from _choices(kind, entry, edited, has_policies)
+        yield from _choices(kind, entry)
 
 
-def _choices(kind: str, entry: Object, edited: set[str], has_policies: bool) -> Iterator[StatusLine]:
+def _choices(kind: str, entry: Object) -> Iterator[StatusLine]:
     """What an operator should know of settings that the release itself may have."""
     timeout = entry.get("timeoutSeconds") or 10
     if kind == MUTATING and entry.get("failurePolicy") != "Ignore" and timeout < _SHORTEST:
         text = f"timeoutSeconds is {timeout}, too short for the creation of a template (at least {_SHORTEST})"
         yield StatusLine(CHECK, CheckResult.NOTE, f"{entry['name']}: {text}.")
-    if (
-        entry["name"] == PODS
-        and has_policies
-        and entry.get("failurePolicy") == "Ignore"
-        and "failurePolicy" not in edited
-    ):
-        text = f"{PODS}: failurePolicy is Ignore, and policies are in force: {_OPEN[VALIDATING]}."
-        fix = "Set the chart's value admission.workloads.failurePolicy to Auto: with policies, pods then have Fail."
-        yield StatusLine(CHECK, CheckResult.NOTE, text, fix)
 
 
 def _target(entry: Object, path: str, snapshot: StatusSnapshot) -> Iterator[StatusLine]:

@@ -85,8 +85,13 @@ def _drivers(snapshot: StatusSnapshot, offers: Offers) -> Iterator[StatusLine]:
             text = f"the driver is not ready on nodes whose ResourceSlices remain: {listed(dead)}. New pods are still"
             fix = "kubectl get pods -A -o wide -l app.kubernetes.io/component=kubelet-plugin; their log has the reason."
             yield StatusLine(NODES, CheckResult.WRONG, f"{text} placed there, and stay in ContainerCreating.", fix)
-    if others := offers.pools - snapshot.own_slices:
-        text = f"ResourceSlices that another driver publishes as {names.DRIVER}, of {listed(others)}: it is not known"
+    others = offers.pools - snapshot.own_slices
+    if fought := set() if isinstance(pods, Unseen) else others & {str(pod["spec"].get("nodeName")) for pod in pods}:
+        text = f"another driver publishes as {names.DRIVER} on {listed(fought)}, and so this project's driver, which is"
+        fix = "Keep the DaemonSet of one of the drivers off these nodes (docs/migrate.md, From AWS's driver)."
+        yield StatusLine(NODES, CheckResult.WRONG, f"{text} there, too, publishes nothing.", fix)
+    if unserved := others - fought:
+        text = f"ResourceSlices that another driver publishes as {names.DRIVER}, of {listed(unserved)}: it is not known"
         yield StatusLine(NODES, CheckResult.NOTE, f"{text} whether it runs.")
 
 

@@ -27,6 +27,7 @@ from cluster.resources import (
     VALIDATING_CONFIGURATIONS,
 )
 from commands.cluster.listing import Object, Seen, Unseen, unseen
+from commands.cluster.probe import ProbeResult, attempt, namespace_of
 from commands.cluster.rights import RULES, SECRET, Rule
 from commands.status import kueue
 from neuron import names
@@ -82,6 +83,8 @@ class StatusSnapshot:
         rights: whether that account is allowed each rule.
         own_slices: nodes whose slices our driver wrote.
         driver_pods: of our driver, in all namespaces.
+        probed: the answer to a dry-run pod; None: there is no conversion that could answer.
+        probed_in: the namespace of that pod.
         rendered: the ConfigMap with the entries of the webhook configurations that the release renders.
     """
 
@@ -106,6 +109,8 @@ class StatusSnapshot:
     templates: Seen[Object] = ()
     namespaces: Seen[Object] = ()
     kueue_setup: Seen[kueue.KueueSetup] = ()
+    probed: ProbeResult | None = None
+    probed_in: str = "default"
     account: str = ""
     rights: Mapping[Asked, bool] | Unseen = dataclasses.field(default_factory=dict)
 
@@ -151,8 +156,9 @@ class _Fetcher:
         }
         fetched = dict(zip(wanted, await asyncio.gather(*wanted.values()), strict=True))
         account = f"system:serviceaccount:{here}:{_account(fetched['deployments'], here)}"
-        versions, rights, queues = await asyncio.gather(
-            self._versions(), self._rights(account), kueue.read(self._server)
+        tried = namespace_of(*map(_known, (fetched["mutating"], fetched["namespaces"])))
+        versions, rights, queues, probed = await asyncio.gather(
+            self._versions(), self._rights(account), kueue.read(self._server), self._probe(fetched["mutating"], tried)
         )
         nodes = _typed(fetched.pop("nodes"), read_node)
         own = _written_by_driver(fetched["resource_slices"])
@@ -167,9 +173,16 @@ class _Fetcher:
             own_slices=own,
             **fetched,
             kueue_setup=queues,
+            probed=probed,
+            probed_in=tried,
             account=account,
             rights=rights,
         )
+
+    async def _probe(self, mutating: Seen[Object], namespace: str) -> ProbeResult | None:
+        if isinstance(mutating, Unseen) or not any(item["metadata"]["name"] == NAME for item in mutating):
+            return None
+        return await attempt(self._server, namespace)
 
     async def _first(self) -> Object | Unseen:
         try:
@@ -248,6 +261,10 @@ def _object(raw: msgspec.Raw) -> Object | None:
     except ApiAnswerError:
         return None
     return item if isinstance(item, dict) and "metadata" in item else None
+
+
+def _known(seen: Seen[Object]) -> tuple[Object, ...]:
+    return () if isinstance(seen, Unseen) else seen
 
 
 def _typed(seen: Seen[Object], reader: Callable[[object], T]) -> Seen[T]:

@@ -20,6 +20,7 @@ import grpc
 
 from kubeletplugin.kubelet.service import SERVICES, unary
 from kubeletplugin.pb import registration_v1_pb2
+from kubeletplugin.publish.other_driver import Served
 from neuron import names
 
 _SERVICE: Final = "pluginregistration.Registration"
@@ -82,10 +83,13 @@ def remove_stale_sockets(plugin_dir: Path, registry_dir: Path) -> tuple[Path, ..
     return stale
 
 
-def other_instance_serves(registry_dir: Path, own: Path) -> bool:
-    """Whether another instance of the driver serves a registration socket in the directory."""
+def other_sockets(registry_dir: Path, own: Path) -> Served:
+    """The registration sockets of our driver's name that other processes serve."""
     pattern = re.compile(rf"{re.escape(names.DRIVER)}(-[A-Za-z0-9-]+)?-reg\.sock", re.ASCII)
-    return any(path != own and _is_served(path) for path in _matching(registry_dir, pattern))
+    served = tuple(path.name for path in _matching(registry_dir, pattern) if path != own and _is_served(path))
+    fixed = socket_paths(registry_dir, registry_dir).registration.name
+    # An instance without a pod's UID may run beside another one of that kind only.
+    return Served(served, tuple(name for name in served if name == fixed))
 
 
 def _matching(directory: Path, pattern: re.Pattern[str]) -> Iterable[Path]:

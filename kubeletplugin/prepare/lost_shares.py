@@ -34,7 +34,7 @@ class Told:
 
     Attributes:
         containers: what runs, with its variables; only those that name claims count.
-        by_status: variables in `status.devices`, by UID. Whoever may write it can choose them.
+        by_status: variables in `status.devices`, by UID. Everything that may write this status can choose them.
         complete: whether all containers are known.
     """
 
@@ -53,7 +53,7 @@ class Told:
         return [file.number for use in self.containers for file in use.files]
 
     def variables(self, uid: str) -> Variables | None:
-        """The variables of a claim; None if nobody tells any."""
+        """The variables of a claim; None if they are not known."""
         found = {file.request: use.environment for use, file in self.named(uid) if use.environment}
         return found or self.by_status.get(uid) or None
 

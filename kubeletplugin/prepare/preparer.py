@@ -258,7 +258,7 @@ class Preparer:
 
             lost = {*used, *objects} - checkpoint.claims.keys()
             run = {uid for uid in lost if uid in used or any(told.named(uid))}
-            # One of which nobody tells the cores comes after those whose cores are told.
+            # A claim whose cores are not known comes after those whose cores are.
             for uid in sorted(run, key=lambda uid: (uid not in used, *told.rank(uid), uid not in objects, uid)):
                 restore(uid)
             for uid, indices in told.ended(checkpoint.claims, view).items():

@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,7 @@ from kubeletplugin.objects import version_of
 from kubeletplugin.ports import Clock, JsonObject, KubeError, SliceStore
 from kubeletplugin.prepare.holds import Holds
 from kubeletplugin.publish.offer import DEVICES, NODE, Guard, OfferSettings, UltraServerOffer, needs_taints, offer
+from kubeletplugin.publish.other_driver import LOOK_SECONDS, OtherDriver, Served
 from kubeletplugin.publish.pools import dropped_fields, plan_writes, without_times
 from kubeletplugin.publish.slices import PARTITION_TYPE, ClusterFeatures, NodeDevices, desired_slices
 from kubeletplugin.publish.withholding import Withholding
@@ -78,12 +79,14 @@ class NodeSources:
 
     Attributes:
         holds: devices that new claims must not get.
+        sockets: reads the registration sockets of our driver's name that others serve. Blocks.
     """
 
     monitor: HealthMonitor
     own: OwnNode
     gate: KubeletGate
     holds: Holds = dataclasses.field(default_factory=Holds)
+    sockets: Callable[[], Served] = Served
 
 
 class Publisher:
@@ -105,6 +108,8 @@ class Publisher:
         self._own = node.own
         self._gate = node.gate
         self._holds = node.holds
+        self._sockets = node.sockets
+        self.other: Final = OtherDriver(clock)
         self._instance = instance
         self._clock = clock
         self._metrics = metrics
@@ -145,16 +150,19 @@ class Publisher:
     async def withdraw(self) -> None:
         """Delete the slices when the last instance on the node ends: no driver could prepare new allocations.
 
-        `run` must have ended. Another instance that publishes keeps its slices.
+        `run` must have ended. Another instance that publishes keeps its slices, and so does another driver.
         """
         descriptor = os.open(self._instance.lock_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if not try_lock(descriptor):
                 return
             async with asyncio.timeout(_WITHDRAW_SECONDS):
-                found, _ = await self._store.slices()
-                for body in found:
-                    await self._store.delete(body["metadata"]["name"])
+                listed, _ = await self._store.slices()
+                found = {body["metadata"]["name"] for body in listed}
+                if self._own.state is not None and self.other.evidence:
+                    found -= await self._foreign(self._own.state.facts.name, found)
+                for name in sorted(found):
+                    await self._store.delete(name)
             _log.info("slices withdrawn", extra={"slices": len(found)})
         except (KubeError, TimeoutError) as error:
             _log.warning("slices cannot be withdrawn; the kubelet deletes them", extra={"error": str(error)})
@@ -188,7 +196,8 @@ class Publisher:
                     await self._reconcile()
                     self._metrics.worked("publish")
                     waiter = asyncio.create_task(self._wake.wait())
-                    await asyncio.wait({watcher, waiter}, return_when=asyncio.FIRST_COMPLETED)
+                    timeout = LOOK_SECONDS if self.other.evidence else None
+                    await asyncio.wait({watcher, waiter}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                     waiter.cancel()
                 await watcher
         finally:
@@ -217,8 +226,26 @@ class Publisher:
             await self._own.read()
         state = self._own.state or await self._own.read()
         self._report(self._monitor.snapshot)
-        if await self._write(state):
+        foreign = await self._foreign(state.facts.name, self._known)
+        if self.other.evidence:
+            await self._leave(foreign)
+        elif await self._write(state):
+            if foreign:
+                self.other.removed()
             await self._pause.sleep()
+
+    async def _foreign(self, node: str, slices: Iterable[str]) -> frozenset[str]:
+        """The names of slices that are not ours; `self.other` knows then whether another driver serves them."""
+        return self.other.look(node, slices, await asyncio.to_thread(self._sockets))
+
+    async def _leave(self, foreign: Collection[str]) -> None:
+        """Publish nothing: not even an empty slice, whose generation would hide those of the other driver."""
+        for name in sorted(self._known.keys() - foreign):
+            self._known.pop(name)
+            await self._store.delete(name)
+            self._metrics.slice_writes.labels("delete").inc()
+        self._metrics.slices_published.set(0)
+        self.offered = frozenset()
 
     async def _offer(self, state: NodeState, features: ClusterFeatures) -> NodeDevices:
         settings, held = self._instance.offer, self._holds.indices

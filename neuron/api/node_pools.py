@@ -78,7 +78,7 @@ class Pool(Struct, frozen=True):
         return f"{self.kind} {self.name}"
 
 
-class _Rule(Fields, frozen=True):
+class _WrittenRule(Fields, frozen=True):
     key: str
     operator: str = "In"
     values: list[str] | None = None
@@ -91,10 +91,10 @@ class _NodeClassRef(Fields, frozen=True):
     api_version: str = ""
 
 
-class _NodeSpec(Fields, frozen=True):
+class _NodesOfPool(Fields, frozen=True):
     """`spec.template.spec` of a NodePool, and the part of a Provisioner's `spec` that is equal."""
 
-    requirements: list[_Rule] | None = None
+    requirements: list[_WrittenRule] | None = None
     taints: list[dict[str, object]] | None = None
     node_class_ref: _NodeClassRef | None = None
 
@@ -105,10 +105,10 @@ class _Labels(Fields, frozen=True):
 
 class _Template(Fields, frozen=True):
     metadata: _Labels | None = None
-    spec: _NodeSpec | None = None
+    spec: _NodesOfPool | None = None
 
 
-class _PoolSpec(_NodeSpec, frozen=True):
+class _PoolSpec(_NodesOfPool, frozen=True):
     template: _Template | None = None
     labels: dict[str, str] | None = None
     limits: dict[str, object] | None = None
@@ -116,7 +116,7 @@ class _PoolSpec(_NodeSpec, frozen=True):
     replicas: int | None = None
 
 
-class _Pool(Fields, frozen=True):
+class _WrittenPool(Fields, frozen=True):
     metadata: ObjectMeta
     spec: _PoolSpec | None = None
 
@@ -140,14 +140,14 @@ def read_pool(kind: str, item: object) -> Pool | None:
     Raises:
         neuron.api.fields.WrongFormError: it has another form.
     """
-    found = read(item, _Pool)
+    found = read(item, _WrittenPool)
     if found.metadata.deletion_timestamp:
         return None
     spec = found.spec or _PoolSpec()
     if kind == NODE_GROUP[1]:
         return _node_group(found.metadata)
     template = spec.template or _Template(_Labels(spec.labels), spec)
-    described = template.spec or _NodeSpec()
+    described = template.spec or _NodesOfPool()
     class_ref = described.node_class_ref or _NodeClassRef()
     group = class_ref.group or class_ref.api_version.partition("/")[0]
     labels = (template.metadata or _Labels()).labels or {}
@@ -190,12 +190,12 @@ def _node_group(metadata: ObjectMeta) -> Pool | None:
     ours = annotations.get(f"{_CAPACITY}/dra-driver") == names.DRIVER
     if not labels and not ours:
         return None
-    taints = []
+    taints: list[dict[str, object]] = []
     for text in annotations.get(f"{_CAPACITY}/taints", "").split(","):
         value, _, effect = text.strip().rpartition(":")
         key, _, given = value.partition("=")
-        taints += [Taint(key, given, effect)] if key and effect else []
-    return Pool(NODE_GROUP[1], metadata.name, tuple(_of_labels(labels)), tuple(taints), serves_claims=ours)
+        taints += [{"key": key, "value": given, "effect": effect}] if key else []
+    return Pool(NODE_GROUP[1], metadata.name, tuple(_of_labels(labels)), _taints(taints), serves_claims=ours)
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
@@ -210,7 +210,7 @@ def _of_labels(labels: Mapping[str, str]) -> Iterator[LabelRule]:
     return (LabelRule(key, "In", (value,)) for key, value in sorted(labels.items()))
 
 
-def _rules(spec: _NodeSpec) -> Iterator[LabelRule]:
+def _rules(spec: _NodesOfPool) -> Iterator[LabelRule]:
     return (LabelRule(each.key, each.operator, tuple(each.values or ())) for each in spec.requirements or ())
 
 

@@ -1,6 +1,7 @@
 """Finds requests whose devices nothing keeps connected, and says which constraint or selector connects them.
 
-Devices are connected if they are a whole node, one published group, or consecutive on a ring or chain (Inf1, Inf2).
+Devices are connected if they are in one published group, or consecutive on a ring or chain (Inf1, Inf2). The whole node
+is a group.
 """
 
 import functools
@@ -15,6 +16,7 @@ from neuron.api.configs import covers
 from neuron.check.device_index import DeviceIndex
 from neuron.demand.instance_fit import nearest
 from neuron.findings import Finding, warning
+from neuron.hardware import device_groups
 from neuron.hardware.device_shapes import DEVICE_ID
 from neuron.hardware.instances import Catalogue, InstanceType
 
@@ -64,8 +66,28 @@ def fewest_devices(leaves: Iterable[Leaf]) -> dict[str, int]:
     return fewest
 
 
-def choices_of(leaves: Iterable[Leaf]) -> list[list[Leaf]]:
-    """What can be allocated together, if at most one request has alternatives; else all leaves as one choice."""
+def choices_of(leaves: Sequence[Leaf], index: DeviceIndex) -> list[list[Leaf]]:
+    """What can be allocated together, if on no instance type more than one request has alternatives.
+
+    A claim is allocated on one node, and so on one type. Otherwise all leaves of a type are one choice.
+    """
+    types = set.intersection(*(set(index.types(mask)) for mask in _masks(leaves).values()))
+    found: dict[tuple[Leaf, ...], None] = {}
+    for name in sorted(types):
+        mine = [leaf for leaf in leaves if leaf.mask & index.of_type(name)]
+        found |= dict.fromkeys(map(tuple, _choices_of_one_type(mine)))
+    return [list(each) for each in found] or _choices_of_one_type(leaves)
+
+
+def _masks(leaves: Iterable[Leaf]) -> dict[str, int]:
+    """The shapes that each request can match by one of its alternatives."""
+    masks: dict[str, int] = {}
+    for leaf in leaves:
+        masks[leaf.request] = masks.get(leaf.request, 0) | leaf.mask
+    return masks
+
+
+def _choices_of_one_type(leaves: Iterable[Leaf]) -> list[list[Leaf]]:
     by_request: dict[str, list[Leaf]] = {}
     for leaf in leaves:
         by_request.setdefault(leaf.request, []).append(leaf)
@@ -77,7 +99,7 @@ def choices_of(leaves: Iterable[Leaf]) -> list[list[Leaf]]:
 
 
 def are_one_run(leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue) -> bool:
-    """Whether the selectors leave exactly the requested devices, and these are consecutive, on each type that has them.
+    """Whether the selectors leave exactly the requested devices, and these are connected, on each type that has them.
 
     So are claims whose requests divide a run, because a search for many devices costs the scheduler too much.
     """
@@ -87,8 +109,6 @@ def are_one_run(leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue
 
 
 def _is_run(leaves: Iterable[Leaf], entry: InstanceType, index: DeviceIndex) -> bool:
-    if entry.line is None:
-        return False
     devices: set[object] = set()
     total = 0
     for leaf in leaves:
@@ -97,8 +117,20 @@ def _is_run(leaves: Iterable[Leaf], entry: InstanceType, index: DeviceIndex) -> 
             return False
         devices.update(shape.fixed.get(DEVICE_ID) for shape in index.members(mask))
         total += leaf.devices.count
+    if entry.line is None:
+        group = group_for(entry, total)
+        return bool(group) and len({each // group if isinstance(each, int) else None for each in devices}) == 1
     starts = entry.line.starts(total) if total <= entry.line.devices else ()
     return any(devices == set(entry.line.window(total, start)) for start in starts)
+
+
+def group_for(entry: InstanceType, count: int) -> int:
+    """Size of the smallest group with so many devices, the whole node included; 0 if that is not known."""
+    devices = entry.devices or 0
+    if not entry.groups_known and any(count <= size < devices for size in device_groups.GROUP_SIZES):
+        return 0
+    found = next((size for size in entry.groups if size >= count), devices)
+    return found if found >= count else 0
 
 
 class Connections:
@@ -153,7 +185,7 @@ class Connections:
     def _are_one_run(self, leaves: Sequence[Leaf]) -> bool:
         if len({leaf.request for leaf in leaves}) < 2 or not all(leaf.mask for leaf in leaves):
             return False
-        return all(are_one_run(choice, self._index, self._catalogue) for choice in choices_of(leaves))
+        return all(are_one_run(choice, self._index, self._catalogue) for choice in choices_of(leaves, self._index))
 
     def _likely(self, mask: int) -> list[InstanceType]:
         """Types to which the request will probably be allocated: published ones, or else all released ones."""
@@ -179,8 +211,18 @@ class Connections:
             ]
         return self._known[key]
 
+    def is_tied(self, leaf: Leaf) -> bool:
+        """Whether a constraint or the selectors keep the devices of a request in one group."""
+        if any(covers(requests, leaf.devices.reference) for requests, _ in self._groups):
+            return True
+        entries = self._likely(leaf.mask)
+        return bool(entries) and all(self._are_selected(leaf.mask, entry, leaf.devices.count) for entry in entries)
+
     def _is_whole(self, entry: InstanceType, count: int) -> bool:
-        return count == entry.devices or (entry.devices is None and count in _UNKNOWN_WHOLE)
+        """Whether any so many devices are connected: no smaller group than the whole node has as many."""
+        if entry.devices is None:
+            return count in _UNKNOWN_WHOLE
+        return count == entry.devices or (entry.grouped and group_for(entry, count) == entry.devices)
 
     def _are_selected(self, mask: int, entry: InstanceType, count: int) -> bool:
         """Whether the selectors leave exactly the devices of one group, or of one consecutive run."""

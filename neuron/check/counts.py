@@ -1,7 +1,8 @@
 """Checks the number of devices that a claim requests against what one node of an admitted type has and connects.
 
 A claim is allocated on one node. For claims that users write, only counts that can never work are errors: those that
-the Neuron scheduler extension excludes for Trn1, and more devices than the node or the group has.
+the Neuron scheduler extension excludes for Trn1, unless a group connects them, and more devices than the node or the
+group has. A container that requests cores needs fewer devices than its group has.
 """
 
 import functools
@@ -12,7 +13,15 @@ from typing import Final
 from neuron import names
 from neuron.api.claim_specs import ClaimSpec, Constraint, Leaf
 from neuron.api.configs import covers
-from neuron.check.connections import Connections, are_one_run, choices_of, connecting, fewest_devices, group_size
+from neuron.check.connections import (
+    Connections,
+    are_one_run,
+    choices_of,
+    connecting,
+    fewest_devices,
+    group_for,
+    group_size,
+)
 from neuron.check.device_index import DeviceIndex
 from neuron.check.interfaces import check_interfaces, tied_interfaces
 from neuron.demand.instance_fit import nearest
@@ -94,7 +103,8 @@ class CountRules:
             return []
         sums = [count + others for others in self._sums[leaf.request] if count + others <= index.most_devices]
         capable = [name for name in types if index.devices(leaf.mask, name) >= count]
-        if not self._unconnected and all(_is_excluded(self._catalogue, name, sums) for name in capable):
+        excluded = not self._unconnected and all(_is_excluded(self._catalogue, name, sums) for name in capable)
+        if excluded and not self._connections.is_tied(leaf):
             return [_unsupported(self._catalogue, "NEU520", leaf.path, count, capable)]
         return self._connections.check(leaf, sums)
 
@@ -280,7 +290,7 @@ def _are_connected(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex,
     return all(
         any(all(covers(named, leaf.devices.reference) for leaf in choice) for named in groups)
         or are_one_run(choice, index, catalogue)
-        for choice in choices_of(leaves)
+        for choice in choices_of(leaves, index)
     )
 
 
@@ -308,11 +318,11 @@ def check_together(
     total = sum(fewest.values())
     types = set.intersection(*(set(index.types(leaf.mask)) for leaf in mine))
     capable = [name for name in index.types(index.everything) if name in types]
+    if _are_connected(claim, mine, index, catalogue):
+        return []
     if not unconnected and capable and all(_is_excluded(catalogue, name, {total}) for name in capable):
         return [_unsupported(catalogue, "NEU709", path, total, capable)]
-    if capable and all((entry := catalogue.get(name)) and entry.devices == total for name in capable):
-        return []
-    if _are_connected(claim, mine, index, catalogue):
+    if capable and all((entry := catalogue.get(name)) and group_for(entry, total) == entry.devices for name in capable):
         return []
     message = (
         f"one container uses {total} devices of requests {', '.join(requests)[:32]}; nothing keeps them connected."

@@ -23,6 +23,7 @@ SETTINGS: Final = (
     names.ANNOTATION_LNC,
     names.ANNOTATION_INSTANCE_TYPE,
     names.ANNOTATION_ULTRASERVER_MODE,
+    names.ANNOTATION_ROUND_CORES,
     names.ANNOTATION_ENRICH,
 )
 """The annotations that a user sets, on pods, claims and Namespaces."""

@@ -9,7 +9,6 @@ from neuron.demand import selectors
 from neuron.demand.alternatives import Alternative, Merged
 from neuron.demand.instance_fit import DeviceConfig, Serving, group_of
 from neuron.demand.pieces import Division
-from neuron.demand.placement_options import Option
 
 
 class Body:
@@ -68,7 +67,7 @@ class Body:
             parts = [f"us{self._config.ultraserver_mode}"]
         else:
             parts = [
-                "or".join(dict.fromkeys(_summary(each.option) for each in self._alternatives[identity]))
+                "or".join(dict.fromkeys(_summary(each) for each in self._alternatives[identity]))
                 for identity in self._names
             ]
         if self._config.lnc is not None:
@@ -90,30 +89,34 @@ class Body:
         ]
 
     def _devices(self, alternative: Alternative) -> dict[str, object]:
-        option = alternative.option
         whole_node = self._config.ultraserver_mode is not None
         devices: dict[str, object] = {
             "deviceClassName": self._device_class,
             "allocationMode": "ExactCount",
-            "count": 1 if whole_node else option.count,
+            "count": 1 if whole_node else alternative.count,
         }
-        if expressions := self._selectors(alternative, option):
+        if expressions := self._selectors(alternative):
             devices["selectors"] = [{"cel": {"expression": expression}} for expression in expressions]
-        if option.cores:
-            devices["capacity"] = {"requests": {names.CAPACITY_CORES: str(option.cores)}}
+        if alternative.cores:
+            devices["capacity"] = {"requests": {names.CAPACITY_CORES: str(alternative.cores)}}
         return devices
 
-    def _selectors(self, alternative: Alternative, option: Option) -> list[str]:
+    def _selectors(self, alternative: Alternative) -> list[str]:
+        types = alternative.types
         if self._config.ultraserver_mode is not None:
-            return [selectors.whole_node(), *([selectors.instance_types(alternative.types)] if self._by_type else ())]
-        untied = not alternative.constraints and (option.ids or alternative.others)
+            return [selectors.whole_node(), *([selectors.instance_types(types)] if self._by_type else ())]
+        by_ids: dict[tuple[int, ...], list[str]] = {}
+        for name, option in alternative.options.items():
+            by_ids.setdefault(option.ids, []).append(name)
+        (ids, *others) = by_ids
+        untied = not alternative.constraints and (ids or alternative.others)
         # Where devices consume counters, a device that does not match a constraint makes later alternatives fail.
-        if self._by_type or untied or (self._counters and alternative.others):
-            return [selectors.single_devices(alternative.types, option.ids)]
-        if option.ids:
-            return [selectors.single_devices((), option.ids)]
+        if self._by_type or untied or others or (self._counters and alternative.others):
+            return [selectors.single_devices_at([(each, found) for found, each in by_ids.items()])]
+        if ids:
+            return [selectors.single_devices((), ids)]
         # Devices with one value of a window are consecutive on any type, and a whole node has no window.
-        windowed = alternative.constraints and self._consecutive.issuperset(alternative.types)
+        windowed = alternative.constraints and self._consecutive.issuperset(types)
         return [] if windowed else [selectors.single_devices()]
 
     def _constraints(self) -> list[dict[str, Any]]:
@@ -176,5 +179,5 @@ class Body:
         ]
 
 
-def _summary(option: Option) -> str:
-    return f"c{option.cores}" if option.cores else str(option.count)
+def _summary(alternative: Alternative) -> str:
+    return f"c{alternative.cores}" if alternative.cores else str(alternative.count)

@@ -2,12 +2,13 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from neuron import names
+from neuron.demand import work
 from neuron.demand.alternatives import Merged, TooMany
 from neuron.demand.candidates import in_catalogue
 from neuron.demand.claim_bodies import Body
@@ -23,6 +24,7 @@ from neuron.demand.instance_fit import (
     nearest,
     serve,
     tied,
+    too_many_requests,
 )
 from neuron.demand.planning import Plan, plan, plan_in_one_place
 from neuron.demand.templates import Template
@@ -31,6 +33,9 @@ from neuron.hardware.instances import InstanceType
 
 _MOST_NAMED: Final = 3
 """Instance types that a message names."""
+_FEW_COLLECTIVES: Final = ("trn1", "trn1n")
+_COLLECTIVE_CORES: Final = (1, 2, 8, 16, 32)
+"""Cores that the runtime's collectives serve there, and multiples of the last one (huggingface/optimum-neuron#619)."""
 _MOST_REMEMBERED: Final = 16
 """Containers of a pod that request devices, for which its claim is remembered."""
 
@@ -43,8 +48,9 @@ class Claim(Struct, frozen=True):
             Empty tuple: the whole claim, by an entry without `request`.
         types: names of the instance types that can serve it, in catalogue order.
         connected: whether the claim requires more than an arbitrary set of devices.
+        sets_lnc: whether it has a NeuronConfig.
         exact: for each ask, whether its container gets a share of a device with exactly the cores that it requests.
-        warnings: NEU202, NEU213 and NEU215.
+        warnings: NEU202, NEU213, NEU215, NEU219 and NEU227.
     """
 
     template: Template
@@ -53,6 +59,7 @@ class Claim(Struct, frozen=True):
     connected: bool
     exact: tuple[bool, ...]
     warnings: tuple[Finding, ...] = ()
+    sets_lnc: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,23 +93,58 @@ def make_claim(
         pin_types: whether selectors must restrict the claim to the candidates, because node selection does not.
         unconnected: whether counts that cannot be connected are allowed.
         others: instance types that a refusal may name, if they serve what the candidates do not.
+
+    Raises:
+        neuron.demand.work.TooMuchWorkError: the claim is not remembered, and takes more work than is left.
     """
     types = _Types(candidates)
     few = sum(1 for ask in asks if ask.amount) <= _MOST_REMEMBERED
-    if few and config.efa is None:
-        # Only findings name containers, so pods that differ by such names share a claim without findings.
-        nameless = tuple(_nameless(ask.role, ask.resource, ask.amount) for ask in asks)
-        made = _remembered(nameless, types, config, device_class, pin_types, unconnected)
-        if isinstance(made, Claim) and not made.warnings:
-            return made
     make = _remembered if few else _make
-    made = make(tuple(asks), types, config, device_class, pin_types, unconnected)
-    return made if isinstance(made, Claim | Refusal) else _refusal(made, asks, candidates, config, others)
+    # Only findings name containers, so pods that differ by such names share a claim.
+    same = (
+        tuple(_nameless(ask.role, ask.resource, ask.amount, ask.cores) for ask in asks)
+        if few and not config.efa
+        else tuple(asks)
+    )
+    made = make(same, types, config, device_class, pin_types, unconnected)
+    if isinstance(made, _Made):
+        return made.warned(asks, config) if made.warns else made.claim
+    return made if isinstance(made, Refusal) else _refusal(made, asks, candidates, config, others, unconnected)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Made:
+    """The claim of all pods that request the same, without warnings, and what warnings say of it.
+
+    Attributes:
+        left_out: names of the types that would distribute the devices differently.
+        warns: whether there are warnings.
+    """
+
+    claim: Claim
+    servings: Sequence[Serving]
+    merged: Merged
+    left_out: tuple[str, ...]
+    warns: bool
+
+    def warned(self, asks: Sequence[Ask], config: DeviceConfig) -> Claim:
+        """The claim with the warnings for these containers."""
+        return structs.replace(self.claim, warnings=self.warnings(asks, config))
+
+    def warnings(self, asks: Sequence[Ask], config: DeviceConfig) -> tuple[Finding, ...]:
+        """NEU202, NEU213, NEU215, NEU219 and what collectives refuse, for these containers."""
+        return (
+            *_waste(asks, self.servings, config),
+            *_collectives(asks, self.servings),
+            *_unconnected(asks, self.servings),
+            *_untried(asks, self.merged),
+            *_left_out(self.left_out),
+        )
 
 
 @functools.lru_cache(maxsize=1024)
-def _nameless(role: Role, resource: str, amount: int) -> Ask:
-    return Ask("", role, "", resource, amount)
+def _nameless(role: Role, resource: str, amount: int, cores: int) -> Ask:
+    return Ask("", role, "", resource, amount, cores=cores)
 
 
 class _Types:
@@ -128,15 +170,17 @@ def _make(
     device_class: str,
     pin_types: bool,
     unconnected: bool,
-) -> "Claim | Refusal | Sequence[tuple[InstanceType, TypeRefusal]]":
-    """As `make_claim`; the refusals of all types, if none of them serves the pod."""
+) -> "_Made | Refusal | Sequence[tuple[InstanceType, TypeRefusal]]":
+    """What `make_claim` makes; the refusals of all types, if none of them serves the pod."""
     if config.efa is not None:
         # A constraint ties the interfaces, so the devices need it too, instead of an alternative for each group.
         types = _Types([dataclasses.replace(entry, counters=False) for entry in types.entries])
     candidates = types.entries
-    long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT)
+    # Containers that request cores may use one request together (`instance_fit.serve` counts requests).
+    long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT and not ask.in_cores)
     if long_lived > names.MAX_REQUESTS_PER_CLAIM:
-        return Refusal((_too_many_requests(long_lived),))
+        return Refusal((too_many_requests(long_lived),))
+    work.current().spend((1 + sum(1 for ask in asks if ask.amount)) * len(set(_alike(types))))
     answers = _answers(types, asks, config, unconnected=unconnected)
     if config.efa is not None:
         answers = [tied(each, asks, config) if isinstance(each, Serving) else each for each in answers]
@@ -168,6 +212,13 @@ def _make(
         else:
             placed = plan_in_one_place(servings, config)
             planned = placed if isinstance(placed, Plan) and placed.division.affordable else planned
+    slow = isinstance(planned, Plan) and not planned.division.affordable
+    if slow and not unconnected and any(ask.in_cores for ask in asks):
+        # All devices of a group are found sooner than some of them.
+        filled = _whole_sets(servings, asks, config)
+        again = plan(filled, config) if filled else planned
+        if isinstance(again, Plan) and again.division.affordable:
+            planned, servings = again, filled
     if isinstance(planned, TooMany):
         return Refusal((_too_many_alternatives(planned),))
     merged = planned.merged
@@ -176,7 +227,7 @@ def _make(
     servings = list(merged.servings)
     by_type = pin_types or _needs_types(merged, servings[0], asks)
     body = Body(servings, merged, planned.division, config, device_class, by_type=by_type)
-    return Claim(
+    claim = Claim(
         template=Template.make(body.summary(), body.spec()),
         uses=tuple(body.use(use) if use else None for use in servings[0].layout.uses),
         types=tuple(entry.name for entry in candidates if entry.name in served),
@@ -186,13 +237,10 @@ def _make(
             and all(serving.cores(index, config.lnc) == ask.amount for serving in servings)
             for index, (ask, use) in enumerate(zip(asks, servings[0].layout.uses, strict=True))
         ),
-        warnings=(
-            *_waste(asks, servings, config),
-            *_unconnected(asks, servings),
-            *_untried(asks, merged),
-            *_left_out(left_out),
-        ),
+        sets_lnc=servings[0].sets_lnc,
     )
+    made = _Made(claim, servings, merged, left_out, warns=False)
+    return dataclasses.replace(made, warns=True) if made.warnings(asks, config) else made
 
 
 @functools.lru_cache(maxsize=64)
@@ -209,14 +257,14 @@ def _alike(types: _Types) -> tuple[int, ...]:
 def _answers(
     types: _Types, asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool
 ) -> list[Serving | TypeRefusal]:
-    """How each candidate serves the pod. Types of one kind serve it alike; a refusal names its type."""
+    """How each candidate serves the pod. Types of one kind serve it alike; the findings name the first of them."""
     answers: list[Serving | TypeRefusal] = []
     for entry, place in zip(types.entries, _alike(types), strict=True):
-        known = answers[place] if place < len(answers) else None
-        if isinstance(known, Serving):
-            answers.append(dataclasses.replace(known, entry=entry))
-        else:
+        if place == len(answers):
             answers.append(serve(entry, asks, config, unconnected=unconnected))
+            continue
+        known = answers[place]
+        answers.append(dataclasses.replace(known, entry=entry) if isinstance(known, Serving) else known)
     return answers
 
 
@@ -230,7 +278,8 @@ def _same_requests(
     """The servings with equal requests, and the names of the types that are left out.
 
     Containers refer to requests, not to alternatives. Types on which whole devices and cores beside them are two
-    requests give whole devices only, if another type needs one request.
+    requests give whole devices only, if another type needs one request. Containers use a request together only if they
+    do so on all types.
     """
     if any(serving.splits for serving in servings) and len({serving.layout.uses for serving in servings}) > 1:
         whole = [
@@ -240,6 +289,13 @@ def _same_requests(
         servings = [
             again if isinstance(again, Serving) else serving for serving, again in zip(servings, whole, strict=True)
         ]
+    if any(serving.pool for serving in servings) and len({serving.layout.uses for serving in servings}) > 1:
+        alone = [
+            serve(serving.entry, asks, config, unconnected=unconnected, pools=False) if serving.pool else serving
+            for serving in servings
+        ]
+        if all(isinstance(each, Serving) for each in alone):
+            servings = [each for each in alone if isinstance(each, Serving)]
     wanted = servings[0].layout.uses
     return (
         [serving for serving in servings if serving.layout.uses == wanted],
@@ -253,16 +309,22 @@ def _whole_devices(
     """The servings with whole devices for containers that get devices and cores beside them; empty if one has none."""
     if not any(serving.splits for serving in servings):
         return []
-    answers = [serve(each.entry, asks, config, unconnected=unconnected, splits=False) for each in servings]
+    answers = [serve(each.entry, asks, config, unconnected=unconnected, splits=False, pools=False) for each in servings]
+    found = [each for each in answers if isinstance(each, Serving)]
+    return found if len({each.layout.uses for each in found}) == 1 and len(found) == len(servings) else []
+
+
+def _whole_sets(servings: Sequence[Serving], asks: Sequence[Ask], config: DeviceConfig) -> list[Serving]:
+    """The servings with whole groups for cores; empty if one has none."""
+    rounding = structs.replace(config, rounds_cores=True)
+    answers = [serve(each.entry, asks, rounding, splits=False) for each in servings]
     found = [each for each in answers if isinstance(each, Serving)]
     return found if len({each.layout.uses for each in found}) == 1 and len(found) == len(servings) else []
 
 
 def _unused(serving: Serving, asks: Sequence[Ask], config: DeviceConfig) -> int:
     """Cores that containers get and did not request."""
-    return sum(
-        serving.cores(index, config.lnc) - ask.amount for index, ask in enumerate(asks) if ask.in_cores and ask.amount
-    )
+    return sum(serving.unused(asks, config.lnc).values())
 
 
 def _needs_types(merged: Merged, first: Serving, asks: Sequence[Ask]) -> bool:
@@ -289,20 +351,34 @@ def _is_connected(merged: Merged, servings: Sequence[Serving]) -> bool:
 
 def _waste(asks: Sequence[Ask], servings: Sequence[Serving], config: DeviceConfig) -> list[Finding]:
     """NEU202 for each container whose cores were rounded up, with the first type where they were."""
-    findings = []
-    for index, ask in enumerate(asks):
-        if not (ask.in_cores and ask.amount):
-            continue
-        for serving in servings:
+    found: dict[int, Finding] = {}
+    for serving in servings:
+        for members, unused in serving.unused(asks, config.lnc).items():
+            index, amount = members[0], sum(asks[each].amount for each in members)
+            if unused <= 0 or index in found:
+                continue
+            who = " and ".join([asks[each].container for each in members[:_MOST_NAMED]])
             cores = serving.cores(index, config.lnc)
-            if cores > ask.amount:
-                message = (
-                    f"{ask.container} asked for {_counted(ask.amount, 'core')} and gets {_gets(serving, index, cores)}:"
-                    f" {cores - ask.amount} unused."
-                )
-                findings.append(warning("NEU202", ask.resource_path, message, value=str(ask.amount)))
-                break
-    return findings
+            message = (
+                f"{who} asked for {_counted(amount, 'core')} and gets {_gets(serving, index, cores)}: {unused} unused."
+            )
+            if len(members) > 1:
+                message = message.replace(" and gets ", " together and get ")
+            found[index] = warning("NEU202", asks[index].resource_path, message, value=str(amount))
+    return [found[index] for index in sorted(found)]
+
+
+def _collectives(asks: Sequence[Ask], servings: Sequence[Serving]) -> Iterator[Finding]:
+    """NEU227 for each container with a number of cores that the runtime's collectives do not serve on Trn1."""
+    name = next((each.entry.name for each in servings if each.entry.family in _FEW_COLLECTIVES), None)
+    for ask in asks if name is not None else ():
+        if ask.in_cores and ask.amount and ask.amount not in _COLLECTIVE_CORES and ask.amount % _COLLECTIVE_CORES[-1]:
+            message = (
+                f"{ask.container} asks for {_counted(ask.amount, 'core')}, and the runtime's collectives on {name}"
+                f" serve {', '.join(map(str, _COLLECTIVE_CORES[:-1]))} or a multiple of {_COLLECTIVE_CORES[-1]}."
+            )
+            fix = f"Models without collectives run. Otherwise request {nearest(ask.amount, _COLLECTIVE_CORES)}."
+            yield warning("NEU227", ask.resource_path, message, fix, str(ask.amount))
 
 
 def _gets(serving: Serving, index: int, cores: int) -> str:
@@ -313,11 +389,15 @@ def _gets(serving: Serving, index: int, cores: int) -> str:
     return f"{_counted(cores, 'core')} on {serving.entry.name}, which gives 1, 2, 4 or more cores of one device"
 
 
+def _is_loose(serving: Serving, index: int) -> bool:
+    return serving.devices[index] not in (0, *counts_of(serving.entry)) and serving.is_loose(index)
+
+
 def _unconnected(asks: Sequence[Ask], servings: Sequence[Serving]) -> list[Finding]:
     """NEU215 for each container whose devices may be unconnected, with the first type where they may."""
     findings = []
     for index, ask in enumerate(asks):
-        loose = next((each for each in servings if each.devices[index] not in (0, *counts_of(each.entry))), None)
+        loose = next((each for each in servings if _is_loose(each, index)), None)
         if loose is not None:
             devices, connected = loose.devices[index], ", ".join(map(str, loose.entry.counts))
             message = (
@@ -330,34 +410,44 @@ def _unconnected(asks: Sequence[Ask], servings: Sequence[Serving]) -> list[Findi
 
 
 def _untried(asks: Sequence[Ask], merged: Merged) -> Iterator[Finding]:
-    """NEU219 for each container whose consecutive devices cannot begin everywhere: 8 alternatives are the most.
-
-    If types without rings and chains are candidates, too, the pod may not need any of the runs.
-    """
-    if any(serving.entry.line is None for serving in merged.servings):
-        return
+    """NEU219 for each container whose devices cannot be everywhere on a type: 8 alternatives are the most."""
     for serving in merged.servings:
-        line = serving.entry.line
-        for identity, count in serving.layout.counts.items() if line is not None else ():
+        for identity, count in serving.layout.counts.items():
             index = next((index for index, use in enumerate(serving.layout.uses) if identity in use), None)
-            if line is None or index is None or not 1 < count < line.devices:
+            sets = _sets_of(serving, identity, count)
+            options = merged.options(serving, identity)
+            if index is None or not sets or not all(option.ids or option.places for option in options):
                 continue
-            alternatives = [each for each in merged.alternatives[identity] if serving.entry.name in each.types]
-            tried = {run for each in alternatives for run, _ in each.option.places}
-            starts = line.starts(count)
-            untried = [start for start in starts if mask(line.window(count, start)) not in tried]
-            if untried and tried:
-                yield _not_everywhere(asks[index], serving.entry.name, count, untried, len(starts))
+            tried = {mask(option.ids) for option in options} | {run for option in options for run, _ in option.places}
+            untried = [start for start, ids in sets.items() if mask(ids) not in tried]
+            if untried:
+                runs = serving.entry.line is not None or len(next(iter(sets.values()))) == count
+                kind = "run" if runs and count not in serving.entry.groups else "group"
+                where = f"{len(untried)} of the {len(sets)} {kind}s of {count} devices on {serving.entry.name}"
+                yield _not_everywhere(asks[index], serving.entry.name, where, untried, kind)
 
 
-def _not_everywhere(ask: Ask, name: str, count: int, untried: Sequence[int], runs: int) -> Finding:
+def _sets_of(serving: Serving, identity: int, count: int) -> Mapping[int, Sequence[int]]:
+    """The sets of devices that a request could get, by their first device: runs, or groups of one request.
+
+    Where only the whole node has so many devices, these are the runs of the node.
+    """
+    line = serving.entry.line
+    if line is not None:
+        return {start: line.window(count, start) for start in line.starts(count)} if 1 < count < line.devices else {}
+    group = next((each.group for each in serving.connected_sets if each.requests == (identity,)), None)
+    devices = serving.entry.devices or 0
+    if group == devices and count < devices:
+        return {start: range(start, start + count) for start in range(devices - count + 1)}
+    starts = range(0, devices, group) if group else ()
+    return {start: range(start, start + (group or 0)) for start in starts}
+
+
+def _not_everywhere(ask: Ask, name: str, where: str, untried: Sequence[int], kind: str) -> Finding:
     *first, last = map(str, untried)
     starts = f"{', '.join(first)} or {last}" if first else last
     verb = "is" if len(untried) == 1 else "are"
-    message = (
-        f"{len(untried)} of the {runs} runs of {count} devices on {name} {verb} not tried, from device {starts}:"
-        " the pod waits if no other run is free."
-    )
+    message = f"{where} {verb} not tried, from device {starts}: the pod waits if no other {kind} is free."
     return warning("NEU219", ask.resource_path, message, "`neuron-dra explain` shows which devices are free.", name)
 
 
@@ -390,6 +480,7 @@ def _refusal(
     candidates: Sequence[InstanceType],
     config: DeviceConfig,
     others: Iterable[InstanceType],
+    unconnected: bool,
 ) -> Refusal:
     """The first candidate's refusal, with the counts that the other candidates allow.
 
@@ -406,13 +497,16 @@ def _refusal(
     if config.efa is not None:
         refusals = sorted(refusals, key=lambda pair: -most_interfaces(pair[0]))
     by_path = {ask.resource_path: ask for ask in asks}
-    _, first = refusals[0]
+    # Of all refusals, only this one is read: its findings name the type and the containers.
+    entry, known = refusals[0]
+    answer = serve(entry, asks, config, unconnected=unconnected)
+    answer = tied(answer, asks, config) if isinstance(answer, Serving) else answer
+    findings = answer.findings if isinstance(answer, TypeRefusal) else known.findings
+    choices = _Choices(candidates, config, others)
     return Refusal(
         tuple(
-            _with_choice(finding, by_path[finding.path], candidates, config, others)
-            if finding.code == "NEU105"
-            else finding
-            for finding in first.findings
+            dataclasses.replace(each, fix=choices.fix(by_path[each.path])) if each.code == "NEU105" else each
+            for each in findings
         )
     )
 
@@ -435,39 +529,42 @@ def _unknown(entry: InstanceType, ask: Ask, config: DeviceConfig) -> Finding:
     return Finding("NEU218", path, message, fix, entry.name)
 
 
-def _with_choice(
-    finding: Finding,
-    ask: Ask,
-    candidates: Sequence[InstanceType],
-    config: DeviceConfig,
-    others: Iterable[InstanceType],
-) -> Finding:
-    """Add to NEU105 the nearest valid counts, and the types outside the candidates that serve the count."""
-    units = {
-        count * ((entry.cores(None) or 1) if ask.in_cores else 1) for entry in candidates for count in counts_of(entry)
-    }
-    choice = nearest(ask.amount, units)
-    fix = [f"Nearest valid counts: {choice}."] if choice else []
-    known = {entry.name for entry in candidates}
-    serving = [
-        entry.name
-        for entry in others
-        if entry.name not in known and entry.devices is not None and isinstance(serve(entry, [ask], config), Serving)
-    ]
-    if serving:
-        fix.append(f"Instance types that serve {ask.amount}: {listed(serving)}.")
-    return dataclasses.replace(finding, fix=" ".join(fix))
+class _Choices:
+    """What to request instead of a count that the candidates do not serve. Equal requests have one answer."""
 
+    def __init__(
+        self, candidates: Sequence[InstanceType], config: DeviceConfig, others: Iterable[InstanceType]
+    ) -> None:
+        known = {entry.name for entry in candidates}
+        self._candidates = candidates
+        self._config = config
+        self._others = _Types([each for each in others if each.name not in known and each.devices is not None])
+        self._known: dict[tuple[bool, int], str] = {}
 
-def _too_many_requests(count: int) -> Finding:
-    return Finding(
-        "NEU108",
-        "spec.containers",
-        f"{count} containers ask for Neuron devices, and a ResourceClaim holds at most"
-        f" {names.MAX_REQUESTS_PER_CLAIM} requests.",
-        "Spread the containers over several pods.",
-        str(count),
-    )
+    def fix(self, ask: Ask) -> str:
+        """The nearest valid counts, and the types outside the candidates that serve the count."""
+        key = ask.in_cores, ask.amount
+        if key not in self._known:
+            self._known[key] = self._fix(ask)
+        return self._known[key]
+
+    def _fix(self, ask: Ask) -> str:
+        units = {
+            count * ((entry.cores(None) or 1) if ask.in_cores else 1)
+            for entry in self._candidates
+            for count in counts_of(entry)
+        }
+        choice = nearest(ask.amount, units)
+        fix = [f"Nearest valid counts: {choice}."] if choice else []
+        answers = _answers(self._others, [ask], self._config, unconnected=False)
+        serving = [
+            entry.name
+            for entry, answer in zip(self._others.entries, answers, strict=True)
+            if isinstance(answer, Serving)
+        ]
+        if serving:
+            fix.append(f"Instance types that serve {ask.amount}: {listed(serving)}.")
+        return " ".join(fix)
 
 
 def _too_many_alternatives(needed: TooMany) -> Finding:

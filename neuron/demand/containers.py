@@ -44,6 +44,7 @@ class Ask(Struct, frozen=True):
         resource: the legacy resource; empty if it requests none.
         amount: devices or cores, by the resource; 0 if it requests none.
         in_cores: whether `amount` counts cores rather than devices; computed.
+        cores: cores that it names beside devices, and that have to be those of the devices; 0: none.
     """
 
     container: str
@@ -52,6 +53,7 @@ class Ask(Struct, frozen=True):
     resource: str = ""
     amount: int = 0
     in_cores: bool = False
+    cores: int = 0
 
     def __post_init__(self) -> None:
         force_setattr(self, "in_cores", self.resource == names.RESOURCE_NEURONCORE)
@@ -145,7 +147,7 @@ def read(
     """Read one container's `resources`.
 
     Returns:
-        The ask, and errors NEU101 to NEU104. With errors the ask is empty.
+        The ask, and errors NEU101 to NEU104. With errors the ask is empty. Names for the same devices are one ask.
     """
     container = container[:_SHOWN]
     amounts: dict[str, int] = {}
@@ -179,22 +181,28 @@ def read(
         findings.extend(_limit_rules(container, path, resource, counts))
         amounts[resource] = counts.get("limits", 0)
     asked = {resource: amount for resource, amount in amounts.items() if amount}
-    if len(asked) > 1:
+    cores = asked.pop(names.RESOURCE_NEURONCORE, 0) if len(asked) > 1 else 0
+    if len(set(asked.values())) > 1:
         first, second, *_ = asked
-        findings.append(
-            Finding(
-                "NEU104",
-                f"{path}.resources.limits",
-                f"container {container} asks for {first}: {asked[first]} and {second}: {asked[second]},"
-                " which name the same hardware twice.",
-                "Keep one of them.",
-                f"{first}={asked[first]}, {second}={asked[second]}",
-            )
-        )
+        findings.append(contradiction(container, path, (first, asked[first]), (second, asked[second])))
     if findings or not asked:
         return Ask(container, role, path), findings
-    ((resource, amount),) = asked.items()
-    return Ask(container, role, path, resource, amount), findings
+    resource, amount = next(iter(asked.items()))
+    return Ask(container, role, path, resource, amount, cores=cores), findings
+
+
+def contradiction(container: str, path: str, one: tuple[str, int], other: tuple[str, int], on: str = "") -> Finding:
+    """NEU104: two names for different amounts of the same hardware. `on`: the instance type on which they differ."""
+    (first, count), (second, amount) = one, other
+    where = f" on {on}" if on else ""
+    return Finding(
+        "NEU104",
+        f"{path}.resources.limits",
+        f"container {container} asks for {first}: {count} and {second}: {amount}, which name different amounts of the"
+        f" same hardware{where}.",
+        "Keep one of them.",
+        f"{first}={count}, {second}={amount}",
+    )
 
 
 def _limit_rules(container: str, path: str, resource: str, counts: Mapping[str, int]) -> list[Finding]:

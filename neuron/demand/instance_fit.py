@@ -11,7 +11,8 @@ from typing import Final
 from msgspec import Struct
 
 from neuron import names
-from neuron.demand.containers import Ask, Role
+from neuron.api.environment import LNC_VARIABLES
+from neuron.demand.containers import Ask, Role, contradiction
 from neuron.demand.fitting import fits
 from neuron.demand.interfaces import Interfaces, refused
 from neuron.demand.layout import Grant, Layout, lay_out, lay_out_shares, share_of
@@ -32,12 +33,19 @@ class DeviceConfig(Struct, frozen=True):
         ultraserver_mode: nodes of the UltraServer set, 1, 2 or 4; None for single devices.
         efa: EFA interfaces that the claim includes, for the one container that requests devices.
         divides: whether one container may get several requests, for a short search of the scheduler.
+        rounds_cores: whether cores become a count of devices that is a connected set of its own, such as 4 or 8.
     """
 
     lnc: int | None = None
     ultraserver_mode: int | None = None
     efa: Interfaces | None = None
     divides: bool = True
+    rounds_cores: bool = False
+
+    @property
+    def fills_sets(self) -> bool:
+        """Whether cores need all devices of a set: interfaces and UltraServers belong to a whole group or node."""
+        return self.rounds_cores or self.efa is not None or self.ultraserver_mode is not None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,6 +55,7 @@ class Serving:
     Attributes:
         sets_lnc: whether a NeuronConfig has to set the logical NeuronCore.
         devices: number of whole devices for each ask; 0 for none.
+        pool: asks for cores that use one request together; empty if none do.
     """
 
     entry: InstanceType
@@ -55,11 +64,23 @@ class Serving:
     arrangement: Arrangement
     sets_lnc: bool
     devices: tuple[int, ...]
+    pool: tuple[int, ...] = ()
 
     def cores(self, index: int, lnc: int | None) -> int:
         """Logical cores that the container of an ask can use, at the LNC in force (None: the default)."""
         per_device = self.entry.cores_per_device or 0
         return self.layout.cores(self.layout.uses[index], per_device) // (lnc or self.entry.default_logical_neuron_core)
+
+    def unused(self, asks: Sequence[Ask], lnc: int | None) -> dict[tuple[int, ...], int]:
+        """Cores that containers get and did not request, by the asks that use them together."""
+        alone = [(index,) for index, ask in enumerate(asks) if ask.in_cores and ask.amount and index not in self.pool]
+        together = [*alone, self.pool] if self.pool else alone
+        return {each: self.cores(each[0], lnc) - sum(asks[index].amount for index in each) for each in together}
+
+    def is_loose(self, index: int) -> bool:
+        """Whether the devices of an ask may be unconnected."""
+        use = self.layout.uses[index]
+        return self.layout.size(use) > 1 and not any(set(use) <= set(each.requests) for each in self.connected_sets)
 
     @property
     def splits(self) -> bool:
@@ -89,7 +110,13 @@ def counts_of(entry: InstanceType) -> Sequence[int]:
 
 
 def serve(
-    entry: InstanceType, asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool = False, splits: bool = True
+    entry: InstanceType,
+    asks: Sequence[Ask],
+    config: DeviceConfig,
+    *,
+    unconnected: bool = False,
+    splits: bool = True,
+    pools: bool = True,
 ) -> Serving | TypeRefusal:
     """Serve the whole pod from one node of this type.
 
@@ -98,6 +125,7 @@ def serve(
         unconnected: whether unconnected devices may serve a count that cannot be connected. Not on rings and chains,
             where a count means consecutive devices.
         splits: whether a container may get whole devices and cores of another one, in two requests.
+        pools: whether containers may use one request together, where that takes fewer devices and no claim has shares.
     """
     refusal = _refuse_config(entry, config)
     if refusal is not None:
@@ -108,6 +136,9 @@ def serve(
         shared = _serve_shared(entry, asks, config, unconnected=unconnected, splits=splits)
         if shared is not None:
             return shared
+    pool = _pool(entry, asks, config) if pools else ()
+    if pool:
+        asks = _together(asks, pool)
     answers = [_devices_for(entry, ask, config, unconnected=unconnected) for ask in asks]
     if refusals := [answer for answer in answers if isinstance(answer, TypeRefusal)]:
         findings = tuple(finding for each in refusals for finding in each.findings)
@@ -121,16 +152,64 @@ def serve(
     )
     if (refusal := _too_many(entry, held, asks, rounded=rounded)) is not None:
         return refusal
+    long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT)
+    if long_lived > names.MAX_REQUESTS_PER_CLAIM:
+        return TypeRefusal((too_many_requests(long_lived),))
     layout = lay_out(asks, devices, counts_of(entry), alone=entry.line is not None)
+    if pool:
+        layout, devices = _used_together(layout, devices, pool)
     if (refusal := _too_many(entry, layout.total, asks, rounded=rounded)) is not None:
         return refusal
     if config.ultraserver_mode is not None and list(layout.counts.values()) != [entry.devices]:
         return TypeRefusal((_whole_node_only(entry, layout, config.ultraserver_mode, asks),))
-    connected_sets = _connected_sets(entry, layout, devices)
+    connected_sets = _connected_sets(entry, layout, devices, unconnected=unconnected)
     if connected_sets is None:
         return TypeRefusal((_unconnectable(entry, layout, asks),))
     arrangement = arrange(entry, layout, connected_sets)
-    return Serving(entry, layout, connected_sets, arrangement, sets_lnc, tuple(devices))
+    return Serving(entry, layout, connected_sets, arrangement, sets_lnc, tuple(devices), pool)
+
+
+def _pool(entry: InstanceType, asks: Sequence[Ask], config: DeviceConfig) -> tuple[int, ...]:
+    """The asks for cores that use one request together, because that takes fewer devices; empty if none do.
+
+    The Neuron runtime of each container reserves the next free cores for itself, as many as NEURON_RT_NUM_CORES says.
+    A container that fills its devices has them alone. So has a sidecar, if init containers use what starts after them.
+    """
+    per_device = entry.cores(config.lnc)
+    if per_device is None:
+        return ()
+    init = any(ask.role is Role.INIT and ask.amount for ask in asks)
+    found = [
+        index
+        for index, ask in enumerate(asks)
+        if ask.in_cores
+        and ask.amount % per_device
+        and (ask.role is Role.APP or (ask.role is Role.SIDECAR and not init))
+    ]
+    alone = sum(-(-asks[index].amount // per_device) for index in found)
+    together = -(-sum(asks[index].amount for index in found) // per_device)
+    # A refusal counts the devices of each container.
+    return tuple(found) if together < alone and together <= (entry.devices or together) else ()
+
+
+def _together(asks: Sequence[Ask], pool: Collection[int]) -> list[Ask]:
+    """The asks, where the first one of a pool asks for the cores of all, and the others for nothing."""
+    first, total = min(pool), sum(asks[index].amount for index in pool)
+    return [
+        ask
+        if index not in pool
+        else Ask(ask.container, ask.role, ask.path, ask.resource, total if index == first else 0)
+        for index, ask in enumerate(asks)
+    ]
+
+
+def _used_together(layout: Layout, devices: Sequence[int], pool: Sequence[int]) -> tuple[Layout, list[int]]:
+    """The layout and devices, where all asks of a pool have what the first one has."""
+    first = pool[0]
+    uses = tuple(layout.uses[first] if index in pool else use for index, use in enumerate(layout.uses))
+    return dataclasses.replace(layout, uses=uses), [
+        devices[first] if index in pool else count for index, count in enumerate(devices)
+    ]
 
 
 def _serve_shared(
@@ -154,7 +233,7 @@ def _serve_shared(
     whole, shares = sum(layout.counts.values()), tuple(layout.shares.values())
     if layout.total > names.MAX_DEVICES_PER_CLAIM or not fits(entry.devices, per_device, (), whole, shares):
         return None
-    connected_sets = _own_sets(entry, layout)
+    connected_sets = _own_sets(entry, layout, unconnected=unconnected)
     arrangement = arrange(entry, layout, connected_sets)
     if arrangement.fixed:
         return None
@@ -166,25 +245,34 @@ def _grant(entry: InstanceType, ask: Ask, config: DeviceConfig, *, splits: bool,
     per_device = entry.cores_per_device or 1
     whole, rest = divmod(ask.amount * entry.default_logical_neuron_core, per_device)
     share = 1 << (rest - 1).bit_length() if rest else 0
-    if ask.in_cores and 0 < share < per_device:
-        beside = whole > 0 and splits and may_be_beside(entry, whole, 1) >= LEAST_COVERED
-        if whole == 0 or beside:
-            return Grant(whole, share)
     devices = _devices_for(entry, ask, config, unconnected=unconnected)
+    if ask.in_cores and 0 < share < per_device:
+        if entry.line is None:
+            # The share is of the last of the devices, in the group of all of them.
+            beside = devices == whole + 1 and not unconnected and (entry.groups_known or devices in entry.counts)
+        else:
+            beside = may_be_beside(entry, whole, 1) >= LEAST_COVERED
+        if whole == 0 or (splits and beside):
+            return Grant(whole, share)
     return Grant(devices) if isinstance(devices, int) else None
 
 
-def _own_sets(entry: InstanceType, layout: Layout) -> tuple[ConnectedSet, ...]:
+def _own_sets(entry: InstanceType, layout: Layout, *, unconnected: bool) -> tuple[ConnectedSet, ...]:
     """The connected sets where every container uses requests of its own, or of one other container."""
     found: dict[tuple[int, ...], ConnectedSet] = {}
     for use in layout.uses:
         size = layout.size(use)
         if entry.line is None:
-            if size > 1 and size in entry.counts:
-                found[use] = ConnectedSet(use, next((each for each in entry.groups if each >= size), None))
+            if size > 1 and (size in entry.counts or not unconnected):
+                found[use] = ConnectedSet(use, _group_for(entry, size))
         elif len(use) > 1 and size != entry.devices:
             found[use] = ConnectedSet(use, None)
     return tuple(found.values())
+
+
+def _group_for(entry: InstanceType, size: int) -> int | None:
+    """The size of the smallest group that has so many devices; None: only the whole node has."""
+    return next((group for group in entry.groups if group >= size), None)
 
 
 def _refuse_config(entry: InstanceType, config: DeviceConfig) -> TypeRefusal | None:
@@ -243,15 +331,17 @@ def _no_single_devices(entry: InstanceType) -> Finding:
 
 
 def _devices_for(entry: InstanceType, ask: Ask, config: DeviceConfig, *, unconnected: bool) -> int | TypeRefusal:
-    """Number of devices for one ask; cores are rounded up to a count that can be connected.
+    """Number of devices for one ask: for cores, the fewest whole devices that hold them.
 
-    If unconnected devices are allowed, cores are rounded up to whole devices only. If it is not known whether a smaller
-    group would do, the type is not known well enough.
+    These are inside one group of the next size, or are all devices of it if that is asked for. If it is not known
+    whether a smaller group would do, the type is not known well enough.
     """
     if not ask.amount:
         return 0
     loose = unconnected and not entry.consecutive
     counts = counts_of(entry)
+    if ask.cores and (refusal := _contradicted(entry, ask)) is not None:
+        return refusal
     if not ask.in_cores:
         if ask.amount in counts or (loose and ask.amount <= max(counts)):
             return ask.amount
@@ -260,15 +350,27 @@ def _devices_for(entry: InstanceType, ask: Ask, config: DeviceConfig, *, unconne
     if per_device is None:
         return TypeRefusal((_unknown_cores(entry, ask),), unknown=True)
     exact = -(-ask.amount // per_device)
-    if loose and exact <= max(counts):
+    if loose and exact <= max(counts) and not config.fills_sets:
         return exact
     rounded = next((count for count in counts if count >= exact), None)
-    # Rounding up to a whole node wastes its devices if the type has groups that are not known.
     group = next((size for size in (1, *device_groups.GROUP_SIZES) if size >= exact), exact)
     may_have = _may_have(entry, group)
     if rounded is None:
         return TypeRefusal((_too_many_cores(entry, ask, config.lnc),), unknown=may_have)
-    return TypeRefusal((_unsupported_count(entry, ask),), unknown=True) if may_have and group < rounded else rounded
+    if may_have and group < rounded:
+        return TypeRefusal((_unsupported_count(entry, ask),), unknown=True)
+    return rounded if config.fills_sets else exact
+
+
+def _contradicted(entry: InstanceType, ask: Ask) -> TypeRefusal | None:
+    """Refuse an ask whose cores are not those of its devices, at any logical NeuronCore."""
+    if entry.cores_per_device is None:
+        return TypeRefusal((_unknown_cores(entry, ask),), unknown=True)
+    cores = ask.amount * entry.cores_per_device
+    if any(ask.cores * lnc == cores for lnc in entry.logical_neuron_cores or (1,)):
+        return None
+    named = (ask.resource, ask.amount), (names.RESOURCE_NEURONCORE, ask.cores)
+    return TypeRefusal((contradiction(ask.container, ask.path, *named, entry.name),))
 
 
 def _may_have(entry: InstanceType, devices: int) -> bool:
@@ -281,7 +383,9 @@ def _may_have(entry: InstanceType, devices: int) -> bool:
     return not entry.groups_known and devices in device_groups.GROUP_SIZES and devices < entry.devices
 
 
-def _connected_sets(entry: InstanceType, layout: Layout, devices: Sequence[int]) -> tuple[ConnectedSet, ...] | None:
+def _connected_sets(
+    entry: InstanceType, layout: Layout, devices: Sequence[int], *, unconnected: bool
+) -> tuple[ConnectedSet, ...] | None:
     """The connected sets of a layout; None if one of them cannot be requested.
 
     A container whose count may be unconnected needs no set.
@@ -289,14 +393,12 @@ def _connected_sets(entry: InstanceType, layout: Layout, devices: Sequence[int])
     if entry.line is not None:
         return _consecutive_sets(entry, layout)
     connected_sets: dict[tuple[int, ...], ConnectedSet] = {}
-    for use in {
-        tuple(sorted(use)) for use, count in zip(layout.uses, devices, strict=True) if use and count in entry.counts
-    }:
-        size = layout.size(use)
-        if size == 1:
+    for used, count in zip(layout.uses, devices, strict=True):
+        use, size = tuple(sorted(used)), layout.size(used)
+        if size < 2 or (unconnected and count not in entry.counts):
             continue
-        group = next((group for group in entry.groups if group >= size), None)
-        if group is None and size != entry.devices:
+        group = _group_for(entry, size)
+        if group is None and (size > (entry.devices or 0) or (size != entry.devices and count in entry.counts)):
             return None
         connected_sets[use] = ConnectedSet(use, group)
     return (
@@ -375,8 +477,22 @@ def _too_many_cores(entry: InstanceType, ask: Ask, lnc: int | None) -> Finding:
         ask.resource_path,
         f"Instance type {entry.name} gives one container at most {most} NeuronCores at logical NeuronCore"
         f" {lnc or entry.default_logical_neuron_core}, and {ask.amount} are requested.",
-        f"Request {most} or fewer.",
+        f"Request {most} or fewer.{_with_less(entry, ask, lnc)}",
         str(ask.amount),
+    )
+
+
+def _with_less(entry: InstanceType, ask: Ask, lnc: int | None) -> str:
+    """The LNC setting with which a type has the cores, with the ways to set it; empty if there is none."""
+    smallest = min(entry.logical_neuron_cores, default=1)
+    if smallest >= (lnc or entry.default_logical_neuron_core):
+        return ""
+    most = max(counts_of(entry)) * (entry.cores(smallest) or 0)
+    if ask.amount > most:
+        return ""
+    return (
+        f" With logical NeuronCore {smallest} there are {most}: set the annotation {names.ANNOTATION_LNC}, or the"
+        f" variable {LNC_VARIABLES[0]} of the container."
     )
 
 
@@ -393,6 +509,18 @@ def _too_many(entry: InstanceType, total: int, asks: Sequence[Ask], *, rounded: 
         limit = f"{message} a ResourceClaim holds at most {names.MAX_DEVICES_PER_CLAIM}."
         return TypeRefusal((Finding("NEU108", _where(asks), limit, fix, str(total)),))
     return None
+
+
+def too_many_requests(count: int) -> Finding:
+    """NEU108: more containers that need a request of their own than a claim has requests."""
+    return Finding(
+        "NEU108",
+        "spec.containers",
+        f"{count} containers ask for Neuron devices, and a ResourceClaim holds at most"
+        f" {names.MAX_REQUESTS_PER_CLAIM} requests.",
+        "Spread the containers over several pods.",
+        str(count),
+    )
 
 
 def _whole_node_only(entry: InstanceType, layout: Layout, mode: int, asks: Sequence[Ask]) -> Finding:

@@ -5,7 +5,7 @@ On rings and chains devices are consecutive (`neuron.hardware.windows`); elsewhe
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from neuron import names
@@ -13,7 +13,7 @@ from neuron.demand.fitting import Place, fits, mask
 from neuron.demand.layout import Layout
 from neuron.hardware import neighbours, windows
 from neuron.hardware.instances import InstanceType
-from neuron.hardware.windows import Line, Placement
+from neuron.hardware.windows import DeviceChoice, Line, Placement
 
 LEAST_COVERED: Final = 0.5
 """Share of the placements that a claim for whole devices and cores beside them has to allow. With fewer, whole devices
@@ -22,6 +22,11 @@ are the better choice: they find a place."""
 
 MOST_SEARCHED: Final = 7
 """Devices of the largest request of which the allocator can try the devices in every order for eight windows."""
+
+
+_LARGEST_OF_ANY: Final = 12
+"""Devices of the largest request for any devices of a node, if the allocator tries every set once: 2,048 steps where
+one device is missing, and twice as many for each device more."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,15 +77,20 @@ class Arrangement:
     Attributes:
         options: alternatives by request id, in order; at most 8.
         fixed: whether the claim fits in one place of a node only.
+        choices: by request id, everything that a request can get that no other request is connected with. `options`
+            has as much of it as a claim for this type alone can list.
     """
 
     options: Mapping[int, tuple[Option, ...]]
     ties: tuple[AttributeTie, ...]
     fixed: bool = False
+    choices: Mapping[int, DeviceChoice] = dataclasses.field(default_factory=dict)
 
 
-def arrange(entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet]) -> Arrangement:
-    """Arrange a layout."""
+def arrange(
+    entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet], *, by_ids: bool = True
+) -> Arrangement:
+    """Arrange a layout. `by_ids`: whether requests in device groups may have alternatives by device ids."""
     if entry.line is not None:
         beside = all(
             len(each.requests) == 2
@@ -91,30 +101,76 @@ def arrange(entry: InstanceType, layout: Layout, connected_sets: Sequence[Connec
         if found is not None and fits_empty_node(entry, layout, connected_sets, found.options):
             return found
         return in_one_place(layout, connected_sets)
-    return _grouped(entry, layout, connected_sets)
+    return _grouped(entry, layout, connected_sets, by_ids=by_ids)
 
 
-def _grouped(entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet]) -> Arrangement:
-    """Sets in device groups: by the attribute of the group, or one alternative for each group by its device ids.
+def _grouped(
+    entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet], *, by_ids: bool
+) -> Arrangement:
+    """Sets in device groups: by the attribute of the group, or by alternatives with device ids.
 
-    The latter is for nodes whose devices consume counters. There, up to Kubernetes 1.36.2, a constraint fails if one
-    device of the node is in use (kubernetes/kubernetes#140436). Requests that several containers use together keep the
-    attribute: each request chooses its alternative alone.
+    The latter is for nodes whose devices consume counters, one for each group. There, up to Kubernetes 1.36.2, a
+    constraint fails if one device of the node is in use (kubernetes/kubernetes#140436). Requests that several
+    containers use together keep the attribute: each request chooses its alternative alone. And it is for most of the
+    devices of a node, whose subsets are too many to search: one for each run.
     """
     options, ties = _untied(layout), []
+    choices: dict[int, DeviceChoice] = {}
     spanned = [identity for each in connected_sets for identity in each.requests if len(each.requests) > 1]
+    devices = entry.devices or 0
+    most_of_any = MOST_SEARCHED if entry.may_try_orders else _LARGEST_OF_ANY
     for each in connected_sets:
+        (first, *others) = each.requests
+        count = layout.counts.get(first, 1)
+        shared = bool(others) and all(identity in layout.shares for identity in others)
+        if by_ids and most_of_any < count < devices == (each.group or devices):
+            if not others or shared:
+                options[first] = tuple(_runs_of_node(count, devices, entry.groups))
+            if not others:
+                continue
         if each.group is None:
             continue
-        (first, *_) = each.requests
-        groups = [tuple(range(start, start + each.group)) for start in range(0, entry.devices or 0, each.group)]
-        if entry.counters and first not in spanned and 1 < len(groups) <= names.MAX_FIRST_AVAILABLE:
-            count = layout.counts[first]
-            options[first] = tuple(Option(count, ids=ids, places=((mask(ids), 0),)) for ids in groups)
+        attribute = names.device_group_attribute(each.group)
+        groups = tuple(tuple(range(start, start + each.group)) for start in range(0, devices, each.group))
+        alone = first not in spanned
+        in_groups = by_ids and entry.counters and alone and 1 < len(groups) <= names.MAX_FIRST_AVAILABLE
+        if alone:
+            choices[first] = DeviceChoice(groups, () if in_groups else ((attribute, frozenset(range(len(groups)))),))
+        if in_groups:
+            options[first] = tuple(option_of(count, ids) for ids in groups)
         else:
-            attribute = names.device_group_attribute(each.group)
-            ties.append(AttributeTie(attribute, tuple((identity, 0) for identity in each.requests)))
-    return Arrangement(options, tuple(ties))
+            members = [(identity, place) for identity in each.requests for place, _ in enumerate(options[identity])]
+            ties.append(AttributeTie(attribute, tuple(members)))
+    return Arrangement(options, tuple(ties), choices=choices)
+
+
+def option_of(count: int, ids: tuple[int, ...]) -> Option:
+    """The alternative for `count` of these devices, by their ids."""
+    return Option(count, ids=tuple(sorted(ids)), places=_whole(count, [ids]))
+
+
+def _whole(count: int, sets: Sequence[Sequence[int]]) -> tuple[Place, ...]:
+    """The places of a request that gets all devices of one of these sets; empty if it gets some of them."""
+    return tuple((mask(ids), 0) for ids in sets) if all(len(ids) == count for ids in sets) else ()
+
+
+def _overlap(first: int, size: int, run: range) -> bool:
+    return first < run.stop and run.start < first + size
+
+
+@functools.lru_cache(maxsize=64)
+def _runs_of_node(count: int, devices: int, groups: Sequence[int]) -> tuple[Option, ...]:
+    """Consecutive devices of a node, at most 8 runs: first those that leave the most groups whole."""
+
+    def broken(start: int) -> tuple[int, int]:
+        run = range(start, start + count)
+        return sum(size for size in groups for first in range(0, devices, size) if _overlap(first, size, run)), start
+
+    starts = sorted(range(devices - count + 1), key=broken)[: names.MAX_FIRST_AVAILABLE]
+    return tuple(
+        Option(count, ids=ids, places=((mask(ids), 0),))
+        for ids in (tuple(range(start, start + count)) for start in starts)
+    )
 
 
 def fits_empty_node(
@@ -214,10 +270,7 @@ def one_after_the_other(
         count = layout.counts[identity]
         if count > 1:
             windows_ = [entry.line.window(count, start + shift) for shift in range(slack + 1)]
-            options[identity] = tuple(
-                Option(count, ids=tuple(sorted(ids)), places=((mask(ids), 0),))
-                for ids in windows_[: names.MAX_FIRST_AVAILABLE]
-            )
+            options[identity] = tuple(option_of(count, ids) for ids in windows_[: names.MAX_FIRST_AVAILABLE])
         start += count
     return Arrangement(options, ())
 
@@ -241,20 +294,21 @@ def _consecutive(
         for position, alternative in enumerate(found):
             ties.append(AttributeTie(alternative.union, ((first, position), (second, 0))))
             ties += _own_tie(alternative.own, (first, position))
+    choices: dict[int, DeviceChoice] = {}
     for identity, count in layout.counts.items():
         if identity in paired or count == 1:
             continue
         if count == line.devices:
             options[identity] = (Option(count, places=(((1 << count) - 1, 0),)),)
             continue
-        places = _places(entry, line, count)
-        options[identity] = _runs(line, count, places)
-        for position, place in enumerate(places):
-            ties += _own_tie(place, (identity, position))
-    return Arrangement(options, tuple(ties))
+        choices[identity] = choice = _choice(entry, line, count)
+        attributes = tuple(name for name, _ in choice.named)
+        options[identity], tied = options_of(choice, count, attributes, names.MAX_FIRST_AVAILABLE)
+        ties += [AttributeTie(name, ((identity, position),)) for position, name in enumerate(tied) if name]
+    return Arrangement(options, tuple(ties), choices=choices)
 
 
-def _places(entry: InstanceType, line: Line, count: int) -> tuple[Placement, ...]:
+def _choice(entry: InstanceType, line: Line, count: int) -> DeviceChoice:
     """Where a run can be.
 
     Up to Kubernetes 1.35 the allocator tries the devices of a request in every order, so large runs are listed in a
@@ -262,16 +316,30 @@ def _places(entry: InstanceType, line: Line, count: int) -> tuple[Placement, ...
     """
     if count > MOST_SEARCHED and 2 * count >= line.devices and entry.may_try_orders:
         return windows.adjacent(line, count)
-    return windows.placements(line, count, entry.windows)
+    return windows.choice(line, count, entry.windows, entry.common_names)
 
 
-@functools.lru_cache(maxsize=256)
-def _runs(line: Line, count: int, places: tuple[Placement, ...]) -> tuple[Option, ...]:
-    """The alternatives of a request for consecutive devices."""
-    return tuple(
-        Option(count, ids=_sorted(place), places=tuple((mask(ids), 0) for ids in windows.allowed(line, count, place)))
-        for place in places
-    )
+@functools.lru_cache(maxsize=1024)
+def options_of(
+    found: DeviceChoice, count: int, attributes: Collection[str], most: int
+) -> tuple[tuple[Option, ...], tuple[str, ...]]:
+    """At most `most` alternatives of a request, and for each the attribute that its devices must match, or "".
+
+    Args:
+        count: devices of the request.
+        attributes: those that may be used, of all that are published.
+    """
+    options: list[Option] = []
+    tied: list[str] = []
+    sets = dict(found.named)
+    for place in windows.select(found, attributes, most):
+        options.append(
+            option_of(count, place.ids)
+            if place.ids
+            else Option(count, places=_whole(count, [found.sets[each] for each in sorted(sets[place.attribute])]))
+        )
+        tied.append(place.attribute)
+    return tuple(options), tuple(tied)
 
 
 @functools.lru_cache(maxsize=256)

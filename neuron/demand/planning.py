@@ -3,19 +3,25 @@
 Alternatives are left out, the last first, until the search is short enough (`neuron.demand.search_cost`).
 """
 
+import bisect
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from neuron import names
+from neuron.demand import work
 from neuron.demand.alternatives import Merged, TooMany, merge
 from neuron.demand.instance_fit import DeviceConfig, Serving
 from neuron.demand.layout import EXTRA, share_of
 from neuron.demand.pieces import Division, divide, divide_with_interfaces
-from neuron.demand.placement_options import in_one_place, one_after_the_other, shares_in_one_place
+from neuron.demand.placement_options import Arrangement, in_one_place, one_after_the_other, shares_in_one_place
 
-_FEWER: Final = (names.MAX_FIRST_AVAILABLE, 6, 5, 4, 3, 2, 1)
-"""Alternatives of a request."""
+_FEWER: Final = (1, 2, 3, 4, 5, 6)
+"""Alternatives of a request, where 8 cost too much."""
+
+MOST_TRIED: Final = 6
+"""Plans that are made for one claim: with all alternatives, one run after the other, with one alternative, two between
+them, and in one place."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,36 +32,86 @@ class Plan:
     division: Division
 
 
-def plan(servings: Sequence[Serving], config: DeviceConfig) -> Plan | TooMany:
+def plan(servings: Sequence[Serving], config: DeviceConfig, most_tried: int = MOST_TRIED) -> Plan | TooMany:
     """Plan the claim of a pod.
 
     Args:
         servings: at least one, all with the same requests; the first are preferred.
+        most_tried: plans that may be made.
 
     Returns:
-        The first plan that costs the scheduler little, of those with fewer and fewer placements; or why there is no
+        The plan with the most placements of those that cost the scheduler little, else the cheapest; or why there is no
         claim.
     """
-    order = ordered(servings[0])
-    refused: TooMany | None = None
-    plans: list[Plan] = []
-    for tried, most in _attempts(servings):
-        merged = merge(tried, order, most)
+    plans = _Plans(servings, config, most_tried)
+    if plans.affordable(servings):
+        return plans.made[-1]
+    if len(servings[0].layout.counts) > 1:
+        servings = _each(_shifted, servings)
+        if plans.affordable(servings):
+            return plans.made[-1]
+    fewer = _FEWER[: bisect.bisect_left(_FEWER, plans.most_alternatives(servings))]
+    if fewer and plans.affordable(servings, fewer[0]):
+        return plans.with_most(servings, fewer)
+    if any(serving.entry.line is not None and not serving.layout.shares for serving in servings):
+        plans.affordable(_each(_fixed, servings), 1)
+    return min(plans.made, key=lambda each: each.division.steps) if plans.made else plans.refused[0]
+
+
+class _Plans:
+    """The plans that were made for one claim.
+
+    Attributes:
+        made: in that order.
+        refused: why there were no others.
+    """
+
+    def __init__(self, servings: Sequence[Serving], config: DeviceConfig, most: int) -> None:
+        self.made: list[Plan] = []
+        self.refused: list[TooMany] = []
+        self._order = ordered(servings[0])
+        self._config = config
+        self._left = most
+
+    def affordable(self, servings: Sequence[Serving], most: int = names.MAX_FIRST_AVAILABLE) -> bool:
+        """Make a plan with at most so many alternatives of a request. Returns whether it costs the scheduler little."""
+        if not self._left:
+            return False
+        self._left -= 1
+        work.current().pause()
+        merged = merge(servings, self._order, most)
         if isinstance(merged, TooMany):
-            refused = refused or merged
-            continue
-        if merged is None or (plans and len(merged.servings) < len(plans[0].merged.servings)):
-            continue  # a type would be left out
-        if config.ultraserver_mode is not None:
-            return Plan(merged, Division({identity: (merged.alternatives[identity],) for identity in order}, 0))
-        if config.efa is not None:
-            return Plan(merged, divide_with_interfaces(merged, order, config.efa.count))
-        plans.append(Plan(merged, divide(merged, order, divides=config.divides)))
-        if plans[-1].division.affordable:
-            return plans[-1]
-    if refused is not None and not plans:
-        return refused
-    return min(plans, key=lambda each: each.division.steps)
+            self.refused.append(merged)
+            return False
+        if merged is None or (self.made and len(merged.servings) < len(self.made[0].merged.servings)):
+            return False  # a type would be left out
+        self.made.append(Plan(merged, _division(merged, self._order, self._config)))
+        return self.made[-1].division.affordable or self._config.efa is not None
+
+    def most_alternatives(self, servings: Sequence[Serving]) -> int:
+        """Alternatives of a request in the last plan for these servings: with as many, it would be the same again."""
+        if not self.made or self.made[-1].merged.servings != tuple(servings):
+            return names.MAX_FIRST_AVAILABLE
+        return max(map(len, self.made[-1].merged.alternatives.values()))
+
+    def with_most(self, servings: Sequence[Serving], fewer: Sequence[int]) -> Plan:
+        """The plan with the most alternatives that is affordable. `fewer`: ascending; the first was affordable."""
+        best, low, high = self.made[-1], 0, len(fewer) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.affordable(servings, fewer[middle]):
+                best, low = self.made[-1], middle
+            else:
+                high = middle - 1
+        return best
+
+
+def _division(merged: Merged, order: Sequence[int], config: DeviceConfig) -> Division:
+    if config.ultraserver_mode is not None:
+        return Division({identity: (merged.alternatives[identity],) for identity in order}, 0)
+    if config.efa is not None:
+        return divide_with_interfaces(merged, order, config.efa.count)
+    return divide(merged, order, divides=config.divides)
 
 
 def plan_in_one_place(servings: Sequence[Serving], config: DeviceConfig) -> Plan | TooMany | None:
@@ -69,25 +125,27 @@ def plan_in_one_place(servings: Sequence[Serving], config: DeviceConfig) -> Plan
     return plan(fixed, config)
 
 
-def _attempts(servings: Sequence[Serving]) -> Iterator[tuple[Sequence[Serving], int]]:
-    yield servings, names.MAX_FIRST_AVAILABLE
-    shifted = [_shifted(serving) for serving in servings]
-    several = len(servings[0].layout.counts) > 1
-    for most in _FEWER:
-        yield shifted if several else servings, most
-    if any(serving.entry.line is not None and not serving.layout.shares for serving in servings):
-        yield [_fixed(serving) for serving in servings], 1
+def _each(change: Callable[[Serving], Arrangement | None], servings: Sequence[Serving]) -> list[Serving]:
+    """The servings with other arrangements. What types of one arrangement have in common is arranged once."""
+    changed: dict[object, Arrangement | None] = {}
+    found = []
+    for serving in servings:
+        key = id(serving.arrangement), serving.entry.line
+        if key not in changed:
+            changed[key] = change(serving)
+        arrangement = changed[key]
+        found.append(serving if arrangement is None else dataclasses.replace(serving, arrangement=arrangement))
+    return found
 
 
-def _fixed(serving: Serving) -> Serving:
+def _fixed(serving: Serving) -> Arrangement | None:
     if serving.entry.line is None or serving.layout.shares:
-        return serving
-    return dataclasses.replace(serving, arrangement=in_one_place(serving.layout, serving.connected_sets))
+        return None
+    return in_one_place(serving.layout, serving.connected_sets)
 
 
-def _shifted(serving: Serving) -> Serving:
-    found = one_after_the_other(serving.entry, serving.layout, serving.connected_sets)
-    return serving if found is None else dataclasses.replace(serving, arrangement=found)
+def _shifted(serving: Serving) -> Arrangement | None:
+    return one_after_the_other(serving.entry, serving.layout, serving.connected_sets)
 
 
 def ordered(serving: Serving) -> tuple[int, ...]:

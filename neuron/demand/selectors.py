@@ -12,6 +12,7 @@ from neuron import names
 
 _ATTRIBUTES: Final = f'device.attributes["{names.DRIVER}"]'
 _AND: Final = " && "
+_OR: Final = " || "
 
 
 def single_device() -> str:
@@ -40,10 +41,26 @@ def single_devices(types: Sequence[str] = (), ids: Sequence[int] = ()) -> str:
     """
     parts = []
     if ids:
-        parts.append(_one_of(names.ATTRIBUTE_DEVICE_ID, [str(index) for index in ids], always_list=True))
+        parts.append(_one_of(names.ATTRIBUTE_DEVICE_ID, _ids(ids), always_list=True))
     if types:
         parts.append(instance_types(types))
     return _AND.join([*parts, f"({single_device()})"]) if parts else single_device()
+
+
+def single_devices_at(places: Sequence[tuple[Sequence[str], Sequence[int]]]) -> str:
+    """Selects single devices by instance type, and of each type by index. Cost and guards as `single_devices`.
+
+    Args:
+        places: types with their indexes on the node; without indexes, all devices of the types.
+    """
+    if len(places) == 1:
+        return single_devices(*places[0])
+    tests = [
+        _AND.join([*([_test(names.ATTRIBUTE_DEVICE_ID, _ids(ids), always_list=True)] if ids else ()), _types(types)])
+        for types, ids in places
+    ]
+    guards = [_guard(names.ATTRIBUTE_DEVICE_ID), _guard(names.ATTRIBUTE_INSTANCE_TYPE)]
+    return _AND.join([*guards, f"({_OR.join(tests)})", f"({single_device()})"])
 
 
 def other_driver() -> str:
@@ -57,20 +74,40 @@ def instance_types(types: Sequence[str]) -> str:
 
 
 def _one_of(attribute: str, values: Sequence[str], *, always_list: bool = False) -> str:
+    return f"{_guard(attribute)}{_AND}{_test(attribute, values, always_list=always_list)}"
+
+
+def _guard(attribute: str) -> str:
+    return f'"{attribute}" in {_ATTRIBUTES}'
+
+
+def _test(attribute: str, values: Sequence[str], *, always_list: bool = False) -> str:
     lookup = f"{_ATTRIBUTES}.{attribute}"
     single = len(values) == 1 and not always_list
-    test = f"{lookup} == {values[0]}" if single else f"{lookup} in [{', '.join(values)}]"
-    return f'"{attribute}" in {_ATTRIBUTES}{_AND}{test}'
+    return f"{lookup} == {values[0]}" if single else f"{lookup} in [{', '.join(values)}]"
+
+
+def _types(types: Sequence[str]) -> str:
+    return _test(names.ATTRIBUTE_INSTANCE_TYPE, [f'"{name}"' for name in types])
+
+
+def _ids(ids: Sequence[int]) -> list[str]:
+    return [str(index) for index in ids]
 
 
 def _pattern(attribute: str, value: str) -> str:
-    lookup = re.escape(f'"{attribute}" in {_ATTRIBUTES}{_AND}{_ATTRIBUTES}.{attribute} ')
-    return rf"(?:{lookup}(?:== {value}|in \[{value}(?:, {value})*\]){re.escape(_AND)})?"
+    return rf"{re.escape(f'{_ATTRIBUTES}.{attribute} ')}(?:== {value}|in \[{value}(?:, {value})*\])"
 
 
+_GUARD_OF_ID, _GUARD_OF_TYPE = (
+    re.escape(_guard(attribute) + _AND) for attribute in (names.ATTRIBUTE_DEVICE_ID, names.ATTRIBUTE_INSTANCE_TYPE)
+)
+_ID: Final = _pattern(names.ATTRIBUTE_DEVICE_ID, "[0-9]+")
+_TYPE: Final = _pattern(names.ATTRIBUTE_INSTANCE_TYPE, '"[A-Za-z0-9._-]+"')
+_PLACE: Final = rf"(?:{_ID}{re.escape(_AND)})?{_TYPE}"
 _SINGLE_DEVICES: Final = re.compile(
-    _pattern(names.ATTRIBUTE_DEVICE_ID, "[0-9]+")
-    + _pattern(names.ATTRIBUTE_INSTANCE_TYPE, '"[A-Za-z0-9._-]+"')
+    rf"(?:(?:{_GUARD_OF_ID}{_ID}{re.escape(_AND)})?(?:{_GUARD_OF_TYPE}{_TYPE}{re.escape(_AND)})?"
+    rf"|{_GUARD_OF_ID}{_GUARD_OF_TYPE}\({_PLACE}(?:{re.escape(_OR)}{_PLACE})+\){re.escape(_AND)})"
     + re.escape(f"({single_device()})"),
     re.ASCII,
 )
@@ -79,7 +116,7 @@ _LONGEST: Final = 4096
 
 
 def selects_single_devices(expression: str) -> bool:
-    """Whether `single_devices` can make an expression, which then matches no whole node."""
+    """Whether `single_devices` or `single_devices_at` can make an expression, which then matches no whole node."""
     return expression == single_device() or (
         len(expression) <= _LONGEST and _SINGLE_DEVICES.fullmatch(expression) is not None
     )

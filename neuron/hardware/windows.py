@@ -18,7 +18,10 @@ from typing import Final
 from neuron import names
 
 MOST_ATTRIBUTES: Final = 16
-"""Window attributes of one device. Other attributes and capacities are up to 13, and 32 is the limit for all."""
+"""Window attributes of one device that its own line needs. Other attributes and capacities are up to 13, and 32 is the
+limit for all."""
+MOST_COMMON: Final = 3
+"""Further window attributes: names that a shorter line has for the same sizes."""
 _WINDOW: Final = "window{size}_{shift}"
 
 
@@ -66,6 +69,10 @@ class Placement:
     ids: tuple[int, ...] = ()
 
 
+_REFERENCE: Final = Line(12, wraps=True)
+"""inf2.48xlarge, whose names longer lines publish, too."""
+
+
 def attribute(size: int, shift: int, devices: int) -> str:
     """Qualified name of a window attribute.
 
@@ -91,6 +98,35 @@ def published_shifts(line: Line) -> Mapping[int, tuple[int, ...]]:
     return {size: tuple(shifts) for size, shifts in sorted(chosen.items())}
 
 
+@functools.lru_cache(maxsize=64)
+def common_names(line: Line) -> Mapping[int, Mapping[str, int]]:
+    """The names of inf2.48xlarge that a longer line publishes, too: the shift by name, by window size.
+
+    An alternative under such a name serves both types. A claim has eight for all types, so this is done for the sizes
+    of which the line's own shifts leave windows out: there, a type needs alternatives by device id, too.
+    """
+    if line.devices <= _REFERENCE.devices:
+        return {}
+    found: dict[int, dict[str, int]] = {}
+    left = MOST_COMMON
+    for size, shifts in published_shifts(_REFERENCE).items():
+        own = {attribute(size, shift, line.devices): shift for shift in published_shifts(line).get(size, ())}
+        if {start for shift in own.values() for start in line.starts_at(size, shift)}.issuperset(line.starts(size)):
+            continue
+        common = {attribute(size, shift, _REFERENCE.devices): shift for shift in shifts}
+        more = [name for name in common if name not in own][:left]
+        if more:
+            found[size] = {name: common[name] for name in more}
+            left -= len(more)
+    return found
+
+
+def named(line: Line, size: int, *, common: bool = True) -> Mapping[str, int]:
+    """The attributes that a node publishes for windows of a size, with their shifts. `common`: with common names."""
+    own = {attribute(size, shift, line.devices): shift for shift in published_shifts(line).get(size, ())}
+    return {**own, **(common_names(line).get(size, {}) if common else {})}
+
+
 def _add_shifts(line: Line, size: int, chosen: dict[int, list[int]], least_gain: int) -> None:
     covered = {start for shift in chosen.get(size, ()) for start in line.starts_at(size, shift)}
     limit = line.devices if line.wraps and line.devices % size else size
@@ -114,9 +150,9 @@ def attributes(line: Line, device_id: int, links: Collection[tuple[int, int]] | 
     ends_linked = links is not None and _is_linked((line.devices - 1, 0), links)
     real = Line(line.devices, wraps=line.wraps or ends_linked)
     return {
-        attribute(size, shift, line.devices): _value(real, size, shift, device_id, links)
-        for size, shifts in published_shifts(line).items()
-        for shift in shifts
+        name: _value(real, size, shift, device_id, links)
+        for size in range(2, line.devices)
+        for name, shift in named(line, size).items()
     }
 
 
@@ -134,43 +170,74 @@ def _is_linked(window: tuple[int, ...], links: Collection[tuple[int, int]] | Non
     return all((a, b) in links or (b, a) in links for a, b in itertools.pairwise(window))
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceChoice:
+    """All sets of devices that a request can get, and the attributes that allow some of them.
+
+    Attributes:
+        sets: device ids of each, in the order in which a claim lists them.
+        named: for each attribute, the places of its sets in `sets`.
+    """
+
+    sets: tuple[tuple[int, ...], ...]
+    named: tuple[tuple[str, frozenset[int]], ...] = ()
+
+
 @functools.lru_cache(maxsize=1024)
-def placements(line: Line, size: int, published: bool = True) -> tuple[Placement, ...]:
-    """Alternatives for `size` consecutive devices, in the order in which a claim lists them.
+def choice(line: Line, size: int, published: bool = True, common: bool = True) -> DeviceChoice:
+    """All windows of a size: those at the ends of the line first, because they leave the longest run free.
 
     Args:
         size: 2 to one fewer than all devices.
-        published: whether nodes publish window attributes; if not, every window is selected by device ids.
+        published: whether nodes publish window attributes.
+        common: whether these include common names.
+    """
+    starts = sorted(line.starts(size), key=lambda start: _rank(line, size, start))
+    places = {start: place for place, start in enumerate(starts)}
+    shifts = named(line, size, common=common) if published else {}
+    return DeviceChoice(
+        tuple(line.window(size, start) for start in starts),
+        tuple(
+            (name, frozenset(places[start] for start in line.starts_at(size, shift))) for name, shift in shifts.items()
+        ),
+    )
+
+
+def select(found: DeviceChoice, attributes_: Collection[str], most: int) -> tuple[Placement, ...]:
+    """These attributes, as far as each adds a set, and then sets by device ids, up to `most` alternatives in all."""
+    chosen: list[Placement] = []
+    covered: frozenset[int] = frozenset()
+    for name, places in found.named:
+        if name in attributes_ and not places <= covered:
+            chosen.append(Placement(name))
+            covered |= places
+    others = (ids for place, ids in enumerate(found.sets) if place not in covered)
+    return (*chosen, *(Placement(ids=ids) for ids in itertools.islice(others, max(0, most - len(chosen)))))
+
+
+def placements(line: Line, size: int, published: bool = True, common: bool = True) -> tuple[Placement, ...]:
+    """Alternatives for `size` consecutive devices of one type, in the order in which a claim lists them.
 
     Returns:
-        At most 8, the limit of `firstAvailable`. If there are more windows, those at the ends of the line come first:
-        they leave the longest run free. `neuron.demand.planning` leaves out those that cost the scheduler too much.
+        At most 8, the limit of `firstAvailable`: the attributes, and the windows at the ends of the line.
+        `neuron.demand.planning` leaves out those that cost the scheduler too much.
     """
-    shifts = published_shifts(line).get(size, ()) if published else ()
-    covered = {start for shift in shifts for start in line.starts_at(size, shift)}
-    found = [Placement(attribute(size, shift, line.devices)) for shift in shifts]
-    others = [start for start in line.starts(size) if start not in covered]
-    others.sort(key=lambda start: _rank(line, size, start))
-    found += [Placement(ids=line.window(size, start)) for start in others]
-    return tuple(found[: names.MAX_FIRST_AVAILABLE])
+    found = choice(line, size, published, common)
+    return select(found, [name for name, _ in found.named], names.MAX_FIRST_AVAILABLE)
 
 
-def adjacent(line: Line, size: int) -> tuple[Placement, ...]:
-    """The first windows of a size, one after the other, by device ids: at most 8, and of more than half of a chain all.
+def adjacent(line: Line, size: int) -> DeviceChoice:
+    """The windows of a size one after the other, by device ids: of more than half of a chain, each has devices of all.
 
     They have devices in common, which a claim can request alone (`neuron.demand.pieces`). A window attribute has one
     window of more than half of the devices only, so nothing is lost without it.
     """
-    return tuple(Placement(ids=line.window(size, start)) for start in line.starts(size)[: names.MAX_FIRST_AVAILABLE])
+    return DeviceChoice(tuple(line.window(size, start) for start in line.starts(size)))
 
 
 def allowed(line: Line, size: int, placement: Placement) -> tuple[tuple[int, ...], ...]:
     """Device ids of the windows that an alternative for `size` devices allows."""
-    if placement.ids:
-        return (placement.ids,)
-    shifts = published_shifts(line)[size]
-    shift = next(shift for shift in shifts if attribute(size, shift, line.devices) == placement.attribute)
-    return line.windows_at(size, shift)
+    return (placement.ids,) if placement.ids else line.windows_at(size, named(line, size)[placement.attribute])
 
 
 def _rank(line: Line, size: int, start: int) -> tuple[bool, int, int]:

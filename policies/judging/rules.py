@@ -55,6 +55,7 @@ SETTINGS: Final = {
     "deviceClass": "device_class",
     "logicalNeuronCore": "logical_neuron_core",
     "unconnected": "unconnected",
+    "roundsCores": "rounds_cores",
     "efa": "efa",
     "templates": "templates",
     "enrichesClaims": "enriches_claims",

@@ -7,15 +7,14 @@ Every step is linear in the size of the object, except for parsing selectors, wh
 
 import dataclasses
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kubecel.errors import CelTimeExceededError
 from neuron import names, quantities
+from neuron.api import environment
 from neuron.api.claim_specs import ClaimSpec, Config, DeviceRequest
-from neuron.api.fields import mapping, mappings
-from policies.judging import environment
+from neuron.api.fields import mapping
 from policies.judging.claim_requests import GroupedRequests, cores_of
 from policies.judging.fields import name_text
 from policies.judging.knowledge import DeviceKnowledge, figures
@@ -27,10 +26,6 @@ MOST: Final = 1_000_000
 
 _LONGEST_VALUE: Final = 60
 MOST_REASONS: Final = 3
-_LNC_VARIABLES: Final = ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")
-"""The variable, and its older name."""
-_LNC_VALUE: Final = re.compile(r"\s*\+?(?:0[xX])?0*([12])(?![0-9])", re.ASCII)
-"""How the C library reads numbers: `01` and `1.0` are 1."""
 _IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of extended resources that name a DeviceClass (KEP-5004)."""
 _UNGROUPED: Final = GroupedRequests(())
@@ -184,15 +179,9 @@ class DeviceTally:
 
     def environment(self, container: Mapping[str, object]) -> None:
         """Read the environment variables that set the logical NeuronCore. A value that is not known may be any."""
-        if not any(entry.get("name") in _LNC_VARIABLES for entry in mappings(container.get("env"))):
-            return
-        found = environment.values(container)
-        for value in (found[name] for name in _LNC_VARIABLES if name in found):
-            if value is None:
-                self.sets_lnc(1)
-                self.sets_lnc(2)
-            elif chosen := _LNC_VALUE.match(value):
-                self.sets_lnc(int(chosen[1]))
+        for value in environment.logical_neuron_cores(container).values():
+            for lnc in (1, 2) if value is None else (value,) if value else ():
+                self.sets_lnc(lnc)
 
     def container(self, name: str, resources: Mapping[str, object], *, init: bool) -> tuple[int, int]:
         """Devices and cores of one container; an amount may be in limits, or in requests alone."""

@@ -339,6 +339,13 @@ class ConversionPolicySpec(Model):
             description="Allow: counts that no connected group has are allocated as devices that need not be connected."
         ),
     ] = "Deny"
+    rounds_cores: Annotated[
+        StrictBool | None,
+        Field(
+            description="true: cores become 1, 4, 8 or 16 devices on trn, all devices of a connected group, rather than"
+            " the fewest devices that hold them. For pods that do not set it by annotation."
+        ),
+    ] = None
     binds_claims: Annotated[
         StrictBool,
         Field(description="families and logicalNeuronCore also apply to claims that users write; needs locked."),

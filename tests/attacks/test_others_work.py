@@ -20,7 +20,7 @@ from tests.attacks.victims import Victim, claim_review, victim
 from tests.support.serving import ROOT, review
 from tests.support.timing import assert_below
 
-REVIEWS = 60
+REVIEWS = 20
 """Reviews of the neighbour during each attack."""
 ASSERTED = 10 * victims.PROMISED
 """The median in seconds that `make timed-test` asserts. The p99 is shown; `PROMISED` is for an idle machine."""

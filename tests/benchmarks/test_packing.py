@@ -4,7 +4,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from benchmarks import packing
+from benchmarks import arrivals, packing
+from neuron.hardware.instances import Catalogue
 from neuron.hardware.windows import Line
 
 
@@ -36,6 +37,18 @@ def test_claims_allocate_nearly_as_many_devices_as_any_start_allows() -> None:
     )
     assert worst < ours
     assert ours > 0.97 * best
+
+
+@pytest.mark.parametrize("mix", ["devices", "cores", "both"])
+@pytest.mark.parametrize("name", ["trn1.32xlarge", "trn2.48xlarge"])
+def test_pods_are_refused_no_more_often_than_by_the_extension(name: str, mix: str) -> None:
+    entry = Catalogue().get(name)
+    assert entry is not None
+    ours, extension = (
+        arrivals.refused(entry, mix, arrivals.placers(entry)[who](), arrivals.LOAD, seed=0)
+        for who in ("ours", "extension")
+    )
+    assert 0 < ours <= extension + 0.005
 
 
 def test_the_plot_is_well_formed_and_names_every_order() -> None:

@@ -138,11 +138,46 @@ def test_cores_become_devices_and_a_variable_limits_the_container_to_its_cores(
     fleet.add("trn2.48xlarge")
     result = kubectl.feed("create", pod("cores", container(neuroncore=8), nodeSelector=TRN2))
     assert result.ok, result.stderr
-    # 4 logical cores on each device by default; 2 devices are no connected set, 4 are.
-    assert any("NEU202" in warning for warning in result.warnings), result.stderr
-    assert scheduled_devices(api, namespace, "cores") in GROUPS_OF_4
+    # 4 logical cores on each device by default: 2 devices of one group of 4.
+    assert result.warnings == ()
+    assert scheduled_devices(api, namespace, "cores") == [0, 1]
     environment = api.get("Pod", "cores", namespace)["spec"]["containers"][0]["env"]
     assert {"name": "NEURON_RT_NUM_CORES", "value": "8"} in environment
+
+
+@pytest.mark.parametrize(("cores", "count", "group"), [(3, 2, 4), (9, 5, 8), (27, 14, 16)], ids=["4", "8", "node"])
+def test_cores_get_the_fewest_devices_inside_one_group(
+    api: Api, namespace: str, fleet: Fleet, cores: int, count: int, group: int
+) -> None:
+    fleet.add("trn1.32xlarge")
+    selector = {"node.kubernetes.io/instance-type": "trn1.32xlarge"}
+    api.create(pod("one", container(neuron=1), nodeSelector=selector), namespace)
+    assert len(scheduled_devices(api, namespace, "one")) == 1
+    api.create(pod("cores", container(neuroncore=cores), nodeSelector=selector), namespace)
+    found = scheduled_devices(api, namespace, "cores")
+    assert len(found) == count
+    assert len({device // group for device in found}) == 1
+
+
+def test_containers_share_the_one_device_of_a_node(api: Api, namespace: str, fleet: Fleet) -> None:
+    fleet.add("trn1.2xlarge")
+    selector = {"node.kubernetes.io/instance-type": "trn1.2xlarge"}
+    containers = (container("a", neuroncore=1), container("b", neuroncore=1))
+    api.create(pod("two", *containers, nodeSelector=selector), namespace)
+    assert len(scheduled_devices(api, namespace, "two")) == 1
+    made = api.get("Pod", "two", namespace)["spec"]["containers"]
+    assert [each["resources"]["claims"] for each in made] == [[{"name": "neuron"}]] * 2
+    assert [each["env"] for each in made] == [[{"name": "NEURON_RT_NUM_CORES", "value": "1"}]] * 2
+
+
+def test_names_for_the_same_devices_and_the_lnc_variable(api: Api, namespace: str, fleet: Fleet) -> None:
+    fleet.add("trn2.48xlarge")
+    env = [{"name": "NEURON_LOGICAL_NC_CONFIG", "value": "1"}]
+    manifest = pod("all", container(neuron=16, neurondevice=16, neuroncore=128, env=env), nodeSelector=TRN2)
+    assert api.create(manifest, namespace).warnings == ()
+    assert len(scheduled_devices(api, namespace, "all")) == 16
+    claim = claim_of(api, namespace, api.get("Pod", "all", namespace))
+    assert {each["logicalNeuronCore"] for each in opaque_configs(claim)} == {1}
 
 
 def test_cores_of_one_device_need_one_device_at_the_lnc_in_force(api: Api, namespace: str, fleet: Fleet) -> None:

@@ -196,7 +196,7 @@ def in_queue(name: str, count: int) -> Object:
         (pod("p", container(neuron=16), nodeSelector=TRN2), 16),
         (pod("p", container("a", neuron=4), container("b", neuron=1), nodeSelector=TRN2), 5),
         (pod("p", container(neuron=4), nodeSelector=TRN2, annotations={LNC: "1"}), 4),
-        (pod("p", container(neuroncore=8), nodeSelector=TRN2), 4),
+        (pod("p", container(neuroncore=8), nodeSelector=TRN2), 2),
         (WHOLE_NODE, 1),
         (controlled("Job", 4, TRN2, completions=2, parallelism=2), 8),
         (controlled("Job", 4, INF2), 4),

@@ -42,9 +42,7 @@ def test_types_are_known_from_nodes_without_a_driver(lent_control_plane: Control
             started = time.monotonic() - begun
             (cache,) = (cache for cache in world.caches if cache.resource == NODES)
             assert world.ready() == (True, "")
-            assert world.view.observations() == {
-                "inf2.48xlarge": Observation(0, labels=("inf2.48xlarge",), pools=frozenset({""}))
-            }
+            assert world.view.observations() == {"inf2.48xlarge": Observation(0, labels=("inf2.48xlarge",))}
             assert conversion_context(ConversionOptions(), Catalogue(), world.view).families.seen == ("inf2",)
             assert len(cache) == NEURON_NODES
             assert cache.counters.unreadable == 0

@@ -109,6 +109,10 @@ def test_the_driver_runs_on_every_type_of_the_catalogue() -> None:
     [
         ({"replicas": 3}, "at '': additional properties 'replicas' not allowed"),
         ({"webhook": {"replica": 3}}, "at '/webhook': additional properties 'replica' not allowed"),
+        ({"webhook": {"port": 443}}, "at '/webhook/port': minimum: got 443, want 1,024"),
+        ({"webhook": {"metricsPort": "9090"}}, "at '/webhook/metricsPort': got string, want integer"),
+        ({"webhook": {"dnsPolicy": "None"}}, "at '/webhook/dnsPolicy': value must be one of ''"),
+        ({"webhook": {"hostNetwork": "yes"}}, "at '/webhook/hostNetwork': got string, want boolean"),
         ({"webhook": {"replicas": 0}}, "at '/webhook/replicas': minimum: got 0, want 1"),
         (
             {"conversion": {"mode": "on"}},
@@ -135,6 +139,52 @@ def test_the_driver_runs_on_every_type_of_the_catalogue() -> None:
 )
 def test_invalid_values_are_refused_with_their_path(values: Object, fault: str) -> None:
     with pytest.raises(helm.HelmValuesError, match=re.escape(fault)):
+        render(values)
+
+
+@pytest.mark.parametrize(
+    ("webhook", "policy"),
+    [
+        ({"hostNetwork": True}, "ClusterFirstWithHostNet"),
+        ({"hostNetwork": True, "dnsPolicy": "Default"}, "Default"),
+        ({"dnsPolicy": "Default"}, "Default"),
+        ({}, None),
+    ],
+    ids=["node's network", "both", "policy", "default"],
+)
+def test_the_webhook_can_listen_on_the_network_of_the_node(webhook: Object, policy: str | None) -> None:
+    deployment = find(render({"webhook": webhook}), "Deployment")
+    spec = deployment["spec"]["template"]["spec"]
+    host = webhook.get("hostNetwork", False)
+    assert (spec.get("hostNetwork", False), spec.get("dnsPolicy")) == (host, policy)
+    # Two pods cannot have the same port of a node, so the old one ends first.
+    wanted = {"maxUnavailable": 1, "maxSurge": 0} if host else {"maxUnavailable": 0, "maxSurge": 1}
+    assert deployment["spec"]["strategy"]["rollingUpdate"] == wanted
+
+
+def test_ports_of_the_webhook_are_values_and_its_service_keeps_its_own() -> None:
+    objects = render({"webhook": {"port": 10260, "metricsPort": 10261}})
+    spec = pod_specs(objects)["Deployment/neuron-dra"]
+    assert (flags(spec)["--port"], flags(spec)["--metrics-port"]) == (["10260"], ["10261"])
+    [container] = spec["containers"]
+    assert {each["name"]: each["containerPort"] for each in container["ports"]} == {"https": 10260, "metrics": 10261}
+    ports = find(objects, "Service")["spec"]["ports"]
+    assert [(each["port"], each["targetPort"]) for each in ports] == [(443, "https"), (9090, "metrics")]
+
+
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        ({"webhook": {"port": 9090}}, "webhook.port and webhook.metricsPort are both 9090: set different ports"),
+        (
+            {"webhook": {"hostNetwork": True}, "openshift": {"enabled": True}},
+            "webhook.hostNetwork is true with openshift.enabled",
+        ),
+    ],
+    ids=["ports", "OpenShift"],
+)
+def test_settings_of_the_network_that_cannot_work_are_refused(values: Object, fault: str) -> None:
+    with pytest.raises(helm.HelmRenderError, match=re.escape(fault)):
         render(values)
 
 
@@ -331,6 +381,45 @@ def test_entries_have_the_documented_failure_policies(default: list[Object]) -> 
     }
 
 
+def policy_file(kind: str, spec: str, *, group: str = "policy.neuron.aws.com/v1alpha1") -> dict[str, Any]:
+    text = f"apiVersion: {group}\nkind: {kind}\nmetadata: {{name: p}}\nspec: {{{spec}}}\n"
+    return {"files": {"p.yaml": f"# a comment\n---\n{text}"}}
+
+
+ADMISSION = "admissionregistration.k8s.io/v1"
+
+
+@pytest.mark.parametrize(
+    ("policies", "failure_policy"),
+    [
+        pytest.param({"packs": ["device-limit", "host-devices"]}, "Ignore", id="packs"),
+        pytest.param(policy_file("ValidatingPolicy", "validationActions: [Audit]"), "Ignore", id="audit"),
+        pytest.param(policy_file("ValidatingPolicy", "validationActions: [Warn, Audit]"), "Ignore", id="warn"),
+        pytest.param(policy_file("ValidatingPolicy", "validationActions: [Audit, Deny]"), "Fail", id="deny"),
+        pytest.param(policy_file("ValidatingPolicy", "severity: high"), "Fail", id="the default"),
+        pytest.param(policy_file("ConversionPolicy", "mode: convert"), "Ignore", id="conversion"),
+        pytest.param(policy_file("ConversionPolicy", "mode: convert, locked: true"), "Fail", id="locked"),
+        pytest.param(policy_file("InstanceTypeCatalog", "types: []"), "Ignore", id="catalogue"),
+        pytest.param(
+            policy_file("ValidatingAdmissionPolicyBinding", "validationActions: [Audit]", group=ADMISSION),
+            "Ignore",
+            id="binding",
+        ),
+        pytest.param(
+            policy_file("ValidatingAdmissionPolicyBinding", "validationActions: [Deny]", group=ADMISSION),
+            "Fail",
+            id="binding with deny",
+        ),
+        pytest.param(policy_file("List", ""), "Fail", id="unknown"),
+        pytest.param({"existingConfigMap": "mine"}, "Fail", id="ConfigMap"),
+    ],
+)
+def test_pods_depend_on_the_webhook_only_where_a_policy_can_deny(policies: Any, failure_policy: str) -> None:
+    entries = find(render({"policies": policies}), "ValidatingWebhookConfiguration")["webhooks"]
+    pods = next(each for each in entries if each["name"] == "pods.validate.neuron.aws.com")
+    assert pods["failurePolicy"] == failure_policy
+
+
 def test_entries_follow_values() -> None:
     one = {"failurePolicy": "Ignore", "timeoutSeconds": 3}
     objects = render(
@@ -397,12 +486,12 @@ def test_following_policies_needs_policies_and_the_other_entries(values: Object,
         ("Ignore", True, {"pods": ("Ignore", 2)}),
     ],
 )
-def test_pods_have_an_entry_with_failure_policy_fail_if_there_are_policies(
+def test_pods_have_an_entry_with_failure_policy_fail_if_a_policy_can_deny(
     policy: str, with_policies: bool, answers: dict[str, tuple[str, int]]
 ) -> None:
     values = {
         "admission": {"workloads": {"failurePolicy": policy}},
-        "policies": {"packs": ["device-limit"] if with_policies else []},
+        "policies": policy_file("ConversionPolicy", "locked: true") if with_policies else {},
     }
     _, *entries = find(render(values), "ValidatingWebhookConfiguration")["webhooks"]
     assert {

@@ -15,7 +15,7 @@ from cluster.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESO
 from commands.cli.main import main
 from commands.status import kueue
 from kubeletplugin.cli import main as plugin_main
-from kubeletplugin.owner import APPEARED, LEFT
+from kubeletplugin.owner import APPEARED, LEFT, OTHER, OTHER_LEFT
 from kubeletplugin.prepare.hold_events import FREED, KEPT
 from kubeletplugin.publish.node_labels import KEYS
 from neuron import names
@@ -219,7 +219,7 @@ def test_the_policy_about_events_knows_the_reasons_that_the_driver_writes(defaul
     validations = find(default, "ValidatingAdmissionPolicy", f"{DRIVER}-events")["spec"]["validations"]
     [about] = [each["expression"] for each in validations if "reason" in each["expression"]]
     listed = set(re.findall(r"'([A-Z][A-Za-z]+)'", about.rpartition(" in ")[2]))
-    assert listed == {APPEARED, LEFT, KEPT, FREED}
+    assert listed == {APPEARED, LEFT, OTHER, OTHER_LEFT, KEPT, FREED}
 
 
 def test_the_driver_has_no_right_to_patch_nodes_without_labels(default: list[Object]) -> None:
@@ -510,3 +510,28 @@ def test_more_min_replicas_than_max_replicas_are_refused() -> None:
     values = {"webhook": {"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 3}}}
     with pytest.raises(helm.HelmRenderError, match="minReplicas is 5 and maxReplicas is 3"):
         render(values)
+
+
+@pytest.mark.parametrize(
+    ("part", "workload"),
+    [
+        ("prune", "CronJob/neuron-dra-prune"),
+        ("audit", "CronJob/neuron-dra-audit"),
+        ("test", "Pod/neuron-dra-test"),
+        ("map", "Deployment/neuron-dra-map"),
+    ],
+)
+@pytest.mark.parametrize(
+    "placement",
+    [
+        {"nodeSelector": {"role": "system"}, "tolerations": [{"key": "dedicated", "operator": "Exists"}]},
+        {"nodeSelector": {"role": "system"}},
+        {"tolerations": [{"operator": "Exists"}]},
+        {},
+    ],
+    ids=["both", "selector", "tolerations", "none"],
+)
+def test_jobs_run_where_their_values_say(part: str, workload: str, placement: Object) -> None:
+    enabled = {} if part == "test" else {"enabled": True}
+    spec = pod_specs(render({"policies": {"packs": ["device-limit"]}, part: enabled | placement}))[workload]
+    assert {key: spec[key] for key in ("nodeSelector", "tolerations") if key in spec} == placement

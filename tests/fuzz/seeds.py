@@ -78,6 +78,7 @@ def seeds(target: str, root: Path) -> list[bytes]:
         "yaml-edit": examples,
         "policies": packs,
         "quantity": [b"1", b"4.0", b"1e3", b"100m", b"1Gi", b"0x1", b"-1", b"9223372036854775807"],
+        "work": [random.Random(seed).randbytes(6 + 2 * seed) for seed in range(30)],  # noqa: S311
         "sysfs": [b"trn2.48xlarge\0" + b"8\0" + b"1, 3, 4, 12\0serial\0Trainium2\0Trn2"],
     }
     return texts[target]

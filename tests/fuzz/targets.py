@@ -36,6 +36,7 @@ from neuron.api import allocation, configs
 from neuron.hardware.instances import Catalogue
 from policies.files.folders import PolicyError
 from policies.files.loader import load
+from tests.attacks import worst_pods
 from tests.kubecel.evaluating import frozen_clock
 from tests.kubecel.random_expressions import Generator, Numbers
 from tests.kubecel.record_answers import POD
@@ -47,6 +48,7 @@ from webhook.decisions.decision import Decision, Outcome
 from webhook.decisions.wire import AdmissionRequest
 from webhook.edge import reviews
 from webhook.reviews.validate import Validator
+from webhook.reviews.worker_threads import LARGE_OBJECT
 from webhook.server.standalone import StandaloneBackend
 
 LEGACY: Final = ("aws.amazon.com/neuron", "aws.amazon.com/neurondevice", "aws.amazon.com/neuroncore")
@@ -261,6 +263,16 @@ def cdi_file(data: bytes) -> None:
             _check_message(error)
 
 
+def work_on_the_loop(data: bytes) -> None:
+    """No pod of at most 8 KiB takes much work on the event loop, counted in calls of functions."""
+    shape = worst_pods.from_bytes(data)
+    if len(json.dumps(shape.pod())) <= LARGE_OBJECT:
+        calls = _work.on_the_loop(shape)
+        assert calls < worst_pods.MOST_CALLS, (calls, shape)
+
+
+_work: Final = worst_pods.Work()
+
 TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "allocated": allocated,
     "cdi": cdi_file,
@@ -275,6 +287,7 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "quantity": quantity,
     "review": review,
     "sysfs": sysfs_files,
+    "work": work_on_the_loop,
     "yaml-edit": yaml_edit,
 }
 

@@ -80,7 +80,8 @@ def test_the_summary_counts_classes_and_shows_what_is_not_documented() -> None:
     outcome = Outcome([Difference("a", VALUE, ERROR, ""), Difference("b", ERROR, VALUE, "keys of a map")], limits=1)
     outcome.answers["value"] += 2
     assert outcome.summary() == (
-        "2 expressions (2 value), 1 at the limit of the cost\n"
+        "2 expressions (2 value), 1 at the limit of the cost, of which 0 are constant: the server charges "
+        "what it has folded, not Kubernetes' tables of costs\n"
         "     1  NOT DOCUMENTED\n     1  keys of a map\n"
         "a\n    here:   value list [1, 2]\n    server: error  no"
     )

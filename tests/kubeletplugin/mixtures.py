@@ -184,7 +184,8 @@ def _is_one_of(ids: tuple[int, ...], device: AllocatorDevice) -> bool:
 def _run_and_share(line: windows.Line, size: int, part: Mapping[str, int]) -> AllocatorClaim:
     """`size` whole devices, and a share of a device at one of their ends."""
     published = windows.published_shifts(line)
-    alternatives, constraints = [], []
+    alternatives: list[AllocatorAlternative] = []
+    constraints = []
     for outer, inner in itertools.islice(itertools.product(published.get(size + 1, ()), published.get(size, ())), 8):
         name = f"s{len(alternatives)}"
         alternatives.append(AllocatorAlternative(name, _IS_DEVICE, count=size))

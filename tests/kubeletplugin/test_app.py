@@ -187,6 +187,9 @@ def test_the_plugin_serves_publishes_and_stops_cleanly(tmp_path: Path, started: 
             )
             for service_name in ("liveness", "readiness", "readiness/devices"):
                 assert (await check(health_v1_pb2.HealthCheckRequest(service=service_name))).status == 1
+        plugin.process.send_signal(signal.SIGUSR2)
+        await call(service, prepare, request, dra_v1_pb2.NodePrepareResourcesResponse)
+        assert plugin.process.poll() is None, "SIGUSR2 shows the stacks, and ends nothing"
         plugin.process.send_signal(signal.SIGTERM)
         await until(lambda: not registration.exists())
         # The kubelet calls the driver until it has seen that.
@@ -201,6 +204,7 @@ def test_the_plugin_serves_publishes_and_stops_cleanly(tmp_path: Path, started: 
         await api.stop()
 
     asyncio.run(scenario())
+    assert "most recent call first" in started[0].log.read_text(), "the stacks"
     events = [event["event"] for event in started[0].events()]
     assert events[0] == "starting"
     assert {"serving", "slices published", "claim done", "stopping", "slices withdrawn"} <= set(events)

@@ -134,8 +134,9 @@ def numbers(text: str | None) -> set[int] | None:
 
 
 def unshared(claim: PreparedClaim) -> PreparedClaim:
-    """A claim as the first version of the driver writes it: it does not know shares."""
+    """A claim as the first version of the driver writes it: it knows neither shares nor numbers of preparations."""
     body: dict[str, Any] = msgspec.to_builtins(claim)
+    del body["number"], body["asked"]
     for device in body["devices"]:
         del device["share"]
     return msgspec.convert(body, PreparedClaim)

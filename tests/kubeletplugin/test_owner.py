@@ -8,8 +8,9 @@ import pytest
 
 from kubeletplugin.discover.own_node import OwnNode, node_state
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.owner import OwnerReporter, event
+from kubeletplugin.owner import OtherDriverReporter, OwnerReporter, event
 from kubeletplugin.publish.offer import Guard
+from kubeletplugin.publish.other_driver import OtherDriver, Served
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, node_object, until, working
 
 HELD = {
@@ -91,3 +92,38 @@ def test_a_failed_write_of_an_event_is_retried(clock: FakeClock, caplog: pytest.
     asyncio.run(scenario())
     assert clock.slept[:3] == [1, 2, 4]
     assert "the event cannot be written" in caplog.messages
+
+
+def test_another_driver_is_reported_when_it_appears_and_when_it_leaves(api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        metrics, other = PluginMetrics(), OtherDriver(clock)
+        own = OwnNode(api, clock=FakeClock(), metrics=metrics)
+        reporter = OtherDriverReporter(other, own, clock=clock, metrics=metrics)
+        async with working(own.run(), reporter.run()):
+            await asyncio.sleep(0.02)
+            assert api.reports == [], "no other driver is no news"
+            api.forbidden = {"report"}
+            other.look(NODE, ["n-neuron.aws.com-x7k2p"], Served(("neuron.aws.com-reg.sock",)))
+            await until(lambda: len(clock.slept) > 2)
+            assert metrics.registry.get_sample_value("neuron_dra_plugin_other_driver_active") == 1
+            api.forbidden.clear()
+            await until(lambda: len(api.reports) == 1)
+            other.look(NODE, [], Served())
+            await until(lambda: len(api.reports) == 2)
+            assert metrics.registry.get_sample_value("neuron_dra_plugin_other_driver_active") == 0
+
+    asyncio.run(scenario())
+    assert [(body["type"], body["reason"], body["message"]) for body in api.reports] == [
+        (
+            "Warning",
+            "OtherDriverActive",
+            "Another driver named neuron.aws.com is on this node (ResourceSlices n-neuron.aws.com-x7k2p and the "
+            "registration socket neuron.aws.com-reg.sock): this driver publishes no device. Prepared claims go on. "
+            "Keep the other driver's DaemonSet off the nodes of this one.",
+        ),
+        (
+            "Normal",
+            "OtherDriverGone",
+            "No other driver named neuron.aws.com is on this node any more: this driver publishes its devices.",
+        ),
+    ]

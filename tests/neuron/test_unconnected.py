@@ -98,7 +98,8 @@ def test_an_ultraserver_stays_the_whole_node() -> None:
 def test_cores_are_rounded_up_to_whole_devices_only(amount: int, count: int, unused: int) -> None:
     claim = make([cores(amount)], types("trn1.32xlarge"))
     assert devices(claim)["requests"][0]["exactly"]["count"] == count
-    expected = (["NEU202"] if unused else []) + ([] if count in (1, 4) else ["NEU215"])
+    collectives = ["NEU227"] if amount not in (1, 2, 8, 16, 32) else []
+    expected = (["NEU202"] if unused else []) + collectives + ([] if count in (1, 4) else ["NEU215"])
     assert [finding.code for finding in claim.warnings] == expected
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.files import NotRegularError, TooLargeError, read_regular
+from runtime.files import NotRegularError, OutsideError, TooLargeError, open_regular, read_regular
 
 
 def _fifo(path: Path) -> None:
@@ -90,3 +90,19 @@ def test_a_directory_raises_the_error_of_the_system(tmp_path: Path) -> None:
 def test_a_missing_file_raises_the_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_regular(tmp_path / "tls.crt")
+
+
+def test_a_link_out_of_a_folder_is_refused(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "folder", tmp_path / "secret.yaml"
+    (inside / "..data").mkdir(parents=True)
+    (inside / "..data/pod.yaml").write_text("kind: Pod")
+    outside.write_text("secret")
+    (inside / "pod.yaml").symlink_to("..data/pod.yaml")  # as in a mounted ConfigMap
+    with open_regular(inside / "pod.yaml", within=inside) as file:
+        assert file.read() == b"kind: Pod"
+    (inside / "link.yaml").symlink_to(outside)
+    (inside / "loop.yaml").symlink_to("loop.yaml")
+    with pytest.raises(OutsideError, match="it is a link out of the folder"):
+        open_regular(inside / "link.yaml", within=inside)
+    with pytest.raises(OSError, match="symbolic links"):
+        open_regular(inside / "loop.yaml", within=inside)

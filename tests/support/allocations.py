@@ -22,6 +22,7 @@ from neuron.hardware.instances import InstanceType
 CORES = "neuroncores"
 _TYPES = re.compile(r'\.instanceType (?:== |in \[)("[^]&]*")')
 _IDS = re.compile(r"\.deviceId in \[([0-9, ]+)\]")
+_SEVERAL = re.compile(r"&& \((device\.attributes.* \|\| .*)\) && \(!")
 
 
 def node_of(entry: InstanceType, *, busy: Collection[int] = ()) -> AllocatorNode:
@@ -47,6 +48,9 @@ def node_of(entry: InstanceType, *, busy: Collection[int] = ()) -> AllocatorNode
 @functools.cache
 def _attributes(entry: InstanceType, index: int) -> Mapping[str, Any]:
     shifts = windows.attributes(entry.line, index) if entry.line and entry.windows else {}
+    if entry.line and not entry.common_names:
+        older = {name for common in windows.common_names(entry.line).values() for name in common}
+        shifts = {name: value for name, value in shifts.items() if name not in older}
     return {
         **shifts,
         **device_groups.group_attributes(entry.name, index),
@@ -83,16 +87,24 @@ def _alternative(name: str, devices: Mapping[str, Any]) -> AllocatorAlternative:
 def _test(expression: str) -> Callable[[AllocatorDevice], bool]:
     if not selectors.selects_single_devices(expression):
         raise ValueError(expression)
-    types, ids = _TYPES.search(expression), _IDS.search(expression)
-    names = {each.strip('" ') for each in types[1].split(",")} if types else None
-    numbers = {int(each) for each in ids[1].split(",")} if ids else None
+    several = _SEVERAL.search(expression)
+    places = [_place(each) for each in (several[1].split(" || ") if several else [expression])]
 
     def selects(device: AllocatorDevice) -> bool:
         attributes = device.attributes
-        return (
-            attributes.get("neuron.aws.com/resourceType") in (None, "neuron_device")
-            and (names is None or attributes.get("neuron.aws.com/instanceType") in names)
-            and (numbers is None or attributes.get("neuron.aws.com/deviceId") in numbers)
+        return attributes.get("neuron.aws.com/resourceType") in (None, "neuron_device") and any(
+            (types is None or attributes.get("neuron.aws.com/instanceType") in types)
+            and (ids is None or attributes.get("neuron.aws.com/deviceId") in ids)
+            for types, ids in places
         )
 
     return selects
+
+
+def _place(expression: str) -> tuple[set[str] | None, set[int] | None]:
+    """The types and device ids of a selector, or of one of its alternatives; None: any."""
+    types, ids = _TYPES.search(expression), _IDS.search(expression)
+    return (
+        {each.strip('" ') for each in types[1].split(",")} if types else None,
+        {int(each) for each in ids[1].split(",")} if ids else None,
+    )

@@ -43,7 +43,7 @@ FACTS = {
     "mpi-worker-efa": Facts("neuron-16-bfb34049d9fa", [3] * 5 + [1], ["devicegroup16_id"], {"mpitest": ["neuron"]}),
     "four-connected-devices": Facts("neuron-4-fdc84041cb55", [4], ["devicegroup4_id"], {"vllm": ["neuron"]}),
     "single-device": Facts("neuron-1-bd1d3ece8d31", [1], [], {"embed": ["neuron"]}),
-    "cores-on-trn2": Facts("neuron-4-efada2a63f3d", [4], ["devicegroup4_id"], {"server": ["neuron"]}),
+    "cores-on-trn2": Facts("neuron-2-cadf964334a6", [2], ["devicegroup4_id"], {"server": ["neuron"]}),
     "lnc-1": Facts("neuron-4-lnc1-7c602cec66d6", [4], ["devicegroup4_id"], {"server": ["neuron"]}, NEURON_CONFIG),
     "compile-init-container": Facts(
         "neuron-8-76b58b96e680", [8], ["devicegroup8_id"], {"compile": ["neuron"], "train": ["neuron"]}

@@ -63,7 +63,7 @@ async def connect(
     *,
     context: str | None = None,
     sync_timeout: float = 30.0,
-    create_budget: float = 2.0,
+    create_budget: float = 3.5,
     timing: Timing | None = None,
     events: bool = False,
     nodes: bool = True,

@@ -68,9 +68,12 @@ def changed(namespace: str, template: Template) -> TemplateUnavailableError:
 
 
 def unavailable(error: ApiServerError, namespace: str, template: Template, done: str) -> TemplateUnavailableError:
-    """NEU301 or NEU302: a request failed. `done`: what was tried, such as `created`."""
-    start = f"ResourceClaimTemplate {namespace}/{template.name} could not be {done}: "
-    if not isinstance(error, StatusError) or error.passing:
+    """NEU301, NEU302 or NEU304: a request failed. `done`: what was tried, such as `created`."""
+    start = _start(namespace, template, done)
+    if isinstance(error, StatusError) and error.passing:
+        fix = "Try again. If the error lasts, look for what loads the API server, and at its own logs."
+        return _error("NEU304", _UNAVAILABLE, template, f"{start}the API server answered {_words(error)}", fix)
+    if not isinstance(error, StatusError):
         fix = "Try again. If the error lasts, check the API server and the network between it and the webhook."
         return _error("NEU302", _UNAVAILABLE, template, f"{start}{_words(error)}", fix)
     if error.code == UNAUTHORIZED:
@@ -79,6 +82,17 @@ def unavailable(error: ApiServerError, namespace: str, template: Template, done:
         return _error("NEU302", _UNAVAILABLE, template, start + why, "Restart the webhook or fix its kubeconfig.")
     why, fix = _refusal(error, namespace)
     return _error("NEU301", (error.code, error.reason or "Unknown"), template, start + why, fix)
+
+
+def late(namespace: str, template: Template, done: str) -> TemplateUnavailableError:
+    """NEU305: this process was too late to read an answer. `done`: as for `unavailable`."""
+    why = "this replica of the webhook had too much other work to read the answer."
+    fix = "Try again. If the error lasts, give the webhook more replicas or CPU (docs/operations.md)."
+    return _error("NEU305", _UNAVAILABLE, template, _start(namespace, template, done) + why, fix)
+
+
+def _start(namespace: str, template: Template, done: str) -> str:
+    return f"ResourceClaimTemplate {namespace}/{template.name} could not be {done}: "
 
 
 def _refusal(error: StatusError, namespace: str) -> tuple[str, str]:

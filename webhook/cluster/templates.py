@@ -9,6 +9,7 @@ that needs a marked template removes the mark first, which makes the removal fai
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import time
@@ -31,11 +32,14 @@ from runtime.api_errors import (
     UnreachableError,
 )
 from runtime.api_server import ApiServer, loaded_object
+from runtime.backoff import Backoff
 from runtime.media_types import COMPACT, MERGE_PATCH
 from webhook.cluster import template_errors
+from webhook.cluster.punctuality import Punctuality, punctuality
 from webhook.decisions.ports import FoundTemplate, TemplateUnavailableError
 
-_ATTEMPTS: Final = 2
+_LONGEST_PAUSE: Final = 0.5
+"""Seconds between two attempts."""
 _REMEMBERED: Final = 60.0
 _MOST_REMEMBERED: Final = 10_000
 """Templates that count as existing before the watch reports them: about 4 MiB, since names are bounded."""
@@ -79,19 +83,22 @@ class KubeTemplates:
         server: ApiServer,
         cache: Reflector[TemplateFacts],
         *,
-        budget: float = 2.0,
+        budget: float = 3.5,
         pause: float = 0.05,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        punctuality: Callable[[], contextlib.AbstractContextManager[Punctuality]] = punctuality,
     ) -> None:
         """Create templates through `server` that are not in `cache`.
 
         Args:
-            budget: time-out of `ensure` in seconds, below the time-out of the webhook.
-            pause: seconds before the only retry.
+            budget: time-out of `ensure` in seconds, within what the decision may use of the webhook's time-out.
+            pause: seconds before the first retry, where the API server does not name any; doubled before each other.
             clock: monotonic seconds.
             sleep: waits a number of seconds.
+            punctuality: watches how late this process is.
         """
+        self._punctuality = punctuality
         self._server = server
         self._cache = cache
         self._budget = budget
@@ -218,22 +225,24 @@ class KubeTemplates:
 
     async def _create(self, namespace: str, template: Template) -> None:
         deadline = self._clock() + self._budget
-        failure: ApiServerError = UnreachableError("not tried")
         key = (namespace, template.name)
         mark = self._mark(key, template)
-        for _ in range(_ATTEMPTS):
-            try:
-                if not mark or not await self._keep(namespace, template, deadline):
-                    await self._post(namespace, template, deadline)
-            except ApiServerError as error:
-                failure = error
-                if not _worth_a_retry(error) or self._clock() + self._pause >= deadline:
-                    break
-                await self._sleep(self._pause)
-            else:
-                self._remember(key, template, mark)
-                return
-        raise template_errors.unavailable(failure, namespace, template, _CREATED) from failure
+        pauses = Backoff(self._pause, _LONGEST_PAUSE)
+        with self._punctuality() as punctuality:
+            while True:
+                try:
+                    if not mark or not await self._keep(namespace, template, deadline):
+                        await self._post(namespace, template, deadline)
+                except ApiServerError as error:
+                    pause = max(pauses.failed(), error.retry_after if isinstance(error, StatusError) else 0.0)
+                    if not _worth_a_retry(error) or self._clock() + pause >= deadline:
+                        if isinstance(error, UnreachableError) and punctuality.late:
+                            raise template_errors.late(namespace, template, _CREATED) from error
+                        raise template_errors.unavailable(error, namespace, template, _CREATED) from error
+                    await self._sleep(pause)
+                else:
+                    self._remember(key, template, mark)
+                    return
 
     async def _keep(self, namespace: str, template: Template, deadline: float) -> bool:
         """Remove the mark of a template; False if the template does not exist."""

@@ -5,6 +5,7 @@ smallest patch. Conversion of a converted pod changes nothing.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -23,7 +24,7 @@ from neuron.demand.scheduling import NEURON_TOLERATION, with_required
 from neuron.demand.templates import Template
 from neuron.findings import Finding, as_warning, warning
 from neuron.hardware.instances import Catalogue
-from webhook.decisions import efa_limits, hints, obstacles, patches, pod_findings, pods, queues, records
+from webhook.decisions import efa_limits, hints, lnc_variables, obstacles, patches, pod_findings, pods, queues, records
 from webhook.decisions.claim_patches import claim_patch, encode_record, free_name, mark
 from webhook.decisions.conversion_context import ConversionContext, steered
 from webhook.decisions.decision import SEVERAL, Decision, Outcome, denied, unchanged
@@ -38,7 +39,6 @@ from webhook.decisions.steering import (
     allowed,
     annotated_settings,
     attributed,
-    combined,
     excluded_by_affinity,
     overridden,
 )
@@ -79,7 +79,7 @@ def convert(
     if demand.is_empty:
         return unchanged("not-neuron")
     annotated = annotated_settings(pod.annotations, facts, Mode(context.options.mode))
-    settings = combined(annotated, steering)
+    settings = lnc_variables.settled(annotated, demand, steering)
     ignored = overridden(annotated, steering) if demand.earlier is None else []
     if settings.mode is Mode.OFF:
         misspelt = (as_warning(finding) for finding in settings.mode_findings)
@@ -88,7 +88,8 @@ def convert(
         return _with_resource(_unscheduled(pod, settings, steering), demand)
     decision = _within_limits(_decide(demand, facts, steered(context, steering), settings, steering), facts, context)
     if decision.errors:
-        decision = dataclasses.replace(decision, errors=attributed(decision.errors, annotated, steering))
+        errors = attributed(decision.errors, settings, annotated, steering)
+        decision = dataclasses.replace(decision, errors=lnc_variables.named(errors, settings, demand))
     if ignored or steering is not NO_STEERING:
         warnings = (*decision.warnings, *ignored)
         decision = dataclasses.replace(decision, warnings=warnings, audit=_audit(decision, steering))
@@ -97,26 +98,29 @@ def convert(
 
 def computed_templates(
     pod: pods.Pod, facts: NamespaceFacts, context: ConversionContext, steering: Steering = NO_STEERING
-) -> tuple[Template, ...]:
+) -> Iterator[Template]:
     """The template that conversion uses now for what the record of a pod states; none if it refuses, or has no record.
 
-    After it the one that conversion used before an upgrade of the control plane, or will use, if it differs. The mode
-    of the pod does not matter. A template that a policy names and does not carry has no spec.
+    After it the one that conversion used before an upgrade of the control plane, or will use, if it differs: decided
+    only if the caller looks further. The mode of the pod does not matter. A template that a policy names and does not
+    carry has no spec.
 
     Raises:
         webhook.decisions.pods.UnreadableError: a field has the wrong type.
     """
     demand = PodDemand.of(pod, ())
     if demand.earlier is None:
-        return ()
-    settings = combined(annotated_settings(pod.annotations, facts, Mode(context.options.mode)), steering)
-    found: dict[str, Template] = {}
-    for each in (context, *context.of_other_versions()):
+        return
+    annotated = annotated_settings(pod.annotations, facts, Mode(context.options.mode))
+    settings = lnc_variables.settled(annotated, demand, steering)
+    found: set[str] = set()
+    for each in itertools.chain((context,), context.of_other_versions()):
         decision = _decide(demand, facts, steered(each, steering), settings, steering)
         named = (Template(need.mapped.name, {}, "") for need in decision.needs)
         template = next(iter((*decision.templates, *named)), None)
-        found |= {} if template is None else {template.name: template}
-    return tuple(found.values())
+        if template is not None and template.name not in found:
+            found.add(template.name)
+            yield template
 
 
 def _unscheduled(pod: pods.Pod, settings: ModeSettings, steering: Steering) -> Decision:
@@ -181,7 +185,7 @@ def _decide(
         others=context.catalogue,
     )
     if isinstance(claim, Refusal):
-        return _refused(claim, found, steering)
+        return _refused(claim, found, steering, lnc_variables.unknown(demand, settings))
     # A template of an operator does not serve the interfaces: the demand for which it is mapped does not name them.
     templates_of_policy = () if efa.moved else steering.templates
     mapped = next((each for each in templates_of_policy if each.is_for(asks, config, claim)), None)
@@ -226,6 +230,7 @@ def _decide(
         *efa.warnings,
         *claim.warnings,
         *hint.warnings,
+        *lnc_variables.warnings(demand, settings, sets_lnc=claim.sets_lnc),
         *pod_findings.side_effects(facts, context, own_claims),
         *obstacles.pinned_cores(demand),
         *_without_taker(selection, takers, context),
@@ -315,9 +320,12 @@ def _without_taker(selection: NodeSelection, takers: Takers, context: Conversion
     yield from obstacles.unmet_selection(selection, context)
 
 
-def _refused(refusal: Refusal, found: Candidates, steering: Steering) -> Decision:
+def _refused(refusal: Refusal, found: Candidates, steering: Steering, unknown: Finding | None) -> Decision:
+    """`unknown`: the variable that may set another logical NeuronCore, with which the count may be right."""
     if refusal.unknown:
         return _left("unknown-type", refusal.findings, steering)
+    if unknown is not None:
+        return _left("unknown-logical-core", (*refusal.findings, unknown), steering)
     return denied("unservable", *refusal.findings, warnings=found.warnings)
 
 

@@ -10,7 +10,7 @@ time shows the same text at once.
 
 import dataclasses
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import structs
 
@@ -31,7 +31,7 @@ from webhook.decisions.check_resources import misspelt_resources
 from webhook.decisions.conversion_context import ConversionContext
 from webhook.decisions.convert_pods import computed_templates, convert
 from webhook.decisions.decision import Decision, Outcome, denied, unchanged
-from webhook.decisions.enrich_claims import enrich, keep, read_plain
+from webhook.decisions.enrich_claims import PlainClaim, enrich, keep, read_plain
 from webhook.decisions.kinds import KINDS, Kind, is_counted_by_template
 from webhook.decisions.misplaced import misplaced_resources
 from webhook.decisions.pod_claims import Claiming, KnownClaim
@@ -41,6 +41,8 @@ from webhook.decisions.template_findings import NO_TEMPLATES, KnownTemplates
 
 decide_pod = convert
 """The decision about one new pod, without the findings that do not depend on its conversion."""
+EnrichableClaim: TypeAlias = PlainClaim
+"""What `plain_claim` reads."""
 plain_claim = read_plain
 """A new claim or template, if it says no more than DeviceClass and count."""
 decide_claim = enrich
@@ -55,6 +57,8 @@ templates_of_record = computed_templates
 _LWS: Final = "LeaderWorkerSet"
 _ONE_WAY: Final = (Outcome.CONVERTED, Outcome.RESTORED, Outcome.DENIED)
 _UNKNOWN: Final = "neuron-dra does not know this kind"
+_OF_NEW_PODS: Final = "NEU128"
+"""A pod that exists has `spec.nodeName` from the scheduler, which has allocated its claims."""
 _READ_AS_BOOLEAN: Final = "Expected `str`, got `bool`"
 
 
@@ -266,6 +270,8 @@ def decide(
         if not inputs.goes_on():
             break
         answer = _answer(each, subject, inputs)
+        if _exists(each.place):
+            answer = dataclasses.replace(answer, findings=tuple(f for f in answer.findings if f.code != _OF_NEW_PODS))
         unknown_kind = subject.kind if subject.entry is None else ""
         keys = [*misspelt_keys(each.place.template.get("metadata"))] if _is_ours(each) else []
         keys += _shared(each, answer.decision)
@@ -352,6 +358,16 @@ def check_size(kind: str, manifest: object, sizes: Iterable[int]) -> list[Findin
 
 
 # --- one pod ----------------------------------------------------------------------------------------------------
+
+
+def _exists(place: PodPlace) -> bool:
+    """Whether a pod is written as a cluster shows it: with a uid, or as scheduled."""
+    if place.path or not place.is_template:
+        return False
+    if mapping(place.template.get("metadata")).get("uid"):
+        return True
+    conditions = mappings(mapping(place.template.get("status")).get("conditions"))
+    return any((each.get("type"), each.get("status")) == ("PodScheduled", "True") for each in conditions)
 
 
 def _is_ours(each: PodFacts) -> bool:

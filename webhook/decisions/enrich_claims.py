@@ -5,7 +5,7 @@ alternatives by type, device settings. The name of a request stays, because pods
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -21,10 +21,11 @@ from neuron.demand.claims import Refusal, make_claim
 from neuron.demand.containers import Ask, Role
 from neuron.demand.templates import KIND as TEMPLATE
 from neuron.findings import Finding, as_warning, quoted, warning
+from runtime.remembered import fingerprint
 from webhook.decisions import pods
 from webhook.decisions.conversion_context import ConversionContext, steered
 from webhook.decisions.decision import Decision, Operation, Outcome, unchanged
-from webhook.decisions.patches import MOST_BYTES, append, pointer, replace, set_members, size_of
+from webhook.decisions.patches import MOST_BYTES, add, append, pointer, replace, set_members, size_of
 from webhook.decisions.steering import NO_STEERING, Mode, Steering, allowed, annotated_settings, combined
 
 KINDS: Final = ("ResourceClaim", TEMPLATE)
@@ -33,8 +34,18 @@ _PLAIN: Final = frozenset({"deviceClassName", "allocationMode", "count", "tolera
 _OWNERS: Final = frozenset({"Pod", "PodGroup"})
 """Kubernetes makes claims of these from templates, and for extended resources; they are as the template is."""
 _WORDS: Final = {"true": True, "false": False}
+_READ: Final = frozenset(
+    {
+        names.ANNOTATION_ENRICH,
+        names.ANNOTATION_ENRICHED,
+        *(each.encode_name for each in structs.fields(pods.Annotations)),
+    }
+)
+"""Annotations that decide."""
 _MOST: Final = names.MAX_REQUESTS_PER_CLAIM
 """Requests, constraints and configs of a claim have one limit."""
+_DEVICES_OF_A_NODE: Final = 16
+"""Of every type that is in UltraServers: trn2u and trn3."""
 
 
 class PlainRequest(Struct, frozen=True):
@@ -71,6 +82,14 @@ class PlainClaim(Struct, frozen=True):
     def one_by_one(self) -> bool:
         """Whether it has a request for each device, as KServe writes them: together they are one set."""
         return len(self.requests) > 1 and all(each.count == 1 for each in self.requests)
+
+    @property
+    def key(self) -> Hashable:
+        """All that `enrich` reads, but the name."""
+        annotations = self.metadata.annotations
+        known = None if annotations is None else {key: annotations[key] for key in annotations.keys() & _READ}
+        read = repr((sorted((known or {}).items()), self.devices)).encode(errors="surrogatepass")
+        return self.kind, self.version, bool(annotations), annotations is None, fingerprint(read)
 
     def pod(self) -> dict[str, object]:
         """The pod with limits that requests as much, for policies."""
@@ -251,7 +270,8 @@ def _left(claim: PlainClaim, findings: Sequence[Finding]) -> Decision:
 def keep(claim: PlainClaim, old: Mapping[str, object]) -> Decision:
     """Decide about an update of an enriched claim by a program that writes it as it did first: the spec stays.
 
-    Specs of claims are immutable. Without this, such a program, or `kubectl apply`, would be refused each time.
+    Specs of claims are immutable. Without this, such a program, or `kubectl apply`, would be refused each time. Only
+    what enrichment wrote is patched: Kubernetes compares the text of opaque configs, so those of others stay as sent.
 
     Args:
         old: the stored object, in the version of the new one.
@@ -262,14 +282,35 @@ def keep(claim: PlainClaim, old: Mapping[str, object]) -> Decision:
     written: Any = old
     for step in claim.at:
         stored, written = mapping(mapping(stored).get(step)), mapping(mapping(written).get(step))
-    if not isinstance(record, str) or not _is_same(claim, stored):
+    if not isinstance(record, str) or not _asks_the_same(claim, stored, _counts_in(record)):
         return unchanged("not-enriched")
-    patch = [replace(pointer(*claim.at), dict(written))]
+    patch = _restored_requests(claim, written)
+    for field in ("constraints", "config"):
+        added = _restored_entries(claim, field, stored, written)
+        if added is None:
+            return unchanged("not-enriched")
+        patch += added
     patch += set_members("/metadata/annotations", claim.metadata.annotations, {names.ANNOTATION_ENRICHED: record})
     return Decision(Outcome.ENRICHED, "enriched-before", patch=tuple(patch))
 
 
-def _is_same(claim: PlainClaim, stored: Mapping[str, Any]) -> bool:
+def _counts_in(record: str) -> Mapping[str, object]:
+    """The counts that requests had before, by name, where they are not what is stored.
+
+    An UltraServer needs a whole node, which is one device. Records of earlier versions do not have the count of a node,
+    and every type in an UltraServer had 16 devices.
+    """
+    try:
+        data = mapping(json.loads(record))
+    except ValueError:
+        return {}
+    if "counts" in data:
+        return mapping(data["counts"])
+    whole = "UltraServerConfig" in sequence(data.get("config"))
+    return dict.fromkeys(mapping(data.get("requests")), _DEVICES_OF_A_NODE) if whole else {}
+
+
+def _asks_the_same(claim: PlainClaim, stored: Mapping[str, Any], counts: Mapping[str, object]) -> bool:
     """Whether a stored claim has as many devices of the same classes in the same requests."""
     before, after = list(mappings(stored.get("requests"))), list(mappings(claim.devices.get("requests")))
     ours = {each.index: each for each in claim.requests}
@@ -277,19 +318,49 @@ def _is_same(claim: PlainClaim, stored: Mapping[str, Any]) -> bool:
         return False
     for index, (old, new) in enumerate(zip(before, after, strict=True)):
         request = ours.get(index)
-        if request is None and old != new:
-            return False
-        parts = [*mappings(old.get("firstAvailable"))] or [mapping(old.get("exactly"))]
-        wanted = request and (request.name, request.fields.get("deviceClassName"), request.count)
-        if request is not None and any(
-            (old.get("name"), each.get("deviceClassName"), each.get("count")) != wanted for each in parts
-        ):
-            return False
-    return all(
-        entry in sequence(stored.get(field))
-        for field in ("constraints", "config")
-        for entry in sequence(claim.devices.get(field))
-    )
+        if request is None:
+            if old != new:
+                return False
+            continue
+        wanted = request.name, request.fields.get("deviceClassName"), request.count
+        for each in [*mappings(old.get("firstAvailable"))] or [mapping(old.get("exactly"))]:
+            count = counts.get(request.name, each.get("count"))
+            if (old.get("name"), each.get("deviceClassName"), count) != wanted:
+                return False
+    return True
+
+
+def _restored_requests(claim: PlainClaim, written: Mapping[str, Any]) -> list[Operation]:
+    """Our requests as they are stored."""
+    requests = sequence(written.get("requests"))
+    return [replace(pointer(*claim.at, "requests", each.index), requests[each.index]) for each in claim.requests]
+
+
+def _restored_entries(
+    claim: PlainClaim, field: str, stored: Mapping[str, Any], written: Mapping[str, Any]
+) -> list[Operation] | None:
+    """Adds the stored constraints or configs of ours that an update lacks; None if it changes any other."""
+    sent, kept = list(sequence(claim.devices.get(field))), list(sequence(stored.get(field)))
+    path = pointer(*claim.at, field)
+    patch: list[Operation] = []
+    place = 0
+    for index, (entry, value) in enumerate(zip(kept, sequence(written.get(field)), strict=True)):
+        if place < len(sent) and sent[place] == entry:
+            place += 1
+        elif _is_ours(mapping(entry)):
+            patch.append(add(f"{path}/{index}", value))
+        else:
+            return None
+    if place < len(sent):
+        return None
+    # An absent list, an empty one and null are replaced.
+    return patch if sent else append(path, None, [each["value"] for each in patch])
+
+
+def _is_ours(entry: Mapping[str, Any]) -> bool:
+    """Whether enrichment can have added a constraint or a config."""
+    opaque = mapping(entry.get("opaque"))
+    return opaque.get("driver") == names.DRIVER if opaque else bool(entry.get("matchAttribute"))
 
 
 class _Changes:
@@ -360,7 +431,12 @@ class _Changes:
         }
         constraints = [text(each.get("matchAttribute")) for each in self._constraints]
         configs = [mapping(mapping(each.get("opaque")).get("parameters")).get("kind") for each in self._configs]
-        found = {"requests": requests, "constraints": constraints, "config": configs}
+        counts = {
+            old.name: old.count
+            for old, new in self._requests
+            if "exactly" in new and new["exactly"].get("count") != old.count
+        }
+        found = {"requests": requests, "constraints": constraints, "config": configs, "counts": counts}
         return json.dumps({key: value for key, value in found.items() if value}, separators=(",", ":"))
 
     @property

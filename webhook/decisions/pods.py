@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from neuron import names
+from neuron.api import environment
 from neuron.api.node_selection import Affinity
 from webhook.decisions import nesting, queues
 from webhook.decisions.wire import ABSENT
@@ -24,8 +25,7 @@ _MEMBER = re.compile(r"^(metadata\.(?:annotations|labels))\.(.+)$")
 # The shortest legacy name. The others start with it.
 _RESOURCE = names.RESOURCE_NEURON.encode()
 _LABEL = names.LABEL_CONVERTED.encode()
-_VARIABLE = b"NEURON_RT_"
-_ANY_VARIABLE = b"NEURON_"
+_VARIABLE = b"NEURON_"
 _HOST_DEVICE: Final = re.compile(r"/dev/neuron[0-9]{0,4}")
 _Text = str | int | float | bool | None
 """A value that is not used: the API server admits strings only."""
@@ -89,6 +89,10 @@ class _Volume(TypedDict, total=False):
     hostPath: _HostPath | None
 
 
+class _EnvSource(TypedDict, total=False):
+    prefix: str | None
+
+
 class _PodResourceClaim(TypedDict, total=False):
     name: str
     resourceClaimTemplateName: str | None
@@ -96,6 +100,7 @@ class _PodResourceClaim(TypedDict, total=False):
 
 _check_volumes: Final = msgspec.json.Decoder(list[_Volume]).decode
 _check_env: Final = msgspec.json.Decoder(list[_EnvVar]).decode
+_check_env_from: Final = msgspec.json.Decoder(list[_EnvSource]).decode
 _check_resources: Final = msgspec.json.Decoder(_Resources).decode
 _check_claims: Final = msgspec.json.Decoder(list[_PodResourceClaim]).decode
 _check_node_selector: Final = msgspec.json.Decoder(dict[str, str]).decode
@@ -131,6 +136,7 @@ class Container(Struct, frozen=True):
     name: str = ""
     resources: Raw = ABSENT
     env: Raw = ABSENT
+    envFrom: Raw = ABSENT  # noqa: N815
     restartPolicy: str | None = None  # noqa: N815 - the API's spelling
 
     @property
@@ -146,8 +152,10 @@ class Container(Struct, frozen=True):
     @property
     def variables(self) -> list[str]:
         """Names of the environment variables, in order."""
-        entries: list[dict[str, Any]] = _part(self.env, _check_env, "spec.containers[*].env") or []
-        return [entry.get("name", "") for entry in entries]
+        return [entry.get("name", "") for entry in self._decode_env()]
+
+    def _decode_env(self) -> list[dict[str, Any]]:
+        return _part(self.env, _check_env, "spec.containers[*].env") or []
 
     @property
     def core_variables(self) -> tuple[str, ...]:
@@ -162,7 +170,7 @@ class Container(Struct, frozen=True):
 
         The value is that of the logical NeuronCore only; empty if it is not written in the pod.
         """
-        if not mentions(bytes(self.env), _ANY_VARIABLE):
+        if not mentions(bytes(self.env), _VARIABLE):
             return ()
         entries: list[dict[str, Any]] = _part(self.env, _check_env, "spec.containers[*].env") or []
         found = {}
@@ -174,6 +182,14 @@ class Container(Struct, frozen=True):
                 found[name] = ""
         return tuple(found.items())
 
+    @property
+    def logical_neuron_cores(self) -> dict[str, int | None]:
+        """As `environment.logical_neuron_cores`."""
+        if not mentions(bytes(self.env), _VARIABLE):
+            return {}
+        sources = _part(self.envFrom, _check_env_from, "spec.containers[*].envFrom")
+        return environment.logical_neuron_cores({"env": self._decode_env(), "envFrom": sources})
+
     def decode_resources(self, path: str = "") -> dict[str, Any] | None:
         """`resources` with all fields. `path`: field path of the container, for errors."""
         value: dict[str, object] | None = _part(self.resources, _check_resources, f"{path}.resources".lstrip("."))
@@ -182,8 +198,10 @@ class Container(Struct, frozen=True):
     def shape(self) -> Hashable:
         """Everything that a decision depends on, without the name."""
         env = bytes(self.env)
-        variables = self.core_variables if mentions(env, _VARIABLE) else ()
-        return (bytes(self.resources), env not in _EMPTY, variables, self.device_variables, self.restartPolicy)
+        variables: tuple[object, ...] = ()
+        if mentions(env, _VARIABLE):
+            variables = (self.core_variables, tuple(self.logical_neuron_cores.items()), self.device_variables)
+        return (bytes(self.resources), env not in _EMPTY, variables, self.restartPolicy)
 
 
 class Queues(Struct, frozen=True):
@@ -207,6 +225,7 @@ class Annotations(Queues, frozen=True):
     logical_neuron_core: str | None = msgspec.field(name=names.ANNOTATION_LNC, default=None)
     instance_type: str | None = msgspec.field(name=names.ANNOTATION_INSTANCE_TYPE, default=None)
     ultraserver_mode: str | None = msgspec.field(name=names.ANNOTATION_ULTRASERVER_MODE, default=None)
+    round_cores: str | None = msgspec.field(name=names.ANNOTATION_ROUND_CORES, default=None)
     converted_from: str | None = msgspec.field(name=names.ANNOTATION_CONVERTED_FROM, default=None)
     mirror: str | None = msgspec.field(name=names.ANNOTATION_MIRROR_POD, default=None)
 

@@ -35,6 +35,7 @@ MODE_WORDS = {mode.value: mode for mode in Mode} | {"true": Mode.CONVERT, "false
 _MOST_TYPES = 32
 _LONGEST_TYPE = 63
 _LNC_VALUES = ("1", "2")
+_FLAG_VALUES = ("true", "false")
 _ULTRASERVER_VALUES = ("1", "2", "4")
 
 
@@ -47,7 +48,8 @@ class ModeSettings(Struct, frozen=True):
         instance_types: the only types allowed; empty for any.
         findings: values that are not allowed (NEU109).
         mode_findings: those of `findings` that are about the mode.
-        lnc_source: where the logical NeuronCore is set: `pod` or `namespace`; empty if it is not set.
+        lnc_source: where the logical NeuronCore is set: `pod`, `namespace` or `variable`; empty if it is not set.
+        rounds_cores: what an annotation says; None if none does.
     """
 
     mode: Mode
@@ -57,6 +59,7 @@ class ModeSettings(Struct, frozen=True):
     findings: tuple[Finding, ...]
     mode_findings: tuple[Finding, ...] = ()
     lnc_source: str = ""
+    rounds_cores: bool | None = None
 
 
 def annotated_settings(annotations: Annotations, facts: NamespaceFacts, default: Mode) -> ModeSettings:
@@ -69,6 +72,7 @@ def annotated_settings(annotations: Annotations, facts: NamespaceFacts, default:
     mode_findings = tuple(reader.findings)
     lnc, lnc_source = reader.choice(names.ANNOTATION_LNC, annotations.logical_neuron_core, _LNC_VALUES)
     ultraserver, _ = reader.choice(names.ANNOTATION_ULTRASERVER_MODE, annotations.ultraserver_mode, _ULTRASERVER_VALUES)
+    rounds, _ = reader.choice(names.ANNOTATION_ROUND_CORES, annotations.round_cores, _FLAG_VALUES)
     return ModeSettings(
         mode=MODE_WORDS[word] if word is not None else default,
         source=source if word is not None else "flag",
@@ -77,6 +81,7 @@ def annotated_settings(annotations: Annotations, facts: NamespaceFacts, default:
         findings=tuple(reader.findings),
         mode_findings=mode_findings,
         lnc_source=lnc_source if lnc is not None else "",
+        rounds_cores=None if rounds is None else rounds == "true",
     )
 
 
@@ -129,6 +134,7 @@ class Steering(Struct, frozen=True):
         device_class: DeviceClass of generated requests; None: the server's.
         lnc: logical NeuronCore, used if no annotation sets one or its policy is locked.
         unconnected: whether counts that cannot be connected are allowed.
+        rounds_cores: whether cores become a connected set of devices, if no annotation says so or not.
         labels: labels of `hints` that this pod must get. The view of a pod does not have its labels.
         templates: templates of operators, used for the demands that they serve.
         binds_claims: whether `families`, and `lnc` if it is locked, apply to claims that users write.
@@ -145,6 +151,7 @@ class Steering(Struct, frozen=True):
     device_class: str | None = None
     lnc: int | None = None
     unconnected: bool = False
+    rounds_cores: bool = False
     hints: SchedulingHints = NO_HINTS
     labels: tuple[tuple[str, str], ...] = ()
     templates: tuple[MappedTemplate, ...] = ()
@@ -233,18 +240,27 @@ def combined(settings: ModeSettings, steering: Steering) -> ModeSettings:
         settings = structs.replace(settings, mode=steering.mode, source="policy")
     if steering.lnc is not None and (steering.lnc_locked or settings.device_config.lnc is None):
         settings = structs.replace(settings, device_config=structs.replace(settings.device_config, lnc=steering.lnc))
+    if steering.rounds_cores if settings.rounds_cores is None else settings.rounds_cores:
+        settings = structs.replace(settings, device_config=structs.replace(settings.device_config, rounds_cores=True))
     return settings
 
 
-def attributed(findings: Sequence[Finding], annotated: ModeSettings, steering: Steering) -> tuple[Finding, ...]:
+def attributed(
+    findings: Sequence[Finding], settings: ModeSettings, annotated: ModeSettings, steering: Steering
+) -> tuple[Finding, ...]:
     """The errors, where NEU111 names the policy if the policy sets the logical NeuronCore.
 
     Args:
         findings: errors of the decision.
+        settings: those in force.
         annotated: settings by annotations alone.
         steering: by policies.
     """
-    if steering.lnc is None or (annotated.device_config.lnc is not None and not steering.lnc_locked):
+    if (
+        steering.lnc is None
+        or settings.lnc_source == "variable"
+        or (annotated.device_config.lnc is not None and not steering.lnc_locked)
+    ):
         return tuple(findings)
     annotate = "" if steering.lnc_locked else f"annotate the pod with {names.ANNOTATION_LNC}, "
     who = f"{'required by' if steering.lnc_locked else 'the default of'} policy {steering.policy('logicalNeuronCore')}"

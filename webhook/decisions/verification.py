@@ -11,7 +11,7 @@ again gets back what the old object has without it (`webhook.decisions.restore_p
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from neuron.api.claim_specs import ClaimSpec, Constraint, DeviceRequest
@@ -83,7 +83,7 @@ class Verified(Requests, frozen=True):
     lost: tuple[str, ...] = ()
 
 
-def _unknown() -> Collection[str]:
+def _unknown() -> Iterable[str]:
     return ()
 
 
@@ -91,7 +91,7 @@ def verify(
     pod: pods.Pod | Mapping[str, object],
     template: Callable[[str], ClaimSpec | None],
     sources: Sources,
-    computed: Callable[[], Collection[str]] = _unknown,
+    computed: Callable[[], Iterable[str]] = _unknown,
 ) -> Verified | None:
     """The conversion of a pod; None if it is not converted, or its record cannot be verified.
 

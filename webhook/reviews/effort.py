@@ -10,6 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from neuron.check.claims import ClaimContext, ReadSpec
 from neuron.check.selectors import JudgedSelectors
+from neuron.demand.work import WorkAllowance
 
 _PER_SELECTOR: Final = 0.0004
 _PER_CHARACTER: Final = 20e-6
@@ -24,6 +25,12 @@ _PER_BYTE_READ: Final = 0.3e-6
 """Measured 0.02 to 0.12 microseconds. Higher, because decoded objects take memory too: those above 32 KiB are medium,
 of which fewer may wait."""
 _PER_BYTE_JUDGED: Final = 0.5e-6
+_PER_UNIT: Final = 0.2e-3
+"""Pods that were searched for their work take up to 600 calls of functions for a unit (`tests/attacks/worst_pods.py`),
+ordinary ones a third of that."""
+ON_THE_LOOP: Final = 24
+"""Units of work (`neuron.demand.work`) of a decision on the event loop: five milliseconds at most. An ordinary pod has
+one or two containers for Neuron, and candidates of five kinds: 10 or 15 units."""
 _LEAST: Final = 0.0003
 _SELECTOR: Final = b'"expression"'
 _ORDINARY: Final = 64
@@ -51,6 +58,16 @@ def of_reading(size: int) -> float:
 def of_deciding(size: int) -> float:
     """Seconds to check or convert an object of `size` bytes, without selectors."""
     return _LEAST + size * _PER_BYTE_JUDGED
+
+
+def of_planning(units: int, size: int) -> float:
+    """Seconds to decide about an object of `size` bytes with so many units of work (`neuron.demand.work`)."""
+    return of_deciding(size) + units * _PER_UNIT
+
+
+def on_the_loop() -> WorkAllowance:
+    """The work that one decision on the event loop may take."""
+    return WorkAllowance(ON_THE_LOOP)
 
 
 def of_selectors(expressions: Iterable[str], memory: JudgedSelectors | None) -> float:

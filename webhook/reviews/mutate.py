@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -12,12 +12,15 @@ from cluster.answers import ClusterView, NamespaceFacts
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping
 from neuron.demand.templates import KIND, Template
+from neuron.demand.work import TooMuchWorkError, limited
 from neuron.findings import Finding, warning
 from neuron.hardware.instances import Catalogue
 from runtime import tracing
+from runtime.remembered import Remembered
 from webhook.decisions import leader_worker_sets, nesting, pods, restore_pods
 from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from webhook.decisions.decide import (
+    EnrichableClaim,
     decide_claim,
     decide_pod,
     keep_claim,
@@ -42,6 +45,8 @@ _CLAIM_KINDS: Final = ("ResourceClaim", KIND)
 _LWS_GROUP = "leaderworkerset.x-k8s.io"
 _KUBELET: Final = "system:node:"
 """Prefix of every kubelet's user name (https://kubernetes.io/docs/reference/access-authn-authz/node/)."""
+_ENRICHED: Final = 512 * 1024
+"""Bytes of all remembered decisions about claims."""
 _SIZE_OF_JSON: Final = 8
 """Estimated bytes of Python data and rendered answer per byte of JSON."""
 
@@ -90,6 +95,7 @@ class Mutator:
         self._templates = templates
         self._steer = steer
         self._decisions = PodDecisions()
+        self._enriched: Remembered[Hashable, Decision] = Remembered(_ENRICHED)
         self._queues = queues or QueueNotices()
         self._version = cluster.version
         self._world = conversion_context(options, catalogue, cluster)
@@ -98,7 +104,11 @@ class Mutator:
         """The decision about a small object whose templates exist; None: call `review`."""
         if request.namespace in self._options.excluded_namespaces:
             return _EXCLUDED
-        decision = self._decide(request)
+        try:
+            with limited(effort.on_the_loop()):
+                decision = self._decide(request)
+        except TooMuchWorkError:
+            return None
         if decision is None or decision.needs:
             return None
         for template in decision.templates:
@@ -117,9 +127,7 @@ class Mutator:
         if request.namespace in self._options.excluded_namespaces:
             return _EXCLUDED
         try:
-            decision = self._decide(request)
-            if decision is None:
-                decision = await self._decide_in_lane(request)
+            decision = await self._decided(request)
         except pods.UnreadableError as error:
             return denied("unreadable", _unreadable(request, error))
         if decision.needs and self._checks is not None:
@@ -130,6 +138,16 @@ class Mutator:
                     decision = await self._with_templates(decision, request)
                 break
         return self._queues.noted(request, decision)
+
+    async def _decided(self, request: AdmissionRequest) -> Decision:
+        """The decision: on the event loop about a small object that takes little work, else in the lane."""
+        units = 0
+        try:
+            with limited(effort.on_the_loop()):
+                decision = self._decide(request)
+        except TooMuchWorkError as error:
+            decision, units = None, error.units
+        return await self._decide_in_lane(request, units) if decision is None else decision
 
     def _decide(self, request: AdmissionRequest) -> Decision | None:
         """The decision about a small object, or one that does not depend on the object; None: decide in the lane."""
@@ -146,18 +164,18 @@ class Mutator:
         if subject is _Subject.CHANGED_POD:
             return self._restoring(request)()
         if subject is _Subject.CLAIM:
-            return self._enriching(request)()
+            return self._enrich(request)
         return self._place(request, *_read_workload(request))()
 
-    async def _decide_in_lane(self, request: AdmissionRequest) -> Decision:
-        """The decision about a large object; decoding and deciding run in the lane."""
+    async def _decide_in_lane(self, request: AdmissionRequest, units: int) -> Decision:
+        """The decision about a large object, or one that takes much work; decoding and deciding run in the lane."""
         subject, namespace = _subject(request), request.namespace
         size = len(bytes(request.object)) + len(bytes(request.oldObject))
-        seconds = effort.of_deciding(size)
+        seconds = effort.of_planning(units, size)
         if subject is _Subject.CHANGED_POD:
             return await self._lane.run(namespace, self._restoring(request), seconds)
         if subject is _Subject.CLAIM:
-            return await self._lane.run(namespace, self._enriching(request), seconds)
+            return await self._enrich_in_lane(request, seconds)
         if subject is _Subject.LEADER_WORKER_SET:
             reading = effort.of_reading(size)
             workload, named = await self._lane.run(namespace, lambda: _read_workload(request), reading)
@@ -191,13 +209,48 @@ class Mutator:
 
         return work
 
-    def _enriching(self, request: AdmissionRequest) -> Callable[[], Decision]:
-        """A function that decides about a claim or template, with the cluster's facts of now."""
-        namespace, world, kind = request.namespace, self._current_world(), request.kind.kind
-        facts = self._cluster.namespace(namespace)
+    def _enrich(self, request: AdmissionRequest) -> Decision:
+        """The decision about a small claim or template."""
+        read = self._reading_claim(request)()
+        if isinstance(read, Decision):
+            return read
+        facts, world = self._cluster.namespace(request.namespace), self._current_world()
+        key = (read.key, facts, read.steering)
+        decision = self._enriched.get(key)
+        if decision is None:
+            decision = decide_claim(read.claim, facts, world, read.steering)
+            self._remember_claim(key, read.claim, decision)
+        return decision
+
+    async def _enrich_in_lane(self, request: AdmissionRequest, seconds: float) -> Decision:
+        """The same about any claim or template; reading and deciding run in the lane."""
+        size = len(bytes(request.object)) + len(bytes(request.oldObject))
+        read = await self._lane.run(request.namespace, self._reading_claim(request), effort.of_reading(size))
+        if isinstance(read, Decision):
+            return read
+        claim, steering = read.claim, read.steering
+        facts, world = self._cluster.namespace(request.namespace), self._current_world()
+        key = (read.key, facts, steering)
+        decision = self._enriched.get(key)
+        if decision is None:
+            work = functools.partial(decide_claim, claim, facts, world, steering)
+            decision = await self._lane.run(request.namespace, work, seconds)
+            if world is self._world:
+                self._remember_claim(key, claim, decision)
+        return decision
+
+    def _remember_claim(self, key: Hashable, claim: EnrichableClaim, decision: Decision) -> None:
+        """Remember the decision about all claims that differ in their names only, unless it has the name."""
+        if not any(each.value == claim.metadata.name for each in decision.warnings):
+            texts = sum(len(each.message) + len(each.fix) for each in decision.warnings)
+            self._enriched.put(key, decision, _SIZE_OF_JSON * (texts + size_of(decision.patch)))
+
+    def _reading_claim(self, request: AdmissionRequest) -> Callable[[], "_ReadClaim | Decision"]:
+        """A function that reads a new claim or template; it returns the decision if it is not to be enriched."""
+        namespace, kind = request.namespace, request.kind.kind
         steer = None if self._steer is None else self._steer.fixed(namespace)
 
-        def work() -> Decision:
+        def work() -> _ReadClaim | Decision:
             updates = request.operation == "UPDATE"
             data = mapping(nesting.decode(request.object))
             claim = plain_claim(kind, data, self._options.device_class, updates=updates)
@@ -206,7 +259,7 @@ class Mutator:
             if updates:
                 return keep_claim(claim, mapping(nesting.decode(request.oldObject)))
             steering = NO_STEERING if steer is None else steer.of_template(claim.pod(), namespace)
-            return decide_claim(claim, facts, world, steering)
+            return _ReadClaim(claim, claim.key, steering)
 
         return work
 
@@ -224,8 +277,8 @@ class Mutator:
             def steering() -> Steering:
                 return NO_STEERING if steer is None else steer.of_template(nesting.decode(request.oldObject), namespace)
 
-            def computed() -> frozenset[str]:
-                return frozenset(each.name for each in templates_of_record(old, facts, world, steering()))
+            def computed() -> Iterator[str]:
+                return (each.name for each in templates_of_record(old, facts, world, steering()))
 
             known = restore_pods.UpdateFacts(
                 labels, lambda: verify(old, template, self._sources, computed), lambda: steering().hints
@@ -242,6 +295,7 @@ class Mutator:
             self._version = self._cluster.version
             self._world = conversion_context(self._options, self._catalogue, self._cluster)
             self._decisions.clear()
+            self._enriched.clear()
         return self._world
 
     def _create_pod(self, request: AdmissionRequest) -> Decision:
@@ -354,6 +408,18 @@ class _ReadPod(NamedTuple):
     def converted(self, shape: PodShape, world: ConversionContext) -> Decision:
         """The decision, with the cluster's facts."""
         return decide_pod(self.pod, shape.facts, world, shape.claiming, self.steering, by_kubelet=self.by_kubelet)
+
+
+class _ReadClaim(NamedTuple):
+    """What a decision about a new claim or template needs, without the cluster's facts.
+
+    Attributes:
+        key: all that a decision depends on but the name.
+    """
+
+    claim: EnrichableClaim
+    key: Hashable
+    steering: Steering
 
 
 def _read_pod(request: AdmissionRequest, steer: Steer | None) -> _ReadPod:

@@ -303,6 +303,7 @@ def _steering_of(deciding: Mapping[str, PodRule], subject: RequestSubject) -> St
         device_class=spec("deviceClass").device_class,
         lnc=lnc.logical_neuron_core,
         unconnected=spec("unconnected").unconnected == "Allow",
+        rounds_cores=bool(spec("roundsCores").rounds_cores),
         templates=deciding["templates"].templates if "templates" in deciding else (),
         binds_claims=first.binds_claims,
         enriches_claims=spec("enrichesClaims").enriches_claims,

@@ -36,7 +36,7 @@ from webhook.reviews.slices import working_time
 from webhook.reviews.spec_reading import KINDS as CLAIM_KINDS
 from webhook.reviews.spec_reading import decode, read_specs
 from webhook.reviews.warning_lines import fitting
-from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane
+from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane, on_loop_or_in
 from webhook.reviews.workloads import check_workload, read_workload
 
 if TYPE_CHECKING:
@@ -337,8 +337,10 @@ class Validator:
         )
         missing = await self._missing(shared_claims(workload.data, kind.group, kind.kind), request.namespace)
         check = functools.partial(check_workload, workload, request.namespace, found, world, missing)
-        seconds = effort.of_deciding(len(raw))
-        findings = check() if small else await self._lane.run(request.namespace, check, seconds)
+        if small:
+            findings = await on_loop_or_in(self._lane, request.namespace, check, len(raw))
+        else:
+            findings = await self._lane.run(request.namespace, check, effort.of_deciding(len(raw)))
         return _decision(findings, "valid")
 
     async def _missing(self, claims: Iterable[tuple[str, str]], namespace: str) -> frozenset[tuple[str, str]]:
@@ -373,9 +375,17 @@ class Validator:
             read = functools.partial(nesting.decode, raw)
             data = read() if small else await self._lane.run(namespace, read, effort.of_reading(len(raw)))
             steering = self._steer(data, namespace)
-        compute = functools.partial(templates_of_record, pod, facts, context, steering)
-        found = compute() if small else await self._lane.run(namespace, compute, effort.of_deciding(len(raw)))
-        return {each.name: read_claim(KIND, API_VERSION, each.spec)[0] for each in found if each.spec}
+
+        def compute() -> Mapping[str, ClaimSpec]:
+            found: dict[str, ClaimSpec] = {}
+            for each in templates_of_record(pod, facts, context, steering):
+                if each.spec:
+                    found[each.name] = read_claim(KIND, API_VERSION, each.spec)[0]
+                if found.keys() >= wanted:
+                    break
+            return found
+
+        return await on_loop_or_in(self._lane, namespace, compute, len(raw))
 
     async def _claims(
         self, declared: ClaimNames, namespace: str, made: Mapping[str, ClaimSpec] = _NOTHING_MADE

@@ -23,7 +23,9 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from webhook.reviews.slices import EndedError, Running
+from neuron.demand.work import TooMuchWorkError, WorkAllowance, limited
+from webhook.reviews import effort
+from webhook.reviews.slices import EndedError, Running, working_time
 from webhook.reviews.turns import DecisionQueue
 
 Result = TypeVar("Result")
@@ -251,6 +253,22 @@ class _Job:
             self._loop.call_soon_threadsafe(function, *arguments)
 
 
+async def on_loop_or_in(lane: Lane, namespace: str, work: Callable[[], Result], size: int) -> Result:
+    """Decide about an object of `size` bytes: on the event loop if it is small and takes little work, else in the lane.
+
+    Raises:
+        LaneFullError, LaneTimeoutError: as `Lane.run`.
+    """
+    seconds = effort.of_deciding(size)
+    if size <= LARGE_OBJECT:
+        try:
+            with limited(effort.on_the_loop()):
+                return work()
+        except TooMuchWorkError as error:
+            seconds = effort.of_planning(error.units, size)
+    return await lane.run(namespace, work, seconds)
+
+
 _FULL: Final = "too many long decisions wait"
 
 
@@ -381,7 +399,7 @@ class ThreadLane:
             begun = time.monotonic()
             running = Running(functools.partial(self._judge, job, size), functools.partial(self._pause, job))
             try:
-                with running:
+                with running, limited(WorkAllowance(pause=working_time)):
                     ended = job.run()
                 if ended is not None:
                     job.call(self._finish, job, *ended)

@@ -134,11 +134,40 @@ true
 {{- end }}
 
 {{/*
-"true" if pods have a separate entry with failurePolicy Fail: policies on pods hold also while the webhook does not answer. Workloads
+"true" if pods have a separate entry with failurePolicy Fail: policies that deny pods hold also while the webhook does not answer. Workloads
 keep Ignore, because all of them are sent and must not depend on the webhook.
 */}}
 {{- define "neuron-dra.podsApart" -}}
-{{- if and (eq .Values.admission.workloads.failurePolicy "Auto") (include "neuron-dra.policies" .) -}}
+{{- if and (eq .Values.admission.workloads.failurePolicy "Auto") (include "neuron-dra.policiesDeny" .) -}}
+true
+{{- end -}}
+{{- end }}
+
+{{/*
+"true" if a policy can deny: one with Deny, a locked ConversionPolicy, or one that cannot be read here (a ConfigMap, a list of
+objects). Policies that only audit or warn are no reason for pods to depend on the webhook.
+*/}}
+{{- define "neuron-dra.policiesDeny" -}}
+{{- $texts := values .Values.policies.files -}}
+{{- range .Values.policies.packs -}}
+{{- $texts = append $texts ($.Files.Get (printf "files/packs/%s.yaml" .)) -}}
+{{- end -}}
+{{- $denies := not (empty .Values.policies.existingConfigMap) -}}
+{{- range $texts -}}
+{{- range regexSplit "(?m)^---.*$" . -1 -}}
+{{- $document := fromYaml . -}}
+{{- $kind := toString $document.kind -}}
+{{- $spec := $document.spec | default dict -}}
+{{- if has $kind (list "ValidatingPolicy" "ValidatingAdmissionPolicyBinding") -}}
+{{- $denies = or $denies (has "Deny" ($spec.validationActions | default (list "Deny"))) -}}
+{{- else if eq $kind "ConversionPolicy" -}}
+{{- $denies = or $denies (eq (toString $spec.locked) "true") -}}
+{{- else if $document -}}
+{{- $denies = or $denies (not (has $kind (list "ValidatingAdmissionPolicy" "MutatingAdmissionPolicy" "MutatingAdmissionPolicyBinding" "SchedulingHintPolicy" "ClaimTemplate" "InstanceTypeCatalog"))) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if $denies -}}
 true
 {{- end -}}
 {{- end }}

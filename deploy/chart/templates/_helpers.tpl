@@ -166,3 +166,15 @@ true
         path: {{ .Values.tracing.ca.key }}
 {{- end }}
 {{- end }}
+
+{{/* Where a pod may run. Call with the values that have nodeSelector and tolerations. */}}
+{{- define "neuron-dra.placement" -}}
+{{- with .nodeSelector -}}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{ end }}
+{{- with .tolerations -}}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}

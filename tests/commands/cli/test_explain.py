@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from commands.cli.main import main
 from neuron import names
+from neuron.codes import CODES
 from tests.support.emulated import EmulatedCluster
 from tests.support.explaining import Object, converted_pod, event, pod
 from tests.support.fake_api import FakeApi, answer
@@ -232,7 +233,7 @@ def test_json_has_everything(file: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "Name a pod or a workload (pod/NAME, deployment/NAME), or files with -f."),
+        ((), "Name a pod or a workload (pod/NAME, deployment/NAME), or files with -f, or a code (NEU105)."),
         (("pod/",), "pod/ has no name."),
         (("job",), "job is a type: add the name of an object, as in job/NAME."),
         (
@@ -483,3 +484,24 @@ def test_a_cluster_that_does_not_answer_ends_with_2(kubeconfig: Path, file: Path
     result = explain("-f", file, "--kubeconfig", kubeconfig)
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: cannot connect to http://127.0.0.1:1: ")
+
+
+@pytest.mark.parametrize("word", ["NEU105", "neu105"])
+def test_a_code_is_explained_with_the_texts_of_the_book(word: str) -> None:
+    result = CliRunner().invoke(main, ["explain", word, "NEU216"])
+    assert result.exit_code == 0
+    text = " ".join(result.stdout.split())
+    for code in ("NEU105", "NEU216"):
+        found = CODES[code]
+        for part in (f"{code}: {found.title}.", found.why, found.fix, f"Example: {found.message}"):
+            assert " ".join(part.split()) in text
+
+
+@pytest.mark.parametrize(
+    ("word", "near"), [("NEU1055", "NEU105"), ("NEU0", "NEU"), ("NEU999999999999", "none")], ids=str
+)
+def test_an_unknown_code_is_named_with_codes_like_it(word: str, near: str) -> None:
+    result = CliRunner().invoke(main, ["explain", word])
+    assert result.exit_code == 2
+    assert f"{word} is no code of neuron-dra. Codes like it: " in " ".join(result.stderr.split())
+    assert near in result.stderr

@@ -10,6 +10,7 @@ from aiohttp import web
 from click.testing import CliRunner, Result
 
 from commands.cli.main import main
+from commands.cluster.probe import probe_pod
 from tests.support import installation
 from tests.support.fake_api import FakeApi, Handler, answer
 from webhook.cluster.replicas import LABELS
@@ -61,6 +62,10 @@ def api() -> Iterator[Api]:
         yield served
 
 
+CONVERTED = probe_pod() | {
+    "metadata": {"labels": {"neuron.aws.com/converted": "true"}},
+    "spec": {"resourceClaims": [{"name": "neuron", "resourceClaimTemplateName": "neuron-1-ab"}]},
+}
 NODES = (("n1", "trn1.32xlarge"), ("n2", "trn1.32xlarge"), ("cpu", "m5.large"))
 
 
@@ -85,6 +90,7 @@ def installed(api: Api) -> Api:
         for item in items:
             metadata = {"namespace": "neuron-dra", **item["metadata"]} if plural in OURS else item["metadata"]
             api.put(plural, {**item, "metadata": metadata})
+    api.fault("create", "pods", plain(CONVERTED))
     return api
 
 
@@ -150,7 +156,8 @@ def test_only_objects_of_this_project_are_requested(installed: Api, tmp_path: Pa
     assert leases.query["labelSelector"] == ",".join(f"{key}={value}" for key, value in LABELS.items())
     (slices,) = installed.calls("list", "resourceslices")
     assert slices.query["fieldSelector"] == "spec.driver=neuron.aws.com"
-    assert not [call for call in installed.seen if call.verb not in ("list", "get", "continue")]
+    [written] = [call for call in installed.seen if call.verb not in ("list", "get", "continue")]
+    assert (written.verb, written.plural, written.query) == ("create", "pods", {"dryRun": "All"})
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ exceptions:
 apiVersion: policy.neuron.aws.com/v1alpha1
 kind: InstanceTypeCatalog
 metadata: {name: new}
-spec: {instanceTypes: [{name: trn9.48xlarge, devices: 16, coresPerDevice: 8, deviceGroups: [7]}]}
+spec: {instanceTypes: [{name: trn9.48xlarge, devices: 14, coresPerDevice: 8, deviceGroups: [7]}]}
 """
         seven = pod(container(neuron="7"), annotations={"neuron.aws.com/instance-type": "trn9.48xlarge"})
         assert judged(file_policies(catalogue), seven).tally.errors == 0

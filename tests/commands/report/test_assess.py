@@ -41,7 +41,7 @@ class TestFate:
         item = deployment()
         item["spec"]["template"]["spec"] = spec
         only = workload(item)
-        assert (only.before, only.after) == (Devices(0, 3), Devices(4))
+        assert (only.before, only.after) == (Devices(0, 3), Devices(2))
         assert str(only.before) == "3 cores"
 
     def test_init_containers_hold_their_devices_before_the_others(self) -> None:

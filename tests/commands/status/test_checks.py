@@ -64,7 +64,8 @@ def patched(snapshot: StatusSnapshot, entry_name: str, fields: dict[str, Any]) -
     return dataclasses.replace(snapshot, validating=({**made, "webhooks": entries},))
 
 
-PACK: dict[str, Any] = {"policies": {"packs": ["device-limit"]}}
+DENYING = "kind: ValidatingPolicy\nspec: {validationActions: [Deny]}\n"
+PACK: dict[str, Any] = {"policies": {"files": {"p.yaml": DENYING}}}
 IN_FORCE = (lease("pod-1", policies="ab"), lease("pod-2", policies="ab"))
 WORKLOADS = "workloads.validate.neuron.aws.com"
 PODS = "pods.validate.neuron.aws.com"
@@ -134,12 +135,8 @@ def test_an_edit_is_told_of_the_entry_that_has_it(name: str, fields: Any, verdic
     assert text in [line.text for line in said(patched(of_release(PACK, leases=IN_FORCE), name, fields), verdict)]
 
 
-def test_a_release_whose_policies_do_not_hold_during_an_outage_is_noted() -> None:
-    chosen = of_release({**PACK, "admission": {"workloads": {"failurePolicy": "Ignore"}}}, leases=IN_FORCE)
-    [line] = said(chosen)
-    assert line.text == f"{PODS}: failurePolicy is Ignore, and policies are in force: {OPEN}"
-    assert line.fix.startswith("Set the chart's value admission.workloads.failurePolicy to Auto")
-    assert line.verdict is CheckResult.NOTE
+def test_policies_that_only_audit_are_no_reason_for_a_note() -> None:
+    assert said(of_release({"policies": {"packs": ["device-limit"]}}, leases=IN_FORCE)) == []
 
 
 @pytest.mark.parametrize(
@@ -265,6 +262,12 @@ WRONG: list[Any] = [
         "in "
         "ContainerCreating.",
         id="a driver that is not ready",
+    ),
+    pytest.param(
+        well(own_slices=frozenset({"n2"})),
+        "another driver publishes as neuron.aws.com on n1, and so this project's driver, which is there, too, "
+        "publishes nothing.",
+        id="two drivers of one name",
     ),
     pytest.param(
         well(driver_pods=()),
@@ -587,6 +590,18 @@ NOTED: list[Any] = [
         "namespaces with an invalid annotation neuron.aws.com/convert: a ('convrt').",
         id="annotation without a meaning",
     ),
+    pytest.param(
+        well(
+            namespaces=(
+                {"metadata": {"name": "a", "labels": {"neuron.aws.com/convert": "off"}}},
+                named("b", **{"neuron.amazonaws.com/convert": "off"}),
+                {"metadata": {"name": "c", "labels": {"team": "x"}, "annotations": None}},
+            )
+        ),
+        "namespaces with keys that look like a setting and are not read: a (label 'neuron.aws.com/convert'), b"
+        " (annotation 'neuron.amazonaws.com/convert').",
+        id="an opt-out as a label or below another domain",
+    ),
 ]
 
 
@@ -690,7 +705,7 @@ def test_every_rule_has_a_purpose() -> None:
 FIELDS = [
     field.name
     for field in dataclasses.fields(StatusSnapshot)
-    if field.name not in ("address", "namespace", "account", "secret", "own_slices")
+    if field.name not in ("address", "namespace", "account", "secret", "own_slices", "probed", "probed_in")
 ]
 
 

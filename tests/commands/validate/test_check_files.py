@@ -254,6 +254,41 @@ def test_the_template_of_an_ultraserver_workload_is_not_missing() -> None:
     assert found(user, workload) == []
 
 
+class TestPodsThatExist:
+    """`kubectl get pod -o yaml` of a converted pod has the node that the scheduler chose."""
+
+    SCHEDULED: ClassVar[dict[str, Any]] = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+
+    def dump(self, uid: str = "", status: Any = None) -> dict[str, Any]:
+        using = {**container(), "resources": {"claims": [{"name": "neuron"}]}}
+        claims = [{"name": "neuron", "resourceClaimTemplateName": "neuron-4-fdc84041cb55"}]
+        made = {**pod(using, resourceClaims=claims, nodeName="node-a"), "status": status}
+        made["metadata"] = {"name": "p", "namespace": "default", **({"uid": uid} if uid else {})}
+        return made
+
+    def codes(self, item: dict[str, Any]) -> set[str]:
+        return {each.split()[1] for each in found(item)}
+
+    def test_one_that_was_scheduled_is_right(self) -> None:
+        assert "NEU128" not in self.codes(self.dump("f9c1"))
+        assert "NEU128" not in self.codes(self.dump(status=self.SCHEDULED))
+        both = self.dump("f9c1", self.SCHEDULED)
+        assert "NEU128" not in self.codes({"apiVersion": "v1", "kind": "List", "items": [both]})
+
+    @pytest.mark.parametrize(
+        "status",
+        [None, {}, "x", {"conditions": None}, {"conditions": [1, {"type": "PodScheduled", "status": "False"}]}],
+        ids=repr,
+    )
+    def test_one_that_is_to_be_created_is_not(self, status: Any) -> None:
+        assert "NEU128" in self.codes(self.dump(status=status))
+
+    def test_the_status_of_a_pod_template_says_nothing(self) -> None:
+        template = self.dump("f9c1", self.SCHEDULED)
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template}}
+        assert "NEU128" in self.codes(job)
+
+
 class TestVerticalAutoscalers:
     """Kubernetes refuses to resize a pod with a claim in place."""
 

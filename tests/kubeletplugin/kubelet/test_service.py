@@ -19,7 +19,7 @@ from kubeletplugin.kubelet.register import (
     SocketError,
     SocketPaths,
     UnixServer,
-    other_instance_serves,
+    other_sockets,
     remove_stale_sockets,
     socket_paths,
 )
@@ -34,6 +34,7 @@ from kubeletplugin.pb import (
 )
 from kubeletplugin.ports import KubeError
 from kubeletplugin.prepare.driver import CALL_BUDGET, Driver, NodeClaims
+from kubeletplugin.publish.other_driver import Served
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import (
     NODE,
@@ -343,7 +344,7 @@ def test_directories_that_do_not_exist_have_no_stale_sockets(tmp_path: Path) -> 
 
 def test_another_instance_is_seen_by_the_socket_that_it_serves(tmp_path: Path) -> None:
     own = tmp_path / "neuron.aws.com-a-reg.sock"
-    assert not other_instance_serves(tmp_path / "none", own)
+    assert other_sockets(tmp_path / "none", own) == Served()
     with socket.socket(socket.AF_UNIX) as dead, socket.socket(socket.AF_UNIX) as foreign:
         dead.bind(str(tmp_path / "neuron.aws.com-dead-reg.sock"))
         for path in (own, tmp_path / "gpu.nvidia.com-b-reg.sock"):
@@ -351,11 +352,16 @@ def test_another_instance_is_seen_by_the_socket_that_it_serves(tmp_path: Path) -
                 made.bind(str(path))
         foreign.bind(str(tmp_path / "gpu.nvidia.com-c-reg.sock"))
         foreign.listen()
-        assert not other_instance_serves(tmp_path, own)
+        assert other_sockets(tmp_path, own) == Served()
         with socket.socket(socket.AF_UNIX) as living:
             living.bind(str(tmp_path / "neuron.aws.com-b-reg.sock"))
             living.listen()
-            assert other_instance_serves(tmp_path, own)
+            assert other_sockets(tmp_path, own) == Served(("neuron.aws.com-b-reg.sock",))
+        with socket.socket(socket.AF_UNIX) as helper:
+            helper.bind(str(tmp_path / "neuron.aws.com-reg.sock"))
+            helper.listen()
+            name = "neuron.aws.com-reg.sock"
+            assert other_sockets(tmp_path, own) == Served((name,), (name,)), "this driver's have the pod's UID"
 
 
 def test_a_stopping_instance_leaves_the_socket_of_its_successor(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, KubeError
 from kubeletplugin.prepare.holds import Holds
 from kubeletplugin.publish.offer import OfferSettings
+from kubeletplugin.publish.other_driver import Served
 from kubeletplugin.publish.publisher import Instance, NodeSources, Publisher
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, until, working
@@ -40,9 +41,10 @@ class Publishing:
         self.own = OwnNode(api, clock=FakeClock(), metrics=self.metrics, use_facts=self.monitor.use_facts)
         self.gate = KubeletGate(clock, 30.0)
         self.holds = Holds()
+        self.served = Served()
         self.publisher = Publisher(
             api,
-            NodeSources(self.monitor, self.own, self.gate, self.holds),
+            NodeSources(self.monitor, self.own, self.gate, self.holds, lambda: self.served),
             Instance("1.0.0", offers, node.root, withhold_from_faulty_kubelet=withhold),
             clock=clock,
             metrics=self.metrics,
@@ -650,3 +652,90 @@ def test_an_instance_ends_also_while_the_api_server_is_away(
 
     asyncio.run(scenario())
     assert "slices cannot be withdrawn; the kubelet deletes them" in caplog.messages
+
+
+OTHERS = f"{NODE}-neuron.aws.com-x7k2p"
+"""As the library of Kubernetes names a slice (`generateName`)."""
+ITS_SOCKET = Served(("neuron.aws.com-reg.sock",), ("neuron.aws.com-reg.sock",))
+
+
+async def publish_as_another_driver(api: FakeApi) -> None:
+    pool = {"name": NODE, "generation": 1, "resourceSliceCount": 1}
+    await api.create({"metadata": {"name": OTHERS}, "spec": {"driver": "neuron.aws.com", "pool": pool, "devices": []}})
+
+
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+def test_nothing_is_published_beside_another_driver_until_it_has_gone(
+    ultra: Node, api: FakeApi, clock: FakeClock, first: str
+) -> None:
+    async def scenario() -> None:
+        if first == "theirs":
+            await publish_as_another_driver(api)
+        async with publishing(ultra, api, clock) as at:
+            if first == "ours":
+                await at.until(lambda: len(api.stored) == 2)
+                await at.settled()
+            at.served = ITS_SOCKET
+            if first == "ours":
+                await publish_as_another_driver(api)
+            await at.until(lambda: bool(at.publisher.other.evidence) and set(api.stored) == {OTHERS})
+            await at.settled()
+            assert f"delete {OTHERS}" not in api.calls
+            assert at.generations() == [1], "no slice of ours makes theirs obsolete"
+            assert (at.publisher.offered, at.metric("slices_published")) == (frozenset(), 0)
+            at.served = Served()
+            api.wipe()
+            await at.until(lambda: len(api.stored) == 2)
+            assert at.publisher.other.evidence == ""
+
+    asyncio.run(scenario())
+
+
+def test_slices_of_a_driver_that_has_gone_are_removed(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        await publish_as_another_driver(api)
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: set(api.stored) == {FIRST})
+            assert at.publisher.other.evidence == ""
+
+    asyncio.run(scenario())
+
+
+def test_slices_that_come_back_belong_to_a_driver_whose_socket_is_not_seen(
+    node: Node, api: FakeApi, clock: FakeClock
+) -> None:
+    async def scenario() -> None:
+        await publish_as_another_driver(api)
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: set(api.stored) == {FIRST})
+            await publish_as_another_driver(api)
+            await at.until(lambda: set(api.stored) == {OTHERS})
+            await at.settled()
+            assert api.calls.count(f"delete {OTHERS}") == 1, "they are not fought"
+            assert at.publisher.other.evidence == f"ResourceSlices {OTHERS}"
+            clock.time += 600
+            await at.until(lambda: set(api.stored) == {FIRST})
+
+    asyncio.run(scenario())
+
+
+def test_another_driver_keeps_its_slices_when_this_one_ends(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        await publish_as_another_driver(api)
+        async with publishing(node, api, clock) as at:
+            at.served = ITS_SOCKET
+            await at.until(lambda: bool(at.publisher.other.evidence))
+        await at.publisher.withdraw()
+        assert set(api.stored) == {OTHERS}
+
+    asyncio.run(scenario())
+
+
+def test_a_socket_of_another_instance_alone_is_an_upgrade(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            at.served = Served(("neuron.aws.com-uid-reg.sock",))
+            await at.until(lambda: set(api.stored) == {FIRST})
+            assert at.publisher.other.evidence == ""
+
+    asyncio.run(scenario())

@@ -53,12 +53,6 @@ REFUSED = {
         "NEU520: Instance type trn1.32xlarge does not support requests for device: 7. Please request a different"
         " number of devices. Nearest valid counts: 4 or 8.",
     ),
-    "2 on trn1 in a group": (
-        asks(2, on(TRN1), constraint=group(4)),
-        COUNT,
-        "NEU520: Instance type trn1.32xlarge does not support requests for device: 2. Please request a different"
-        " number of devices. Nearest valid counts: 1 or 4.",
-    ),
     "17 of 16": (
         asks(17, on(TRN2)),
         COUNT,
@@ -282,6 +276,9 @@ WARNED = {
 }
 
 FINE = {
+    "2 on trn1 in a group": asks(2, on(TRN1), constraint=group(4)),
+    "9 on trn1 in the node": asks(9, on(TRN1), constraint=group(16)),
+    "9 on trn2": asks(9, on(TRN2)),
     "1 anywhere": asks(1),
     "4 connected": asks(4, on(TRN2), constraint=group(4)),
     "4 connected by a constraint over all": claim(request("neurons", 4, on(TRN2)), constraints=[match(group(4))]),

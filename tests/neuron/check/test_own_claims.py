@@ -1,6 +1,7 @@
 """Claims that conversion generates have no findings, for any type and any number of devices or cores."""
 
 import dataclasses
+import itertools
 
 import pytest
 from msgspec import structs
@@ -38,8 +39,7 @@ def without_limit() -> DeviceSelectors:
 CASES = [
     pytest.param(entry, shares, tries_orders, id=f"{entry.name} {'shares' if shares else 'whole'} {version}")
     for entry in distinct()
-    for shares in ((False,) if entry.grouped else (False, True))  # Nodes with device groups share no cores.
-    for tries_orders, version in ((True, "1.35"), (False, "1.36"))
+    for shares, tries_orders, version in ((False, True, "1.35"), (False, False, "1.36"), (True, False, "1.36"))
 ]
 
 
@@ -57,6 +57,27 @@ def test_a_generated_claim_has_no_findings(entry: InstanceType, shares: bool, tr
             claim = make_claim([ask], [entry], DeviceConfig(), "neuron.aws.com", pin_types=False)
             if isinstance(claim, Claim):
                 found[resource, amount] = findings(claim, structs.replace(context, engine=without_limit()))
+    assert {key: codes for key, codes in found.items() if codes} == {}
+
+
+@pytest.mark.parametrize(("resource", "amount"), [("neuron", 8), ("neuron", 12), ("neuron", 16), ("neuroncore", 64)])
+def test_a_claim_for_several_types_has_no_findings(resource: str, amount: int) -> None:
+    """A request has an alternative for each type, and only those of one type are allocated together."""
+    catalogue = Catalogue().scheduled(tries_orders=False)
+    context = ClaimContext(catalogue, DeviceIndex(catalogue_shapes(catalogue)), without_limit())
+    several = [
+        entry
+        for name in ("inf2.48xlarge", "inf2.24xlarge", "inf1.24xlarge", "trn1.32xlarge", "trn2u.48xlarge")
+        if (entry := catalogue.get(name)) is not None
+    ]
+    found = {}
+    for entries in itertools.chain.from_iterable(itertools.combinations(several, size) for size in (2, 3, 5)):
+        ask = Ask("main", Role.APP, "spec.containers[0]", f"aws.amazon.com/{resource}", amount)
+        claim = make_claim([ask], entries, DeviceConfig(), "neuron.aws.com", pin_types=False)
+        if isinstance(claim, Claim):
+            names = tuple(entry.name for entry in entries)
+            found[names] = findings(claim, structs.replace(context, engine=without_limit()))
+    assert found
     assert {key: codes for key, codes in found.items() if codes} == {}
 
 

@@ -35,7 +35,8 @@ def serving(
 
 def ids(merged: Merged | TooMany | None) -> dict[int, list[tuple[int, ...]]]:
     assert isinstance(merged, Merged)
-    return {request: [each.option.ids for each in found] for request, found in merged.alternatives.items()}
+    (serving,) = merged.servings
+    return {request: [each.ids for each in merged.options(serving, request)] for request in merged.alternatives}
 
 
 def tied(requests: int, places: int) -> Serving:

@@ -1,3 +1,4 @@
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,7 +50,7 @@ def refuse(
 
 def counts(claim: Claim) -> list[int]:
     """Devices of each request."""
-    return [request["exactly"]["count"] for request in devices(claim)["requests"]]
+    return [(request.get("exactly") or request["firstAvailable"][0])["count"] for request in devices(claim)["requests"]]
 
 
 def devices(claim: Claim) -> Any:
@@ -183,12 +184,12 @@ def test_two_alternatives_of_one_family_have_different_names() -> None:
     ("amount", "name", "lnc", "count", "waste"),
     [
         (2, "trn1.32xlarge", None, 1, 0),
-        (3, "trn1.32xlarge", None, 4, 5),
+        (3, "trn1.32xlarge", None, 2, 1),
         (8, "trn1.32xlarge", None, 4, 0),
-        (9, "trn1.32xlarge", None, 8, 7),
+        (9, "trn1.32xlarge", None, 5, 1),
         (32, "trn1.32xlarge", None, 16, 0),
         (4, "trn2.48xlarge", None, 1, 0),
-        (8, "trn2.48xlarge", None, 4, 8),
+        (8, "trn2.48xlarge", None, 2, 0),
         (8, "trn2.48xlarge", 1, 1, 0),
         (64, "trn2.48xlarge", None, 16, 0),
         (128, "trn2.48xlarge", 1, 16, 0),
@@ -208,16 +209,115 @@ def test_cores_become_devices_rounded_up_and_unused_cores_are_reported(
     assert all(message.endswith(f": {waste} unused.") for message in said)
 
 
+@pytest.mark.parametrize(
+    ("amount", "group"), [(2, None), (3, 4), (7, 4), (9, 8), (15, 8)], ids=["one", "two", "four", "five", "eight"]
+)
+def test_cores_are_inside_one_group_of_the_next_size(amount: int, group: int | None) -> None:
+    claim = make([cores(amount)], types("trn1.32xlarge"))
+    found = [each["matchAttribute"] for each in devices(claim).get("constraints", ())]
+    assert found == ([] if group is None else [f"resource.aws.com/devicegroup{group}_id"])
+
+
+def test_most_devices_of_a_node_are_a_run_and_the_first_leaves_the_largest_groups() -> None:
+    entry = dataclasses.replace(*types("trn1.32xlarge"), tries_orders=True)
+    (*core, last) = devices(make([cores(24)], [entry]))["requests"]
+    assert sum(each["exactly"]["count"] for each in core) + last["firstAvailable"][0]["count"] == 12
+    assert "deviceId in [0, 1, 2, 3]" in last["firstAvailable"][0]["selectors"][0]["cel"]["expression"].replace(
+        'device.attributes["neuron.aws.com"].', ""
+    )
+    assert len(last["firstAvailable"]) == 5
+
+
+def test_cores_of_shared_devices_of_a_group_are_whole_devices_and_a_share() -> None:
+    entry = dataclasses.replace(*types("trn1.32xlarge"), shares_cores=True)
+    claim = make([cores(5)], [entry])
+    whole, share = [request["exactly"] for request in devices(claim)["requests"]]
+    assert (whole["count"], share["count"], share["capacity"]) == (2, 1, {"requests": {"neuroncores": "1"}})
+    assert devices(claim)["constraints"] == [
+        {"requests": ["n0", "n1"], "matchAttribute": "resource.aws.com/devicegroup4_id"}
+    ]
+    assert claim.exact == (True,)
+
+
+@pytest.mark.parametrize("config", [DeviceConfig(rounds_cores=True)], ids=["asked-for"])
+def test_cores_become_a_whole_set_only_if_that_is_asked_for(config: DeviceConfig) -> None:
+    claim = make([cores(3)], types("trn1.32xlarge"), config)
+    assert counts(claim) == [4]
+
+
+@pytest.mark.parametrize(
+    ("amounts", "name", "count", "together"),
+    [
+        ((2, 2), "inf1.xlarge", [1], True),
+        ((1, 1), "trn1.2xlarge", [1], True),
+        ((3, 3), "trn1.32xlarge", [3], True),
+        ((2, 2), "trn1.32xlarge", [1, 1], False),
+        ((3, 2), "trn1.32xlarge", [2, 1], False),
+        ((3, 13), "trn1.32xlarge", [8], True),
+    ],
+)
+def test_containers_with_parts_of_devices_use_one_request_together(
+    amounts: Sequence[int], name: str, count: list[int], together: bool
+) -> None:
+    claim = make([ask(amount, CORE, index=index) for index, amount in enumerate(amounts)], types(name))
+    assert counts(claim) == count
+    assert (len(set(claim.uses)) == 1) is together
+    assert not any(claim.exact)
+    assert "NEU202" not in [each.code for each in claim.warnings if together]
+
+
+def test_more_containers_than_requests_use_one_together() -> None:
+    claim = make([ask(1, CORE, index=index) for index in range(40)], types("trn2.48xlarge"))
+    assert sum(counts(claim)) == 10
+    assert len(set(claim.uses)) == 1
+
+
+@pytest.mark.parametrize("amount", [19, 24, 27, 31])
+def test_every_run_of_most_devices_of_a_node_is_tried(amount: int) -> None:
+    entry = dataclasses.replace(*types("trn1.32xlarge"), tries_orders=True)
+    assert "NEU219" not in [each.code for each in make([cores(amount)], [entry]).warnings]
+
+
+def test_unused_cores_of_containers_together_are_reported_once() -> None:
+    claim = make([ask(1, CORE, index=0), ask(1, CORE, index=1)], types("trn2.3xlarge"))
+    assert [each.message for each in claim.warnings] == [
+        "c0 and c1 asked for 2 cores together and get 1 device on trn2.3xlarge (4 cores): 2 unused."
+    ]
+
+
+def test_a_sidecar_is_not_together_with_others_if_an_init_container_uses_devices() -> None:
+    asks = [ask(1, CORE, role=Role.SIDECAR), ask(1, CORE, role=Role.INIT, index=1), ask(1, CORE, index=2)]
+    assert counts(make(asks, types("trn1.32xlarge"))) == [1, 1]
+
+
+def test_names_for_different_amounts_are_refused_with_the_type() -> None:
+    asked = Ask("main", Role.APP, "spec.containers[0]", "aws.amazon.com/neuron", 16, cores=31)
+    finding = refuse([asked], types("trn1.32xlarge"))
+    assert finding.code == "NEU104"
+    assert finding.message.endswith("which name different amounts of the same hardware on trn1.32xlarge.")
+
+
+@pytest.mark.parametrize(("name", "amount"), [("trn1.32xlarge", 32), ("trn2.48xlarge", 64), ("trn2.48xlarge", 128)])
+def test_names_for_the_same_devices_are_one_request(name: str, amount: int) -> None:
+    asked = Ask("main", Role.APP, "spec.containers[0]", "aws.amazon.com/neuron", 16, cores=amount)
+    assert sum(counts(make([asked], types(name)))) == 16
+
+
+@pytest.mark.parametrize("amount", range(1, 33))
+def test_numbers_of_cores_that_collectives_do_not_serve_are_reported(amount: int) -> None:
+    codes = [each.code for each in make([cores(amount)], types("trn1.32xlarge")).warnings]
+    assert ("NEU227" in codes) is (amount not in (1, 2, 8, 16, 32))
+
+
 def test_cores_on_different_families_become_alternatives_with_their_own_counts() -> None:
     claim = make([cores(4)], types("trn1.32xlarge", "trn2.48xlarge"))
     (request,) = devices(claim)["requests"]
-    # The least waste first: one device of trn2 has 4 cores, and 4 devices of trn1 have 8.
-    assert [(each["name"], each["count"]) for each in request["firstAvailable"]] == [("trn2", 1), ("trn1", 4)]
-    for each, name in zip(request["firstAvailable"], ("trn2.48xlarge", "trn1.32xlarge"), strict=True):
+    assert [(each["name"], each["count"]) for each in request["firstAvailable"]] == [("trn1", 2), ("trn2", 1)]
+    for each, name in zip(request["firstAvailable"], ("trn1.32xlarge", "trn2.48xlarge"), strict=True):
         (expression,) = expressions(each)
         assert f'.instanceType == "{name}" && ' in expression
     assert claim.types == ("trn1.32xlarge", "trn2.48xlarge")
-    assert claim.template.name.startswith("neuron-1or4-")
+    assert claim.template.name.startswith("neuron-2or1-")
 
 
 def test_lnc_becomes_a_config_on_hardware_that_has_a_choice() -> None:
@@ -305,7 +405,7 @@ NO_WHOLE_NODE = (
             " Please request a different number of devices. Nearest valid counts: 12 or 16.",
         ),
         (
-            [cores(1), cores(1)], types("trn1.2xlarge"), DeviceConfig(), "NEU106",
+            [cores(2), cores(1)], types("trn1.2xlarge"), DeviceConfig(), "NEU106",
             "the pod's containers need 2 Neuron devices in all, because the cores of each container are rounded up to"
             " whole devices, and trn1.2xlarge has 1. Spread the containers over several pods, or request fewer"
             " devices.",
@@ -466,9 +566,9 @@ def test_the_figure_that_is_not_known_is_named(asked: Ask, config: DeviceConfig,
     ("asked", "name", "count"),
     [
         pytest.param(ask(4), "trn3e.24xlarge", 4, id="the-whole-node"),
-        pytest.param(cores(12), "trn3e.24xlarge", 4, id="cores-where-no-group-is-smaller"),
+        pytest.param(cores(12), "trn3e.24xlarge", 3, id="cores-where-no-group-is-smaller"),
         pytest.param(cores(4), "trn3sn.48xlarge", 1, id="cores-of-one-device"),
-        pytest.param(cores(36), "trn3sn.48xlarge", 16, id="more-cores-than-a-group-of-8-has"),
+        pytest.param(cores(36), "trn3sn.48xlarge", 9, id="more-cores-than-a-group-of-8-has"),
     ],
 )
 def test_unknown_groups_do_not_matter_to_counts_without_a_group(asked: Ask, name: str, count: int) -> None:
@@ -523,11 +623,11 @@ def test_shares_that_cannot_be_connected_are_refused() -> None:
 
 
 def test_types_that_share_devices_differently_are_left_out_and_reported() -> None:
-    asks = [ask(4, role=Role.INIT), ask(3, CORE, index=1)]
+    asks = [ask(4, role=Role.INIT), ask(7, CORE, index=1)]
     claim = make(asks, types("trn1.32xlarge", "trn2.48xlarge"))
     assert claim.types == ("trn1.32xlarge",)
-    assert [finding.code for finding in claim.warnings] == ["NEU202", "NEU213"]
-    assert claim.warnings[1].message.startswith("trn2.48xlarge would distribute")
+    assert [finding.code for finding in claim.warnings] == ["NEU202", "NEU227", "NEU213"]
+    assert claim.warnings[2].message.startswith("trn2.48xlarge would distribute")
 
 
 def test_a_type_of_unknown_size_does_not_make_an_unserved_demand_valid() -> None:
@@ -549,7 +649,7 @@ def test_more_alternatives_than_the_api_takes_are_refused() -> None:
         InstanceType(f"x{size}.large", f"x{size}", size, -(-16 // size), (1,), 1, None, Topology.TORUS, (size,))
         for size in range(2, 11)
     ]
-    finding = refuse([cores(16)], many)
+    finding = refuse([cores(16)], many, DeviceConfig(rounds_cores=True))
     assert finding.code == "NEU108"
     assert finding.message == (
         "the candidate instance types need 9 different requests, and a ResourceClaim holds at most 8 alternatives."

@@ -54,15 +54,11 @@ def test_a_valid_ask_is_read(
             f"container main requests {DEVICE}: 2 but its limit is 4.",
         ),
         (
-            {DEVICE: "4", CORE: "8"}, {}, "NEU104", "spec.containers[0].resources.limits",
-            f"container main asks for {DEVICE}: 4 and {CORE}: 8, which name the same hardware twice.",
-        ),
-        (
-            {DEVICE: "4", ALIAS: "4"}, {}, "NEU104", "spec.containers[0].resources.limits",
-            f"container main asks for {DEVICE}: 4 and {ALIAS}: 4, which name the same hardware twice.",
+            {DEVICE: "4", ALIAS: "8"}, {}, "NEU104", "spec.containers[0].resources.limits",
+            f"container main asks for {DEVICE}: 4 and {ALIAS}: 8, which name different amounts of the same hardware.",
         ),
     ],
-    ids=["text", "fraction", "negative", "request-only", "unequal", "devices-and-cores", "both-aliases"],
+    ids=["text", "fraction", "negative", "request-only", "unequal", "two-names"],
 )  # fmt: skip
 def test_an_invalid_ask_has_a_message_a_path_and_a_fix(
     limits: dict[str, object], requests: dict[str, object], code: str, path: str, message: str
@@ -72,6 +68,22 @@ def test_an_invalid_ask_has_a_message_a_path_and_a_fix(
     assert finding.fix
     assert finding.value
     assert ask.amount == 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({DEVICE: "16", ALIAS: "16", CORE: "32"}, (DEVICE, 16, 32)),
+        ({ALIAS: "4", CORE: "8"}, (ALIAS, 4, 8)),
+        ({DEVICE: "4", ALIAS: "4"}, (DEVICE, 4, 0)),
+        ({DEVICE: "0", CORE: "8"}, (CORE, 8, 0)),
+    ],
+    ids=["three-names", "devices-and-cores", "two-names-for-devices", "zero-devices"],
+)
+def test_names_for_the_same_devices_are_one_ask(limits: dict[str, object], expected: tuple[str, int, int]) -> None:
+    ask, findings = read("main", Role.APP, "spec.containers[0]", limits, {})
+    assert (ask.resource, ask.amount, ask.cores) == expected
+    assert findings == []
 
 
 def test_all_findings_of_a_container_are_reported_together() -> None:

@@ -128,8 +128,8 @@ def test_a_large_run_is_its_common_devices_and_the_rest(name: str, count: int, s
     planned = plan([serving], DeviceConfig())
     (parts,) = planned.division.parts.values()
     rest = parts[-1]
-    core = {device for part in parts[:-1] for device in part[0].option.ids}
-    windows = [frozenset(core | set(alternative.option.ids)) for alternative in rest]
+    core = {device for part in parts[:-1] for device in part[0].options[name].ids}
+    windows = [frozenset(core | set(alternative.options[name].ids)) for alternative in rest]
     assert windows == [frozenset(line.window(count, start)) for start in range(starts)]
     assert all(len(part) == 1 for part in parts[:-1])
     assert len(core) == count - starts + 1
@@ -186,7 +186,7 @@ def test_single_devices_are_chosen_from_an_own_one_and_common_ones(
     assert isinstance(serving, Serving)
     division = plan([serving], DeviceConfig()).division
     last = (type_.devices or 0) - 1
-    assert [part.option for ((part,),) in division.parts.values()] == [
+    assert [part.options[name] for ((part,),) in division.parts.values()] == [
         Option(1, ids=(*common, last - number)) for number in range(count)
     ]
     assert division.steps == steps_
@@ -206,8 +206,7 @@ def test_a_division_names_each_device_once() -> None:
         division = divide(planned.merged, tuple(planned.division.parts))
         for identity, parts in division.parts.items():
             for choice in itertools.product(*parts):
-                options: list[Option] = [each.option for each in choice]
-                assert sum(each.count for each in options) == planned.merged.alternatives[identity][0].option.count
+                assert sum(each.count for each in choice) == planned.merged.alternatives[identity][0].count
 
 
 @pytest.mark.parametrize("count", [65, 10_000, 2**31, 2**63 - 1])

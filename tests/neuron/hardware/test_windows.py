@@ -48,6 +48,10 @@ def test_every_device_has_every_window_attribute(line: Line) -> None:
         for shift in shifts
     }
     assert len(published) <= windows.MOST_ATTRIBUTES
+    common = {name for shifts in windows.common_names(line).values() for name in shifts}
+    assert len(common) <= windows.MOST_COMMON
+    assert common.isdisjoint(published)
+    published |= common
     for device_id in range(line.devices):
         assert set(windows.attributes(line, device_id)) == published
 
@@ -110,6 +114,17 @@ def test_sizes_that_divide_the_node_have_the_names_of_groups() -> None:
     assert windows.attribute(5, 0, 12) == "neuron.aws.com/window5_0"
 
 
+def test_a_long_line_has_the_names_of_the_ring_for_sizes_of_which_it_lacks_windows() -> None:
+    chain, ring = Line(16, wraps=False), Line(12, wraps=True)
+    assert windows.common_names(ring) == {}
+    assert windows.common_names(chain) == {6: {"resource.aws.com/devicegroup6_id": 0, "neuron.aws.com/window6_1": 1}}
+    assert {name for name in windows.attributes(chain, 0) if "6" in name} - {"neuron.aws.com/window6_0"} == {
+        name for name in windows.attributes(ring, 0) if "6" in name
+    }
+    own, common = windows.attributes(chain, 3)["neuron.aws.com/window6_0"], "resource.aws.com/devicegroup6_id"
+    assert windows.attributes(chain, 3)[common] == own
+
+
 def test_a_missing_link_excludes_a_window() -> None:
     line = Line(6, wraps=False)
     links = {(a, b) for a, b in itertools.pairwise(range(6))} - {(2, 3)}
@@ -137,7 +152,7 @@ def test_a_size_has_as_many_alternatives_as_the_api_allows(size: int, alternativ
     ],
 )
 def test_adjacent_windows_have_devices_in_common(line: Line, size: int, alternatives: int) -> None:
-    found = [each.ids for each in windows.adjacent(line, size)]
+    found = list(windows.adjacent(line, size).sets[: names.MAX_FIRST_AVAILABLE])
     assert found == [line.window(size, start) for start in range(alternatives)]
     common = frozenset.intersection(*map(frozenset, found))
     assert len(common) == size - alternatives + 1

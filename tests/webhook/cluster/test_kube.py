@@ -27,7 +27,7 @@ from runtime.api_transport import Connection, load_configuration
 from runtime.watching import Timing
 from tests.support.clocks import Clock
 from tests.support.clusters import request
-from tests.support.fake_api import FakeApi, answer, eventually, hang, server_certificate
+from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, server_certificate
 from tests.support.generated import stored, template
 from webhook.cluster.events import PATCH_EVERY, EventRecorder
 from webhook.cluster.kube import KubeWorld, connect
@@ -84,7 +84,7 @@ async def test_a_connection_reads_the_cluster_and_creates_templates(cluster: Clu
         assert dict(world.view.namespace("team").annotations) == {"neuron.aws.com/convert": "off"}
         await world.templates.ensure("team", TEMPLATE)
         assert world.templates.holds("team", TEMPLATE)
-        assert len(world.caches) == 8
+        assert len(world.caches) == 10
         assert {call.token for call in cluster.api.seen} == {"secret"}
 
 
@@ -452,8 +452,36 @@ async def test_retry_after_is_read(cluster: Cluster, header: str, seconds: float
     connection = await Connection.open(lambda: load_configuration(cluster.kubeconfig()))
     async with closing(connection):
         with pytest.raises(StatusError) as caught:
-            await get(connection)
+            await connection.request("GET", "/api/v1/namespaces", timeout=2)
         assert (caught.value.retry_after, caught.value.passing) == (seconds, True)
+
+
+async def test_a_get_is_sent_again_after_its_connection_broke(cluster: Cluster) -> None:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    # aiohttp sends a GET once more by itself.
+    cluster.api.fault("list", "namespaces", hang_up, times=4)
+    connection = await Connection.open(lambda: load_configuration(cluster.kubeconfig()), sleep=sleep)
+    async with closing(connection):
+        await get(connection)
+    assert waited == [1, 1]
+
+
+async def test_a_request_is_sent_again_ten_times_at_most(cluster: Cluster) -> None:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    cluster.api.fault("list", "namespaces", answer(503, "x", "busy", headers={"Retry-After": "1"}), times=99)
+    connection = await Connection.open(lambda: load_configuration(cluster.kubeconfig()), sleep=sleep)
+    async with closing(connection):
+        with pytest.raises(StatusError):
+            await connection.request("GET", "/api/v1/namespaces", timeout=60)
+    assert waited == [1] * 10
 
 
 # --- readiness ------------------------------------------------------------------------------------------------

@@ -328,13 +328,14 @@ async def test_the_list_for_an_expired_version_is_sent_soon_after_an_outage(api:
         await eventually(lambda: pauses.lengths[-3:] == [1, 2, 4])
 
 
-async def test_the_server_may_ask_for_a_longer_pause(api: FakeApi) -> None:
+async def test_the_request_itself_waits_as_long_as_the_server_asks(api: FakeApi) -> None:
     pauses = Pauses()
-    busy = answer(429, "TooManyRequests", "too many requests", headers={"Retry-After": "7"})
+    busy = answer(429, "TooManyRequests", "too many requests", headers={"Retry-After": "1"})
     api.fault("list", "pods", busy)
     async with watched(api, effects=Effects(sleep=pauses)) as it:
         await it.reflector.synced.wait()
-        assert pauses.lengths == [7]
+        assert pauses.lengths == [], "the list goes on"
+        assert len(api.calls("list", "pods")) == 2
 
 
 async def test_watches_that_end_at_once_are_not_repeated_without_a_pause(api: FakeApi) -> None:

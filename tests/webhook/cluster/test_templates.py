@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from runtime.api_transport import Connection
 from runtime.watching import Timing
 from tests.support.clocks import Clock
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
+from webhook.cluster.punctuality import Punctuality
 from webhook.cluster.templates import KubeTemplates
 from webhook.decisions.ports import TemplateUnavailableError
 
@@ -57,13 +58,15 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 @contextlib.asynccontextmanager
-async def opened(api: FakeApi, *, watch: bool = True, **options: Any) -> AsyncIterator[KubeTemplates]:
+async def opened(
+    api: FakeApi, *, watch: bool = True, connection_options: Mapping[str, Any] | None = None, **options: Any
+) -> AsyncIterator[KubeTemplates]:
     """A store; without `watch` its cache stays as it was at the start."""
 
     async def load() -> Configuration:
         return Configuration(host=api.url)
 
-    connection = await Connection.open(load)
+    connection = await Connection.open(load, **(connection_options or {}))
     timing = Timing(backoff=0.002)
     cache: Reflector[TemplateFacts] = Reflector(
         connection, Collection(RESOURCE_CLAIM_TEMPLATES), Projection(project_template), timing=timing
@@ -178,7 +181,7 @@ async def test_a_template_with_another_spec_does_not_count_as_existing(api: Fake
         pytest.param(raw(201, b"<html>"), id="not JSON"),
     ],
 )
-async def test_a_passing_failure_is_retried_once(api: FakeApi, fault: Any) -> None:
+async def test_a_passing_failure_is_retried(api: FakeApi, fault: Any) -> None:
     api.fault("create", PLURAL, fault)
     async with opened(api) as store:
         await store.ensure("team", FOUR)
@@ -186,34 +189,81 @@ async def test_a_passing_failure_is_retried_once(api: FakeApi, fault: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("fault", "why"),
+    ("fault", "code", "why"),
     [
-        pytest.param(UNAVAILABLE, "HTTP 503, 'etcdserver: leader changed'.", id="503"),
-        pytest.param(hang_up, "the connection to {url} broke: Server disconnected.", id="broken connection"),
-        pytest.param(raw(201, b"<html>"), "the answer is not JSON: ", id="not JSON"),
-        pytest.param(raw(201, b"{}"), "the answer is not a ResourceClaimTemplate.", id="no template"),
+        pytest.param(
+            UNAVAILABLE, "NEU304", "the API server answered HTTP 503, 'etcdserver: leader changed'.", id="503"
+        ),
+        pytest.param(hang_up, "NEU302", "the connection to {url} broke: Server disconnected.", id="broken connection"),
+        pytest.param(raw(201, b"<html>"), "NEU302", "the answer is not JSON: ", id="not JSON"),
+        pytest.param(raw(201, b"{}"), "NEU302", "the answer is not a ResourceClaimTemplate.", id="no template"),
         pytest.param(
             answer(401, "Unauthorized", "Unauthorized"),
+            "NEU302",
             "the API server does not accept the webhook's credentials.",
             id="credentials",
         ),
         pytest.param(
             answer(409, "AlreadyExists", "already exists"),
+            "NEU302",
             "it existed, and was deleted before it could be read.",
             id="comes and goes",
         ),
     ],
 )
-async def test_a_repeated_failure_raises_template_unavailable(api: FakeApi, fault: Any, why: str) -> None:
-    api.fault("create", PLURAL, fault, times=9)
-    async with opened(api) as store:
+async def test_a_failure_that_lasts_raises_template_unavailable(api: FakeApi, fault: Any, code: str, why: str) -> None:
+    clock = Clock(100.0)
+    api.fault("create", PLURAL, fault, times=99)
+    async with opened(api, clock=clock, sleep=clock.sleep) as store:
         with pytest.raises(TemplateUnavailableError) as caught:
             await store.ensure("team", FOUR)
         error = caught.value
-        assert (error.finding.code, error.status_code, error.status_reason) == ("NEU302", 503, "ServiceUnavailable")
+        assert (error.finding.code, error.status_code, error.status_reason) == (code, 503, "ServiceUnavailable")
         assert error.finding.message.startswith(REFUSED + why.format(url=api.url))
         assert error.finding.fix
-        assert len(api.calls("create", PLURAL)) <= 2
+        # Pauses of 2, 4, ... 256 ms, and then of half a second each, within 3.5 s.
+        assert len(api.calls("create", PLURAL)) == (2 if "credentials" in why else 14)
+        assert clock.now < 103.5
+
+
+async def test_the_pause_that_the_api_server_names_is_kept(api: FakeApi) -> None:
+    busy = answer(429, "TooManyRequests", "too many requests", headers={"Retry-After": "1"})
+    api.fault("create", PLURAL, busy, times=3)
+    clock, waited = Clock(100.0), []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    connection_options = {"sleep": sleep}
+    async with opened(api, connection_options=connection_options, clock=clock, sleep=clock.sleep) as store:
+        await store.ensure("team", FOUR)
+    assert waited == [1, 1, 1]
+    assert len(api.calls("create", PLURAL)) == 4
+
+
+async def test_a_pause_beyond_the_budget_is_not_waited_for(api: FakeApi) -> None:
+    api.fault("create", PLURAL, answer(429, "TooManyRequests", "busy", headers={"Retry-After": "30"}), times=9)
+    async with opened(api) as store:
+        with pytest.raises(TemplateUnavailableError, match="the API server answered HTTP 429, 'busy'") as caught:
+            await store.ensure("team", FOUR)
+    assert caught.value.finding.code == "NEU304"
+    assert len(api.calls("create", PLURAL)) == 1
+
+
+async def test_the_api_server_is_not_blamed_for_a_busy_replica(api: FakeApi) -> None:
+    api.fault("create", PLURAL, hang, times=9)
+
+    @contextlib.contextmanager
+    def late() -> Iterator[Punctuality]:
+        clock = Clock(100.0)
+        found = Punctuality(clock)
+        clock.now += 60  # The event loop has not come to look at the clock.
+        yield found
+
+    async with opened(api, budget=0.1, punctuality=late) as store:
+        with pytest.raises(TemplateUnavailableError, match="this replica of the webhook had too much other") as caught:
+            await store.ensure("team", FOUR)
+    assert caught.value.finding.code == "NEU305"
 
 
 async def test_creating_a_template_ends_within_the_budget_if_the_server_hangs(api: FakeApi) -> None:
@@ -229,7 +279,7 @@ async def test_creating_a_template_ends_within_the_budget_if_the_server_hangs(ap
 async def test_no_retry_starts_beyond_the_budget(api: FakeApi) -> None:
     clock = Clock(100.0)
     api.fault("create", PLURAL, UNAVAILABLE, times=9)
-    async with opened(api, clock=clock, sleep=clock.sleep, pause=3) as store:
+    async with opened(api, clock=clock, sleep=clock.sleep, budget=0.4, pause=0.5) as store:
         with pytest.raises(TemplateUnavailableError, match="leader changed"):
             await store.ensure("team", FOUR)
         assert (len(api.calls("create", PLURAL)), clock.now) == (1, 100)
@@ -244,7 +294,7 @@ async def test_a_budget_that_ends_between_two_requests_is_reported(api: FakeApi)
 
     api.fault("create", PLURAL, late)
     async with opened(api, clock=clock) as store:
-        with pytest.raises(TemplateUnavailableError, match=r"no time left of 2 s\."):
+        with pytest.raises(TemplateUnavailableError, match=r"no time left of 3\.5 s\."):
             await store.ensure("team", FOUR)
 
 
@@ -504,7 +554,7 @@ async def test_a_dry_run_warns_if_the_api_server_cannot_be_read(api: FakeApi) ->
     async with opened(api) as store:
         with pytest.raises(TemplateUnavailableError) as refused:
             await store.check("team", FOUR)
-    assert (refused.value.finding.code, refused.value.status_code) == ("NEU302", 503)
+    assert (refused.value.finding.code, refused.value.status_code) == ("NEU304", 503)
     assert refused.value.finding.message.startswith(f"ResourceClaimTemplate team/{FOUR.name} could not be read: ")
 
 
@@ -537,7 +587,9 @@ async def test_a_missing_template_of_an_operator_is_reported(api: FakeApi) -> No
         nowhere = await store.read("team", "nowhere")
         assert (nowhere.missing, nowhere.elsewhere) == (True, False)
         api.fault("get", PLURAL, UNAVAILABLE, times=9)
-        with pytest.raises(TemplateUnavailableError, match="own could not be read: HTTP 503, 'etcdserver"):
+        with pytest.raises(
+            TemplateUnavailableError, match="own could not be read: the API server answered HTTP 503, 'etcdserver"
+        ):
             await store.read("team", "own")
 
 

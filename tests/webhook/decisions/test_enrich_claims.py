@@ -5,8 +5,11 @@ import copy
 import json
 from typing import Any
 
+import hypothesis
 import jsonpatch
 import pytest
+from hypothesis import strategies as st
+from msgspec import Raw, structs
 
 from cluster.answers import NamespaceFacts
 from neuron import names
@@ -19,6 +22,7 @@ from tests.support.validation import flattened, review
 from tests.webhook.decisions.test_convert_pods import converted
 from tests.webhook.decisions.test_convert_pods import decide as decide_pod
 from webhook.decisions.decision import Decision, Outcome
+from webhook.reviews import mutate
 
 ASKED = {names.ANNOTATION_ENRICH: "true"}
 GROUP4 = "resource.aws.com/devicegroup4_id"
@@ -351,3 +355,105 @@ def test_an_update_of_a_claim_that_was_not_enriched_changes_nothing() -> None:
 
 def test_pods_are_converted_as_before() -> None:
     assert converted(pod(container(neuron="4")))["spec"]["resourceClaims"]
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+@pytest.mark.parametrize("mode", ["1", "2", "4"])
+@pytest.mark.parametrize("recorded", [True, False], ids=["with the count", "by an earlier version"])
+def test_a_claim_with_an_ultraserver_mode_can_be_applied_twice(kind: str, mode: str, recorded: bool) -> None:
+    annotations = ASKED | {names.ANNOTATION_ULTRASERVER_MODE: mode, names.ANNOTATION_INSTANCE_TYPE: "trn2u.48xlarge"}
+    plain = claim(request("n", 16), kind=kind, annotations=annotations)
+    stored = enriched(plain)
+    assert devices(stored)["requests"][0]["exactly"]["count"] == 1
+    record = json.loads(stored["metadata"]["annotations"][names.ANNOTATION_ENRICHED])
+    assert record["counts"] == {"n": 16}
+    if not recorded:
+        del record["counts"]
+        stored["metadata"]["annotations"][names.ANNOTATION_ENRICHED] = json.dumps(record)
+    decision = decide(plain, "UPDATE", stored)
+    assert jsonpatch.apply_patch(plain, list(decision.patch)) == stored
+    changed = claim(request("n", 8), kind=kind, annotations=annotations)
+    assert decide(changed, "UPDATE", stored).patch == ()
+
+
+# --- configs of other drivers ---------------------------------------------------------------------------------------
+
+
+NUMBERS = ["1", "1.0", "1e3", "-0", "0.10", str(2**64), str(-(2**70)), "123456789012345678901234567890.5"]
+TEXTS = ['"a"', r'"\u003c"', r'"<"', r'"\/"', r'"\ud83d\ude00"', '"\\u0000"', '"é"']
+
+
+def json_texts(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Lists, and objects that may have a key twice."""
+    members = st.lists(st.tuples(st.sampled_from(['"a"', '"b"', r'"\u0061"']), inner), max_size=4)
+    return st.one_of(
+        st.lists(inner, max_size=3).map(lambda items: f"[{', '.join(items)}]"),
+        members.map(lambda pairs: "{" + ",".join(f"{key} : {value}" for key, value in pairs) + "}"),
+    )
+
+
+JSON_TEXT = st.recursive(st.sampled_from([*NUMBERS, *TEXTS, "true", "null"]), json_texts, max_leaves=8)
+
+
+@hypothesis.given(
+    parameters=st.lists(JSON_TEXT, min_size=1, max_size=3), mode=st.sampled_from([None, "1"]), lnc=st.booleans()
+)
+@hypothesis.settings(max_examples=60)
+def test_configs_of_other_drivers_stay_as_they_were_sent(parameters: list[str], mode: str | None, lnc: bool) -> None:
+    annotations = ASKED | ({names.ANNOTATION_LNC: "1"} if lnc else {})
+    if mode is not None:
+        annotations |= {names.ANNOTATION_ULTRASERVER_MODE: mode, names.ANNOTATION_INSTANCE_TYPE: "trn2u.48xlarge"}
+    foreign = [{"requests": ["g"], "opaque": {"driver": "gpu.example.com", "parameters": f"@{n}@"}} for n in (0, 1, 2)]
+    gpu = {"name": "g", "exactly": {"deviceClassName": "gpu.example.com", "count": 1}}
+    plain = claim(request("n", 16), gpu, annotations=annotations, config=foreign[: len(parameters)])
+    stored = enriched(plain)
+    again = reviewed(plain, "UPDATE", stored, parameters)
+    assert again.outcome is Outcome.ENRICHED
+    # With the texts in place, every operation is about what is ours.
+    assert jsonpatch.apply_patch(plain, list(again.patch)) == stored
+    assert "gpu.example.com" not in json.dumps(again.patch)
+    assert "@" not in json.dumps(again.patch)
+
+
+def reviewed(item: Any, operation: str, old: Any, parameters: list[str]) -> Decision:
+    """The decision about an update whose foreign configs have these texts, as sent and as stored."""
+
+    def text(value: Any) -> bytes:
+        found = json.dumps(value)
+        for number, each in enumerate(parameters):
+            found = found.replace(f'"@{number}@"', each)
+        return found.encode()
+
+    sent = review(item, operation, old)
+    sent = structs.replace(sent, object=Raw(text(item)), oldObject=Raw(text(old)))
+    return asyncio.run(mutator(families=TRN2).review(sent))
+
+
+def test_a_changed_config_of_another_driver_is_left_to_the_api_server() -> None:
+    foreign = {"requests": ["n"], "opaque": {"driver": "gpu.example.com", "parameters": {"a": 1}}}
+    other = {"requests": ["g"], "opaque": {"driver": "gpu.example.com", "parameters": {"a": 1}}}
+    gpu = {"name": "g", "exactly": {"deviceClassName": "gpu.example.com", "count": 1}}
+    plain = claim(request("n", 4), gpu, config=[other])
+    stored = enriched(plain)
+    assert decide(claim(request("n", 4), gpu), "UPDATE", stored).patch == ()
+    assert decide(claim(request("n", 4), gpu, config=[other, foreign]), "UPDATE", stored).patch == ()
+    assert decide(plain, "UPDATE", stored).patch
+
+
+# --- work -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_is_decided_once_whatever_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    decided: list[object] = []
+    decide_claim = mutate.decide_claim
+    monkeypatch.setattr(mutate, "decide_claim", lambda *given: decided.append(given) or decide_claim(*given))
+    found = mutator(families=TRN2)
+    answers = []
+    for number in range(3):
+        item = claim(*(request(f"n{each}", 1) for each in range(4)), request("m", 4))
+        item["metadata"]["name"] = f"claim-{number}"
+        item["metadata"]["annotations"] = ASKED | {"kubectl.kubernetes.io/last-applied-configuration": f"{number}"}
+        answers.append(asyncio.run(found.review(review(item))).patch)
+    assert len(decided) == 1
+    assert answers[0]
+    assert answers == [answers[0]] * 3

@@ -204,7 +204,7 @@ class TestCreate:
             *quick(pod(container(long[:1000], neuroncore="3"))).warnings,
             *quick(pod(container(neuron="4"), nodeSelector={TYPE: long[:60_000]})).errors,
         ]
-        assert len(told) == 7
+        assert len(told) == 8
         assert max(len(str(finding)) for finding in told) < 500
         assert max(len(finding.value) for finding in told) <= 100
 

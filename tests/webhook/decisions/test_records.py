@@ -78,7 +78,7 @@ FORGED = {
     "a-container-that-is-not-there": forged({"containers": {"main": {NEURON: "1"}, "ghost": {NEURON: "1"}}}, using()),
     "the-wrong-section": forged({"initContainers": {"main": {NEURON: "1"}}}, using()),
     "no-count": forged({"containers": {"main": {NEURON: "half"}}}, using()),
-    "two-resources": forged({"containers": {"main": {NEURON: "1", CORE: "1"}}}, using()),
+    "two-resources": forged({"containers": {"main": {NEURON: "1", "aws.amazon.com/neurondevice": "2"}}}, using()),
     "another-resource": forged({"containers": {"main": {"cpu": "1"}}}, using()),
     "limits-and-no-reference": forged(ONE, container(neuron="16")),
     "no-count-beside": forged({"containers": {"main": {NEURON: "1"}, "b": {NEURON: "half"}}}, using(), using("b")),

@@ -10,9 +10,28 @@ from typing import Final
 
 from neuron.api.fields import mappings
 
+LNC_VARIABLES: Final = ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")
+"""The variables that set the logical NeuronCore: the name, and its older name."""
+_LNC_VALUE: Final = re.compile(r"\s*\+?(?:0[xX])?0*([12])(?![0-9])", re.ASCII)
+"""How the C library reads numbers: `01` and `1.0` are 1."""
 _REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _LONGEST: Final = 64
 """Characters of an expanded value; a longer one counts as unknown."""
+
+
+def logical_neuron_cores(container: Mapping[str, object]) -> dict[str, int | None]:
+    """The logical NeuronCore that each of `LNC_VARIABLES` sets in `env`: 1 or 2, 0 for no such value, None: unknown."""
+    if not any(entry.get("name") in LNC_VARIABLES for entry in mappings(container.get("env"))):
+        return {}
+    found = values(container)
+    return {name: _lnc(found[name]) for name in LNC_VARIABLES if name in found}
+
+
+def _lnc(value: str | None) -> int | None:
+    if value is None:
+        return None
+    match = _LNC_VALUE.match(value)
+    return int(match[1]) if match else 0
 
 
 def values(container: Mapping[str, object]) -> dict[str, str | None]:

@@ -1,0 +1,67 @@
+"""Counts the work of planning claims before it is done, so that a caller can bound it.
+
+A unit is one request on one kind of instance type, with all that is tried for it: up to 0.2 ms. The bound is a number
+of units and no time, so equal pods are decided in the same way everywhere.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+
+Pause = Callable[[], object]
+"""Called between two parts of the work. May wait, or raise an exception that ends it."""
+
+
+class TooMuchWorkError(Exception):
+    """A claim takes more work than is left. It was not planned.
+
+    Attributes:
+        units: of the claim.
+    """
+
+    def __init__(self, units: int) -> None:
+        super().__init__(f"the claim takes {units} units of work")
+        self.units = units
+
+
+class WorkAllowance:
+    """Units that are left for all claims of one decision."""
+
+    def __init__(self, units: float = math.inf, pause: Pause | None = None) -> None:
+        self._left = units
+        self._pause = pause
+
+    def spend(self, units: int) -> None:
+        """Count a claim.
+
+        Raises:
+            TooMuchWorkError: more than is left.
+        """
+        if units > self._left:
+            raise TooMuchWorkError(units)
+        self._left -= units
+
+    def pause(self) -> None:
+        """Give way to others."""
+        if self._pause is not None:
+            self._pause()
+
+
+_UNLIMITED = WorkAllowance()
+_current: ContextVar[WorkAllowance] = ContextVar("allowance", default=_UNLIMITED)
+
+
+def current() -> WorkAllowance:
+    """The allowance of the decision that is being made; without limit outside `limited`."""
+    return _current.get()
+
+
+@contextlib.contextmanager
+def limited(allowance: WorkAllowance) -> Iterator[None]:
+    """Inside the context, claims are planned within an allowance; those that are remembered cost nothing."""
+    token = _current.set(allowance)
+    try:
+        yield
+    finally:
+        _current.reset(token)

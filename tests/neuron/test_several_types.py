@@ -1,0 +1,142 @@
+"""Claims for several instance types: no type gets fewer places than the worst of them in a claim of its own."""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neuron.demand.claims import Claim, make_claim
+from neuron.demand.containers import Ask, Role
+from neuron.demand.instance_fit import DeviceConfig
+from neuron.hardware.instances import Catalogue, InstanceType
+from tests.support.allocations import claim_of, node_of
+
+DEVICE, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
+CATALOGUE = {entry.name: entry for entry in Catalogue()}
+NAMES = ("inf2.48xlarge", "inf2.24xlarge", "inf1.24xlarge", "inf1.6xlarge", "trn1.32xlarge", "trn2u.48xlarge")
+SETS = [each for size in range(1, len(NAMES) + 1) for each in itertools.combinations(NAMES, size)]
+
+
+def typed(name: str, *, shares: bool = False, orders: bool = False, common_names: bool = True) -> InstanceType:
+    """UltraServer nodes have counters, so that their groups are requested by device id."""
+    entry = CATALOGUE[name]
+    return dataclasses.replace(
+        entry,
+        shares_cores=shares and not entry.grouped,
+        tries_orders=orders,
+        common_names=common_names,
+        counters=bool(entry.ultraserver_nodes),
+    )
+
+
+def claim_for(wanted: Sequence[tuple[str, int]], entries: Sequence[InstanceType]) -> Claim | None:
+    asks = [
+        Ask(f"c{index}", Role.APP, f"spec.containers[{index}]", resource, amount)
+        for index, (resource, amount) in enumerate(wanted)
+    ]
+    made = make_claim(asks, entries, DeviceConfig(), "neuron.aws.com", pin_types=False)
+    return made if isinstance(made, Claim) else None
+
+
+def untried(claim: Claim) -> Mapping[str, set[int]]:
+    """First devices of the runs and groups that NEU219 names, by type."""
+    found: dict[str, set[int]] = {}
+    for each in claim.warnings:
+        if each.code == "NEU219":
+            starts = each.message.partition("from device ")[2].partition(":")[0]
+            found.setdefault(each.value, set()).update(int(number) for number in re.findall(r"[0-9]+", starts))
+    return found
+
+
+def most_lost(claim: Claim | None) -> int:
+    return 0 if claim is None else max(map(len, untried(claim).values()), default=0)
+
+
+def check_sets(wanted: Sequence[tuple[str, int]], **traits: bool) -> None:
+    alone = {name: most_lost(claim_for(wanted, [typed(name, **traits)])) for name in NAMES}
+    for names in SETS:
+        claim = claim_for(wanted, [typed(name, **traits) for name in names])
+        assert most_lost(claim) <= max(alone[name] for name in names), names
+
+
+@pytest.mark.parametrize("count", range(2, 17))
+@pytest.mark.parametrize("shares", [False, True], ids=["whole", "shares"])
+def test_several_types_lose_no_more_places_than_the_worst_of_them(count: int, shares: bool) -> None:
+    check_sets([(DEVICE, count)], shares=shares)
+
+
+@pytest.mark.parametrize("count", [*range(2, 8), *range(9, 17)])
+def test_a_scheduler_that_tries_orders_costs_no_places_either(count: int) -> None:
+    check_sets([(DEVICE, count)], orders=True)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param([(DEVICE, 4), (CORE, 2)], id="four-devices-and-two-cores"),
+        pytest.param([(DEVICE, 4), (DEVICE, 1)], id="four-and-one"),
+        pytest.param([(DEVICE, 4), (CORE, 1), (CORE, 1)], id="four-and-two-shares"),
+        pytest.param([(DEVICE, 8), (DEVICE, 1)], id="eight-and-one"),
+    ],
+)
+@pytest.mark.parametrize("shares", [False, True], ids=["whole", "shares"])
+def test_a_second_container_costs_no_places(wanted: list[tuple[str, int]], shares: bool) -> None:
+    check_sets(wanted, shares=shares)
+
+
+ENTRIES = st.lists(
+    st.builds(typed, st.sampled_from(NAMES), shares=st.booleans(), orders=st.booleans(), common_names=st.booleans()),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda entry: entry.name,
+)
+
+
+@given(ENTRIES, st.data())
+def test_devices_are_found_wherever_they_are_free_if_no_warning_names_them(
+    entries: list[InstanceType], data: st.DataObject
+) -> None:
+    """Also on nodes of an older driver, which have fewer names of windows."""
+    count = data.draw(st.integers(2, 16))
+    claim = claim_for([(DEVICE, count)], entries)
+    if claim is None:
+        return
+    entry = data.draw(st.sampled_from([each for each in entries if each.name in claim.types]))
+    devices = range(entry.devices or 0)
+    if entry.line is not None and count < len(devices):
+        sets = {start: set(entry.line.window(count, start)) for start in entry.line.starts(count)}
+    else:
+        sets = {start: set(range(start, start + count)) for start in range(0, len(devices), count)}
+    start = data.draw(st.sampled_from(sorted(sets)))
+    busy = data.draw(st.sets(st.sampled_from(devices))) - sets[start]
+    results = node_of(entry, busy=busy).allocate(claim_of(claim.template.spec))
+    if results is not None:
+        assert {int(each.device[1:]) for each in results} in [each for each in sets.values() if not each & busy]
+    else:
+        free = {first for first, ids in sets.items() if not ids & busy}
+        assert free <= untried(claim).get(entry.name, set())
+
+
+def test_what_is_lost_beside_other_topologies_is_said() -> None:
+    """A scheduler that tries orders searches eight devices too long, and groups have no devices in common."""
+    claim = claim_for([(DEVICE, 8)], [typed("trn1.32xlarge", orders=True), typed("inf2.48xlarge", orders=True)])
+    assert claim is not None
+    assert untried(claim) == {"inf2.48xlarge": {5, 6, 7, 8, 9, 10, 11}}
+
+
+def test_an_older_driver_keeps_its_names() -> None:
+    """inf1.24xlarge has two names of windows of six in common with inf2.48xlarge, if its driver publishes them."""
+    attributes = {}
+    for common_names in (False, True):
+        claim = claim_for([(DEVICE, 6)], [typed("inf1.24xlarge", common_names=common_names)])
+        assert claim is not None
+        constraints = claim.template.spec["spec"]["devices"]["constraints"]
+        attributes[common_names] = [each["matchAttribute"] for each in constraints]
+    assert attributes == {
+        False: ["neuron.aws.com/window6_0"],
+        True: ["neuron.aws.com/window6_0", "neuron.aws.com/window6_1"],
+    }
