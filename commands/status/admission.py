@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from cluster.resources import PODS
 from commands.cluster.listing import Unseen
-from commands.cluster.probe import PODS
 from commands.status.lines import CheckResult, StatusLine
 from commands.status.snapshot import NAME, StatusSnapshot
 from neuron import names
