@@ -124,7 +124,7 @@ fuzz: $(STAMP) ## fuzz what parses and patches, TIME seconds for each target (Li
 	$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/fuzz.txt
 	$(BIN)/python -m tests.fuzz --seconds $(TIME) $(ARGS)
 
-mutants: $(STAMP) ## list changes of code that tests do not notice (PATHS="neuron/demand/layout.py"; mutmut is installed on first use)
+mutants: $(STAMP) ## list changes of code that tests do not notice (PATHS="conversion/claims/layout.py"; mutmut is installed on first use)
 	$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/mutants.txt
 	$(BIN)/python -m tests.mutants $(ARGS) $(PATHS) $(if $(TESTS),--tests $(TESTS))
 

@@ -16,6 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Protocol, TypeAlias
 
 from commands.devices.allocator_inputs import Hardware, PodClaim, Selects, hardware_of, read_demand
+from conversion.claims.containers import Ask, Role
+from conversion.claims.instance_fit import DeviceConfig, counts_of
+from conversion.claims.making import Claim, make_claim
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
 from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices
@@ -23,9 +26,6 @@ from neuron import names
 from neuron.allocator.search import AllocatorClaim, AllocatorNode, AllocatorResult
 from neuron.api.claim_reader import claim_spec
 from neuron.api.slices import read_slice
-from neuron.demand.claims import Claim, make_claim
-from neuron.demand.containers import Ask, Role
-from neuron.demand.instance_fit import DeviceConfig, counts_of
 from neuron.hardware.instances import Catalogue, InstanceType
 
 TYPES: Final = ("trn1.32xlarge", "trn2.48xlarge", "inf2.48xlarge", "inf2.24xlarge", "inf1.24xlarge", "inf1.6xlarge")

@@ -22,9 +22,14 @@ import click
 from benchmarks import load, plots, policies, reviews, servers
 from benchmarks.reviews import Object
 from cluster.store import Store
-from neuron.demand.claims import Claim, make_claim
-from neuron.demand.instance_fit import DeviceConfig
-from neuron.demand.templates import API_VERSION, KIND, Template
+from conversion.asks.conversion_context import ConversionOptions, conversion_context
+from conversion.asks.pod_demand import PodDemand
+from conversion.claims.instance_fit import DeviceConfig
+from conversion.claims.making import Claim, make_claim
+from conversion.claims.templates import API_VERSION, KIND, Template
+from conversion.objects import pods
+from conversion.patches.claim_patches import claim_patch
+from conversion.patches.convert_pods import convert
 from neuron.hardware.instances import Catalogue
 from neuron.hardware.windows import Line
 from policies.files.store import PolicyStore
@@ -32,11 +37,6 @@ from policies.judging.evaluate import evaluate
 from tests.support import mixtures
 from tests.support.fake_api import FakeApi
 from tests.support.mixtures import Hardware
-from webhook.decisions import pods
-from webhook.decisions.claim_patches import claim_patch
-from webhook.decisions.conversion_context import ConversionOptions, conversion_context
-from webhook.decisions.convert_pods import convert
-from webhook.decisions.pod_demand import PodDemand
 from webhook.edge import reviews as wire
 from webhook.reviews.pod_decisions import renamed
 from webhook.reviews.policy_subjects import bare_subject, decoded

@@ -17,10 +17,10 @@ import click
 
 from benchmarks.planes import control_plane
 from benchmarks.servers import cpu_seconds
+from conversion.claims.containers import Ask, Role
+from conversion.claims.instance_fit import DeviceConfig
+from conversion.claims.making import Claim, make_claim
 from neuron import names
-from neuron.demand.claims import Claim, make_claim
-from neuron.demand.containers import Ask, Role
-from neuron.demand.instance_fit import DeviceConfig
 from neuron.hardware.instances import Catalogue
 from neuron.hardware.windows import Line
 from tests.cluster.allocating import claim, claiming_pod, refusal

@@ -24,10 +24,10 @@ from cluster.store import (
     Kind,
     Store,
 )
+from conversion.claims import templates
 from neuron.api import node_pools, pod_groups, ultraservers
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP
-from neuron.demand import templates
 
 T = TypeVar("T")
 

@@ -15,7 +15,6 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from msgspec import structs
 
-from cluster.answers import NO_FACTS, NamespaceFacts
 from cluster.bounded_objects import Key
 from cluster.kinds.claim_templates import TemplateFacts
 from cluster.kinds.device_classes import ClassFacts, DeviceClasses
@@ -25,12 +24,13 @@ from cluster.kinds.node_pools import Described, SupplyIndex
 from cluster.kinds.nodes import NodeKind, with_node
 from cluster.kinds.resource_quotas import NamespaceQuotas, QuotaFacts
 from cluster.kinds.resource_slices import SliceFacts, with_pool
+from conversion.claims.pools import NO_SUPPLY, Supply
+from conversion.facts import NO_FACTS, NamespaceFacts
 from neuron.api import node_pools
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.namespaces import namespace_named
 from neuron.api.pod_groups import GroupClaim, group_of
 from neuron.api.slice_shapes import Census
-from neuron.demand.pools import NO_SUPPLY, Supply
 from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from webhook.decisions.kinds import KINDS, Kind
+from conversion.objects.kinds import KINDS, Kind
 
 PATH: Final = Path(__file__).parent / "chart" / "templates" / "_kinds.tpl"
 
@@ -19,7 +19,7 @@ _STABLE: Final = ("", "apps", "batch")
 def text() -> str:
     """The file."""
     return f"""{{{{/*
-Written by deploy/kinds.py from webhook/decisions/kinds.py. Do not edit.
+Written by deploy/kinds.py from conversion/objects/kinds.py. Do not edit.
 */}}}}
 
 {{{{/* Rules of the workloads whose pods are checked when the workload is applied. */}}}}

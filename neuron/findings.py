@@ -207,3 +207,11 @@ def _common_start(one: str, other: str) -> int:
 def known_codes(text: str) -> list[str]:
     """Codes of findings in a text that is not trusted: only those that exist, as findings are printed (`NEU105: `)."""
     return list(dict.fromkeys(code for code in _CODE.findall(text) if code in CODES))
+
+
+def nearest(count: int, valid: Iterable[int]) -> str:
+    """The closest valid counts below and above, such as `4 or 8`."""
+    counts = sorted(set(valid))
+    below = [str(each) for each in counts if each < count][-1:]
+    above = [str(each) for each in counts if each > count][:1]
+    return " or ".join(below + above)

@@ -8,11 +8,11 @@ from msgspec import Struct, structs
 from cluster.bounded_objects import Bounds
 from cluster.memory_estimates import footprint
 from cluster.shared_parts import SharedParts
+from conversion.claims import templates
 from neuron import names
 from neuron.api import configs
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
-from neuron.demand import templates
 from runtime.api_server import RESOURCE_GROUP
 
 _API_VERSION: Final = f"{RESOURCE_GROUP}/v1"

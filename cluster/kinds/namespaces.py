@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
+from checks.words.keys import unread_keys
 from cluster.bounded_objects import Bounds
 from neuron import names
 from neuron.api.namespaces import namespace_value
-from neuron.check.keys import unread_keys
 
 _OUR_ANNOTATIONS: Final = f"{names.DRIVER}/"
 LONGEST_NAMESPACE: Final = 16 * 1024

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from cluster.kinds.nodes import NodeKind
+from conversion.claims.pools import NO_SUPPLY, StaticNode, Supply
 from neuron.api import node_pools
 from neuron.api.fields import WrongFormError
 from neuron.api.node_pools import Pool
-from neuron.demand.pools import NO_SUPPLY, StaticNode, Supply
 
 MOST_NODES: Final = 256
 """Distinct nodes that are told apart. Nodes of one group have equal labels."""

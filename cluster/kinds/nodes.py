@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from conversion.claims.pools import StaticNode, is_of_one_node
 from neuron import names
 from neuron.api.nodes import Node, read_node
-from neuron.demand.pools import StaticNode, is_of_one_node
 from neuron.hardware.instances import Observation
 
 MOST_TYPES: Final = 256

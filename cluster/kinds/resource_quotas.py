@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from cluster.answers import LegacyQuota
+from conversion.facts import LegacyQuota
 from neuron import names
 from neuron.quantities import NotACountError, parse_count
 

@@ -23,8 +23,8 @@ from commands.cli.inputs import (
     setting_options,
 )
 from commands.cli.streams import Counter, write_all, write_exact
+from conversion.asks.steering import Mode
 from runtime import console, terminal
-from webhook.decisions.steering import Mode
 
 if TYPE_CHECKING:
     from commands.objects.manifest_files import GivenManifests, Inputs

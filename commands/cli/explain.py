@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
     from commands.objects.manifests import Manifest
     from commands.objects.notices import ManifestSource
-    from webhook.decisions.conversion_context import ConversionOptions
+    from conversion.asks.conversion_context import ConversionOptions
 
 _OVERRIDING: Final = {
     "mode": "mode",

@@ -109,9 +109,9 @@ def test(context: click.Context, folder: Path, junit: Path | None) -> None:
 
     Exit code: 0 = all cases pass, 1 = a case fails, 2 = the files cannot be read or compiled.
     """
+    from conversion.objects.pod_numbers import pods_of_workload
     from policies.files.case_time import CASE_SECONDS
     from policies.files.cases import run_cases
-    from webhook.decisions.pod_numbers import pods_of_workload
 
     found = _load(context, folder, UNREADABLE)
     results = [
@@ -164,10 +164,10 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
     from commands.objects.file_store import FileStore
     from commands.objects.manifest_files import read_sources
     from commands.objects.manifests import manifests
+    from conversion.objects.pod_places import path_text
     from policies.judging.evaluate import evaluate
     from policies.judging.explain import explain as explained
     from policies.judging.verdicts import PolicyOutcome
-    from webhook.decisions.pod_places import path_text
 
     found = _load(context, folder, UNREADABLE)
     now = dt.datetime.now(dt.UTC)

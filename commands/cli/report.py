@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from commands.objects.manifest_files import GivenManifests
     from commands.report.build import Heading
     from commands.report.model import Report, Shadowed
+    from conversion.asks.conversion_context import ConversionOptions
     from runtime.api_transport import Connection
-    from webhook.decisions.conversion_context import ConversionOptions
 
 _FORMATS: Final = ("text", "html", "markdown", "json", "sarif")
 _COLUMNS: Final = 80

@@ -25,11 +25,11 @@ from commands.cli.inputs import (
     setting_options,
 )
 from commands.cli.streams import Counter, write, write_all
+from conversion.asks.steering import Mode
 from neuron import known_faults
 from neuron.api import taint_rules
 from neuron.findings import Severity
 from runtime import console
-from webhook.decisions.steering import Mode
 
 if TYPE_CHECKING:
     from commands.objects.manifest_files import Inputs, ReadProblem

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from checks.claims.device_index import CompiledSelector
 from neuron.allocator.search import (
     AllocatorAlternative,
     AllocatorCapacity,
@@ -21,7 +22,6 @@ from neuron.api import slices, stored_claims
 from neuron.api.claim_specs import ClaimSpec, ClassSpec, DeviceRequest
 from neuron.api.configs import ConfigEntry, ConfigSource, decode_object
 from neuron.api.slices import PublishedDevice, Slice
-from neuron.check.device_index import CompiledSelector
 from neuron.hardware.device_shapes import Value, qualified
 from neuron.names import DRIVER
 from neuron.quantities import parse_amount
@@ -127,7 +127,7 @@ class Selects:
         return lambda device: all(self._remembered(selector, read, device) for selector, read in compiled)
 
     def compiled(self, expression: str) -> CompiledSelector:
-        """The compiled expression. Raises `neuron.check.device_index.SelectorError`."""
+        """The compiled expression. Raises `checks.claims.device_index.SelectorError`."""
         if expression not in self._compiled:
             self._compiled[expression] = _compile(expression)
         return self._compiled[expression]
@@ -210,7 +210,7 @@ def read_demand(claims: Sequence[PodClaim], classes: Mapping[str, ClassSpec] | N
 
     Raises:
         UnknownClassError: a DeviceClass does not exist.
-        neuron.check.device_index.SelectorError: a selector cannot be compiled.
+        checks.claims.device_index.SelectorError: a selector cannot be compiled.
     """
     reader = _ClaimReader(classes, selects)
     requests: list[AllocatorRequest] = []

@@ -20,12 +20,12 @@ from commands.devices.devices import (
     UltraServerPlace,
 )
 from commands.devices.snapshot import ClusterSnapshot
+from conversion.claims.containers import scheduled
 from neuron import names
 from neuron.api.nodes import Node
 from neuron.api.slices import PublishedDevice, Slice, incomplete, newest
 from neuron.api.stored_claims import StoredClaim
 from neuron.api.taints import Taint
-from neuron.demand.containers import scheduled
 from neuron.hardware.instances import Catalogue, InstanceType
 from neuron.quantities import NotAQuantityError, parse_amount
 

@@ -9,12 +9,12 @@ from decimal import ROUND_DOWN, Decimal
 from typing import Any, Final
 
 from commands.cluster.listing import Object
+from conversion.claims.containers import basic_requests
 from neuron import names
 from neuron.api.fields import mapping
 from neuron.api.node_selection import Requirement, required_terms, unmet_selector, unmet_terms
 from neuron.api.nodes import Node
 from neuron.api.taints import Taint, TolerationSpec
-from neuron.demand.containers import basic_requests
 from neuron.quantities import amount_of
 from runtime.text import named
 

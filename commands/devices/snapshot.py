@@ -15,6 +15,7 @@ from cluster.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESO
 from commands.cluster.discovery import served_resource
 from commands.cluster.listing import Lister, Object, Seen, Unseen, unseen
 from commands.devices.node_fit import NodeLoads
+from conversion.claims.containers import names_legacy
 from neuron import names
 from neuron.api.fields import WrongFormError, mapping, mappings, text
 from neuron.api.nodes import Node, read_node
@@ -23,7 +24,6 @@ from neuron.api.slices import Slice, read_slice
 from neuron.api.stored_claims import PODS as RESERVED_PODS
 from neuron.api.stored_claims import StoredClaim, User, read_stored_claim
 from neuron.api.taint_rules import KIND, read_rule, tainted
-from neuron.demand.containers import names_legacy
 from runtime.api_errors import UNAUTHORIZED, ApiAnswerError, ApiServerError, StatusError, UnreachableError
 from runtime.api_server import RESOURCE_GROUP, Resource, TimedApiServer, loaded
 from runtime.raw_objects import Page, read_page

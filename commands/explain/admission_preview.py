@@ -13,6 +13,13 @@ from commands.explain.claim_objects import ClaimObjects
 from commands.explain.quotas import QuotaEffect, effects
 from commands.objects.decider import Decider
 from commands.objects.manifests import Manifest, patched
+from conversion.asks.conversion_context import ConversionContext, ConversionOptions
+from conversion.asks.pod_demand import PodDemand
+from conversion.asks.steering import Mode, ModeSettings, Steering, annotated_settings, combined
+from conversion.decide import Part, PodFacts
+from conversion.objects import pods
+from conversion.objects.pod_places import path_text
+from conversion.patches.decision import Decision
 from neuron import names
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClaimSpec
@@ -23,13 +30,6 @@ from policies.judging.explain import OUTCOME_WORDS
 from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from runtime.text import named
-from webhook.decisions import pods
-from webhook.decisions.conversion_context import ConversionContext, ConversionOptions
-from webhook.decisions.decide import Part, PodFacts
-from webhook.decisions.decision import Decision
-from webhook.decisions.pod_demand import PodDemand
-from webhook.decisions.pod_places import path_text
-from webhook.decisions.steering import Mode, ModeSettings, Steering, annotated_settings, combined
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies

@@ -8,12 +8,12 @@ from typing import Final
 
 from msgspec import structs
 
+from checks.claims.judging import ClaimContext, validate
 from commands.objects.manifests import Manifest
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP, ClaimSpec
 from neuron.api.fields import mapping
 from neuron.api.resource_versions import converted
-from neuron.check.claims import ClaimContext, validate
 from neuron.findings import Finding, Severity
 from policies.selectors.engine import DeviceSelectors
 

@@ -7,15 +7,15 @@ from commands.cluster.listing import Object
 from commands.explain.diagnosis_inputs import DiagnosisInputs, condition, condition_quote, evidence_of, message_of
 from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.schedule_steps import SICK_FIX, gated
+from conversion.claims import templates
+from conversion.claims.containers import scheduled
+from conversion.patches.decision import Outcome
 from neuron import names
 from neuron.api.nodes import Node
 from neuron.api.pod_groups import group_of
 from neuron.api.ultraservers import ALLOCATED, state_of
 from neuron.codes import CODES
-from neuron.demand import templates
-from neuron.demand.containers import scheduled
 from runtime.text import named
-from webhook.decisions.decision import Outcome
 
 _NOT_CREATED: Final = "FailedResourceClaimCreation"
 

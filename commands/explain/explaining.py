@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from checks.claims.device_index import SelectorError
 from cluster.resources import PODS
 from commands.cluster.listing import Object, Unseen
 from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
@@ -20,6 +21,9 @@ from commands.explain.verdicts import NodeVerdict
 from commands.objects.documents import Document
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
+from conversion.asks.conversion_context import ConversionOptions
+from conversion.claims.containers import scheduled
+from conversion.patches.decision import Outcome
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Request
 from neuron.api.fields import mapping, mappings
@@ -27,11 +31,7 @@ from neuron.api.nodes import Node
 from neuron.api.pod_groups import POD_GROUP, group_of
 from neuron.api.stored_claims import Allocation, StoredClaim
 from neuron.api.ultraservers import WORKLOAD, template_of
-from neuron.check.device_index import SelectorError
-from neuron.demand.containers import scheduled
 from runtime.text import cited, named
-from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.decision import Outcome
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies

@@ -7,12 +7,12 @@ from typing import Final
 from pydantic import ValidationError
 
 from commands.cluster.listing import Object
+from conversion.asks.conversion_context import ConversionOptions
 from neuron import names
 from policies.judging.matching import selects
 from policies.schema.constraints import LabelSelector
 from runtime.settings import SettingsError
 from webhook.cluster.replicas import LABELS
-from webhook.decisions.conversion_context import ConversionOptions
 from webhook.server import settings
 
 _ENTRY: Final = f"mutate.{names.DRIVER}"

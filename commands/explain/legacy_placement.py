@@ -10,8 +10,8 @@ from commands.cluster.listing import Object
 from commands.devices.cluster_devices import ClusterDevices
 from commands.explain.placement import load_block, node_block
 from commands.explain.verdicts import Block, Blocked, NodeVerdict
+from conversion.claims.containers import scheduled
 from neuron.api.nodes import Node
-from neuron.demand.containers import scheduled
 
 _ENDED: Final = ("Succeeded", "Failed")
 

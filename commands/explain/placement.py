@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from checks.claims.device_index import SelectorError
 from commands.cluster.listing import Object
 from commands.devices import node_fit
 from commands.devices.allocator_inputs import ClaimDemand, Hardware
@@ -22,7 +23,6 @@ from neuron.api.node_selection import Requirement, unmet_terms
 from neuron.api.nodes import Node
 from neuron.api.stored_claims import Allocation
 from neuron.api.taints import prevents_allocation
-from neuron.check.device_index import SelectorError
 from neuron.findings import few, short
 from neuron.hardware.device_shapes import DEVICE_ID
 from runtime.text import cited, named, number_ranges

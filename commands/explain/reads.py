@@ -32,6 +32,8 @@ from commands.explain.installation import Installation, read_installation
 from commands.explain.targets import label_selector, waiting
 from commands.objects.manifests import Manifest
 from commands.status.snapshot import NoAnswerError
+from conversion.objects.kinds import KINDS
+from conversion.objects.queues import KUEUE_GROUP
 from neuron import names
 from neuron.api import ultraservers
 from neuron.api.fields import readable
@@ -48,8 +50,6 @@ from runtime.api_errors import (
 from runtime.api_server import Resource, TimedApiServer, loaded, loaded_object
 from runtime.raw_objects import Page, read_page
 from webhook.cluster.replicas import LABELS
-from webhook.decisions.kinds import KINDS
-from webhook.decisions.queues import KUEUE_GROUP
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ from commands.explain import claim_text
 from commands.explain.admission_preview import AdmissionPreview, ClaimUse
 from commands.explain.explanation import Diagnosis, Explanation, PodState
 from commands.explain.verdicts import Block, NodeGroup, NodeVerdict, grouped
+from conversion.patches.decision import Decision, Outcome
 from neuron.findings import Finding, Severity, few, short
 from runtime.terminal import BOLD, CYAN, GREEN, RED, YELLOW, Style, printable
 from runtime.text import cited, named
-from webhook.decisions.decision import Decision, Outcome
 
 _LABEL: Final = 10
 _MOST_NODES: Final = 6

@@ -7,10 +7,10 @@ from commands.cluster.listing import Object
 from commands.explain.diagnosis_inputs import DiagnosisInputs, condition, condition_quote
 from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.verdicts import Block, NodeVerdict, grouped
+from conversion.objects.queues import KUEUE_GROUP
 from neuron import names
 from neuron.api.fields import mapping, mappings
 from runtime.text import named
-from webhook.decisions.queues import KUEUE_GROUP
 
 SICK_FIX: Final = "Drain the node and reset or replace the device; a deleted pod gets another one."
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from commands.cluster.listing import Object
-from webhook.decisions.kinds import KINDS
+from conversion.objects.kinds import KINDS
 
 Kind = tuple[str, str]
 """API group and kind."""

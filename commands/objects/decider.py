@@ -8,21 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
+from checks.claims.judging import ClaimContext, ClaimJudgement, judge_claim
 from cluster.store import CLAIM_TEMPLATE, Store
 from commands.objects.file_store import FileStore
 from commands.objects.manifests import Manifest, patched
 from commands.objects.vertical_autoscalers import resizes
-from neuron.api.claim_reader import read_claim
-from neuron.api.claim_specs import GROUP, ClaimSpec
-from neuron.api.fields import mapping
-from neuron.check.claims import ClaimContext, ClaimJudgement, judge_claim
-from neuron.findings import Finding
-from neuron.hardware.instances import Catalogue
-from policies.selectors.engine import DeviceSelectors
-from webhook.decisions import pods
-from webhook.decisions.claim_context import claim_context
-from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from webhook.decisions.decide import (
+from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
+from conversion.asks.steering import NO_STEERING, Steering
+from conversion.decide import (
     Answer,
     DecisionInputs,
     DecisionSubject,
@@ -34,12 +27,19 @@ from webhook.decisions.decide import (
     plain_claim,
     read_pod,
 )
-from webhook.decisions.decision import Decision
-from webhook.decisions.kinds import KINDS, shared_claims
-from webhook.decisions.pod_claims import KnownClaim, readable_names
-from webhook.decisions.pod_places import PodPlace
-from webhook.decisions.steering import NO_STEERING, Steering
-from webhook.decisions.template_findings import KnownTemplates
+from conversion.findings.pod_claims import KnownClaim, readable_names
+from conversion.findings.template_findings import KnownTemplates
+from conversion.objects import pods
+from conversion.objects.kinds import KINDS, shared_claims
+from conversion.objects.pod_places import PodPlace
+from conversion.patches.decision import Decision
+from neuron.api.claim_reader import read_claim
+from neuron.api.claim_specs import GROUP, ClaimSpec
+from neuron.api.fields import mapping
+from neuron.findings import Finding
+from neuron.hardware.instances import Catalogue
+from policies.selectors.claim_context import claim_context
+from policies.selectors.engine import DeviceSelectors
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies

@@ -13,13 +13,18 @@ from pathlib import Path as FilePath
 from typing import Final
 
 from commands.objects.manifests import Manifest, patched
+from conversion.asks.steering import NO_STEERING, Steering
+from conversion.claims.templates import API_VERSION as TEMPLATE_VERSION
+from conversion.claims.templates import KIND as TEMPLATE
+from conversion.findings.verification import Sources
+from conversion.objects.pod_numbers import pods_of_workload
+from conversion.objects.pod_places import Path
+from conversion.patches.decision import Decision
 from kubecel.budget import Clock
 from neuron import names
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping
-from neuron.demand.templates import API_VERSION as TEMPLATE_VERSION
-from neuron.demand.templates import KIND as TEMPLATE
 from neuron.findings import Finding, warning
 from neuron.hardware.instances import Catalogue
 from policies.files.loader import PolicyError, load_folder
@@ -29,11 +34,6 @@ from policies.judging.rules import HintRule, PodRule, ValidatingRule
 from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, RequestSubject, of_object
 from policies.judging.verdicts import Verdict
 from policies.schema.documents import PolicyProblem
-from webhook.decisions.decision import Decision
-from webhook.decisions.pod_numbers import pods_of_workload
-from webhook.decisions.pod_places import Path
-from webhook.decisions.steering import NO_STEERING, Steering
-from webhook.decisions.verification import Sources
 from webhook.reviews.policy_knowledge import (
     DeviceKnower,
     PolicyView,

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from commands.objects.manifests import Manifest
+from conversion.objects.pod_places import Path
 from neuron import names
-from webhook.decisions.pod_places import Path
 
 _RAY: Final = "ray.io"
 _RAY_CORES: Final = "neuron_cores"

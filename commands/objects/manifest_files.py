@@ -23,10 +23,10 @@ from commands.objects.documents import Document, Documents, ManifestError, TextB
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
 from commands.objects.shapes import Look, Shapes
+from conversion.objects.kinds import WITHOUT_PODS
 from neuron.api import node_pools
 from neuron.api.claim_specs import GROUP
 from runtime.files import open_regular
-from webhook.decisions.kinds import WITHOUT_PODS
 
 Opener: TypeAlias = Callable[[], BinaryIO]
 

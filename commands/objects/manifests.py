@@ -11,10 +11,10 @@ import orjson
 
 from commands.objects.built_in_kinds import missing_kind
 from commands.objects.documents import Document, RepeatedKey
+from conversion.objects.kinds import KINDS, pod_templates
+from conversion.objects.pod_places import Path, path_text
 from neuron.api.fields import text
 from neuron.findings import Finding, quoted, short, warning
-from webhook.decisions.kinds import KINDS, pod_templates
-from webhook.decisions.pod_places import Path, path_text
 
 DEFAULT_NAMESPACE: Final = "default"
 """Namespace of objects that set none, as in kubectl."""

@@ -7,10 +7,10 @@ from typing import Final
 
 from commands.objects.documents import Document, Documents
 from commands.objects.manifests import Manifest, path_steps
+from conversion.objects.pod_places import Path, PodPlace, path_text
+from conversion.patches.decision import Decision
 from neuron import names
 from neuron.findings import Finding, warning
-from webhook.decisions.decision import Decision
-from webhook.decisions.pod_places import Path, PodPlace, path_text
 
 _NAMESPACE: Final = ("metadata", "namespace")
 """Path of findings about the object as a whole, even if a pod template caused them."""

@@ -13,12 +13,12 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from commands.objects.manifests import Manifest
 from commands.objects.text_edits import Splice
+from conversion.objects.kinds import KINDS, holds_claims
+from conversion.objects.pod_places import Path, matches
+from conversion.objects.queues import ALL_KEYS
 from neuron import names
 from runtime.yaml_nodes import Mapping_, Scalar, Sequence_, YamlNode
 from runtime.yaml_scalars import is_word
-from webhook.decisions.kinds import KINDS, holds_claims
-from webhook.decisions.pod_places import Path, matches
-from webhook.decisions.queues import ALL_KEYS
 
 Span: TypeAlias = tuple[int, int]
 """Offsets in a text."""

@@ -5,8 +5,8 @@ import datetime as dt
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
+from conversion.claims import templates
 from neuron import names
-from neuron.demand import templates
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name."""

@@ -27,20 +27,20 @@ from commands.report.model import (
     Workload,
 )
 from commands.report.places import Places, PodNeed
+from conversion.asks.conversion_context import ConversionOptions
+from conversion.asks.pod_demand import PodDemand
+from conversion.asks.steering import Mode
+from conversion.claims.templates import Template
+from conversion.decide import Part, located
+from conversion.objects.kinds import KINDS
+from conversion.patches.decision import Decision, Outcome
 from neuron import names
 from neuron.api.claim_reader import claim_spec
 from neuron.api.fields import mapping
-from neuron.demand.templates import Template
 from neuron.findings import Finding, Severity
 from policies.judging.device_counts import of_claim
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.tally import Concurrent
-from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.decide import Part, located
-from webhook.decisions.decision import Decision, Outcome
-from webhook.decisions.kinds import KINDS
-from webhook.decisions.pod_demand import PodDemand
-from webhook.decisions.steering import Mode
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies

@@ -13,9 +13,9 @@ from commands.objects.file_policies import FilePolicies
 from commands.objects.manifests import Manifest, patched
 from commands.report.assess import Assessment
 from commands.report.model import Audit, AuditViolation, Cause, Obstacle, Reference
+from conversion.decide import located
 from neuron.findings import Finding
 from policies.judging.verdicts import PolicyOutcome, Verdict
-from webhook.decisions.decide import located
 from webhook.reviews.policy_knowledge import PolicyView
 from webhook.reviews.policy_verdicts import objections
 

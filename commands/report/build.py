@@ -14,7 +14,7 @@ from commands.report.model import Audit, Fate, NeuronNodes, PodsNow, Reference, 
 from commands.report.places import Places
 from commands.report.shadow import by_workload
 from commands.status.lines import listed
-from webhook.decisions.conversion_context import ConversionOptions
+from conversion.asks.conversion_context import ConversionOptions
 
 if TYPE_CHECKING:
     from commands.devices.cluster_devices import ClusterDevices

@@ -21,13 +21,13 @@ from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import manifests_of
 from commands.report.build import ReportBuilder
 from commands.report.inventory import CONTROLLED, Found
+from conversion.objects.kinds import KINDS, holds_claims
 from neuron.api.fields import mapping, mappings
 from neuron.hardware.instances import Catalogue
 from runtime.api_errors import ApiAnswerError, ApiServerError
 from runtime.api_server import ApiServer, Resource, TimedApiServer, loaded_object
 from runtime.raw_objects import Page, identity, read_page
 from runtime.served_versions import kubernetes_version
-from webhook.decisions.kinds import KINDS, holds_claims
 
 _CORE: Final = {
     ("", "Pod"): PODS,

@@ -13,9 +13,9 @@ from commands.objects.documents import Document
 from commands.objects.manifest_files import STDIN, GivenManifests, ReadProblem, inputs, read_sources
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, manifests_of, path_steps
 from commands.report.inventory import CONTROLLED, Found
+from conversion.objects.kinds import WITHOUT_PODS
 from neuron.api import node_pools
 from neuron.api.claim_specs import GROUP
-from webhook.decisions.kinds import WITHOUT_PODS
 
 _COMMAND: Final = "report"
 _WRAPPER: Final = b'"AppWrapper"'

@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 
 from commands.report.model import PodsNow
+from conversion.objects import pods
 from neuron import names
 from neuron.findings import Finding
 from runtime.raw_objects import identity
-from webhook.decisions import pods
 
 _LONGEST_CHAIN: Final = 8
 """Owners above each other: Pod, Job, JobSet, TrainJob and a few of an operator."""

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from checks.claims.device_index import SelectorError
 from commands.cluster.listing import Object
 from commands.devices import node_fit
 from commands.devices.allocator_inputs import (
@@ -19,6 +20,7 @@ from commands.devices.allocator_inputs import (
     read_demand,
 )
 from commands.devices.cluster_devices import ClusterDevices
+from conversion.claims.candidates import labels_of
 from neuron import names
 from neuron.allocator.search import (
     AllocatorCapacity,
@@ -29,8 +31,6 @@ from neuron.allocator.search import (
 )
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.nodes import Node
-from neuron.check.device_index import SelectorError
-from neuron.demand.candidates import labels_of
 from neuron.hardware.device_shapes import catalogue_shapes, qualified
 from neuron.hardware.instances import Catalogue, InstanceType
 from neuron.quantities import parse_amount

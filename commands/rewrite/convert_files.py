@@ -25,12 +25,12 @@ from commands.objects.text_edits import Splice
 from commands.rewrite.made_pods import write_back
 from commands.rewrite.yaml_edits import EditError, edit
 from commands.rewrite.yaml_layout import TextLayout
-from neuron.demand.templates import Template
+from conversion.asks.conversion_context import ConversionOptions
+from conversion.claims.templates import Template
+from conversion.decide import ObjectDecision
+from conversion.objects.kinds import KINDS
+from conversion.objects.pod_places import Path, find_pods
 from neuron.findings import Finding, warning
-from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.decide import ObjectDecision
-from webhook.decisions.kinds import KINDS
-from webhook.decisions.pod_places import Path, find_pods
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies

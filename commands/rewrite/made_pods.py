@@ -7,9 +7,9 @@ which then counts instead of the default of the whole Workflow.
 from typing import Any, Final
 
 from commands.objects.manifests import patched, path_steps
-from webhook.decisions.decision import Decision
-from webhook.decisions.made_pods import SPEC_FIELDS
-from webhook.decisions.pod_places import PodPlace
+from conversion.objects.made_pods import SPEC_FIELDS
+from conversion.objects.pod_places import PodPlace
+from conversion.patches.decision import Decision
 
 _SECTIONS: Final = ("initContainers", "containers")
 

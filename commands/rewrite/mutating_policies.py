@@ -12,16 +12,16 @@ from typing import Any, Final
 
 import yaml
 
-from cluster.answers import NO_FACTS
 from commands.objects.file_store import FileStore
+from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
+from conversion.claims.templates import Template
+from conversion.decide import decide_pod
+from conversion.facts import NO_FACTS
+from conversion.objects import pods
+from conversion.objects.pod_places import pointer
+from conversion.patches.decision import Decision
 from neuron import names
-from neuron.demand.templates import Template
 from neuron.hardware.instances import Catalogue, InstanceType, Observation
-from webhook.decisions import pods
-from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from webhook.decisions.decide import decide_pod
-from webhook.decisions.decision import Decision
-from webhook.decisions.patches import pointer
 
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
 _SINCE: Final = "v1.36.0"

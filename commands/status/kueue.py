@@ -14,12 +14,12 @@ import yaml
 from cluster.resources import CONFIG_MAPS, DEPLOYMENTS
 from commands.cluster.listing import Seen, Unseen, unseen
 from commands.status.lines import CheckResult, StatusLine, listed
+from conversion.objects.queues import device_class_mappings
 from neuron import names
 from neuron.api.fields import mapping, mappings, sequence, text
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import ApiServer, Resource, loaded_object
 from runtime.text import cited, named
-from webhook.decisions.queues import device_class_mappings
 
 CHECK: Final = "Kueue"
 NAMESPACE: Final = "kueue-system"

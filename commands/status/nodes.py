@@ -4,21 +4,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from checks.words.keys import unread_keys
 from commands.cluster.listing import Object, Unseen
 from commands.devices.devices import fault_text
 from commands.status import kubelets
 from commands.status.lines import CheckResult, StatusLine, counted, listed
 from commands.status.offers import NODES, Offers, check_held, check_owners, check_ultraservers
 from commands.status.snapshot import StatusSnapshot
+from conversion.asks.steering import MODE_WORDS, Mode
 from neuron import names
 from neuron.api import cordons
 from neuron.api.nodes import Node
 from neuron.api.slices import incomplete, newest
-from neuron.check.keys import unread_keys
 from neuron.hardware.device_shapes import DRA_DRIVER_VERSION
 from neuron.hardware.instances import Catalogue
 from runtime.text import cited, named
-from webhook.decisions.steering import MODE_WORDS, Mode
 
 CLASSES: Final = "device class"
 CONVERSION: Final = "conversion"

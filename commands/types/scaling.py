@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from commands.devices.allocator_inputs import PodClaim, Selects, hardware_of, read_demand
+from conversion.claims.containers import Ask, Role
+from conversion.claims.instance_fit import DeviceConfig
+from conversion.claims.making import Claim, make_claim
 from neuron import names
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClassSpec, Selector
 from neuron.api.slices import read_slice
-from neuron.demand.claims import Claim, make_claim
-from neuron.demand.containers import Ask, Role
-from neuron.demand.instance_fit import DeviceConfig
 from neuron.hardware.instances import InstanceType
 
 _CLASS: Final = {names.DEVICE_CLASS: ClassSpec((Selector("spec.selectors[0]", f"device.driver == '{names.DRIVER}'"),))}

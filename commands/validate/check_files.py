@@ -7,6 +7,9 @@ import dataclasses
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
+from checks.claims.judging import validate
+from checks.words.keys import misspelt_keys
+from checks.workloads.taint_rules import check_taint_rule
 from cluster.store import Store
 from commands.objects.current_versions import CURRENT, is_older
 from commands.objects.decider import Decider, is_checked, named_claims
@@ -14,18 +17,15 @@ from commands.objects.documents import Document
 from commands.objects.file_store import FileStore
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, path_steps
 from commands.objects.shapes import Look, Recorded, Shapes
+from conversion.asks.conversion_context import ConversionOptions
+from conversion.decide import ObjectDecision, located
+from conversion.objects.kinds import KINDS
+from conversion.objects.pod_places import PodPlace
 from neuron.api import taint_rules
 from neuron.api.claim_reader import VERSIONS, value_text
 from neuron.api.claim_specs import GROUP
 from neuron.api.claim_specs import KINDS as CLAIM_KINDS
-from neuron.check.claims import validate
-from neuron.check.keys import misspelt_keys
-from neuron.check.taint_rules import check_taint_rule
 from neuron.findings import Finding, Severity, did_you_mean, warning
-from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.decide import ObjectDecision, located
-from webhook.decisions.kinds import KINDS
-from webhook.decisions.pod_places import PodPlace
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies

@@ -52,7 +52,7 @@ class Leaf(Struct, frozen=True, gc=False):
     """One request for Neuron devices, or one of its alternatives.
 
     Attributes:
-        mask: shapes that it can match, of a `neuron.check.device_index.DeviceIndex`.
+        mask: shapes that it can match, of a `checks.claims.device_index.DeviceIndex`.
     """
 
     devices: DeviceRequest

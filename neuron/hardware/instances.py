@@ -58,7 +58,7 @@ class InstanceType:
             a node publishes one of both.
         counters: whether single devices consume shared counters; only ResourceSlices tell.
         tries_orders: whether the scheduler tries the devices of a request in every order
-            (`neuron.demand.search_cost`); None if the version of the control plane is not known.
+            (`neuron.allocator.search_cost`); None if the version of the control plane is not known.
         sources: where each figure is stated, by the name in `neuron.hardware.sources`. Types with equal figures are
             equal.
         may_try_orders: whether the scheduler may be one that tries the devices of a request in every order. If the

@@ -220,7 +220,7 @@ def placements(line: Line, size: int, published: bool = True, common: bool = Tru
 
     Returns:
         At most 8, the limit of `firstAvailable`: the attributes, and the windows at the ends of the line.
-        `neuron.demand.planning` leaves out those that cost the scheduler too much.
+        `conversion.claims.planning` leaves out those that cost the scheduler too much.
     """
     found = choice(line, size, published, common)
     return select(found, [name for name, _ in found.named], names.MAX_FIRST_AVAILABLE)
@@ -229,8 +229,8 @@ def placements(line: Line, size: int, published: bool = True, common: bool = Tru
 def adjacent(line: Line, size: int) -> DeviceChoice:
     """The windows of a size one after the other, by device ids: of more than half of a chain, each has devices of all.
 
-    They have devices in common, which a claim can request alone (`neuron.demand.pieces`). A window attribute has one
-    window of more than half of the devices only, so nothing is lost without it.
+    They have devices in common, which a claim can request alone (`conversion.claims.pieces`). A window attribute has
+    one window of more than half of the devices only, so nothing is lost without it.
     """
     return DeviceChoice(tuple(line.window(size, start) for start in line.starts(size)))
 

@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeAlias
 
+from conversion.claims import scheduling
 from kubecel.budget import Clock
 from neuron import names
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec
 from neuron.api.fields import mapping, mappings
-from neuron.demand import scheduling
 from policies.judging import device_counts, matching
 from policies.judging.evaluate import REVIEW_SECONDS, TimeLimit, UndecidedError, evaluate, matching_rules
 from policies.judging.failures import Failure

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
+from conversion.claims.instance_fit import most_interfaces
 from kubecel.budget import DEFAULT_LIMITS, Clock
 from kubecel.compile import Cel
 from kubecel.engine import CelEngine
 from neuron import names
-from neuron.demand.instance_fit import most_interfaces
 from neuron.findings import did_you_mean, few
 from neuron.hardware.instances import Topology
 from policies.files import catalogues, mapped_templates, reading

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
+from checks.claims.device_index import DeviceIndex
+from checks.claims.judging import ClaimContext, validate
+from conversion.claims import templates
+from conversion.claims.containers import Ask, Role
+from conversion.claims.instance_fit import DeviceConfig
+from conversion.claims.mapped_templates import MappedTemplate, Need, differences_by_type
 from neuron import names
-from neuron.check.claims import ClaimContext, validate
-from neuron.check.device_index import DeviceIndex
-from neuron.check.mapped_templates import MappedTemplate, Need, differences_by_type
-from neuron.demand import templates
-from neuron.demand.containers import Ask, Role
-from neuron.demand.instance_fit import DeviceConfig
 from neuron.findings import Severity
 from neuron.hardware.device_shapes import catalogue_shapes
 from neuron.hardware.instances import Catalogue

@@ -36,7 +36,7 @@ class CountedPods(Protocol):
 
 CountPods: TypeAlias = Callable[[Mapping[str, object], str, str], Sequence[CountedPods] | None]
 """An object, its API group and kind -> its pod templates; None if the kind is not known. Whoever evaluates policies
-has the table of kinds (`webhook.decisions.pod_numbers`)."""
+has the table of kinds (`conversion.objects.pod_numbers`)."""
 
 
 def no_kind_known(data: Mapping[str, object], group: str, kind: str) -> None:

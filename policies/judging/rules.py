@@ -6,15 +6,15 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
+from conversion.claims import templates
+from conversion.claims.mapped_templates import MappedTemplate
+from conversion.claims.scheduling import SchedulingHints
+from conversion.claims.templates import Template
 from kubecel.engine import CelEngine, Program
 from kubecel.errors import CelError, CelTypeError
 from kubecel.types import BOOL, DYN, NULL, STRING, Type
 from neuron import names
 from neuron.api.claim_reader import read_claim
-from neuron.check.mapped_templates import MappedTemplate
-from neuron.demand import templates
-from neuron.demand.scheduling import SchedulingHints
-from neuron.demand.templates import Template
 from policies.judging.inline_params import unknown_fields
 from policies.judging.namespaces import reads_whole_namespace
 from policies.judging.sharing import SharedExpression, Sharing

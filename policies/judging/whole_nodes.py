@@ -9,11 +9,11 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
+from conversion.claims import selectors
 from kubecel.budget import Clock
 from kubecel.compile import parse
 from kubecel.deadlines import Deadline
 from kubecel.errors import CelError, CelTimeExceededError
-from neuron.demand import selectors
 from policies.selectors.whole_nodes import NodeDevice, WholeNodeFindings, judge
 from runtime.remembered import Remembered
 

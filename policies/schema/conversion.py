@@ -4,8 +4,8 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, StrictInt, model_validator
 
+from conversion.claims import templates
 from neuron import names
-from neuron.demand import templates
 from policies.schema.base import Model, Name, Object, fault
 from policies.schema.hints import LabelKey, LabelValue
 

@@ -1,4 +1,4 @@
-"""Implements the selector protocols of `neuron.check.device_index` with the CEL engine."""
+"""Implements the selector protocols of `checks.claims.device_index` with the CEL engine."""
 
 import dataclasses
 import functools
@@ -7,6 +7,19 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from checks.claims.device_index import (
+    AttributeUse,
+    CompiledSelector,
+    Lookup,
+    SelectorError,
+    SelectorRuntimeError,
+    SelectorSyntaxError,
+    SelectorTimeError,
+    SelectorTooCostlyError,
+    SelectorTypeError,
+    SelectorUnsupportedError,
+)
+from checks.claims.selectors import Judged
 from kubecel import types
 from kubecel.budget import SELECTOR_LIMITS, Budget, Clock
 from kubecel.compile import Cel
@@ -25,19 +38,6 @@ from kubecel.errors import (
 )
 from kubecel.library import semver
 from kubecel.syntax import nodes as syntax
-from neuron.check.device_index import (
-    AttributeUse,
-    CompiledSelector,
-    Lookup,
-    SelectorError,
-    SelectorRuntimeError,
-    SelectorSyntaxError,
-    SelectorTimeError,
-    SelectorTooCostlyError,
-    SelectorTypeError,
-    SelectorUnsupportedError,
-)
-from neuron.check.selectors import Judged
 from neuron.findings import did_you_mean, short
 from neuron.hardware.device_shapes import Value, Version
 from policies.selectors.analysis import ConstantOperand, DeviceField, analyse, drivers
@@ -66,8 +66,12 @@ class DeviceSelectors:
         self._clock = clock
         self._deadline: float | None = None
 
+    def for_one_object(self, clock: Clock | None) -> "DeviceSelectors":
+        """See `checks.claims.device_index.SelectorEngine`."""
+        return DeviceSelectors() if clock is None else DeviceSelectors(clock)
+
     def compile(self, expression: str) -> CompiledSelector:
-        """Compile one expression; see `neuron.check.device_index.SelectorEngine`."""
+        """Compile one expression; see `checks.claims.device_index.SelectorEngine`."""
         if self._deadline is None:
             _load()
         now = self._clock()
@@ -85,7 +89,7 @@ class DeviceSelectors:
 
 
 class BoundedJudgedSelectors:
-    """A `neuron.check.selectors.JudgedSelectors` for one index of devices, bounded in bytes.
+    """A `checks.claims.selectors.JudgedSelectors` for one index of devices, bounded in bytes.
 
     The event loop and the lane share it, so it has a lock.
     """
@@ -214,7 +218,7 @@ class _DeviceSelector:
         *,
         shared: bool = False,
     ) -> bool:
-        """Whether a device satisfies it; see `neuron.check.device_index.CompiledSelector`."""
+        """Whether a device satisfies it; see `checks.claims.device_index.CompiledSelector`."""
         if self._clock() > self._deadline:
             raise SelectorTimeError(_TIME_IS_OVER)
         before = self._budget.spent

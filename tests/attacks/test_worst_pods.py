@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from neuron.demand import claims
-from neuron.demand.work import WorkAllowance
+from conversion.claims import making
+from conversion.claims.work import WorkAllowance
+from conversion.patches.decision import Outcome
 from tests.attacks.worst_pods import MOST_CALLS, Shape, Work, climb
 from tests.support.clusters import mutator, request
-from webhook.decisions.decision import Outcome
 from webhook.reviews import effort
 from webhook.reviews.worker_threads import Inline
 
@@ -60,7 +60,7 @@ class Recording(Inline):
 def test_a_pod_that_takes_much_work_is_decided_in_the_lane(pairs: int, in_lane: bool) -> None:
     lane = Recording()
     shape = Shape(0, (("app", "aws.amazon.com/neuroncore", 3), ("app", "aws.amazon.com/neuron", 1)) * pairs, ())
-    claims._remembered.cache_clear()
+    making._remembered.cache_clear()
     decision = asyncio.run(mutator(lane=lane).review(request(shape.pod())))
     assert decision.outcome is Outcome.CONVERTED
     assert (max(lane.seconds, default=0) > 0.01) is in_lane

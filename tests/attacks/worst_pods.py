@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from conversion.claims import candidates, fitting, making
 from neuron import names
-from neuron.demand import candidates, claims, fitting
 from neuron.hardware.instances import Catalogue, Observation
 from tests.support.clusters import FakeCluster, mutator, request
 from webhook.reviews.mutate import Mutator
@@ -119,7 +119,7 @@ class Work:
         return _counted(lambda: asyncio.run(found.review(review)))
 
     def _mutator(self, shape: Shape) -> Mutator:
-        for cache in (claims._remembered, candidates._remembered, fitting.fits):
+        for cache in (making._remembered, candidates._remembered, fitting.fits):
             cache.cache_clear()
         found = self._mutators.get(shape.cluster)
         if found is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from neuron.demand.templates import digest
+from conversion.claims.templates import digest
 from tests.cluster.api import Api
 
 CASES = Path(__file__).parents[1] / "golden" / "mutate"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from cluster.resources import NODES
+from conversion.asks.conversion_context import ConversionOptions, conversion_context
 from neuron.hardware.instances import Catalogue, Observation
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
 from webhook.cluster.kube import connect
-from webhook.decisions.conversion_context import ConversionOptions, conversion_context
 
 NODES_IN_ALL = 300
 NEURON_NODES = 100

@@ -11,7 +11,8 @@ import yaml
 from click.testing import CliRunner
 
 from commands.cli.main import main
-from neuron.demand.templates import digest
+from conversion.claims.templates import digest
+from conversion.patches.decision import Decision, Outcome
 from neuron.hardware.instances import Catalogue, Observation
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
@@ -21,7 +22,6 @@ from tests.cluster.nodes import INSTANCE_TYPE, Fleet
 from tests.cluster.processes import eventually
 from tests.support import golden
 from tests.support.clusters import FakeCluster, mutator, request
-from webhook.decisions.decision import Decision, Outcome
 
 pytestmark = pytest.mark.needs("mutating-policies")
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import policies
+from conversion.patches.decision import Decision, unchanged
 from policies.files.folders import PolicyError
 from policies.files.loader import load
 from policies.judging.evaluate import evaluate
@@ -20,7 +21,6 @@ from policies.judging.subjects import of_object
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.processes import eventually
 from tests.conformance.objects import EXPORTABLE
-from webhook.decisions.decision import Decision, unchanged
 from webhook.reviews.policed import merged
 
 _PATIENCE = 30.0

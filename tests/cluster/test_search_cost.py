@@ -5,10 +5,10 @@ import time
 
 import pytest
 
+from conversion.claims.containers import Ask, Role
+from conversion.claims.instance_fit import DeviceConfig
+from conversion.claims.making import Claim, make_claim
 from neuron import known_faults
-from neuron.demand.claims import Claim, make_claim
-from neuron.demand.containers import Ask, Role
-from neuron.demand.instance_fit import DeviceConfig
 from neuron.hardware.instances import Catalogue
 from neuron.hardware.windows import Line
 from tests.cluster import versions

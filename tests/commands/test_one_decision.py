@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 from commands.cli.main import main
 from commands.objects.manifests import Manifest, manifests_of, path_steps
+from conversion.objects.kinds import KINDS
+from conversion.objects.pod_places import path_text
 from tests.support import golden
 from tests.support.clusters import FakeCluster, mutator
 from tests.support.validation import review, validator
-from webhook.decisions.kinds import KINDS
-from webhook.decisions.pod_places import path_text
 
 FAMILIES = ("trn2", "trn1")
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from commands.objects.file_store import FileStore
 from commands.objects.manifests import manifests_of
+from conversion.objects.kinds import KINDS
 from tests.commands import test_one_decision as one
-from webhook.decisions.kinds import KINDS
 
 RESOURCE = st.sampled_from(
     [one.NEURON, "aws.amazon.com/neurondevice", "aws.amazon.com/neuroncore", "vpc.amazonaws.com/efa"]

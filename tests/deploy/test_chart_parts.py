@@ -14,14 +14,14 @@ from click.testing import CliRunner
 from cluster.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from commands.cli.main import main
 from commands.status import kueue
+from conversion.objects.kinds import KINDS as KINDS_WITH_PODS
+from conversion.objects.kinds import holds_claims
 from kubeletplugin.cli import main as plugin_main
 from kubeletplugin.owner import APPEARED, LEFT, OTHER, OTHER_LEFT
 from kubeletplugin.prepare.hold_events import FREED, KEPT
 from kubeletplugin.publish.node_labels import KEYS
 from neuron import names
 from tests.deploy.charts import AUDIT, CHART, EVERYTHING, Object, find, flags, pod_specs, render
-from webhook.decisions.kinds import KINDS as KINDS_WITH_PODS
-from webhook.decisions.kinds import holds_claims
 
 DRIVER = "neuron-dra-kubelet-plugin"
 NEEDED: list[Object] = [

@@ -22,6 +22,8 @@ import msgspec
 from commands.objects.documents import ManifestError
 from commands.objects.text_edits import apply
 from commands.rewrite.yaml_edits import EditError, edit
+from conversion.objects.wire import AdmissionRequest
+from conversion.patches.decision import Decision, Outcome
 from kubecel.budget import Budget, Limits
 from kubecel.checking.size_estimates import UNLIMITED, CostLimit
 from kubecel.compile import Cel
@@ -44,8 +46,6 @@ from tests.support.clusters import mutator
 from tests.support.converting import convert_texts, documents
 from tests.support.trainium import trainium
 from tests.support.validation import judge
-from webhook.decisions.decision import Decision, Outcome
-from webhook.decisions.wire import AdmissionRequest
 from webhook.edge import reviews
 from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import LARGE_OBJECT

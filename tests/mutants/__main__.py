@@ -3,7 +3,7 @@
     python -m tests.mutants [--tests FOLDER ...] PATH ...
 
 mutmut writes the mutants and runs the tests, in a copy of the working tree. Without `--tests` it runs the tests beside
-each module: for `neuron/demand/layout.py`, `tests/neuron/demand` and the files in `tests/neuron`.
+each module: for `conversion/claims/layout.py`, `tests/conversion/claims` and the files in `tests/neuron`.
 """
 
 import argparse

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import Phase, assume, example, given, settings
 from hypothesis import strategies as st
 
+from conversion.claims.containers import Ask, Role
+from conversion.claims.instance_fit import DeviceConfig
+from conversion.claims.making import Claim, Refusal, make_claim
 from neuron.allocator.search import AllocatorResult
-from neuron.demand.claims import Claim, Refusal, make_claim
-from neuron.demand.containers import Ask, Role
-from neuron.demand.instance_fit import DeviceConfig
 from neuron.hardware.instances import Catalogue, InstanceType, Topology
 from neuron.hardware.windows import Line
 from tests.support.allocations import CORES, claim_of, node_of

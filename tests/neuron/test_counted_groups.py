@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from conversion.claims.containers import Ask, Role
+from conversion.claims.instance_fit import DeviceConfig
+from conversion.claims.making import Claim, make_claim
 from neuron.allocator.search import AllocatorNode, AllocatorResult
-from neuron.demand.claims import Claim, make_claim
-from neuron.demand.containers import Ask, Role
-from neuron.demand.instance_fit import DeviceConfig
 from neuron.hardware.instances import Catalogue, InstanceType, Observation
 from neuron.hardware.windows import Line
 from tests.support import mixtures, structured

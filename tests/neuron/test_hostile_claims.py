@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from checks.claims.judging import validate
 from neuron.api.claim_reader import read_claim
 from neuron.api.configs import decode_object, decode_text
-from neuron.check.claims import validate
 from neuron.findings import LONGEST_PATH, MOST_COLLECTED, MOST_QUOTED, Finding
 from policies.selectors.engine import DeviceSelectors
 from tests.support.timing import assert_below

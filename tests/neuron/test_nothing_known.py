@@ -6,12 +6,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from conversion.claims.candidates import NodeSelection, find
+from conversion.claims.containers import Ask, Role
+from conversion.claims.families import UNKNOWN
+from conversion.claims.instance_fit import DeviceConfig
+from conversion.claims.making import Claim, make_claim
 from neuron import names
-from neuron.demand.candidates import NodeSelection, find
-from neuron.demand.claims import Claim, make_claim
-from neuron.demand.containers import Ask, Role
-from neuron.demand.families import UNKNOWN
-from neuron.demand.instance_fit import DeviceConfig
 from neuron.hardware.instances import Catalogue, InstanceType
 
 RELEASED = find(Catalogue(), NodeSelection(), UNKNOWN).types

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from neuron.demand.claims import Claim, Refusal, make_claim
-from neuron.demand.containers import Ask, Role
-from neuron.demand.instance_fit import DeviceConfig
+from conversion.claims.containers import Ask, Role
+from conversion.claims.instance_fit import DeviceConfig
+from conversion.claims.making import Claim, Refusal, make_claim
 from neuron.findings import Finding
 from neuron.hardware.instances import InstanceType, Topology
-from tests.neuron.demand.test_claims import DEFAULT, ask, cores, devices, types
+from tests.conversion.claims.test_claims import DEFAULT, ask, cores, devices, types
 
 
 def make(

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from conversion.claims import selectors
 from neuron.allocator.search import (
     AllocatorAlternative,
     AllocatorCapacity,
@@ -15,7 +16,6 @@ from neuron.allocator.search import (
     AllocatorRequest,
 )
 from neuron.api.taints import Taint
-from neuron.demand import selectors
 from neuron.hardware import device_groups, windows
 from neuron.hardware.instances import InstanceType
 

@@ -7,17 +7,17 @@ from typing import Any
 
 from msgspec import Raw
 
-from cluster.answers import NO_FACTS, NamespaceFacts
+from conversion.claims.pools import NO_SUPPLY, Supply
+from conversion.claims.templates import Template
+from conversion.facts import NO_FACTS, NamespaceFacts
+from conversion.objects.wire import ABSENT, AdmissionRequest, GroupVersionKind
+from conversion.ports import FoundTemplate, TemplateUnavailableError
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.namespaces import namespace_named
-from neuron.demand.pools import NO_SUPPLY, Supply
-from neuron.demand.templates import Template
 from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 from policies.judging.policy_set import NO_POLICIES, PolicySet
 from tests.support.trainium import trainium
-from webhook.decisions.ports import FoundTemplate, TemplateUnavailableError
-from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.template_checks import TemplateChecks

@@ -15,10 +15,10 @@ from commands.explain.reads import Live, StoredPod
 from commands.objects.file_policies import FilePolicies
 from commands.objects.manifests import Manifest
 from commands.objects.notices import ManifestSource
+from conversion.asks.conversion_context import ConversionOptions
 from neuron import names
 from tests.support import converting
 from tests.support.emulated import EmulatedCluster
-from webhook.decisions.conversion_context import ConversionOptions
 
 Object = dict[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 from kubernetes.aio.client.configuration import Configuration
 
-from neuron.demand.templates import Template
+from conversion.claims.templates import Template
 from runtime.api_transport import Connection
 from tests.support.fake_api import FakeApi
 

@@ -14,13 +14,13 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from cluster.answers import LegacyQuota, NamespaceFacts
+from conversion.facts import LegacyQuota, NamespaceFacts
+from conversion.objects.wire import AdmissionReview
 from neuron import names
 from neuron.api.claim_reader import read_claim
 from neuron.hardware.instances import Observation
 from policies.files.loader import load
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator
-from webhook.decisions.wire import AdmissionReview
 
 ROOT = Path(__file__).parents[1] / "golden" / "mutate"
 

@@ -26,9 +26,9 @@ from urllib.parse import urlsplit
 import uvloop
 
 from certs import files, issue
+from conversion.objects import wire
+from conversion.patches.decision import Decision, unchanged
 from tests.support.forked import Forked
-from webhook.decisions import wire
-from webhook.decisions.decision import Decision, unchanged
 from webhook.edge import logs, server
 from webhook.edge.acceptor import Acceptor
 from webhook.edge.bodies import BodyReader

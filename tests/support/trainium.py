@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from conversion.asks.conversion_context import ConversionOptions
 from neuron.hardware.instances import DEFAULT_FAMILIES
-from webhook.decisions.conversion_context import ConversionOptions
 
 ENVIRONMENT = {"NEURON_DRA_FAMILIES": ",".join(DEFAULT_FAMILIES)}
 """The same for commands."""

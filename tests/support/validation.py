@@ -8,13 +8,15 @@ from typing import Any
 
 from msgspec import Raw
 
+from checks.claims.device_index import CompiledSelector, DeviceIndex
+from checks.claims.judging import ClaimContext, validate
+from conversion.objects.wire import ABSENT, AdmissionRequest, GroupVersionKind
+from conversion.patches.decision import Decision
 from neuron import names
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.slice_shapes import Census, SliceShapes, slice_shapes
 from neuron.api.slices import read_slice
-from neuron.check.claims import ClaimContext, validate
-from neuron.check.device_index import CompiledSelector, DeviceIndex
 from neuron.findings import Finding
 from neuron.hardware import windows
 from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
@@ -22,8 +24,6 @@ from neuron.hardware.instances import Catalogue
 from policies.selectors.engine import DeviceSelectors
 from tests.support.clusters import FakeCluster
 from tests.support.trainium import trainium
-from webhook.decisions.decision import Decision
-from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from webhook.reviews.validate import Validator
 
 V1 = "resource.k8s.io/v1"

@@ -10,11 +10,11 @@ from typing import Final
 import msgspec
 
 from cluster.from_watches.look_ups import MOST_LOOKUPS, RESOURCES, SECONDS, can_exist
+from conversion.objects import nesting
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from runtime.api_errors import ApiServerError
 from runtime.api_server import RESOURCE_GROUP, ApiServer
-from webhook.decisions import nesting
 
 _LARGEST: Final = 64 * 1024
 """Bytes of an answer that is decoded on the event loop. Few claims are larger."""

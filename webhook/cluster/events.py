@@ -24,13 +24,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from cluster.resources import EVENTS
+from conversion.objects.wire import AdmissionRequest
+from conversion.patches.decision import Decision
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import ApiServer
 from runtime.media_types import MERGE_PATCH
 from runtime.once import Once
 from webhook.cluster.replicas import micro_time
-from webhook.decisions.decision import Decision
-from webhook.decisions.wire import AdmissionRequest
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from typing import Final
 from cluster.from_watches.reflector import Reflector
 from cluster.from_watches.watches import Watches
 from cluster.store import Store
+from conversion.ports import TemplateStore
 from runtime.api_errors import ClusterUnavailableError, StatusError, UnreachableError
 from runtime.api_transport import Connection, load_configuration
 from runtime.watching import Timing
 from webhook.cluster.events import EventRecorder
 from webhook.cluster.server_version import ServerVersion
 from webhook.cluster.templates import KubeTemplates, TemplateCounters
-from webhook.decisions.ports import TemplateStore
 from webhook.reviews.worker_threads import seconds_left
 
 _ANSWER_TIMEOUT: Final = 10.0

@@ -3,8 +3,9 @@
 from typing import Any, Final
 
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
+from conversion.claims.templates import Template
+from conversion.ports import TemplateUnavailableError
 from neuron import names
-from neuron.demand.templates import Template
 from neuron.findings import Finding
 from runtime.api_errors import (
     CONFLICT,
@@ -16,7 +17,6 @@ from runtime.api_errors import (
 )
 from runtime.api_server import OLDEST_KUBERNETES
 from runtime.explanations import rule_text
-from webhook.decisions.ports import TemplateUnavailableError
 
 _PATH: Final = "spec.resourceClaims"
 """The field of the pod that needs the template."""

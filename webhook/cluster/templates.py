@@ -19,9 +19,10 @@ from typing import Any, Final
 from cluster.from_watches.reflector import Key, Reflector
 from cluster.kinds.claim_templates import TemplateFacts
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
+from conversion.claims.templates import API_VERSION, KIND, Template, digest
+from conversion.ports import FoundTemplate, TemplateUnavailableError
 from neuron import names
 from neuron.api.claim_reader import read_claim
-from neuron.demand.templates import API_VERSION, KIND, Template, digest
 from runtime.api_errors import (
     CONFLICT,
     NOT_FOUND,
@@ -36,7 +37,6 @@ from runtime.backoff import Backoff
 from runtime.media_types import COMPACT, MERGE_PATCH
 from webhook.cluster import template_errors
 from webhook.cluster.punctuality import Punctuality, punctuality
-from webhook.decisions.ports import FoundTemplate, TemplateUnavailableError
 
 _LONGEST_PAUSE: Final = 0.5
 """Seconds between two attempts."""

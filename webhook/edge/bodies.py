@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from starlette.types import Message, Receive
 
-from webhook.decisions.nesting import BEGINNING
+from conversion.objects.nesting import BEGINNING
 from webhook.edge.reviews import namespace_of
 from webhook.edge.room import MemoryBudget
 

@@ -16,11 +16,11 @@ from typing import Any, Final, Protocol, runtime_checkable
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from conversion.objects import nesting, wire
+from conversion.patches.decision import Decision, denied
 from neuron.findings import Finding
 from runtime import tracing
 from runtime.tracing import trace_of
-from webhook.decisions import nesting, wire
-from webhook.decisions.decision import Decision, denied
 from webhook.edge import reviews
 from webhook.edge.bodies import (
     BodyError,

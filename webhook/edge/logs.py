@@ -14,10 +14,10 @@ from typing import BinaryIO, Final
 
 import msgspec
 
+from conversion.objects import wire
 from runtime.logs import Format, Timestamps, line_of
 from runtime.text import escaped
 from runtime.tracing import NO_TRACE
-from webhook.decisions import wire
 from webhook.edge.reviews import Rendered
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from prometheus_client import Gauge, GCCollector, Info, PlatformCollector, Proce
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from conversion.objects import wire
 from runtime.histogram import Histogram
-from webhook.decisions import wire
 from webhook.edge.reviews import Rendered
 
 DURATION_BOUNDS: Final = (

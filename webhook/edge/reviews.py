@@ -13,10 +13,10 @@ import msgspec
 import orjson
 from msgspec import Struct
 
+from conversion.objects import nesting, wire
+from conversion.patches.decision import Decision
 from neuron.findings import Finding, for_answer, short
 from runtime.text import escaped
-from webhook.decisions import nesting, wire
-from webhook.decisions.decision import Decision
 from webhook.reviews.warning_lines import COMFORTABLE_WARNING
 
 API_VERSION: Final = "admission.k8s.io/v1"

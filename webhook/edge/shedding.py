@@ -17,9 +17,9 @@ from typing import Final
 
 from starlette.types import Scope
 
+from conversion.objects import wire
 from runtime.histogram import Histogram
 from runtime.once import Interval
-from webhook.decisions import wire
 from webhook.edge.metrics import PathMetrics
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cluster.answers import ServerView
+from conversion.asks.conversion_context import ConversionOptions
+from conversion.ports import Refusals, TemplateStore
 from neuron.hardware.instances import Catalogue
-from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.ports import Refusals, TemplateStore
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.refusals import RefusalReporter
 from webhook.reviews.reviewer import Reviewer
@@ -77,8 +77,8 @@ def _with_policies(
     options: ConversionOptions, view: ServerView, templates: TemplateStore, lane: Lane, parts: PolicyParts
 ) -> tuple[Reviewer, Reviewer]:
     # Imported only with policies: the schema and the engine take 20 MiB.
+    from conversion.findings.verification import Sources
     from policies.judging.policy_set import PolicySet
-    from webhook.decisions.verification import Sources
     from webhook.reviews.claim_bounds import ClaimBounds
     from webhook.reviews.policed import PolicedValidator
     from webhook.reviews.policy_allowance import Allowance, Execution

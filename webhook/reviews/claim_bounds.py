@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 from typing import Final
 
+from checks.claims.judging import ClaimContext, ReadSpec, for_one_object, judge_claim
+from conversion.asks.conversion_context import ConversionContext
+from conversion.findings.bound_claims import check_bound
+from conversion.findings.pod_claims import Claiming, KnownClaim
+from conversion.findings.verification import Sources
+from conversion.objects.wire import AdmissionRequest
 from neuron.api.claim_specs import ClaimSpec
-from neuron.check.claims import ClaimContext, ReadSpec, judge_claim
 from neuron.findings import Finding
-from webhook.decisions.bound_claims import check_bound
-from webhook.decisions.claim_context import for_one_object
-from webhook.decisions.conversion_context import ConversionContext
-from webhook.decisions.pod_claims import Claiming, KnownClaim
-from webhook.decisions.verification import Sources
-from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews import effort
 from webhook.reviews.policy_knowledge import FindClaims
 from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError

@@ -10,9 +10,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from conversion.objects import pods
+from conversion.objects.wire import ABSENT
 from neuron.names import DNS_LABEL
-from webhook.decisions import pods
-from webhook.decisions.wire import ABSENT
 
 
 class _Exactly(Struct, frozen=True, forbid_unknown_fields=True):

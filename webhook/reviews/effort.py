@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable
 from typing import Final, Generic, TypeVar
 
-from neuron.check.claims import ClaimContext, ReadSpec
-from neuron.check.selectors import JudgedSelectors
-from neuron.demand.work import WorkAllowance
+from checks.claims.judging import ClaimContext, ReadSpec
+from checks.claims.selectors import JudgedSelectors
+from conversion.claims.work import WorkAllowance
 
 _PER_SELECTOR: Final = 0.0004
 _PER_CHARACTER: Final = 20e-6
@@ -29,8 +29,8 @@ _PER_UNIT: Final = 0.2e-3
 """Pods that were searched for their work take up to 600 calls of functions for a unit (`tests/attacks/worst_pods.py`),
 ordinary ones a third of that."""
 ON_THE_LOOP: Final = 24
-"""Units of work (`neuron.demand.work`) of a decision on the event loop: five milliseconds at most. An ordinary pod has
-one or two containers for Neuron, and candidates of five kinds: 10 or 15 units."""
+"""Units of work (`conversion.claims.work`) of a decision on the event loop: five milliseconds at most. An ordinary pod
+has one or two containers for Neuron, and candidates of five kinds: 10 or 15 units."""
 _LEAST: Final = 0.0003
 _SELECTOR: Final = b'"expression"'
 _ORDINARY: Final = 64
@@ -61,7 +61,7 @@ def of_deciding(size: int) -> float:
 
 
 def of_planning(units: int, size: int) -> float:
-    """Seconds to decide about an object of `size` bytes with so many units of work (`neuron.demand.work`)."""
+    """Seconds to decide about an object of `size` bytes with so many units of work (`conversion.claims.work`)."""
     return of_deciding(size) + units * _PER_UNIT
 
 

@@ -8,18 +8,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from cluster.answers import ClusterView, NamespaceFacts
-from neuron.api.claim_specs import GROUP
-from neuron.api.fields import mapping
-from neuron.demand.templates import KIND, Template
-from neuron.demand.work import TooMuchWorkError, limited
-from neuron.findings import Finding, warning
-from neuron.hardware.instances import Catalogue
-from runtime import tracing
-from runtime.remembered import Remembered
-from webhook.decisions import leader_worker_sets, nesting, pods, restore_pods
-from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from webhook.decisions.decide import (
+from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
+from conversion.asks.steering import NO_STEERING, Mode, Steer, Steering
+from conversion.claims.templates import KIND, Template
+from conversion.claims.work import TooMuchWorkError, limited
+from conversion.decide import (
     EnrichableClaim,
     decide_claim,
     decide_pod,
@@ -28,13 +21,21 @@ from webhook.decisions.decide import (
     templates_of_record,
     with_needs,
 )
-from webhook.decisions.decision import Decision, denied, unchanged
-from webhook.decisions.patches import size_of
-from webhook.decisions.pod_claims import claims_from_templates, requesting
-from webhook.decisions.ports import TemplateStore, TemplateUnavailableError
-from webhook.decisions.steering import NO_STEERING, Mode, Steer, Steering
-from webhook.decisions.verification import Sources, verify
-from webhook.decisions.wire import ABSENT, AdmissionRequest
+from conversion.facts import ClusterView, NamespaceFacts
+from conversion.findings.pod_claims import claims_from_templates, requesting
+from conversion.findings.verification import Sources, verify
+from conversion.objects import nesting, pods
+from conversion.objects.wire import ABSENT, AdmissionRequest
+from conversion.patches import leader_worker_sets, restore_pods
+from conversion.patches.decision import Decision, denied, unchanged
+from conversion.patches.operations import size_of
+from conversion.ports import TemplateStore, TemplateUnavailableError
+from neuron.api.claim_specs import GROUP
+from neuron.api.fields import mapping
+from neuron.findings import Finding, warning
+from neuron.hardware.instances import Catalogue
+from runtime import tracing
+from runtime.remembered import Remembered
 from webhook.reviews import effort
 from webhook.reviews.pod_decisions import PodDecisions, PodShape
 from webhook.reviews.queue_notices import QueueNotices

@@ -9,13 +9,14 @@ import dataclasses
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from cluster.answers import NamespaceFacts
+from conversion.asks import records
+from conversion.asks.steering import Steering
+from conversion.facts import NamespaceFacts
+from conversion.objects import pods
+from conversion.objects.pod_places import pointer
+from conversion.patches.decision import Decision, Operation, Outcome
 from neuron import names
 from runtime.remembered import Remembered
-from webhook.decisions import pods, records
-from webhook.decisions.decision import Decision, Operation, Outcome
-from webhook.decisions.patches import pointer
-from webhook.decisions.steering import Steering
 
 _MOST: Final = 1024 * 1024
 """Bytes of all entries."""

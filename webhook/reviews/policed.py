@@ -15,6 +15,9 @@ from typing import Final
 import msgspec
 import orjson
 
+from conversion.findings.verification import Sources
+from conversion.objects.wire import AdmissionRequest
+from conversion.patches.decision import Decision, Outcome, denied, unchanged
 from kubecel.budget import Clock
 from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding, warning
@@ -27,9 +30,6 @@ from policies.judging.subjects import RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from runtime import tracing
 from runtime.once import Once
-from webhook.decisions.decision import Decision, Outcome, denied, unchanged
-from webhook.decisions.verification import Sources
-from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews import effort
 from webhook.reviews.policy_allowance import ON_LOOP, Execution, run_with_retry
 from webhook.reviews.policy_knowledge import (

@@ -5,20 +5,20 @@ import itertools
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from checks.claims.device_index import DeviceIndex, SelectorError
 from cluster.answers import NamespaceView
+from conversion.asks.claimed import Restated, restated
+from conversion.findings.verification import Sources, Verified, verify
+from conversion.objects import pods
+from conversion.objects.pod_numbers import pods_of_workload
 from neuron import names
 from neuron.api.claim_specs import ClaimSpec, ClassSpec, Selector
 from neuron.api.fields import mapping, mappings
-from neuron.check.device_index import DeviceIndex, SelectorError
 from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
 from neuron.hardware.instances import Catalogue, Observation
 from policies.judging.device_counts import lncs_of
 from policies.judging.knowledge import DeviceKnowledge
 from policies.selectors.engine import DeviceSelectors
-from webhook.decisions import pods
-from webhook.decisions.claimed import Restated, restated
-from webhook.decisions.pod_numbers import pods_of_workload
-from webhook.decisions.verification import Sources, Verified, verify
 
 MOST_NAMED: Final = 256
 """Claims and templates of one pod that are looked up; the others count as not known."""
@@ -115,7 +115,7 @@ def _is_labelled(pod: object) -> bool:
 
 
 class KnowledgeView(Protocol):
-    """Facts of a cluster, or of manifest files, that counting devices needs. See `webhook.decisions.ports`."""
+    """Facts of a cluster, or of manifest files, that counting devices needs. See `conversion.ports`."""
 
     @property
     def version(self) -> int:

@@ -10,9 +10,14 @@ from typing import Final
 
 from msgspec import structs
 
-from cluster.answers import NamespaceFacts, NamespaceView
+from cluster.answers import NamespaceView
+from conversion.asks.steering import NO_STEERING, Mode, Steering
+from conversion.claims.scheduling import missing_labels
+from conversion.facts import NamespaceFacts
+from conversion.findings.verification import Sources
+from conversion.objects.queues import KUEUE_LABEL
+from conversion.objects.wire import AdmissionRequest
 from kubecel.budget import Clock
-from neuron.demand.scheduling import missing_labels
 from neuron.findings import Finding
 from policies.judging import matching
 from policies.judging.evaluate import (
@@ -29,10 +34,6 @@ from policies.judging.rules import HintRule, PodRule
 from policies.judging.subjects import RequestContext, RequestSubject, of_object
 from policies.schema.kinds import ConversionPolicySpec
 from runtime.once import Once
-from webhook.decisions.queues import KUEUE_LABEL
-from webhook.decisions.steering import NO_STEERING, Mode, Steering
-from webhook.decisions.verification import Sources
-from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.policy_allowance import ON_LOOP, Allowance
 from webhook.reviews.policy_knowledge import (
     DeviceKnower,
@@ -99,7 +100,7 @@ class _Namespace:
 
 
 class PolicySteer:
-    """Finds the steering of pods by one set of policies (`webhook.decisions.steering.Steer`).
+    """Finds the steering of pods by one set of policies (`conversion.asks.steering.Steer`).
 
     May be called on the event loop and in the lane's thread: it only reads values that other code replaces as a whole.
     On the event loop its time limit is short; a longer evaluation must be repeated in the lane (`TakesLongError`).

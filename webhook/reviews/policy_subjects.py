@@ -6,13 +6,13 @@ from collections.abc import Mapping
 import msgspec
 
 from cluster.answers import NamespaceView
+from conversion.objects import nesting
+from conversion.objects.kinds import controller_of_pods
+from conversion.objects.queues import copied_labels
+from conversion.objects.wire import ABSENT, AdmissionRequest
 from neuron.api.fields import mapping, text
 from neuron.api.namespaces import namespace_named
 from policies.judging.subjects import NAMESPACES, RequestSubject, SentAs, plural
-from webhook.decisions import nesting
-from webhook.decisions.kinds import controller_of_pods
-from webhook.decisions.queues import copied_labels
-from webhook.decisions.wire import ABSENT, AdmissionRequest
 
 
 def bare_subject(request: AdmissionRequest) -> RequestSubject:

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from webhook.decisions import pods, queues
-from webhook.decisions.decision import Decision
-from webhook.decisions.wire import AdmissionRequest
+from conversion.objects import pods, queues
+from conversion.objects.wire import AdmissionRequest
+from conversion.patches.decision import Decision
 
 MOST_NAMESPACES: Final = 4096
 

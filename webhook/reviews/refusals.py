@@ -1,8 +1,8 @@
 """Reports denied conversions, which become Events."""
 
-from webhook.decisions.decision import Decision
-from webhook.decisions.ports import Refusals
-from webhook.decisions.wire import AdmissionRequest
+from conversion.objects.wire import AdmissionRequest
+from conversion.patches.decision import Decision
+from conversion.ports import Refusals
 from webhook.reviews.reviewer import Reviewer, deciding_at_once
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from webhook.decisions.decision import Decision
-from webhook.decisions.wire import AdmissionRequest
+from conversion.objects.wire import AdmissionRequest
+from conversion.patches.decision import Decision
 
 
 class Reviewer(Protocol):

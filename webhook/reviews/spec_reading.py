@@ -5,9 +5,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from neuron.check.claims import ReadSpec, read
-from webhook.decisions import nesting
-from webhook.decisions.wire import ABSENT
+from checks.claims.judging import ReadSpec, read
+from conversion.objects import nesting
+from conversion.objects.wire import ABSENT
 
 NOTHING: Final = (b"", b"null")
 

@@ -3,14 +3,14 @@
 import functools
 
 from cluster.answers import ServerView
+from conversion.asks.conversion_context import ConversionOptions
+from conversion.findings.verification import Sources
+from conversion.objects.wire import AdmissionRequest
+from conversion.patches.decision import Decision, denied
+from conversion.ports import TemplateStore
 from policies.files.store import PolicyStore
 from policies.judging.evaluate import TakesLongError
 from policies.judging.policy_set import PolicySet
-from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.decision import Decision, denied
-from webhook.decisions.ports import TemplateStore
-from webhook.decisions.verification import Sources
-from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_allowance import ON_LOOP, Allowance, run_with_retry
 from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError

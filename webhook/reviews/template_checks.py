@@ -2,17 +2,17 @@
 
 from typing import Final
 
+from checks.claims.judging import ClaimContext, ReadSpec
 from cluster.answers import ValidationView
+from conversion.asks.conversion_context import ConversionOptions, conversion_context
+from conversion.claims.mapped_templates import Need
+from conversion.findings.template_findings import differs, judged, missing, unchecked
+from conversion.ports import FoundTemplate, TemplateStore
 from neuron.api.claim_specs import ClaimSpec
-from neuron.check.claims import ClaimContext, ReadSpec
-from neuron.check.mapped_templates import Need
 from neuron.findings import Finding
 from neuron.hardware.instances import Catalogue
+from policies.selectors.claim_context import claim_context
 from runtime.remembered import Remembered
-from webhook.decisions.claim_context import claim_context
-from webhook.decisions.conversion_context import ConversionOptions, conversion_context
-from webhook.decisions.ports import FoundTemplate, TemplateStore
-from webhook.decisions.template_findings import differs, judged, missing, unchecked
 from webhook.reviews import effort
 from webhook.reviews.slices import working_time
 from webhook.reviews.worker_threads import Inline, Lane

@@ -1,6 +1,6 @@
 """`/validate`: dispatches reviews, caches decisions, and queries the API server for objects that no cache has.
 
-`neuron.check.claims` checks claims, templates and DeviceClasses; `webhook.decisions.decide` checks pods and workloads.
+`checks.claims.judging` checks claims, templates and DeviceClasses; `conversion.decide` checks pods and workloads.
 Objects without Neuron devices are allowed.
 """
 
@@ -9,27 +9,27 @@ import functools
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from checks.claims.configs import ratcheted
+from checks.claims.judging import ClaimContext, ClaimJudgement, ReadSpec, for_one_object, judge_claim, judge_read
+from checks.words.keys import misspelt_keys_in
 from cluster.answers import ValidationView
+from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
+from conversion.asks.steering import NO_STEERING, SteerTemplate
+from conversion.claims.templates import API_VERSION, KIND
+from conversion.decide import DecisionInputs, PodFacts, check_created, check_names, templates_of_record
+from conversion.findings.pod_claims import Claiming, ClaimNames, KnownClaim
+from conversion.findings.template_findings import KnownTemplates
+from conversion.objects import nesting, pods
+from conversion.objects.kinds import KINDS, shared_claims
+from conversion.objects.wire import ABSENT, AdmissionRequest, GroupVersionKind
+from conversion.patches.decision import Decision, Outcome, unchanged
 from neuron import names
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP, ClaimSpec
-from neuron.check.claims import ClaimContext, ClaimJudgement, ReadSpec, judge_claim, judge_read
-from neuron.check.configs import ratcheted
-from neuron.check.keys import misspelt_keys_in
-from neuron.demand.templates import API_VERSION, KIND
 from neuron.findings import Finding, Severity, for_answer, short
 from neuron.hardware.instances import Catalogue
+from policies.selectors.claim_context import ClaimPolicies, claim_context
 from runtime.remembered import Remembered, fingerprint
-from webhook.decisions import nesting, pods
-from webhook.decisions.claim_context import ClaimPolicies, claim_context, for_one_object
-from webhook.decisions.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from webhook.decisions.decide import DecisionInputs, PodFacts, check_created, check_names, templates_of_record
-from webhook.decisions.decision import Decision, Outcome, unchanged
-from webhook.decisions.kinds import KINDS, shared_claims
-from webhook.decisions.pod_claims import Claiming, ClaimNames, KnownClaim
-from webhook.decisions.steering import NO_STEERING, SteerTemplate
-from webhook.decisions.template_findings import KnownTemplates
-from webhook.decisions.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from webhook.reviews import effort
 from webhook.reviews.claim_shapes import shape_of
 from webhook.reviews.slices import working_time

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from neuron.demand.work import TooMuchWorkError, WorkAllowance, limited
+from conversion.claims.work import TooMuchWorkError, WorkAllowance, limited
 from webhook.reviews import effort
 from webhook.reviews.slices import EndedError, Running, working_time
 from webhook.reviews.turns import DecisionQueue

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
-from neuron.check.configs import ratcheted
+from checks.claims.configs import ratcheted
+from conversion.decide import DecisionInputs, DecisionSubject, PodFacts, as_warnings, decide, read_pod
+from conversion.findings.pod_claims import ClaimNames, readable_names
+from conversion.objects import nesting
+from conversion.objects.kinds import KINDS, pods_of
+from conversion.objects.wire import AdmissionRequest
 from neuron.findings import Finding, Findings, Severity, warning
-from webhook.decisions import nesting
-from webhook.decisions.decide import DecisionInputs, DecisionSubject, PodFacts, as_warnings, decide, read_pod
-from webhook.decisions.kinds import KINDS, pods_of
-from webhook.decisions.pod_claims import ClaimNames, readable_names
-from webhook.decisions.wire import AdmissionRequest
 
 MOST_TEMPLATES: Final = 64
 """Pod templates of one workload that are checked."""

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from certs import files, issue
 from cluster.answers import ServerView
+from conversion.ports import Refusals, TemplateStore
 from runtime import console, tracing
 from runtime.api_server import TimedApiServer
 from runtime.logs import resolve
 from runtime.metrics_server import METRICS_PATH, MetricsServer
 from runtime.startup import StartupError
-from webhook.decisions.ports import Refusals, TemplateStore
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
 from webhook.edge.callers import Callers, ClientAuthority

@@ -10,14 +10,14 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from conversion.asks.conversion_context import ConversionOptions
+from conversion.asks.steering import Mode
 from neuron import names
 from neuron.findings import did_you_mean
 from neuron.hardware.instances import DEFAULT_FAMILIES, Catalogue
 from policies.schema.followable import CORE, GROUPS
 from runtime import settings
 from runtime.settings import Declaration, SettingsError, about
-from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.steering import Mode
 
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_SUBDOMAIN: Final = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
@@ -355,7 +355,7 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Webhook
                 places = f"{given['standalone'].where} and {given[name].where}"
                 raise SettingsError(f"{places} exclude each other: {why}. Drop one of them.")
     loaded = WebhookSettings(**values)
-    # Policy files may define further families; `neuron.demand.families` ignores those that do not exist.
+    # Policy files may define further families; `conversion.claims.families` ignores those that do not exist.
     if loaded.policies is None and "families" in given:
         check_families(loaded.families, Catalogue(), given["families"].where)
     return loaded

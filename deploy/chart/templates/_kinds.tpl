@@ -1,5 +1,5 @@
 {{/*
-Written by deploy/kinds.py from webhook/decisions/kinds.py. Do not edit.
+Written by deploy/kinds.py from conversion/objects/kinds.py. Do not edit.
 */}}
 
 {{/* Rules of the workloads whose pods are checked when the workload is applied. */}}

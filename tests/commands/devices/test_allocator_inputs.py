@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checks.claims.device_index import SelectorSyntaxError
 from commands.devices.allocator_inputs import (
     PodClaim,
     Selects,
@@ -22,7 +23,6 @@ from neuron.api.configs import ConfigEntry, ConfigSource, NeuronConfig
 from neuron.api.slices import read_slice
 from neuron.api.stored_claims import read_stored_claim
 from neuron.api.taints import Taint
-from neuron.check.device_index import SelectorSyntaxError
 from neuron.hardware.device_shapes import Version
 from tests.support.emulated import SICK, EmulatedCluster
 from tests.support.explaining import explained, live, pod

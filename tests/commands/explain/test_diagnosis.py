@@ -13,6 +13,7 @@ from commands.explain.installation import Installation
 from commands.explain.reads import Live
 from commands.explain.render import Style, as_text
 from commands.objects.manifests import Manifest
+from conversion.asks.conversion_context import ConversionOptions
 from neuron import names
 from runtime.api_server import Resource
 from tests.support.emulated import PLUGIN, SICK, EmulatedCluster
@@ -26,7 +27,6 @@ from tests.support.explaining import (
     pod,
     template,
 )
-from webhook.decisions.conversion_context import ConversionOptions
 
 QUOTA = (
     'PodResourceClaim neuron: create ResourceClaim : resourceclaims "train-neuron-abc" is forbidden: exceeded quota: '

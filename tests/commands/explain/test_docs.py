@@ -11,11 +11,11 @@ from commands.explain import claim_steps, node_steps, prepare_errors, render, sc
 from commands.explain.explanation import Explanation
 from commands.explain.reads import Live
 from commands.explain.verdicts import Block
+from conversion.asks.conversion_context import ConversionOptions
 from neuron import names
 from runtime.terminal import Style
 from tests.support.emulated import PLUGIN, SICK, EmulatedCluster
 from tests.support.explaining import WELL, Object, converted_pod, event, explained, explained_pod, live, pod
-from webhook.decisions.conversion_context import ConversionOptions
 
 PAGE = (Path(__file__).parents[3] / "docs/how-to/explain.md").read_text()
 BLOCKS = re.findall(r"```(?:console|yaml)\n(.*?)```", PAGE, re.DOTALL)

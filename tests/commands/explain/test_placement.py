@@ -9,18 +9,18 @@ import pytest
 from commands.cluster.listing import Unseen
 from commands.explain.verdicts import Block, NodeVerdict, grouped
 from commands.objects.manifests import Manifest
+from conversion.asks.conversion_context import ConversionOptions
+from conversion.claims.containers import Ask, Role
+from conversion.claims.instance_fit import DeviceConfig
+from conversion.claims.interfaces import Interfaces
+from conversion.claims.making import Claim, make_claim
 from neuron import names
 from neuron.allocator.search import AllocatorResult
 from neuron.api.taints import Taint
-from neuron.demand.claims import Claim, make_claim
-from neuron.demand.containers import Ask, Role
-from neuron.demand.instance_fit import DeviceConfig
-from neuron.demand.interfaces import Interfaces
 from neuron.hardware.instances import Catalogue
 from tests.support.emulated import PLUGIN, SICK, EmulatedCluster
 from tests.support.explaining import Object, explained, live, pod, template
 from tests.support.timing import assert_below
-from webhook.decisions.conversion_context import ConversionOptions
 
 ONE = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS}}]}}
 

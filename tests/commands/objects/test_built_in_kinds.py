@@ -1,7 +1,7 @@
 import pytest
 
 from commands.objects.built_in_kinds import missing_kind
-from webhook.decisions.kinds import KINDS
+from conversion.objects.kinds import KINDS
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from commands.objects.documents import Document, ManifestError
 from commands.objects.manifests import manifests, path_steps
+from conversion.objects.kinds import KINDS as KINDS_WITH_PODS
+from conversion.objects.pod_places import path_text
 from tests.support import converting
 from tests.support.yaml_styles import DOCUMENTS, written
-from webhook.decisions.kinds import KINDS as KINDS_WITH_PODS
-from webhook.decisions.pod_places import path_text
 
 POD: dict[str, Any] = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main"}]}}
 

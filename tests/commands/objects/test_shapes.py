@@ -11,10 +11,10 @@ from commands.objects.manifests import manifests
 from commands.rewrite.convert_files import Settings
 from commands.rewrite.convert_output import as_yaml
 from commands.validate.check_files import FileContext
+from conversion import decide
 from tests.support.converting import convert_sources, source
 from tests.support.trainium import trainium
 from tests.support.validating_files import validate_sources
-from webhook.decisions import decide
 
 POD = """\
 apiVersion: v1

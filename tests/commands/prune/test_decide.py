@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from commands.prune import decide
-from neuron.demand.templates import Template, is_unchanged
+from conversion.claims.templates import Template, is_unchanged
 from tests.support.generated import MARK, NOW, stored, template
 
 DAY = dt.timedelta(days=1)

@@ -26,12 +26,12 @@ from cluster.kinds.claim_templates import project_template
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from commands.prune.pruner import PruneAction, Pruner, PruneReport
 from commands.prune.reads import Reader
+from conversion.ports import TemplateUnavailableError
 from runtime.api_errors import StatusError
 from runtime.api_server import ApiServer, Collection
 from tests.support.fake_api import _merged
 from tests.support.generated import NOW, stored, template
 from webhook.cluster.templates import KubeTemplates
-from webhook.decisions.ports import TemplateUnavailableError
 
 FINISHING = ("prune", "review", "watch", "store", "tick")
 LONGEST, LAG = 3, 2

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commands.report.replicas import pods_of
-from webhook.decisions.kinds import KINDS as KINDS_WITH_PODS
+from conversion.objects.kinds import KINDS as KINDS_WITH_PODS
 
 TEMPLATE = {"spec": {"containers": []}}
 REPLICATED = [{"replicas": 3, "template": {"spec": {"parallelism": 2, "completions": 8, "template": TEMPLATE}}}]

@@ -8,19 +8,19 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cluster.answers import NO_FACTS
-from neuron.demand.families import Families
-from neuron.demand.templates import Template
+from conversion.asks.conversion_context import ConversionContext
+from conversion.claims.families import Families
+from conversion.claims.templates import Template
+from conversion.facts import NO_FACTS
+from conversion.objects import pods
+from conversion.objects.kinds import KINDS as KINDS_WITH_PODS
+from conversion.patches.convert_pods import convert
 from neuron.hardware.instances import DEFAULT_FAMILIES, Catalogue
 from tests.support.converting import Converted, convert_texts, documents
 from tests.support.diffs import patched
 from tests.support.manifests import CORE, NEURON, container, pod
 from tests.support.trainium import trainium
 from tests.support.yaml_styles import written
-from webhook.decisions import pods
-from webhook.decisions.conversion_context import ConversionContext
-from webhook.decisions.convert_pods import convert
-from webhook.decisions.kinds import KINDS as KINDS_WITH_PODS
 
 CONVERT = "neuron.aws.com/convert"
 LNC = "neuron.aws.com/logical-neuron-core"

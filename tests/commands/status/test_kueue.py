@@ -10,7 +10,7 @@ from commands.cluster.listing import Unseen
 from commands.status import kueue
 from commands.status.kueue import KueueSetup, check, classes_of, counted_classes, read_setup
 from commands.status.lines import CheckResult
-from webhook.decisions.queues import device_class_mappings
+from conversion.objects.queues import device_class_mappings
 
 OURS = "neuron.aws.com"
 MAPPING = {"name": "aws.amazon.com/neuron", "deviceClassNames": [OURS]}

@@ -7,11 +7,11 @@ from commands.objects.file_store import FileStore
 from commands.objects.manifests import manifests_of
 from commands.validate.check_files import FileContext
 from tests.commands.rewrite.test_convert_files import named, text
+from tests.conversion.test_convert_pods import decide as converted
 from tests.support.converting import source
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from tests.support.validating_files import validate_sources
-from tests.webhook.decisions.test_convert_pods import decide as converted
 
 OLD: dict[str, Any] = {
     "apiVersion": "resource.k8s.io/v1beta1",

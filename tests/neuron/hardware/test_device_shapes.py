@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checks.claims.device_index import DeviceIndex
 from kubeletplugin.discover import sharing
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.pci import Place
@@ -13,7 +14,6 @@ from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
 from kubeletplugin.publish.slices import NodeDevices, desired_slices
 from neuron import names
 from neuron.api.slice_shapes import Census
-from neuron.check.device_index import DeviceIndex
 from neuron.hardware import pci_addresses
 from neuron.hardware.device_shapes import (
     OPERATOR_ATTRIBUTES,

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from conversion.claims import selectors
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
-from neuron.demand import selectors
 from policies.judging.device_counts import lncs_of, of_claim, of_pod, read_record
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.tally import MOST

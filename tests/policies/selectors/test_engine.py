@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from neuron.check.device_index import (
+from checks.claims.device_index import (
     AttributeUse,
     Lookup,
     SelectorError,

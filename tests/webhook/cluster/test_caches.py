@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.answers import NO_FACTS, ClusterView, LegacyQuota, NamespaceFacts
 from cluster.from_watches.watches import Watches
 from cluster.kinds.claim_templates import project_template
 from cluster.resources import (
@@ -21,7 +20,8 @@ from cluster.resources import (
     RESOURCE_SLICES,
 )
 from cluster.store import DEVICE_CLASS, RESOURCE_QUOTA
-from neuron.demand.templates import digest
+from conversion.claims.templates import digest
+from conversion.facts import NO_FACTS, ClusterView, LegacyQuota, NamespaceFacts
 from neuron.hardware.instances import Observation
 from runtime.api_errors import UnreachableError
 from runtime.api_server import Resource

@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from conversion.objects.wire import AdmissionRequest
+from conversion.patches.decision import Decision, denied, unchanged
 from neuron.findings import Finding
 from runtime.api_errors import StatusError, UnreachableError
 from runtime.api_transport import Connection
@@ -31,8 +33,6 @@ from webhook.cluster.events import (
     EventRecorder,
     describe,
 )
-from webhook.decisions.decision import Decision, denied, unchanged
-from webhook.decisions.wire import AdmissionRequest
 from webhook.reviews.refusals import RefusalReporter
 
 pytestmark = pytest.mark.anyio

@@ -20,7 +20,8 @@ from kubernetes.aio.config import incluster_config
 from cluster.from_watches.watches import Watches
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from commands.cluster.rights import RULES
-from neuron.demand.templates import Template
+from conversion.claims.templates import Template
+from conversion.patches.decision import denied
 from neuron.findings import Finding
 from runtime.api_errors import ClusterUnavailableError, StatusError, UnreachableError
 from runtime.api_transport import Connection, load_configuration
@@ -32,7 +33,6 @@ from tests.support.generated import stored, template
 from webhook.cluster.events import PATCH_EVERY, EventRecorder
 from webhook.cluster.kube import KubeWorld, connect
 from webhook.cluster.templates import KubeTemplates
-from webhook.decisions.decision import denied
 
 pytestmark = pytest.mark.anyio
 

@@ -11,12 +11,12 @@ from cluster.from_watches.object_reader import Projection
 from cluster.from_watches.reflector import Reflector
 from cluster.kinds.claim_templates import TemplateFacts, project_template
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
+from conversion.ports import TemplateUnavailableError
 from runtime.api_server import Collection
 from runtime.watching import Timing
 from tests.support.fake_api import FakeApi, answer, eventually, hang, status
 from tests.support.generated import MARK, PLURAL, connected, forbidden, stored, template
 from webhook.cluster.templates import KubeTemplates
-from webhook.decisions.ports import TemplateUnavailableError
 
 pytestmark = pytest.mark.anyio
 

@@ -11,11 +11,11 @@ from cluster.from_watches.watches import Watches
 from cluster.kinds.node_pools import MOST_NODES
 from cluster.kinds.nodes import MOST_TYPES, NodeKind, project_node, with_node
 from cluster.resources import NODE_CLASSES, NODE_POOLS, NODES
-from neuron.demand.pools import StaticNode
+from conversion.asks.conversion_context import ConversionOptions, conversion_context
+from conversion.claims.pools import StaticNode
 from neuron.hardware.instances import Catalogue, Observation
 from runtime.api_server import RESOURCE_GROUP, Resource
 from runtime.raw_objects import read_event
-from webhook.decisions.conversion_context import ConversionOptions, conversion_context
 
 TYPE = "node.kubernetes.io/instance-type"
 BETA = "beta.kubernetes.io/instance-type"

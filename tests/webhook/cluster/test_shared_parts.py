@@ -11,7 +11,7 @@ import pytest
 from cluster.bounded_objects import Bounds, Holdings
 from cluster.kinds import claim_templates
 from cluster.shared_parts import LONGEST, SharedParts
-from neuron.demand.templates import Template
+from conversion.claims.templates import Template
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from cluster.from_watches.object_reader import Projection
 from cluster.from_watches.reflector import Reflector
 from cluster.kinds.claim_templates import TemplateFacts, project_template
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
+from conversion.claims.templates import Template
+from conversion.ports import TemplateUnavailableError
 from neuron.codes import CODES
-from neuron.demand.templates import Template
 from runtime.api_server import Collection
 from runtime.api_transport import Connection
 from runtime.watching import Timing
@@ -21,7 +22,6 @@ from tests.support.clocks import Clock
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
 from webhook.cluster.punctuality import Punctuality
 from webhook.cluster.templates import KubeTemplates
-from webhook.decisions.ports import TemplateUnavailableError
 
 pytestmark = pytest.mark.anyio
 

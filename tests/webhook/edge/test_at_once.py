@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from conversion.objects import wire
+from conversion.patches.decision import Decision, denied, unchanged
 from neuron.findings import Finding
 from tests.support.serving import Answering, Running, eventually, review, serving
-from webhook.decisions import wire
-from webhook.decisions.decision import Decision, denied, unchanged
 from webhook.edge.bodies import BodyReader
 from webhook.edge.connections import MOST_PIPELINED, ClientConnection
 from webhook.reviews.refusals import RefusalReporter

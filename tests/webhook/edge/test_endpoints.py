@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from conversion.patches.decision import Decision, Outcome, denied
 from neuron.findings import Finding
 from tests.support.serving import Answering, Client, Running, eventually, review, serving
-from webhook.decisions.decision import Decision, Outcome, denied
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 CAP = 64 * 1024

@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from conversion.objects import wire
+from conversion.patches.decision import Decision
 from tests.support import memory
 from tests.support.serving import Answering, Client, Process, Running, eventually, review, serving
 from tests.support.timing import assert_below
 from tests.webhook.edge.test_heads import MEBIBYTE, Attacked
 from tests.webhook.edge.test_no_fault import POLICIES
-from webhook.decisions import wire
-from webhook.decisions.decision import Decision
 from webhook.edge.bodies import BodyReader
 from webhook.reviews.worker_threads import ThreadLane
 

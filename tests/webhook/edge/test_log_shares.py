@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from conversion.objects import wire
+from conversion.objects.wire import AdmissionRequest
+from conversion.patches.decision import denied, unchanged
 from neuron.findings import Finding
 from tests.support.serving import Answering, eventually, review, serving
-from webhook.decisions import wire
-from webhook.decisions.decision import denied, unchanged
-from webhook.decisions.wire import AdmissionRequest
 from webhook.edge import logs
 from webhook.edge.reviews import Rendered, render
 

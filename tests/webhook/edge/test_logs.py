@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversion.objects import wire
+from conversion.patches.decision import denied, unchanged
 from neuron.findings import Finding, warning
 from runtime import logs as runtime_logs
-from webhook.decisions import wire
-from webhook.decisions.decision import denied, unchanged
 from webhook.edge import logs
 from webhook.edge.reviews import Rendered, render
 

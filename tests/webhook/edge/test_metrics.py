@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from conversion.objects import wire
+from conversion.patches.decision import denied, unchanged
 from runtime.histogram import Histogram
 from runtime.metrics_server import MetricsServer
 from tests.support.loops import Loop
-from webhook.decisions import wire
-from webhook.decisions.decision import denied, unchanged
 from webhook.edge import server
 from webhook.edge.metrics import DURATION_BOUNDS, Metrics
 from webhook.edge.reviews import Rendered, render

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversion.objects import wire
+from conversion.patches.decision import Decision, Operation, Outcome, denied, unchanged
 from neuron.findings import Finding, warning
 from tests.support.serving import review
-from webhook.decisions import wire
-from webhook.decisions.decision import Decision, Operation, Outcome, denied, unchanged
 from webhook.edge import reviews
 
 SEVEN = Finding(

@@ -15,11 +15,11 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client import generate_latest
 
+from conversion.objects import wire
+from conversion.patches.decision import Decision, unchanged
 from tests.support.clocks import Clock
 from tests.support.fake_api import eventually as reached
 from tests.support.serving import Answering, Client, Reply, Running, eventually, free_port, review, serving
-from webhook.decisions import wire
-from webhook.decisions.decision import Decision, unchanged
 from webhook.edge.bodies import BodyReader, BodyTooManyError
 from webhook.edge.metrics import PathMetrics
 from webhook.edge.room import MemoryBudget

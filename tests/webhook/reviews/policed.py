@@ -9,6 +9,8 @@ from typing import Any
 
 import policies
 from cluster.store import Store
+from conversion.objects import wire
+from conversion.patches.decision import Decision
 from kubecel.budget import Clock
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
@@ -20,8 +22,6 @@ from tests.support.manifests import container, pod
 from tests.support.serving import Answering, review
 from tests.support.trainium import trainium
 from tests.webhook.reviews.test_policed import NOW
-from webhook.decisions import wire
-from webhook.decisions.decision import Decision
 from webhook.edge import reviews
 from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_allowance import Allowance, Execution

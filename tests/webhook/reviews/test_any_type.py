@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from conversion.patches.decision import Decision
 from policies.files.loader import load
 from policies.judging.policy_set import NO_POLICIES, PolicySet
 from tests.support.clusters import mutator, request
 from tests.support.manifests import container, pod
-from webhook.decisions.decision import Decision
 
 LWS = {"kind": "LeaderWorkerSet", "group": "leaderworkerset.x-k8s.io"}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from conversion.findings.verification import Sources
+from conversion.patches.decision import Decision
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from policies.files.loader import load
@@ -13,8 +15,6 @@ from tests.policies.policy_files import problems
 from tests.support.clusters import FakeCluster, request
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
-from webhook.decisions.decision import Decision
-from webhook.decisions.verification import Sources
 from webhook.reviews.claim_bounds import ClaimBounds
 from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.validate import Validator

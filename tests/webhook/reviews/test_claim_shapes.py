@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversion.patches.decision import Decision
 from tests.support.validation import (
     TRN2,
     claim,
@@ -24,7 +25,6 @@ from tests.support.validation import (
     template,
     validator,
 )
-from webhook.decisions.decision import Decision
 from webhook.reviews import validate
 from webhook.reviews.claim_shapes import shape_of
 from webhook.reviews.validate import Validator

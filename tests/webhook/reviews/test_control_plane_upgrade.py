@@ -8,10 +8,10 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from neuron.demand.templates import Template
+from conversion.claims.templates import Template
+from conversion.patches.decision import Decision, Outcome
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
 from tests.support.manifests import NEURON, container, pod
-from webhook.decisions.decision import Decision, Outcome
 from webhook.reviews.mutate import Mutator
 
 VERSIONS = ["v1.35.6", "v1.36.2"]

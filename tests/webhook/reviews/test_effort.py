@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from checks.claims.selectors import judge
 from neuron.api.claim_specs import Selector
-from neuron.check.selectors import judge
 from policies.selectors.engine import BoundedJudgedSelectors, DeviceSelectors
 from tests.support.validation import INDEX
 from webhook.reviews.effort import Costs, of_selectors, of_unread

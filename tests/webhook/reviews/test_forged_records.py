@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversion.claims import selectors
+from conversion.findings.verification import Sources, verify
+from conversion.patches.decision import Decision
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
-from neuron.demand import selectors
 from policies.judging.policy_set import PolicySet
 from tests.policies.policy_files import loaded
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
@@ -21,8 +23,6 @@ from tests.support.manifests import CORE, NEURON, container, pod
 from tests.support.trainium import trainium
 from tests.webhook.reviews.policed import reviewer
 from tests.webhook.reviews.test_claim_bounds import Cluster
-from webhook.decisions.decision import Decision
-from webhook.decisions.verification import Sources, verify
 from webhook.reviews.claim_bounds import ClaimBounds
 from webhook.reviews.policy_knowledge import find_nothing
 from webhook.reviews.policy_steering import PolicySteer

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from conversion.objects.wire import AdmissionRequest, GroupVersionKind
 from tests.support.manifests import pod
 from tests.support.timing import assert_below
 from tests.support.validation import (
@@ -31,7 +32,6 @@ from tests.support.validation import (
     ultraserver,
     validator,
 )
-from webhook.decisions.wire import AdmissionRequest, GroupVersionKind
 from webhook.edge import reviews
 
 LARGEST_ANSWER = 64 * 1024

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from conversion.objects import wire
+from conversion.patches.decision import Decision
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from policies.judging.policy_set import PolicySet
@@ -14,8 +16,6 @@ from tests.support.manifests import container, pod
 from tests.support.timing import assert_below
 from tests.webhook.reviews.policed import FOUR, V1, Ticking, Watching, judged, many_names, reviewer, sent, written
 from tests.webhook.reviews.test_policed import policy, told
-from webhook.decisions import wire
-from webhook.decisions.decision import Decision
 from webhook.reviews.policy_allowance import Allowance
 from webhook.reviews.worker_threads import LaneFullError, LaneTimeoutError, Result, ThreadLane, caller_waits
 

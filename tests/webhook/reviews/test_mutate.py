@@ -9,17 +9,17 @@ import jsonpatch
 import pytest
 from msgspec import Raw
 
-from cluster.answers import NamespaceFacts
-from neuron.demand.templates import Template
+from conversion.claims.templates import Template
+from conversion.facts import NamespaceFacts
+from conversion.objects.wire import AdmissionRequest, GroupVersionKind
+from conversion.patches.decision import Decision
+from conversion.ports import TemplateUnavailableError
 from neuron.findings import Finding
 from neuron.hardware.instances import Observation
 from policies.files.loader import load
 from policies.judging.policy_set import NO_POLICIES, PolicySet
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
-from webhook.decisions.decision import Decision
-from webhook.decisions.ports import TemplateUnavailableError
-from webhook.decisions.wire import AdmissionRequest, GroupVersionKind
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.worker_threads import Inline
 

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cluster.store import Store
+from conversion.objects import wire
 from policies.files.each_file import Loaded
 from policies.files.loader import load
 from policies.files.store import PolicyStore
@@ -31,7 +32,6 @@ from tests.webhook.reviews.policed import (
     written,
 )
 from tests.webhook.reviews.test_policed import NOW, policy
-from webhook.decisions import wire
 from webhook.edge.reviews import BadReviewError
 from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_knowledge import ClusterLookups

@@ -7,9 +7,9 @@ from typing import Any
 import jsonpatch
 import pytest
 
+from conversion.patches.decision import Decision
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
-from webhook.decisions.decision import Decision
 
 TEMPLATE = "neuron-16-0123456789ab"
 CLUSTER = FakeCluster(template_classes={("team-a", TEMPLATE): frozenset({"neuron.aws.com"})})

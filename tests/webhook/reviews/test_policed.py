@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from cluster.store import Store
+from conversion.objects import wire
+from conversion.patches.decision import Decision, Outcome, denied, unchanged
 from neuron.findings import Finding, warning
 from neuron.hardware.instances import Catalogue
 from policies.files.each_file import Loaded
@@ -18,8 +20,6 @@ from policies.files.loader import load
 from policies.files.store import PolicyStore
 from policies.judging.policy_set import PolicySet
 from tests.support.serving import Answering, review
-from webhook.decisions import wire
-from webhook.decisions.decision import Decision, Outcome, denied, unchanged
 from webhook.edge import reviews
 from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_allowance import Execution

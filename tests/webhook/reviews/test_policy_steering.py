@@ -9,8 +9,10 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from cluster.answers import NamespaceFacts
 from cluster.store import Store
+from conversion.asks.steering import NO_STEERING
+from conversion.facts import NamespaceFacts
+from conversion.patches.decision import Decision, Outcome
 from policies.files.loader import load
 from policies.judging.evaluate import TakesLongError
 from policies.judging.policy_set import PolicySet
@@ -18,8 +20,6 @@ from policies.judging.subjects import of_object
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
-from webhook.decisions.decision import Decision, Outcome
-from webhook.decisions.steering import NO_STEERING
 from webhook.reviews.policy_allowance import Allowance
 from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError, find_steering
 from webhook.reviews.validate import Validator

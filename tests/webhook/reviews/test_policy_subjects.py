@@ -5,16 +5,16 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from cluster.answers import NamespaceFacts
 from cluster.from_watches.watches import Watches
 from cluster.kinds.namespaces import project_namespace_record
 from cluster.resources import NAMESPACES
 from cluster.store import Store
+from conversion.facts import NamespaceFacts
+from conversion.objects import wire
+from conversion.objects.kinds import KINDS
 from policies.judging.subjects import CLUSTER_SCOPED
 from runtime.api_errors import UnreachableError
 from tests.support.serving import review
-from webhook.decisions import wire
-from webhook.decisions.kinds import KINDS
 from webhook.edge import reviews
 from webhook.reviews.policy_subjects import bare_subject, namespace_object, subject_of
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from cluster.store import Store
+from conversion.objects import wire
 from policies.judging import matching
 from policies.schema.constraints import MatchResources
 from tests.support.serving import review
 from tests.support.subresources import SUBRESOURCES, Subresource
 from tests.webhook.reviews.test_policed import Bench, policy
-from webhook.decisions import wire
 from webhook.edge import reviews
 from webhook.reviews.policy_subjects import bare_subject, subject_of
 

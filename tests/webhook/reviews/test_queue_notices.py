@@ -10,15 +10,15 @@ import pytest
 from msgspec.structs import replace
 
 from cluster.store import Store
+from conversion.objects import pods
+from conversion.objects.queues import ALL_KEYS
+from conversion.patches.decision import Decision
 from neuron.hardware.instances import Catalogue
 from policies.files.loader import load
 from policies.judging.policy_set import PolicySet
 from tests.support.clusters import mutator, request
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
-from webhook.decisions import pods
-from webhook.decisions.decision import Decision
-from webhook.decisions.queues import ALL_KEYS
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.queue_notices import QueueNotices
 from webhook.reviews.validate import Validator

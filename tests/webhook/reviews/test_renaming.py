@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversion.patches import convert_pods
+from conversion.patches.decision import Decision
 from policies.files.loader import load
 from policies.judging.policy_set import NO_POLICIES, PolicySet
 from tests.support.any_pods import CONTAINERS, built
 from tests.support.clusters import mutator, request
 from tests.support.manifests import container, pod
-from webhook.decisions import convert_pods
-from webhook.decisions.decision import Decision
 from webhook.reviews import mutate
 from webhook.reviews.mutate import Mutator
 

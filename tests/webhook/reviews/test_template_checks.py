@@ -8,7 +8,13 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from cluster.answers import NamespaceFacts
+from conversion.asks import records
+from conversion.asks.claimed import claimed
+from conversion.facts import NamespaceFacts
+from conversion.findings.verification import Sources, verify
+from conversion.objects import pods
+from conversion.patches.decision import Decision, Outcome
+from conversion.ports import TemplateUnavailableError
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding
@@ -18,11 +24,6 @@ from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from tests.support.validation import FakeClaims
-from webhook.decisions import pods, records
-from webhook.decisions.claimed import claimed
-from webhook.decisions.decision import Decision, Outcome
-from webhook.decisions.ports import TemplateUnavailableError
-from webhook.decisions.verification import Sources, verify
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.template_checks import TemplateChecks

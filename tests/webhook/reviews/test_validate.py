@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from cluster.answers import NamespaceFacts
+from conversion.facts import NamespaceFacts
+from conversion.patches.decision import Decision, Outcome
 from neuron import names
 from neuron.findings import Finding
 from neuron.hardware.instances import Catalogue
+from tests.conversion.test_convert_pods import decide as converted
 from tests.support.manifests import container, pod
 from tests.support.timing import assert_below
 from tests.support.trainium import trainium
@@ -35,8 +37,6 @@ from tests.support.validation import (
     template,
     validator,
 )
-from tests.webhook.decisions.test_convert_pods import decide as converted
-from webhook.decisions.decision import Decision, Outcome
 from webhook.edge import reviews
 from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Inline, ThreadLane

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from cluster.store import Store
+from conversion.asks.conversion_context import ConversionOptions
+from conversion.patches.decision import Decision
 from policies.files.each_file import Loaded
 from policies.files.loader import load
 from policies.files.store import PolicyStore
 from runtime.startup import StartupError
 from tests.support.serving import Client, Process, eventually, review
-from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.decision import Decision
 from webhook.edge import reviews
 from webhook.reviews.steered import SteeredMutator
 from webhook.server import app

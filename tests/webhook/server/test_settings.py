@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from conversion.asks.conversion_context import ConversionOptions
+from conversion.asks.steering import Mode
 from neuron.hardware.instances import DEFAULT_FAMILIES
 from policies.schema.followable import CORE, GROUPS
 from runtime.settings import SettingsError
-from webhook.decisions.conversion_context import ConversionOptions
-from webhook.decisions.steering import Mode
 from webhook.server import settings
 from webhook.server.settings import WebhookSettings, load
 

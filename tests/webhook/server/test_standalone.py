@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from cluster.answers import NO_FACTS, ClusterView
 from cluster.store import Store
-from neuron.demand.templates import Template
-from webhook.decisions.ports import TemplateStore
+from conversion.claims.templates import Template
+from conversion.facts import NO_FACTS, ClusterView
+from conversion.ports import TemplateStore
 from webhook.server.standalone import MemoryTemplates, StandaloneBackend
 
 

@@ -1,0 +1,1 @@
+"""Checks of claims, templates and DeviceClasses; `judging` calls the others."""

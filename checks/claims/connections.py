@@ -1,0 +1,279 @@
+"""Finds requests whose devices nothing keeps connected, and says which constraint or selector connects them.
+
+Devices are connected if they are in one published group, or consecutive on a ring or chain (Inf1, Inf2). The whole node
+is a group.
+"""
+
+import functools
+import operator
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from checks.claims.device_index import DeviceIndex
+from neuron import names
+from neuron.api.claim_specs import ClaimSpec, Constraint, Leaf
+from neuron.api.configs import covers
+from neuron.findings import Finding, nearest, warning
+from neuron.hardware import device_groups
+from neuron.hardware.device_shapes import DEVICE_ID
+from neuron.hardware.instances import Catalogue, InstanceType
+
+_GROUP: Final = re.compile(
+    rf"resource\.aws\.com/devicegroup([0-9]{{1,4}})_id|{re.escape(names.DRIVER)}/window([0-9]{{1,3}})_[0-9]{{1,3}}",
+    re.ASCII,
+)
+_WINDOW: Final = f"{names.DRIVER}/window"
+_UNKNOWN_WHOLE: Final = (4, 16)
+"""Devices of the Trn3 servers (AWS's hardware pages), for types whose number is not published."""
+_LONGEST_YAML: Final = 100
+
+
+@functools.lru_cache(maxsize=256)
+def group_size(attribute: str) -> int:
+    """How many devices of a node have an equal value of an attribute; 0 unless it is one of a group or window."""
+    found = _GROUP.fullmatch(attribute)
+    return int(found[1] or found[2]) if found else 0
+
+
+def connecting(count: int, mask: int, index: DeviceIndex) -> str:
+    """The attribute that connects `count` devices of one of the types in a mask; empty if there is none.
+
+    The smallest group with that many devices, and for types whose devices have an order a window of exactly that size.
+    """
+    ordered = functools.reduce(
+        operator.or_, [index.with_attribute(name) for name in index.attributes() if _WINDOW in name], 0
+    )
+    found = []
+    for name in index.attributes():
+        size, shapes = group_size(name), mask & index.with_attribute(name)
+        if shapes if size == count else size > count and shapes & ~ordered:
+            found.append((size, _WINDOW in name, name))
+    return min(found, default=(0, False, ""))[2]
+
+
+def first_devices(count: int) -> str:
+    """CEL that selects the first devices of a node."""
+    return f"device.attributes['{names.DRIVER}'].deviceId < {count}"
+
+
+def fewest_devices(leaves: Iterable[Leaf]) -> dict[str, int]:
+    """The smallest count of each request, by name: one of its alternatives is allocated."""
+    fewest: dict[str, int] = {}
+    for leaf in leaves:
+        fewest[leaf.request] = min(leaf.devices.count, fewest.get(leaf.request, leaf.devices.count))
+    return fewest
+
+
+def choices_of(leaves: Sequence[Leaf], index: DeviceIndex) -> list[list[Leaf]]:
+    """What can be allocated together, if on no instance type more than one request has alternatives.
+
+    A claim is allocated on one node, and so on one type. Otherwise all leaves of a type are one choice.
+    """
+    types = set.intersection(*(set(index.types(mask)) for mask in _masks(leaves).values()))
+    found: dict[tuple[Leaf, ...], None] = {}
+    for name in sorted(types):
+        mine = [leaf for leaf in leaves if leaf.mask & index.of_type(name)]
+        found |= dict.fromkeys(map(tuple, _choices_of_one_type(mine)))
+    return [list(each) for each in found] or _choices_of_one_type(leaves)
+
+
+def _masks(leaves: Iterable[Leaf]) -> dict[str, int]:
+    """The shapes that each request can match by one of its alternatives."""
+    masks: dict[str, int] = {}
+    for leaf in leaves:
+        masks[leaf.request] = masks.get(leaf.request, 0) | leaf.mask
+    return masks
+
+
+def _choices_of_one_type(leaves: Iterable[Leaf]) -> list[list[Leaf]]:
+    by_request: dict[str, list[Leaf]] = {}
+    for leaf in leaves:
+        by_request.setdefault(leaf.request, []).append(leaf)
+    several = [alternatives for alternatives in by_request.values() if len(alternatives) > 1]
+    if len(several) > 1:
+        return [[leaf for alternatives in by_request.values() for leaf in alternatives]]
+    alone = [leaf for alternatives in by_request.values() if len(alternatives) == 1 for leaf in alternatives]
+    return [[*alone, alternative] for alternative in several[0]] if several else [alone]
+
+
+def are_one_run(leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue) -> bool:
+    """Whether the selectors leave exactly the requested devices, and these are connected, on each type that has them.
+
+    So are claims whose requests divide a run, because a search for many devices costs the scheduler too much.
+    """
+    types = set.intersection(*(set(index.types(leaf.mask)) for leaf in leaves))
+    entries = [entry for name in types if (entry := catalogue.get(name)) is not None]
+    return bool(entries) and all(_is_run(leaves, entry, index) for entry in entries)
+
+
+def _is_run(leaves: Iterable[Leaf], entry: InstanceType, index: DeviceIndex) -> bool:
+    devices: set[object] = set()
+    total = 0
+    for leaf in leaves:
+        mask = leaf.mask & index.of_type(entry.name)
+        if index.devices(mask, entry.name) != leaf.devices.count:
+            return False
+        devices.update(shape.fixed.get(DEVICE_ID) for shape in index.members(mask))
+        total += leaf.devices.count
+    if entry.line is None:
+        group = group_for(entry, total)
+        return bool(group) and len({each // group if isinstance(each, int) else None for each in devices}) == 1
+    starts = entry.line.starts(total) if total <= entry.line.devices else ()
+    return any(devices == set(entry.line.window(total, start)) for start in starts)
+
+
+def group_for(entry: InstanceType, count: int) -> int:
+    """Size of the smallest group with so many devices, the whole node included; 0 if that is not known."""
+    devices = entry.devices or 0
+    if not entry.groups_known and any(count <= size < devices for size in device_groups.GROUP_SIZES):
+        return 0
+    found = next((size for size in entry.groups if size >= count), devices)
+    return found if found >= count else 0
+
+
+class Connections:
+    """Checks the requests of one claim."""
+
+    def __init__(self, claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue) -> None:
+        """Args: `leaves` have the shapes that they can match, constraints included."""
+        self._index = index
+        self._catalogue = catalogue
+        self._leaves = leaves
+        groups = [each for each in claim.constraints if group_size(each.match_attribute)]
+        self._groups = [(frozenset(each.requests), _is_filled(each, leaves)) for each in groups]
+        # A claim has at most a thousand alternatives, and few combinations of devices and counts.
+        self._known: dict[tuple[int, int, bool, bool], list[InstanceType]] = {}
+        self._attributes: dict[tuple[str, int], str] = {}
+
+    def check(self, leaf: Leaf, sums: Iterable[int]) -> list[Finding]:
+        """NEU524 and NEU525 about one request.
+
+        Args:
+            sums: numbers of devices that a container can use of it and of other requests.
+        """
+        count = leaf.devices.count
+        if count == 1:
+            return []
+        loose = self._loose(leaf)
+        if not loose or self._is_part_of_a_run:
+            return []
+        grouped = [entry for entry in loose if count in entry.groups]
+        lines = [entry for entry in loose if entry.line is not None]
+        if grouped or len(lines) == len(loose):
+            return [self._unconstrained(leaf, (grouped or lines)[0], loose)]
+        if any(each in entry.counts for entry in loose for each in sums):
+            return []
+        entry = next(entry for entry in loose if entry not in lines)
+        message = f"{count} devices of {entry.name} are not sure to be connected with each other."
+        listed = ", ".join(map(str, entry.counts)) + (" and all devices of the node" if entry.devices is None else "")
+        fix = f"Connected counts: {listed}; nearest: {nearest(count, entry.counts)}."
+        if lines:
+            fix += f" For {lines[0].name}: {self._advice(leaf, lines[0])}"
+        return [warning("NEU525", leaf.path, message, fix, str(count))]
+
+    @functools.cached_property
+    def _is_part_of_a_run(self) -> bool:
+        """Whether the requests of the claim take consecutive devices together, whichever alternative is allocated.
+
+        Or those for several devices: a share of one more device can be anywhere beside them.
+        """
+        several = [leaf for leaf in self._leaves if leaf.devices.count > 1]
+        return self._are_one_run(self._leaves) or self._are_one_run(several)
+
+    def _are_one_run(self, leaves: Sequence[Leaf]) -> bool:
+        if len({leaf.request for leaf in leaves}) < 2 or not all(leaf.mask for leaf in leaves):
+            return False
+        return all(are_one_run(choice, self._index, self._catalogue) for choice in choices_of(leaves, self._index))
+
+    def _likely(self, mask: int) -> list[InstanceType]:
+        """Types to which the request will probably be allocated: published ones, or else all released ones."""
+        admitted = self._index.types(mask)
+        published = self._index.types(mask & self._index.published)
+        entries = [entry for name in published or admitted if (entry := self._catalogue.get(name)) is not None]
+        return [entry for entry in entries if entry.released] or entries
+
+    def _loose(self, leaf: Leaf) -> list[InstanceType]:
+        """The types on which nothing connects the devices of a request."""
+        mask, count = leaf.mask, leaf.devices.count
+        covering = [filled for requests, filled in self._groups if covers(requests, leaf.devices.reference)]
+        key = (mask, count, bool(covering), any(covering))
+        if key not in self._known:
+            self._known[key] = [
+                entry
+                for entry in self._likely(mask)
+                if self._index.devices(mask, entry.name) >= count
+                # Any devices of a group can work together. Of a window, only all of them are sure to be consecutive.
+                and not (any(covering) if entry.consecutive else covering)
+                and not self._is_whole(entry, count)
+                and not self._are_selected(mask, entry, count)
+            ]
+        return self._known[key]
+
+    def is_tied(self, leaf: Leaf) -> bool:
+        """Whether a constraint or the selectors keep the devices of a request in one group."""
+        if any(covers(requests, leaf.devices.reference) for requests, _ in self._groups):
+            return True
+        entries = self._likely(leaf.mask)
+        return bool(entries) and all(self._are_selected(leaf.mask, entry, leaf.devices.count) for entry in entries)
+
+    def _is_whole(self, entry: InstanceType, count: int) -> bool:
+        """Whether any so many devices are connected: no smaller group than the whole node has as many."""
+        if entry.devices is None:
+            return count in _UNKNOWN_WHOLE
+        return count == entry.devices or (entry.grouped and group_for(entry, count) == entry.devices)
+
+    def _are_selected(self, mask: int, entry: InstanceType, count: int) -> bool:
+        """Whether the selectors leave exactly the devices of one group, or of one consecutive run."""
+        index = self._index
+        if index.devices(mask, entry.name) > count:
+            return False
+        if entry.line is None:
+            return any(
+                index.groups(mask, names.device_group_attribute(size), entry.name) >= count for size in entry.groups
+            )
+        ids = {shape.fixed.get(DEVICE_ID) for shape in index.members(mask & index.of_type(entry.name))}
+        return any(ids == set(entry.line.window(count, start)) for start in entry.line.starts(count))
+
+    def _unconstrained(self, leaf: Leaf, entry: InstanceType, loose: Sequence[InstanceType]) -> Finding:
+        """NEU524 with the YAML to add."""
+        count = leaf.devices.count
+        message = f"nothing keeps the {count} devices of request {leaf.request[:30]} connected."
+        fix = self._advice(leaf, entry)
+        attribute = self._attribute(entry, count)
+        lacking = [each.name for each in loose if attribute and self._attribute(each, count) != attribute]
+        if lacking:
+            fix += f" This excludes {lacking[0]}, which needs an alternative of its own."
+        return warning("NEU524", leaf.path, message, fix, str(count))
+
+    def _advice(self, leaf: Leaf, entry: InstanceType) -> str:
+        count = leaf.devices.count
+        attribute = self._attribute(entry, count)
+        if not attribute:
+            # AWS's own driver, and sizes without a window attribute.
+            return f"Select neighbours, such as: {first_devices(count)}."
+        yaml = f"constraints: [{{requests: [{leaf.devices.reference}], matchAttribute: {attribute}}}]"
+        if len(yaml) > _LONGEST_YAML:
+            yaml = f"constraints: [{{matchAttribute: {attribute}}}]"
+        return f"Add {yaml}"
+
+    def _attribute(self, entry: InstanceType, count: int) -> str:
+        """The attribute of groups of that size on a type, as the cluster publishes it; empty if it has none."""
+        known = self._attributes.get((entry.name, count))
+        if known is None:
+            index = self._index
+            shapes = index.of_type(entry.name)
+            shapes = shapes & index.published or shapes
+            found = [
+                name for name in index.attributes() if group_size(name) == count and shapes & index.with_attribute(name)
+            ]
+            known = min(found, key=lambda name: (_WINDOW in name, name), default="")
+            self._attributes[entry.name, count] = known
+        return known
+
+
+def _is_filled(constraint: Constraint, leaves: Iterable[Leaf]) -> bool:
+    """Whether the requests under a constraint take all devices of its group; `CountRules` reports more."""
+    requests = frozenset(constraint.requests)
+    fewest = fewest_devices(leaf for leaf in leaves if covers(requests, leaf.devices.reference))
+    return sum(fewest.values()) >= group_size(constraint.match_attribute)

@@ -1,0 +1,192 @@
+"""Finds requests that the scheduler refuses although devices are free, or that cost it seconds. All are warnings.
+
+Source: the structured allocator of Kubernetes 1.36, see docs/topology.md. NEU542 estimates its search by the counts of
+the requests, the devices that they can match, and the groups in which they must be (`neuron.allocator.search_cost`),
+for a node of which all devices are free but one, or so many that one is missing.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from checks.claims.connections import fewest_devices, group_size
+from checks.claims.device_index import DeviceIndex
+from neuron import names
+from neuron.allocator.search_cost import MOST_STEPS, tries
+from neuron.api.claim_specs import ClaimSpec, Leaf
+from neuron.api.configs import covers
+from neuron.findings import Finding, short, warning
+from neuron.hardware.instances import Catalogue, InstanceType
+
+_PART: Final = 3
+"""Devices of each request, in the advice to divide a request. Parts of four of a node with 16 devices cost 1 s."""
+
+
+def check_scheduling(
+    claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue
+) -> list[Finding]:
+    """NEU540, NEU541 and NEU542.
+
+    Args:
+        leaves: its requests, with the shapes that they can match.
+    """
+    found = [finding for leaf in leaves for finding in _admin(leaf, index)]
+    return [*found, *_search(claim, leaves, index, catalogue), *_constraints(claim, leaves, index)]
+
+
+def _admin(leaf: Leaf, index: DeviceIndex) -> Iterable[Finding]:
+    counted = leaf.mask & index.counted
+    if not (counted and leaf.devices.admin_access):
+        return
+    (instance_type, *_) = index.types(counted)
+    message = (
+        f"adminAccess waits for devices that no claim holds on {instance_type}, because they consume shared counters"
+        " (kubernetes#140729)."
+    )
+    fix = f'Exclude such nodes: device.attributes["{names.DRIVER}"].instanceType != "{instance_type}".'
+    yield warning("NEU540", f"{leaf.devices.path}.adminAccess", message, fix, "true")
+
+
+def _constraints(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex) -> list[Finding]:
+    found: list[Finding] = []
+    if not index.counted:
+        return found
+    for constraint in claim.constraints:
+        size, requests = group_size(constraint.match_attribute), frozenset(constraint.requests)
+        covered = [leaf for leaf in leaves if covers(requests, leaf.devices.reference)]
+        counted = index.everything & index.counted
+        for leaf in covered:
+            counted &= leaf.mask
+        wanted = sum(fewest_devices(covered).values())
+        types = [name for name in index.types(counted) if index.devices(counted, name) > max(wanted, size)]
+        if size < 2 or wanted < 2 or not types:
+            continue
+        message = (
+            f"up to Kubernetes 1.36.2, {short(constraint.match_attribute)} is refused on a node of {types[0]} if one of"
+            " its devices is in use, because they consume shared counters (kubernetes#140436)."
+        )
+        fix = f"List an alternative for each group, with a selector such as: {_ids(range(size))}."
+        path = f"{constraint.path}.matchAttribute"
+        found.append(warning("NEU541", path, message, fix, constraint.match_attribute))
+    return found
+
+
+def _ids(ids: Iterable[int]) -> str:
+    """CEL that selects devices by id, with single quotes."""
+    listed = ", ".join(map(str, ids))
+    return f"device.attributes['{names.DRIVER}'].?{names.ATTRIBUTE_DEVICE_ID}.orValue(-1) in [{listed}]"
+
+
+def _search(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue) -> Iterable[Finding]:
+    """NEU542, at most once for each request, or once for the claim."""
+    searched = [leaf for leaf in leaves if not (leaf.devices.admin_access or leaf.devices.everything)]
+    types = dict.fromkeys(name for leaf in searched for name in index.types(_real(leaf.mask, index)))
+    entries = [entry for name in types if (entry := catalogue.get(name)) is not None and entry.devices is not None]
+    if len(searched) == 1 and all(_is_short(searched[0], entry) for entry in entries):
+        return ()
+    found = [finding for leaf in searched for finding in _alone(leaf, index, entries)]
+    return found or _together(claim, searched, index, entries)
+
+
+def _is_short(leaf: Leaf, entry: InstanceType) -> bool:
+    """Whether one request is quick to search for, wherever its groups are: each device begins at most one of them."""
+    return (entry.devices or 0) * tries(leaf.devices.count, orders=entry.may_try_orders) <= MOST_STEPS
+
+
+def _real(mask: int, index: DeviceIndex) -> int:
+    """The shapes of a mask that are published, if any is."""
+    return (mask & index.published) or mask
+
+
+def _alone(leaf: Leaf, index: DeviceIndex, entries: Iterable[InstanceType]) -> Iterable[Finding]:
+    """A request that is too long to search for by itself."""
+    count = leaf.devices.count
+    types = index.types(_real(leaf.mask, index))
+    for entry in entries:
+        orders = entry.may_try_orders
+        # Other checks refuse a count above the devices of the type.
+        if entry.name in types and count <= (entry.devices or 0) and tries(count, orders=orders) > MOST_STEPS:
+            message = (
+                f"one request for {count} devices costs the scheduler seconds on a node of {entry.name} where they are"
+                f" not all free: it tries them {_how(orders=orders)}."
+            )
+            yield warning("NEU542", leaf.path, message, _fix(leaf), str(count))
+            return
+
+
+def _together(
+    claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, entries: Iterable[InstanceType]
+) -> Iterable[Finding]:
+    """Requests that are too long to search for together: each is tried again for all ways to allocate those before."""
+    for entry in entries:
+        orders = entry.may_try_orders
+        if _steps(claim, leaves, index, entry) > MOST_STEPS:
+            counts = " + ".join(str(leaf.devices.count) for leaf in leaves[:8]) + (" + …" if len(leaves) > 8 else "")
+            message = (
+                f"the requests for {counts} devices together cost the scheduler seconds on a node of {entry.name} where"
+                f" one of them does not fit: it tries the devices {_how(orders=orders)}, and each request again for all"
+                " ways to allocate those before it."
+            )
+            yield warning("NEU542", f"{claim.path}.requests", message, _fix(leaves[0]), counts)
+            return
+
+
+def _how(*, orders: bool) -> str:
+    return "in every order (Kubernetes 1.34 and 1.35)" if orders else "in all subsets"
+
+
+def _fix(leaf: Leaf) -> str:
+    ids = ", ".join(map(str, range(_PART)))
+    selector = f"device.attributes['{names.DRIVER}'].?{names.ATTRIBUTE_DEVICE_ID}.orValue(-1) in [{ids}]"
+    request = (
+        f"{{name: n0, exactly: {{deviceClassName: {short(leaf.devices.device_class)}, count: {_PART}, selectors:"
+        f' [{{cel: {{expression: "{selector}"}}}}]}}}}'
+    )
+    return f"Write requests for {_PART} devices each: {request}, and so on."
+
+
+def _steps(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, entry: InstanceType) -> int:
+    """The most steps of a search on a node of a type; 0 if the claim cannot be on one."""
+    orders = entry.may_try_orders
+    ways_of = math.perm if orders else math.comb
+    of_type = index.of_type(entry.name)
+    masks = {id(leaf): leaf.mask & of_type for leaf in leaves}
+    most = spent = 0
+    ways = 1
+    taken: list[tuple[int, int]] = []
+    for request in dict.fromkeys(leaf.request for leaf in leaves):
+        here = [leaf for leaf in leaves if leaf.request == request and masks[id(leaf)]]
+        if not here:
+            return 0
+        missing = found = walked = 0
+        for leaf in here:
+            count, mask = leaf.devices.count, masks[id(leaf)]
+            pool = index.devices(mask, entry.name)
+            group = _group(claim, leaf, pool)
+            alike = sum(other.devices.count for other in leaves if masks[id(other)] == mask and not group)
+            # Of requests for any of the same devices, the last one lacks a device.
+            free = min(group or pool, alike - 1 if alike > count else pool)
+            free = max(free - sum(amount for other, amount in taken if other == mask and not group), 0)
+            places = max(1, pool // group) if group else 1
+            missing += places * tries(count, orders=orders)
+            if free >= count:
+                found += places * ways_of(free, count)
+                walked += places * sum(ways_of(free, number) for number in range(1, count + 1))
+        most = max(most, spent + ways * missing)
+        if most > MOST_STEPS or not found:
+            return most
+        spent += ways * walked
+        ways *= found
+        taken += [(masks[id(leaf)], leaf.devices.count) for leaf in here[:1]]
+    return most
+
+
+def _group(claim: ClaimSpec, leaf: Leaf, pool: int) -> int:
+    """Devices of the smallest group in which a request must be; 0 if that is no fewer than it can match."""
+    sizes = [
+        size
+        for each in claim.constraints
+        if covers(frozenset(each.requests), leaf.devices.reference)
+        and leaf.devices.count <= (size := group_size(each.match_attribute)) < pool
+    ]
+    return min(sizes, default=0)

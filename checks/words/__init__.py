@@ -1,0 +1,1 @@
+"""Names that are misspelt, or are not read."""

@@ -1,0 +1,1 @@
+"""What a pod asks for: its amounts, its record of an earlier conversion, and the settings that apply to it."""

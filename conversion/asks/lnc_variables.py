@@ -1,0 +1,118 @@
+"""The logical NeuronCore that containers set by environment variables, a setting of the pod as its annotation. Pure.
+
+The annotation of the pod precedes the variables; they precede the Namespace's annotation and the default of a policy. A
+locked policy precedes all. Where another setting is in force, the driver replaces the variable of the container.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from msgspec import structs
+
+from conversion.asks.pod_demand import PodDemand
+from conversion.asks.steering import ModeSettings, Steering, combined
+from neuron import names
+from neuron.api.environment import LNC_VARIABLES
+from neuron.findings import Finding, short, warning
+
+_MOST_NAME = 63
+BY_VARIABLE = "variable"
+"""`ModeSettings.lnc_source`, if a variable sets the logical NeuronCore."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Variable:
+    """One variable of a container with Neuron devices; `value` as in `environment.logical_neuron_cores`."""
+
+    container: str
+    path: str
+    name: str
+    value: int | None
+
+
+def settled(annotated: ModeSettings, demand: PodDemand, steering: Steering) -> ModeSettings:
+    """The settings of a pod: by its annotations, the variables of its containers, and policies.
+
+    Containers whose variables disagree are NEU126 in `findings`, if nothing precedes the variables.
+    """
+    found = [each for each in _variables(demand) if each.value]
+    locked = steering.lnc_locked and steering.lnc is not None
+    if found and annotated.lnc_source != "pod" and not locked:
+        first = found[0]
+        other = next((each for each in found if each.value != first.value), None)
+        if other is not None:
+            annotated = structs.replace(annotated, findings=(*annotated.findings, _disagree(first, other)))
+        config = structs.replace(annotated.device_config, lnc=first.value)
+        annotated = structs.replace(annotated, device_config=config, lnc_source=BY_VARIABLE)
+    return combined(annotated, steering)
+
+
+def named(findings: Sequence[Finding], settings: ModeSettings, demand: PodDemand) -> tuple[Finding, ...]:
+    """The errors, where NEU111 names the variable if one sets the logical NeuronCore."""
+    first = next((each for each in _variables(demand) if each.value), None)
+    if settings.lnc_source != BY_VARIABLE or first is None:
+        return tuple(findings)
+    fix = f"Change the variable {first.name}, or select a trn2 or trn3 instance type."
+    return tuple(
+        dataclasses.replace(each, path=first.path, fix=fix) if each.code == "NEU111" else each for each in findings
+    )
+
+
+def unknown(demand: PodDemand, settings: ModeSettings) -> Finding | None:
+    """NEU225 for the first variable whose value is not known, if the number of cores depends on it."""
+    if settings.device_config.lnc is not None or not any(ask.in_cores for ask in demand.asks):
+        return None
+    return next((_unknown(each) for each in _variables(demand) if each.value is None), None)
+
+
+def warnings(demand: PodDemand, settings: ModeSettings, *, sets_lnc: bool) -> Iterator[Finding]:
+    """NEU225 and NEU226 for each variable that is not known, that has no such value, or that the driver replaces.
+
+    Args:
+        sets_lnc: whether the claim has a NeuronConfig.
+    """
+    lnc = settings.device_config.lnc
+    for each in _variables(demand):
+        if each.value is not None and each.value not in (0, lnc) and lnc is not None and sets_lnc:
+            message = (
+                f"container {each.container} sets {each.name} to {each.value}, and the claim has logical NeuronCore"
+                f" {lnc}: the driver sets {LNC_VARIABLES[0]}={lnc} in the container."
+            )
+            fix = f"Make the variable and the setting ({names.ANNOTATION_LNC}, or the policy's) agree."
+            yield warning("NEU226", each.path, message, fix, str(each.value))
+        elif each.value is None and not (lnc is not None and sets_lnc):
+            yield _unknown(each)
+        elif each.value == 0:
+            message = f"container {each.container} sets {each.name} to a value that is not 1 or 2: it does not count."
+            yield warning("NEU225", each.path, message, "Set it to 1 or 2.", each.name)
+
+
+def _variables(demand: PodDemand) -> list[_Variable]:
+    return [
+        _Variable(short(each.container.name, _MOST_NAME), f"spec.{each.section}[{each.index}].env", name, value)
+        for each in demand.containers
+        if each.ask.amount
+        for name, value in each.container.logical_neuron_cores.items()
+    ]
+
+
+def _disagree(one: _Variable, other: _Variable) -> Finding:
+    return Finding(
+        "NEU126",
+        other.path,
+        f"container {one.container} sets {one.name} to {one.value}, and container {other.container} sets"
+        f" {other.name} to {other.value}: one claim has one logical NeuronCore.",
+        f"Make them equal, or set the annotation {names.ANNOTATION_LNC}.",
+        str(other.value),
+    )
+
+
+def _unknown(variable: _Variable) -> Finding:
+    return warning(
+        "NEU225",
+        variable.path,
+        f"container {variable.container} takes {variable.name} from elsewhere: its value is not known here, and cores"
+        " are counted with the default of the instance type.",
+        f"Write the value, or set the annotation {names.ANNOTATION_LNC}.",
+        variable.name,
+    )

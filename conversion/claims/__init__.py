@@ -1,0 +1,4 @@
+"""Computes the claim of a pod.
+
+In call order: `containers` -> `layout` -> `planning` -> `alternatives` -> `making` -> `templates`.
+"""

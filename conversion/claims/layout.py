@@ -1,0 +1,190 @@
+"""Distributes the devices of a pod's containers over the requests of one claim.
+
+Long-lived containers (apps and sidecars) get one request each. An ordinary init container runs before them and releases
+its devices, so it uses the requests of later containers. Devices that these do not cover become one extra request,
+which all init containers share. Sources: the pod resource formula of `k8s.io/component-helpers/resource`, and KEP-5004.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from conversion.claims.containers import Ask, Role
+
+EXTRA = -1
+"""Id of the request that only init containers use; others have the index of their container's ask, or
+`share_of` it."""
+
+
+def share_of(index: int) -> int:
+    """Id of the request for the cores that a container gets beside whole devices."""
+    return EXTRA - 1 - index
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Grant:
+    """What one container gets.
+
+    Attributes:
+        cores: physical cores of one more device, which other claims may use, too.
+    """
+
+    devices: int
+    cores: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    """The requests of a claim, on one instance type.
+
+    Attributes:
+        counts: whole devices by request id; ids are indexes of asks, or `EXTRA`.
+        uses: for each ask, the ids of the requests that it uses; empty if it requests no devices.
+        shares: physical cores by request id, each of one device. The id is `share_of` a container's ask if it has whole
+            devices, too.
+    """
+
+    counts: dict[int, int]
+    uses: tuple[tuple[int, ...], ...]
+    shares: dict[int, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """Devices of the pod, shared ones included."""
+        return sum(self.counts.values()) + len(self.shares)
+
+    def size(self, use: Sequence[int]) -> int:
+        """Devices in a set of requests, shared ones included."""
+        return sum(self.counts.get(identity, 1) for identity in use)
+
+    def cores(self, use: Sequence[int], per_device: int) -> int:
+        """Physical cores in a set of requests."""
+        whole = sum(self.counts[identity] for identity in use if identity in self.counts)
+        return whole * per_device + sum(self.shares.get(identity, 0) for identity in use)
+
+
+def lay_out_shares(asks: Sequence[Ask], grants: Sequence[Grant], per_device: int) -> Layout | None:
+    """Distribute whole devices and shares over requests: an init container uses what one later container has.
+
+    Args:
+        asks: the pod's containers; init containers first, each list in the pod's order.
+        grants: what each of them gets; for an init container, what it needs.
+        per_device: physical cores of a device.
+
+    Returns:
+        None if an init container needs more than one later container has.
+    """
+    counts: dict[int, int] = {}
+    shares: dict[int, int] = {}
+    own: dict[int, tuple[int, ...]] = {}
+    for index, (ask, grant) in enumerate(zip(asks, grants, strict=True)):
+        if ask.role is Role.INIT or grant == Grant(0):
+            continue
+        own[index] = (index,)
+        if grant.devices == 0:
+            shares[index] = grant.cores
+            continue
+        counts[index] = grant.devices
+        if grant.cores:
+            shares[share_of(index)] = grant.cores
+            own[index] = (index, share_of(index))
+    uses: list[tuple[int, ...]] = []
+    # A pod may have a thousand equal init containers, so the smallest that is large enough is found once for each need.
+    by_size = sorted(own, key=lambda index: (grants[index].devices * per_device + grants[index].cores, index))
+    found: dict[tuple[Grant, int], int | None] = {}
+    for index, (ask, grant) in enumerate(zip(asks, grants, strict=True)):
+        if ask.role is not Role.INIT or grant == Grant(0):
+            uses.append(own.get(index, ()))
+            continue
+        after = sum(1 for other in own if other < index)  # sidecars that started before do not count
+        question = (grant, after)
+        if question not in found:
+            later = (other for other in by_size if asks[other].role is Role.APP or other > index)
+            found[question] = next((other for other in later if _covers(grants[other], grant, per_device)), None)
+        chosen = found[question]
+        if chosen is None:
+            return None
+        uses.append(own[chosen])
+    return Layout(counts, tuple(uses), shares)
+
+
+def _covers(has: Grant, needs: Grant, per_device: int) -> bool:
+    """Whether one grant is enough for another. Whole devices are enough for cores; cores for no whole device."""
+    if needs.cores == 0:
+        return has.devices >= needs.devices
+    return has.devices * per_device + has.cores >= needs.devices * per_device + needs.cores
+
+
+def lay_out(asks: Sequence[Ask], devices: Sequence[int], connectable: Sequence[int], *, alone: bool = False) -> Layout:
+    """Distribute devices over requests.
+
+    Args:
+        asks: the pod's containers; init containers first, each list in the pod's order.
+        devices: devices for each ask, 0 for none.
+        connectable: counts that are always connected; init containers prefer sets of such a size.
+        alone: whether an init container prefers one request to several. On a ring or chain, several leave fewer places.
+    """
+    counts = {
+        index: count
+        for index, (ask, count) in enumerate(zip(asks, devices, strict=True))
+        if count and ask.role is not Role.INIT
+    }
+    if not any(count and ask.role is Role.INIT for ask, count in zip(asks, devices, strict=True)):
+        return Layout(counts, tuple((index,) if count else () for index, count in enumerate(devices)))
+    reusable = {
+        index: [later for later in counts if asks[later].role is Role.APP or later > index]
+        for index, (ask, count) in enumerate(zip(asks, devices, strict=True))
+        if count and ask.role is Role.INIT
+    }
+    extra = max(
+        (devices[index] - sum(counts[later] for later in later_ones) for index, later_ones in reusable.items()),
+        default=0,
+    )
+    if extra > 0:
+        counts[EXTRA] = extra
+    shared = (EXTRA,) if extra > 0 else ()
+    # Later init containers have fewer requests to choose from, so they choose first. Earlier ones reuse a chosen set if
+    # it is as good: sets that only overlap could not all be connected.
+    chosen: dict[tuple[int, ...], int] = {}
+    found: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
+    for index in reversed(reusable):
+        available = (*reusable[index], *shared)
+        question = (devices[index], available)
+        if question not in found:  # a pod may have a thousand equal init containers
+            found[question] = use = _choose(devices[index], available, counts, connectable, chosen, alone=alone)
+            chosen[use] = sum(counts[identity] for identity in use)
+    uses = tuple(
+        found[count, (*reusable[index], *shared)] if index in reusable else (index,) if count else ()
+        for index, count in enumerate(devices)
+    )
+    return Layout(counts, uses)
+
+
+def _choose(
+    need: int,
+    available: Sequence[int],
+    counts: Mapping[int, int],
+    connectable: Sequence[int],
+    chosen: Mapping[tuple[int, ...], int],
+    *,
+    alone: bool,
+) -> tuple[int, ...]:
+    """The best set of requests with at least `need` devices: connectable, then few devices, then few requests."""
+
+    def badness(size: int) -> tuple[bool, int]:
+        return (size not in connectable, size)
+
+    if alone and (large := [identity for identity in available if counts[identity] >= need]):
+        return (min(large, key=lambda identity: (counts[identity], identity)),)
+    # One set per sum is enough: of two sets of equal size, keep the one with fewer requests.
+    best: dict[int, tuple[int, ...]] = {0: ()}
+    for identity in available:
+        for size, members in list(best.items()):
+            grown = size + counts[identity]
+            if grown not in best or len(members) + 1 < len(best[grown]):
+                best[grown] = (*members, identity)
+    size = min((size for size in best if size >= need), key=badness)
+    single = len(best[size]) == 1
+    for use, used in chosen.items():
+        if not single and used >= need and badness(used) <= badness(size) and set(use) <= set(available):
+            return use
+    return best[size]

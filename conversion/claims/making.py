@@ -1,0 +1,578 @@
+"""Makes the one claim (`resource.k8s.io/v1`) that a pod gets for its asks."""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct, structs
+
+from conversion.claims import work
+from conversion.claims.alternatives import Merged, TooMany
+from conversion.claims.candidates import in_catalogue
+from conversion.claims.claim_bodies import Body
+from conversion.claims.containers import Ask, Role
+from conversion.claims.fitting import mask
+from conversion.claims.instance_fit import (
+    DeviceConfig,
+    Serving,
+    TypeRefusal,
+    counts_of,
+    group_of,
+    most_interfaces,
+    serve,
+    tied,
+    too_many_requests,
+)
+from conversion.claims.planning import Plan, plan, plan_in_one_place
+from conversion.claims.templates import Template
+from neuron import names
+from neuron.findings import Finding, nearest, warning
+from neuron.hardware.instances import InstanceType
+
+_MOST_NAMED: Final = 3
+"""Instance types that a message names."""
+_FEW_COLLECTIVES: Final = ("trn1", "trn1n")
+_COLLECTIVE_CORES: Final = (1, 2, 8, 16, 32)
+"""Cores that the runtime's collectives serve there, and multiples of the last one (huggingface/optimum-neuron#619)."""
+_MOST_REMEMBERED: Final = 16
+"""Containers of a pod that request devices, for which its claim is remembered."""
+
+
+class Claim(Struct, frozen=True):
+    """The claim of one pod.
+
+    Attributes:
+        uses: for each ask, the request names that its container refers to. None: the container requests no devices.
+            Empty tuple: the whole claim, by an entry without `request`.
+        types: names of the instance types that can serve it, in catalogue order.
+        connected: whether the claim requires more than an arbitrary set of devices.
+        sets_lnc: whether it has a NeuronConfig.
+        exact: for each ask, whether its container gets a share of a device with exactly the cores that it requests.
+        warnings: NEU202, NEU213, NEU215, NEU219 and NEU227.
+    """
+
+    template: Template
+    uses: tuple[tuple[str, ...] | None, ...]
+    types: tuple[str, ...]
+    connected: bool
+    exact: tuple[bool, ...]
+    warnings: tuple[Finding, ...] = ()
+    sets_lnc: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why no candidate instance type serves the pod.
+
+    Attributes:
+        findings: at least one error.
+        unknown: whether they say only that a candidate is not known well enough: the pod may be right.
+    """
+
+    findings: tuple[Finding, ...]
+    unknown: bool = False
+
+
+def make_claim(
+    asks: Sequence[Ask],
+    candidates: Sequence[InstanceType],
+    config: DeviceConfig,
+    device_class: str,
+    *,
+    pin_types: bool,
+    unconnected: bool = False,
+    others: Iterable[InstanceType] = (),
+) -> Claim | Refusal:
+    """Make the claim of a pod.
+
+    Args:
+        asks: one per container, init containers first.
+        candidates: instance types to choose from, in order; not empty.
+        pin_types: whether selectors must restrict the claim to the candidates, because node selection does not.
+        unconnected: whether counts that cannot be connected are allowed.
+        others: instance types that a refusal may name, if they serve what the candidates do not.
+
+    Raises:
+        conversion.claims.work.TooMuchWorkError: the claim is not remembered, and takes more work than is left.
+    """
+    types = _Types(candidates)
+    few = sum(1 for ask in asks if ask.amount) <= _MOST_REMEMBERED
+    make = _remembered if few else _make
+    # Only findings name containers, so pods that differ by such names share a claim.
+    same = (
+        tuple(_nameless(ask.role, ask.resource, ask.amount, ask.cores) for ask in asks)
+        if few and not config.efa
+        else tuple(asks)
+    )
+    made = make(same, types, config, device_class, pin_types, unconnected)
+    if isinstance(made, _Made):
+        return made.warned(asks, config) if made.warns else made.claim
+    return made if isinstance(made, Refusal) else _refusal(made, asks, candidates, config, others, unconnected)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Made:
+    """The claim of all pods that request the same, without warnings, and what warnings say of it.
+
+    Attributes:
+        left_out: names of the types that would distribute the devices differently.
+        warns: whether there are warnings.
+    """
+
+    claim: Claim
+    servings: Sequence[Serving]
+    merged: Merged
+    left_out: tuple[str, ...]
+    warns: bool
+
+    def warned(self, asks: Sequence[Ask], config: DeviceConfig) -> Claim:
+        """The claim with the warnings for these containers."""
+        return structs.replace(self.claim, warnings=self.warnings(asks, config))
+
+    def warnings(self, asks: Sequence[Ask], config: DeviceConfig) -> tuple[Finding, ...]:
+        """NEU202, NEU213, NEU215, NEU219 and what collectives refuse, for these containers."""
+        return (
+            *_waste(asks, self.servings, config),
+            *_collectives(asks, self.servings),
+            *_unconnected(asks, self.servings),
+            *_untried(asks, self.merged),
+            *_left_out(self.left_out),
+        )
+
+
+@functools.lru_cache(maxsize=1024)
+def _nameless(role: Role, resource: str, amount: int, cores: int) -> Ask:
+    return Ask("", role, "", resource, amount, cores=cores)
+
+
+class _Types:
+    """Candidates as a key. The catalogue lives long, so identity is enough: hashing all fields costs more."""
+
+    __slots__ = ("_hash", "entries")
+
+    def __init__(self, entries: Sequence[InstanceType]) -> None:
+        self.entries = tuple(entries)
+        self._hash = hash(tuple(map(id, self.entries)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Types) and list(map(id, self.entries)) == list(map(id, other.entries))
+
+
+def _make(
+    asks: tuple[Ask, ...],
+    types: _Types,
+    config: DeviceConfig,
+    device_class: str,
+    pin_types: bool,
+    unconnected: bool,
+) -> "_Made | Refusal | Sequence[tuple[InstanceType, TypeRefusal]]":
+    """What `make_claim` makes; the refusals of all types, if none of them serves the pod."""
+    if config.efa is not None:
+        # A constraint ties the interfaces, so the devices need it too, instead of an alternative for each group.
+        types = _Types([dataclasses.replace(entry, counters=False) for entry in types.entries])
+    candidates = types.entries
+    # Containers that request cores may use one request together (`instance_fit.serve` counts requests).
+    long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT and not ask.in_cores)
+    if long_lived > names.MAX_REQUESTS_PER_CLAIM:
+        return Refusal((too_many_requests(long_lived),))
+    work.current().spend((1 + sum(1 for ask in asks if ask.amount)) * len(set(_alike(types))))
+    answers = _answers(types, asks, config, unconnected=unconnected)
+    if config.efa is not None:
+        answers = [tied(each, asks, config) if isinstance(each, Serving) else each for each in answers]
+    servings = [answer for answer in answers if isinstance(answer, Serving)]
+    refusals = [
+        (entry, answer) for entry, answer in zip(candidates, answers, strict=True) if isinstance(answer, TypeRefusal)
+    ]
+    # A type of unknown size serves any single request. It does not count if every type of known size refuses the pod.
+    only_unknown = all(serving.entry.devices is None and not serving.entry.groups for serving in servings)
+    if not servings or (only_unknown and refusals and not pin_types):
+        return refusals
+    # A pod that sets the logical NeuronCore gets a type where it can be set, if a candidate is of such a type.
+    if any(serving.sets_lnc for serving in servings):
+        servings = [serving for serving in servings if serving.sets_lnc]
+    servings, left_out = _same_requests(servings, asks, config, unconnected=unconnected)
+    servings = sorted(servings, key=lambda serving: _unused(serving, asks, config))
+    if config.efa is not None:
+        # The constraint names one size of group.
+        size = group_of(servings[0])
+        left_out += tuple(each.entry.name for each in servings if group_of(each) != size)
+        servings = [each for each in servings if group_of(each) == size]
+    planned = plan(servings, config)
+    if isinstance(planned, Plan) and not planned.division.affordable:
+        # Whole devices are found sooner than devices with cores beside them.
+        whole = _whole_devices(servings, asks, config, unconnected=unconnected)
+        again = plan(whole, config) if whole else planned
+        if isinstance(again, Plan) and again.division.affordable:
+            planned, servings = again, whole
+        else:
+            placed = plan_in_one_place(servings, config)
+            planned = placed if isinstance(placed, Plan) and placed.division.affordable else planned
+    slow = isinstance(planned, Plan) and not planned.division.affordable
+    if slow and not unconnected and any(ask.in_cores for ask in asks):
+        # All devices of a group are found sooner than some of them.
+        filled = _whole_sets(servings, asks, config)
+        again = plan(filled, config) if filled else planned
+        if isinstance(again, Plan) and again.division.affordable:
+            planned, servings = again, filled
+    if isinstance(planned, TooMany):
+        return Refusal((_too_many_alternatives(planned),))
+    merged = planned.merged
+    served = {serving.entry.name for serving in merged.servings}
+    left_out += tuple(serving.entry.name for serving in servings if serving.entry.name not in served)
+    servings = list(merged.servings)
+    by_type = pin_types or _needs_types(merged, servings[0], asks)
+    body = Body(servings, merged, planned.division, config, device_class, by_type=by_type)
+    claim = Claim(
+        template=Template.make(body.summary(), body.spec()),
+        uses=tuple(body.use(use) if use else None for use in servings[0].layout.uses),
+        types=tuple(entry.name for entry in candidates if entry.name in served),
+        connected=config.efa is not None or _is_connected(merged, servings),
+        exact=tuple(
+            any(identity in servings[0].layout.shares for identity in use)
+            and all(serving.cores(index, config.lnc) == ask.amount for serving in servings)
+            for index, (ask, use) in enumerate(zip(asks, servings[0].layout.uses, strict=True))
+        ),
+        sets_lnc=servings[0].sets_lnc,
+    )
+    made = _Made(claim, servings, merged, left_out, warns=False)
+    return dataclasses.replace(made, warns=True) if made.warnings(asks, config) else made
+
+
+@functools.lru_cache(maxsize=64)
+def _alike(types: _Types) -> tuple[int, ...]:
+    """For each candidate, the position of the first one that differs from it only in what does not matter here."""
+    first: dict[InstanceType, int] = {}
+    kinds = (
+        dataclasses.replace(entry, name="", family="", memory_gib=None, accelerator=None, offered=True, released=True)
+        for entry in types.entries
+    )
+    return tuple(first.setdefault(kind, place) for place, kind in enumerate(kinds))
+
+
+def _answers(
+    types: _Types, asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool
+) -> list[Serving | TypeRefusal]:
+    """How each candidate serves the pod. Types of one kind serve it alike; the findings name the first of them."""
+    answers: list[Serving | TypeRefusal] = []
+    for entry, place in zip(types.entries, _alike(types), strict=True):
+        if place == len(answers):
+            answers.append(serve(entry, asks, config, unconnected=unconnected))
+            continue
+        known = answers[place]
+        answers.append(dataclasses.replace(known, entry=entry) if isinstance(known, Serving) else known)
+    return answers
+
+
+# Controllers create the same pod many times.
+_remembered = functools.lru_cache(maxsize=128)(_make)
+
+
+def _same_requests(
+    servings: Sequence[Serving], asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool
+) -> tuple[list[Serving], tuple[str, ...]]:
+    """The servings with equal requests, and the names of the types that are left out.
+
+    Containers refer to requests, not to alternatives. Types on which whole devices and cores beside them are two
+    requests give whole devices only, if another type needs one request. Containers use a request together only if they
+    do so on all types.
+    """
+    if any(serving.splits for serving in servings) and len({serving.layout.uses for serving in servings}) > 1:
+        whole = [
+            serve(serving.entry, asks, config, unconnected=unconnected, splits=False) if serving.splits else serving
+            for serving in servings
+        ]
+        servings = [
+            again if isinstance(again, Serving) else serving for serving, again in zip(servings, whole, strict=True)
+        ]
+    if any(serving.pool for serving in servings) and len({serving.layout.uses for serving in servings}) > 1:
+        alone = [
+            serve(serving.entry, asks, config, unconnected=unconnected, pools=False) if serving.pool else serving
+            for serving in servings
+        ]
+        if all(isinstance(each, Serving) for each in alone):
+            servings = [each for each in alone if isinstance(each, Serving)]
+    wanted = servings[0].layout.uses
+    return (
+        [serving for serving in servings if serving.layout.uses == wanted],
+        tuple(serving.entry.name for serving in servings if serving.layout.uses != wanted),
+    )
+
+
+def _whole_devices(
+    servings: Sequence[Serving], asks: Sequence[Ask], config: DeviceConfig, *, unconnected: bool
+) -> list[Serving]:
+    """The servings with whole devices for containers that get devices and cores beside them; empty if one has none."""
+    if not any(serving.splits for serving in servings):
+        return []
+    answers = [serve(each.entry, asks, config, unconnected=unconnected, splits=False, pools=False) for each in servings]
+    found = [each for each in answers if isinstance(each, Serving)]
+    return found if len({each.layout.uses for each in found}) == 1 and len(found) == len(servings) else []
+
+
+def _whole_sets(servings: Sequence[Serving], asks: Sequence[Ask], config: DeviceConfig) -> list[Serving]:
+    """The servings with whole groups for cores; empty if one has none."""
+    rounding = structs.replace(config, rounds_cores=True)
+    answers = [serve(each.entry, asks, rounding, splits=False) for each in servings]
+    found = [each for each in answers if isinstance(each, Serving)]
+    return found if len({each.layout.uses for each in found}) == 1 and len(found) == len(servings) else []
+
+
+def _unused(serving: Serving, asks: Sequence[Ask], config: DeviceConfig) -> int:
+    """Cores that containers get and did not request."""
+    return sum(serving.unused(asks, config.lnc).values())
+
+
+def _needs_types(merged: Merged, first: Serving, asks: Sequence[Ask]) -> bool:
+    """Whether all requests must select instance types, because a device of another type would be wrong.
+
+    A device group or window exists only on types that publish it, and a single device is right on any type. Cores, LNC
+    and a whole node without groups are right only on the types for which they were computed. The same holds for
+    requests with alternatives that one container uses together: if they fill the node, no constraint connects them.
+    """
+    if first.sets_lnc or any(ask.in_cores and ask.amount for ask in asks):
+        return True
+    together = any(use and len(use) > 1 for use in first.layout.uses)
+    several = any(len(alternatives) > 1 for alternatives in merged.alternatives.values())
+    if together and several and len(merged.servings) > 1:
+        return True
+    tied = {identity for tie in merged.ties for identity, _ in tie.members}
+    return any(count > 1 and identity not in tied for identity, count in first.layout.counts.items())
+
+
+def _is_connected(merged: Merged, servings: Sequence[Serving]) -> bool:
+    several = any(len(alternatives) > 1 for alternatives in merged.alternatives.values())
+    return several or any(serving.connected_sets or serving.layout.shares for serving in servings)
+
+
+def _waste(asks: Sequence[Ask], servings: Sequence[Serving], config: DeviceConfig) -> list[Finding]:
+    """NEU202 for each container whose cores were rounded up, with the first type where they were."""
+    found: dict[int, Finding] = {}
+    for serving in servings:
+        for members, unused in serving.unused(asks, config.lnc).items():
+            index, amount = members[0], sum(asks[each].amount for each in members)
+            if unused <= 0 or index in found:
+                continue
+            who = " and ".join([asks[each].container for each in members[:_MOST_NAMED]])
+            cores = serving.cores(index, config.lnc)
+            message = (
+                f"{who} asked for {_counted(amount, 'core')} and gets {_gets(serving, index, cores)}: {unused} unused."
+            )
+            if len(members) > 1:
+                message = message.replace(" and gets ", " together and get ")
+            found[index] = warning("NEU202", asks[index].resource_path, message, value=str(amount))
+    return [found[index] for index in sorted(found)]
+
+
+def _collectives(asks: Sequence[Ask], servings: Sequence[Serving]) -> Iterator[Finding]:
+    """NEU227 for each container with a number of cores that the runtime's collectives do not serve on Trn1."""
+    name = next((each.entry.name for each in servings if each.entry.family in _FEW_COLLECTIVES), None)
+    for ask in asks if name is not None else ():
+        if ask.in_cores and ask.amount and ask.amount not in _COLLECTIVE_CORES and ask.amount % _COLLECTIVE_CORES[-1]:
+            message = (
+                f"{ask.container} asks for {_counted(ask.amount, 'core')}, and the runtime's collectives on {name}"
+                f" serve {', '.join(map(str, _COLLECTIVE_CORES[:-1]))} or a multiple of {_COLLECTIVE_CORES[-1]}."
+            )
+            fix = f"Models without collectives run. Otherwise request {nearest(ask.amount, _COLLECTIVE_CORES)}."
+            yield warning("NEU227", ask.resource_path, message, fix, str(ask.amount))
+
+
+def _gets(serving: Serving, index: int, cores: int) -> str:
+    """The devices of a container, such as `2 devices on inf2.48xlarge (4 cores)`."""
+    use, layout = serving.layout.uses[index], serving.layout
+    if not any(identity in layout.shares for identity in use):
+        return f"{_counted(layout.size(use), 'device')} on {serving.entry.name} ({_counted(cores, 'core')})"
+    return f"{_counted(cores, 'core')} on {serving.entry.name}, which gives 1, 2, 4 or more cores of one device"
+
+
+def _is_loose(serving: Serving, index: int) -> bool:
+    return serving.devices[index] not in (0, *counts_of(serving.entry)) and serving.is_loose(index)
+
+
+def _unconnected(asks: Sequence[Ask], servings: Sequence[Serving]) -> list[Finding]:
+    """NEU215 for each container whose devices may be unconnected, with the first type where they may."""
+    findings = []
+    for index, ask in enumerate(asks):
+        loose = next((each for each in servings if _is_loose(each, index)), None)
+        if loose is not None:
+            devices, connected = loose.devices[index], ", ".join(map(str, loose.entry.counts))
+            message = (
+                f"{ask.container} gets {devices} devices that need not be connected with each other on"
+                f" {loose.entry.name}: policy allows it."
+            )
+            fix = f"Connected counts: {connected}."
+            findings.append(warning("NEU215", ask.resource_path, message, fix, str(devices)))
+    return findings
+
+
+def _untried(asks: Sequence[Ask], merged: Merged) -> Iterator[Finding]:
+    """NEU219 for each container whose devices cannot be everywhere on a type: 8 alternatives are the most."""
+    for serving in merged.servings:
+        for identity, count in serving.layout.counts.items():
+            index = next((index for index, use in enumerate(serving.layout.uses) if identity in use), None)
+            sets = _sets_of(serving, identity, count)
+            options = merged.options(serving, identity)
+            if index is None or not sets or not all(option.ids or option.places for option in options):
+                continue
+            tried = {mask(option.ids) for option in options} | {run for option in options for run, _ in option.places}
+            untried = [start for start, ids in sets.items() if mask(ids) not in tried]
+            if untried:
+                runs = serving.entry.line is not None or len(next(iter(sets.values()))) == count
+                kind = "run" if runs and count not in serving.entry.groups else "group"
+                where = f"{len(untried)} of the {len(sets)} {kind}s of {count} devices on {serving.entry.name}"
+                yield _not_everywhere(asks[index], serving.entry.name, where, untried, kind)
+
+
+def _sets_of(serving: Serving, identity: int, count: int) -> Mapping[int, Sequence[int]]:
+    """The sets of devices that a request could get, by their first device: runs, or groups of one request.
+
+    Where only the whole node has so many devices, these are the runs of the node.
+    """
+    line = serving.entry.line
+    if line is not None:
+        return {start: line.window(count, start) for start in line.starts(count)} if 1 < count < line.devices else {}
+    group = next((each.group for each in serving.connected_sets if each.requests == (identity,)), None)
+    devices = serving.entry.devices or 0
+    if group == devices and count < devices:
+        return {start: range(start, start + count) for start in range(devices - count + 1)}
+    starts = range(0, devices, group) if group else ()
+    return {start: range(start, start + (group or 0)) for start in starts}
+
+
+def _not_everywhere(ask: Ask, name: str, where: str, untried: Sequence[int], kind: str) -> Finding:
+    *first, last = map(str, untried)
+    starts = f"{', '.join(first)} or {last}" if first else last
+    verb = "is" if len(untried) == 1 else "are"
+    message = f"{where} {verb} not tried, from device {starts}: the pod waits if no other {kind} is free."
+    return warning("NEU219", ask.resource_path, message, "`neuron-dra explain` shows which devices are free.", name)
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def listed(types: Sequence[str]) -> str:
+    """The first of these types, for a message."""
+    return ", ".join(types[:_MOST_NAMED]) + (", …" if len(types) > _MOST_NAMED else "")
+
+
+def _left_out(types: Sequence[str]) -> list[Finding]:
+    """NEU213 for types that can serve the pod, but with other uses for the init containers."""
+    if not types:
+        return []
+    return [
+        warning(
+            "NEU213",
+            "spec.initContainers",
+            f"{listed(types)} would distribute the devices differently and cannot share a claim with the other types.",
+            f"To run there, set the annotation {names.ANNOTATION_INSTANCE_TYPE}.",
+        )
+    ]
+
+
+def _refusal(
+    refusals: Sequence[tuple[InstanceType, TypeRefusal]],
+    asks: Sequence[Ask],
+    candidates: Sequence[InstanceType],
+    config: DeviceConfig,
+    others: Iterable[InstanceType],
+    unconnected: bool,
+) -> Refusal:
+    """The first candidate's refusal, with the counts that the other candidates allow.
+
+    A type that lacks a requested setting is named only if all candidates lack it: a message about trn1 does not help a
+    pod that requests an UltraServer.
+    """
+    suitable = [pair for pair in refusals if not pair[1].unsuitable]
+    if suitable:
+        refusals, candidates = suitable, [entry for entry, _ in suitable]
+    unlisted = [entry for entry, refusal in refusals if refusal.unknown and entry.cores_per_device is None]
+    if unlisted or all(refusal.unknown for _, refusal in refusals):
+        entry = unlisted[0] if unlisted else refusals[0][0]
+        return Refusal((_unknown(entry, next(ask for ask in asks if ask.amount), config),), unknown=True)
+    if config.efa is not None:
+        refusals = sorted(refusals, key=lambda pair: -most_interfaces(pair[0]))
+    by_path = {ask.resource_path: ask for ask in asks}
+    # Of all refusals, only this one is read: its findings name the type and the containers.
+    entry, known = refusals[0]
+    answer = serve(entry, asks, config, unconnected=unconnected)
+    answer = tied(answer, asks, config) if isinstance(answer, Serving) else answer
+    findings = answer.findings if isinstance(answer, TypeRefusal) else known.findings
+    choices = _Choices(candidates, config, others)
+    return Refusal(
+        tuple(
+            dataclasses.replace(each, fix=choices.fix(by_path[each.path])) if each.code == "NEU105" else each
+            for each in findings
+        )
+    )
+
+
+def _unknown(entry: InstanceType, ask: Ask, config: DeviceConfig) -> Finding:
+    """NEU218: the figure of a type on which the answer depends is not known."""
+    path, fix = ask.resource_path, in_catalogue(entry.name)
+    counted = _counted(ask.amount, "core" if ask.in_cores else "device")
+    if config.ultraserver_mode is not None and entry.ultraserver_nodes is None:
+        path = f"metadata.annotations[{names.ANNOTATION_ULTRASERVER_MODE}]"
+        what = f"whether {entry.name} is in UltraServers of {config.ultraserver_mode} nodes"
+        fix = f"Add ultraserverNodes of {entry.name} to the types of an InstanceTypeCatalog (docs/policies.md)."
+    elif entry.devices is not None and entry.cores_per_device is not None:
+        what = f"whether {entry.name} publishes device groups that connect {counted}"
+        fix = f"Add deviceGroups of {entry.name} to the types of an InstanceTypeCatalog (docs/policies.md)."
+    else:
+        unit = "core" if ask.in_cores else "device"
+        what = f"how many {unit}s {entry.name} has, and whether it serves {counted}"
+    message = f"it is not known {what}: the pod is left as it is."
+    return Finding("NEU218", path, message, fix, entry.name)
+
+
+class _Choices:
+    """What to request instead of a count that the candidates do not serve. Equal requests have one answer."""
+
+    def __init__(
+        self, candidates: Sequence[InstanceType], config: DeviceConfig, others: Iterable[InstanceType]
+    ) -> None:
+        known = {entry.name for entry in candidates}
+        self._candidates = candidates
+        self._config = config
+        self._others = _Types([each for each in others if each.name not in known and each.devices is not None])
+        self._known: dict[tuple[bool, int], str] = {}
+
+    def fix(self, ask: Ask) -> str:
+        """The nearest valid counts, and the types outside the candidates that serve the count."""
+        key = ask.in_cores, ask.amount
+        if key not in self._known:
+            self._known[key] = self._fix(ask)
+        return self._known[key]
+
+    def _fix(self, ask: Ask) -> str:
+        units = {
+            count * ((entry.cores(None) or 1) if ask.in_cores else 1)
+            for entry in self._candidates
+            for count in counts_of(entry)
+        }
+        choice = nearest(ask.amount, units)
+        fix = [f"Nearest valid counts: {choice}."] if choice else []
+        answers = _answers(self._others, [ask], self._config, unconnected=False)
+        serving = [
+            entry.name
+            for entry, answer in zip(self._others.entries, answers, strict=True)
+            if isinstance(answer, Serving)
+        ]
+        if serving:
+            fix.append(f"Instance types that serve {ask.amount}: {listed(serving)}.")
+        return " ".join(fix)
+
+
+def _too_many_alternatives(needed: TooMany) -> Finding:
+    limit = "alternatives" if needed.what == "different requests" else needed.what
+    return Finding(
+        "NEU108",
+        "spec.containers",
+        f"the candidate instance types need {needed.count} {needed.what}, and a ResourceClaim holds at most"
+        f" {needed.most} {limit}.",
+        f"Select an instance type with the annotation {names.ANNOTATION_INSTANCE_TYPE}.",
+        str(needed.count),
+    )

@@ -1,0 +1,173 @@
+"""Plans the requests of a claim: as many placements as the scheduler can search in the time that a claim may cost.
+
+Alternatives are left out, the last first, until the search is short enough (`neuron.allocator.search_cost`).
+"""
+
+import bisect
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from conversion.claims import work
+from conversion.claims.alternatives import Merged, TooMany, merge
+from conversion.claims.instance_fit import DeviceConfig, Serving
+from conversion.claims.layout import EXTRA, share_of
+from conversion.claims.pieces import Division, divide, divide_with_interfaces
+from conversion.claims.placement_options import Arrangement, in_one_place, one_after_the_other, shares_in_one_place
+from neuron import names
+
+_FEWER: Final = (1, 2, 3, 4, 5, 6)
+"""Alternatives of a request, where 8 cost too much."""
+
+MOST_TRIED: Final = 6
+"""Plans that are made for one claim: with all alternatives, one run after the other, with one alternative, two between
+them, and in one place."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """The requests of a claim."""
+
+    merged: Merged
+    division: Division
+
+
+def plan(servings: Sequence[Serving], config: DeviceConfig, most_tried: int = MOST_TRIED) -> Plan | TooMany:
+    """Plan the claim of a pod.
+
+    Args:
+        servings: at least one, all with the same requests; the first are preferred.
+        most_tried: plans that may be made.
+
+    Returns:
+        The plan with the most placements of those that cost the scheduler little, else the cheapest; or why there is no
+        claim.
+    """
+    plans = _Plans(servings, config, most_tried)
+    if plans.affordable(servings):
+        return plans.made[-1]
+    if len(servings[0].layout.counts) > 1:
+        servings = _each(_shifted, servings)
+        if plans.affordable(servings):
+            return plans.made[-1]
+    fewer = _FEWER[: bisect.bisect_left(_FEWER, plans.most_alternatives(servings))]
+    if fewer and plans.affordable(servings, fewer[0]):
+        return plans.with_most(servings, fewer)
+    if any(serving.entry.line is not None and not serving.layout.shares for serving in servings):
+        plans.affordable(_each(_fixed, servings), 1)
+    return min(plans.made, key=lambda each: each.division.steps) if plans.made else plans.refused[0]
+
+
+class _Plans:
+    """The plans that were made for one claim.
+
+    Attributes:
+        made: in that order.
+        refused: why there were no others.
+    """
+
+    def __init__(self, servings: Sequence[Serving], config: DeviceConfig, most: int) -> None:
+        self.made: list[Plan] = []
+        self.refused: list[TooMany] = []
+        self._order = ordered(servings[0])
+        self._config = config
+        self._left = most
+
+    def affordable(self, servings: Sequence[Serving], most: int = names.MAX_FIRST_AVAILABLE) -> bool:
+        """Make a plan with at most so many alternatives of a request. Returns whether it costs the scheduler little."""
+        if not self._left:
+            return False
+        self._left -= 1
+        work.current().pause()
+        merged = merge(servings, self._order, most)
+        if isinstance(merged, TooMany):
+            self.refused.append(merged)
+            return False
+        if merged is None or (self.made and len(merged.servings) < len(self.made[0].merged.servings)):
+            return False  # a type would be left out
+        self.made.append(Plan(merged, _division(merged, self._order, self._config)))
+        return self.made[-1].division.affordable or self._config.efa is not None
+
+    def most_alternatives(self, servings: Sequence[Serving]) -> int:
+        """Alternatives of a request in the last plan for these servings: with as many, it would be the same again."""
+        if not self.made or self.made[-1].merged.servings != tuple(servings):
+            return names.MAX_FIRST_AVAILABLE
+        return max(map(len, self.made[-1].merged.alternatives.values()))
+
+    def with_most(self, servings: Sequence[Serving], fewer: Sequence[int]) -> Plan:
+        """The plan with the most alternatives that is affordable. `fewer`: ascending; the first was affordable."""
+        best, low, high = self.made[-1], 0, len(fewer) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.affordable(servings, fewer[middle]):
+                best, low = self.made[-1], middle
+            else:
+                high = middle - 1
+        return best
+
+
+def _division(merged: Merged, order: Sequence[int], config: DeviceConfig) -> Division:
+    if config.ultraserver_mode is not None:
+        return Division({identity: (merged.alternatives[identity],) for identity in order}, 0)
+    if config.efa is not None:
+        return divide_with_interfaces(merged, order, config.efa.count)
+    return divide(merged, order, divides=config.divides)
+
+
+def plan_in_one_place(servings: Sequence[Serving], config: DeviceConfig) -> Plan | TooMany | None:
+    """A plan for whole devices and shares in one place of a node; None if a type has none."""
+    fixed = []
+    for serving in servings:
+        found = shares_in_one_place(serving.entry, serving.layout, serving.connected_sets)
+        if found is None:
+            return None
+        fixed.append(dataclasses.replace(serving, arrangement=found))
+    return plan(fixed, config)
+
+
+def _each(change: Callable[[Serving], Arrangement | None], servings: Sequence[Serving]) -> list[Serving]:
+    """The servings with other arrangements. What types of one arrangement have in common is arranged once."""
+    changed: dict[object, Arrangement | None] = {}
+    found = []
+    for serving in servings:
+        key = id(serving.arrangement), serving.entry.line
+        if key not in changed:
+            changed[key] = change(serving)
+        arrangement = changed[key]
+        found.append(serving if arrangement is None else dataclasses.replace(serving, arrangement=arrangement))
+    return found
+
+
+def _fixed(serving: Serving) -> Arrangement | None:
+    if serving.entry.line is None or serving.layout.shares:
+        return None
+    return in_one_place(serving.layout, serving.connected_sets)
+
+
+def _shifted(serving: Serving) -> Arrangement | None:
+    return one_after_the_other(serving.entry, serving.layout, serving.connected_sets)
+
+
+def ordered(serving: Serving) -> tuple[int, ...]:
+    """Request ids in the order of the claim.
+
+    Connected requests first, the largest first: the allocator searches depth first. With single devices first,
+    backtracking on a fragmented node took seconds. A share follows the devices beside which it is.
+    """
+    layout = serving.layout
+    spanned = {identity for each_set in serving.connected_sets for identity in each_set.requests}
+    spanned |= {identity for identity, count in layout.counts.items() if serving.entry.line and count > 1}
+    leader = {identity: identity for identity in (*layout.counts, *layout.shares)}
+    if layout.shares:
+        leader |= {share_of(identity): identity for identity in layout.counts}
+
+    def rank(identity: int) -> tuple[bool, int, bool, int, int]:
+        count = layout.counts.get(identity, 0)
+        return (identity not in spanned, -count, identity == EXTRA, -layout.shares.get(identity, 0), abs(identity))
+
+    return tuple(
+        sorted(
+            (*layout.counts, *layout.shares),
+            key=lambda identity: (rank(leader[identity]), identity not in layout.counts),
+        )
+    )

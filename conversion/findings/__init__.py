@@ -1,0 +1,1 @@
+"""Findings about pods, and about the claims that they name."""

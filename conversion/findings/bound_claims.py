@@ -1,0 +1,121 @@
+"""Checks that the claims of a pod keep to a locked ConversionPolicy that binds them. Pure."""
+
+from collections.abc import Iterator, Mapping
+
+from checks.claims import configs as check_configs
+from checks.claims.judging import ClaimContext, ClaimJudgement
+from conversion.asks.conversion_context import ConversionContext
+from conversion.asks.steering import Steering
+from conversion.claims import candidates
+from conversion.claims.making import listed
+from conversion.claims.templates import KIND as TEMPLATE
+from conversion.findings.pod_claims import Claiming, KnownClaim
+from conversion.objects import pods
+from neuron.api.claim_reader import value_text
+from neuron.api.claim_specs import Leaf
+from neuron.api.configs import ConfigEntry, ConfigSource, configs_in_force
+from neuron.api.node_selection import required_terms
+from neuron.findings import Finding
+
+
+def check_bound(
+    claiming: Claiming,
+    known: Mapping[str, KnownClaim],
+    steering: Steering,
+    context: ClaimContext,
+    conversion: ConversionContext,
+    *,
+    known_only: bool = False,
+) -> list[Finding]:
+    """NEU123 and NEU124 about all claims of a pod: what a pod says about their origin does not matter.
+
+    Args:
+        known: what is known of the pod's claims, by name of the entry.
+        known_only: whether a claim that is not known is no error, because it may be created before the pod.
+
+    Returns:
+        Errors; empty unless the policy binds claims.
+    """
+    if not steering.binds_claims:
+        return []
+    check = _Check(claiming.pod, steering, context, conversion)
+    # The policy itself names these.
+    named = {template.name for template in steering.templates}
+    findings: list[Finding] = []
+    for index, (name, kind, object_name) in enumerate(claiming.names):
+        if kind == TEMPLATE and object_name in named:
+            continue
+        judgement = known[name].judgement if name in known else None
+        path = f"spec.resourceClaims[{index}]"
+        if judgement is not None:
+            findings += check.claim(path, value_text(object_name), judgement)
+        elif not known_only:
+            findings.append(_unknown(path, f"{kind} {value_text(object_name)}", steering))
+    return findings
+
+
+def _unknown(path: str, what: str, steering: Steering) -> Finding:
+    return Finding(
+        "NEU123",
+        path,
+        f"{what} is not known, and policy {steering.policy('mode')} allows only claims that keep to it.",
+        "Create it before the pod, or ask the cluster's admins.",
+        what,
+    )
+
+
+class _Check:
+    """Checks the claims of one pod."""
+
+    def __init__(self, pod: pods.Pod, steering: Steering, context: ClaimContext, conversion: ConversionContext) -> None:
+        self._steering = steering
+        self._context = context
+        terms, selector = required_terms(pod.decode_affinity()), pod.decode_node_selector()
+        found = candidates.find(
+            conversion.catalogue, candidates.NodeSelection((), selector, terms), conversion.families
+        )
+        # A pod that no Neuron node can take gets no devices.
+        self._possible = {entry.name: entry for entry in found.types} if not found.errors else {}
+        self._published = context.index.published
+
+    def claim(self, path: str, name: str, judgement: ClaimJudgement) -> Iterator[Finding]:
+        steering, index = self._steering, self._context.index
+        entries = self._configs(judgement)
+        for leaf in judgement.leaves:
+            types = [self._possible[each] for each in index.types(self._mask(leaf)) if each in self._possible]
+            others = [each.name for each in types if steering.families and each.family not in steering.families]
+            if others:
+                yield Finding(
+                    "NEU123",
+                    path,
+                    f"request {value_text(leaf.devices.reference)} of {name} can get devices of {listed(others)}, and"
+                    f" policy {steering.policy('families')} allows only {', '.join(steering.families)}.",
+                    "Select an instance type in the claim or in the pod, or ask the cluster's admins.",
+                    listed(others),
+                )
+                return
+            has = configs_in_force(entries, leaf.devices.reference).logical_neuron_core
+            lnc = steering.lnc if steering.lnc_locked else None
+            if lnc not in (None, has) and any(each.configures_logical_neuron_core for each in types):
+                sets = "no logical NeuronCore" if has is None else f"logical NeuronCore {has}"
+                yield Finding(
+                    "NEU124",
+                    path,
+                    f"request {value_text(leaf.devices.reference)} of {name} sets {sets}, and policy"
+                    f" {steering.policy('logicalNeuronCore')} is locked to {lnc}.",
+                    f"Add a NeuronConfig with logicalNeuronCore: {lnc} to the claim.",
+                    str(has),
+                )
+                return
+
+    def _mask(self, leaf: Leaf) -> int:
+        """Devices that a request can match: published ones if the cluster publishes any."""
+        return leaf.mask & self._published if self._published else leaf.mask
+
+    def _configs(self, judgement: ClaimJudgement) -> list[ConfigEntry]:
+        found = [each.entry for each in check_configs.decode(judgement.spec.configs, ConfigSource.FROM_CLAIM)[0]]
+        for name in {leaf.devices.device_class for leaf in judgement.leaves}:
+            device_class = self._context.classes.get(name)
+            configs = device_class.configs if device_class is not None else ()
+            found += [each.entry for each in check_configs.decode(configs, ConfigSource.FROM_CLASS)[0]]
+        return found

@@ -1,0 +1,244 @@
+"""Checks that containers and claims of a pod or pod template fit each other. Pure.
+
+Kubernetes admits a pod whose containers do not refer to its claim, or refer to a request that the claim does not have.
+Such a pod starts without devices, or stays in ContainerCreating without a message to the user.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from checks.claims.configs import decode_parameters
+from checks.claims.counts import check_together
+from checks.claims.judging import ClaimContext
+from conversion.asks.pod_demand import legacy_now
+from conversion.findings import obstacles
+from conversion.findings.check_damage import check_damage
+from conversion.findings.pod_claims import UNKNOWN, KnownClaim
+from conversion.objects import pods
+from neuron import names
+from neuron.api.claim_specs import Leaf
+from neuron.api.configs import NeuronConfig
+from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, short, warning
+
+_SHOWN: Final = 40
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _ClaimReference:
+    """One entry of a container's `resources.claims`.
+
+    Attributes:
+        owner: field path of the container.
+        request: name of the claim's request; empty: the whole claim.
+    """
+
+    container: str
+    owner: str
+    path: str
+    claim: str
+    request: str
+
+
+def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], context: ClaimContext | None) -> list[Finding]:
+    """Findings about a pod's containers and claims (NEU702 to NEU709).
+
+    Args:
+        pod: its view; paths of findings are those of a Pod.
+        known: what is known of its claims, by name of the entry.
+    """
+    entries = pod.decode_claims() or []
+    references = [reference for _, container, path in pod.sections() for reference in _references(container, path)]
+    findings = Findings(check_damage(pod))
+    # NEU707 explains already why no container refers to the claim.
+    lost = any(finding.code == "NEU707" for finding in findings)
+    used = {reference.claim for reference in references}
+    for index, entry in enumerate(entries):
+        path = f"spec.resourceClaims[{index}]"
+        name = str(entry.get("name") or "")
+        findings.add(_check_missing(entry, path, known.get(name, UNKNOWN)))
+        if not lost and name not in used:
+            message = (
+                f"no container refers to claim {name[:_SHOWN]!r}: its devices are allocated and no container sees them."
+            )
+            fix = f"Add {{name: {name[:_SHOWN]}}} to resources.claims of the container that needs them."
+            findings.add([warning("NEU702", path, message, fix, name)])
+    check = _References(entries, known)
+    for reference in references:
+        findings.add(check.findings(reference, hint=len(findings) < MOST_SHOWN))
+    if context is not None:
+        findings.add(_check_together(references, known, context))
+    findings.add(_check_both_ways(pod, entries, known))
+    findings.add(_check_bound(pod, entries, known))
+    if not pod.labelled:
+        findings.add(_check_own_devices(pod, references, known))
+    return list(findings)
+
+
+def _check_bound(
+    pod: pods.Pod, entries: Sequence[Mapping[str, Any]], known: Mapping[str, KnownClaim]
+) -> Iterator[Finding]:
+    """NEU128: nothing allocates a claim that is made from a template for a pod that no scheduler places.
+
+    A claim that exists may be allocated already.
+    """
+    node = pod.spec.nodeName
+    for index, entry in enumerate(entries if node else ()):
+        template = entry.get("resourceClaimTemplateName")
+        if template and _is_ours(entry, known):
+            message = (
+                f"nodeName is {short(str(node), _SHOWN)!r}, so that no scheduler allocates claim"
+                f" {str(entry.get('name'))[:_SHOWN]!r}, which is made from template {template[:60]}: the pod would wait"
+                " for ever."
+            )
+            fix = (
+                "Leave --same-node out, or debug the pod itself: kubectl debug POD --image=IMAGE --target=CONTAINER."
+                " In a manifest, write a nodeSelector instead of nodeName."
+            )
+            yield Finding("NEU128", f"spec.resourceClaims[{index}]", message, fix, short(str(node), _SHOWN))
+            return
+
+
+def _check_own_devices(
+    pod: pods.Pod, references: Sequence[_ClaimReference], known: Mapping[str, KnownClaim]
+) -> Iterator[Finding]:
+    """NEU901, NEU234 and NEU235 about a pod with its own claims; conversion says them about those that it makes."""
+    ours: dict[str, list[str]] = {}
+    for each in references:
+        judgement = known.get(each.claim, UNKNOWN).judgement
+        if judgement is not None and judgement.leaves and each.claim not in ours.setdefault(each.owner, []):
+            ours[each.owner].append(each.claim)
+    for _, container, path in pod.sections():
+        for number, claim in enumerate(ours.get(path, ())):
+            if number == 0:
+                yield from obstacles.pinned(container, path)
+            yield from obstacles.against_config(container, path, claim, _logical_cores(known[claim]))
+    if ours:
+        yield from obstacles.host_devices(pod)
+
+
+def _logical_cores(claim: KnownClaim) -> set[int]:
+    """The values of `logicalNeuronCore` that a claim sets."""
+    configs = claim.judgement.spec.configs if claim.judgement is not None else ()
+    decoded = (decode_parameters(each.parameters).config for each in configs if each.driver == names.DRIVER)
+    return {each.logical_neuron_core for each in decoded if isinstance(each, NeuronConfig)}
+
+
+def _references(container: pods.Container, path: str) -> list[_ClaimReference]:
+    claims = (container.decode_resources() or {}).get("claims") or ()
+    return [
+        _ClaimReference(
+            container.name,
+            path,
+            f"{path}.resources.claims[{index}]",
+            str(each.get("name")),
+            str(each.get("request") or ""),
+        )
+        for index, each in enumerate(claims)
+    ]
+
+
+def _check_missing(entry: Mapping[str, Any], path: str, known: KnownClaim) -> list[Finding]:
+    if not known.missing:
+        return []
+    template = entry.get("resourceClaimTemplateName")
+    if template:
+        message = f"ResourceClaimTemplate {template[:60]} does not exist in this namespace."
+        fix = "The pod waits until it does: create it."
+        return [warning("NEU705", f"{path}.resourceClaimTemplateName", message, fix, template)]
+    claim = str(entry.get("resourceClaimName"))
+    message = f"ResourceClaim {claim[:60]} does not exist in this namespace."
+    return [warning("NEU706", f"{path}.resourceClaimName", message, "The pod waits until it does: create it.", claim)]
+
+
+class _References:
+    """Checks references of containers. Makes each list of known names once."""
+
+    def __init__(self, entries: Sequence[Mapping[str, object]], known: Mapping[str, KnownClaim]) -> None:
+        self._declared = dict.fromkeys(str(entry.get("name") or "") for entry in entries)
+        self._known = known
+        self._requests: dict[str, dict[str, None]] = {}
+
+    def findings(self, reference: _ClaimReference, *, hint: bool) -> list[Finding]:
+        """NEU703 and NEU708. `hint`: whether to suggest a known name, the most expensive part."""
+        claim, request = reference.claim, reference.request
+        if claim not in self._declared:
+            container = reference.container[:_SHOWN]
+            message = f"container {container} refers to claim {claim[:_SHOWN]!r}, which is not declared."
+            message += did_you_mean(claim, self._declared) if hint else ""
+            fix = "Add it to spec.resourceClaims."
+            return [Finding("NEU703", f"{reference.path}.name", message, fix, claim)]
+        judgement = self._known.get(claim, UNKNOWN).judgement
+        if not request or judgement is None:
+            return []
+        if claim not in self._requests:
+            self._requests[claim] = dict.fromkeys(each.name for each in judgement.spec.requests)
+        requests = self._requests[claim]
+        if request in requests:
+            return []
+        meant = did_you_mean(request, requests) if hint else ""
+        message = f"claim {claim[:_SHOWN]!r} has no request {request[:_SHOWN]!r}.{meant}"
+        fix = f"Its requests are: {', '.join(itertools.islice(requests, 8)) or 'none'}."
+        return [Finding("NEU708", f"{reference.path}.request", message, fix, request)]
+
+
+def _check_together(
+    references: Sequence[_ClaimReference], known: Mapping[str, KnownClaim], context: ClaimContext
+) -> list[Finding]:
+    """NEU709: check the devices that one container uses of one claim as one number."""
+    uses: dict[tuple[str, str], list[_ClaimReference]] = {}
+    for reference in references:
+        uses.setdefault((reference.owner, reference.claim), []).append(reference)
+    findings: list[Finding] = []
+    # Containers of one pod mostly use the same requests of a claim: their findings differ only in the path.
+    answered: dict[tuple[str, frozenset[str]], list[Finding]] = {}
+    leaves: dict[str, dict[str, list[Leaf]]] = {}
+    for (owner, claim), together in uses.items():
+        path = f"{owner}.resources.claims"
+        judgement = known.get(claim, UNKNOWN).judgement
+        if judgement is None:
+            continue
+        if claim not in leaves:
+            by_request: dict[str, list[Leaf]] = {}
+            leaves[claim] = by_request
+            for leaf in judgement.leaves:
+                by_request.setdefault(leaf.request, []).append(leaf)
+        everything = any(not each.request for each in together)
+        used = frozenset() if everything else frozenset(each.request for each in together)
+        answer = answered.get((claim, used))
+        if answer is None:
+            mine = leaves[claim] if everything else [name for name in leaves[claim] if name in used]
+            answer = answered[claim, used] = check_together(
+                judgement.spec,
+                [leaf for name in mine for leaf in leaves[claim][name]],
+                path,
+                context.index,
+                context.catalogue,
+                unconnected=context.unconnected,
+            )
+        findings += [dataclasses.replace(finding, path=path) for finding in answer]
+    return findings
+
+
+def _check_both_ways(
+    pod: pods.Pod, entries: Sequence[Mapping[str, object]], known: Mapping[str, KnownClaim]
+) -> list[Finding]:
+    """NEU704: limits for the device plugin and a claim for the DRA driver, which do not share a node."""
+    claim = next((entry for entry in entries if _is_ours(entry, known)), None)
+    for _, container, path in pod.sections() if claim is not None else ():
+        legacy = next(iter(legacy_now(container.decode_resources())), "")
+        if legacy and claim is not None:
+            message = f"container {container.name[:24]} asks for {legacy}, and claim {str(claim.get('name'))[:24]!r}"
+            message += " for Neuron devices too."
+            fix = "No node serves both: drop one of them."
+            return [warning("NEU704", f"{path}.resources.limits[{legacy}]", message, fix, legacy)]
+    return []
+
+
+def _is_ours(entry: Mapping[str, Any], known: Mapping[str, KnownClaim]) -> bool:
+    judgement = known.get(str(entry.get("name")), UNKNOWN).judgement
+    if judgement is not None:
+        return bool(judgement.leaves)
+    # The content is not known. The name of the claim or template is the best evidence.
+    return any("neuron" in str(entry.get(field)) for field in ("name", "resourceClaimTemplateName"))

@@ -1,0 +1,187 @@
+"""Verifies that a pod was converted by us, by facts that the author of the pod cannot write into it. Pure.
+
+A pod's record, its label and the name of its template are claims of the author (`conversion.asks.claimed`). They are
+verified by the ResourceClaimTemplate that the pod uses: it requests at most what conversion requests for the recorded
+amounts, from DeviceClasses that the server or a policy names, and has a generated name, or one that a policy names.
+Where the template is not known, the name of the template must be the one that conversion computes for these amounts
+now, or with a control plane whose scheduler searches in the other way: it contains the hash of the claim.
+
+Only `verify` makes a `Verified`. Code that judges pods takes no other evidence. A stored pod whose manifest is applied
+again gets back what the old object has without it (`conversion.patches.restore_pods`).
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from checks.claims.connections import group_size
+from conversion.asks.claimed import Claimed, claimed
+from conversion.asks.records import Requests
+from conversion.claims import selectors, templates
+from conversion.claims.containers import Ask, Role
+from conversion.objects import pods
+from neuron.api.claim_specs import ClaimSpec, Constraint, DeviceRequest
+from neuron.api.configs import covers
+
+_COUNTS: Final = (1, 4, 8, 16)
+"""Device counts to which conversion rounds cores up (docs/conversion.md). Above, each core counts as a device."""
+_DEVICES_OF_A_NODE: Final = 16
+"""Devices of a `neuron_node`; only UltraServer nodes publish one."""
+_WHOLE_NODE: Final = selectors.whole_node()
+_OTHER_DRIVER: Final = selectors.other_driver()
+
+
+class ConversionSources(Protocol):
+    """What policies let conversion request."""
+
+    @property
+    def conversion_classes(self) -> frozenset[str]:
+        """DeviceClasses of Neuron devices that policies name."""
+
+    @property
+    def efa_classes(self) -> frozenset[str]:
+        """DeviceClasses of EFA interfaces that policies name."""
+
+    @property
+    def mapped_templates(self) -> frozenset[str]:
+        """Names of the ResourceClaimTemplates that policies name."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sources:
+    """DeviceClasses from which conversion requests devices, and templates that it uses beside its own.
+
+    Attributes:
+        device_classes: of Neuron devices.
+        efa_classes: of EFA interfaces.
+        mapped_templates: names of templates that policies name.
+    """
+
+    device_classes: frozenset[str]
+    efa_classes: frozenset[str] = frozenset()
+    mapped_templates: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, device_class: str, policies: ConversionSources | None = None) -> "Sources":
+        """Those of a server with this DeviceClass and these policies."""
+        if policies is None:
+            return cls(frozenset({device_class}))
+        classes = policies.conversion_classes | {device_class}
+        return cls(classes, policies.efa_classes, policies.mapped_templates)
+
+
+class Verified(Requests, frozen=True):
+    """A conversion of ours, and what the pod asked for. Made by `verify` only.
+
+    Attributes:
+        claim: name of our entry in `spec.resourceClaims`.
+        lost: names of containers that have lost their reference to the claim, and so their devices.
+    """
+
+    claim: str
+    template: str
+    lost: tuple[str, ...] = ()
+
+
+def _unknown() -> Iterable[str]:
+    return ()
+
+
+def verify(
+    pod: pods.Pod | Mapping[str, object],
+    template: Callable[[str], ClaimSpec | None],
+    sources: Sources,
+    computed: Callable[[], Iterable[str]] = _unknown,
+) -> Verified | None:
+    """The conversion of a pod; None if it is not converted, or its record cannot be verified.
+
+    Then its limits and claims must be judged as the pod has them, and an unknown template as one that can request any
+    number of devices.
+
+    Args:
+        pod: its view, or the whole object.
+        template: gives the spec of a ResourceClaimTemplate of the pod's namespace; None if it is unknown.
+        sources: DeviceClasses and templates of conversion.
+        computed: names of the templates that conversion uses for the recorded amounts, with the control plane of now
+            and of before or after an upgrade; none if it refuses. Called if `template` does not know that of the pod.
+
+    Raises:
+        conversion.objects.pods.UnreadableError: a field of the pod has the wrong type.
+    """
+    found = claimed(pod if isinstance(pod, pods.Pod) else pods.view(pod))
+    if found is None or not _is_named_by_us(found, sources):
+        return None
+    spec = template(found.template)
+    if found.template not in computed() if spec is None else not _is_covered(spec, found, sources):
+        return None
+    record = found.record
+    return Verified(
+        record.containers,
+        record.init_containers,
+        record.efa,
+        found.claim,
+        found.template,
+        found.lost,
+    )
+
+
+def _is_named_by_us(found: Claimed, sources: Sources) -> bool:
+    return templates.is_generated(found.template) or found.template in sources.mapped_templates
+
+
+def _is_covered(spec: ClaimSpec, found: Claimed, sources: Sources) -> bool:
+    """Whether a claim requests at most what conversion requests for the recorded amounts, on any instance type."""
+    held = interfaces = 0
+    for request in spec.requests:
+        of_efa = [_interfaces(each, sources) for each in request.alternatives]
+        if any(of_efa):
+            if not all(of_efa):
+                return False
+            interfaces += max(of_efa)
+            continue
+        most = [_held(each, spec.constraints, sources) for each in request.alternatives]
+        if None in most:
+            return False
+        held += max((each for each in most if each is not None), default=0)
+    efa = found.record.efa
+    return held <= _most_devices(found.asks) and interfaces <= (0 if efa is None else efa.count)
+
+
+def _interfaces(request: DeviceRequest, sources: Sources) -> int:
+    """EFA interfaces of one request that conversion can have generated; 0 for any other request."""
+    first = request.selectors[0].expression if request.selectors else ""
+    generated = first == _OTHER_DRIVER and request.device_class in sources.efa_classes
+    return 0 if not generated or request.everything or request.admin_access else request.count
+
+
+def _held(request: DeviceRequest, constraints: Sequence[Constraint], sources: Sources) -> int | None:
+    """Devices of one request of a generated template; None if conversion does not generate such a request."""
+    if request.everything or request.admin_access or request.device_class not in sources.device_classes:
+        return None
+    first = request.selectors[0].expression if request.selectors else ""
+    if first == _WHOLE_NODE:
+        return request.count * _DEVICES_OF_A_NODE
+    # A whole node is in no window.
+    grouped = not first and any(
+        group_size(each.match_attribute) and covers(frozenset(each.requests), request.reference) for each in constraints
+    )
+    return request.count if grouped or selectors.selects_single_devices(first) else None
+
+
+def _most_devices(asks: Sequence[Ask]) -> int:
+    """The most devices that conversion requests for a pod: the total of `layout.lay_out`, on any type."""
+    apps = sum(_rounded(ask) for ask in asks if ask.role is Role.APP)
+    later = apps
+    extra = 0
+    for ask in reversed(asks):
+        if ask.role is Role.SIDECAR:
+            later += _rounded(ask)
+        elif ask.role is Role.INIT:
+            extra = max(extra, _rounded(ask) - later)
+    return later + extra
+
+
+def _rounded(ask: Ask) -> int:
+    if not ask.in_cores:
+        return ask.amount
+    return next((count for count in _COUNTS if count >= ask.amount), ask.amount)

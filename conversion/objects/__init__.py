@@ -1,0 +1,1 @@
+"""Where objects have pods and claims, and what a pod says, as it is written."""

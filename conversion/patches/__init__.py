@@ -1,0 +1,1 @@
+"""Patches: of a converted pod, one that is restored, an enriched claim, an annotated LeaderWorkerSet."""

@@ -1,0 +1,123 @@
+"""The JSON patch that replaces legacy resources by a claim, and the label and record of a converted pod. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from conversion.asks.pod_demand import ContainerDemand, PodDemand
+from conversion.asks.records import AddedHints, EfaRequest, Record
+from conversion.claims.interfaces import Interfaces
+from conversion.claims.making import Claim
+from conversion.objects import pods
+from conversion.objects.canonical import key_of, keys_of
+from conversion.objects.pod_places import pointer
+from conversion.patches.decision import Operation
+from conversion.patches.operations import add, append, remove, remove_members, replace, set_members
+from neuron import names
+
+_CORE_VARIABLES: Final = frozenset(names.CORE_VARIABLES)
+
+
+def free_name(demand: PodDemand) -> str | None:
+    """A name for the claim that the pod neither declares nor refers to; None if both names are taken."""
+    taken = {entry.get("name") for entry in demand.pod.decode_claims() or ()}
+    taken.update(
+        entry.get("name") for each in demand.containers for entry in (each.resources or {}).get("claims") or ()
+    )
+    return next((name for name in (names.POD_CLAIM, names.POD_CLAIM_FALLBACK) if name not in taken), None)
+
+
+def claim_patch(demand: PodDemand, claim: Claim, claim_name: str, efa: Interfaces | None = None) -> list[Operation]:
+    """Remove the legacy resources and add the claim. `efa`: interfaces that the claim includes."""
+    operations: list[Operation] = []
+    for each, use, exact in zip(demand.containers, claim.uses, claim.exact, strict=True):
+        moved = efa is not None and efa.container == each.container.name
+        operations += strip_legacy(each.pointer, each.resources, efa=moved)
+        operations += _refer(each, _entries(claim_name, use))
+        # `variables` decodes and checks the whole list: an operation that appends needs a list.
+        if not exact and each.ask.in_cores and each.ask.amount and _CORE_VARIABLES.isdisjoint(each.container.variables):
+            # Keeps the container to the cores that it requests: rounding up and a node's LNC default can give more.
+            # For a share of a device the driver sets which cores.
+            variable = {"name": names.ENV_NUM_CORES, "value": str(each.ask.amount)}
+            environment = () if each.container.has_env else None
+            operations += append(f"{each.pointer}/env", environment, [variable])
+    earlier = demand.earlier
+    if earlier is None:
+        current = demand.pod.decode_claims()
+        entry = {"name": claim_name, "resourceClaimTemplateName": claim.template.name}
+        operations += append("/spec/resourceClaims", current, [entry])
+    elif earlier.template != claim.template.name:
+        path = pointer("spec", "resourceClaims", earlier.index, "resourceClaimTemplateName")
+        operations.append(replace(path, claim.template.name))
+    return operations
+
+
+def strip_legacy(path: str, resources: Mapping[str, Any] | None, *, efa: bool) -> list[Operation]:
+    """Remove the legacy resources from limits and requests. One that stays in either would be allocated twice.
+
+    Args:
+        path: JSON pointer of the container.
+        efa: whether the claim includes its EFA interfaces.
+    """
+    removed = (*names.LEGACY_RESOURCES, names.RESOURCE_EFA) if efa else names.LEGACY_RESOURCES
+    operations: list[Operation] = []
+    for field in ("limits", "requests"):
+        current = (resources or {}).get(field)
+        operations += remove_members(f"{path}/resources/{field}", current, removed)
+    return operations
+
+
+def _entries(claim_name: str, use: tuple[str, ...] | None) -> list[dict[str, str]]:
+    """Entries of `resources.claims`; `use` as in `Claim.uses`."""
+    if use is None:
+        return []
+    return [{"name": claim_name, "request": request} for request in use] or [{"name": claim_name}]
+
+
+def _refer(demand: ContainerDemand, entries: list[dict[str, str]]) -> list[Operation]:
+    """Make a container refer to the claim by exactly these entries; entries of other claims stay."""
+    if demand.resources is None:
+        return [add(f"{demand.pointer}/resources", {"claims": entries})] if entries else []
+    if not entries:
+        return []
+    current = demand.resources.get("claims")
+    path = f"{demand.pointer}/resources/claims"
+    if not current:
+        return append(path, current, entries)
+    wanted, present = keys_of(entries), keys_of(current)
+    stale = [
+        index
+        for index, entry in enumerate(current)
+        if entry.get("name") == entries[0]["name"] and key_of(entry) not in wanted
+    ]
+    missing = [entry for entry in entries if key_of(entry) not in present]
+    return [remove(f"{path}/{index}") for index in reversed(stale)] + append(path, current, missing)
+
+
+def encode_record(
+    demand: PodDemand, added: AddedHints, claim: str, template: str = "", efa: Interfaces | None = None
+) -> str:
+    """The value of the annotation `converted-from`. `claim`, `template` and `efa`: see `Record`."""
+    amounts = {
+        section: {
+            each.container.name: each.amounts for each in demand.containers if each.section == section and each.amounts
+        }
+        for section in ("containers", "initContainers")
+    }
+    asked = None if efa is None else EfaRequest(efa.container, efa.count)
+    efa_class = "" if efa is None else efa.device_class
+    return Record(amounts["containers"], amounts["initContainers"], added, claim, template, asked, efa_class).encode()
+
+
+def mark(pod: pods.Pod, record: str | None) -> list[Operation]:
+    """Set the label and the record, unless the pod has them already."""
+    metadata = pod.metadata or pods.PodMetadata()
+    labels = None if metadata.labels is None else {names.LABEL_CONVERTED: metadata.labels.converted}
+    annotations = (
+        None if metadata.annotations is None else {names.ANNOTATION_CONVERTED_FROM: metadata.annotations.converted_from}
+    )
+    parents = [add("/metadata", {})] if pod.metadata is None else []
+    return [
+        *parents,
+        *set_members("/metadata/labels", labels, {names.LABEL_CONVERTED: "true"}),
+        *set_members("/metadata/annotations", annotations, {names.ANNOTATION_CONVERTED_FROM: record}),
+    ]

@@ -1,0 +1,459 @@
+"""Decides about a new claim or template with DeviceClass and count only, as other programs generate them. Pure.
+
+Each such request gets what conversion gives a container that requests as many devices by limits: connected sets,
+alternatives by type, device settings. The name of a request stays, because pods refer to it.
+"""
+
+import json
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct, structs
+
+from conversion.asks.conversion_context import ConversionContext, steered
+from conversion.asks.steering import NO_STEERING, Mode, Steering, allowed, annotated_settings, combined
+from conversion.claims import candidates
+from conversion.claims.containers import Ask, Role
+from conversion.claims.making import Refusal, make_claim
+from conversion.claims.templates import KIND as TEMPLATE
+from conversion.facts import NamespaceFacts
+from conversion.objects import pods
+from conversion.objects.pod_places import pointer
+from conversion.patches.decision import Decision, Operation, Outcome, unchanged
+from conversion.patches.operations import MOST_BYTES, add, append, replace, set_members, size_of
+from neuron import names
+from neuron.api.fields import WrongFormError, mapping, mappings, read, sequence, text
+from neuron.api.metadata import ObjectMeta
+from neuron.api.resource_versions import converted
+from neuron.findings import Finding, as_warning, quoted, warning
+from runtime.remembered import fingerprint
+
+KINDS: Final = ("ResourceClaim", TEMPLATE)
+_PLAIN: Final = frozenset({"deviceClassName", "allocationMode", "count", "tolerations"})
+"""Fields of a request that says no more than class and count. Tolerations do not choose devices."""
+_OWNERS: Final = frozenset({"Pod", "PodGroup"})
+"""Kubernetes makes claims of these from templates, and for extended resources; they are as the template is."""
+_WORDS: Final = {"true": True, "false": False}
+_READ: Final = frozenset(
+    {
+        names.ANNOTATION_ENRICH,
+        names.ANNOTATION_ENRICHED,
+        *(each.encode_name for each in structs.fields(pods.Annotations)),
+    }
+)
+"""Annotations that decide."""
+_MOST: Final = names.MAX_REQUESTS_PER_CLAIM
+"""Requests, constraints and configs of a claim have one limit."""
+_DEVICES_OF_A_NODE: Final = 16
+"""Of every type that is in UltraServers: trn2u and trn3."""
+
+
+class PlainRequest(Struct, frozen=True):
+    """A request with DeviceClass and count only.
+
+    Attributes:
+        index: in the claim.
+        fields: its fields, as in `resource.k8s.io/v1`.
+    """
+
+    index: int
+    name: str
+    count: int
+    fields: Mapping[str, object]
+
+
+class PlainClaim(Struct, frozen=True):
+    """A claim or template whose requests for Neuron devices are plain.
+
+    Attributes:
+        at: path of `devices` in the object.
+        devices: the object's `devices`, as in `resource.k8s.io/v1`.
+        version: of the object, without the group.
+    """
+
+    kind: str
+    version: str
+    metadata: ObjectMeta
+    at: tuple[str, ...]
+    devices: Mapping[str, object]
+    requests: tuple[PlainRequest, ...]
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether it has a request for each device, as KServe writes them: together they are one set."""
+        return len(self.requests) > 1 and all(each.count == 1 for each in self.requests)
+
+    @property
+    def key(self) -> Hashable:
+        """All that `enrich` reads, but the name."""
+        annotations = self.metadata.annotations
+        known = None if annotations is None else {key: annotations[key] for key in annotations.keys() & _READ}
+        read = repr((sorted((known or {}).items()), self.devices)).encode(errors="surrogatepass")
+        return self.kind, self.version, bool(annotations), annotations is None, fingerprint(read)
+
+    def pod(self) -> dict[str, object]:
+        """The pod with limits that requests as much, for policies."""
+        kept = {"labels": self.metadata.labels, "annotations": self.metadata.annotations}
+        counts = [(each.name, each.count) for each in self.requests]
+        if self.one_by_one:
+            counts = [(counts[0][0], len(counts))]
+        containers = [
+            {"name": name, "resources": {"limits": {names.RESOURCE_NEURON: str(count)}}} for name, count in counts
+        ]
+        metadata = {key: dict(value) for key, value in kept.items() if value}
+        return {"metadata": metadata, "spec": {"containers": containers}}
+
+
+def read_plain(kind: str, data: Mapping[str, object], device_class: str, *, updates: bool = False) -> PlainClaim | None:
+    """The claim, if it says no more than DeviceClass and count of Neuron devices; else None.
+
+    One with a constraint or a config of ours was written with care, and so was one of the webhook itself. Claims that
+    Kubernetes makes for pods are left alone.
+
+    Args:
+        updates: whether it is the new object of an update: `kubectl apply` writes the requests as they were, and leaves
+            the constraints that were added.
+    """
+    if kind not in KINDS:
+        return None
+    try:
+        metadata = read(data.get("metadata"), ObjectMeta)
+    except WrongFormError:
+        return None
+    labels = metadata.labels or {}
+    if labels.get(names.LABEL_MANAGED_BY) == names.MANAGER or _is_made_for_pods(metadata):
+        return None
+    at = ("spec", "spec", "devices") if kind == TEMPLATE else ("spec", "devices")
+    devices: Any = converted(kind, data, "v1")
+    for step in at:
+        devices = mapping(mapping(devices).get(step))
+    entries = list(mappings(devices.get("requests")))
+    ours = [_plain(index, each) for index, each in enumerate(entries) if _names_class(each, device_class)]
+    requests = [each for each in ours if each is not None]
+    if not ours or len(requests) < len(ours) or len(entries) > _MOST:
+        return None
+    if not updates and _says_more(devices, requests):
+        return None
+    version = text(data.get("apiVersion")).rpartition("/")[2]
+    return PlainClaim(kind, version, metadata, at, devices, tuple(requests))
+
+
+def _is_made_for_pods(metadata: ObjectMeta) -> bool:
+    return any(each.kind in _OWNERS for each in metadata.owner_references or ())
+
+
+def _names_class(request: Mapping[str, Any], device_class: str) -> bool:
+    parts = (mapping(request.get("exactly")), *mappings(request.get("firstAvailable")))
+    return any(each.get("deviceClassName") == device_class for each in parts)
+
+
+def _plain(index: int, entry: Mapping[str, object]) -> PlainRequest | None:
+    """The request, if it says no more than class and count."""
+    fields, name = mapping(entry.get("exactly")), text(entry.get("name"))
+    count = fields.get("count", 1)
+    if not name or entry.keys() - {"name", "exactly"} or fields.keys() - _PLAIN:
+        return None
+    if type(count) is not int or count < 1 or fields.get("allocationMode", "ExactCount") != "ExactCount":
+        return None
+    return PlainRequest(index, name, count, fields)
+
+
+def _says_more(devices: Mapping[str, object], ours: Sequence[PlainRequest]) -> bool:
+    """Whether a constraint or config is about one of our requests."""
+    wanted = {each.name for each in ours}
+    for entry in (*mappings(devices.get("constraints")), *mappings(devices.get("config"))):
+        named = {text(each).partition("/")[0] for each in sequence(entry.get("requests"))}
+        if not named or named & wanted:
+            return True
+    return False
+
+
+def wants(claim: PlainClaim, facts: NamespaceFacts, steering: Steering) -> tuple[bool, list[Finding]]:
+    """Whether a claim is to be enriched: by its annotation, that of its Namespace, or a policy; and NEU109."""
+    own = (claim.metadata.annotations or {}).get(names.ANNOTATION_ENRICH)
+    value = own if own is not None else dict(facts.annotations).get(names.ANNOTATION_ENRICH)
+    if value is None:
+        return steering.enriches_claims, []
+    if value in _WORDS:
+        return _WORDS[value], []
+    path = f"metadata.annotations[{names.ANNOTATION_ENRICH}]" if own is not None else "metadata.namespace"
+    owner = "annotation" if own is not None else "Namespace annotation"
+    message = f"{owner} {names.ANNOTATION_ENRICH} is {quoted(value)}."
+    return False, [warning("NEU109", path, message, "Allowed: true, false.", value)]
+
+
+def enrich(
+    claim: PlainClaim, facts: NamespaceFacts, context: ConversionContext, steering: Steering = NO_STEERING
+) -> Decision:
+    """Decide about a plain claim that is being created. It is never refused."""
+    wanted, wrong = wants(claim, facts, steering)
+    if not wanted:
+        return unchanged("not-enriched", *wrong)
+    own = claim.metadata.annotations or {}
+    settings = combined(
+        annotated_settings(msgspec.convert(own, pods.Annotations), facts, Mode(context.options.mode)), steering
+    )
+    findings = [as_warning(each) for each in settings.findings]
+    if settings.mode is Mode.OFF or findings:
+        return unchanged(f"mode-off-by-{settings.source}" if settings.mode is Mode.OFF else "bad-request", *findings)
+    context = steered(context, steering)
+    selection = candidates.NodeSelection(settings.instance_types)
+    found = allowed(candidates.find(context.catalogue, selection, context.families), steering)
+    if not found.types:
+        return _left(claim, found.errors or found.unknown)
+    asks = [_joined(claim)] if claim.one_by_one else [_ask(claim, each) for each in claim.requests]
+    made = make_claim(
+        asks,
+        found.types,
+        structs.replace(settings.device_config, divides=False),
+        text(claim.requests[0].fields.get("deviceClassName")),
+        pin_types=bool(settings.instance_types or steering.families),
+        unconnected=steering.unconnected,
+        others=context.catalogue,
+    )
+    if isinstance(made, Refusal):
+        return _left(claim, made.findings)
+    spec = mapping(mapping(made.template.spec.get("spec")).get("devices"))
+    alternatives = any("firstAvailable" in each for each in mappings(spec.get("requests")))
+    if claim.one_by_one and (alternatives or settings.device_config.ultraserver_mode is not None):
+        return _left(claim, [_several(claim, asks[0])])
+    changes = _Changes(claim, spec, made.uses)
+    if not changes.patch:
+        return unchanged("nothing-to-add")
+    if changes.too_large:
+        return _left(claim, [Finding("NEU114", _path(claim.at), changes.too_large)])
+    warnings = tuple(_moved(each) for each in made.warnings)
+    audit = {"enriched": changes.record}
+    if settings.mode is Mode.SHADOW:
+        message = f"shadow mode: this {claim.kind} would be enriched: {changes.text}."
+        said = warning("NEU240", _path(claim.at), message, "", claim.metadata.name)
+        return Decision(Outcome.SHADOWED, "shadow", warnings=(said, *warnings), audit=audit, shadowed=Outcome.ENRICHED)
+    return Decision(Outcome.ENRICHED, "class-and-count", patch=changes.patch, warnings=warnings, audit=audit)
+
+
+def _joined(claim: PlainClaim) -> Ask:
+    first = _ask(claim, claim.requests[0])
+    return structs.replace(first, amount=len(claim.requests))
+
+
+def _several(claim: PlainClaim, ask: Ask) -> Finding:
+    """Alternatives are chosen for each request alone: a constraint cannot connect several requests with them."""
+    message = f"{ask.amount} requests for one device each cannot get these settings on all allowed instance types."
+    fix = f"Use one request for {ask.amount} devices, or allow fewer instance types."
+    return Finding("NEU241", ask.path, message, fix, claim.metadata.name)
+
+
+def _ask(claim: PlainClaim, request: PlainRequest) -> Ask:
+    path = f"{_path(claim.at)}.requests[{request.index}]"
+    return Ask(request.name, Role.APP, path, names.RESOURCE_NEURON, request.count)
+
+
+def _path(at: Sequence[str]) -> str:
+    return ".".join(at)
+
+
+def _moved(finding: Finding) -> Finding:
+    """A finding about a request, without the limit of a container in its path."""
+    return warning(finding.code, finding.path.partition(".resources.")[0], finding.message, finding.fix, finding.value)
+
+
+def _left(claim: PlainClaim, findings: Sequence[Finding]) -> Decision:
+    """NEU241: the claim stays as it is, because conversion would not serve as many devices either."""
+    reasons = [_moved(each) for each in findings]
+    path = next((each.path for each in reasons if each.path.startswith(_path(claim.at))), _path(claim.at))
+    why = " ".join(each.message for each in reasons)
+    fix = " ".join(dict.fromkeys(each.fix for each in reasons if each.fix))
+    message = f"this {claim.kind} stays as it is: {why}"
+    return unchanged("not-enrichable", warning("NEU241", path, message, fix, claim.metadata.name))
+
+
+def keep(claim: PlainClaim, old: Mapping[str, object]) -> Decision:
+    """Decide about an update of an enriched claim by a program that writes it as it did first: the spec stays.
+
+    Specs of claims are immutable. Without this, such a program, or `kubectl apply`, would be refused each time. Only
+    what enrichment wrote is patched: Kubernetes compares the text of opaque configs, so those of others stay as sent.
+
+    Args:
+        old: the stored object, in the version of the new one.
+    """
+    annotations = mapping(mapping(old.get("metadata")).get("annotations"))
+    record = annotations.get(names.ANNOTATION_ENRICHED)
+    stored: Any = converted(claim.kind, dict(old), "v1")
+    written: Any = old
+    for step in claim.at:
+        stored, written = mapping(mapping(stored).get(step)), mapping(mapping(written).get(step))
+    if not isinstance(record, str) or not _asks_the_same(claim, stored, _counts_in(record)):
+        return unchanged("not-enriched")
+    patch = _restored_requests(claim, written)
+    for field in ("constraints", "config"):
+        added = _restored_entries(claim, field, stored, written)
+        if added is None:
+            return unchanged("not-enriched")
+        patch += added
+    patch += set_members("/metadata/annotations", claim.metadata.annotations, {names.ANNOTATION_ENRICHED: record})
+    return Decision(Outcome.ENRICHED, "enriched-before", patch=tuple(patch))
+
+
+def _counts_in(record: str) -> Mapping[str, object]:
+    """The counts that requests had before, by name, where they are not what is stored.
+
+    An UltraServer needs a whole node, which is one device. Records of earlier versions do not have the count of a node,
+    and every type in an UltraServer had 16 devices.
+    """
+    try:
+        data = mapping(json.loads(record))
+    except ValueError:
+        return {}
+    if "counts" in data:
+        return mapping(data["counts"])
+    whole = "UltraServerConfig" in sequence(data.get("config"))
+    return dict.fromkeys(mapping(data.get("requests")), _DEVICES_OF_A_NODE) if whole else {}
+
+
+def _asks_the_same(claim: PlainClaim, stored: Mapping[str, Any], counts: Mapping[str, object]) -> bool:
+    """Whether a stored claim has as many devices of the same classes in the same requests."""
+    before, after = list(mappings(stored.get("requests"))), list(mappings(claim.devices.get("requests")))
+    ours = {each.index: each for each in claim.requests}
+    if len(before) != len(after):
+        return False
+    for index, (old, new) in enumerate(zip(before, after, strict=True)):
+        request = ours.get(index)
+        if request is None:
+            if old != new:
+                return False
+            continue
+        wanted = request.name, request.fields.get("deviceClassName"), request.count
+        for each in [*mappings(old.get("firstAvailable"))] or [mapping(old.get("exactly"))]:
+            count = counts.get(request.name, each.get("count"))
+            if (old.get("name"), each.get("deviceClassName"), count) != wanted:
+                return False
+    return True
+
+
+def _restored_requests(claim: PlainClaim, written: Mapping[str, Any]) -> list[Operation]:
+    """Our requests as they are stored."""
+    requests = sequence(written.get("requests"))
+    return [replace(pointer(*claim.at, "requests", each.index), requests[each.index]) for each in claim.requests]
+
+
+def _restored_entries(
+    claim: PlainClaim, field: str, stored: Mapping[str, Any], written: Mapping[str, Any]
+) -> list[Operation] | None:
+    """Adds the stored constraints or configs of ours that an update lacks; None if it changes any other."""
+    sent, kept = list(sequence(claim.devices.get(field))), list(sequence(stored.get(field)))
+    path = pointer(*claim.at, field)
+    patch: list[Operation] = []
+    place = 0
+    for index, (entry, value) in enumerate(zip(kept, sequence(written.get(field)), strict=True)):
+        if place < len(sent) and sent[place] == entry:
+            place += 1
+        elif _is_ours(mapping(entry)):
+            patch.append(add(f"{path}/{index}", value))
+        else:
+            return None
+    if place < len(sent):
+        return None
+    # An absent list, an empty one and null are replaced.
+    return patch if sent else append(path, None, [each["value"] for each in patch])
+
+
+def _is_ours(entry: Mapping[str, Any]) -> bool:
+    """Whether enrichment can have added a constraint or a config."""
+    opaque = mapping(entry.get("opaque"))
+    return opaque.get("driver") == names.DRIVER if opaque else bool(entry.get("matchAttribute"))
+
+
+class _Changes:
+    """The patch from a plain claim to a made one, and the record of it."""
+
+    def __init__(self, claim: PlainClaim, made: Mapping[str, object], uses: Sequence[tuple[str, ...] | None]) -> None:
+        """`made`: `devices` of the claim for the same requests; `uses`: of `conversion.claims.making.Claim`."""
+        self._claim = claim
+        requests = {text(each.get("name")): each for each in mappings(made.get("requests"))}
+        mine = [next(iter(use or requests)) for use in uses]
+        mine *= len(claim.requests) if claim.one_by_one else 1
+        pairs = []
+        self._own: dict[str, list[str]] = {}
+        for each, name in zip(claim.requests, mine, strict=True):
+            self._own.setdefault(name, []).append(each.name)
+            pairs.append((each, self._request(each, requests[name])))
+        self._requests = [(each, new) for each, new in pairs if _says_something(new)]
+        self._constraints = [self._renamed(each) for each in mappings(made.get("constraints"))]
+        self._configs = [self._renamed(each) for each in mappings(made.get("config"))]
+        self.patch = tuple(self._operations()) if self._requests or self._constraints or self._configs else ()
+
+    def _request(self, old: PlainRequest, new: Mapping[str, Any]) -> dict[str, Any]:
+        kept = {"tolerations": old.fields["tolerations"]} if old.fields.get("tolerations") else {}
+        if "firstAvailable" in new:
+            return {"name": old.name, "firstAvailable": [{**each, **kept} for each in new["firstAvailable"]]}
+        count = {"count": 1} if self._claim.one_by_one else {}
+        return {"name": old.name, "exactly": {**mapping(new.get("exactly")), **count, **kept}}
+
+    def _renamed(self, entry: Mapping[str, Any]) -> dict[str, object]:
+        """A constraint or config with the names that the claim's requests have."""
+        parts = [text(each).partition("/") for each in sequence(entry.get("requests"))]
+        return {
+            **entry,
+            "requests": [f"{own}{slash}{sub}" for name, slash, sub in parts for own in self._own[name]],
+        }
+
+    def _operations(self) -> Iterator[Operation]:
+        claim, at = self._claim, pointer(*self._claim.at)
+        shape = {
+            "apiVersion": "resource.k8s.io/v1",
+            "spec": {"devices": {"requests": [new for _, new in self._requests]}},
+        }
+        written = converted("ResourceClaim", shape, claim.version)["spec"]["devices"]["requests"]
+        for (old, _), new in zip(self._requests, written, strict=True):
+            yield replace(f"{at}/requests/{old.index}", new)
+        for field, added in (("constraints", self._constraints), ("config", self._configs)):
+            # An empty list and null are replaced.
+            yield from append(f"{at}/{field}", sequence(claim.devices.get(field)) or None, added)
+        record = {names.ANNOTATION_ENRICHED: self.record}
+        yield from set_members("/metadata/annotations", claim.metadata.annotations, record)
+
+    @property
+    def too_large(self) -> str:
+        """Why the claim would be too large, as a sentence; empty if it is not."""
+        for field, added in (("constraints", self._constraints), ("config", self._configs)):
+            number = len(added) + len(sequence(self._claim.devices.get(field)))
+            if number > _MOST:
+                return f"it would have {number} entries in {field}, at most {_MOST}."
+        size = size_of(self.patch)
+        return f"the patch would have {size} bytes, at most {MOST_BYTES}." if size > MOST_BYTES else ""
+
+    @property
+    def record(self) -> str:
+        """What is added, as JSON."""
+        requests = {
+            old.name: ["firstAvailable"] if "firstAvailable" in new else sorted(new["exactly"].keys() - _PLAIN)
+            for old, new in self._requests
+        }
+        constraints = [text(each.get("matchAttribute")) for each in self._constraints]
+        configs = [mapping(mapping(each.get("opaque")).get("parameters")).get("kind") for each in self._configs]
+        counts = {
+            old.name: old.count
+            for old, new in self._requests
+            if "exactly" in new and new["exactly"].get("count") != old.count
+        }
+        found = {"requests": requests, "constraints": constraints, "config": configs, "counts": counts}
+        return json.dumps({key: value for key, value in found.items() if value}, separators=(",", ":"))
+
+    @property
+    def text(self) -> str:
+        """What would be added, for people."""
+        parts = [f"{old.name}: {old.count} device{'' if old.count == 1 else 's'}" for old in self._claim.requests]
+        added = dict.fromkeys(
+            [
+                *("alternatives" if "firstAvailable" in new else "selectors" for _, new in self._requests),
+                *("constraints" for _ in self._constraints[:1]),
+                *("config" for _ in self._configs[:1]),
+            ]
+        )
+        return f"{', '.join(parts)} ({', '.join(added)})"
+
+
+def _says_something(new: Mapping[str, object]) -> bool:
+    """Whether a made request says more than class and count."""
+    return "firstAvailable" in new or bool(mapping(new.get("exactly")).keys() - _PLAIN)

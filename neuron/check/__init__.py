@@ -1,1 +1,0 @@
-"""Checks of claims, templates and device classes; `claims` calls the others."""

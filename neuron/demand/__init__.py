@@ -1,4 +1,0 @@
-"""Computes the claim of a pod.
-
-In call order: `containers` -> `layout` -> `planning` -> `alternatives` -> `claims` -> `templates`.
-"""

@@ -1,0 +1,99 @@
+"""Claims that conversion generates have no findings, for any type and any number of devices or cores."""
+
+import dataclasses
+import itertools
+
+import pytest
+from msgspec import structs
+
+from checks.claims.device_index import DeviceIndex
+from checks.claims.judging import ClaimContext, judge_claim
+from conversion.claims.containers import Ask, Role
+from conversion.claims.instance_fit import DeviceConfig
+from conversion.claims.making import Claim, make_claim
+from conversion.claims.templates import API_VERSION, KIND
+from conversion.findings.check_pods import check_pod
+from conversion.findings.pod_claims import KnownClaim
+from conversion.objects import pods
+from neuron.api.claim_reader import read_claim
+from neuron.hardware.device_shapes import catalogue_shapes
+from neuron.hardware.instances import Catalogue, InstanceType
+from policies.selectors.engine import DeviceSelectors
+
+TYPES = [entry for entry in Catalogue() if entry.devices is not None]
+
+
+def distinct() -> list[InstanceType]:
+    """One type of each kind: the others get the same claims under other names."""
+    kinds: dict[InstanceType, InstanceType] = {}
+    for entry in TYPES:
+        kinds.setdefault(dataclasses.replace(entry, name="", family="", memory_gib=None, accelerator=None), entry)
+    return list(kinds.values())
+
+
+def without_limit() -> DeviceSelectors:
+    """Selectors whose time does not end on a loaded machine."""
+    return DeviceSelectors(clock=lambda: 0.0)
+
+
+CASES = [
+    pytest.param(entry, shares, tries_orders, id=f"{entry.name} {'shares' if shares else 'whole'} {version}")
+    for entry in distinct()
+    for shares, tries_orders, version in ((False, True, "1.35"), (False, False, "1.36"), (True, False, "1.36"))
+]
+
+
+@pytest.mark.parametrize(("entry", "shares", "tries_orders"), CASES)
+def test_a_generated_claim_has_no_findings(entry: InstanceType, shares: bool, tries_orders: bool) -> None:
+    entry = dataclasses.replace(entry, shares_cores=shares, tries_orders=tries_orders)
+    catalogue = Catalogue().scheduled(tries_orders=tries_orders).extended([entry])
+    context = ClaimContext(catalogue, DeviceIndex(catalogue_shapes(catalogue)), without_limit())
+    found = {}
+    assert entry.devices is not None
+    for resource, most in (("neuron", entry.devices), ("neuroncore", entry.devices * (entry.cores(None) or 1))):
+        for amount in range(1, most + 1):
+            path = f"spec.containers[0].resources.limits[aws.amazon.com/{resource}]"
+            ask = Ask("main", Role.APP, path, f"aws.amazon.com/{resource}", amount)
+            claim = make_claim([ask], [entry], DeviceConfig(), "neuron.aws.com", pin_types=False)
+            if isinstance(claim, Claim):
+                found[resource, amount] = findings(claim, structs.replace(context, engine=without_limit()))
+    assert {key: codes for key, codes in found.items() if codes} == {}
+
+
+@pytest.mark.parametrize(("resource", "amount"), [("neuron", 8), ("neuron", 12), ("neuron", 16), ("neuroncore", 64)])
+def test_a_claim_for_several_types_has_no_findings(resource: str, amount: int) -> None:
+    """A request has an alternative for each type, and only those of one type are allocated together."""
+    catalogue = Catalogue().scheduled(tries_orders=False)
+    context = ClaimContext(catalogue, DeviceIndex(catalogue_shapes(catalogue)), without_limit())
+    several = [
+        entry
+        for name in ("inf2.48xlarge", "inf2.24xlarge", "inf1.24xlarge", "trn1.32xlarge", "trn2u.48xlarge")
+        if (entry := catalogue.get(name)) is not None
+    ]
+    found = {}
+    for entries in itertools.chain.from_iterable(itertools.combinations(several, size) for size in (2, 3, 5)):
+        ask = Ask("main", Role.APP, "spec.containers[0]", f"aws.amazon.com/{resource}", amount)
+        claim = make_claim([ask], entries, DeviceConfig(), "neuron.aws.com", pin_types=False)
+        if isinstance(claim, Claim):
+            names = tuple(entry.name for entry in entries)
+            found[names] = findings(claim, structs.replace(context, engine=without_limit()))
+    assert found
+    assert {key: codes for key, codes in found.items() if codes} == {}
+
+
+def findings(claim: Claim, context: ClaimContext) -> list[str]:
+    """Codes of the findings about the template, and about a container that uses its claim."""
+    spec, wrong = read_claim(KIND, API_VERSION, claim.template.spec)
+    judgement = judge_claim(spec, context)
+    (use,) = claim.uses
+    entries = [{"name": "neuron", "request": each} for each in use or ()] or [{"name": "neuron"}]
+    pod = pods.view(
+        {
+            "spec": {
+                "containers": [{"name": "main", "resources": {"claims": entries}}],
+                "resourceClaims": [{"name": "neuron", "resourceClaimTemplateName": claim.template.name}],
+            }
+        }
+    )
+    checked = check_pod(pod, {"neuron": KnownClaim(judgement)}, context)
+    return [each.code for each in (*wrong, *judgement.findings, *checked)]

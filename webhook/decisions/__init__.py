@@ -1,1 +1,0 @@
-"""Decides about objects. Pure: no HTTP, no cluster, no clock."""
