@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from cluster.bounded_objects import Holdings
 from cluster.bounded_objects import Key as Key  # noqa: PLC0414 - users of caches need their keys
-from cluster.from_watches.object_reader import ObjectReader, Projection, key_of
+from cluster.object_reader import ObjectReader, Projection, key_of
 from runtime.api_errors import NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
 from runtime.api_server import ApiServer, Collection
 from runtime.explanations import explain

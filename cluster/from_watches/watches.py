@@ -7,48 +7,18 @@ depend on observations, but on `Store.supply`: what exists now.
 """
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from cluster import resources
 from cluster.bounded_objects import Key
-from cluster.from_watches.look_ups import LookUps
-from cluster.from_watches.object_reader import Projection
+from cluster.collections import OTHERS, SUPPLIES, TEMPLATES, KeptKind
 from cluster.from_watches.reflector import Reflector
-from cluster.kinds import claim_templates, namespaces
-from cluster.kinds.claim_templates import TemplateFacts, project_template
-from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
-from cluster.kinds.limit_ranges import project_limit_range
-from cluster.kinds.namespaces import project_namespace_record
-from cluster.kinds.node_pools import project as project_pool
-from cluster.kinds.nodes import project_node
-from cluster.kinds.resource_quotas import project_quota
-from cluster.kinds.resource_slices import project_slice
-from cluster.store import (
-    CLAIM_TEMPLATE,
-    DEVICE_CLASS,
-    LIMIT_RANGE,
-    NAMESPACE,
-    NODE,
-    POOLS,
-    RESOURCE_QUOTA,
-    RESOURCE_SLICE,
-    Kind,
-    Store,
-)
-from neuron import names
-from runtime.api_server import ApiServer, Collection
+from cluster.kinds.claim_templates import TemplateFacts
+from cluster.look_ups import LookUps
+from cluster.store import CLAIM_TEMPLATE, Store
+from runtime.api_server import ApiServer
 from runtime.watching import Timing
 
 T = TypeVar("T")
-
-NODE_METADATA: Final = Collection(resources.NODES, metadata_only=True)
-OUR_SLICES: Final = Collection(resources.RESOURCE_SLICES, parameters={"fieldSelector": f"spec.driver={names.DRIVER}"})
-POOL_RESOURCES: Final = {
-    "NodePool": resources.NODE_POOLS,
-    "EC2NodeClass": resources.NODE_CLASSES,
-    "MachineDeployment": resources.NODE_GROUPS,
-}
-"""What describes the pools of autoscalers, by kind. A cluster need not have their CustomResourceDefinitions."""
 
 
 class Watches:
@@ -75,61 +45,32 @@ class Watches:
         """
         self._server = server
         self._timing = timing
-        kept_templates = Projection(
-            project_template,
-            claim_templates.UNREADABLE_TEMPLATE,
-            claim_templates.LONGEST_TEMPLATE,
-            claim_templates.BOUNDS,
-        )
-        self.templates: Reflector[TemplateFacts] = Reflector(
-            server, Collection(resources.RESOURCE_CLAIM_TEMPLATES), kept_templates, timing=timing
-        )
+        self.templates: Reflector[TemplateFacts] = self._reflector(TEMPLATES)
         self.templates.on_synced(lambda: self.store.complete(CLAIM_TEMPLATE))
-        look_ups = LookUps(server, self.templates.get, seconds_left)
+        look_ups = LookUps(server, seconds_left)
         self.store = Store(templates=self.templates.get, look_up=look_ups.exist)
-        self._supplies: tuple[Reflector[Any], ...] = ()
-        kept_namespaces = Projection(project_namespace_record, bounds=namespaces.BOUNDS)
-        self.caches: tuple[Reflector[Any], ...] = (
-            self._cache(RESOURCE_SLICE, OUR_SLICES, Projection(project_slice)),
-            self._cache(
-                DEVICE_CLASS, Collection(resources.DEVICE_CLASSES), Projection(project_class, UNREADABLE_CLASS)
-            ),
-            self._cache(NAMESPACE, Collection(resources.NAMESPACES), kept_namespaces),
-            self._cache(RESOURCE_QUOTA, Collection(resources.RESOURCE_QUOTAS), Projection(project_quota)),
-            self._cache(LIMIT_RANGE, Collection(resources.LIMIT_RANGES), Projection(project_limit_range)),
-            self.templates,
-        )
-        if nodes:
-            self._supplies = (
-                self._cache(NODE, NODE_METADATA, Projection(project_node), needed=False),
-                *(
-                    self._cache(
-                        POOLS[kind], Collection(each), Projection(project_pool(kind)), needed=False, installed=False
-                    )
-                    for kind, each in POOL_RESOURCES.items()
-                ),
-            )
-            self.caches = (*self.caches, *self._supplies)
-            self.store.unlisted_pools(self._unlisted)
+        self._supplies: tuple[Reflector[Any], ...] = tuple(map(self._cache, SUPPLIES)) if nodes else ()
+        self.caches: tuple[Reflector[Any], ...] = (*map(self._cache, OTHERS), self.templates, *self._supplies)
+        self.store.unlisted_pools(self._unlisted)
 
-    def _cache(
-        self,
-        kind: Kind[T],
-        collection: Collection,
-        projection: Projection[T],
-        *,
-        needed: bool = True,
-        installed: bool = True,
-    ) -> Reflector[T]:
-        cache: Reflector[T] = Reflector(
-            self._server, collection, projection, timing=self._timing, needed=needed, installed=installed
+    def _reflector(self, kept: KeptKind[T]) -> Reflector[T]:
+        return Reflector(
+            self._server,
+            kept.collection,
+            kept.projection,
+            timing=self._timing,
+            needed=kept.needed,
+            installed=kept.installed,
         )
+
+    def _cache(self, kept: KeptKind[T]) -> Reflector[T]:
+        cache = self._reflector(kept)
 
         def changed(key: Key, before: T | None, after: T | None) -> None:
-            self.store.change(kind, key, before, after)
+            self.store.change(kept.kind, key, before, after)
 
         cache.on_change(changed)
-        cache.on_synced(lambda: self.store.complete(kind))
+        cache.on_synced(lambda: self.store.complete(kept.kind))
         return cache
 
     def _unlisted(self) -> str:

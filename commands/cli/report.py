@@ -175,14 +175,14 @@ class _Cluster:
             CannotLookError: the cluster cannot be read, or the results cannot be written.
         """
         # The client takes 70 MiB: imported only if there is a cluster.
+        from cluster.from_lists import read_cluster
         from runtime.api_errors import ApiServerError, ClusterUnavailableError
-        from webhook.cluster import kube
 
         counter = Counter("objects")
         async with connected(self.cluster) as server:
             try:
-                async with kube.connect(self.cluster.files, context=self.cluster.context, patient=False) as world:
-                    made, complete = await self._read(server, world.view, options, policies, counter)
+                store = await read_cluster(server, server.address)
+                made, complete = await self._read(server, store, options, policies, counter)
             except (ClusterUnavailableError, ApiServerError) as error:
                 raise CannotLookError(str(error)) from error
             finally:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import orjson
 
-from commands.cli.clusters import ClusterChoice, namespace_option, optional_cluster_options
+from commands.cli.clusters import CannotLookError, ClusterChoice, connected, namespace_option, optional_cluster_options
 from commands.cli.inputs import (
     CONVERSION_SETTINGS,
     REFUSED,
@@ -36,12 +36,6 @@ if TYPE_CHECKING:
     from commands.validate.check_files import FileValidator, FindingTally, Located
 
 _TIMEOUT: Final = 10.0
-
-
-class NoClusterError(click.ClickException):
-    """Ends the command with one line on stderr."""
-
-    exit_code = UNREADABLE
 
 
 @click.command
@@ -119,7 +113,7 @@ def _located(
     """The findings about all files, while the chosen cluster is connected.
 
     Raises:
-        NoClusterError: on entering: it cannot be used.
+        CannotLookError: on entering: it cannot be used.
     """
     with asyncio.Runner() as runner:
         closing = contextlib.AsyncExitStack()
@@ -137,23 +131,24 @@ async def _join(
 ) -> Sequence[str]:
     """Join the validator to a cluster; returns what the cluster's version does to claims."""
     # The client takes 70 MiB: imported only if there is a cluster.
+    from cluster.from_lists import read_cluster
     from commands.cluster.discovery import served_resource
     from runtime.api_errors import ApiServerError, ClusterUnavailableError
     from runtime.api_server import RESOURCE_GROUP
-    from runtime.served_versions import kubernetes_version, served_versions
-    from webhook.cluster import kube
+    from runtime.served_versions import served_versions
 
     try:
-        world = await closing.enter_async_context(kube.connect(cluster.files, context=cluster.context, patient=False))
+        server = await closing.enter_async_context(connected(cluster))
         rules: str | None = None
         if validator.has_taint_rules:
-            found = await served_resource(world.connection, (RESOURCE_GROUP, taint_rules.KIND))
+            found = await served_resource(server, (RESOURCE_GROUP, taint_rules.KIND))
             rules = "" if found is None else found.version
-        validator.join(world.view, await served_versions(world.connection, _TIMEOUT), rules)
-        version = await kubernetes_version(world.connection, _TIMEOUT)
+        store = await read_cluster(server, server.address)
+        validator.join(store, await served_versions(server, _TIMEOUT), rules)
     except (ApiServerError, ClusterUnavailableError) as error:
         await closing.aclose()
-        raise NoClusterError(str(error)) from error
+        raise CannotLookError(str(error)) from error
+    version = store.kubernetes_version()
     told = (fault for fault in known_faults.of_control_plane(version) if fault.told)
     return [f"{known_faults.sentence(fault, version)} {fault.remedy}" for fault in told]
 

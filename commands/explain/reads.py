@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from cluster.from_watches.watches import POOL_RESOURCES
+from cluster.collections import POOL_RESOURCES
 from cluster.resources import (
     CONFIG_MAPS,
     CORE_EVENTS,

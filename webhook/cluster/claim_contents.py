@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from cluster.from_watches.look_ups import MOST_LOOKUPS, RESOURCES, SECONDS, can_exist
+from cluster.look_ups import MOST_LOOKUPS, RESOURCES, SECONDS, can_exist
 from conversion.objects import nesting
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec

@@ -12,7 +12,7 @@ from cluster.from_watches.reflector import Reflector
 from cluster.from_watches.watches import Watches
 from cluster.store import Store
 from conversion.ports import TemplateStore
-from runtime.api_errors import ClusterUnavailableError, StatusError, UnreachableError
+from runtime.api_errors import ClusterUnavailableError
 from runtime.api_transport import Connection, load_configuration
 from runtime.watching import Timing
 from webhook.cluster.events import EventRecorder
@@ -21,7 +21,7 @@ from webhook.cluster.templates import KubeTemplates, TemplateCounters
 from webhook.reviews.worker_threads import seconds_left
 
 _ANSWER_TIMEOUT: Final = 10.0
-"""Seconds in which the API server must answer a user's command."""
+"""Seconds to wait for the version of the API server."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,7 +67,6 @@ async def connect(
     timing: Timing | None = None,
     events: bool = False,
     nodes: bool = True,
-    patient: bool = True,
 ) -> AsyncIterator[KubeWorld]:
     """Watch a cluster for as long as the context is open.
 
@@ -78,8 +77,6 @@ async def connect(
         create_budget: time-out in seconds for the creation of a ResourceClaimTemplate; below that of the webhook.
         events: whether to write Events about refused conversions.
         nodes: whether to learn instance types from Nodes.
-        patient: whether an API server that does not answer may still answer within `sync_timeout`. A user's command
-            should not wait for one.
 
     Raises:
         ClusterUnavailableError: on entering: the cluster cannot be reached, refuses the credentials, or is too old.
@@ -87,8 +84,6 @@ async def connect(
     async with contextlib.AsyncExitStack() as stack:
         connection = await Connection.open(lambda: load_configuration(kubeconfig, context))
         stack.push_async_callback(connection.close)
-        if not patient:
-            await _check_answer(connection)
         cluster = Watches(connection, timing, nodes=nodes, seconds_left=seconds_left)
         templates = KubeTemplates(connection, cluster.templates, budget=create_budget)
         stack.push_async_callback(templates.close)
@@ -104,19 +99,6 @@ async def connect(
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(version.asked.wait(), _ANSWER_TIMEOUT)
         yield KubeWorld(connection, cluster.store, templates, cluster.caches, templates.counters, recorder)
-
-
-async def _check_answer(connection: Connection) -> None:
-    """Check that the API server answers.
-
-    Raises:
-        ClusterUnavailableError: it does not.
-    """
-    try:
-        with contextlib.suppress(StatusError):
-            await connection.request("GET", "/version", timeout=_ANSWER_TIMEOUT)
-    except UnreachableError as error:
-        raise ClusterUnavailableError(f"{error}.") from error
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from cluster.from_watches.object_reader import Projection
 from cluster.from_watches.reflector import Reflector
+from cluster.object_reader import Projection
 from cluster.resources import LEASES
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import Collection, TimedApiServer

@@ -11,8 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final, Protocol
 
-from cluster.from_watches.object_reader import Projection
 from cluster.from_watches.reflector import Reflector
+from cluster.object_reader import Projection
 from cluster.resources import VALIDATING_CONFIGURATIONS
 from policies.judging.followed_rules import Rules, followed, next_rules
 from policies.judging.policy_set import PolicySet

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
 from certs import material
-from cluster.from_watches.object_reader import Projection
 from cluster.from_watches.reflector import Reflector
+from cluster.object_reader import Projection
 from cluster.resources import MUTATING_CONFIGURATIONS, VALIDATING_CONFIGURATIONS
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import ApiServer, Collection, Resource

@@ -15,8 +15,8 @@ from typing import Any, Final
 import orjson
 
 from certs.material import KEYS
-from cluster.from_watches.object_reader import Projection
 from cluster.from_watches.reflector import Reflector
+from cluster.object_reader import Projection
 from cluster.resources import SECRETS
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
 from runtime.api_server import ApiServer, Collection

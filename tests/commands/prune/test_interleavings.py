@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
-from cluster.from_watches.object_reader import Projection
 from cluster.from_watches.reflector import Reflector
 from cluster.kinds.claim_templates import project_template
+from cluster.object_reader import Projection
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from commands.prune.pruner import PruneAction, Pruner, PruneReport
 from commands.prune.reads import Reader

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cluster.from_watches.look_ups import MOST_LOOKUPS
+from cluster.look_ups import MOST_LOOKUPS
 from neuron.api.claim_specs import ClaimSpec
 from runtime.api_errors import StatusError, UnreachableError
 from webhook.cluster.claim_contents import ClaimContents

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from cluster.from_watches import look_ups
-from cluster.from_watches.look_ups import MOST_LOOKUPS, RESOURCES, LookUps
-from cluster.kinds.claim_templates import UNREADABLE_TEMPLATE
+from cluster import look_ups
 from cluster.kinds.device_classes import ClassFacts
 from cluster.kinds.resource_slices import SliceFacts
+from cluster.look_ups import MOST_LOOKUPS, RESOURCES, LookUps
 from cluster.store import DEVICE_CLASS, RESOURCE_SLICE, Store
 from neuron.api.claim_reader import read_class
 from neuron.api.slice_shapes import SliceShapes
@@ -89,29 +88,22 @@ def test_added_and_deleted_classes_change_the_store() -> None:
 )
 def test_asks_the_api_server_whether_an_object_exists(error: Exception | None, exists: bool | None) -> None:
     server = Server(error)
-    known = LookUps(server, unknown, seconds_left)
+    known = LookUps(server, seconds_left)
     assert asyncio.run(known.exist("ResourceClaim", "team-a", ["shared"])) == {"shared": exists}
     path = "/apis/resource.k8s.io/v1/namespaces/team-a/resourceclaims/shared"
     assert server.asked == [f"GET {path} as PartialObjectMetadata"]
 
 
-def test_templates_in_the_cache_are_not_requested() -> None:
-    server = Server(StatusError.parse(404, b'{"reason": "NotFound"}'))
-    known = LookUps(server, lambda *key: UNREADABLE_TEMPLATE if key == ("team-a", "big") else None, seconds_left)
-    found = asyncio.run(known.exist("ResourceClaimTemplate", "team-a", ["big", "small"]))
-    assert (found, len(server.asked)) == ({"big": True, "small": False}, 1)
-
-
 def test_what_is_in_no_known_namespace_is_not_requested() -> None:
     server = Server(StatusError.parse(404, b'{"reason": "NotFound"}'))
-    found = asyncio.run(LookUps(server, unknown, seconds_left).exist("ResourceClaimTemplate", "", ["big", ".."]))
+    found = asyncio.run(LookUps(server, seconds_left).exist("ResourceClaimTemplate", "", ["big", ".."]))
     assert (found, server.asked) == ({"big": None, "..": False}, [])
 
 
 @pytest.mark.parametrize("name", ["..", "a/../b", "a?b", "A", "", "x" * 254, "a b"])
 def test_invalid_object_names_are_not_requested(name: str) -> None:
     server = Server(None)
-    known = LookUps(server, unknown, seconds_left)
+    known = LookUps(server, seconds_left)
     assert asyncio.run(known.exist("ResourceClaim", "team-a", [name])) == {name: False}
     assert server.asked == []
 
@@ -128,7 +120,7 @@ MANY = [f"c{number}" for number in range(1600)]
 
 def test_look_ups_are_sent_together_up_to_a_limit_and_the_rest_is_unknown() -> None:
     server = Server(StatusError.parse(404, b'{"reason": "NotFound"}'), delay=0.01)
-    known = LookUps(server, unknown, seconds_left)
+    known = LookUps(server, seconds_left)
     found = asyncio.run(known.exist("ResourceClaim", "team-a", MANY))
     assert list(found) == MANY
     assert [found[name] for name in MANY[:MOST_LOOKUPS]] == [False] * MOST_LOOKUPS
@@ -139,7 +131,7 @@ def test_look_ups_are_sent_together_up_to_a_limit_and_the_rest_is_unknown() -> N
 @pytest.mark.parametrize(("waits", "most"), [(30.0, 1.0), (0.4, 0.2)])
 def test_all_look_ups_together_end_within_the_budget(waits: float, most: float) -> None:
     server = Server(delay=60)
-    known = LookUps(server, unknown, seconds_left)
+    known = LookUps(server, seconds_left)
 
     async def ask() -> Any:
         with caller_waits(waits):
@@ -156,7 +148,7 @@ def test_no_object_is_requested_after_the_deadline() -> None:
 
     async def ask() -> Any:
         with caller_waits(0.01):
-            return await LookUps(server, unknown, seconds_left).exist("ResourceClaim", "team-a", ["a"])
+            return await LookUps(server, seconds_left).exist("ResourceClaim", "team-a", ["a"])
 
     assert (asyncio.run(ask()), server.asked) == ({"a": None}, [])
 
@@ -164,7 +156,7 @@ def test_no_object_is_requested_after_the_deadline() -> None:
 def test_each_namespace_has_its_own_rate_limit_for_look_ups() -> None:
     now = [0.0]
     server = Server()
-    known = LookUps(server, unknown, seconds_left, lambda: now[0])
+    known = LookUps(server, seconds_left, lambda: now[0])
 
     def asked(namespace: str) -> int:
         before = len(server.asked)

@@ -176,12 +176,6 @@ async def test_an_unreachable_server_is_reported(cluster: Cluster) -> None:
     assert "refused" in message or "Connect call failed" in message
 
 
-async def test_a_command_does_not_wait_for_a_server_that_does_not_listen(cluster: Cluster) -> None:
-    nowhere = {"server": "https://127.0.0.1:1", "certificate-authority": str(cluster.authority)}
-    message = await refused(cluster, cluster.kubeconfig(nowhere), sync_timeout=3600, patient=False)
-    assert message.startswith("cannot connect to https://127.0.0.1:1: ")
-
-
 async def test_a_host_name_that_does_not_resolve_is_reported(cluster: Cluster) -> None:
     nowhere = {"server": "https://nowhere.invalid", "certificate-authority": str(cluster.authority)}
     message = await refused(cluster, cluster.kubeconfig(nowhere), sync_timeout=0.2)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cluster.from_watches.object_reader import Projection
 from cluster.from_watches.reflector import Reflector
 from cluster.kinds.claim_templates import TemplateFacts, project_template
+from cluster.object_reader import Projection
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from conversion.ports import TemplateUnavailableError
 from runtime.api_server import Collection

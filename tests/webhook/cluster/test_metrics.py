@@ -5,8 +5,8 @@ import math
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cluster.from_watches.object_reader import Projection
 from cluster.from_watches.reflector import Reflector
+from cluster.object_reader import Projection
 from runtime.api_server import Collection, Resource
 from runtime.api_transport import Connection
 from runtime.watching import Effects

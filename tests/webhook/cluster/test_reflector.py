@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from kubernetes.aio.client.configuration import Configuration
 
-from cluster.from_watches.object_reader import Projection
 from cluster.from_watches.reflector import Key, Reflector
+from cluster.object_reader import Projection
 from runtime.api_server import Collection, Resource
 from runtime.api_transport import Connection
 from runtime.watching import Effects, Timing

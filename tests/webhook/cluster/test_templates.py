@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from kubernetes.aio.client.configuration import Configuration
 
-from cluster.from_watches.object_reader import Projection
 from cluster.from_watches.reflector import Reflector
 from cluster.kinds.claim_templates import TemplateFacts, project_template
+from cluster.object_reader import Projection
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from conversion.claims.templates import Template
 from conversion.ports import TemplateUnavailableError

@@ -66,25 +66,21 @@ class LookUps:
     def __init__(
         self,
         server: ApiServer,
-        template: Callable[[str, str], object | None],
         seconds_left: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`template` reads the cache by namespace and name; `seconds_left`: for the answer to the caller."""
+        """`seconds_left`: for the answer to the caller."""
         self._server = server
-        self._template = template
         self._seconds_left = seconds_left
         self._tokens = Tokens(clock)
 
     async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:
         """Which objects exist; see `ClaimView.exist`.
 
-        Templates in the cache need no request. Of the other names, `MOST_LOOKUPS` are requested in parallel, within
-        `SECONDS` and half of the time left for the review. Each namespace also has a budget of requests.
+        `MOST_LOOKUPS` names are requested in parallel, within `SECONDS` and half of the time left for the review. Each
+        namespace also has a budget of requests.
         """
         found: dict[str, bool | None] = {name: None if can_exist(name) else False for name in names}
-        if kind == "ResourceClaimTemplate":
-            found |= {name: True for name in found if self._template(namespace, name) is not None}
         # The pods of a cluster-scoped object run in namespaces that are not known.
         unknown = [name for name, exists in found.items() if exists is None and namespace]
         within = min(SECONDS, self._seconds_left() * _SHARE)
