@@ -32,6 +32,7 @@ from conversion.patches.claim_patches import claim_patch
 from conversion.patches.convert_pods import convert
 from neuron.hardware.instances import Catalogue
 from neuron.hardware.windows import Line
+from policies.applying.subjects import bare_subject, decoded
 from policies.files.store import PolicyStore
 from policies.judging.evaluate import evaluate
 from tests.support import mixtures
@@ -39,7 +40,6 @@ from tests.support.fake_api import FakeApi
 from tests.support.mixtures import Hardware
 from webhook.edge import reviews as wire
 from webhook.reviews.pod_decisions import renamed
-from webhook.reviews.policy_subjects import bare_subject, decoded
 
 TEMPLATES: Final = (10, 100, 1_000, 10_000, 100_000)
 NODES: Final = (1, 10, 100, 1_000, 5_000)

@@ -169,3 +169,7 @@ MAX_DEVICES_PER_CLAIM: Final = 32
 MAX_FIRST_AVAILABLE: Final = 8
 MAX_CONSTRAINTS_PER_CLAIM: Final = 32
 MAX_SELECTOR_LENGTH: Final = 10 * 1024
+
+EVENT_CONTROLLER: Final = "neuron.aws.com/webhook"
+EVENT_REASON: Final = "ConversionRefused"
+"""Controller and reason of the Events about pods that conversion refuses."""

@@ -6,10 +6,10 @@ Messages about a missing permission print the RBAC rule that an administrator ha
 import dataclasses
 from typing import Final
 
+from cluster.kinds.rendered_entries import CONFIG_MAP
 from neuron import names
 from runtime.api_server import RESOURCE_GROUP
 from runtime.explanations import rule_text
-from webhook.cluster.rendered_entries import CONFIG_MAP
 
 SECRET: Final = "neuron-dra-tls"  # noqa: S105 - its name
 """Name of the Secret with CA and serving certificate in the shipped manifests."""

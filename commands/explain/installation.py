@@ -6,13 +6,13 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from cluster.kinds.replicas import LABELS
 from commands.cluster.listing import Object
 from conversion.asks.conversion_context import ConversionOptions
 from neuron import names
 from policies.judging.matching import selects
 from policies.schema.constraints import LabelSelector
 from runtime.settings import SettingsError
-from webhook.cluster.replicas import LABELS
 from webhook.server import settings
 
 _ENTRY: Final = f"mutate.{names.DRIVER}"

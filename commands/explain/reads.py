@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from cluster.collections import POOL_RESOURCES
+from cluster.kinds.replicas import LABELS
 from cluster.resources import (
     CONFIG_MAPS,
     CORE_EVENTS,
@@ -49,7 +50,6 @@ from runtime.api_errors import (
 )
 from runtime.api_server import Resource, TimedApiServer, loaded, loaded_object
 from runtime.raw_objects import Page, read_page
-from webhook.cluster.replicas import LABELS
 
 T = TypeVar("T")
 

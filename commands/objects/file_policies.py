@@ -27,14 +27,7 @@ from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping
 from neuron.findings import Finding, warning
 from neuron.hardware.instances import Catalogue
-from policies.files.loader import PolicyError, load_folder
-from policies.judging.evaluate import evaluate
-from policies.judging.policy_set import PolicySet
-from policies.judging.rules import HintRule, PodRule, ValidatingRule
-from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, RequestSubject, of_object
-from policies.judging.verdicts import Verdict
-from policies.schema.documents import PolicyProblem
-from webhook.reviews.policy_knowledge import (
+from policies.applying.knowledge import (
     DeviceKnower,
     PolicyView,
     asked_for,
@@ -43,9 +36,16 @@ from webhook.reviews.policy_knowledge import (
     verified,
     with_record,
 )
-from webhook.reviews.policy_steering import SteeringRefusedError, find_steering
-from webhook.reviews.policy_subjects import created_pod, namespace_object, with_whole_namespace
-from webhook.reviews.policy_verdicts import findings
+from policies.applying.steering import SteeringRefusedError, find_steering
+from policies.applying.subjects import created_pod, namespace_object, with_whole_namespace
+from policies.applying.verdicts import findings
+from policies.files.loader import PolicyError, load_folder
+from policies.judging.evaluate import evaluate
+from policies.judging.policy_set import PolicySet
+from policies.judging.rules import HintRule, PodRule, ValidatingRule
+from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, RequestSubject, of_object
+from policies.judging.verdicts import Verdict
+from policies.schema.documents import PolicyProblem
 
 _SUFFIX: Final = "xxxxx"
 """Placeholder for the letters that the API server adds to `generateName`."""

@@ -15,9 +15,9 @@ from commands.report.assess import Assessment
 from commands.report.model import Audit, AuditViolation, Cause, Obstacle, Reference
 from conversion.decide import located
 from neuron.findings import Finding
+from policies.applying.knowledge import PolicyView
+from policies.applying.verdicts import objections
 from policies.judging.verdicts import PolicyOutcome, Verdict
-from webhook.reviews.policy_knowledge import PolicyView
-from webhook.reviews.policy_verdicts import objections
 
 _ACTIONS: Final = {PolicyOutcome.DENY: "Deny", PolicyOutcome.WARN: "Warn", PolicyOutcome.AUDIT: "Audit"}
 _PASSED: Final = (PolicyOutcome.ALLOW,)

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cluster.kinds.replicas import LABELS
 from cluster.resources import EVENTS, POD_LOGS, PODS
 from commands.cluster.listing import Lister, unseen
 from commands.report import shadow
 from commands.report.model import Shadowed
+from neuron.names import EVENT_CONTROLLER, EVENT_REASON
 from runtime.api_errors import ApiAnswerError, ApiServerError
 from runtime.api_server import ApiServer, Resource, loaded_object
 from runtime.raw_objects import Page, read_page
-from webhook.cluster.events import CONTROLLER, REASON
-from webhook.cluster.replicas import LABELS
 
 _CONTAINER: Final = "webhook"
 _LINES: Final = 20_000
@@ -52,7 +52,7 @@ async def _logged(server: ApiServer, webhook_namespace: str, notes: list[str]) -
 
 
 async def _events(server: ApiServer, namespace: str, notes: list[str]) -> tuple[Shadowed, ...]:
-    ours = {"fieldSelector": f"reason={REASON},reportingController={CONTROLLER}"}
+    ours = {"fieldSelector": f"reason={EVENT_REASON},reportingController={EVENT_CONTROLLER}"}
     return shadow.of_events(await _list(server, EVENTS, namespace, ours, notes))
 
 

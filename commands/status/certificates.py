@@ -11,11 +11,11 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 
+from cluster.kinds.replicas import Replica
 from commands.cluster.listing import Unseen
 from commands.cluster.rights import SECRET
 from commands.status.lines import CheckResult, StatusLine, listed
 from commands.status.snapshot import NAME, StatusSnapshot
-from webhook.cluster.replicas import Replica
 
 CHECK: Final = "certificate"
 NEAR_END: Final = dt.timedelta(days=7)

@@ -5,12 +5,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from commands.cluster.listing import Object, Unseen
-from commands.status.lines import CheckResult, StatusLine, listed
-from commands.status.snapshot import NAME, StatusSnapshot
-from neuron import names
-from runtime.text import cited, named
-from webhook.cluster.rendered_entries import (
+from cluster.kinds.rendered_entries import (
     CONFIG_MAP,
     MUTATING,
     PATHS,
@@ -20,6 +15,11 @@ from webhook.cluster.rendered_entries import (
     differences,
     read_rendered,
 )
+from commands.cluster.listing import Object, Unseen
+from commands.status.lines import CheckResult, StatusLine, listed
+from commands.status.snapshot import NAME, StatusSnapshot
+from neuron import names
+from runtime.text import cited, named
 
 CHECK: Final = "webhooks"
 RELEASES: Final = "releases"

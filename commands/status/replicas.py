@@ -5,11 +5,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from cluster.kinds.replicas import LABELS, Replica, read_lease
 from commands.cluster.listing import Object, Unseen
 from commands.status.lines import CheckResult, StatusLine, counted, listed
 from commands.status.snapshot import NAME, StatusSnapshot
 from runtime.text import cited, named
-from webhook.cluster.replicas import LABELS, Replica, read_lease
 
 CHECK: Final = "replicas"
 SERVICE: Final = "service"

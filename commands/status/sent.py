@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from cluster.kinds.replicas import LONGEST_CONDITION, Replica, UnsentStatus
 from commands.cluster.listing import Object, Unseen
 from commands.status.hooks import PODS, covers
 from commands.status.lines import CheckResult, StatusLine
 from commands.status.snapshot import NAME, StatusSnapshot
-from webhook.cluster.replicas import LONGEST_CONDITION, Replica, UnsentStatus
 
 POLICIES: Final = "policies"
 

@@ -8,6 +8,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from cluster.kinds.rendered_entries import CONFIG_MAP
+from cluster.kinds.replicas import LABELS
 from cluster.resources import (
     ACCESS_REVIEWS,
     CONFIG_MAPS,
@@ -46,8 +48,6 @@ from runtime.api_errors import (
 from runtime.api_server import ApiServer, Resource, decoded, loaded, loaded_object
 from runtime.raw_objects import Page, read_page
 from runtime.served_versions import GROUP_PATH, served_versions
-from webhook.cluster.rendered_entries import CONFIG_MAP
-from webhook.cluster.replicas import LABELS
 
 NAME: Final = "neuron-dra"
 """Name of the webhook configurations and the Service, and value of the label `app.kubernetes.io/name`."""

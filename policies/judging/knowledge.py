@@ -1,4 +1,4 @@
-"""Facts beside an object that counting its devices needs. `webhook.reviews.policy_knowledge` gathers them."""
+"""Facts beside an object that counting its devices needs. `policies.applying.knowledge` gathers them."""
 
 import dataclasses
 import functools

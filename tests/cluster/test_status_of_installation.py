@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from certs import issue
+from cluster.kinds.replicas import ReplicaStatus, lease_body
 from tests.cluster.api import Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.nodes import Fleet
 from tests.cluster.processes import eventually
 from tests.cluster.statuses import Status, status
 from tests.cluster.webhooks import CONFIGURATION_KINDS, MANIFESTS, install_rbac, load
-from webhook.cluster.replicas import ReplicaStatus, lease_body
 
 NAMESPACE = "neuron-dra"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"

@@ -8,6 +8,7 @@ from typing import Final
 
 import yaml
 
+from cluster.kinds.replicas import ReplicaStatus, lease_body
 from conversion.objects.kinds import pod_templates
 from kubeletplugin import owner
 from kubeletplugin.api_store import from_v1
@@ -24,7 +25,6 @@ from tests.deploy.charts import AUDIT, EVERYTHING, ROOT, render
 from tests.kubeletplugin.fakes import NODE
 from tests.support.emulated import SICK, EmulatedCluster, hardware
 from webhook.cluster.events import RefusalSeries, event_body
-from webhook.cluster.replicas import ReplicaStatus, lease_body
 
 TIME: Final = dt.datetime(2026, 11, 22, 9, 0, tzinfo=dt.UTC)
 MUTATED: Final = sorted(path.parent for path in (ROOT / "tests/golden/mutate").glob("*/object.json"))

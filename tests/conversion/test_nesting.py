@@ -15,13 +15,13 @@ from prometheus_client.registry import CollectorRegistry
 
 from conversion.objects import nesting
 from neuron.hardware.instances import Catalogue
+from policies.applying.knowledge import ClusterLookups
 from policies.files.store import PolicyStore
 from tests.support.serving import Reply, Running, serving
 from tests.support.timing import assert_below
 from tests.support.trainium import trainium
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policed import PolicedValidator
-from webhook.reviews.policy_knowledge import ClusterLookups
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.steered import SteeredMutator

@@ -20,6 +20,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
+from cluster.kinds.rendered_entries import CONFIG_MAP, MUTATING, VALIDATING
 from kubeletplugin.discover.health import HealthStatus
 from kubeletplugin.metrics import DeviceUse, PluginMetrics
 from kubeletplugin.publish.offer import UltraServerOffer
@@ -27,7 +28,6 @@ from tests.deploy.charts import find, render
 from tests.support.fake_api import FakeApi, answer, eventually
 from tests.support.manifests import container, pod
 from tests.support.serving import free_port, make_certificates, review
-from webhook.cluster.rendered_entries import CONFIG_MAP, MUTATING, VALIDATING
 from webhook.server import app, settings
 
 ROOT = Path(__file__).parents[2]

@@ -3,10 +3,10 @@
 import datetime as dt
 from typing import Any, Final
 
+from cluster.kinds.replicas import ReplicaStatus, lease_body
 from tests.deploy.account_requests import DEAD_OWNER, DRIVER, Request, changed
 from tests.deploy.charts import NAMESPACE, Object, find
 from webhook.cluster.events import RefusalSeries, event_body
-from webhook.cluster.replicas import ReplicaStatus, lease_body
 
 WEBHOOK: Final = "neuron-dra"
 PRUNE: Final = "neuron-dra-prune"

@@ -13,13 +13,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 from certs import issue
+from cluster.kinds.replicas import ReplicaStatus, lease_body
 from commands.cluster.rights import RULES
 from commands.status.checks import judge
 from commands.status.lines import CheckResult, StatusLine
 from commands.status.snapshot import StatusSnapshot
 from neuron.api.nodes import read_node
 from neuron.api.slices import read_slice
-from webhook.cluster.replicas import ReplicaStatus, lease_body
 
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "manifests"
 NOW = dt.datetime(2026, 7, 1, 12, 0, tzinfo=dt.UTC)

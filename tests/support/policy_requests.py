@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from cluster.store import Store
 from neuron.api.namespaces import namespace_value
+from policies.applying.subjects import subject_of, with_whole_namespace
 from policies.files.loader import load
 from policies.judging.evaluate import evaluate
 from policies.judging.policy_set import PolicySet
 from policies.judging.verdicts import Verdict
 from webhook.edge import reviews
-from webhook.reviews.policy_subjects import subject_of, with_whole_namespace
 
 RECORD: Final = Path(__file__).parents[1] / "webhook" / "reviews" / "policy_requests.json"
 NAMESPACE: Final = "policy-requests"

@@ -23,7 +23,7 @@ _LARGEST: Final = 64 * 1024
 class ClaimContents:
     """Reads claims and templates from the API server by name.
 
-    `find` is a `webhook.reviews.policy_knowledge.FindClaims`.
+    `find` is a `policies.applying.knowledge.FindClaims`.
     """
 
     def __init__(self, server: ApiServer) -> None:

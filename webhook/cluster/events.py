@@ -23,19 +23,18 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
+from cluster.kinds.replicas import micro_time
 from cluster.resources import EVENTS
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision
+from neuron.names import EVENT_CONTROLLER, EVENT_REASON
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import ApiServer
 from runtime.media_types import MERGE_PATCH
 from runtime.once import Once
-from webhook.cluster.replicas import micro_time
 
 log = logging.getLogger(__name__)
 
-CONTROLLER: Final = "neuron.aws.com/webhook"
-REASON: Final = "ConversionRefused"
 ACTION: Final = "Convert"
 LONGEST_NOTE: Final = 1024
 """Bytes (NoteLengthLimit in pkg/apis/core/validation/events.go)."""
@@ -294,10 +293,10 @@ def event_body(refusal: RefusalSeries, name: str, instance: str, moment: dt.date
         "kind": "Event",
         "metadata": {"name": name, "namespace": refusal.namespace},
         "eventTime": micro_time(moment),
-        "reportingController": CONTROLLER,
+        "reportingController": EVENT_CONTROLLER,
         "reportingInstance": instance,
         "action": ACTION,
-        "reason": REASON,
+        "reason": EVENT_REASON,
         "type": "Warning",
         "regarding": {key: value for key, value in about.items() if value},
         "note": refusal.note,

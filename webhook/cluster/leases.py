@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from cluster.from_watches.reflector import Reflector
+from cluster.kinds.replicas import LABELS, RENEW_EVERY, Replica, ReplicaStatus, lease_body, read_lease
 from cluster.object_reader import Projection
 from cluster.resources import LEASES
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
@@ -15,7 +16,6 @@ from runtime.explanations import explain
 from runtime.media_types import MERGE_PATCH
 from runtime.once import RetryProblem
 from runtime.watching import Timing
-from webhook.cluster.replicas import LABELS, RENEW_EVERY, Replica, ReplicaStatus, lease_body, read_lease
 
 log = logging.getLogger(__name__)
 

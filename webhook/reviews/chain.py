@@ -21,8 +21,8 @@ from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Lane
 
 if TYPE_CHECKING:
+    from policies.applying.knowledge import FindClaims
     from policies.files.store import PolicyStore, WallClock
-    from webhook.reviews.policy_knowledge import FindClaims
     from webhook.reviews.policy_metrics import PolicyMetrics
 
 
@@ -78,11 +78,11 @@ def _with_policies(
 ) -> tuple[Reviewer, Reviewer]:
     # Imported only with policies: the schema and the engine take 20 MiB.
     from conversion.findings.verification import Sources
+    from policies.applying.knowledge import ClusterLookups
     from policies.judging.policy_set import PolicySet
     from webhook.reviews.claim_bounds import ClaimBounds
     from webhook.reviews.policed import PolicedValidator
     from webhook.reviews.policy_allowance import Allowance, Execution
-    from webhook.reviews.policy_knowledge import ClusterLookups
     from webhook.reviews.policy_steering import PolicySteer
     from webhook.reviews.steered import SteeredMutator
 

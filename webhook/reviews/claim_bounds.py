@@ -11,9 +11,10 @@ from conversion.findings.verification import Sources
 from conversion.objects.wire import AdmissionRequest
 from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding
+from policies.applying.knowledge import FindClaims
+from policies.applying.steering import SteeringRefusedError
 from webhook.reviews import effort
-from webhook.reviews.policy_knowledge import FindClaims
-from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError
+from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.slices import working_time
 from webhook.reviews.worker_threads import Lane
 

@@ -21,6 +21,19 @@ from conversion.patches.decision import Decision, Outcome, denied, unchanged
 from kubecel.budget import Clock
 from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding, warning
+from policies.applying.knowledge import (
+    NOTHING_NAMED,
+    ClusterLookups,
+    DeviceKnower,
+    Named,
+    find_nothing,
+    knowledge_for,
+    named_by,
+    verified,
+    with_record,
+)
+from policies.applying.subjects import bare_subject, decoded, placed, size_of, with_whole_namespace
+from policies.applying.verdicts import near_expiry, objections
 from policies.files.store import PolicyStore, WallClock
 from policies.judging import matching
 from policies.judging.evaluate import REVIEW_SECONDS, TakesLongError, TimeLimit, evaluate, unjudged
@@ -32,20 +45,7 @@ from runtime import tracing
 from runtime.once import Once
 from webhook.reviews import effort
 from webhook.reviews.policy_allowance import ON_LOOP, Execution, run_with_retry
-from webhook.reviews.policy_knowledge import (
-    NOTHING_NAMED,
-    ClusterLookups,
-    DeviceKnower,
-    Named,
-    find_nothing,
-    knowledge_for,
-    named_by,
-    verified,
-    with_record,
-)
 from webhook.reviews.policy_metrics import PolicyMetrics
-from webhook.reviews.policy_subjects import bare_subject, decoded, placed, size_of, with_whole_namespace
-from webhook.reviews.policy_verdicts import near_expiry, objections
 from webhook.reviews.reviewer import Reviewer, deciding_at_once
 from webhook.reviews.slices import working_time
 from webhook.reviews.warning_lines import fitting

@@ -1,41 +1,19 @@
-"""Finds the policies that match a pod, and combines their settings for conversion."""
+"""Finds the settings of pods by policies: on the event loop within a short time limit, else in the lane."""
 
 import asyncio
 import contextlib
 import copy
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
-
-from msgspec import structs
+from collections.abc import Iterator, Mapping
 
 from cluster.answers import NamespaceView
-from conversion.asks.steering import NO_STEERING, Mode, Steering
-from conversion.claims.scheduling import missing_labels
+from conversion.asks.steering import NO_STEERING, Steering
 from conversion.facts import NamespaceFacts
 from conversion.findings.verification import Sources
-from conversion.objects.queues import KUEUE_LABEL
 from conversion.objects.wire import AdmissionRequest
 from kubecel.budget import Clock
-from neuron.findings import Finding
-from policies.judging import matching
-from policies.judging.evaluate import (
-    REVIEW_LIMIT,
-    TakesLongError,
-    TimeLimit,
-    UndecidedError,
-    first_match,
-    matching_rules,
-)
-from policies.judging.failures import Failure
-from policies.judging.policy_set import PolicySet
-from policies.judging.rules import HintRule, PodRule
-from policies.judging.subjects import RequestContext, RequestSubject, of_object
-from policies.schema.kinds import ConversionPolicySpec
-from runtime.once import Once
-from webhook.reviews.policy_allowance import ON_LOOP, Allowance
-from webhook.reviews.policy_knowledge import (
+from policies.applying.knowledge import (
     DeviceKnower,
     PolicyView,
     asked_for,
@@ -44,28 +22,21 @@ from webhook.reviews.policy_knowledge import (
     verified,
     with_record,
 )
-from webhook.reviews.policy_subjects import created_pod, namespace_object, subject_of, with_whole_namespace
+from policies.applying.steering import SteeringRefusedError, find_steering
+from policies.applying.subjects import created_pod, namespace_object, subject_of, with_whole_namespace
+from policies.judging.evaluate import (
+    REVIEW_LIMIT,
+    TakesLongError,
+    TimeLimit,
+)
+from policies.judging.policy_set import PolicySet
+from policies.judging.rules import HintRule, PodRule
+from policies.judging.subjects import RequestContext, RequestSubject, of_object
+from runtime.once import Once
+from webhook.reviews.policy_allowance import ON_LOOP, Allowance
 from webhook.reviews.slices import working_time
 
 log = logging.getLogger(__name__)
-
-_DEFAULTS: Final = ConversionPolicySpec(order=0)
-
-
-class SteeringRefusedError(Exception):
-    """A policy with failurePolicy Fail could not be evaluated on a pod."""
-
-    def __init__(self, error: UndecidedError) -> None:
-        super().__init__(str(error))
-        locked = isinstance(error.rule, PodRule) and error.rule.spec.locked
-        why = "is locked" if locked else "has failurePolicy Fail"
-        self.finding = Finding(
-            "NEU803",
-            "",
-            f"policy '{error.rule.name}' {why}, and it is not known whether it matches this pod: {error}.",
-            "Change the pod so that the condition can be evaluated, or ask the cluster's admins to change the condition"
-            " so that it can be evaluated for every pod, or to set failurePolicy: Ignore.",
-        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -236,78 +207,3 @@ def _on_loop() -> bool:
 def _counts_devices(rule: PodRule | HintRule) -> bool:
     """Whether the conditions of a policy read the device counts of a pod."""
     return any(path[0] == "neuron" for condition in rule.conditions for path in condition.program.references)
-
-
-def find_steering(
-    policies: PolicySet,
-    subject: RequestSubject,
-    clock: Clock,
-    time_limit: TimeLimit = REVIEW_LIMIT,
-) -> tuple[Steering, tuple[Failure, ...]]:
-    """The settings of the policies that match one pod.
-
-    Args:
-        policies: all policies.
-        subject: the pod's creation.
-        clock: monotonic, in seconds; bounds evaluation.
-        time_limit: for all policies together.
-
-    Returns:
-        The settings of the ConversionPolicies and of the first SchedulingHintPolicy that match, and the failures of
-        policies that do not match because they fail.
-
-    Raises:
-        SteeringRefusedError: a policy with failurePolicy Fail cannot be evaluated.
-        TakesLongError: the time limit is over, and it raises.
-    """
-    deadline = clock() + time_limit.seconds
-    try:
-        steering, errors = _conversion_settings(policies.conversions, subject, clock, time_limit)
-        left = TimeLimit(max(0.0, deadline - clock()), time_limit.raises)
-        hinting, more = first_match(policies.hints, subject, clock, left)
-    except UndecidedError as error:
-        raise SteeringRefusedError(error) from error
-    if hinting is not None:
-        labels = missing_labels(matching.labels_of(subject.object), hinting.hints)
-        steering = structs.replace(steering, hints=hinting.hints, labels=labels)
-    return steering, (*errors, *more)
-
-
-def _conversion_settings(
-    rules: Sequence[PodRule], subject: RequestSubject, clock: Clock, time_limit: TimeLimit
-) -> tuple[Steering, tuple[Failure, ...]]:
-    """Each setting is that of the first policy that matches and has it. Policies without a further one are skipped."""
-    deciding: dict[str, PodRule] = {}
-    errors: list[Failure] = []
-    wanted = (rule for rule in rules if not rule.settings <= deciding.keys())
-    for rule in matching_rules(wanted, subject, clock, errors, time_limit):
-        deciding |= dict.fromkeys(rule.further(deciding), rule)
-    return _steering_of(deciding, subject) if deciding else NO_STEERING, tuple(errors)
-
-
-def _steering_of(deciding: Mapping[str, PodRule], subject: RequestSubject) -> Steering:
-    """The settings for one pod. `deciding`: the policy of each setting."""
-
-    def spec(setting: str) -> ConversionPolicySpec:
-        return deciding[setting].spec if setting in deciding else _DEFAULTS
-
-    first = spec("mode")
-    queued = first.queued if KUEUE_LABEL in matching.labels_of(subject.object) else None
-    mode = first.mode if queued is None else queued.mode
-    efa, lnc = spec("efa").efa, spec("logicalNeuronCore")
-    return Steering(
-        policies=tuple((setting, rule.name) for setting, rule in deciding.items()),
-        mode=Mode(mode) if mode else None,
-        locked=first.locked,
-        lnc_locked=lnc.locked,
-        families=spec("families").families,
-        device_class=spec("deviceClass").device_class,
-        lnc=lnc.logical_neuron_core,
-        unconnected=spec("unconnected").unconnected == "Allow",
-        rounds_cores=bool(spec("roundsCores").rounds_cores),
-        templates=deciding["templates"].templates if "templates" in deciding else (),
-        binds_claims=first.binds_claims,
-        enriches_claims=spec("enrichesClaims").enriches_claims,
-        queued=queued is not None,
-        efa=None if efa is None else efa.device_class,
-    )

@@ -8,12 +8,13 @@ from conversion.findings.verification import Sources
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision, denied
 from conversion.ports import TemplateStore
+from policies.applying.steering import SteeringRefusedError
 from policies.files.store import PolicyStore
 from policies.judging.evaluate import TakesLongError
 from policies.judging.policy_set import PolicySet
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_allowance import ON_LOOP, Allowance, run_with_retry
-from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError
+from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.queue_notices import QueueNotices
 from webhook.reviews.template_checks import TemplateChecks
 from webhook.reviews.worker_threads import Inline, Lane

@@ -322,10 +322,10 @@ async def _policies(
     if settings.policies is None:
         return None
     # Imported only with policies: the schema and the engine take 20 MiB.
+    from policies.applying.knowledge import find_nothing
     from policies.files.kept import FolderKeeper, PolicyKeeper
     from webhook.cluster.claim_contents import ClaimContents
     from webhook.cluster.kept_policies import ConfigMapKeeper
-    from webhook.reviews.policy_knowledge import find_nothing
     from webhook.server.policies import following
 
     find = find_nothing if api_server is None else ClaimContents(api_server).find

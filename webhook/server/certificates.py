@@ -20,10 +20,10 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from certs import rotation
+from cluster.kinds.replicas import ReplicaStatus
 from runtime.api_server import TimedApiServer
 from runtime.startup import StartupError
 from webhook.cluster.leases import LeaseIdentity, Leases
-from webhook.cluster.replicas import ReplicaStatus
 from webhook.edge.metrics import Metrics
 from webhook.server.settings import WebhookSettings, duration
 from webhook.serving_certificate.ca_bundles import CABundles, ServiceReference

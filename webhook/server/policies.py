@@ -10,12 +10,12 @@ from pathlib import Path
 from prometheus_client.registry import CollectorRegistry
 
 from conversion.objects.pod_numbers import pods_of_workload
+from policies.applying.knowledge import FindClaims, find_nothing
 from policies.files.kept import KeepError, KeptSet, PolicyKeeper, unpack
 from policies.files.loader import PolicyError
 from policies.files.store import PolicyStore
 from runtime.startup import StartupError
 from webhook.reviews.chain import PolicyParts
-from webhook.reviews.policy_knowledge import FindClaims, find_nothing
 from webhook.reviews.policy_metrics import PolicyMetrics
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from webhook.cluster.replicas import LONGEST_CONDITION, ReplicaStatus, UnsentStatus
+from cluster.kinds.replicas import LONGEST_CONDITION, ReplicaStatus, UnsentStatus
 from webhook.edge.health import Check
 
 if TYPE_CHECKING:

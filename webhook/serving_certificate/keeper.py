@@ -17,10 +17,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from certs import material, rotation
+from cluster.kinds.replicas import ReplicaStatus
 from runtime.api_errors import ApiServerError
 from runtime.once import RetryProblem
 from webhook.cluster.leases import Leases
-from webhook.cluster.replicas import ReplicaStatus
 from webhook.serving_certificate.ca_bundles import CABundles
 from webhook.serving_certificate.live import LiveCertificate, UnservableError
 from webhook.serving_certificate.secrets import ManagedSecret, SecretFacts

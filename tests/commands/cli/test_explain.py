@@ -11,13 +11,13 @@ import yaml
 from aiohttp import web
 from click.testing import CliRunner, Result
 
+from cluster.kinds.replicas import LABELS
 from commands.cli.main import main
 from neuron import names
 from neuron.codes import CODES
 from tests.support.emulated import EmulatedCluster
 from tests.support.explaining import Object, converted_pod, event, pod
 from tests.support.fake_api import FakeApi, answer
-from webhook.cluster.replicas import LABELS
 
 POLICIES = """
 apiVersion: policy.neuron.aws.com/v1alpha1

@@ -9,11 +9,11 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner, Result
 
+from cluster.kinds.replicas import LABELS
 from commands.cli.main import main
 from commands.cluster.probe import probe_pod
 from tests.support import installation
 from tests.support.fake_api import FakeApi, Handler, answer
-from webhook.cluster.replicas import LABELS
 
 VERSION = {"gitVersion": "v1.36.2"}
 GROUP = {"versions": [{"groupVersion": "resource.k8s.io/v1", "version": "v1"}]}

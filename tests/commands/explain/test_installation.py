@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
+from cluster.kinds.replicas import LABELS
 from commands.explain.installation import read_installation
-from webhook.cluster.replicas import LABELS
 
 MANIFEST = Path(__file__).parents[3] / "deploy/manifests/webhook.yaml"
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from cluster.kinds.replicas import LONGEST_CONDITION, UnsentStatus
 from commands.status.checks import judge
 from commands.status.lines import CheckResult
 from tests.support.installation import NOW, configuration, lease, well
-from webhook.cluster.replicas import LONGEST_CONDITION, UnsentStatus
 
 VALIDATING = "ValidatingWebhookConfiguration"
 PODS = "pods.validate.neuron.aws.com"

@@ -8,11 +8,11 @@ import pytest
 from kubernetes.aio.client.configuration import Configuration
 from prometheus_client import CollectorRegistry
 
+from cluster.kinds.rendered_entries import CONFIG_MAP, MUTATING, VALIDATING
 from runtime.api_transport import Connection
 from tests.deploy.charts import EVERYTHING, find, render
 from tests.support.fake_api import FakeApi, answer
 from webhook.cluster.entry_checks import EntryChecks
-from webhook.cluster.rendered_entries import CONFIG_MAP, MUTATING, VALIDATING
 
 pytestmark = pytest.mark.anyio
 

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 import pytest
 from kubernetes.aio.client.configuration import Configuration
 
+from cluster.kinds.replicas import ReplicaStatus, lease_body
 from policies.judging.policy_set import NO_POLICIES, PolicySet
 from runtime.api_transport import Connection
 from tests.policies.policy_files import loaded, policy
 from tests.support.fake_api import FakeApi, Object, answer, eventually
 from webhook.cluster.leases import LeaseIdentity, Leases
 from webhook.cluster.policy_entry import ENTRY, PolicyEntry
-from webhook.cluster.replicas import ReplicaStatus, lease_body
 
 pytestmark = pytest.mark.anyio
 

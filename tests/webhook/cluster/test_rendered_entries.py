@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.charts import EVERYTHING, find, render
-from webhook.cluster.rendered_entries import (
+from cluster.kinds.rendered_entries import (
     CONFIG_MAP,
     MUTATING,
     VALIDATING,
@@ -15,6 +14,7 @@ from webhook.cluster.rendered_entries import (
     differences,
     read_rendered,
 )
+from tests.deploy.charts import EVERYTHING, find, render
 
 NOTHING = {"admission": {part: {"enabled": False} for part in ("conversion", "claims", "workloads")}}
 

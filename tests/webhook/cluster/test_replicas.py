@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from webhook.cluster.replicas import ANNOTATION_REPLICA, DURATION, ReplicaStatus, lease_body, micro_time, read_lease
+from cluster.kinds.replicas import ANNOTATION_REPLICA, DURATION, ReplicaStatus, lease_body, micro_time, read_lease
 
 NOW = dt.datetime(2026, 7, 1, 12, 30, 15, 250, tzinfo=dt.UTC)
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from prometheus_client.registry import CollectorRegistry
 
 from neuron.hardware.instances import Catalogue
+from policies.applying.knowledge import ClusterLookups
 from policies.files.store import PolicyStore
 from tests.support.serving import Client, Running, serving
 from tests.support.trainium import trainium
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policed import PolicedValidator
-from webhook.reviews.policy_knowledge import ClusterLookups
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.steered import SteeredMutator

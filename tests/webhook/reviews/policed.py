@@ -14,6 +14,7 @@ from conversion.patches.decision import Decision
 from kubecel.budget import Clock
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
+from policies.applying.knowledge import ClusterLookups, FindClaims, find_nothing
 from policies.files.each_file import Loaded
 from policies.files.loader import load
 from policies.files.store import PolicyStore
@@ -25,7 +26,6 @@ from tests.webhook.reviews.test_policed import NOW
 from webhook.edge import reviews
 from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_allowance import Allowance, Execution
-from webhook.reviews.policy_knowledge import ClusterLookups, FindClaims, find_nothing
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.steered import SteeredMutator

@@ -16,6 +16,7 @@ from conversion.findings.verification import Sources, verify
 from conversion.patches.decision import Decision
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
+from policies.applying.knowledge import find_nothing
 from policies.judging.policy_set import PolicySet
 from tests.policies.policy_files import loaded
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
@@ -24,7 +25,6 @@ from tests.support.trainium import trainium
 from tests.webhook.reviews.policed import reviewer
 from tests.webhook.reviews.test_claim_bounds import Cluster
 from webhook.reviews.claim_bounds import ClaimBounds
-from webhook.reviews.policy_knowledge import find_nothing
 from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Inline

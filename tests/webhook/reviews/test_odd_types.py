@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cluster.store import Store
 from conversion.objects import wire
+from policies.applying.knowledge import ClusterLookups
 from policies.files.each_file import Loaded
 from policies.files.loader import load
 from policies.files.store import PolicyStore
@@ -34,7 +35,6 @@ from tests.webhook.reviews.policed import (
 from tests.webhook.reviews.test_policed import NOW, policy
 from webhook.edge.reviews import BadReviewError
 from webhook.reviews.policed import PolicedValidator
-from webhook.reviews.policy_knowledge import ClusterLookups
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.steered import SteeredMutator

@@ -15,6 +15,7 @@ from conversion.objects import wire
 from conversion.patches.decision import Decision, Outcome, denied, unchanged
 from neuron.findings import Finding, warning
 from neuron.hardware.instances import Catalogue
+from policies.applying.knowledge import ClusterLookups
 from policies.files.each_file import Loaded
 from policies.files.loader import load
 from policies.files.store import PolicyStore
@@ -23,7 +24,6 @@ from tests.support.serving import Answering, review
 from webhook.edge import reviews
 from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_allowance import Execution
-from webhook.reviews.policy_knowledge import ClusterLookups
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.reviewer import Reviewer
 

@@ -12,11 +12,11 @@ from cluster.resources import NAMESPACES
 from cluster.store import NAMESPACE, Store
 from conversion.patches.decision import Decision
 from neuron.api.namespaces import namespace_value
+from policies.applying.subjects import subject_of
 from policies.files.folders import PolicyError
 from policies.files.loader import load
 from tests.webhook.reviews.test_policed import Bench, policy, request
 from tests.webhook.reviews.test_policy_subjects import UncalledServer
-from webhook.reviews.policy_subjects import subject_of
 
 TEAM: dict[str, Any] = {
     "apiVersion": "v1",

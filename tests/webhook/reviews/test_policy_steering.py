@@ -13,6 +13,7 @@ from cluster.store import Store
 from conversion.asks.steering import NO_STEERING
 from conversion.facts import NamespaceFacts
 from conversion.patches.decision import Decision, Outcome
+from policies.applying.steering import SteeringRefusedError, find_steering
 from policies.files.loader import load
 from policies.judging.evaluate import TakesLongError
 from policies.judging.policy_set import PolicySet
@@ -21,7 +22,7 @@ from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from webhook.reviews.policy_allowance import Allowance
-from webhook.reviews.policy_steering import PolicySteer, SteeringRefusedError, find_steering
+from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.validate import Validator
 
 

@@ -12,11 +12,11 @@ from cluster.store import Store
 from conversion.facts import NamespaceFacts
 from conversion.objects import wire
 from conversion.objects.kinds import KINDS
+from policies.applying.subjects import bare_subject, namespace_object, subject_of
 from policies.judging.subjects import CLUSTER_SCOPED
 from runtime.api_errors import UnreachableError
 from tests.support.serving import review
 from webhook.edge import reviews
-from webhook.reviews.policy_subjects import bare_subject, namespace_object, subject_of
 
 
 def request(**members: Any) -> wire.AdmissionRequest:

@@ -7,13 +7,13 @@ import pytest
 
 from cluster.store import Store
 from conversion.objects import wire
+from policies.applying.subjects import bare_subject, subject_of
 from policies.judging import matching
 from policies.schema.constraints import MatchResources
 from tests.support.serving import review
 from tests.support.subresources import SUBRESOURCES, Subresource
 from tests.webhook.reviews.test_policed import Bench, policy
 from webhook.edge import reviews
-from webhook.reviews.policy_subjects import bare_subject, subject_of
 
 CUSTOM = Subresource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "scale", ("autoscaling", "v1", "Scale"))
 

@@ -14,14 +14,14 @@ from kubernetes.aio.client.configuration import Configuration
 from prometheus_client import generate_latest
 
 from certs import material, rotation
+from cluster.kinds.rendered_entries import CONFIG_MAP
+from cluster.kinds.replicas import ReplicaStatus, lease_body
 from runtime.api_errors import ApiServerError
 from runtime.api_transport import Connection
 from runtime.startup import StartupError
 from tests.deploy.charts import find, render
 from tests.support.fake_api import FakeApi, Object, eventually
 from webhook.cluster.entry_checks import EntryChecks
-from webhook.cluster.rendered_entries import CONFIG_MAP
-from webhook.cluster.replicas import ReplicaStatus, lease_body
 from webhook.edge import server
 from webhook.edge.metrics import Metrics
 from webhook.server.certificates import POD_NAME, POD_UID, Certificates, keeping, own_namespace, rules

@@ -5,8 +5,8 @@ import datetime as dt
 
 import pytest
 
+from cluster.kinds.replicas import ReplicaStatus, UnsentStatus
 from policies.judging.coverage import Unsent
-from webhook.cluster.replicas import ReplicaStatus, UnsentStatus
 from webhook.edge.health import Check
 from webhook.server.replica_report import report
 
