@@ -1,0 +1,1 @@
+"""Policies applied: to requests as the server gets them, and to objects of files and clusters."""

@@ -1,0 +1,112 @@
+"""Finds the policies that match a pod, and combines their settings for conversion."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import structs
+
+from conversion.asks.steering import NO_STEERING, Mode, Steering
+from conversion.claims.scheduling import missing_labels
+from conversion.objects.queues import KUEUE_LABEL
+from kubecel.budget import Clock
+from neuron.findings import Finding
+from policies.judging import matching
+from policies.judging.evaluate import REVIEW_LIMIT, TimeLimit, UndecidedError, first_match, matching_rules
+from policies.judging.failures import Failure
+from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PodRule
+from policies.judging.subjects import RequestSubject
+from policies.schema.kinds import ConversionPolicySpec
+
+_DEFAULTS: Final = ConversionPolicySpec(order=0)
+
+
+class SteeringRefusedError(Exception):
+    """A policy with failurePolicy Fail could not be evaluated on a pod."""
+
+    def __init__(self, error: UndecidedError) -> None:
+        super().__init__(str(error))
+        locked = isinstance(error.rule, PodRule) and error.rule.spec.locked
+        why = "is locked" if locked else "has failurePolicy Fail"
+        self.finding = Finding(
+            "NEU803",
+            "",
+            f"policy '{error.rule.name}' {why}, and it is not known whether it matches this pod: {error}.",
+            "Change the pod so that the condition can be evaluated, or ask the cluster's admins to change the condition"
+            " so that it can be evaluated for every pod, or to set failurePolicy: Ignore.",
+        )
+
+
+def find_steering(
+    policies: PolicySet,
+    subject: RequestSubject,
+    clock: Clock,
+    time_limit: TimeLimit = REVIEW_LIMIT,
+) -> tuple[Steering, tuple[Failure, ...]]:
+    """The settings of the policies that match one pod.
+
+    Args:
+        policies: all policies.
+        subject: the pod's creation.
+        clock: monotonic, in seconds; bounds evaluation.
+        time_limit: for all policies together.
+
+    Returns:
+        The settings of the ConversionPolicies and of the first SchedulingHintPolicy that match, and the failures of
+        policies that do not match because they fail.
+
+    Raises:
+        SteeringRefusedError: a policy with failurePolicy Fail cannot be evaluated.
+        TakesLongError: the time limit is over, and it raises.
+    """
+    deadline = clock() + time_limit.seconds
+    try:
+        steering, errors = _conversion_settings(policies.conversions, subject, clock, time_limit)
+        left = TimeLimit(max(0.0, deadline - clock()), time_limit.raises)
+        hinting, more = first_match(policies.hints, subject, clock, left)
+    except UndecidedError as error:
+        raise SteeringRefusedError(error) from error
+    if hinting is not None:
+        labels = missing_labels(matching.labels_of(subject.object), hinting.hints)
+        steering = structs.replace(steering, hints=hinting.hints, labels=labels)
+    return steering, (*errors, *more)
+
+
+def _conversion_settings(
+    rules: Sequence[PodRule], subject: RequestSubject, clock: Clock, time_limit: TimeLimit
+) -> tuple[Steering, tuple[Failure, ...]]:
+    """Each setting is that of the first policy that matches and has it. Policies without a further one are skipped."""
+    deciding: dict[str, PodRule] = {}
+    errors: list[Failure] = []
+    wanted = (rule for rule in rules if not rule.settings <= deciding.keys())
+    for rule in matching_rules(wanted, subject, clock, errors, time_limit):
+        deciding |= dict.fromkeys(rule.further(deciding), rule)
+    return _steering_of(deciding, subject) if deciding else NO_STEERING, tuple(errors)
+
+
+def _steering_of(deciding: Mapping[str, PodRule], subject: RequestSubject) -> Steering:
+    """The settings for one pod. `deciding`: the policy of each setting."""
+
+    def spec(setting: str) -> ConversionPolicySpec:
+        return deciding[setting].spec if setting in deciding else _DEFAULTS
+
+    first = spec("mode")
+    queued = first.queued if KUEUE_LABEL in matching.labels_of(subject.object) else None
+    mode = first.mode if queued is None else queued.mode
+    efa, lnc = spec("efa").efa, spec("logicalNeuronCore")
+    return Steering(
+        policies=tuple((setting, rule.name) for setting, rule in deciding.items()),
+        mode=Mode(mode) if mode else None,
+        locked=first.locked,
+        lnc_locked=lnc.locked,
+        families=spec("families").families,
+        device_class=spec("deviceClass").device_class,
+        lnc=lnc.logical_neuron_core,
+        unconnected=spec("unconnected").unconnected == "Allow",
+        rounds_cores=bool(spec("roundsCores").rounds_cores),
+        templates=deciding["templates"].templates if "templates" in deciding else (),
+        binds_claims=first.binds_claims,
+        enriches_claims=spec("enrichesClaims").enriches_claims,
+        queued=queued is not None,
+        efa=None if efa is None else efa.device_class,
+    )
