@@ -23,7 +23,7 @@ from cluster.store import (
     POOLS,
     RESOURCE_QUOTA,
     RESOURCE_SLICE,
-    Kind,
+    StoredKind,
 )
 from neuron import names
 from runtime.api_server import Collection
@@ -48,7 +48,7 @@ class KeptKind(Generic[T]):
         installed: whether the API server always serves the collection. If not, it is empty while it is not served.
     """
 
-    kind: Kind[T]
+    kind: StoredKind[T]
     collection: Collection
     projection: Projection[T]
     needed: bool = True

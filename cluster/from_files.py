@@ -21,8 +21,8 @@ from cluster.store import (
     RESOURCE_CLAIM,
     RESOURCE_QUOTA,
     TO_COME,
-    Kind,
     Store,
+    StoredKind,
 )
 from conversion.claims import templates
 from neuron.api import node_pools, pod_groups, ultraservers
@@ -31,7 +31,7 @@ from neuron.api.claim_specs import GROUP
 
 T = TypeVar("T")
 
-_READERS: Final[Mapping[tuple[str, str], tuple[Kind[Any], Callable[[Mapping[str, Any]], Any]]]] = {
+_READERS: Final[Mapping[tuple[str, str], tuple[StoredKind[Any], Callable[[Mapping[str, Any]], Any]]]] = {
     ("", "Namespace"): (NAMESPACE, project_namespace_record),
     ("", "ResourceQuota"): (RESOURCE_QUOTA, project_quota),
     ("", "LimitRange"): (LIMIT_RANGE, project_limit_range),

@@ -78,29 +78,36 @@ class Slices:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class StoredKind(Generic[T]):
     """A kind of objects of which a store keeps something; the type of what it keeps is `T`."""
 
     name: str
 
 
-NAMESPACE: Final[Kind[NamespaceRecord]] = Kind("Namespace")
-RESOURCE_QUOTA: Final[Kind[QuotaFacts]] = Kind("ResourceQuota")
-LIMIT_RANGE: Final[Kind[bool]] = Kind("LimitRange")
-DEVICE_CLASS: Final[Kind[ClassFacts]] = Kind("DeviceClass")
-CLAIM_TEMPLATE: Final[Kind[TemplateFacts]] = Kind("ResourceClaimTemplate")
-RESOURCE_CLAIM: Final[Kind[ClaimSpec]] = Kind("ResourceClaim")
-RESOURCE_SLICE: Final[Kind[SliceFacts]] = Kind("ResourceSlice")
-NODE: Final[Kind[NodeKind]] = Kind("Node")
-POOLS: Final[Mapping[str, Kind[Described]]] = {kind: Kind(kind) for _, kind in node_pools.KINDS}
+NAMESPACE: Final[StoredKind[NamespaceRecord]] = StoredKind("Namespace")
+RESOURCE_QUOTA: Final[StoredKind[QuotaFacts]] = StoredKind("ResourceQuota")
+LIMIT_RANGE: Final[StoredKind[bool]] = StoredKind("LimitRange")
+DEVICE_CLASS: Final[StoredKind[ClassFacts]] = StoredKind("DeviceClass")
+CLAIM_TEMPLATE: Final[StoredKind[TemplateFacts]] = StoredKind("ResourceClaimTemplate")
+RESOURCE_CLAIM: Final[StoredKind[ClaimSpec]] = StoredKind("ResourceClaim")
+RESOURCE_SLICE: Final[StoredKind[SliceFacts]] = StoredKind("ResourceSlice")
+NODE: Final[StoredKind[NodeKind]] = StoredKind("Node")
+POOLS: Final[Mapping[str, StoredKind[Described]]] = {kind: StoredKind(kind) for _, kind in node_pools.KINDS}
 """What describes pools of autoscalers, by the name of its kind."""
-POD_GROUP: Final[Kind[Sequence[GroupClaim]]] = Kind("PodGroup")
-TO_COME: Final[Kind[bool]] = Kind("to come")
+POD_GROUP: Final[StoredKind[Sequence[GroupClaim]]] = StoredKind("PodGroup")
+TO_COME: Final[StoredKind[bool]] = StoredKind("to come")
 """ResourceClaimTemplates that an operator will make."""
 
-_API_KINDS: list[Kind[Any]] = [NAMESPACE, RESOURCE_QUOTA, LIMIT_RANGE, DEVICE_CLASS, CLAIM_TEMPLATE, RESOURCE_CLAIM]
+_API_KINDS: list[StoredKind[Any]] = [
+    NAMESPACE,
+    RESOURCE_QUOTA,
+    LIMIT_RANGE,
+    DEVICE_CLASS,
+    CLAIM_TEMPLATE,
+    RESOURCE_CLAIM,
+]
 _API_KINDS += [RESOURCE_SLICE, NODE, POD_GROUP, *POOLS.values()]
-KINDS: Final[Mapping[str, Kind[Any]]] = {kind.name: kind for kind in _API_KINDS}
+KINDS: Final[Mapping[str, StoredKind[Any]]] = {kind.name: kind for kind in _API_KINDS}
 """By the name of the API's kind."""
 
 
@@ -123,10 +130,10 @@ class Store:
             look_up: asks the API server for objects that are not kept.
         """
         self._below = below
-        self._held: dict[tuple[Kind[Any], Key], Any] = {}
+        self._held: dict[tuple[StoredKind[Any], Key], Any] = {}
         self._templates = templates
         self._look_up = look_up
-        self._complete: set[tuple[Kind[Any], str]] = set()
+        self._complete: set[tuple[StoredKind[Any], str]] = set()
         self._unlisted: Callable[[], str] | None = None
         self._version = 0
         self._claim_version = 0
@@ -140,7 +147,7 @@ class Store:
         self._quotas = NamespaceQuotas()
         self._supply = SupplyIndex()
         self._told = NO_SUPPLY
-        self._changes: Mapping[Kind[Any], Callable[[Key, Any, Any], None]] = {
+        self._changes: Mapping[StoredKind[Any], Callable[[Key, Any, Any], None]] = {
             NAMESPACE: self._namespace_changed,
             RESOURCE_QUOTA: self._quota_changed,
             LIMIT_RANGE: self._limit_range_changed,
@@ -156,35 +163,35 @@ class Store:
 
     # --- filling ------------------------------------------------------------------------------------------------
 
-    def change(self, kind: Kind[T], key: Key, before: T | None, after: T | None) -> None:
+    def change(self, kind: StoredKind[T], key: Key, before: T | None, after: T | None) -> None:
         """Take in the change of an object that the caller keeps; None: it is not kept."""
         self._changes[kind](key, before, after)
 
-    def put(self, kind: Kind[T], key: Key, after: T) -> None:
+    def put(self, kind: StoredKind[T], key: Key, after: T) -> None:
         """Keep an object, in place of an earlier one of that name."""
         before = self._held.get((kind, key))
         self._held[kind, key] = after
         if kind in self._changes:
             self._changes[kind](key, before, after)
 
-    def drop(self, kind: Kind[T], key: Key) -> None:
+    def drop(self, kind: StoredKind[T], key: Key) -> None:
         """Forget an object that was put."""
         before = self._held.pop((kind, key), None)
         if before is not None and kind in self._changes:
             self._changes[kind](key, before, None)
 
-    def get(self, kind: Kind[T], key: Key) -> T | None:
+    def get(self, kind: StoredKind[T], key: Key) -> T | None:
         """What is kept of an object that was put here."""
         found: T | None = self._held.get((kind, key))
         return found
 
-    def complete(self, kind: Kind[Any], namespace: str = "") -> None:
+    def complete(self, kind: StoredKind[Any], namespace: str = "") -> None:
         """Tell that all objects of a kind were read; `namespace`: of one namespace only."""
         if (kind, namespace) not in self._complete:
             self._complete.add((kind, namespace))
             self._version += 1
 
-    def is_complete(self, kind: Kind[Any], namespace: str = "") -> bool:
+    def is_complete(self, kind: StoredKind[Any], namespace: str = "") -> bool:
         """Whether all objects of a kind were read: then a missing one is none."""
         mine = (kind, "") in self._complete or (kind, namespace) in self._complete
         return mine or (self._below is not None and self._below.is_complete(kind, namespace))

@@ -5,17 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.packages import PACKAGES
+
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
 PICTURE = (ROOT / "docs" / "architecture.svg").read_text()
-PACKAGES = ("neuron", "kubecel", "policies", "webhook", "commands", "kubeletplugin", "certs", "runtime")
 TREE = re.search(r"```\n(.*?)```", TEXT, re.DOTALL)
 
 
 def rooms() -> list[str]:
     """Folders with code below the packages, one level deep where a package has folders."""
     found = [f"{package}/" for package in PACKAGES]
-    for package in ("webhook", "commands", "kubeletplugin", "neuron", "policies"):
+    for package in PACKAGES:
         found += [f"{each.parent.name}/" for each in (ROOT / package).glob("*/__init__.py")]
     return found
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import grimp
 
-from tests.architecture.walks import PACKAGES, ROOT
+from tests.architecture.walks import ROOT
+from tests.support.packages import PACKAGES
 
 
 def classes(path: Path) -> list[str]:

@@ -21,6 +21,7 @@ from click.testing import CliRunner
 
 from commands.cli.main import main
 from tests.support.clusters import trainium
+from tests.support.packages import PACKAGES
 from webhook.edge import logs
 from webhook.edge.bodies import BodyReader
 from webhook.edge.endpoints import RequestLimits, Telemetry
@@ -32,7 +33,6 @@ from webhook.server.application import build
 from webhook.server.standalone import StandaloneBackend
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PACKAGES: Final = ("neuron", "kubecel", "policies", "webhook", "commands", "kubeletplugin", "certs", "runtime")
 EXAMPLE: Final = "deploy/examples/cores-on-trn2/pod.yaml"
 OTHER: Final = "deploy/examples/legacy-pod/pod.yaml"
 """A file that imports the same modules, and whose decision is another."""

@@ -291,7 +291,10 @@ print([name for name in sys.argv[2].split() if importlib.util.find_spec(name)])
 
 @pytest.mark.timeout(300)
 def test_the_webhook_runs_from_the_wheel_alone(webhook_programs: Path) -> None:
-    packages, others = "webhook commands policies kubecel neuron certs runtime", "kubeletplugin grpc"
+    packages, others = (
+        "webhook commands policies cluster conversion checks kubecel neuron certs runtime",
+        "kubeletplugin grpc",
+    )
     of_driver = ("commands.types.published", "commands.types.scaling")  # Imported with the driver's code only.
     assert run(webhook_programs, "python", "-c", IMPORT_ALL, packages, others, *of_driver) == "[]\n"
     types = [webhook_programs / "neuron-dra", "types", "-o", "resourceslices", "trn2.48xlarge"]
@@ -307,7 +310,7 @@ def test_the_webhook_runs_from_the_wheel_alone(webhook_programs: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_the_driver_runs_from_the_wheel_alone(plugin_programs: Path) -> None:
-    others = "webhook commands kubecel certs celpy lark re2 starlette uvicorn uvloop cryptography jsonpatch"
+    others = "webhook commands cluster conversion checks kubecel certs celpy lark re2 starlette uvicorn uvloop cryptography jsonpatch"
     assert run(plugin_programs, "python", "-c", IMPORT_ALL, "kubeletplugin", others) == "[]\n"
     assert run(plugin_programs, "neuron-dra-kubelet-plugin", "--version").endswith(f" {VERSION}\n")
     assert "--emulate" in run(plugin_programs, "neuron-dra-kubelet-plugin", "--help")

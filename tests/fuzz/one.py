@@ -8,7 +8,9 @@ from typing import Any, Final
 import atheris
 import msgspec
 
-with atheris.instrument_imports(include=["neuron", "webhook", "commands", "policies", "kubecel", "kubeletplugin"]):
+with atheris.instrument_imports(
+    include=["neuron", "checks", "conversion", "cluster", "webhook", "commands", "policies", "kubecel", "kubeletplugin"]
+):
     from tests.fuzz.targets import TARGETS
 
 JSON_TARGETS: Final = frozenset({"review", "pod", "claim", "config", "allocated", "cdi", "checkpoint"})

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from neuron.codes import CODES
+from tests.support.packages import PACKAGES
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("neuron", "webhook", "commands", "policies", "kubeletplugin", "certs", "runtime", "kubecel")
 CODE = re.compile(r"NEU[0-9]{3}")
 APART = {ROOT / "neuron" / "codes.py", Path(__file__)}
 WORD = re.compile(r"(?<![^ (])[a-z]+(?=[ ,:;.]*(?: |$))")

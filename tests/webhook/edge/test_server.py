@@ -18,6 +18,7 @@ import pytest
 
 from certs import files
 from runtime.startup import StartupError
+from tests.support.packages import PACKAGES
 from tests.support.serving import Answering, Client, Process, Running, eventually, make_certificates, review, serving
 from tests.support.timing import assert_below
 from webhook.edge import server
@@ -74,8 +75,7 @@ def test_clients_with_approved_algorithms_only_are_served(tls_directory: Path) -
 
 def test_hashes_and_curves_of_the_sources_are_approved() -> None:
     root = Path(server.__file__).parents[2]
-    folders = ("certs", "commands", "kubecel", "kubeletplugin", "neuron", "policies", "runtime", "webhook")
-    text = "".join(file.read_text() for folder in folders for file in (root / folder).rglob("*.py"))
+    text = "".join(file.read_text() for folder in PACKAGES for file in (root / folder).rglob("*.py"))
     assert set(re.findall(r"\b(?:hashlib|hashes)\.(\w+)", text)) == {"sha256", "SHA256"}
     assert set(re.findall(r"\bec\.(SEC\w+|Brain\w+)", text)) == {"SECP256R1"}
 

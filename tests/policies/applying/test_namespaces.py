@@ -15,8 +15,8 @@ from neuron.api.namespaces import namespace_value
 from policies.applying.subjects import subject_of
 from policies.files.folders import PolicyError
 from policies.files.loader import load
+from tests.policies.applying.test_subjects import UncalledServer
 from tests.webhook.reviews.test_policed import Bench, policy, request
-from tests.webhook.reviews.test_policy_subjects import UncalledServer
 
 TEAM: dict[str, Any] = {
     "apiVersion": "v1",
