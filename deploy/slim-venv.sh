@@ -21,7 +21,9 @@ case $program in
         rm -r "$site/kubeletplugin" "$venv/bin/neuron-dra-kubelet-plugin"
         ;;
     kubelet-plugin)
-        rm -r "$site/webhook" "$site/commands" "$site/kubecel" "$site/certs"
+        for package in webhook commands cluster conversion checks kubecel certs; do
+            rm -r "${site:?}/$package"
+        done
         rm "$venv/bin/neuron-dra" "$venv/bin/neuron-dra-webhook" "$venv/bin/kubectl-neuron" "$venv/bin/kubectl_complete-neuron"
         ;;
     *)

@@ -310,7 +310,8 @@ def test_the_webhook_runs_from_the_wheel_alone(webhook_programs: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_the_driver_runs_from_the_wheel_alone(plugin_programs: Path) -> None:
-    others = "webhook commands cluster conversion checks kubecel certs celpy lark re2 starlette uvicorn uvloop cryptography jsonpatch"
+    ours = "webhook commands cluster conversion checks kubecel certs"
+    others = f"{ours} celpy lark re2 starlette uvicorn uvloop cryptography jsonpatch"
     assert run(plugin_programs, "python", "-c", IMPORT_ALL, "kubeletplugin", others) == "[]\n"
     assert run(plugin_programs, "neuron-dra-kubelet-plugin", "--version").endswith(f" {VERSION}\n")
     assert "--emulate" in run(plugin_programs, "neuron-dra-kubelet-plugin", "--help")
