@@ -53,7 +53,7 @@ def take(store: Store, group: str, kind: str, namespace: str, name: str, data: d
             facts = UNREADABLE_CLASS
         if target in (NAMESPACE, DEVICE_CLASS):
             key = ("", name)
-        if facts is not None and name:
+        if facts is not None and (name or target is not NAMESPACE):
             store.put(target, key, facts)
         elif facts is None:
             store.drop(target, key)

@@ -108,7 +108,7 @@ def test_types_are_remembered_after_their_nodes_are_deleted(view: Watches) -> No
 def test_the_version_grows_with_a_new_type_only(view: Watches) -> None:
     for name, instance_type in (("a", "inf2.xlarge"), ("b", "inf2.xlarge"), ("c", "m5.large"), ("d", "ml.inf2.xlarge")):
         tell(view, node(name, instance_type))
-    assert view.version == 4  # Twice a type: what was seen of it, and the nodes that there are.
+    assert view.store.version == 4  # Twice a type: what was seen of it, and the nodes that there are.
     assert view.store.observations() == {"inf2.xlarge": Observation(0, labels=("inf2.xlarge", "ml.inf2.xlarge"))}
 
 
@@ -153,7 +153,7 @@ def test_pools_are_known_while_they_exist(view: Watches) -> None:
     assert (view.store.version, view.store.supply() is supply) == (version, True)
     tell(view, node_pool("fixed", 2), "DELETED", resource=NODE_POOLS)
     assert [pool.name for pool in view.store.supply().pools] == ["dynamic"]
-    assert view.version == version + 1
+    assert view.store.version == version + 1
 
 
 def test_zones_of_node_classes_are_known(view: Watches) -> None:
@@ -195,7 +195,7 @@ def test_pools_are_unknown_until_they_are_listed(view: Watches) -> None:
     assert view.store.supply().problem == "the list of nodes is not complete yet"
     version = view.store.version
     for cache in view.caches:
-        cache.synced.set()
+        cache._opened()
     assert (view.store.supply().problem, view.store.version > version) == ("", True)
 
 
@@ -211,14 +211,14 @@ def test_a_pool_that_cannot_be_read_is_said(view: Watches) -> None:
 
 def test_nodes_decide_families(view: Watches) -> None:
     tell(view, node("a", "inf2.48xlarge"))
-    context = conversion_context(ConversionOptions(families=("trn1",)), Catalogue(), view)
+    context = conversion_context(ConversionOptions(families=("trn1",)), Catalogue(), view.store)
     assert context.families.seen == ("inf2",)
     assert context.label_values(["inf2.48xlarge", "trn1.2xlarge"]) == ("inf2.48xlarge", "trn1.2xlarge")
 
 
 def test_labels_of_hyperpod_are_used_unchanged(view: Watches) -> None:
     tell(view, node("a", "ml.trn1.32xlarge"))
-    context = conversion_context(ConversionOptions(), Catalogue(), view)
+    context = conversion_context(ConversionOptions(), Catalogue(), view.store)
     assert context.families.seen == ("trn1",)
     values = context.label_values(["trn1.32xlarge", "trn1.2xlarge"])
     assert values == ("ml.trn1.32xlarge", "trn1.2xlarge", "ml.trn1.2xlarge")
@@ -229,7 +229,7 @@ def test_a_type_that_is_not_released_counts_if_a_node_has_it(view: Watches) -> N
     assert entry is not None
     assert not entry.released
     tell(view, node("a", "trn3-dev0.48xlarge"))
-    seen = conversion_context(ConversionOptions(), Catalogue(), view).catalogue.get("trn3-dev0.48xlarge")
+    seen = conversion_context(ConversionOptions(), Catalogue(), view.store).catalogue.get("trn3-dev0.48xlarge")
     assert seen is not None
     assert (seen.released, seen.devices) == (True, 16)
 
@@ -269,6 +269,6 @@ def test_five_thousand_nodes_take_little_memory_and_time() -> None:
     kept = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert len(cache) == MANY
-    assert view.version == 4  # Twice a type: what was seen of it, and the nodes that there are.
+    assert view.store.version == 4  # Twice a type: what was seen of it, and the nodes that there are.
     assert kept / MANY < 600  # bytes: name, key and entry; the type is shared
     assert taken / MANY < 0.002  # seconds, with tracemalloc

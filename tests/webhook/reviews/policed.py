@@ -66,6 +66,7 @@ class Cluster(Store):
     """A cluster with a class of ours, one of others, and templates."""
 
     def __init__(self, **templates: Mapping[str, Any]) -> None:
+        super().__init__()
         self.known = {name: read_claim("ResourceClaim", V1, spec)[0] for name, spec in templates.items()}
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:  # noqa: ARG002
