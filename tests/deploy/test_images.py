@@ -247,6 +247,9 @@ def test_the_wheel_has_the_packages_and_their_data_files(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {
         "certs",
+        "checks",
+        "cluster",
+        "conversion",
         "commands",
         "kubecel",
         "kubeletplugin",
