@@ -41,7 +41,7 @@ from webhook.cluster.caches import (
     RESOURCE_QUOTAS,
 )
 from webhook.cluster.replicas import LABELS
-from webhook.cluster.supplies import RESOURCES
+from webhook.cluster.supplies import OLDER, RESOURCES
 from webhook.decisions.kinds import KINDS
 from webhook.decisions.queues import KUEUE_GROUP
 
@@ -147,6 +147,8 @@ class Reads:
         objects, unknown = [], ""
         for resource, kind in RESOURCES.items():
             seen = await self._list(resource, "", absent=True)
+            if seen == () and resource in OLDER:
+                seen = await self._list(OLDER[resource], "", absent=True)
             objects += [live_manifest(each, resource, kind) for each in items(seen)]
             unknown = unknown or (seen.why if isinstance(seen, Unseen) else "")
         return objects, unknown

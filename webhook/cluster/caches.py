@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from webhook.cluster.cached_objects import Bounds, Key
 from webhook.cluster.claims import ClusterClaims
 from webhook.cluster.device_traits import TraitCounts
 from webhook.cluster.memory_estimates import footprint
-from webhook.cluster.node_types import NODE_METADATA, NodeKind, project_node, with_node
+from webhook.cluster.node_types import NODE_METADATA, NodeKind, project_node, with_node, with_types
 from webhook.cluster.object_reader import Projection
 from webhook.cluster.quotas import NamespaceQuotas, QuotaFacts, project_quota
 from webhook.cluster.reflector import Reflector
@@ -121,15 +121,19 @@ def _shortened(facts: TemplateFacts) -> TemplateFacts:
 _TEMPLATE_BOUNDS: Final = Bounds(_TEMPLATE_BYTES, _TEMPLATE_BYTES_OF_ONE, _template_weight, _shortened)
 
 
+def _nothing() -> None:
+    pass
+
+
 class KubeCluster(ClusterClaims):
     """A `ValidationView` over its caches.
 
     Observed instance types are kept when their slices and Nodes are deleted: slices are deleted when a driver restarts
     or a node group scales to zero, and pods must keep getting the same claim. Observations only grow. Only the newest
-    generation of a pool counts, so that a pool during an update does not look larger. Each process has its own
-    observations: a replica that starts while an instance type has no Node does not know the type until there is one.
-    Until then it may choose other candidates than older replicas. Its claims are valid too; pods that must not depend
-    on this name an instance type (annotation, node selector or policy). Whether a pod is converted does not depend on
+    generation of a pool counts, so that a pool during an update does not look larger. Replicas tell each other the types
+    that they have seen (`learn_types`, by their Leases), also a replica that starts while a type has no Node. So all
+    choose the same candidates, until the last replica that knows the type has ended; pods that must not depend on this
+    name an instance type (annotation, node selector or policy). Whether a pod is converted does not depend on
     observations, but on `supply`: what exists now.
 
     Caches are a moment behind: a pod that is created together with its namespace may be decided without the
@@ -137,6 +141,7 @@ class KubeCluster(ClusterClaims):
 
     Attributes:
         caches: the view is current while all of them run.
+        on_types: called when `static_types` may have changed.
     """
 
     def __init__(self, server: ApiServer, timing: Timing | None = None, *, nodes: bool = True) -> None:
@@ -173,6 +178,7 @@ class KubeCluster(ClusterClaims):
         self._supply = SupplyIndex()
         self._told = NO_SUPPLY
         self._pod_version = 0
+        self.on_types: Callable[[], None] = _nothing
         self._kubernetes = ""
         self._pools: defaultdict[str, dict[Key, SliceFacts]] = defaultdict(dict)
         self._observations: Mapping[str, Observation] = MappingProxyType({})
@@ -277,6 +283,7 @@ class KubeCluster(ClusterClaims):
             timing=timing,
             needed=False,
             installed=False,
+            older=Collection(supplies.OLDER[resource]) if resource in supplies.OLDER else None,
         )
 
         def changed(key: Key, _: Described | None, after: Described | None) -> None:
@@ -297,10 +304,19 @@ class KubeCluster(ClusterClaims):
         if after is not None:
             self._learn(with_node(self._observations, after))
 
+    def static_types(self) -> Mapping[str, tuple[str, ...]]:
+        """Instance types of nodes that no pool made, which this process has seen or was told, with their labels."""
+        return {name: each.labels for name, each in sorted(self._observations.items()) if not each.pooled}
+
+    def learn_types(self, types: Mapping[str, Sequence[str]]) -> None:
+        """Take in the `static_types` of another replica, so that all replicas know the same types."""
+        self._learn(with_types(self._observations, types))
+
     def _learn(self, seen: Mapping[str, Observation]) -> None:
         if seen != self._observations:
             self._observations = MappingProxyType(dict(seen))
             self._pod_version += 1
+            self.on_types()
 
     def _class_changed(self, key: Key, before: ClassFacts | None, after: ClassFacts | None) -> None:
         name = key[1]

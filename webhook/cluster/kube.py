@@ -13,6 +13,7 @@ from runtime.api_transport import Connection, load_configuration
 from runtime.watching import Timing
 from webhook.cluster.caches import KubeCluster
 from webhook.cluster.events import EventRecorder
+from webhook.cluster.leases import SharedTypes
 from webhook.cluster.reflector import Reflector
 from webhook.cluster.server_version import ServerVersion
 from webhook.cluster.templates import KubeTemplates, TemplateCounters
@@ -29,6 +30,7 @@ class KubeWorld:
     Attributes:
         caches: of `view`; metrics read their counters and problems.
         refusals: writes Events about refused conversions; None if Events are off.
+        types: the instance types that replicas tell each other.
     """
 
     connection: Connection
@@ -37,6 +39,7 @@ class KubeWorld:
     caches: tuple[Reflector[object], ...]
     template_counters: TemplateCounters = dataclasses.field(default_factory=TemplateCounters)
     refusals: EventRecorder | None = None
+    types: SharedTypes | None = None
 
     def ready(self) -> tuple[bool, str]:
         """Whether every cache was filled once, and the present problems.
@@ -101,7 +104,7 @@ async def connect(
         # If the version is not known, claims are divided, which works with every version.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(version.asked.wait(), _ANSWER_TIMEOUT)
-        yield KubeWorld(connection, cluster, templates, cluster.caches, templates.counters, recorder)
+        yield KubeWorld(connection, cluster, templates, cluster.caches, templates.counters, recorder, cluster)
 
 
 async def _check_answer(connection: Connection) -> None:

@@ -16,6 +16,8 @@ NODE_CLASSES: Final = Resource(node_pools.PROVIDER, "v1", "ec2nodeclasses")
 NODE_GROUPS: Final = Resource(node_pools.CLUSTER_API, "v1beta1", "machinedeployments")
 RESOURCES: Final = {NODE_POOLS: "NodePool", NODE_CLASSES: "EC2NodeClass", NODE_GROUPS: "MachineDeployment"}
 """What a cluster is asked for, with the kind of its objects."""
+OLDER: Final = {each: Resource(each.group, "v1beta1", each.plural) for each in (NODE_POOLS, NODE_CLASSES)}
+"""What is read where only an older version is served (Karpenter 0.32 to 0.37). The fields that are read are equal."""
 COLLECTIONS: Final = tuple(Collection(resource) for resource in RESOURCES)
 
 MOST_NODES: Final = 256
