@@ -137,7 +137,9 @@ async def _join(
 ) -> Sequence[str]:
     """Join the validator to a cluster; returns what the cluster's version does to claims."""
     # The client takes 70 MiB: imported only if there is a cluster.
+    from commands.cluster.autoscalers import vertical_autoscalers
     from commands.cluster.discovery import served_resource
+    from commands.cluster.listing import Unseen
     from runtime.api_errors import ApiServerError, ClusterUnavailableError
     from runtime.api_server import RESOURCE_GROUP
     from runtime.served_versions import kubernetes_version, served_versions
@@ -151,11 +153,14 @@ async def _join(
             rules = "" if found is None else found.version
         validator.join(world.view, await served_versions(world.connection, _TIMEOUT), rules)
         version = await kubernetes_version(world.connection, _TIMEOUT)
+        resizing = await vertical_autoscalers(world.connection)
     except (ApiServerError, ClusterUnavailableError) as error:
         await closing.aclose()
         raise NoClusterError(str(error)) from error
+    unknown = [f"{resizing.why} {resizing.fix}".rstrip()] if isinstance(resizing, Unseen) else []
+    validator.take_autoscalers(() if isinstance(resizing, Unseen) else resizing)
     told = (fault for fault in known_faults.of_control_plane(version) if fault.told)
-    return [f"{known_faults.sentence(fault, version)} {fault.remedy}" for fault in told]
+    return [*unknown, *(f"{known_faults.sentence(fault, version)} {fault.remedy}" for fault in told)]
 
 
 def _findings(

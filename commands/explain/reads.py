@@ -7,6 +7,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from commands.cluster.autoscalers import RESOURCE as AUTOSCALERS
+from commands.cluster.autoscalers import vertical_autoscalers
 from commands.cluster.discovery import Kind, served_kinds
 from commands.cluster.listing import Lister, Object, Seen, Unseen, unseen
 from commands.devices import snapshot
@@ -17,6 +19,7 @@ from commands.explain.diagnosis_inputs import event_order, gates_of
 from commands.explain.installation import Installation, read_installation
 from commands.explain.targets import label_selector, waiting
 from commands.objects.manifests import Manifest
+from commands.objects.vertical_autoscalers import KIND as AUTOSCALER
 from commands.status.snapshot import NoAnswerError
 from neuron import names
 from neuron.api import ultraservers
@@ -128,6 +131,9 @@ class Reads:
                 objects += [live_manifest(each, resource, kind) for each in items(seen)]
                 notes += _note(seen, f"{kind}s of namespace {namespace} are not known.")
                 listed |= set() if isinstance(seen, Unseen) else {(kind, namespace)}
+            resizing = await vertical_autoscalers(self._server, namespace)
+            objects += [live_manifest(each, AUTOSCALERS, AUTOSCALER[1]) for each in items(resizing)]
+            notes += _note(resizing, "VerticalPodAutoscalers that resize pods in place are not known.")
             known = await self._get(NAMESPACES, "", namespace)
             objects += [live_manifest(each, NAMESPACES, "Namespace") for each in items(known)]
             notes += _note(known, f"The annotations of Namespace {namespace} are not known.")

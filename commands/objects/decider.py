@@ -10,7 +10,7 @@ from msgspec import structs
 
 from commands.objects.file_view import FileView
 from commands.objects.manifests import Manifest, patched
-from commands.objects.vertical_autoscalers import resizes
+from commands.objects.vertical_autoscalers import resizes, workloads_of
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec
 from neuron.api.fields import mapping
@@ -122,12 +122,14 @@ class Decider:
         return dataclasses.replace(decided, form=(*manifest.form, *decided.form), own=(*decided.own, *resized))
 
     def _resized(self, manifest: Manifest, decided: ObjectDecision) -> Iterator[Finding]:
-        """NEU233, if pods have claims, or get one, and a VerticalPodAutoscaler of the files resizes them in place."""
-        by = ""
-        if isinstance(self._view, FileView):
-            by = self._view.resized_by(manifest.namespace, manifest.kind, manifest.name)
+        """NEU233, if pods have claims, or get one, and a known VerticalPodAutoscaler resizes them in place."""
+        if not isinstance(self._view, FileView):
+            return
+        found = workloads_of(manifest.kind, manifest.data)
+        resized = ((self._view.resized_by(manifest.namespace, *each), each) for each in found)
+        by, workload = next((each for each in resized if each[0]), ("", ("", "")))
         if by and any(each.facts.known or each.decision.claimed_class for each in decided.parts):
-            yield resizes(by, f"{manifest.kind} {manifest.name}")
+            yield resizes(by, " ".join(workload))
 
     def enrichment(self, manifest: Manifest) -> Decision | None:
         """The decision about a claim or template with class and count only that is to be created; None for others.

@@ -9,6 +9,7 @@ from commands.objects.manifests import Manifest
 from neuron.api import pod_groups, ultraservers
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec
+from neuron.api.fields import mapping, text
 from neuron.demand.pools import Supply
 from webhook.decisions.ports import NO_FACTS, NamespaceFacts, ServerView
 
@@ -40,9 +41,7 @@ class FileView:
         if (manifest.group, manifest.kind) == (ultraservers.GROUP, ultraservers.WORKLOAD):
             self._to_come.add((manifest.namespace, ultraservers.template_of(manifest.data)))
         if (manifest.group, manifest.kind) == vertical_autoscalers.KIND:
-            target = vertical_autoscalers.resized_in_place(manifest.data)
-            if target is not None:
-                self._resized[manifest.namespace, *target] = manifest.name
+            self.take_autoscaler(manifest.namespace, manifest.data)
         if manifest.group != GROUP:
             return
         version, spec = str(manifest.data.get("apiVersion")), manifest.data.get("spec")
@@ -52,6 +51,17 @@ class FileView:
             self._written[key] = manifest
         elif manifest.kind == "DeviceClass":
             self._classes[manifest.name] = read_class(version, spec)[0]
+
+    def take_autoscaler(self, namespace: str, data: Mapping[str, object]) -> None:
+        """Read a VerticalPodAutoscaler of the files or of the cluster."""
+        target = vertical_autoscalers.resized_in_place(data)
+        if target is not None:
+            self._resized[namespace, *target] = text(mapping(data.get("metadata")).get("name"))
+
+    def take_autoscalers(self, found: Iterable[Mapping[str, object]]) -> None:
+        """Read the VerticalPodAutoscalers of a cluster."""
+        for each in found:
+            self.take_autoscaler(text(mapping(each.get("metadata")).get("namespace")), each)
 
     def join(self, live: ServerView | None) -> None:
         """Complete the files by a cluster."""

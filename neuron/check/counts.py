@@ -19,6 +19,7 @@ from neuron.check.connections import (
     choices_of,
     connecting,
     fewest_devices,
+    fill_the_node,
     group_for,
     group_size,
 )
@@ -290,6 +291,7 @@ def _are_connected(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex,
     return all(
         any(all(covers(named, leaf.devices.reference) for leaf in choice) for named in groups)
         or are_one_run(choice, index, catalogue)
+        or fill_the_node(choice, index, catalogue)
         for choice in choices_of(leaves, index)
     )
 
