@@ -1,7 +1,7 @@
 """`python -m benchmarks.free_runs`: of the free runs of devices, how many a converted pod gets on a real scheduler.
 
-For each type, each number of devices and each run of so many connected devices there is a node on which only that run is
-free, and a pod that requests that number. A count that nothing constrains is placed on all of them, which is the
+For each type, each number of devices and each run of so many connected devices there is a node on which only that run
+is free, and a pod that requests that number. A count that nothing constrains is placed on all of them, which is the
 reference. The pod selects its type, or it may run on all types of the table.
 Starts etcd, kube-apiserver, kube-controller-manager and kube-scheduler (KUBEBUILDER_ASSETS); nodes have no kubelet.
 """

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from neuron import names
 from neuron.api.environment import LNC_VARIABLES
-from neuron.demand.containers import Ask, Role, contradiction
+from neuron.demand.containers import Ask, Role, are_devices_of, contradiction
 from neuron.demand.fitting import fits
 from neuron.demand.interfaces import Interfaces, refused
 from neuron.demand.layout import Grant, Layout, lay_out, lay_out_shares, share_of
@@ -366,8 +366,7 @@ def _contradicted(entry: InstanceType, ask: Ask) -> TypeRefusal | None:
     """Refuse an ask whose cores are not those of its devices, at any logical NeuronCore."""
     if entry.cores_per_device is None:
         return TypeRefusal((_unknown_cores(entry, ask),), unknown=True)
-    cores = ask.amount * entry.cores_per_device
-    if any(ask.cores * lnc == cores for lnc in entry.logical_neuron_cores or (1,)):
+    if are_devices_of(ask.cores, ask.amount, entry.cores_per_device, entry.logical_neuron_cores or (1,)):
         return None
     named = (ask.resource, ask.amount), (names.RESOURCE_NEURONCORE, ask.cores)
     return TypeRefusal((contradiction(ask.container, ask.path, *named, entry.name),))

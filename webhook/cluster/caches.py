@@ -130,10 +130,10 @@ class KubeCluster(ClusterClaims):
 
     Observed instance types are kept when their slices and Nodes are deleted: slices are deleted when a driver restarts
     or a node group scales to zero, and pods must keep getting the same claim. Observations only grow. Only the newest
-    generation of a pool counts, so that a pool during an update does not look larger. Replicas tell each other the types
-    that they have seen (`learn_types`, by their Leases), also a replica that starts while a type has no Node. So all
-    choose the same candidates, until the last replica that knows the type has ended; pods that must not depend on this
-    name an instance type (annotation, node selector or policy). Whether a pod is converted does not depend on
+    generation of a pool counts, so that a pool during an update does not look larger. Replicas tell each other the
+    types that they have seen (`learn_types`, by their Leases), also a replica that starts while a type has no Node. So
+    all choose the same candidates, until the last replica that knows the type has ended; pods that must not depend on
+    this name an instance type (annotation, node selector or policy). Whether a pod is converted does not depend on
     observations, but on `supply`: what exists now.
 
     Caches are a moment behind: a pod that is created together with its namespace may be decided without the

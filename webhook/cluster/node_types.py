@@ -81,8 +81,11 @@ def with_node(observations: Mapping[str, Observation], kind: NodeKind) -> Mappin
 def with_types(
     observations: Mapping[str, Observation], types: Mapping[str, Sequence[str]]
 ) -> Mapping[str, Observation]:
-    """The observations with types that another replica has seen, with the labels of their Nodes; none of them is trusted
-    to be a Neuron type."""
+    """The observations with types that another replica has seen. Of its Lease only names of Neuron types are taken.
+
+    Args:
+        types: the values of Nodes' labels, by type.
+    """
     found = dict(observations)
     for name, labels in sorted(types.items()):
         if not _NEURON_TYPE.fullmatch(name) or (name not in found and len(found) >= MOST_TYPES):

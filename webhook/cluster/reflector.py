@@ -52,7 +52,7 @@ class Reflector(Generic[T]):
         installed: bool = True,
         older: Collection | None = None,
     ) -> None:
-        """Prepare; `run` fills it. `older`: the same objects in a version that is read where `collection` is not served."""
+        """Prepare; `run` fills it. `older`: a version that is read where that of `collection` is not served."""
         self._effects = effects or Effects()
         self._watching = Watching(server, collection, timing=timing, effects=self._effects, page_size=page_size)
         self.counters = self._watching.counters

@@ -107,7 +107,7 @@ AMOUNTS = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     st.lists(st.sampled_from(TYPES), min_size=1, max_size=4, unique=True),
     st.sampled_from(VERSIONS),
