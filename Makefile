@@ -100,6 +100,7 @@ bench-against: $(STAMP) ## measure this build and an earlier commit side by side
 bench-cluster: $(STAMP) ## measure pods created through a real API server, and a real scheduler (binaries from KUBEBUILDER_ASSETS)
 	$(BIN)/python -m benchmarks.through_api_server $(ARGS)
 	$(BIN)/python -m benchmarks.scheduling
+	$(BIN)/python -m benchmarks.free_runs
 	$(BIN)/python -m benchmarks.drivers
 
 bench-scale: $(STAMP) ## measure a replica and a driver in a cluster of up to 5,000 nodes, and write the table into docs/scale.md (needs KUBEBUILDER_ASSETS)

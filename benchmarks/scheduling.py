@@ -51,16 +51,23 @@ class Cluster:
 
     def nodes(self, hardware: Hardware, count: int) -> tuple[str, ...]:
         """Add nodes; returns their names."""
-        fleet = Fleet(self._api, f"bench-{len(self._fleets)}")
-        self._fleets.append(fleet)
-        contents = mixtures.slices(hardware)
-        names = tuple(fleet.add_publishing(hardware.name, contents) for _ in range(count))
+        names = tuple(self.node(hardware) for _ in range(count))
         time.sleep(_SETTLE)
         return names
 
+    def node(self, hardware: Hardware) -> str:
+        """Add a node without waiting until the scheduler knows it; returns its name."""
+        fleet = Fleet(self._api, f"bench-{next(self._numbers)}")
+        self._fleets.append(fleet)
+        return fleet.add_publishing(hardware.name, mixtures.slices(hardware))
+
     def hold(self, nodes: Sequence[str], devices: Sequence[int], capacity: Mapping[str, str]) -> None:
         """Allocate devices of each node, without the scheduler."""
-        for node in nodes:
+        self.hold_each(dict.fromkeys(nodes, devices), capacity)
+
+    def hold_each(self, busy: Mapping[str, Sequence[int]], capacity: Mapping[str, str]) -> None:
+        """Allocate devices without the scheduler, by node."""
+        for node, devices in busy.items():
             name = f"held-{next(self._numbers)}"
             self._api.create(claim(name, {"devices": {"requests": [request("n0", count=len(devices))]}}), NAMESPACE)
             results: list[Object] = [
@@ -102,6 +109,22 @@ class Cluster:
         seconds, busy = time.monotonic() - began, self._cpu() - before
         self._remove(names)
         return pods / seconds, 1000 * busy / pods
+
+    def placed(self, wanted: Mapping[str, Object]) -> set[str]:
+        """The nodes on which the scheduler places a claim of this spec; the pods are removed again."""
+        pods = {f"pod-{next(self._numbers)}": node for node in wanted}
+        for name, node in pods.items():
+            self._api.create(claim(name, wanted[node]), NAMESPACE)
+            self._api.create(claiming_pod(name, node), NAMESPACE)
+        found: dict[str, Object] = {}
+
+        def decided() -> bool:
+            found.update({each["metadata"]["name"]: each for each in self._api.list("Pod", NAMESPACE)})
+            return all(found[name]["spec"].get("nodeName") or refusal(found[name]) for name in pods)
+
+        eventually("the scheduler to decide", decided, timeout=300, interval=0.2)
+        self._remove(list(pods))
+        return {node for name, node in pods.items() if found[name]["spec"].get("nodeName")}
 
     def _cpu(self) -> float:
         return cpu_seconds(self._plane.scheduler.pid)

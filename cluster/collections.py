@@ -26,7 +26,7 @@ from cluster.store import (
     StoredKind,
 )
 from neuron import names
-from runtime.api_server import Collection
+from runtime.api_server import Collection, Resource
 
 T = TypeVar("T")
 
@@ -37,6 +37,10 @@ POOL_RESOURCES: Final = {
     "MachineDeployment": resources.NODE_GROUPS,
 }
 """What describes the pools of autoscalers, by kind. A cluster need not have their CustomResourceDefinitions."""
+OLDER: Final = {
+    each: Resource(each.group, "v1beta1", each.plural) for each in (resources.NODE_POOLS, resources.NODE_CLASSES)
+}
+"""What is read where only an older version is served (Karpenter 0.32 to 0.37). The fields that are read are equal."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class KeptKind(Generic[T]):
     Attributes:
         needed: whether a store without its objects is of no use.
         installed: whether the API server always serves the collection. If not, it is empty while it is not served.
+        older: a version that is read where that of `collection` is not served.
     """
 
     kind: StoredKind[T]
@@ -53,6 +58,7 @@ class KeptKind(Generic[T]):
     projection: Projection[T]
     needed: bool = True
     installed: bool = True
+    older: Collection | None = None
 
 
 TEMPLATES: Final = KeptKind(
@@ -78,7 +84,14 @@ OTHERS: Final[tuple[KeptKind[Any], ...]] = (
 SUPPLIES: Final[tuple[KeptKind[Any], ...]] = (
     KeptKind(NODE, Collection(resources.NODES, metadata_only=True), Projection(project_node), needed=False),
     *(
-        KeptKind(POOLS[kind], Collection(each), Projection(project_pool(kind)), needed=False, installed=False)
+        KeptKind(
+            POOLS[kind],
+            Collection(each),
+            Projection(project_pool(kind)),
+            needed=False,
+            installed=False,
+            older=Collection(OLDER[each]) if each in OLDER else None,
+        )
         for kind, each in POOL_RESOURCES.items()
     ),
 )

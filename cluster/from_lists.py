@@ -15,7 +15,7 @@ from runtime.api_errors import NOT_FOUND, ApiServerError, ClusterUnavailableErro
 from runtime.api_server import ApiServer
 from runtime.explanations import explain
 from runtime.served_versions import kubernetes_version
-from runtime.watching import Watching
+from runtime.watching import Counters, Watching
 
 T = TypeVar("T")
 
@@ -47,8 +47,7 @@ async def read_cluster(server: ApiServer, address: str) -> Store:
 
 async def _fill(store: Store, server: ApiServer, kept: KeptKind[T]) -> str:
     """Put all objects of a kind into a store. Returns why they cannot be listed, as a clause; empty if they were."""
-    watching = Watching(server, kept.collection)
-    reader = ObjectReader(kept.collection.resource, kept.projection, watching.counters)
+    reader = ObjectReader(kept.collection.resource, kept.projection, Counters())
     found: Holdings[T] = Holdings(kept.projection.bounds)
 
     def restart() -> None:
@@ -60,11 +59,13 @@ async def _fill(store: Store, server: ApiServer, kept: KeptKind[T]) -> str:
         if projection is not None:
             found.put(key, projection)
 
-    try:
-        await watching.list(take, restart)
-    except ApiServerError as error:
-        if not (not kept.installed and isinstance(error, StatusError) and error.code == NOT_FOUND):
-            return explain(error, "list", kept.collection.resource)
+    for served in filter(None, (kept.collection, kept.older)):
+        try:
+            await Watching(server, served).list(take, restart)
+            break
+        except ApiServerError as error:
+            if kept.installed or not isinstance(error, StatusError) or error.code != NOT_FOUND:
+                return explain(error, "list", served.resource)
     for key, projection in found.items():
         store.put(kept.kind, key, projection)
     store.complete(kept.kind)

@@ -21,7 +21,7 @@ from cluster.kinds.device_classes import ClassFacts, DeviceClasses
 from cluster.kinds.device_traits import TraitCounts
 from cluster.kinds.namespaces import NamespaceRecord
 from cluster.kinds.node_pools import Described, SupplyIndex
-from cluster.kinds.nodes import NodeKind, with_node
+from cluster.kinds.nodes import NodeKind, with_node, with_types
 from cluster.kinds.resource_quotas import NamespaceQuotas, QuotaFacts
 from cluster.kinds.resource_slices import SliceFacts, with_pool
 from conversion.claims.pools import NO_SUPPLY, Supply
@@ -38,6 +38,10 @@ T = TypeVar("T")
 Templates = Callable[[str, str], TemplateFacts | None]
 LookUp = Callable[[str, str, Sequence[str]], Awaitable[Mapping[str, bool | None]]]
 """Asks the API server which objects of a kind and namespace exist."""
+
+
+def _nothing() -> None:
+    pass
 
 
 class Slices:
@@ -109,6 +113,9 @@ class Store:
 
     Caches that follow watches are a moment behind: a pod that is created together with its namespace may be decided
     without the namespace's annotations.
+
+    Attributes:
+        on_types: called when `static_types` may have changed.
     """
 
     def __init__(
@@ -129,6 +136,7 @@ class Store:
         self._complete: set[tuple[StoredKind[Any], str]] = set()
         self._unlisted: Callable[[], str] | None = None
         self._version = 0
+        self.on_types: Callable[[], None] = _nothing
         self._claim_version = 0
         self._kubernetes = ""
         self._slices = Slices()
@@ -219,6 +227,14 @@ class Store:
         """Instance types that were seen, by name; the same mapping until `version` changes."""
         mine = self._slices.observations
         return mine if self._below is None else {**self._below.observations(), **mine}
+
+    def static_types(self) -> Mapping[str, tuple[str, ...]]:
+        """Instance types of nodes that no pool made, which this process has seen or was told, with their labels."""
+        return {name: each.labels for name, each in sorted(self._slices.observations.items()) if not each.pooled}
+
+    def learn_types(self, types: Mapping[str, Sequence[str]]) -> None:
+        """Take in the `static_types` of another replica, so that all replicas know the same types."""
+        self._learnt(changed=self._slices.learn(with_types(self._slices.observations, types)))
 
     def supply(self) -> Supply:
         """Nodes that exist without a pool, and the pools of autoscalers; the same object until they change."""
@@ -361,13 +377,18 @@ class Store:
 
     def _slice_changed(self, key: Key, before: SliceFacts | None, after: SliceFacts | None) -> None:
         learnt, shapes = self._slices.change(key, before, after)
-        self._version += learnt
+        self._learnt(changed=learnt)
         self._claim_version += shapes
 
     def _node_changed(self, key: Key, before: NodeKind | None, after: NodeKind | None) -> None:  # noqa: ARG002 - of all callbacks
         self._version += self._supply.node_changed(before, after)
         if after is not None:
-            self._version += self._slices.learn(with_node(self._slices.observations, after))
+            self._learnt(changed=self._slices.learn(with_node(self._slices.observations, after)))
+
+    def _learnt(self, *, changed: bool) -> None:
+        if changed:
+            self._version += 1
+            self.on_types()
 
     def _pool_changed(self, kind: str, key: Key, _: Described | None, after: Described | None) -> None:
         self._version += self._supply.keep(kind, *key, after)

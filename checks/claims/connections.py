@@ -107,6 +107,14 @@ def are_one_run(leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue
     return bool(entries) and all(_is_run(leaves, entry, index) for entry in entries)
 
 
+def fill_the_node(leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue) -> bool:
+    """Whether the requests together have all devices of the node, on each type that has them."""
+    types = set.intersection(*(set(index.types(leaf.mask)) for leaf in leaves))
+    total = sum(fewest_devices(leaves).values())
+    entries = [catalogue.get(name) for name in types]
+    return bool(entries) and all(entry is not None and entry.devices == total for entry in entries)
+
+
 def _is_run(leaves: Iterable[Leaf], entry: InstanceType, index: DeviceIndex) -> bool:
     devices: set[object] = set()
     total = 0

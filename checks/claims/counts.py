@@ -16,6 +16,7 @@ from checks.claims.connections import (
     choices_of,
     connecting,
     fewest_devices,
+    fill_the_node,
     group_for,
     group_size,
 )
@@ -289,6 +290,7 @@ def _are_connected(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex,
     return all(
         any(all(covers(named, leaf.devices.reference) for leaf in choice) for named in groups)
         or are_one_run(choice, index, catalogue)
+        or fill_the_node(choice, index, catalogue)
         for choice in choices_of(leaves, index)
     )
 

@@ -10,7 +10,7 @@ from cluster.bounded_objects import Holdings
 from cluster.bounded_objects import Key as Key  # noqa: PLC0414 - users of caches need their keys
 from cluster.object_reader import ObjectReader, Projection, key_of
 from runtime.api_errors import NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
-from runtime.api_server import ApiServer, Collection
+from runtime.api_server import ApiServer, Collection, Resource
 from runtime.explanations import explain
 from runtime.once import RetryProblem
 from runtime.paging import Pace
@@ -36,6 +36,7 @@ class Reflector(Generic[T]):
         needed: whether the webhook is not ready before the first list; without the right to list, another cache does
             without its objects.
         installed: whether the API server always serves the collection. If not, it is empty while it is not served.
+        resource: in the version that is read.
     """
 
     def __init__(
@@ -49,16 +50,20 @@ class Reflector(Generic[T]):
         page_size: int = PAGE_SIZE,
         needed: bool = True,
         installed: bool = True,
+        older: Collection | None = None,
     ) -> None:
+        """Prepare; `run` fills it. `older`: a version that is read where that of `collection` is not served."""
         self._effects = effects or Effects()
         self._watching = Watching(server, collection, timing=timing, effects=self._effects, page_size=page_size)
-        self.resource = collection.resource
         self.counters = self._watching.counters
         self.synced = asyncio.Event()
         self.settled = asyncio.Event()
         self.read = 0
         self.needed = needed
         self.installed = installed
+        self._versions = [collection, *([older] if older else [])]
+        """In the order in which they are tried, from the one that is read."""
+        self._missing = 0
         self._reader = ObjectReader(collection.resource, projection, self.counters)
         self._bounds = projection.bounds
         self._objects: Holdings[T] = Holdings(projection.bounds)
@@ -68,6 +73,10 @@ class Reflector(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._objects)
+
+    @property
+    def resource(self) -> Resource:
+        return self._watching.collection.resource
 
     @property
     def problem(self) -> str:
@@ -113,6 +122,8 @@ class Reflector(Generic[T]):
                     continue
             except ApiServerError as error:
                 if self._is_absent(error):
+                    if self._moved():
+                        continue
                     await self._replace(Holdings(self._bounds))
                     self._opened()
                     self._recover()
@@ -166,6 +177,7 @@ class Reflector(Generic[T]):
         self._watching.version = version or self._watching.version
 
     def _opened(self) -> None:
+        self._missing = 0
         self.synced.set()
         self.settled.set()
         for callback in self._synced_callbacks:
@@ -199,6 +211,17 @@ class Reflector(Generic[T]):
     def _is_absent(self, error: ApiServerError) -> bool:
         """Whether the collection is of a CustomResourceDefinition that is not installed."""
         return not self.installed and isinstance(error, StatusError) and error.code == NOT_FOUND
+
+    def _moved(self) -> bool:
+        """Go on to another version of the collection; False if none of them is served."""
+        self._missing += 1
+        self._versions = [*self._versions[1:], self._versions[0]]
+        self._watching.collection = self._versions[0]
+        self._watching.version = ""
+        if self._missing < len(self._versions):
+            return True
+        self._missing = 0
+        return False
 
     def _fail(self, error: ApiServerError) -> None:
         if self._watching.failed(error):

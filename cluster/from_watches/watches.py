@@ -1,9 +1,9 @@
 """A store that follows the API server: one cache for each collection that decisions read.
 
-Each process has its own observations: a replica that starts while an instance type has no Node does not know the type
-until there is one. Until then it may choose other candidates than older replicas. Its claims are valid too; pods that
-must not depend on this name an instance type (annotation, node selector or policy). Whether a pod is converted does not
-depend on observations, but on `Store.supply`: what exists now.
+Replicas tell each other the instance types that they have seen (`Store.learn_types`, by their Leases), also a replica
+that starts while a type has no Node. So all choose the same candidates, until the last replica that knows the type has
+ended; pods that must not depend on this name an instance type (annotation, node selector or policy). Whether a pod is
+converted does not depend on observations, but on `Store.supply`: what exists now.
 """
 
 from collections.abc import Callable
@@ -61,6 +61,7 @@ class Watches:
             timing=self._timing,
             needed=kept.needed,
             installed=kept.installed,
+            older=kept.older,
         )
 
     def _cache(self, kept: KeptKind[T]) -> Reflector[T]:

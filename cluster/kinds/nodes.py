@@ -6,7 +6,7 @@ A cluster that has only the device plugin publishes no ResourceSlices, and its n
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from conversion.claims.pools import StaticNode, is_of_one_node
@@ -72,3 +72,21 @@ def with_node(observations: Mapping[str, Observation], kind: NodeKind) -> Mappin
     if (labels, pooled) == (known.labels, known.pooled):
         return observations
     return {**observations, name: dataclasses.replace(known, labels=labels, pooled=pooled)}
+
+
+def with_types(
+    observations: Mapping[str, Observation], types: Mapping[str, Sequence[str]]
+) -> Mapping[str, Observation]:
+    """The observations with types that another replica has seen. Of its Lease only names of Neuron types are taken.
+
+    Args:
+        types: the values of Nodes' labels, by type.
+    """
+    found = dict(observations)
+    for name, labels in sorted(types.items()):
+        if not _NEURON_TYPE.fullmatch(name) or (name not in found and len(found) >= MOST_TYPES):
+            continue
+        known = found.get(name, Observation(0))
+        more = {each for each in labels if _NEURON_TYPE.fullmatch(each)}
+        found[name] = dataclasses.replace(known, labels=tuple(sorted(more.union(known.labels))), pooled=False)
+    return found

@@ -28,7 +28,7 @@ from neuron.quantities import parse_amount
 from policies.selectors.engine import DeviceSelectors
 
 _STANDS_STILL: Final = 0.0
-_JOINT: Final = ":"
+JOINT: Final = ":"
 """Between claim and request, where a pod has several claims; no name contains it."""
 _MOST_REMEMBERED: Final = 200_000
 
@@ -195,7 +195,7 @@ class ClaimDemand:
 
     def configs_of(self, request: str) -> tuple[Sequence[ConfigEntry], str]:
         """The configs of the claim that has a request of `claim`, and the request's name in it."""
-        name, prefixed, bare = request.partition(_JOINT)
+        name, prefixed, bare = request.partition(JOINT)
         if prefixed:
             return self.configs.get(name, ()), bare
         return next(iter(self.configs.values()), ()), request
@@ -216,7 +216,7 @@ def read_demand(claims: Sequence[PodClaim], classes: Mapping[str, ClassSpec] | N
     requests: list[AllocatorRequest] = []
     constraints: list[AllocatorConstraint] = []
     for claim in claims:
-        prefix = f"{claim.name}{_JOINT}" if len(claims) > 1 else ""
+        prefix = f"{claim.name}{JOINT}" if len(claims) > 1 else ""
         read = reader.claim(claim.spec, prefix)
         requests += read.requests
         constraints += read.constraints

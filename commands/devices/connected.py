@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from commands.devices.devices import DeviceGroup
+from commands.devices.devices import DeviceGroup, NodeMap
 from neuron.hardware.device_shapes import Value
 from neuron.hardware.instances import InstanceType, Topology
 from neuron.hardware.links import links
@@ -15,6 +15,11 @@ _SET: Final = re.compile(
 )
 
 _RUNS: Final = (2, 4, 8)
+
+
+def connects(attribute: str) -> bool:
+    """Whether the devices that have one value of an attribute are connected."""
+    return _SET.fullmatch(attribute) is not None
 
 
 def groups(devices: Mapping[int, Mapping[str, Value]]) -> tuple[DeviceGroup, ...]:
@@ -114,17 +119,43 @@ def places(
     return found | ({count: everything} if count > 1 else {})
 
 
+def sets_for(node: NodeMap, size: int) -> tuple[tuple[int, ...], ...]:
+    """The sets of devices of a node from which a claim for `size` connected devices can get them.
+
+    On a ring or chain these are the runs of that size; elsewhere the smallest groups that have so many devices, or the
+    whole node. Free or not.
+    """
+    indices = tuple(device.index for device in node.devices)
+    if size == 1:
+        return tuple((index,) for index in indices)
+    if node.topology in (Topology.RING, Topology.CHAIN):
+        return _runs_of(size, indices, node.links)
+    sizes = {len(group.members) for group in node.groups if len(group.members) >= size}
+    found = {group.members for group in node.groups if len(group.members) == min(sizes)}
+    whole = {indices} if len(indices) >= size and node.topology is not None else set[tuple[int, ...]]()
+    return tuple(sorted(found or whole))
+
+
+def _runs_of(size: int, indices: Sequence[int], pairs: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
+    around = _neighbours(set(indices), pairs)
+    found: set[tuple[int, ...]] = set()
+    for start in indices:
+        for second in around[start]:
+            run = [start, second]
+            while len(run) < size and (more := [each for each in around[run[-1]] if each not in run]):
+                run.append(more[0])
+            if len(run) == size:
+                found.add(tuple(sorted(run)))
+    return tuple(sorted(found))
+
+
 def _longest_run(available: set[int], pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     return max(_runs(available, pairs), key=len, default=())
 
 
 def _runs(available: set[int], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
     """The runs of a line or ring: each component of connected devices is one."""
-    around: defaultdict[int, list[int]] = defaultdict(list)
-    for a, b in pairs:
-        if a in available and b in available:
-            around[a].append(b)
-            around[b].append(a)
+    around = _neighbours(available, pairs)
     found: list[tuple[int, ...]] = []
     seen: set[int] = set()
     for start in sorted(available):
@@ -139,6 +170,15 @@ def _runs(available: set[int], pairs: Sequence[tuple[int, int]]) -> list[tuple[i
         seen |= run
         found.append(tuple(sorted(run)))
     return found
+
+
+def _neighbours(among: Collection[int], pairs: Sequence[tuple[int, int]]) -> Mapping[int, list[int]]:
+    around: defaultdict[int, list[int]] = defaultdict(list)
+    for a, b in pairs:
+        if a in among and b in among:
+            around[a].append(b)
+            around[b].append(a)
+    return around
 
 
 def topology_of(entry: InstanceType | None, devices: int) -> Topology | None:

@@ -16,6 +16,7 @@ from commands.devices.allocator_inputs import ClaimDemand, Hardware
 from commands.devices.cluster_devices import ClusterDevices, PublishedDevices
 from commands.devices.devices import HeldDevice, NodeMap
 from commands.devices.lnc import conflict, lnc_of
+from commands.explain.untried import untried
 from commands.explain.verdicts import Block, Blocked, NodeVerdict
 from neuron import names
 from neuron.allocator.search import AllocatorClaim, AllocatorDevice, AllocatorResult, SearchTooLongError
@@ -30,6 +31,7 @@ from runtime.text import cited, named, number_ranges
 _MOST_SHOWN: Final = 8
 """Devices, or ranges of devices, in a message."""
 _MOST_HOLDERS: Final = 3
+_MOST_ALTERNATIVES: Final = f"a request has at most {names.MAX_FIRST_AVAILABLE} alternatives (NEU219)"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -264,7 +266,7 @@ class _Placer:
             self._known[key] = asked.answer()
         answer = self._known[key]
         if isinstance(answer, Blocked):
-            return self._with_detail(answer, self._cluster.map_of(node.name))
+            return self._with_detail(answer, found, self._cluster.map_of(node.name))
         return self._lnc_conflict(answer, found, self._cluster.instance_type(node)) or answer
 
     def _lnc_conflict(
@@ -280,10 +282,16 @@ class _Placer:
                 return Blocked(Block.LNC, reason, f"{result.device}: {holder}")
         return None
 
-    def _with_detail(self, blocked: Blocked, mapped: NodeMap | None) -> Blocked:
+    def _with_detail(self, blocked: Blocked, found: PublishedDevices, mapped: NodeMap | None) -> Blocked:
         """The reason with what only this node has: devices, holders."""
         if mapped is None:
             return blocked
+        if blocked.block is Block.NOT_CONNECTED:
+            missed = untried(self._pod, self._demand, found.hardware.node(found.held), mapped)
+            if missed is not None:
+                ids = {each.name: each for each in found.hardware.devices}
+                where = _ranges(ids[each.device] for each in missed)
+                return Blocked(Block.NOT_TRIED, f"free: devices {where}; not tried by the claim", _MOST_ALTERNATIVES)
         match blocked.block:
             case Block.HELD:
                 return dataclasses.replace(blocked, detail=_holders(mapped))

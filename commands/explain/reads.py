@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from cluster.collections import POOL_RESOURCES
+from cluster.collections import OLDER, POOL_RESOURCES
 from cluster.kinds.replicas import LABELS
 from cluster.resources import (
     CONFIG_MAPS,
@@ -22,6 +22,8 @@ from cluster.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
 )
+from commands.cluster.autoscalers import RESOURCE as AUTOSCALERS
+from commands.cluster.autoscalers import vertical_autoscalers
 from commands.cluster.discovery import Kind, served_kinds
 from commands.cluster.listing import Lister, Object, Seen, Unseen, unseen
 from commands.devices import snapshot
@@ -32,6 +34,7 @@ from commands.explain.diagnosis_inputs import event_order, gates_of
 from commands.explain.installation import Installation, read_installation
 from commands.explain.targets import label_selector, waiting
 from commands.objects.manifests import Manifest
+from commands.objects.vertical_autoscalers import KIND as AUTOSCALER
 from commands.status.snapshot import NoAnswerError
 from conversion.objects.kinds import KINDS
 from conversion.objects.queues import KUEUE_GROUP
@@ -130,6 +133,9 @@ class Reads:
                 objects += [live_manifest(each, resource, kind) for each in items(seen)]
                 notes += _note(seen, f"{kind}s of namespace {namespace} are not known.")
                 listed |= set() if isinstance(seen, Unseen) else {(kind, namespace)}
+            resizing = await vertical_autoscalers(self._server, namespace)
+            objects += [live_manifest(each, AUTOSCALERS, AUTOSCALER[1]) for each in items(resizing)]
+            notes += _note(resizing, "VerticalPodAutoscalers that resize pods in place are not known.")
             known = await self._get(NAMESPACES, "", namespace)
             objects += [live_manifest(each, NAMESPACES, "Namespace") for each in items(known)]
             notes += _note(known, f"The annotations of Namespace {namespace} are not known.")
@@ -149,6 +155,8 @@ class Reads:
         objects, unknown = [], ""
         for kind, resource in POOL_RESOURCES.items():
             seen = await self._list(resource, "", absent=True)
+            if seen == () and resource in OLDER:
+                seen = await self._list(OLDER[resource], "", absent=True)
             objects += [live_manifest(each, resource, kind) for each in items(seen)]
             unknown = unknown or (seen.why if isinstance(seen, Unseen) else "")
         return objects, unknown

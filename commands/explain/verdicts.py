@@ -12,6 +12,7 @@ from neuron.allocator.search import AllocatorResult
 class Block(enum.StrEnum):
     """Why a node cannot take a pod. The order is that in which people should read them."""
 
+    NOT_TRIED = "not-tried"
     NOT_CONNECTED = "not-connected"
     HELD = "held"
     RESOURCES = "node-resources"

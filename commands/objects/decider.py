@@ -12,7 +12,7 @@ from checks.claims.judging import ClaimContext, ClaimJudgement, judge_claim
 from cluster.store import CLAIM_TEMPLATE, Store
 from commands.objects.file_store import FileStore
 from commands.objects.manifests import Manifest, patched
-from commands.objects.vertical_autoscalers import resizes
+from commands.objects.vertical_autoscalers import resizes, workloads_of
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from conversion.asks.steering import NO_STEERING, Steering
 from conversion.decide import (
@@ -124,10 +124,12 @@ class Decider:
         return dataclasses.replace(decided, form=(*manifest.form, *decided.form), own=(*decided.own, *resized))
 
     def _resized(self, manifest: Manifest, decided: ObjectDecision) -> Iterator[Finding]:
-        """NEU233, if pods have claims, or get one, and a VerticalPodAutoscaler of the files resizes them in place."""
-        by = self._resized_by(manifest.namespace, manifest.kind, manifest.name)
+        """NEU233, if pods have claims, or get one, and a known VerticalPodAutoscaler resizes them in place."""
+        found = workloads_of(manifest.kind, manifest.data)
+        resized = ((self._resized_by(manifest.namespace, *each), each) for each in found)
+        by, workload = next((each for each in resized if each[0]), ("", ("", "")))
         if by and any(each.facts.known or each.decision.claimed_class for each in decided.parts):
-            yield resizes(by, f"{manifest.kind} {manifest.name}")
+            yield resizes(by, " ".join(workload))
 
     def enrichment(self, manifest: Manifest) -> Decision | None:
         """The decision about a claim or template with class and count only that is to be created; None for others.

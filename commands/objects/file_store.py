@@ -1,6 +1,6 @@
 """A store of the objects in files."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from cluster import from_files
@@ -8,6 +8,7 @@ from cluster.store import Store
 from commands.objects import vertical_autoscalers
 from commands.objects.manifests import Manifest
 from neuron.api.claim_specs import GROUP
+from neuron.api.fields import mapping, text
 
 _CLAIM_KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate")
 
@@ -29,9 +30,18 @@ class FileStore(Store):
         if manifest.group == GROUP and manifest.kind in _CLAIM_KINDS:
             self._written[manifest.kind, manifest.namespace, manifest.name] = manifest
         if (manifest.group, manifest.kind) == vertical_autoscalers.KIND:
-            target = vertical_autoscalers.resized_in_place(manifest.data)
-            if target is not None:
-                self._resized[manifest.namespace, *target] = manifest.name
+            self.take_autoscaler(manifest.namespace, manifest.data)
+
+    def take_autoscaler(self, namespace: str, data: Mapping[str, object]) -> None:
+        """Read a VerticalPodAutoscaler of the files or of the cluster."""
+        target = vertical_autoscalers.resized_in_place(data)
+        if target is not None:
+            self._resized[namespace, *target] = text(mapping(data.get("metadata")).get("name"))
+
+    def take_autoscalers(self, found: Iterable[Mapping[str, object]]) -> None:
+        """Read the VerticalPodAutoscalers of a cluster."""
+        for each in found:
+            self.take_autoscaler(text(mapping(each.get("metadata")).get("namespace")), each)
 
     def written(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """The manifest of a claim or template."""

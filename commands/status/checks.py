@@ -8,7 +8,7 @@ from typing import Final
 
 from commands.cluster.listing import Unseen
 from commands.cluster.rights import Rule
-from commands.status import admission, certificates, hooks, kueue, nodes, replicas, sent
+from commands.status import admission, certificates, hooks, karpenter, kueue, nodes, replicas, sent
 from commands.status.lines import CheckResult, StatusLine
 from commands.status.snapshot import StatusSnapshot
 from neuron import known_faults
@@ -40,6 +40,7 @@ def judge(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[StatusLine, ...]:
         *nodes.check_nodes(snapshot),
         *nodes.check_conversion(snapshot),
         *kueue.check(snapshot.kueue_setup, kueue.classes_of(snapshot.templates)),
+        *karpenter.check(snapshot.karpenter, () if isinstance(snapshot.deployments, Unseen) else snapshot.deployments),
     )
     # Several checks may lack the same data; only the first reports it.
     first = {line.text: line for line in reversed(lines)}

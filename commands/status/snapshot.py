@@ -31,7 +31,7 @@ from cluster.resources import (
 from commands.cluster.listing import Object, Seen, Unseen, unseen
 from commands.cluster.probe import ProbeResult, attempt, namespace_of
 from commands.cluster.rights import RULES, SECRET, Rule
-from commands.status import kueue
+from commands.status import karpenter, kueue
 from neuron import names
 from neuron.api.fields import mappings, readable
 from neuron.api.nodes import Node, read_node
@@ -85,6 +85,7 @@ class StatusSnapshot:
         driver_pods: of our driver, in all namespaces.
         probed: the answer to a dry-run pod; None: there is no conversion that could answer.
         probed_in: the namespace of that pod.
+        karpenter: Deployments of Karpenter.
         rendered: the ConfigMap with the entries of the webhook configurations that the release renders.
     """
 
@@ -109,6 +110,7 @@ class StatusSnapshot:
     templates: Seen[Object] = ()
     namespaces: Seen[Object] = ()
     kueue_setup: Seen[kueue.KueueSetup] = ()
+    karpenter: Seen[Object] = ()
     probed: ProbeResult | None = None
     probed_in: str = "default"
     account: str = ""
@@ -140,6 +142,7 @@ class _Fetcher:
             "validating": self._list(VALIDATING_CONFIGURATIONS),
             "rendered": self._get(CONFIG_MAPS, CONFIG_MAP),
             "deployments": self._list(DEPLOYMENTS, labelSelector=label),
+            "karpenter": self._list(DEPLOYMENTS, labelSelector=karpenter.SELECTOR),
             "daemon_sets": self._list(DAEMON_SETS, labelSelector=label),
             "service": self._get(SERVICES, NAME),
             "endpoint_slices": self._list(ENDPOINT_SLICES, here, labelSelector=f"kubernetes.io/service-name={NAME}"),

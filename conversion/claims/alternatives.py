@@ -281,35 +281,34 @@ def _named(
 def _shared(arrangements: Sequence[Arrangement], identity: int, most: int) -> list[list[_Shape]] | None:
     """The shapes of a request on each type, with as few attributes as it takes to leave out the fewest sets of devices.
 
-    Every type can have sets by device ids in the same alternatives, but an attribute is for the types that publish it.
+    Every type can have sets by device ids in the same alternatives, but an attribute is for the types that publish it,
+    and an alternative for those that get the same number of devices.
 
     Returns:
-        None if one type is enough to decide, if counts differ, or if other requests are connected with this one.
+        None if one type is enough to decide, or if other requests are connected with this one.
     """
-    # An alternative has one count, so types that get different numbers of devices for the same cores share none.
-    if len(arrangements) == 1 or len({option.count for each in arrangements for option in each.options[identity]}) > 1:
+    if len(arrangements) == 1:
         return None
-    choices: list[tuple[DeviceChoice, int] | None] = []
+    by_count: dict[int, list[_Wanted]] = {}
     for each in arrangements:
         found = each.choices.get(identity)
         (first, *others) = each.options[identity]
-        if found is not None:
-            choices.append((found, first.count))
-        elif others or any(identity == member for tie in each.ties for member, _ in tie.members):
+        if found is None and (others or any(identity == member for tie in each.ties for member, _ in tie.members)):
             return None
-        else:
-            choices.append(None)
-    attributes = best_attributes(tuple(each[0] for each in choices if each is not None), None in choices, most)
-    if attributes is None:
+        by_count.setdefault(first.count, []).append(found)
+    divided = _divided(tuple(tuple(each) for each in by_count.values()), most)
+    if divided is None:
         return None
+    places = dict(zip(by_count, divided, strict=True))
     shapes: list[list[_Shape]] = []
-    for arrangement, choice in zip(arrangements, choices, strict=True):
-        if choice is None:
+    for arrangement in arrangements:
+        found, count = arrangement.choices.get(identity), arrangement.options[identity][0].count
+        if found is None:
             shapes.append(_shapes(arrangement, identity))
             continue
-        found, count = choice
+        number, attributes = places[count]
         own = len(windows.select(found, attributes, 0))
-        options, tied = options_of(found, count, attributes, most - len(attributes) + own)
+        options, tied = options_of(found, count, attributes, number - len(attributes) + own)
         shapes.append(
             [
                 (option, frozenset([(name, (identity,))] if name else ()))
@@ -317,6 +316,50 @@ def _shared(arrangements: Sequence[Arrangement], identity: int, most: int) -> li
             ]
         )
     return shapes
+
+
+_Wanted: TypeAlias = DeviceChoice | None
+"""What a request can get on a type; None: one alternative without an attribute is all that it needs."""
+
+
+@functools.lru_cache(maxsize=256)
+def _divided(kinds: tuple[tuple[_Wanted, ...], ...], most: int) -> tuple[tuple[int, tuple[str, ...]], ...] | None:
+    """How many alternatives the types of each number of devices get, and their attributes; None if not all have one.
+
+    The division that leaves out the fewest sets of devices of the type that it treats worst, then of all types.
+    """
+    best: tuple[tuple[int, int], tuple[tuple[int, tuple[str, ...]], ...]] | None = None
+    for numbers in _divisions(most, len(kinds)):
+        found = []
+        for number, kind in zip(numbers, kinds, strict=True):
+            choices = tuple(each for each in kind if each is not None)
+            attributes = best_attributes(choices, None in kind, number)
+            if attributes is None:
+                break
+            found.append((number, attributes, [_lost(each, attributes, number) for each in choices]))
+        if len(found) < len(kinds):
+            continue
+        lost = [each for _, _, of_kind in found for each in of_kind]
+        score = max(lost, default=0), sum(lost)
+        if best is None or score < best[0]:
+            best = score, tuple((number, attributes) for number, attributes, _ in found)
+    return None if best is None else best[1]
+
+
+def _divisions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """All ways to divide a number into so many positive numbers."""
+    if parts == 1:
+        yield (total,)
+        return
+    for first in range(total - parts + 1, 0, -1):
+        for rest in _divisions(total - first, parts - 1):
+            yield (first, *rest)
+
+
+def _lost(choice: DeviceChoice, attributes: Collection[str], most: int) -> int:
+    """Sets that are left out with these attributes, and device ids in the other alternatives."""
+    left = len(choice.sets) - len(_covered(choice, attributes))
+    return max(0, left - max(0, most - len(attributes)))
 
 
 @functools.lru_cache(maxsize=256)
@@ -335,12 +378,11 @@ def best_attributes(choices: tuple[DeviceChoice, ...], others: bool, most: int) 
         None if there is no way to serve all types.
     """
 
-    def judge(attributes: tuple[str, ...]) -> tuple[bool, int, int]:
-        by_ids = most - len(attributes)
-        left = [len(each.sets) - len(_covered(each, attributes)) for each in choices]
-        unserved = any(lost == len(each.sets) for lost, each in zip(left, choices, strict=True)) or others
-        lost = [max(0, each - max(0, by_ids)) for each in left]
-        return (by_ids < unserved, max(lost, default=0), sum(lost))
+    def judge(attributes: tuple[str, ...]) -> tuple[int, int, int]:
+        """Alternatives that are missing, and the sets that are left out: of the type with the most, of all types."""
+        unserved = others or not all(_covered(each, attributes) for each in choices)
+        lost = [_lost(each, attributes, most) for each in choices]
+        return (max(0, len(attributes) + unserved - most), max(lost, default=0), sum(lost))
 
     best = tuple(dict.fromkeys(name for each in choices for name, _ in each.named))
     while best:

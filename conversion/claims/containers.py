@@ -7,7 +7,7 @@ the API server validates them.
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -189,6 +189,11 @@ def read(
         return Ask(container, role, path), findings
     resource, amount = next(iter(asked.items()))
     return Ask(container, role, path, resource, amount, cores=cores), findings
+
+
+def are_devices_of(cores: int, devices: int, per_device: int, lncs: Iterable[int]) -> bool:
+    """Whether so many cores are those of so many devices, with `per_device` physical cores and one of these LNCs."""
+    return any(cores * lnc == devices * per_device for lnc in lncs)
 
 
 def contradiction(container: str, path: str, one: tuple[str, int], other: tuple[str, int], on: str = "") -> Finding:

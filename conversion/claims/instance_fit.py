@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from conversion.claims.containers import Ask, Role, contradiction
+from conversion.claims.containers import Ask, Role, are_devices_of, contradiction
 from conversion.claims.fitting import fits
 from conversion.claims.interfaces import Interfaces, refused
 from conversion.claims.layout import Grant, Layout, lay_out, lay_out_shares, share_of
@@ -366,8 +366,7 @@ def _contradicted(entry: InstanceType, ask: Ask) -> TypeRefusal | None:
     """Refuse an ask whose cores are not those of its devices, at any logical NeuronCore."""
     if entry.cores_per_device is None:
         return TypeRefusal((_unknown_cores(entry, ask),), unknown=True)
-    cores = ask.amount * entry.cores_per_device
-    if any(ask.cores * lnc == cores for lnc in entry.logical_neuron_cores or (1,)):
+    if are_devices_of(ask.cores, ask.amount, entry.cores_per_device, entry.logical_neuron_cores or (1,)):
         return None
     named = (ask.resource, ask.amount), (names.RESOURCE_NEURONCORE, ask.cores)
     return TypeRefusal((contradiction(ask.container, ask.path, *named, entry.name),))

@@ -418,12 +418,17 @@ def _untried(asks: Sequence[Ask], merged: Merged) -> Iterator[Finding]:
             if index is None or not sets or not all(option.ids or option.places for option in options):
                 continue
             tried = {mask(option.ids) for option in options} | {run for option in options for run, _ in option.places}
-            untried = [start for start, ids in sets.items() if mask(ids) not in tried]
+            untried = [start for start, ids in sets.items() if not any(_has(each, mask(ids)) for each in tried)]
             if untried:
                 runs = serving.entry.line is not None or len(next(iter(sets.values()))) == count
                 kind = "run" if runs and count not in serving.entry.groups else "group"
                 where = f"{len(untried)} of the {len(sets)} {kind}s of {count} devices on {serving.entry.name}"
                 yield _not_everywhere(asks[index], serving.entry.name, where, untried, kind)
+
+
+def _has(devices: int, others: int) -> bool:
+    """Whether the first devices have all others among them; as bit masks."""
+    return devices & others == others
 
 
 def _sets_of(serving: Serving, identity: int, count: int) -> Mapping[int, Sequence[int]]:

@@ -124,9 +124,11 @@ def _grouped(
         count = layout.counts.get(first, 1)
         shared = bool(others) and all(identity in layout.shares for identity in others)
         if by_ids and most_of_any < count < devices == (each.group or devices):
+            runs = _runs_of_node(count, devices, entry.groups)
             if not others or shared:
-                options[first] = tuple(_runs_of_node(count, devices, entry.groups))
+                options[first] = tuple(option_of(count, ids) for ids in runs[: names.MAX_FIRST_AVAILABLE])
             if not others:
+                choices[first] = DeviceChoice(runs)
                 continue
         if each.group is None:
             continue
@@ -159,18 +161,15 @@ def _overlap(first: int, size: int, run: range) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _runs_of_node(count: int, devices: int, groups: Sequence[int]) -> tuple[Option, ...]:
-    """Consecutive devices of a node, at most 8 runs: first those that leave the most groups whole."""
+def _runs_of_node(count: int, devices: int, groups: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Consecutive devices of a node, each run by its ids: first those that leave the most groups whole."""
 
     def broken(start: int) -> tuple[int, int]:
         run = range(start, start + count)
         return sum(size for size in groups for first in range(0, devices, size) if _overlap(first, size, run)), start
 
-    starts = sorted(range(devices - count + 1), key=broken)[: names.MAX_FIRST_AVAILABLE]
-    return tuple(
-        Option(count, ids=ids, places=((mask(ids), 0),))
-        for ids in (tuple(range(start, start + count)) for start in starts)
-    )
+    starts = sorted(range(devices - count + 1), key=broken)
+    return tuple(tuple(range(start, start + count)) for start in starts)
 
 
 def fits_empty_node(

@@ -37,9 +37,7 @@ def of_pod(pod: Mapping[str, object], knowledge: DeviceKnowledge, time: ParsingT
             name = str(container.get("name", ""))
             live = tally.container(name, mapping(container.get("resources")), init=init)
             amounts = mapping(recorded.get(name))
-            # Conversion admits several names only if they mean the same devices.
-            one = dict([each for each in amounts.items() if each[1] != "0"][:1])
-            past = tally.container(name, {"limits": one}, init=init)
+            past = tally.container(name, {"limits": amounts}, init=init)
             if amounts and knowledge.strips_limits:
                 live, past = (0, 0), (max(live[0], past[0]), max(live[1], past[1]))
             now.add(*live, init=init)

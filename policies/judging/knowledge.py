@@ -2,10 +2,11 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import Final, Protocol, TypeAlias
 
+from conversion.claims.containers import are_devices_of
 from neuron import names, quantities
 from neuron.api.claim_specs import ClaimSpec
 from neuron.hardware import capacities
@@ -99,6 +100,7 @@ class Figures:
         most: by capacity, the most that one device has.
         cores: for every type with known cores, the fewest cores of a device and the counts that one request can have;
             no counts for a ring, which allows any number of consecutive devices.
+        sizes: for every type with known cores, the physical cores of a device and the logical NeuronCore settings.
     """
 
     node: int
@@ -106,6 +108,14 @@ class Figures:
     least_node_id: int
     most: Mapping[str, Decimal]
     cores: tuple[tuple[int, tuple[int, ...]], ...]
+    sizes: frozenset[tuple[int, tuple[int, ...]]]
+
+    def are_one_request(self, devices: Collection[int], cores: int) -> bool:
+        """Whether a container's amounts of devices, and of cores (0: none), mean the same devices on some type."""
+        count, *others = {*devices}
+        if others:
+            return False
+        return not cores or any(are_devices_of(cores, count, *size) for size in self.sizes)
 
     def devices_for(self, cores: int) -> int:
         """The most devices that a container gets for this many cores, on any type that can serve it."""
@@ -131,6 +141,11 @@ def figures(catalogue: Catalogue) -> Figures:
         min((entry.devices or 0 for entry in ultraservers), default=0),
         _most_capacities(catalogue),
         tuple(sorted(cores)),
+        frozenset(
+            (entry.cores_per_device, entry.logical_neuron_cores or (1,))
+            for entry in catalogue
+            if entry.cores_per_device
+        ),
     )
 
 

@@ -184,8 +184,12 @@ class DeviceTally:
                 self.sets_lnc(lnc)
 
     def container(self, name: str, resources: Mapping[str, object], *, init: bool) -> tuple[int, int]:
-        """Devices and cores of one container; an amount may be in limits, or in requests alone."""
+        """Devices and cores of one container; an amount may be in limits, or in requests alone.
+
+        Names that mean the same devices are one request, as for conversion.
+        """
         devices = cores = 0
+        named: list[int] = []
         limits, requests = mapping(resources.get("limits")), mapping(resources.get("requests"))
         for resource in {**requests, **limits}:
             device_class = self._class_behind(resource)
@@ -204,9 +208,12 @@ class DeviceTally:
                 cores += amount
                 devices += self._figures.devices_for(amount)
             else:
-                devices += amount
+                named.append(amount)
             self._requests.append({"container": name, "resource": resource, "amount": amount, "init": init})
-        return at_most(devices), at_most(cores)
+        if named and self._figures.are_one_request(named, cores):
+            devices -= self._figures.devices_for(cores) if cores else 0
+            named = named[:1]
+        return at_most(devices + sum(named)), at_most(cores)
 
     def _class_behind(self, resource: str) -> str | None:
         """The DeviceClass that serves an extended resource; None for any other resource."""

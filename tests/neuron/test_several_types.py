@@ -1,16 +1,20 @@
 """Claims for several instance types: no type gets fewer places than the worst of them in a claim of its own."""
 
+import contextlib
 import dataclasses
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversion.claims import making as claims
+from conversion.claims import planning
+from conversion.claims.alternatives import Merged, TooMany
 from conversion.claims.containers import Ask, Role
-from conversion.claims.instance_fit import DeviceConfig
+from conversion.claims.instance_fit import DeviceConfig, Serving
 from conversion.claims.making import Claim, make_claim
 from neuron.hardware.instances import Catalogue, InstanceType
 from tests.support.allocations import claim_of, node_of
@@ -119,6 +123,66 @@ def test_devices_are_found_wherever_they_are_free_if_no_warning_names_them(
     else:
         free = {first for first, ids in sets.items() if not ids & busy}
         assert free <= untried(claim).get(entry.name, set())
+
+
+@contextlib.contextmanager
+def at_most(alternatives: int) -> Iterator[None]:
+    """A claim has so many alternatives, and not 8."""
+    merge = planning.merge
+
+    def merged(servings: Sequence[Serving], order: Sequence[int], most: int = 8) -> Merged | TooMany | None:
+        return merge(servings, order, min(most, alternatives))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "merge", merged)
+        claims._remembered.cache_clear()
+        yield
+    claims._remembered.cache_clear()
+
+
+def divisions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    if parts == 1:
+        yield (total,)
+        return
+    for first in range(1, total - parts + 2):
+        yield from ((first, *rest) for rest in divisions(total - first, parts - 1))
+
+
+@pytest.mark.parametrize("cores", [5, 9, 13, 17, 23, 25, 30, 33, 61])
+def test_types_with_different_device_counts_divide_the_alternatives_as_well_as_can_be(cores: int) -> None:
+    """An alternative has one count. So the 8 are divided between the counts, and within one the aim is reached.
+
+    Types with one count lose no more than the worst of them alone; types with several, no more than with the best
+    division of the 8 alternatives.
+    """
+    lost: dict[tuple[tuple[str, ...], int], int] = {}
+
+    def lost_by(types: tuple[str, ...], most: int) -> int:
+        if (types, most) not in lost:
+            with at_most(most):
+                claim = claim_for([(CORE, cores)], [typed(name) for name in types])
+            lost[types, most] = 99 if claim is None else most_lost(claim)
+        return lost[types, most]
+
+    serving = {name for name in NAMES if claim_for([(CORE, cores)], [typed(name)])}
+    for names in SETS:
+        served = [name for name in names if name in serving]
+        if not served:
+            continue
+        counts: dict[int, list[str]] = {}
+        for name in served:
+            counts.setdefault(-(-cores // (CATALOGUE[name].cores(None) or 1)), []).append(name)
+        groups = [tuple(each) for each in counts.values()]
+        best = min(
+            max(lost_by(group, most) for group, most in zip(groups, numbers, strict=True))
+            for numbers in divisions(8, len(groups))
+        )
+        claim = claim_for([(CORE, cores)], [typed(name) for name in names])
+        assert claim is not None
+        assert set(claim.types) == set(served)
+        assert most_lost(claim) <= best, names
+        if len(groups) == 1:
+            assert best <= max(lost_by((name,), 8) for name in served), names
 
 
 def test_what_is_lost_beside_other_topologies_is_said() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.from_watches.watches import Watches
 from cluster.kinds.node_pools import MOST_NODES
-from cluster.kinds.nodes import MOST_TYPES, NodeKind, project_node, with_node
+from cluster.kinds.nodes import MOST_TYPES, NodeKind, project_node, with_node, with_types
 from cluster.resources import NODE_CLASSES, NODE_POOLS, NODES
 from conversion.asks.conversion_context import ConversionOptions, conversion_context
 from conversion.claims.pools import StaticNode
@@ -272,3 +272,17 @@ def test_five_thousand_nodes_take_little_memory_and_time() -> None:
     assert view.store.version == 4  # Twice a type: what was seen of it, and the nodes that there are.
     assert kept / MANY < 600  # bytes: name, key and entry; the type is shared
     assert taken / MANY < 0.002  # seconds, with tracemalloc
+
+
+def test_types_that_another_replica_has_seen_are_types_of_nodes_without_a_pool() -> None:
+    here = {"trn1.32xlarge": Observation(16, labels=("trn1.32xlarge",), pooled=True)}
+    told = {"trn1.32xlarge": ("ml.trn1.32xlarge",), "inf2.48xlarge": ["inf2.48xlarge", "odd"], "m5.large": ["m5.large"]}
+    assert with_types(here, told) == {
+        "trn1.32xlarge": Observation(16, labels=("ml.trn1.32xlarge", "trn1.32xlarge")),
+        "inf2.48xlarge": Observation(0, labels=("inf2.48xlarge",)),
+    }
+
+
+def test_the_types_of_another_replica_are_bounded() -> None:
+    many = {f"trn{number}.32xlarge": () for number in range(9)} | {f"inf1.{number}xlarge": () for number in range(999)}
+    assert len(with_types({}, many)) == MOST_TYPES

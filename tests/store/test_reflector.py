@@ -597,3 +597,18 @@ async def test_a_collection_whose_definition_is_removed_becomes_empty(api: FakeA
         api.break_watches()
         await eventually(lambda: it.known("p") == {"p": None})
         assert (it.changes[-1], it.reflector.problem) == (("p", "1", None), "")
+
+
+async def test_an_older_version_is_read_where_only_that_is_served(api: FakeApi) -> None:
+    pauses = Pauses()
+    api.fault("list", "nodepools", answer(404, "NotFound", "the server could not find the requested resource"), times=1)
+    api.put("nodepools", {"metadata": {"name": "neuron"}})
+    newer, older = (Resource("karpenter.sh", version, "nodepools") for version in ("v1", "v1beta1"))
+    options: dict[str, Any] = {"needed": False, "installed": False, "older": Collection(older)}
+
+    def name_of(item: dict[str, Any]) -> str | None:
+        return str(item["metadata"]["name"])
+
+    async with watched(api, newer, name_of, effects=Effects(sleep=pauses), **options) as it:
+        await eventually(lambda: it.reflector.values() == ("neuron",))
+        assert (str(it.reflector.resource), it.reflector.problem, pauses.lengths) == (str(older), "", [])

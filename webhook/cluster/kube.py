@@ -16,6 +16,7 @@ from runtime.api_errors import ClusterUnavailableError
 from runtime.api_transport import Connection, load_configuration
 from runtime.watching import Timing
 from webhook.cluster.events import EventRecorder
+from webhook.cluster.leases import SharedTypes
 from webhook.cluster.server_version import ServerVersion
 from webhook.cluster.templates import KubeTemplates, TemplateCounters
 from webhook.reviews.worker_threads import seconds_left
@@ -31,6 +32,7 @@ class KubeWorld:
     Attributes:
         caches: of `view`; metrics read their counters and problems.
         refusals: writes Events about refused conversions; None if Events are off.
+        types: the instance types that replicas tell each other.
     """
 
     connection: Connection
@@ -39,6 +41,7 @@ class KubeWorld:
     caches: tuple[Reflector[object], ...]
     template_counters: TemplateCounters = dataclasses.field(default_factory=TemplateCounters)
     refusals: EventRecorder | None = None
+    types: SharedTypes | None = None
 
     def ready(self) -> tuple[bool, str]:
         """Whether every cache was filled once, and the present problems.
@@ -98,7 +101,9 @@ async def connect(
         # If the version is not known, claims are divided, which works with every version.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(version.asked.wait(), _ANSWER_TIMEOUT)
-        yield KubeWorld(connection, cluster.store, templates, cluster.caches, templates.counters, recorder)
+        yield KubeWorld(
+            connection, cluster.store, templates, cluster.caches, templates.counters, recorder, cluster.store
+        )
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

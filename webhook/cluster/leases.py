@@ -3,10 +3,10 @@
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
 
-from cluster.from_watches.reflector import Reflector
+from cluster.from_watches.reflector import Key, Reflector
 from cluster.kinds.replicas import LABELS, RENEW_EVERY, Replica, ReplicaStatus, lease_body, read_lease
 from cluster.object_reader import Projection
 from cluster.resources import LEASES
@@ -37,6 +37,18 @@ class LeaseIdentity:
     namespace: str
     name: str
     owner: Mapping[str, str] | None = None
+
+
+class SharedTypes(Protocol):
+    """The instance types that a replica knows, and that it tells the others."""
+
+    on_types: Callable[[], None]
+
+    def static_types(self) -> Mapping[str, tuple[str, ...]]:
+        """By name, the values of Nodes' labels."""
+
+    def learn_types(self, types: Mapping[str, Sequence[str]]) -> None:
+        """Take in those of another replica."""
 
 
 class Leases:
@@ -82,6 +94,18 @@ class Leases:
     def announce(self) -> None:
         """Write a changed status now, without waiting for the next renewal."""
         self._wake.set()
+
+    def share(self, types: SharedTypes) -> None:
+        """Take in the instance types of all replicas, also of those that have ended and whose Lease is still there."""
+        types.on_types = self.announce
+
+        def changed(_: Key, __: Replica | None, after: Replica | None) -> None:
+            if after is not None:
+                types.learn_types(after.report.types)
+
+        for replica in self.cache.values():
+            types.learn_types(replica.report.types)
+        self.cache.on_change(changed)
 
     def agree(self, right: Callable[[ReplicaStatus], bool]) -> bool:
         """Whether `right` is true for every living replica, and this replica is one of them.

@@ -12,7 +12,7 @@ import importlib.metadata
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -45,6 +45,7 @@ from webhook.serving_certificate.live import LiveCertificate
 
 if TYPE_CHECKING:
     from policies.files.store import PolicyStore
+    from webhook.cluster.leases import SharedTypes
     from webhook.reviews.chain import PolicyParts
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,10 @@ class Backend(Protocol):
     @property
     def refusals(self) -> Refusals | None:
         """Receives denied conversions, to write Events; None: no Events."""
+
+    @property
+    def types(self) -> "SharedTypes | None":
+        """The instance types that replicas tell each other; None: there is one process."""
 
     def ready(self) -> tuple[bool, str]:
         """Readiness check: whether all caches are filled, and a detail."""
@@ -142,7 +147,11 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
             "shutdown": lifecycle.check_shutdown,
             **more_checks,
         }
-        certificates.describe = lambda: report(version(), settings.mode.value, checks, policies)
+        types = backend.types
+        if types is not None and certificates.leases is not None:
+            certificates.leases.share(types)
+        known: Callable[[], Mapping[str, tuple[str, ...]]] = dict if types is None else types.static_types
+        certificates.describe = lambda: report(version(), settings.mode.value, checks, policies, known())
         metrics.gauge("neuron_dra_ready", "1 if /readyz passes.", lambda: all(check()[0] for check in checks.values()))
         refusals = RefusalLog()
         options = settings.conversion()

@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cluster.kinds.replicas import LONGEST_CONDITION, ReplicaStatus, UnsentStatus
@@ -16,6 +17,7 @@ _WITH_DETAIL: Final = ("caches", "policy rules")
 _MOST: Final = 10
 """Problems of a report."""
 _MOST_UNSENT: Final = 16
+_NO_TYPES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
 _LONGEST: Final = 500
 """Characters of a problem, so that all problems fit into an annotation."""
 
@@ -40,13 +42,20 @@ class PolicyState(Protocol):
         """What policies with Deny see only if the webhook configuration was changed for them."""
 
 
-def report(version: str, mode: str, checks: Mapping[str, Check], policies: PolicyState | None) -> ReplicaStatus:
+def report(
+    version: str,
+    mode: str,
+    checks: Mapping[str, Check],
+    policies: PolicyState | None,
+    types: Mapping[str, tuple[str, ...]] = _NO_TYPES,
+) -> ReplicaStatus:
     """A report without `bundle`, `serving` and `not_after`, which `Certificates.report` adds.
 
     Args:
         mode: default mode of conversion.
         checks: readiness checks by name.
         policies: None: no policies.
+        types: instance types that other replicas should know.
     """
     ready, problems = True, []
     for name, check in checks.items():
@@ -65,6 +74,7 @@ def report(version: str, mode: str, checks: Mapping[str, Check], policies: Polic
         policies_problem=policies.problem[:_LONGEST] if policies else "",
         policies_since=_text(policies.older_since) if policies else "",
         unsent=tuple(map(_status, policies.unsent[:_MOST_UNSENT])) if policies else (),
+        types=dict(types),
     )
 
 

@@ -1,5 +1,7 @@
 """ResourceSlices and claims of the API, read into the allocator's model."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -201,8 +203,29 @@ def test_a_reason_counts_fewer_free_devices_than_the_pod_needs_or_names_them(
     assert (verdict.block is Block.HELD) == (free < wanted)
     if verdict.block is Block.HELD:
         assert verdict.reason == f"{free} of {devices} devices free, the pod needs {wanted}"
+        return
+    wraps = name == "inf2.48xlarge"
+    runs = [
+        {(start + offset) % devices for offset in range(wanted)}
+        for start in range(devices if wraps else devices - wanted + 1)
+    ]
+    named = set(range(devices)) - held
+    if any(run <= named for run in runs):
+        shown = re.fullmatch(r"free: devices ([0-9, -]+); not tried by the claim", verdict.reason)
+        assert shown is not None
+        assert (verdict.block, _numbers(shown[1])) == (Block.NOT_TRIED, next(run for run in runs if run <= named))
     else:
+        assert verdict.block is Block.NOT_CONNECTED
         assert verdict.reason.startswith(f"{free} devices are free")
+
+
+def _numbers(ranges: str) -> set[int]:
+    """The numbers of a text such as `0-3, 6`."""
+    found: set[int] = set()
+    for each in ranges.split(", "):
+        first, _, last = each.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
 
 
 def test_a_reason_names_the_free_devices_where_the_claim_names_none_of_their_runs() -> None:
@@ -214,6 +237,7 @@ def test_a_reason_names_the_free_devices_where_the_claim_names_none_of_their_run
     assert found.nodes is not None
     [verdict] = found.nodes
     assert (verdict.block, verdict.reason) == (
-        Block.NOT_CONNECTED,
-        "10 devices are free (0-5, 8-11), and the claim names no 10 of them together",
+        Block.NOT_TRIED,
+        "free: devices 0-5, 8-11; not tried by the claim",
     )
+    assert verdict.detail == "a request has at most 8 alternatives (NEU219)"

@@ -22,6 +22,7 @@ from tests.support.explaining import (
     Object,
     converted_pod,
     event,
+    explained,
     explained_pod,
     live,
     pod,
@@ -283,6 +284,27 @@ def test_a_pod_that_waits_for_connected_devices() -> None:
         str(answer.evidence)
         == "condition PodScheduled Unschedulable of the pod: '0/1 nodes are available: 1 cannot allocate all claims.'"
     )
+
+
+def test_a_pod_that_waits_although_a_run_is_free_that_its_claim_does_not_try() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", "inf2.48xlarge")
+    cluster.claim("other", "a", range(5, 9), cores=2)
+    [before] = explained(pod({names.RESOURCE_NEURON: "8"}, namespace="team-a"), cluster=live(cluster))
+    (made,) = before.preview.decision.templates
+    found = copy.deepcopy(dict(before.preview.after))
+    found["metadata"] |= {"uid": "uid"}
+    claimed_as = {"name": "neuron", "resourceClaimName": "train-claim"}
+    found["status"] = {"phase": "Pending", "resourceClaimStatuses": [claimed_as], "conditions": [UNSCHEDULABLE]}
+    metadata = {"name": "train-claim", "namespace": "team-a", "uid": "c"}
+    cluster.claims.append({"metadata": metadata, "spec": made.spec["spec"]})
+    answer = diagnosed(found, live(cluster, [template(made.name, made.spec["spec"])]))
+    assert (answer.case, answer.state) == ("not-tried", PodState.WAITS)
+    assert answer.text == (
+        "None of 1 Neuron node can take it now. Closest: a: free: devices 0-4, 9-11; not tried by the claim (a request"
+        " has at most 8 alternatives (NEU219))."
+    )
+    assert "request fewer devices" in answer.fix
 
 
 def test_the_closest_of_many_nodes_is_shown() -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -450,3 +451,56 @@ def test_cpu_is_not_judged_if_pods_cannot_be_listed() -> None:
     [explanation] = explained(pod(), cluster=blind)
     told = "Not judged: CPU, memory and the number of pods of nodes, because pods cannot be listed."
     assert told in explanation.notes
+
+
+@pytest.mark.parametrize(
+    ("limits", "instance_type", "free", "expected"),
+    [
+        pytest.param(
+            [{names.RESOURCE_NEURON: "8"}], "inf2.48xlarge", [*range(9, 12), *range(5)], "0-4, 9-11", id="ring"
+        ),
+        pytest.param([{names.RESOURCE_NEURON: "7"}], "inf1.24xlarge", range(4, 11), "4-10", id="chain"),
+        pytest.param(
+            [{names.RESOURCE_NEURON: "8"}, {names.RESOURCE_NEURON: "1"}],
+            "inf2.48xlarge",
+            [*range(9, 12), *range(5), 6],
+            "0-4, 6, 9-11",
+            id="two-containers",
+        ),
+    ],
+)
+@pytest.mark.parametrize("version", ["v1.36.3", "v1.35.6", "v1.34.9"])
+def test_a_free_run_that_the_claim_does_not_try_is_named(
+    limits: list[dict[str, str]], instance_type: str, free: Sequence[int], expected: str, version: str
+) -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", instance_type)
+    devices, cores = {"inf2.48xlarge": (12, 2), "inf1.24xlarge": (16, 4)}[instance_type]
+    cluster.claim("other", "a", set(range(devices)) - set(free), cores=cores)
+    found = pod()
+    found["spec"]["containers"] = [
+        {"name": f"c{number}", "image": "i", "resources": {"limits": each}} for number, each in enumerate(limits)
+    ]
+    verdict = only(cluster, found, version=version)
+    assert (verdict.block, verdict.reason) == (
+        Block.NOT_TRIED,
+        f"free: devices {expected}; not tried by the claim",
+    )
+
+
+def test_free_devices_that_are_no_run_are_not_connected() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", "inf2.48xlarge")
+    cluster.claim("other", "a", [0, 3, 6, 9], cores=2)
+    assert only(cluster, pod({names.RESOURCE_NEURON: "3"})).block is Block.NOT_CONNECTED
+
+
+def test_a_claim_of_a_user_with_another_constraint_is_not_said_to_miss_devices() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", "inf2.48xlarge")
+    cluster.claim("other", "a", [0, 3, 6, 9], cores=2)
+    request = {"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS, "count": 2}}
+    for attribute in (names.device_group_attribute(2), f"{names.DRIVER}/deviceId"):
+        found, own = claiming({"devices": {"requests": [request], "constraints": [{"matchAttribute": attribute}]}})
+        verdict = only(cluster, found, own)
+        assert verdict.fits or verdict.block in (Block.NOT_CONNECTED, Block.TOO_FEW)

@@ -315,6 +315,19 @@ class TestVerticalAutoscalers:
             "warning NEU233 spec: VerticalPodAutoscaler sizes resizes pods of Deployment serve in place, which"
         )
 
+    @pytest.mark.parametrize(
+        ("owner", "labels"),
+        [
+            ({"kind": "ReplicaSet", "name": "serve-7d9"}, {"pod-template-hash": "7d9"}),
+            ({"kind": "Deployment", "name": "serve"}, {}),
+        ],
+    )
+    def test_the_pods_of_the_workload_are_warned_of(self, owner: dict[str, Any], labels: dict[str, str]) -> None:
+        made = pod(container(neuron=4), labels=labels)
+        made["metadata"] = {"name": "serve-7d9-x", "labels": labels, "ownerReferences": [owner]}
+        said = found({"apiVersion": "v1", "kind": "Pod", **made}, self.scaler("InPlace"))
+        assert [each[:14] for each in said] == ["warning NEU233"]
+
     def test_others_are_not_reported(self) -> None:
         assert found(self.DEPLOYMENT, self.scaler("Recreate"), self.scaler("InPlace", "other")) == []
         plain = {**self.DEPLOYMENT, "spec": {"template": pod(container())}}

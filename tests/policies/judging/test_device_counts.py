@@ -182,7 +182,12 @@ def test_classes_are_judged_by_what_they_select() -> None:
         pytest.param(pod(container(cores=6)), 4, 6, id="cores-rounded-to-a-group"),
         pytest.param(pod(container(cores=10**9)), 500_000, MOST, id="many-cores"),
         pytest.param(pod(container(neuron=16, cores=1)), 17, 1, id="both"),
-        pytest.param(pod(container(neuron=4, old=4)), 8, 0, id="two-names"),
+        pytest.param(pod(container(neuron=4, old=4)), 4, 0, id="two-names"),
+        pytest.param(pod(container(neuron=4, old=8)), 12, 0, id="two-names-that-contradict"),
+        pytest.param(pod(container(neuron=16, old=16, cores=32)), 16, 32, id="three-names"),
+        pytest.param(pod(container(neuron=16, cores=64)), 16, 64, id="cores-at-an-lnc"),
+        pytest.param(pod(container(neuron=16, old=8, cores=32)), 40, 32, id="three-names-that-contradict"),
+        pytest.param(pod(container(neuron=16, cores=33)), 33, 33, id="cores-of-other-devices"),
         pytest.param(pod(init=(container("s", always=True, neuron=4), container("i", neuron=4))), 8, 0, id="sidecar"),
         pytest.param(pod(init=(container("i", neuron=4), container("s", always=True, neuron=4))), 4, 0, id="before"),
         pytest.param(
