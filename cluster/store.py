@@ -18,12 +18,11 @@ from msgspec import structs
 from cluster.bounded_objects import Key
 from cluster.kinds.claim_templates import TemplateFacts
 from cluster.kinds.device_classes import ClassFacts, DeviceClasses
-from cluster.kinds.device_traits import TraitCounts
 from cluster.kinds.namespaces import NamespaceRecord
 from cluster.kinds.node_pools import Described, SupplyIndex
 from cluster.kinds.nodes import NodeKind, with_node, with_types
 from cluster.kinds.resource_quotas import NamespaceQuotas, QuotaFacts
-from cluster.kinds.resource_slices import SliceFacts, with_pool
+from cluster.kinds.resource_slices import SliceFacts, TraitCounts, with_pool
 from conversion.claims.pools import NO_SUPPLY, Supply
 from conversion.facts import NO_FACTS, NamespaceFacts
 from neuron.api import node_pools

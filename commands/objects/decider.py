@@ -74,7 +74,7 @@ class Decider:
         self._options = options
         self._store = store
         self._written = store.written if isinstance(store, FileStore) else _nothing_written
-        self._resized_by = store.resized_by if isinstance(store, FileStore) else _not_resized
+        self._autoscalers = store.resized if isinstance(store, FileStore) else {}
         self._policies = policies
         self._rewrites = rewrites
         self._past_shadow = past_shadow
@@ -125,9 +125,13 @@ class Decider:
 
     def _resized(self, manifest: Manifest, decided: ObjectDecision) -> Iterator[Finding]:
         """NEU233, if pods have claims, or get one, and a known VerticalPodAutoscaler resizes them in place."""
-        found = workloads_of(manifest.kind, manifest.data)
-        resized = ((self._resized_by(manifest.namespace, *each), each) for each in found)
-        by, workload = next((each for each in resized if each[0]), ("", ("", "")))
+        if not self._autoscalers:
+            return
+        by, workload = "", ("", "")
+        for workload in workloads_of(manifest.kind, manifest.data):
+            by = self._autoscalers.get((manifest.namespace, *workload), "")
+            if by:
+                break
         if by and any(each.facts.known or each.decision.claimed_class for each in decided.parts):
             yield resizes(by, " ".join(workload))
 
@@ -206,11 +210,6 @@ class Decider:
 
 def _nothing_written(_kind: str, _namespace: str, _name: str) -> None:
     """Only files say how an object is written."""
-
-
-def _not_resized(_namespace: str, _kind: str, _name: str) -> str:
-    """VerticalPodAutoscalers of a cluster are not read."""
-    return ""
 
 
 def is_checked(manifest: Manifest) -> bool:

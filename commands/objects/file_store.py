@@ -14,13 +14,17 @@ _CLAIM_KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate")
 
 
 class FileStore(Store):
-    """A store that also knows how claims and templates are written: they are enriched when they are applied."""
+    """A store that also knows how claims and templates are written: they are enriched when they are applied.
+
+    Attributes:
+        resized: the VerticalPodAutoscalers that resize pods in place, by namespace, kind and name of the workload.
+    """
 
     def __init__(self, found: Iterable[Manifest] = (), below: Store | None = None) -> None:
         """Take objects; of two with one name, the later one counts."""
         super().__init__(below)
         self._written: dict[tuple[str, str, str], Manifest] = {}
-        self._resized: dict[tuple[str, str, str], str] = {}
+        self.resized: dict[tuple[str, str, str], str] = {}
         for manifest in found:
             self.take(manifest)
 
@@ -36,7 +40,7 @@ class FileStore(Store):
         """Read a VerticalPodAutoscaler of the files or of the cluster."""
         target = vertical_autoscalers.resized_in_place(data)
         if target is not None:
-            self._resized[namespace, *target] = text(mapping(data.get("metadata")).get("name"))
+            self.resized[namespace, *target] = text(mapping(data.get("metadata")).get("name"))
 
     def take_autoscalers(self, found: Iterable[Mapping[str, object]]) -> None:
         """Read the VerticalPodAutoscalers of a cluster."""
@@ -46,7 +50,3 @@ class FileStore(Store):
     def written(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """The manifest of a claim or template."""
         return self._written.get((kind, namespace, name))
-
-    def resized_by(self, namespace: str, kind: str, name: str) -> str:
-        """The VerticalPodAutoscaler that resizes the pods of a workload in place; empty if the files have none."""
-        return self._resized.get((namespace, kind, name), "")

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from commands.objects.file_store import FileStore
 from kubernetes.aio.client.configuration import Configuration
 
 from commands.cluster.autoscalers import vertical_autoscalers
 from commands.cluster.listing import Unseen
 from commands.explain.cluster_view import live_manifest
+from commands.objects.file_store import FileStore
 from commands.objects.vertical_autoscalers import workloads_of
 from runtime.api_server import Resource
 from runtime.api_transport import Connection
@@ -47,7 +47,7 @@ async def test_those_of_a_cluster_are_read(connection: tuple[FakeApi, Connection
     assert not isinstance(found, Unseen)
     view = FileStore()
     view.take_autoscalers(found)
-    assert view.resized_by("team-a", "Deployment", "serve") == "sizes"
+    assert view.resized.get(("team-a", "Deployment", "serve"), "") == "sizes"
 
 
 async def test_a_cluster_without_them_has_none(connection: tuple[FakeApi, Connection]) -> None:
@@ -68,7 +68,7 @@ async def test_those_that_may_not_be_read_are_unseen(connection: tuple[FakeApi, 
 async def test_one_of_another_form_says_nothing(form: dict[str, Any]) -> None:
     view = FileStore()
     view.take_autoscalers([SCALER | form])
-    assert view.resized_by("team-a", "Deployment", "serve") == ""
+    assert view.resized.get(("team-a", "Deployment", "serve"), "") == ""
 
 
 async def test_explain_warns_of_a_pod_whose_deployment_is_resized() -> None:
