@@ -106,8 +106,7 @@ class Mutator:
         if request.namespace in self._options.excluded_namespaces:
             return _EXCLUDED
         try:
-            with limited(effort.on_the_loop()):
-                decision = self._decide(request)
+            decision = self._decide(request)
         except TooMuchWorkError:
             return None
         if decision is None or decision.needs:
@@ -144,14 +143,17 @@ class Mutator:
         """The decision: on the event loop about a small object that takes little work, else in the lane."""
         units = 0
         try:
-            with limited(effort.on_the_loop()):
-                decision = self._decide(request)
+            decision = self._decide(request)
         except TooMuchWorkError as error:
             decision, units = None, error.units
         return await self._decide_in_lane(request, units) if decision is None else decision
 
     def _decide(self, request: AdmissionRequest) -> Decision | None:
-        """The decision about a small object, or one that does not depend on the object; None: decide in the lane."""
+        """The decision about a small object, or one that does not depend on the object; None: decide in the lane.
+
+        Raises:
+            TooMuchWorkError: decide in the lane.
+        """
         subject = _subject(request)
         if isinstance(subject, Decision):
             return subject
@@ -163,7 +165,8 @@ class Mutator:
         if len(bytes(request.object)) + len(bytes(request.oldObject)) > LARGE_OBJECT:
             return None
         if subject is _Subject.CHANGED_POD:
-            return self._restoring(request)()
+            with limited(effort.on_the_loop()):
+                return self._restoring(request)()
         if subject is _Subject.CLAIM:
             return self._enrich(request)
         return self._place(request, *_read_workload(request))()
@@ -219,7 +222,8 @@ class Mutator:
         key = (read.key, facts, read.steering)
         decision = self._enriched.get(key)
         if decision is None:
-            decision = decide_claim(read.claim, facts, world, read.steering)
+            with limited(effort.on_the_loop()):
+                decision = decide_claim(read.claim, facts, world, read.steering)
             self._remember_claim(key, read.claim, decision)
         return decision
 
@@ -304,7 +308,8 @@ class Mutator:
         shape, world = self._shape(read, request.namespace), self._current_world()
         decision = self._decisions.find(shape, read.pod, read.names)
         if decision is None:
-            decision = read.converted(shape, world)
+            with limited(effort.on_the_loop()):
+                decision = read.converted(shape, world)
             self._remember(read, shape, decision)
         return decision
 
