@@ -12,6 +12,7 @@ from neuron import names
 from neuron.hardware.instances import Catalogue, Observation
 from tests.support.clusters import FakeCluster, mutator, request
 from webhook.reviews.mutate import Mutator
+from webhook.reviews.reviewer import first_step
 from webhook.reviews.worker_threads import LARGE_OBJECT
 
 TYPES: Final = tuple(entry.name for entry in Catalogue())
@@ -110,7 +111,7 @@ class Work:
         """Calls on the event loop: until there is a decision, or it is left to the lane."""
         found = self._mutator(shape)
         review = request(shape.pod(), dryRun=True)
-        return _counted(lambda: found.decide_at_once(review))
+        return _counted(lambda: first_step(found.review(review)))
 
     def in_all(self, shape: Shape) -> int:
         """Calls of the whole decision."""

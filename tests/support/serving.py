@@ -37,7 +37,7 @@ from webhook.edge.endpoints import RequestLimits, Telemetry
 from webhook.edge.health import Check, Lifecycle
 from webhook.edge.metrics import Metrics
 from webhook.edge.shedding import LoopLag
-from webhook.reviews.reviewer import Reviewer
+from webhook.reviews.reviewer import Reviewer, before_waiting
 from webhook.server.application import build
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +46,7 @@ PATIENCE = 20.0
 
 
 class Answering:
-    """A reviewer that gives one decision, or raises, and remembers what it was asked."""
+    """A reviewer that gives one decision in a task, or raises, and remembers what it was asked."""
 
     def __init__(self, answer: Decision | Exception | None = None, delay: float = 0.0) -> None:
         self.answer = answer or unchanged("not-neuron")
@@ -54,6 +54,7 @@ class Answering:
         self.requests: list[wire.AdmissionRequest] = []
 
     async def review(self, request: wire.AdmissionRequest) -> Decision:
+        await before_waiting()
         self.requests.append(request)
         if self.delay:
             await asyncio.sleep(self.delay)

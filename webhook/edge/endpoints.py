@@ -36,7 +36,7 @@ from webhook.edge.logs import DecisionLog
 from webhook.edge.metrics import Metrics
 from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import Exempt, Gate, LoopLag, caller_timeout, never
-from webhook.reviews.reviewer import Reviewer, deciding_at_once
+from webhook.reviews.reviewer import Reviewer, first_step
 from webhook.reviews.worker_threads import LaneError, LaneFullError, answer_within, seconds_left, usable
 
 log = logging.getLogger(__name__)
@@ -148,7 +148,6 @@ class AdmissionEndpoint:
         """Never shed `exempt` reviews; `clock` returns seconds and measures the duration of reviews."""
         self._path = path
         self._reviewer = reviewer
-        self._decide_at_once = deciding_at_once(reviewer)
         self._must_answer = reviewer.must_answer if isinstance(reviewer, AnswersAlways) else never
         self._bodies = limits.bodies
         self._callers = limits.callers
@@ -178,7 +177,7 @@ class AdmissionEndpoint:
             return None
         try:
             request = reviews.decode(body)
-            decision = self._decide_at_once(request)
+            decision = first_step(self._reviewer.review(request))
             if decision is None:
                 return None
             payload = reviews.encode(request, decision)

@@ -39,6 +39,7 @@ from runtime.remembered import Remembered
 from webhook.reviews import effort
 from webhook.reviews.pod_decisions import PodDecisions, PodShape
 from webhook.reviews.queue_notices import QueueNotices
+from webhook.reviews.reviewer import before_waiting
 from webhook.reviews.template_checks import TemplateChecks
 from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane
 
@@ -100,21 +101,6 @@ class Mutator:
         self._queues = queues or QueueNotices()
         self._version = cluster.version
         self._world = conversion_context(options, catalogue, cluster)
-
-    def decide_at_once(self, request: AdmissionRequest) -> Decision | None:
-        """The decision about a small object whose templates exist; None: call `review`."""
-        if request.namespace in self._options.excluded_namespaces:
-            return _EXCLUDED
-        try:
-            decision = self._decide(request)
-        except TooMuchWorkError:
-            return None
-        if decision is None or decision.needs:
-            return None
-        for template in decision.templates:
-            if not self._templates.holds(request.namespace, template):
-                return None
-        return self._queues.noted(request, decision) if decision.shows_queue else decision
 
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review.
@@ -322,6 +308,7 @@ class Mutator:
 
     async def _checked(self, decision: Decision, request: AdmissionRequest, checks: TemplateChecks) -> Decision:
         """The decision, after the templates that policies name were checked. In shadow mode they are only reported."""
+        await before_waiting()
         for need in decision.needs:
             try:
                 found = await checks.find(request.namespace, need)
@@ -339,6 +326,7 @@ class Mutator:
         for template in decision.templates:
             if self._templates.holds(request.namespace, template):
                 continue
+            await before_waiting()
             try:
                 if not request.dryRun:
                     await self._templates.ensure(request.namespace, template)

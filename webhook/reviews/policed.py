@@ -46,7 +46,7 @@ from runtime.once import Once
 from webhook.reviews import effort
 from webhook.reviews.policy_allowance import ON_LOOP, Execution, run_with_retry
 from webhook.reviews.policy_metrics import PolicyMetrics
-from webhook.reviews.reviewer import Reviewer, deciding_at_once
+from webhook.reviews.reviewer import Reviewer, before_waiting
 from webhook.reviews.slices import working_time
 from webhook.reviews.warning_lines import fitting
 from webhook.reviews.worker_threads import LARGE_OBJECT, LaneError, LaneTimeoutError, seconds_left
@@ -115,7 +115,6 @@ class PolicedValidator:
         self._policies = policies
         self._inner = self._make(policies)
         self._sources = Sources.of(self._device_class, policies)
-        self._at_once = deciding_at_once(self._inner)
         self._knower = DeviceKnower(self._view, policies.catalogue)
         self._counts = {rule.name for rule in policies.validating if _counts_devices(rule)}
         self._candidates: dict[tuple[object, ...], tuple[ValidatingRule, ...]] = {}
@@ -136,12 +135,6 @@ class PolicedValidator:
         verdicts = unjudged(candidates, subject, "not evaluated", self._now(), self._clock)
         return any(verdict.outcome is PolicyOutcome.DENY for verdict in verdicts)
 
-    def decide_at_once(self, request: AdmissionRequest) -> Decision | None:
-        """The other reviewer's decision if no policy can match; None: call `review`."""
-        if self._policies is not self._store.current or self._candidates_for(request):
-            return None
-        return self._at_once(request)
-
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review.
 
@@ -156,6 +149,7 @@ class PolicedValidator:
             return denied("unreadable", _unreadable(request, error))
         if not candidates or request.namespace in self._excluded:
             return await self._inner.review(request)
+        await before_waiting()
         now = self._now()
         try:
             with tracing.span("policies"):

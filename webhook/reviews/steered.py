@@ -59,16 +59,6 @@ class SteeredMutator:
             sources=Sources.of(options.device_class, policies),
         )
 
-    def decide_at_once(self, request: AdmissionRequest) -> Decision | None:
-        """See `DecidesAtOnce`; with the set of policies that was in force at the last `review`."""
-        if self._policies is not self._store.current:
-            return None
-        self._steer.look()
-        try:
-            return self._mutator.decide_at_once(request)
-        except SteeringRefusedError as error:
-            return denied("policy", error.finding)
-
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review with one set of policies from start to end.
 

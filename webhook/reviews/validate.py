@@ -32,6 +32,7 @@ from policies.selectors.claim_context import ClaimPolicies, claim_context
 from runtime.remembered import Remembered, fingerprint
 from webhook.reviews import effort
 from webhook.reviews.claim_shapes import shape_of
+from webhook.reviews.reviewer import before_waiting
 from webhook.reviews.slices import working_time
 from webhook.reviews.spec_reading import KINDS as CLAIM_KINDS
 from webhook.reviews.spec_reading import decode, read_specs
@@ -92,21 +93,6 @@ class Validator:
         self._decisions: Remembered[Hashable, Decision] = Remembered(_DECISIONS)
         self._judgements: Remembered[tuple[str, str], ClaimJudgement] = Remembered(_JUDGEMENTS)
         self._refresh()
-
-    def decide_at_once(self, request: AdmissionRequest) -> Decision | None:
-        """The decision about a small claim without new selectors, or a small pod whose claims the caches have.
-
-        None: call `review`.
-        """
-        decision = self._without_object(request)
-        if decision is not None:
-            return decision
-        if request.kind.group == "" and request.kind.kind == "Pod":
-            return self._pod_at_once(request)
-        if request.kind.group != GROUP or request.kind.kind not in CLAIM_KINDS:
-            return None
-        claim = _read_claim(request)
-        return claim if isinstance(claim, Decision) else self._remembered(claim) or self._judged(claim)
 
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review.
@@ -226,28 +212,6 @@ class Validator:
 
     # --- pods and workloads ---------------------------------------------------------------------------------------
 
-    def _pod_at_once(self, request: AdmissionRequest) -> Decision | None:
-        """The decision about a small pod whose claims are judged templates; None: not at once."""
-        if request.operation != "CREATE":
-            return _OPERATION
-        raw = bytes(request.object)
-        if len(raw) > LARGE_OBJECT:
-            return None
-        claiming = Claiming.of(pods.decode(raw))
-        if claiming.is_empty:
-            return self._without_claims(claiming, misspelt_keys_in(raw))
-        if self._bounds is not None:
-            return None
-        known: dict[str, KnownClaim] = {}
-        for name, kind, object_name in claiming.names:
-            spec = None
-            if kind == "ResourceClaimTemplate":
-                spec = self._cluster.claim_template(request.namespace, object_name)
-            if spec is None or not self._is_cheap(request.namespace, object_name, spec):
-                return None
-            known[name] = KnownClaim(self._known(request.namespace, object_name, spec))
-        return self._created(claiming, known, misspelt_keys_in(raw))
-
     async def _review_pod(self, request: AdmissionRequest) -> Decision:
         if request.operation != "CREATE":
             return _OPERATION  # claims and containers of a pod cannot change
@@ -350,6 +314,7 @@ class Validator:
             wanted.setdefault(kind, {})[name] = None
         missing: set[tuple[str, str]] = set()
         for kind, known in wanted.items():
+            await before_waiting()
             exist = await self._cluster.exist(kind, namespace, known)
             missing |= {(kind, name) for name, exists in exist.items() if exists is False}
         return frozenset(missing)
@@ -405,6 +370,7 @@ class Validator:
             else:
                 unknown.setdefault(kind, {})[name] = object_name
         for kind, wanted in unknown.items():
+            await before_waiting()
             exist = await self._cluster.exist(kind, namespace, dict.fromkeys(wanted.values()))
             known |= {name: KnownClaim(missing=exist[object_name] is False) for name, object_name in wanted.items()}
         return known

@@ -25,6 +25,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from conversion.claims.work import TooMuchWorkError, WorkAllowance, limited
 from webhook.reviews import effort
+from webhook.reviews.reviewer import before_waiting
 from webhook.reviews.slices import EndedError, Running, working_time
 from webhook.reviews.turns import DecisionQueue
 
@@ -167,6 +168,7 @@ class Inline:
         key: Hashable = None,  # noqa: ARG002
     ) -> Result:
         """See `Lane.run`."""
+        await before_waiting()
         return work()
 
 
@@ -293,6 +295,7 @@ class ThreadLane:
         self, namespace: str, work: Callable[[], Result], seconds: float = 0.0, key: Hashable = None
     ) -> Result:
         """See `Lane.run`."""
+        await before_waiting()
         left = seconds_left()
         if left <= 0:
             raise LaneTimeoutError("this decision has waited longer than the time-out of its caller")

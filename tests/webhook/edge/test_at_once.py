@@ -1,5 +1,6 @@
 """Reviews that need no wait are answered without a task, with the bounds and the order of all others."""
 
+import asyncio
 import gc
 import json
 import time
@@ -29,12 +30,16 @@ class Quick(Answering):
         super().__init__(unchanged("slow"), delay)
         self.decide = decide
         self.quick: list[str] = []
+        self.tasks: list[bool] = []
 
-    def decide_at_once(self, request: wire.AdmissionRequest) -> Decision | None:
-        if request.uid.startswith("slow"):
-            return None
-        self.quick.append(request.uid)
-        return self.decide()
+    async def review(self, request: wire.AdmissionRequest) -> Decision:
+        if not request.uid.startswith("slow"):
+            self.quick.append(request.uid)
+            self.tasks.append(asyncio.current_task() is not None)
+            decision = self.decide()
+            if decision is not None:
+                return decision
+        return await super().review(request)
 
 
 def message(uid: str) -> bytes:
@@ -69,6 +74,7 @@ def test_a_decision_at_once_needs_no_task(tls_directory: Path) -> None:
         assert answers(running, message("a"), 1) == ["a"]
         assert client.review(review(uid="slow")).response["uid"] == "slow"
         assert [each.uid for each in quick.requests] == ["slow"]
+        assert (quick.quick, quick.tasks) == (["a"], [False])
         # The client may read an answer before its decision is logged and counted.
         eventually(lambda: [line["uid"] for line in running.decisions()] == ["a", "slow"], "both are logged")
         eventually(lambda: sum(running.metrics.path("/mutate").reviews.values()) == 2, "both are counted")
@@ -100,8 +106,12 @@ def test_a_body_may_arrive_in_pieces(tls_directory: Path, pieces: int) -> None:
 
 
 def raising(error: Exception) -> Callable[[], Decision | None]:
+    errors = [error]
+
     def decide() -> Decision | None:
-        raise error
+        if errors:
+            raise errors.pop()
+        return None
 
     return decide
 
@@ -154,7 +164,7 @@ def test_a_large_body_is_decided_in_a_task(tls_directory: Path) -> None:
     with serving(tls_directory, {"/mutate": quick}) as running, running.client() as client:
         body = json.dumps(review(uid="large")).encode() + b" " * BodyReader.SMALL
         assert client.review(body).status == 200
-    assert (quick.quick, [each.uid for each in quick.requests]) == ([], ["large"])
+    assert (quick.quick, quick.tasks) == (["large"], [True])
 
 
 def test_answers_close_their_connection_while_draining(tls_directory: Path) -> None:

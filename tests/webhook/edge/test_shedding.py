@@ -24,6 +24,7 @@ from webhook.edge.bodies import BodyReader, BodyTooManyError
 from webhook.edge.metrics import PathMetrics
 from webhook.edge.room import MemoryBudget
 from webhook.edge.shedding import Gate, LoopLag, caller_timeout, creates_template
+from webhook.reviews.reviewer import before_waiting
 from webhook.reviews.worker_threads import seconds_left
 from webhook.server import app
 from webhook.server.settings import WebhookSettings
@@ -41,6 +42,7 @@ class Waiting:
         self.begun = 0
 
     async def review(self, request: wire.AdmissionRequest) -> Decision:
+        await before_waiting()
         self.begun += 1
         if request.kind.kind != "ResourceClaimTemplate":
             while not self.go.is_set():  # noqa: ASYNC110 - set by another thread
@@ -220,6 +222,8 @@ class BusyReviewer(Answering):
     """A reviewer that keeps the event loop busy."""
 
     async def review(self, request: wire.AdmissionRequest) -> Decision:
+        if asyncio.current_task() is None:
+            await before_waiting()
         if request.kind.kind != "ResourceClaimTemplate":
             time.sleep(0.1)  # noqa: ASYNC251 - blocking is the point
         return await super().review(request)
@@ -305,6 +309,7 @@ class Timed(Answering):
         self.left: list[float] = []
 
     async def review(self, request: wire.AdmissionRequest) -> Decision:
+        await before_waiting()
         self.left.append(seconds_left())
         return await super().review(request)
 

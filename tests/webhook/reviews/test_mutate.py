@@ -21,6 +21,7 @@ from policies.judging.policy_set import NO_POLICIES, PolicySet
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
 from webhook.reviews.mutate import Mutator
+from webhook.reviews.reviewer import first_step
 from webhook.reviews.worker_threads import Inline
 
 LEGACY = pod(container(neuron="4"))
@@ -395,7 +396,7 @@ def test_a_decision_made_from_facts_that_changed_meanwhile_is_not_remembered() -
             if isinstance(result, Decision) and not cluster.seen:
                 cluster.seen["inf2.24xlarge"] = Observation(6)
                 cluster.version += 1
-                subject.decide_at_once(request(ring))
+                first_step(subject.review(request(ring)))
             return result
 
     subject = mutator(cluster, lane=Changing())
@@ -405,12 +406,12 @@ def test_a_decision_made_from_facts_that_changed_meanwhile_is_not_remembered() -
 
 def test_a_decision_is_given_at_once_if_its_templates_exist_in_the_namespace() -> None:
     subject = mutator()
-    assert subject.decide_at_once(request(LEGACY)) is None
+    assert first_step(subject.review(request(LEGACY))) is None
     decision = review(subject, LEGACY)
-    assert subject.decide_at_once(request(LEGACY)) is decision
-    assert subject.decide_at_once(request(LEGACY, namespace="team-b")) is None
-    assert subject.decide_at_once(request(LEGACY | PADDED)) is None
-    excluded = subject.decide_at_once(request(LEGACY, namespace="kube-system"))
+    assert first_step(subject.review(request(LEGACY))) is decision
+    assert first_step(subject.review(request(LEGACY, namespace="team-b"))) is None
+    assert first_step(subject.review(request(LEGACY | PADDED))) is None
+    excluded = first_step(subject.review(request(LEGACY, namespace="kube-system")))
     assert excluded is not None
     assert excluded.reason == "excluded-namespace"
 

@@ -21,6 +21,7 @@ from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.queue_notices import QueueNotices
+from webhook.reviews.reviewer import first_step
 from webhook.reviews.validate import Validator
 
 LABEL = "kueue.x-k8s.io/queue-name"
@@ -81,7 +82,7 @@ def test_the_first_pod_whose_claim_has_alternatives_gets_another_warning() -> No
 def test_a_pod_that_is_answered_at_once_is_told_and_only_the_first_one() -> None:
     subject = mutator()
     review(subject, PLAIN)
-    answers = [subject.decide_at_once(request(QUEUED)) for _ in range(2)]
+    answers = [first_step(subject.review(request(QUEUED))) for _ in range(2)]
     assert [len(told(each)) for each in answers if each is not None] == [1, 0]
 
 

@@ -26,6 +26,7 @@ from tests.support.trainium import trainium
 from tests.support.validation import FakeClaims
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer
+from webhook.reviews.reviewer import first_step
 from webhook.reviews.template_checks import TemplateChecks
 from webhook.reviews.validate import Validator
 from webhook.server.standalone import StandaloneBackend
@@ -130,9 +131,9 @@ def test_a_setting_narrows_the_demand() -> None:
 
 def test_a_pod_whose_template_must_be_checked_is_not_answered_at_once() -> None:
     checked = subject({})
-    assert checked.decide_at_once(request(WHOLE)) is None
+    assert first_step(checked.review(request(WHOLE))) is None
     assert not review(checked, WHOLE).allowed
-    assert checked.decide_at_once(request(WHOLE)) is None
+    assert first_step(checked.review(request(WHOLE))) is None
 
 
 def test_a_missing_template_denies_the_pod() -> None:

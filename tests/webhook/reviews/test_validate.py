@@ -38,6 +38,7 @@ from tests.support.validation import (
     validator,
 )
 from webhook.edge import reviews
+from webhook.reviews.reviewer import first_step
 from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Inline, ThreadLane
 
@@ -328,7 +329,7 @@ class TestMemory:
                 if cluster.version == 1:
                     cluster.add_class("own", f"device.driver == '{names.DRIVER}'")
                     cluster.version += 1
-                    judge.decide_at_once(review(pod(container())))
+                    first_step(judge.review(review(pod(container()))))
                 return result
 
         judge = Validator(trainium(), Catalogue(), cluster, lane=Changing())
@@ -594,7 +595,7 @@ class TestAtOnce:
 
         async def main() -> tuple[Decision | None, Decision, Decision | None]:
             one = review(manifest)
-            return judge.decide_at_once(one), await judge.review(one), judge.decide_at_once(one)
+            return first_step(judge.review(one)), await judge.review(one), first_step(judge.review(one))
 
         return asyncio.run(main())
 
@@ -635,14 +636,14 @@ class TestAtOnce:
         [
             (template(claim(request("a", 1))), True, True),
             (template(BAD), False, True),
-            (DEPLOYMENT, False, False),
-            ({**pod(container(neurons="4")), "apiVersion": "example.com/v1"}, False, False),
-            ({**template(BAD), "apiVersion": "example.com/v1"}, False, False),
-            ({**template(BAD), "kind": "ResourceSlice"}, False, False),
+            (DEPLOYMENT, True, True),
+            ({**pod(container(neurons="4")), "apiVersion": "example.com/v1"}, True, True),
+            ({**template(BAD), "apiVersion": "example.com/v1"}, True, True),
+            ({**template(BAD), "kind": "ResourceSlice"}, True, True),
         ],
         ids=["no selectors", "selectors", "workload", "another Pod", "another template", "another kind"],
     )
-    def test_claims_are_answered_at_once_if_their_selectors_are_known(
+    def test_what_the_caches_and_known_selectors_decide_is_answered_at_once(
         self, manifest: Any, at_once: bool, after: bool
     ) -> None:
         first, reviewed, again = self.decisions(manifest)
@@ -660,7 +661,7 @@ class TestAtOnce:
     def test_what_needs_no_judgement_is_answered_at_once(
         self, manifest: Any, fields: dict[str, Any], reason: str
     ) -> None:
-        assert validator().decide_at_once(review(manifest, **fields)) == Decision(Outcome.UNCHANGED, reason)
+        assert first_step(validator().review(review(manifest, **fields))) == Decision(Outcome.UNCHANGED, reason)
 
     def test_a_large_pod_is_not_answered_at_once(self) -> None:
         first, _, again = self.decisions(pod(container(neuron="4", name="a" * 40_000)))
