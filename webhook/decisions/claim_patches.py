@@ -11,7 +11,7 @@ from webhook.decisions.canonical import key_of, keys_of
 from webhook.decisions.decision import Operation
 from webhook.decisions.patches import add, append, pointer, remove, remove_members, replace, set_members
 from webhook.decisions.pod_demand import ContainerDemand, PodDemand
-from webhook.decisions.records import AddedHints, EfaRequest, Record
+from webhook.decisions.records import AddedHints, Amounts, EfaRequest, Record
 
 _CORE_VARIABLES: Final = frozenset(names.CORE_VARIABLES)
 
@@ -19,10 +19,12 @@ _CORE_VARIABLES: Final = frozenset(names.CORE_VARIABLES)
 def free_name(demand: PodDemand) -> str | None:
     """A name for the claim that the pod neither declares nor refers to; None if both names are taken."""
     taken = {entry.get("name") for entry in demand.pod.decode_claims() or ()}
-    taken.update(
-        entry.get("name") for each in demand.containers for entry in (each.resources or {}).get("claims") or ()
-    )
-    return next((name for name in (names.POD_CLAIM, names.POD_CLAIM_FALLBACK) if name not in taken), None)
+    for each in demand.containers:
+        if each.resources is not None and "claims" in each.resources:
+            taken.update([entry.get("name") for entry in each.resources["claims"] or ()])
+    if names.POD_CLAIM not in taken:
+        return names.POD_CLAIM
+    return names.POD_CLAIM_FALLBACK if names.POD_CLAIM_FALLBACK not in taken else None
 
 
 def claim_patch(demand: PodDemand, claim: Claim, claim_name: str, efa: Interfaces | None = None) -> list[Operation]:
@@ -59,9 +61,9 @@ def strip_legacy(path: str, resources: Mapping[str, Any] | None, *, efa: bool) -
     """
     removed = (*names.LEGACY_RESOURCES, names.RESOURCE_EFA) if efa else names.LEGACY_RESOURCES
     operations: list[Operation] = []
-    for field in ("limits", "requests"):
-        current = (resources or {}).get(field)
-        operations += remove_members(f"{path}/resources/{field}", current, removed)
+    for field in ("limits", "requests") if resources else ():
+        if field in resources:
+            operations += remove_members(f"{path}/resources/{field}", resources[field], removed)
     return operations
 
 
@@ -96,12 +98,10 @@ def encode_record(
     demand: PodDemand, added: AddedHints, claim: str, template: str = "", efa: Interfaces | None = None
 ) -> str:
     """The value of the annotation `converted-from`. `claim`, `template` and `efa`: see `Record`."""
-    amounts = {
-        section: {
-            each.container.name: each.amounts for each in demand.containers if each.section == section and each.amounts
-        }
-        for section in ("containers", "initContainers")
-    }
+    amounts: dict[str, dict[str, Amounts]] = {"containers": {}, "initContainers": {}}
+    for each in demand.containers:
+        if each.amounts:
+            amounts[each.section][each.container.name] = each.amounts
     asked = None if efa is None else EfaRequest(efa.container, efa.count)
     efa_class = "" if efa is None else efa.device_class
     return Record(amounts["containers"], amounts["initContainers"], added, claim, template, asked, efa_class).encode()

@@ -10,6 +10,7 @@ from neuron.demand.containers import Ask
 from neuron.findings import Finding
 from webhook.decisions import pods
 from webhook.decisions.claimed import Restated, restated, role_of
+from webhook.decisions.decision import SEVERAL
 from webhook.decisions.records import Amounts
 
 
@@ -22,6 +23,7 @@ class ContainerDemand(Struct, frozen=True):
         index: its index in the section.
         amounts: legacy resources to convert: those of the record if it has the container, else the current ones.
         findings: what is wrong with the amounts.
+        sets_variables: whether it requests devices, and may set variables of the Neuron runtime.
     """
 
     container: pods.Container
@@ -31,6 +33,7 @@ class ContainerDemand(Struct, frozen=True):
     amounts: Amounts
     ask: Ask
     findings: Sequence[Finding]
+    sets_variables: bool
 
     @property
     def pointer(self) -> str:
@@ -45,12 +48,14 @@ class PodDemand(Struct, frozen=True):
         containers: all containers, init containers first.
         earlier: what the pod asks for by the record of an earlier conversion. It counts as limits would.
         claiming: names of claims in `spec.resourceClaims` that request our DeviceClass.
+        resource: the legacy resource that the containers request, or `SEVERAL`; empty if there is none.
     """
 
     pod: pods.Pod
     containers: Sequence[ContainerDemand]
     earlier: Restated | None
     claiming: Sequence[str]
+    resource: str
 
     @classmethod
     def of(cls, pod: pods.Pod, claiming: Sequence[str]) -> "PodDemand":
@@ -60,12 +65,15 @@ class PodDemand(Struct, frozen=True):
             webhook.decisions.pods.UnreadableError: a field has the wrong type.
         """
         earlier = restated(pod)
-        return cls(pod, _read_containers(pod, earlier), earlier, claiming)
+        containers = _read_containers(pod, earlier)
+        resources = {resource for each in containers for resource in each.amounts}
+        resource = SEVERAL if len(resources) > 1 else next(iter(resources), "")
+        return cls(pod, containers, earlier, claiming, resource)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to convert, to refuse or to restore."""
-        return self.earlier is None and not any(each.ask.amount or each.findings for each in self.containers)
+        return self.earlier is None and not any([each.ask.amount or each.findings for each in self.containers])
 
     @property
     def findings(self) -> list[Finding]:
@@ -76,11 +84,6 @@ class PodDemand(Struct, frozen=True):
     def asks(self) -> list[Ask]:
         """The asks of all containers, init containers first."""
         return [each.ask for each in self.containers]
-
-    @property
-    def resources(self) -> frozenset[str]:
-        """Names of the legacy resources that the containers request."""
-        return frozenset(resource for each in self.containers for resource in each.amounts)
 
 
 def _read_containers(pod: pods.Pod, earlier: Restated | None) -> list[ContainerDemand]:
@@ -105,7 +108,10 @@ def _read_containers(pod: pods.Pod, earlier: Restated | None) -> list[ContainerD
             else:
                 limits, requests = amounts, {}
             ask, findings = demand.read(container.name, role_of(section, container), path, limits, requests)
-            read.append(ContainerDemand(container, resources or None, section, index, amounts, ask, findings))
+            sets_variables = ask.amount > 0 and container.may_set_variables
+            read.append(
+                ContainerDemand(container, resources or None, section, index, amounts, ask, findings, sets_variables)
+            )
     return read
 
 
