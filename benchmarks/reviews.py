@@ -168,12 +168,11 @@ def write_renamed(path: Path, manifest: Object) -> None:
 def write_distinct(path: Path, manifest: Object) -> None:
     """Write one review in which the load generator also numbers what is decided: no two are of one kind.
 
-    A pod has other resources, a template other names of its alternatives.
+    A pod has other tolerations, a template other names of its alternatives.
     """
     variant = _renamed(manifest)
     if "containers" in variant["spec"]:
-        for amounts in variant["spec"]["containers"][0]["resources"].values():
-            amounts["cpu"] = f"{NUMBER}m"
+        variant["spec"]["tolerations"][0]["key"] = f"team-{NUMBER}"
     else:
         request = variant["spec"]["spec"]["devices"]["requests"][0]
         request["firstAvailable"] = [{"name": f"four-{NUMBER}", **request.pop("exactly")}]

@@ -62,6 +62,8 @@ def parse_count(value: object) -> int:
     Raises:
         NotACountError: it is not a quantity, negative, not a whole number, or more than 10^9.
     """
+    if type(value) is str:
+        return _parsed(value)
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int | float | str):

@@ -91,7 +91,7 @@ def _variables(demand: PodDemand) -> list[_Variable]:
     return [
         _Variable(short(each.container.name, _MOST_NAME), f"spec.{each.section}[{each.index}].env", name, value)
         for each in demand.containers
-        if each.ask.amount
+        if each.sets_variables
         for name, value in each.container.logical_neuron_cores.items()
     ]
 

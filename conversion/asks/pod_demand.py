@@ -1,7 +1,7 @@
 """What a pod requests: the legacy resources of its containers, now or as recorded, and its claims. Pure."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -11,6 +11,9 @@ from conversion.claims import containers as demand
 from conversion.claims.containers import Ask
 from conversion.objects import pods
 from neuron.findings import Finding
+
+SEVERAL: Final = "several"
+"""Replaces the name of the legacy resource if a pod requests more than one."""
 
 
 class ContainerDemand(Struct, frozen=True):
@@ -22,6 +25,7 @@ class ContainerDemand(Struct, frozen=True):
         index: its index in the section.
         amounts: legacy resources to convert: those of the record if it has the container, else the current ones.
         findings: what is wrong with the amounts.
+        sets_variables: whether it requests devices, and may set variables of the Neuron runtime.
     """
 
     container: pods.Container
@@ -31,6 +35,7 @@ class ContainerDemand(Struct, frozen=True):
     amounts: Amounts
     ask: Ask
     findings: Sequence[Finding]
+    sets_variables: bool
 
     @property
     def pointer(self) -> str:
@@ -45,12 +50,14 @@ class PodDemand(Struct, frozen=True):
         containers: all containers, init containers first.
         earlier: what the pod asks for by the record of an earlier conversion. It counts as limits would.
         claiming: names of claims in `spec.resourceClaims` that request our DeviceClass.
+        resource: the legacy resource that the containers request, or `SEVERAL`; empty if there is none.
     """
 
     pod: pods.Pod
     containers: Sequence[ContainerDemand]
     earlier: Restated | None
     claiming: Sequence[str]
+    resource: str
 
     @classmethod
     def of(cls, pod: pods.Pod, claiming: Sequence[str]) -> "PodDemand":
@@ -60,12 +67,15 @@ class PodDemand(Struct, frozen=True):
             conversion.objects.pods.UnreadableError: a field has the wrong type.
         """
         earlier = restated(pod)
-        return cls(pod, _read_containers(pod, earlier), earlier, claiming)
+        containers = _read_containers(pod, earlier)
+        resources = {resource for each in containers for resource in each.amounts}
+        resource = SEVERAL if len(resources) > 1 else next(iter(resources), "")
+        return cls(pod, containers, earlier, claiming, resource)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to convert, to refuse or to restore."""
-        return self.earlier is None and not any(each.ask.amount or each.findings for each in self.containers)
+        return self.earlier is None and not any([each.ask.amount or each.findings for each in self.containers])
 
     @property
     def findings(self) -> list[Finding]:
@@ -76,11 +86,6 @@ class PodDemand(Struct, frozen=True):
     def asks(self) -> list[Ask]:
         """The asks of all containers, init containers first."""
         return [each.ask for each in self.containers]
-
-    @property
-    def resources(self) -> frozenset[str]:
-        """Names of the legacy resources that the containers request."""
-        return frozenset(resource for each in self.containers for resource in each.amounts)
 
 
 def _read_containers(pod: pods.Pod, earlier: Restated | None) -> list[ContainerDemand]:
@@ -105,7 +110,10 @@ def _read_containers(pod: pods.Pod, earlier: Restated | None) -> list[ContainerD
             else:
                 limits, requests = amounts, {}
             ask, findings = demand.read(container.name, role_of(section, container), path, limits, requests)
-            read.append(ContainerDemand(container, resources or None, section, index, amounts, ask, findings))
+            sets_variables = ask.amount > 0 and container.may_set_variables
+            read.append(
+                ContainerDemand(container, resources or None, section, index, amounts, ask, findings, sets_variables)
+            )
     return read
 
 

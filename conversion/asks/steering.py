@@ -5,6 +5,7 @@ Pure, and independent of the policies' schema.
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
@@ -67,6 +68,8 @@ def annotated_settings(annotations: Annotations, facts: NamespaceFacts, default:
 
     A value that is not allowed is a finding and counts as not set.
     """
+    if not facts.annotations and annotations.sets_nothing:
+        return _without_annotations(default)
     reader = _AnnotationReader(dict(facts.annotations))
     word, source = reader.choice(names.ANNOTATION_CONVERT, annotations.convert, MODE_WORDS)
     mode_findings = tuple(reader.findings)
@@ -83,6 +86,11 @@ def annotated_settings(annotations: Annotations, facts: NamespaceFacts, default:
         lnc_source=lnc_source if lnc is not None else "",
         rounds_cores=None if rounds is None else rounds == "true",
     )
+
+
+@functools.cache
+def _without_annotations(default: Mode) -> ModeSettings:
+    return ModeSettings(default, "flag", DeviceConfig(), (), ())
 
 
 class _AnnotationReader:

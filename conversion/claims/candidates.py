@@ -55,6 +55,11 @@ class NodeSelection(Struct, frozen=True):
     node_selector: Mapping[str, str] = msgspec.field(default_factory=dict)
     terms: Sequence[Term] | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is selected."""
+        return not self.annotated and not self.node_selector and self.terms is None
+
 
 def labels_of(entry: InstanceType) -> dict[str, str | None]:
     """The node labels that an instance type determines; the value is None if it is not known."""
@@ -254,6 +259,17 @@ def find(catalogue: Catalogue, selection: NodeSelection, families: Families) -> 
     Returns:
         The candidates; without any, a finding with the part of the selection that excludes all of them.
     """
+    if selection.is_empty:
+        return _found_without_selection(catalogue, families)
+    return _find(catalogue, selection, families)
+
+
+@functools.lru_cache(maxsize=16)
+def _found_without_selection(catalogue: Catalogue, families: Families) -> Candidates:
+    return _find(catalogue, NodeSelection(), families)
+
+
+def _find(catalogue: Catalogue, selection: NodeSelection, families: Families) -> Candidates:
     wrong = [name for name in selection.annotated if name not in catalogue and not _NEURON.match(name)]
     if wrong:
         return Candidates((), tuple(_wrong_annotation(name, catalogue) for name in wrong))

@@ -152,7 +152,7 @@ def read(
     container = container[:_SHOWN]
     amounts: dict[str, int] = {}
     findings: list[Finding] = []
-    for resource in names.LEGACY_RESOURCES:
+    for resource in [each for each in names.LEGACY_RESOURCES if each in limits or each in requests]:
         given = {
             field: values[resource]
             for field, values in (("limits", limits), ("requests", requests))

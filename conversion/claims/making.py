@@ -97,11 +97,11 @@ def make_claim(
         conversion.claims.work.TooMuchWorkError: the claim is not remembered, and takes more work than is left.
     """
     types = _Types(candidates)
-    few = sum(1 for ask in asks if ask.amount) <= _MOST_REMEMBERED
+    few = len([ask for ask in asks if ask.amount]) <= _MOST_REMEMBERED
     make = _remembered if few else _make
     # Only findings name containers, so pods that differ by such names share a claim.
     same = (
-        tuple(_nameless(ask.role, ask.resource, ask.amount, ask.cores) for ask in asks)
+        tuple([_nameless(ask.role, ask.resource, ask.amount, ask.cores) for ask in asks])
         if few and not config.efa
         else tuple(asks)
     )
@@ -159,7 +159,9 @@ class _Types:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Types) and list(map(id, self.entries)) == list(map(id, other.entries))
+        if not isinstance(other, _Types):
+            return False
+        return self.entries is other.entries or list(map(id, self.entries)) == list(map(id, other.entries))
 
 
 def _make(

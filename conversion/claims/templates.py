@@ -48,8 +48,15 @@ def normalise(spec: object) -> object:
 
 def digest(spec: Mapping[str, object]) -> str:
     """Hash of a template spec; equal for equivalent specs."""
-    canonical = json.dumps(normalise(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_LENGTH]
+    return _hashed(_canonical(spec))
+
+
+def _canonical(spec: Mapping[str, object]) -> bytes:
+    return json.dumps(normalise(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _hashed(canonical: bytes) -> str:
+    return hashlib.sha256(canonical).hexdigest()[:_DIGEST_LENGTH]
 
 
 def is_generated(name: str) -> bool:
@@ -73,6 +80,8 @@ class Template:
         spec: the ResourceClaimTemplateSpec (`resource.k8s.io/v1`), JSON-like.
         digest: `digest(spec)`.
         policy: the ConversionPolicy that carries it; empty for a generated template.
+        size: bytes of the spec as JSON, of a generated template; 0: not counted.
+        has_alternatives: whether a request of the claim has alternatives (`firstAvailable`).
     """
 
     name: str
@@ -81,20 +90,22 @@ class Template:
     policy: str = ""
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     annotations: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    size: int = 0
+    has_alternatives: bool = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        # Of a valid spec: a policy with another one is not loaded. Without a spec, only the name is known.
+        devices = (self.spec.get("spec") or {}).get("devices") or {}
+        alternatives = any("firstAvailable" in request for request in devices.get("requests") or ())
+        object.__setattr__(self, "has_alternatives", alternatives)
 
     @classmethod
     def make(cls, summary: str, spec: Mapping[str, object]) -> "Template":
         """Name a spec. `summary`: the readable part; lower-case letters, digits and dashes."""
-        fingerprint = digest(spec)
+        canonical = _canonical(spec)
+        fingerprint = _hashed(canonical)
         readable = summary[:_SUMMARY_LENGTH].strip("-")
-        return cls(f"{names.TEMPLATE_PREFIX}{readable}-{fingerprint}", spec, fingerprint)
-
-    @property
-    def has_alternatives(self) -> bool:
-        """Whether a request of the claim has alternatives (`firstAvailable`)."""
-        # Of a valid spec: a policy with another one is not loaded. Without a spec, only the name is known.
-        devices = (self.spec.get("spec") or {}).get("devices") or {}
-        return any("firstAvailable" in request for request in devices.get("requests") or ())
+        return cls(f"{names.TEMPLATE_PREFIX}{readable}-{fingerprint}", spec, fingerprint, size=len(canonical))
 
     def manifest(self, namespace: str = "") -> dict[str, object]:
         """The object to create. Empty `namespace`: not set."""

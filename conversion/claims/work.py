@@ -4,10 +4,9 @@ A unit is one request on one kind of instance type, with all that is tried for i
 of units and no time, so equal pods are decided in the same way everywhere.
 """
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextvars import ContextVar, Token
 
 Pause = Callable[[], object]
 """Called between two parts of the work. May wait, or raise an exception that ends it."""
@@ -26,11 +25,22 @@ class TooMuchWorkError(Exception):
 
 
 class WorkAllowance:
-    """Units that are left for all claims of one decision."""
+    """Units that are left for all claims of one decision.
+
+    As a context: claims are planned inside it within this allowance; those that are remembered cost nothing.
+    """
 
     def __init__(self, units: float = math.inf, pause: Pause | None = None) -> None:
         self._left = units
         self._pause = pause
+        self._token: Token[WorkAllowance] | None = None
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            _current.reset(self._token)
 
     def spend(self, units: int) -> None:
         """Count a claim.
@@ -53,15 +63,5 @@ _current: ContextVar[WorkAllowance] = ContextVar("allowance", default=_UNLIMITED
 
 
 def current() -> WorkAllowance:
-    """The allowance of the decision that is being made; without limit outside `limited`."""
+    """The allowance of the decision that is being made; without limit outside of one."""
     return _current.get()
-
-
-@contextlib.contextmanager
-def limited(allowance: WorkAllowance) -> Iterator[None]:
-    """Inside the context, claims are planned within an allowance; those that are remembered cost nothing."""
-    token = _current.set(allowance)
-    try:
-        yield
-    finally:
-        _current.reset(token)

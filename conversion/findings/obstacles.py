@@ -33,7 +33,7 @@ _MOST_VOLUMES: Final = 16
 def pinned_cores(demand: PodDemand) -> Iterator[Finding]:
     """NEU901: containers with Neuron devices that choose cores or devices themselves; NEU234: devices of the host."""
     for each in demand.containers:
-        if each.ask.amount:
+        if each.sets_variables:
             yield from pinned(each.container, f"spec.{each.section}[{each.index}]")
     yield from host_devices(demand.pod)
 
@@ -89,8 +89,10 @@ def autoscaled(selection: NodeSelection, takers: Takers, context: ConversionCont
         shown = pools_text([each.pool for each in takers.dynamic])
         message = f"nodes for the pod come from {shown} only, and {_why_not(takers.dynamic[0].pool)}"
         return Finding("NEU903", "spec", f"{message}: the pod is left as it is.", _FIX, shown)
+    if takers.idle or selection.is_empty:
+        return None
     labels = [*_ways(selection)]
-    if takers.idle or not labels or not all(labels):
+    if not labels or not all(labels):
         return None
     shown = short(labels[0], _MOST_NAME)
     message = (

@@ -1,5 +1,6 @@
 """Errors and warnings about pods that conversion refuses, leaves alone or changes. Pure."""
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -19,6 +20,8 @@ _MOST_WARNED: Final = 16
 
 def side_effects(facts: NamespaceFacts, context: ConversionContext, own_claims: Sequence[str]) -> list[Finding]:
     """NEU204 and NEU206: what works differently for a converted pod; NEU222 about its namespace."""
+    if not (facts.quotas or own_claims or facts.unread):
+        return []
     options = context.options
     found = uncounted(facts.quotas, context)
     found += [
@@ -44,7 +47,8 @@ def limited(facts: NamespaceFacts, device_class: str) -> list[Finding]:
     return [Finding("NEU205", "metadata.namespace", message.format(each), fix, each) for each in facts.limit_ranges]
 
 
-def unknown_types(types: Sequence[str]) -> Finding:
+@functools.lru_cache(maxsize=64)
+def unknown_types(types: tuple[str, ...]) -> Finding:
     """NEU216: nothing says which instance types there are. The message is the same for all pods; the value differs."""
     message = (
         "neither the pod, a policy, ResourceSlices nor Nodes say which Neuron instance types there are: the claim fits"

@@ -5,10 +5,11 @@ on them. `key()` contains everything that a decision depends on: replicas of one
 decision.
 """
 
+import functools
 import json
 import posixpath
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypedDict
 
 import msgspec
@@ -34,6 +35,10 @@ MOST_CONTAINERS: Final = 512
 _LARGEST_PART: Final = 64 * 1024
 _PER_CONTAINER: Final = 256
 """Bytes of the objects of a container's key."""
+_AMOUNTS: Final = ("limits", "requests")
+_REMOVED: Final = (*names.LEGACY_RESOURCES, names.RESOURCE_EFA)
+_ORDINARY: Final = 1024
+"""Bytes of `resources` that are read for the key of a decision."""
 _MOST_OBJECTS: Final = 1024
 """JSON objects in one field of a pod's spec: claims, tolerations, terms and expressions of affinity."""
 
@@ -108,12 +113,25 @@ _check_affinity: Final = msgspec.json.Decoder(Affinity).decode
 _check_tolerations: Final = msgspec.json.Decoder(list[dict[str, object]]).decode
 
 
-def _part(raw: Raw, check: Callable[[bytes], object], where: str) -> Any:
+def _has_amounts_only(resources: object) -> bool:
+    return isinstance(resources, dict) and all(
+        [field in _AMOUNTS and isinstance(value, dict) for field, value in resources.items()]
+    )
+
+
+def _is_list_of_objects(value: object) -> bool:
+    return isinstance(value, list) and all([isinstance(each, dict) for each in value])
+
+
+def _part(
+    raw: Raw, check: Callable[[bytes], object], where: str, is_right: Callable[[object], bool] | None = None
+) -> Any:
     """Decode a part and check its types; unknown fields are kept. None if it is absent or null.
 
     Args:
         check: decodes it with its types.
         where: its field path in the pod.
+        is_right: whether the types of a decoded part are right, so that `check` need not decode it, too.
 
     Raises:
         msgspec.ValidationError: a type is wrong; the message has the field path in the pod.
@@ -122,12 +140,37 @@ def _part(raw: Raw, check: Callable[[bytes], object], where: str) -> Any:
     text = bytes(raw)
     if text in _EMPTY:
         return None
+    if is_right is not None and is_right(found := nesting.decode(text)):
+        return found
     try:
         check(text)
     except msgspec.ValidationError as error:
         what, at, place = str(error).partition(" - at `$")
         raise msgspec.ValidationError(f"{what} - at `$.{where}{place if at else '`'}") from error
     return nesting.decode(text)
+
+
+@functools.lru_cache(maxsize=256)
+def _converted_amounts(raw: bytes) -> Hashable:
+    """Everything that a decision depends on of a container's `resources`: pods that differ in CPU and memory are equal.
+
+    These are the amounts that conversion removes, and the names of the others. `raw` itself, if there is more to read,
+    or if an amount is no text.
+    """
+    try:
+        resources = nesting.decode(raw)
+    except UnreadableError:
+        return raw
+    if not _has_amounts_only(resources):
+        return raw
+    found: list[object] = [mentions(raw, _RESOURCE)]
+    for field in _AMOUNTS:
+        amounts: Mapping[str, object] = resources.get(field, {})
+        removed = [(name, amounts[name]) for name in amounts if name in _REMOVED]
+        if not all([isinstance(amount, str) for _, amount in removed]):
+            return raw
+        found.append((*amounts, None, *removed))
+    return tuple(found)
 
 
 class Container(Struct, frozen=True):
@@ -158,9 +201,14 @@ class Container(Struct, frozen=True):
         return _part(self.env, _check_env, "spec.containers[*].env") or []
 
     @property
+    def may_set_variables(self) -> bool:
+        """Cheap pre-filter on bytes: may `env` set a variable of the Neuron runtime?"""
+        return self.env is not ABSENT and mentions(bytes(self.env), _VARIABLE)
+
+    @property
     def core_variables(self) -> tuple[str, ...]:
         """Those of `names.CORE_VARIABLES` that the container sets."""
-        if not mentions(bytes(self.env), _VARIABLE):
+        if not self.may_set_variables:
             return ()
         return tuple(name for name in self.variables if name in names.CORE_VARIABLES)
 
@@ -170,7 +218,7 @@ class Container(Struct, frozen=True):
 
         The value is that of the logical NeuronCore only; empty if it is not written in the pod.
         """
-        if not mentions(bytes(self.env), _VARIABLE):
+        if not self.may_set_variables:
             return ()
         entries: list[dict[str, Any]] = _part(self.env, _check_env, "spec.containers[*].env") or []
         found = {}
@@ -185,23 +233,31 @@ class Container(Struct, frozen=True):
     @property
     def logical_neuron_cores(self) -> dict[str, int | None]:
         """As `environment.logical_neuron_cores`."""
-        if not mentions(bytes(self.env), _VARIABLE):
+        if not self.may_set_variables:
             return {}
         sources = _part(self.envFrom, _check_env_from, "spec.containers[*].envFrom")
         return environment.logical_neuron_cores({"env": self._decode_env(), "envFrom": sources})
 
     def decode_resources(self, path: str = "") -> dict[str, Any] | None:
         """`resources` with all fields. `path`: field path of the container, for errors."""
-        value: dict[str, object] | None = _part(self.resources, _check_resources, f"{path}.resources".lstrip("."))
+        if self.resources is ABSENT:
+            return None
+        where = f"{path}.resources".lstrip(".")
+        value: dict[str, object] | None = _part(self.resources, _check_resources, where, _has_amounts_only)
         return value
 
     def shape(self) -> Hashable:
         """Everything that a decision depends on, without the name."""
         env = bytes(self.env)
         variables: tuple[object, ...] = ()
-        if mentions(env, _VARIABLE):
+        if self.may_set_variables:
             variables = (self.core_variables, tuple(self.logical_neuron_cores.items()), self.device_variables)
-        return (bytes(self.resources), env not in _EMPTY, variables, self.restartPolicy)
+        resources = bytes(self.resources)
+        asked = _converted_amounts(resources) if len(resources) <= _ORDINARY else resources
+        return (asked, env not in _EMPTY, variables, self.restartPolicy)
+
+
+_NO_QUEUES: Final = (None,) * 4
 
 
 class Queues(Struct, frozen=True):
@@ -215,7 +271,10 @@ class Queues(Struct, frozen=True):
     @property
     def has_queue(self) -> bool:
         """Whether one of them is present."""
-        return any(each is not None for each in (self.kueue, self.volcano, self.volcano_short, self.yunikorn))
+        return (self.kueue, self.volcano, self.volcano_short, self.yunikorn) != _NO_QUEUES
+
+
+_NO_SETTINGS: Final = (None,) * 5
 
 
 class Annotations(Queues, frozen=True):
@@ -228,6 +287,12 @@ class Annotations(Queues, frozen=True):
     round_cores: str | None = msgspec.field(name=names.ANNOTATION_ROUND_CORES, default=None)
     converted_from: str | None = msgspec.field(name=names.ANNOTATION_CONVERTED_FROM, default=None)
     mirror: str | None = msgspec.field(name=names.ANNOTATION_MIRROR_POD, default=None)
+
+    @property
+    def sets_nothing(self) -> bool:
+        """Whether no setting of conversion is present."""
+        settings = (self.convert, self.logical_neuron_core, self.instance_type, self.ultraserver_mode, self.round_cores)
+        return settings == _NO_SETTINGS
 
 
 class Labels(Queues, frozen=True):
@@ -277,10 +342,10 @@ class Pod(Struct, frozen=True):
     @property
     def shows_queue(self) -> bool:
         """Whether a label, an annotation or the scheduler's name shows a queue."""
-        metadata = self.metadata or PodMetadata()
         if self.spec.schedulerName in queues.SCHEDULERS:
             return True
-        return any(each is not None and each.has_queue for each in (metadata.labels, metadata.annotations))
+        labels = self.metadata.labels if self.metadata else None
+        return self.annotations.has_queue or (labels is not None and labels.has_queue)
 
     @property
     def containers(self) -> Sequence[Container]:
@@ -298,6 +363,8 @@ class Pod(Struct, frozen=True):
 
         Of all volumes, only these are part of the view: each pod has a volume with a name of its own for its token.
         """
+        if self.spec.volumes is ABSENT:
+            return ()
         raw = bytes(self.spec.volumes)
         if b"hostPath" not in raw or not mentions(raw, b"neuron"):
             return ()
@@ -310,22 +377,30 @@ class Pod(Struct, frozen=True):
 
     def decode_claims(self) -> list[dict[str, Any]] | None:
         """`spec.resourceClaims` with all fields."""
-        value: list[dict[str, object]] | None = _part(self.spec.resourceClaims, _check_claims, "spec.resourceClaims")
+        raw = self.spec.resourceClaims
+        value: list[dict[str, object]] | None = (
+            None if raw is ABSENT else _part(raw, _check_claims, "spec.resourceClaims")
+        )
         return value
 
     def decode_node_selector(self) -> dict[str, str]:
         """`spec.nodeSelector`; never None."""
-        value: dict[str, str] | None = _part(self.spec.nodeSelector, _check_node_selector, "spec.nodeSelector")
+        raw = self.spec.nodeSelector
+        value: dict[str, str] | None = None if raw is ABSENT else _part(raw, _check_node_selector, "spec.nodeSelector")
         return value or {}
 
     def decode_affinity(self) -> Affinity | None:
         """`spec.affinity` with all fields."""
-        value: Affinity | None = _part(self.spec.affinity, _check_affinity, "spec.affinity")
+        raw = self.spec.affinity
+        value: Affinity | None = None if raw is ABSENT else _part(raw, _check_affinity, "spec.affinity")
         return value
 
     def decode_tolerations(self) -> list[dict[str, object]] | None:
         """`spec.tolerations` with all fields."""
-        value: list[dict[str, object]] | None = _part(self.spec.tolerations, _check_tolerations, "spec.tolerations")
+        raw = self.spec.tolerations
+        value: list[dict[str, object]] | None = (
+            None if raw is ABSENT else _part(raw, _check_tolerations, "spec.tolerations", _is_list_of_objects)
+        )
         return value
 
     def excess(self) -> Excess | None:
@@ -334,8 +409,16 @@ class Pod(Struct, frozen=True):
         containers = len(self.containers) + len(self.init_containers)
         if containers > MOST_CONTAINERS:
             return Excess("spec", f"spec has {containers} containers, at most {MOST_CONTAINERS}")
-        for field in ("affinity", "nodeSelector", "tolerations", "resourceClaims"):
-            raw = bytes(getattr(spec, field))
+        parts = {
+            "affinity": spec.affinity,
+            "nodeSelector": spec.nodeSelector,
+            "tolerations": spec.tolerations,
+            "resourceClaims": spec.resourceClaims,
+        }
+        for field, part in parts.items():
+            if part is ABSENT:
+                continue
+            raw = bytes(part)
             if len(raw) > _LARGEST_PART:
                 return Excess(f"spec.{field}", f"spec.{field} has {len(raw)} bytes, at most {_LARGEST_PART}")
             if len(raw) > _MOST_OBJECTS and (objects := raw.count(b"{")) > _MOST_OBJECTS:
@@ -358,9 +441,7 @@ class Pod(Struct, frozen=True):
     @property
     def concerns_us(self) -> bool:
         """Cheap pre-filter: may this Pod request Neuron devices, or was it converted?"""
-        if self.labelled:
-            return True
-        return any(each.may_ask for each in self.containers) or any(each.may_ask for each in self.init_containers)
+        return self.labelled or any([each.may_ask for each in (*self.containers, *self.init_containers)])
 
     @property
     def container_names(self) -> tuple[str, ...]:
@@ -379,15 +460,18 @@ class Pod(Struct, frozen=True):
 
     def size_of_key(self) -> int:
         """Bytes of `key()`, at least."""
-        spec, metadata = self.spec, self.metadata or PodMetadata()
+        spec = self.spec
         containers = (*self.containers, *self.init_containers)
-        parts = (spec.nodeSelector, spec.affinity, spec.tolerations, spec.resourceClaims)
+        parts = [spec.nodeSelector, spec.affinity, spec.tolerations, spec.resourceClaims]
         texts = [spec.schedulerName, spec.nodeName]
-        texts += [text for each in containers for text in (each.name, each.restartPolicy)]
-        for group in (metadata.annotations, metadata.labels):
-            if group is not None:
-                texts += [text for text in msgspec.structs.astuple(group) if isinstance(text, str)]
-        raw = sum([len(bytes(part)) for part in (*parts, *[each.resources for each in containers])])
+        for each in containers:
+            parts.append(each.resources)
+            texts += (each.name, each.restartPolicy)
+        if self.metadata is not None:
+            for group in (self.metadata.annotations, self.metadata.labels):
+                if group is not None:
+                    texts += [text for text in msgspec.structs.astuple(group) if isinstance(text, str)]
+        raw = sum([len(bytes(part)) for part in parts if part is not ABSENT])
         return raw + sum([len(text) for text in texts if text]) + _PER_CONTAINER * len(containers)
 
     def shape(self) -> Hashable:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from conversion.asks.pod_demand import ContainerDemand, PodDemand
-from conversion.asks.records import AddedHints, EfaRequest, Record
+from conversion.asks.records import AddedHints, Amounts, EfaRequest, Record
 from conversion.claims.interfaces import Interfaces
 from conversion.claims.making import Claim
 from conversion.objects import pods
@@ -20,10 +20,12 @@ _CORE_VARIABLES: Final = frozenset(names.CORE_VARIABLES)
 def free_name(demand: PodDemand) -> str | None:
     """A name for the claim that the pod neither declares nor refers to; None if both names are taken."""
     taken = {entry.get("name") for entry in demand.pod.decode_claims() or ()}
-    taken.update(
-        entry.get("name") for each in demand.containers for entry in (each.resources or {}).get("claims") or ()
-    )
-    return next((name for name in (names.POD_CLAIM, names.POD_CLAIM_FALLBACK) if name not in taken), None)
+    for each in demand.containers:
+        if each.resources is not None and "claims" in each.resources:
+            taken.update([entry.get("name") for entry in each.resources["claims"] or ()])
+    if names.POD_CLAIM not in taken:
+        return names.POD_CLAIM
+    return names.POD_CLAIM_FALLBACK if names.POD_CLAIM_FALLBACK not in taken else None
 
 
 def claim_patch(demand: PodDemand, claim: Claim, claim_name: str, efa: Interfaces | None = None) -> list[Operation]:
@@ -60,9 +62,11 @@ def strip_legacy(path: str, resources: Mapping[str, Any] | None, *, efa: bool) -
     """
     removed = (*names.LEGACY_RESOURCES, names.RESOURCE_EFA) if efa else names.LEGACY_RESOURCES
     operations: list[Operation] = []
+    if not resources:
+        return operations
     for field in ("limits", "requests"):
-        current = (resources or {}).get(field)
-        operations += remove_members(f"{path}/resources/{field}", current, removed)
+        if field in resources:
+            operations += remove_members(f"{path}/resources/{field}", resources[field], removed)
     return operations
 
 
@@ -97,12 +101,10 @@ def encode_record(
     demand: PodDemand, added: AddedHints, claim: str, template: str = "", efa: Interfaces | None = None
 ) -> str:
     """The value of the annotation `converted-from`. `claim`, `template` and `efa`: see `Record`."""
-    amounts = {
-        section: {
-            each.container.name: each.amounts for each in demand.containers if each.section == section and each.amounts
-        }
-        for section in ("containers", "initContainers")
-    }
+    amounts: dict[str, dict[str, Amounts]] = {"containers": {}, "initContainers": {}}
+    for each in demand.containers:
+        if each.amounts:
+            amounts[each.section][each.container.name] = each.amounts
     asked = None if efa is None else EfaRequest(efa.container, efa.count)
     efa_class = "" if efa is None else efa.device_class
     return Record(amounts["containers"], amounts["initContainers"], added, claim, template, asked, efa_class).encode()

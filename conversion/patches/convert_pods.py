@@ -40,8 +40,8 @@ from conversion.objects import pods, queues
 from conversion.objects.pods import Excess
 from conversion.patches import hints, operations
 from conversion.patches.claim_patches import claim_patch, encode_record, free_name, mark
-from conversion.patches.decision import SEVERAL, Decision, Outcome, denied, unchanged
-from neuron.api.node_selection import required_terms
+from conversion.patches.decision import Decision, Outcome, denied, unchanged
+from neuron.api.node_selection import Affinity, required_terms
 from neuron.api.taints import TolerationSpec
 from neuron.findings import Finding, as_warning, warning
 from neuron.hardware.instances import Catalogue
@@ -137,14 +137,8 @@ def _unscheduled(pod: pods.Pod, settings: ModeSettings, steering: Steering) -> D
 
 
 def _with_resource(decision: Decision, demand: PodDemand) -> Decision:
-    resource = _resource(demand)
+    resource = demand.resource
     return decision if decision.resource == resource else dataclasses.replace(decision, resource=resource)
-
-
-def _resource(demand: PodDemand) -> str:
-    """`Decision.resource`."""
-    resources = demand.resources
-    return SEVERAL if len(resources) > 1 else "".join(resources)
 
 
 def _audit(decision: Decision, steering: Steering) -> Mapping[str, str]:
@@ -165,7 +159,8 @@ def _decide(
     findings = [*settings.findings, *demand.findings]
     if findings:
         return denied("bad-request", *findings)
-    selection, found = _find_candidates(pod, context, settings, steering)
+    affinity = pod.decode_affinity()
+    selection, found = _find_candidates(pod, affinity, context, settings, steering)
     takers = _takers(demand, selection, context, steering)
     serves = obstacles.serves_claims(facts, context)
     if earlier is None and not serves and (waits := _waits(selection, found, takers, context)):
@@ -210,7 +205,7 @@ def _decide(
     enough = not found.known or (candidates.pins_types(selection) and len(claim.types) == len(found.types))
     labels = None if enough else context.label_values(claim.types)
     recorded = earlier.hints if earlier else NOTHING_ADDED
-    hint = hints.hint_patch(pod, selection, labels, context.options, steering, recorded)
+    hint = hints.hint_patch(pod, affinity, selection, labels, context.options, steering, recorded)
     named = mapped.name if mapped is not None else ""
     record = encode_record(demand, hint.added, records.claim_to_record(pod, claim_name, named), named, efa.moved)
     if len(record) > records.MOST_BYTES:
@@ -238,7 +233,7 @@ def _decide(
         *obstacles.pinned_cores(demand),
         *_without_taker(selection, takers, context),
     )
-    alternatives = any(each.has_alternatives for each in templates)
+    alternatives = any([each.has_alternatives for each in templates])
     # Admins say by `queued` that the queue counts claims; Kueue still admits none with alternatives.
     silenced = steering.queued and not alternatives
     outcome, reason = (Outcome.RESTORED, "converted-before") if earlier else (Outcome.CONVERTED, "legacy-resources")
@@ -251,9 +246,10 @@ def _decide(
         # The warnings were shown when the pod was converted first.
         warnings=() if earlier and earlier.template == claim.template.name else warnings,
         audit={"template": claim.template.name},
-        resource=_resource(demand),
+        resource=demand.resource,
+        patch_size=size,
         claimed_class="" if earlier or silenced else context.options.device_class,
-        shows_queue=pod.shows_queue or any(operation["path"] in queues.POINTERS for operation in patch),
+        shows_queue=pod.shows_queue or not queues.POINTERS.keys().isdisjoint([each["path"] for each in patch]),
         alternatives=alternatives,
         locked=steering.locked,
     )
@@ -316,7 +312,7 @@ def _waits(
 
 def _without_taker(selection: NodeSelection, takers: Takers, context: ConversionContext) -> Iterator[Finding]:
     """NEU228 or NEU905 about a pod that nothing which is known can take."""
-    if takers != NOBODY:
+    if takers is not NOBODY and takers != NOBODY:
         return
     if context.pools.problem:
         yield obstacles.unknown_pools(context)
@@ -344,10 +340,10 @@ def _large(what: str, size: int, most: int) -> Excess:
 
 
 def _find_candidates(
-    pod: pods.Pod, context: ConversionContext, settings: ModeSettings, steering: Steering
+    pod: pods.Pod, affinity: Affinity | None, context: ConversionContext, settings: ModeSettings, steering: Steering
 ) -> tuple[candidates.NodeSelection, Candidates]:
     """Candidates by the pod's node selection and by policies."""
-    terms, selector = required_terms(pod.decode_affinity()), pod.decode_node_selector()
+    terms, selector = required_terms(affinity), pod.decode_node_selector()
     if terms is not None and len(terms) > _MOST_TERMS:
         too_many = pod_findings.too_many_terms(len(terms), _MOST_TERMS)
         return candidates.NodeSelection(), Candidates((), (too_many,))

@@ -11,9 +11,6 @@ from neuron.findings import Finding
 
 _MOST_FINDINGS: Final = 64
 
-SEVERAL: Final = "several"
-"""Replaces the name of the legacy resource if a pod requests more than one."""
-
 
 class Outcome(enum.StrEnum):
     """What happens to the object: a label of metrics and a field of log lines."""
@@ -62,6 +59,7 @@ class Decision:
         alternatives: whether the claim of a converted pod has some (`firstAvailable`).
         shows_queue: whether the pod, or what is added to it, shows a queue.
         locked: whether the policy of a converted pod is locked: the pod is never admitted without its template.
+        patch_size: bytes of the patch as JSON; 0: not counted.
         rendered: cache of the edge: the bytes made of this decision. Neither compared nor copied.
     """
 
@@ -81,6 +79,7 @@ class Decision:
     alternatives: bool = False
     shows_queue: bool = False
     locked: bool = False
+    patch_size: int = dataclasses.field(default=0, compare=False)
     rendered: Any = dataclasses.field(default=None, init=False, repr=False, compare=False)
 
     @property

@@ -14,7 +14,7 @@ from conversion.asks.conversion_context import ConversionOptions
 from conversion.asks.records import NO_AFFINITY, NOTHING_ADDED, AddedAffinity, AddedHints, union
 from conversion.asks.steering import Steering
 from conversion.claims import candidates, scheduling
-from conversion.claims.scheduling import Entry
+from conversion.claims.scheduling import NO_HINTS, Entry
 from conversion.objects import pods
 from conversion.objects.canonical import key_of, keys_of
 from conversion.objects.pod_places import pointer
@@ -51,6 +51,7 @@ class HintPatch(Struct, frozen=True):
 
 def hint_patch(
     pod: pods.Pod,
+    affinity: Affinity | None,
     selection: candidates.NodeSelection,
     types: Sequence[str] | None,
     options: ConversionOptions,
@@ -60,24 +61,27 @@ def hint_patch(
     """Find the hints that a pod lacks.
 
     Args:
+        affinity: of the pod, decoded.
         selection: its node selection, with the policy's requirements.
         types: instance types that can serve it; None if its own node selection allows no others.
         options: the server's settings, used where no policy sets others.
         recorded: what was added before, by its record.
     """
     hints = steering.hints
-    tolerations, affinity = pod.decode_tolerations(), pod.decode_affinity()
+    tolerations = pod.decode_tolerations()
     scheduler, warnings = _scheduler(pod.spec.schedulerName, options, steering)
     patch = _set_scheduler(pod.spec.schedulerName, scheduler)
     missing = scheduling.missing_tolerations(tolerations, hints, neuron=options.hint_toleration)
     patch += append("/spec/tolerations", tolerations, missing)
-    terms = required_terms(affinity)
     required = [dict(entry) for entry in hints.required]
     typed = options.hint_affinity if hints.affinity is None else hints.affinity
     if typed and types is not None and not candidates.is_sagemaker(selection):
         required.append(_of_types(types))
     preferred = _lacking(hints.preferred, _preferred(affinity))
     patch += node_affinity(affinity, required, preferred)
+    if hints is NO_HINTS and recorded is NOTHING_ADDED:
+        return HintPatch(tuple(patch), (), NOTHING_ADDED, tuple(warnings))
+    terms = required_terms(affinity)
     return HintPatch(
         tuple(patch),
         tuple(add("/metadata/labels" + pointer(key), value) for key, value in steering.labels),
@@ -120,7 +124,9 @@ def _labels(steering: Steering, recorded: AddedHints) -> dict[str, str]:
 
 def _lacking(wanted: Sequence[Entry], present: Sequence[Entry]) -> list[dict[str, object]]:
     """Wanted entries that are not present."""
-    known = keys_of(present) if wanted else frozenset()
+    if not wanted:
+        return []
+    known = keys_of(present)
     return [dict(entry) for entry in wanted if key_of(entry) not in known]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from conversion.patches.decision import SEVERAL
+from conversion.asks.pod_demand import SEVERAL
 from conversion.ports import TemplateUnavailableError
 from neuron.findings import Finding
 from tests.support.clusters import FakeTemplates, mutator, request

@@ -6,6 +6,7 @@ uid is added, and for a denial the object's kind and name.
 
 import base64
 import codecs
+import functools
 from collections.abc import Mapping
 from typing import Final
 
@@ -37,6 +38,8 @@ MOST_AUDIT: Final = 12 * 1024
 
 _HEAD: Final = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":'
 _BYTES_PER_LETTER: Final = 5
+"""More than a letter of a cleaned text has in JSON."""
+_QUOTES: Final = 2
 
 _PIECE: Final = 64 * 1024
 """Bytes that are decoded at once: text takes up to four times the memory."""
@@ -218,12 +221,16 @@ def render(decision: Decision) -> Rendered:
     return rendered
 
 
-def warnings(finding: Finding) -> list[str]:
-    """The entries of `response.warnings` for a finding: one line, or sentence and fix separately if it is too long."""
+@functools.lru_cache(maxsize=128)
+def warnings(finding: Finding) -> tuple[str, ...]:
+    """The entries of `response.warnings` for a finding: one line, or sentence and fix separately if it is too long.
+
+    Many pods get equal findings, such as that no types are known.
+    """
     whole = str(finding)
     if len(whole) <= COMFORTABLE_WARNING or not finding.fix:
-        return [_line(whole)]
-    return [_line(f"{finding.code}: {finding.message}"), _line(f"{finding.code}: {finding.fix}")]
+        return (_line(whole),)
+    return _line(f"{finding.code}: {finding.message}"), _line(f"{finding.code}: {finding.fix}")
 
 
 def _line(text: str) -> str:
@@ -284,6 +291,8 @@ def _fitting(texts: list[str], most: int) -> list[str]:
 
     The first text is always present, truncated if necessary.
     """
+    if len("".join(texts)) * _BYTES_PER_LETTER + _QUOTES * len(texts) <= most:
+        return texts
     sizes = [len(orjson.dumps(text)) for text in texts]
     if sum(sizes) <= most:
         return texts

@@ -11,7 +11,7 @@ import msgspec
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from conversion.asks.steering import NO_STEERING, Mode, Steer, Steering
 from conversion.claims.templates import KIND, Template
-from conversion.claims.work import TooMuchWorkError, limited
+from conversion.claims.work import TooMuchWorkError
 from conversion.decide import (
     EnrichableClaim,
     decide_claim,
@@ -151,7 +151,7 @@ class Mutator:
         if len(bytes(request.object)) + len(bytes(request.oldObject)) > LARGE_OBJECT:
             return None
         if subject is _Subject.CHANGED_POD:
-            with limited(effort.on_the_loop()):
+            with effort.on_the_loop():
                 return self._restoring(request)()
         if subject is _Subject.CLAIM:
             return self._enrich(request)
@@ -208,7 +208,7 @@ class Mutator:
         key = (read.key, facts, read.steering)
         decision = self._enriched.get(key)
         if decision is None:
-            with limited(effort.on_the_loop()):
+            with effort.on_the_loop():
                 decision = decide_claim(read.claim, facts, world, read.steering)
             self._remember_claim(key, read.claim, decision)
         return decision
@@ -294,7 +294,7 @@ class Mutator:
         shape, world = self._shape(read, request.namespace), self._current_world()
         decision = self._decisions.find(shape, read.pod, read.names)
         if decision is None:
-            with limited(effort.on_the_loop()):
+            with effort.on_the_loop():
                 decision = read.converted(shape, world)
             self._remember(read, shape, decision)
         return decision
@@ -304,7 +304,7 @@ class Mutator:
         return PodShape(read.shape, self._cluster.namespace(namespace), claiming, read.steering, read.by_kubelet)
 
     def _remember(self, read: "_ReadPod", shape: PodShape, decision: Decision) -> None:
-        self._decisions.add(shape, read.pod, read.names, decision, _size(read.pod, shape.facts, decision))
+        self._decisions.add(shape, read.names, decision, _size(read.pod, shape.facts, decision))
 
     async def _checked(self, decision: Decision, request: AdmissionRequest, checks: TemplateChecks) -> Decision:
         """The decision, after the templates that policies name were checked. In shadow mode they are only reported."""
@@ -447,9 +447,12 @@ def _read_workload(request: AdmissionRequest) -> tuple[leader_worker_sets.Leader
 
 def _size(pod: pods.Pod, facts: NamespaceFacts, decision: Decision) -> int:
     """Bytes of a cached decision and its key, about."""
-    texts = sum([len(key) + len(value) for key, value in facts.annotations])
-    texts += sum([len(finding.message) + len(finding.fix) for finding in (*decision.errors, *decision.warnings)])
-    made = size_of(decision.patch) + sum([size_of(template.spec) for template in decision.templates])
+    texts = sum([len(key) + len(value) for key, value in facts.annotations]) if facts.annotations else 0
+    for finding in (*decision.errors, *decision.warnings):
+        texts += len(finding.message) + len(finding.fix)
+    made = decision.patch_size or size_of(decision.patch)
+    for template in decision.templates:
+        made += template.size or size_of(template.spec)
     return pod.size_of_key() + _SIZE_OF_JSON * (texts + made)
 
 

@@ -69,16 +69,25 @@ class _DecisionsOfShape:
 
     Attributes:
         by_names: the decisions.
-        model: the first of them from which others can be made; None: there is none.
+        model: one from which others may be made; None: there is none.
         size: bytes.
     """
 
-    __slots__ = ("by_names", "model", "size")
+    __slots__ = ("_tried", "by_names", "model", "size")
 
     def __init__(self) -> None:
         self.by_names: dict[Names, Decision] = {}
         self.model: _Model | None = None
         self.size = 0
+        self._tried = False
+
+    def renamable(self) -> _Model | None:
+        """The model, if others can be made from it. Tried once, when the second decision is needed: most have none."""
+        if self.model is not None and not self._tried:
+            self._tried = is_renamable(self.model.decision, self.model.containers)
+            if not self._tried:
+                self.model = None
+        return self.model
 
     def add(self, containers: Names, decision: Decision, size: int) -> None:
         """Add a decision; above the bounds of an entry it replaces all others but the model."""
@@ -101,17 +110,16 @@ class PodDecisions:
         if entry is None:
             return None
         decision = entry.by_names.get(containers)
-        if decision is None and entry.model is not None and may_be_renamed(pod):
-            model = entry.model
+        if decision is None and may_be_renamed(pod) and (model := entry.renamable()) is not None:
             decision = renamed(model.decision, model.containers, containers)
             entry.add(containers, decision, model.size)
             self.entries.put(shape, entry, entry.size)
         return decision
 
-    def add(self, shape: PodShape, pod: pods.Pod, containers: Names, decision: Decision, size: int) -> None:
+    def add(self, shape: PodShape, containers: Names, decision: Decision, size: int) -> None:
         """Remember a decision. `size`: bytes of the decision and of the pod's view."""
         entry = self.entries.get(shape) or _DecisionsOfShape()
-        if entry.model is None and may_be_renamed(pod) and is_renamable(decision, containers):
+        if entry.model is None:
             entry.model = _Model(decision, containers, size)
         entry.add(containers, decision, size)
         self.entries.put(shape, entry, entry.size)
@@ -123,15 +131,16 @@ class PodDecisions:
 
 def may_be_renamed(pod: pods.Pod) -> bool:
     """Whether the decision about a pod may be made from that about a pod with other names of containers."""
-    containers = pod.container_names
-    if pod.annotations.converted_from is not None or len(containers) > _MOST_CONTAINERS:
-        return False
-    return all(map(names.DNS_LABEL.fullmatch, containers)) and pod.repeated() is None
+    return pod.annotations.converted_from is None and _are_plain(pod.container_names) and pod.repeated() is None
 
 
-def is_renamable(decision: Decision, containers: Sequence[str]) -> bool:
+def _are_plain(containers: Names) -> bool:
+    return len(containers) <= _MOST_CONTAINERS and all(map(names.DNS_LABEL.fullmatch, containers))
+
+
+def is_renamable(decision: Decision, containers: Names) -> bool:
     """Whether a decision names the containers only in the record. `containers`: names of the containers of its pod."""
-    if decision.outcome is not Outcome.CONVERTED or decision.needs:
+    if decision.outcome is not Outcome.CONVERTED or decision.needs or not _are_plain(containers):
         return False
     texts = [f"{each.message} {each.fix}" for each in decision.warnings]
     return not any(name in text for text in texts for name in containers)
@@ -145,7 +154,8 @@ def renamed(decision: Decision, before: Sequence[str], now: Sequence[str]) -> De
         before: names of the containers of its pod.
         now: names of the containers of the other pod, in the same order.
     """
-    return dataclasses.replace(decision, patch=tuple(_renamed(decision.patch, dict(zip(before, now, strict=True)))))
+    patch = tuple(_renamed(decision.patch, dict(zip(before, now, strict=True))))
+    return dataclasses.replace(decision, patch=patch, patch_size=0)
 
 
 def _renamed(patch: Sequence[Operation], containers: dict[str, str]) -> Iterator[Operation]:

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from conversion.claims.work import TooMuchWorkError, WorkAllowance, limited
+from conversion.claims.work import TooMuchWorkError, WorkAllowance
 from webhook.reviews import effort
 from webhook.reviews.reviewer import before_waiting
 from webhook.reviews.slices import EndedError, Running, working_time
@@ -264,7 +264,7 @@ async def on_loop_or_in(lane: Lane, namespace: str, work: Callable[[], Result], 
     seconds = effort.of_deciding(size)
     if size <= LARGE_OBJECT:
         try:
-            with limited(effort.on_the_loop()):
+            with effort.on_the_loop():
                 return work()
         except TooMuchWorkError as error:
             seconds = effort.of_planning(error.units, size)
@@ -402,7 +402,7 @@ class ThreadLane:
             begun = time.monotonic()
             running = Running(functools.partial(self._judge, job, size), functools.partial(self._pause, job))
             try:
-                with running, limited(WorkAllowance(pause=working_time)):
+                with running, WorkAllowance(pause=working_time):
                     ended = job.run()
                 if ended is not None:
                     job.call(self._finish, job, *ended)

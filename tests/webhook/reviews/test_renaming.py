@@ -1,4 +1,4 @@
-"""Pods that differ only in the names of their containers: one is decided, the others get the same with their names."""
+"""Pods that share a decision: those that differ only in the names of containers, or in amounts of other resources."""
 
 import asyncio
 import copy
@@ -131,3 +131,40 @@ def test_a_record_of_the_user_is_read_by_the_names_that_the_pod_has() -> None:
     subject = mutator()
     review(subject, with_names(stored, ["b"]))
     assert review(subject, stored) == review(mutator(), stored)
+
+
+AMOUNTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "cpu": st.sampled_from(["1", "500m", 2, None]),
+        "memory": st.sampled_from(["1Gi", "aws.amazon.com/neuron"]),
+        "aws.amazon.com/neuron": st.sampled_from(["4", "4.0", 4, 4.0, True, "0", "7", None, "aws"]),
+        "aws.amazon.com/neuroncore": st.sampled_from(["8", "2"]),
+    },
+)
+RESOURCES = st.fixed_dictionaries(
+    {"limits": AMOUNTS},
+    optional={"requests": AMOUNTS, "claims": st.just([]), "limit": st.just({"cpu": "1"})},
+)
+
+
+@given(RESOURCES, RESOURCES)
+def test_the_decision_for_other_amounts_equals_that_of_an_empty_cache(
+    first: dict[str, Any], other: dict[str, Any]
+) -> None:
+    subject = mutator()
+    review(subject, pod({"name": "main", "resources": first}))
+    manifest = pod({"name": "main", "resources": other})
+    assert shown(review(subject, manifest)) == shown(review(mutator(), manifest))
+
+
+def test_a_pod_with_other_cpu_and_memory_is_not_decided_again(decided: list[str]) -> None:
+    subject = mutator()
+    pods = [container("main", neuron="4"), container("main", neuron="4"), container("main", neuron="8")]
+    for number, each in enumerate(pods):
+        for amounts in each["resources"].values():
+            amounts |= {"cpu": f"{number + 1}", "memory": f"{number + 1}Gi"}
+    one, same, more = (review(subject, pod(each)) for each in pods)
+    assert same is one
+    assert more is not one
+    assert decided == ["main", "main"]
