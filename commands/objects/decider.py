@@ -123,7 +123,7 @@ class Decider:
 
     def _resized(self, manifest: Manifest, decided: ObjectDecision) -> Iterator[Finding]:
         """NEU233, if pods have claims, or get one, and a known VerticalPodAutoscaler resizes them in place."""
-        if not isinstance(self._view, FileView):
+        if not isinstance(self._view, FileView) or not self._view.resizes:
             return
         found = workloads_of(manifest.kind, manifest.data)
         resized = ((self._view.resized_by(manifest.namespace, *each), each) for each in found)

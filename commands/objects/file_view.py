@@ -154,6 +154,11 @@ class FileView:
         """The claims of the PodGroup of a pod or pod template; empty if the files have none."""
         return self._groups.get((namespace, pod_groups.group_of(pod)), ()) if self._groups else ()
 
+    @property
+    def resizes(self) -> bool:
+        """Whether a VerticalPodAutoscaler that is known resizes pods in place."""
+        return bool(self._resized)
+
     def resized_by(self, namespace: str, kind: str, name: str) -> str:
         """The VerticalPodAutoscaler that resizes the pods of a workload in place; empty if the files have none."""
         return self._resized.get((namespace, kind, name), "")
