@@ -45,12 +45,14 @@ class Alternative:
         options: what it requests, by the name of each instance type that it is for; all with one count and cores.
         constraints: attribute and requests of each constraint on it.
         others: whether the request has other alternatives.
+        typed: whether it has to select its instance types, because others may have its devices and its attribute.
     """
 
     name: str
     options: Mapping[str, Option]
     constraints: frozenset[_Constraint]
     others: bool = False
+    typed: bool = False
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -98,7 +100,7 @@ class TooMany:
 
 
 def merge(
-    servings: Sequence[Serving], order: Sequence[int], most: int = names.MAX_FIRST_AVAILABLE
+    servings: Sequence[Serving], order: Sequence[int], most: int = names.MAX_FIRST_AVAILABLE, *, tied: bool = False
 ) -> Merged | TooMany | None:
     """Merge the alternatives of several instance types.
 
@@ -106,12 +108,13 @@ def merge(
         servings: at least one, all with the same requests; the first are preferred.
         order: request ids in the order of the claim.
         most: alternatives of a request; more only where that many types differ.
+        tied: whether types keep every attribute, and no device ids replace it.
 
     Returns:
         The claim; or why there is none. On an empty node of each type, the alternatives that are listed fit together: a
         type on which they do not is served in one place, or not at all. None if no type is left.
     """
-    found = _merge(servings, order, most)
+    found = _merge(servings, order, most, tied=tied)
     while isinstance(found, Merged) and (cramped := _cramped(found, order)) is not None:
         # Types that are arranged alike list the same alternatives, and so none of them fits.
         alike = [each.arrangement is cramped.arrangement for each in found.servings]
@@ -125,7 +128,7 @@ def merge(
                 dataclasses.replace(each, arrangement=place) if is_alike else each
                 for each, is_alike in zip(found.servings, alike, strict=True)
             ]
-        found = _merge(again, order, most)
+        found = _merge(again, order, most, tied=tied)
     return found
 
 
@@ -157,7 +160,7 @@ def _with_places(options: Iterable[Option]) -> set[tuple[Option, tuple[Place, ..
     return {(option, option.places) for option in options}
 
 
-def _merge(servings: Sequence[Serving], order: Sequence[int], at_most: int) -> Merged | TooMany:
+def _merge(servings: Sequence[Serving], order: Sequence[int], at_most: int, *, tied: bool) -> Merged | TooMany:
     # Most types of a family are arranged alike: each arrangement is looked at once.
     alike: dict[object, list[Serving]] = {}
     same: dict[object, list[Serving]] = {}
@@ -173,7 +176,10 @@ def _merge(servings: Sequence[Serving], order: Sequence[int], at_most: int) -> M
     arrangements = [members[0].arrangement for members in groups]
     for most in range(at_most, 0, -1):
         slots = {
-            identity: [_slots(each) for each in _shared(arrangements, identity, most) or _alone(arrangements, identity)]
+            identity: [
+                _slots(each)
+                for each in _shared(arrangements, identity, most, tied=tied) or _alone(arrangements, identity)
+            ]
             for identity in order
         }
         kept = {identity: _kept([list(each) for each in slots[identity]], most) for identity in order}
@@ -278,7 +284,7 @@ def _named(
 # --- types that need different attributes -----------------------------------------------------------------------
 
 
-def _shared(arrangements: Sequence[Arrangement], identity: int, most: int) -> list[list[_Shape]] | None:
+def _shared(arrangements: Sequence[Arrangement], identity: int, most: int, *, tied: bool) -> list[list[_Shape]] | None:
     """The shapes of a request on each type, with as few attributes as it takes to leave out the fewest sets of devices.
 
     Every type can have sets by device ids in the same alternatives, but an attribute is for the types that publish it,
@@ -296,7 +302,7 @@ def _shared(arrangements: Sequence[Arrangement], identity: int, most: int) -> li
         if found is None and (others or any(identity == member for tie in each.ties for member, _ in tie.members)):
             return None
         by_count.setdefault(first.count, []).append(found)
-    divided = _divided(tuple(tuple(each) for each in by_count.values()), most)
+    divided = _divided(tuple(tuple(each) for each in by_count.values()), most, tied=tied)
     if divided is None:
         return None
     places = dict(zip(by_count, divided, strict=True))
@@ -308,11 +314,11 @@ def _shared(arrangements: Sequence[Arrangement], identity: int, most: int) -> li
             continue
         number, attributes = places[count]
         own = len(windows.select(found, attributes, 0))
-        options, tied = options_of(found, count, attributes, number - len(attributes) + own)
+        options, matched = options_of(found, count, attributes, number - len(attributes) + own)
         shapes.append(
             [
                 (option, frozenset([(name, (identity,))] if name else ()))
-                for option, name in zip(options, tied, strict=True)
+                for option, name in zip(options, matched, strict=True)
             ]
         )
     return shapes
@@ -323,7 +329,9 @@ _Wanted: TypeAlias = DeviceChoice | None
 
 
 @functools.lru_cache(maxsize=256)
-def _divided(kinds: tuple[tuple[_Wanted, ...], ...], most: int) -> tuple[tuple[int, tuple[str, ...]], ...] | None:
+def _divided(
+    kinds: tuple[tuple[_Wanted, ...], ...], most: int, *, tied: bool
+) -> tuple[tuple[int, tuple[str, ...]], ...] | None:
     """How many alternatives the types of each number of devices get, and their attributes; None if not all have one.
 
     The division that leaves out the fewest sets of devices of the type that it treats worst, then of all types.
@@ -333,7 +341,7 @@ def _divided(kinds: tuple[tuple[_Wanted, ...], ...], most: int) -> tuple[tuple[i
         found = []
         for number, kind in zip(numbers, kinds, strict=True):
             choices = tuple(each for each in kind if each is not None)
-            attributes = best_attributes(choices, None in kind, number)
+            attributes = best_attributes(choices, None in kind, number, tied=tied)
             if attributes is None:
                 break
             found.append((number, attributes, [_lost(each, attributes, number) for each in choices]))
@@ -363,7 +371,9 @@ def _lost(choice: DeviceChoice, attributes: Collection[str], most: int) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def best_attributes(choices: tuple[DeviceChoice, ...], others: bool, most: int) -> tuple[str, ...] | None:
+def best_attributes(
+    choices: tuple[DeviceChoice, ...], others: bool, most: int, *, tied: bool = False
+) -> tuple[str, ...] | None:
     """The attributes under which the types of a claim leave out the fewest sets of devices.
 
     The rest of the alternatives are for sets by device ids. Attributes are removed one by one while that is better:
@@ -373,6 +383,7 @@ def best_attributes(choices: tuple[DeviceChoice, ...], others: bool, most: int) 
         choices: of each kind of type.
         others: whether there are types that need one alternative without an attribute.
         most: alternatives of the request.
+        tied: whether none is removed.
 
     Returns:
         None if there is no way to serve all types.
@@ -385,7 +396,7 @@ def best_attributes(choices: tuple[DeviceChoice, ...], others: bool, most: int) 
         return (max(0, len(attributes) + unserved - most), max(lost, default=0), sum(lost))
 
     best = tuple(dict.fromkeys(name for each in choices for name, _ in each.named))
-    while best:
+    while best and not tied:
         fewer = min((tuple(each for each in best if each != name) for name in best), key=judge)
         if judge(fewer) >= judge(best):
             break

@@ -111,7 +111,7 @@ class Body:
         (ids, *others) = by_ids
         untied = not alternative.constraints and (ids or alternative.others)
         # Where devices consume counters, a device that does not match a constraint makes later alternatives fail.
-        if self._by_type or untied or others or (self._counters and alternative.others):
+        if self._by_type or alternative.typed or untied or others or (self._counters and alternative.others):
             return [selectors.single_devices_at([(each, found) for found, each in by_ids.items()])]
         if ids:
             return [selectors.single_devices((), ids)]
@@ -146,9 +146,11 @@ class Body:
 
     def _references(self, identity: int, position: int) -> list[str]:
         """Names of the requests of an alternative, for constraints: `req`, or `req/sub` if there are alternatives."""
+        wanted = self._alternatives[identity][position].name
         return [
-            f"{name}/{part[position].name}" if len(part) > 1 else name
+            f"{name}/{wanted}" if len(part) > 1 else name
             for name, part in zip(self._names[identity], self._parts[identity], strict=True)
+            if len(part) == 1 or any(each.name == wanted for each in part)
         ]
 
     def _every_reference(self, identity: int) -> list[str]:

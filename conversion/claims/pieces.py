@@ -1,14 +1,18 @@
 """Divides the requests of a claim, so that the search of the scheduler's allocator stays short.
 
 One request for N devices of which N - 1 are free costs up to N! steps. Two requests for the halves of the same devices
-cost far less, if each selects its own devices by id: there are fewer orders. Two forms can be divided:
+cost far less, if each selects its own devices by id: there are fewer orders. Three forms can be divided:
 
 - alternatives by device ids: what they have in common is requested alone, and the rest has the alternatives. The 11
   devices of the windows 0-10, 1-11 and 2-12 are 2-10, and beside them 0-1, 1 and 11, or 11-12.
 - one alternative for each instance type: every part takes some positions of each place (of each window or group), and
   the constraint holds for all parts.
 
-Requests with several alternatives under constraints cannot be divided: each part would choose its alternative alone.
+- both, of different types: one device is requested alone, which is common to the ids of a type, or one of each place;
+  the rest has the alternatives.
+
+Other requests with several alternatives under constraints cannot be divided: each part would choose its alternative
+alone.
 """
 
 import bisect
@@ -239,6 +243,10 @@ def _parts(merged: Merged, identity: int, order: Sequence[int], size: int) -> It
         {name: _places(merged, identity, order, alternative, name) for name in alternative.options}
         for alternative in alternatives
     ]
+    known = [bool(ids) or all(found.values()) for ids, found in zip(sets, places, strict=True)]
+    if all(known) and any(sets) and not _one_for_each_type(alternatives):
+        yield from _after_one_device(alternatives, sets, places)
+        return
     if not all(found for each in places for found in each.values()) or not _one_for_each_type(alternatives):
         yield alternatives
         return
@@ -290,6 +298,41 @@ def _around_a_core(
             )
             for each, found in zip(alternatives, sets, strict=True)
         )
+
+
+def _after_one_device(
+    alternatives: Sequence[Alternative],
+    sets: Sequence[Mapping[str, set[int]]],
+    places: Sequence[Mapping[str, Sequence[Sequence[int]]]],
+) -> Iterator[Part]:
+    """One device, and then the rest, where some types have alternatives by ids and others one under a constraint.
+
+    The request is not divided if a type has both, or no device that all its alternatives by ids have in common.
+    """
+    cores: dict[str, set[int]] = {}
+    for found in sets:
+        for name, ids in found.items():
+            cores[name] = cores.get(name, ids) & ids
+    tied = [(each, found) for each, ids, found in zip(alternatives, sets, places, strict=True) if not ids]
+    of_tied = [name for each, _ in tied for name in each.types]
+    if not all(cores.values()) or len(set(of_tied)) < len(of_tied) or not cores.keys().isdisjoint(of_tied):
+        yield tuple(alternatives)
+        return
+    leads = {name: min(core) for name, core in cores.items()}
+    by_ids = next(each.name for each, ids in zip(alternatives, sets, strict=True) if ids)
+    yield (
+        *(dataclasses.replace(_at(each, found, [0]), typed=True) for each, found in tied),
+        Alternative(by_ids, {name: _by_ids([lead]) for name, lead in leads.items()}, frozenset(), typed=True),
+    )
+    rest = range(1, alternatives[0].count)
+    yield tuple(
+        dataclasses.replace(
+            each, options={name: _by_ids(sorted(devices - {leads[name]})) for name, devices in ids.items()}
+        )
+        if ids
+        else dataclasses.replace(_at(each, found, rest), typed=True)
+        for each, ids, found in zip(alternatives, sets, places, strict=True)
+    )
 
 
 def _by_ids(ids: Sequence[int]) -> Option:

@@ -19,9 +19,9 @@ from neuron import names
 _FEWER: Final = (1, 2, 3, 4, 5, 6)
 """Alternatives of a request, where 8 cost too much."""
 
-MOST_TRIED: Final = 6
-"""Plans that are made for one claim: with all alternatives, one run after the other, with one alternative, two between
-them, and in one place."""
+MOST_TRIED: Final = 7
+"""Plans that are made for one claim: with all alternatives, with groups by attribute, one run after the other, with one
+alternative, two between them, and in one place."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,6 +46,10 @@ def plan(servings: Sequence[Serving], config: DeviceConfig, most_tried: int = MO
     plans = _Plans(servings, config, most_tried)
     if plans.affordable(servings):
         return plans.made[-1]
+    mixed = _is_mixed(servings)
+    # Groups by attribute can be requested beside the device that all runs have in common.
+    if mixed and plans.affordable(servings, tied=True):
+        return plans.made[-1]
     if len(servings[0].layout.counts) > 1:
         servings = _each(_shifted, servings)
         if plans.affordable(servings):
@@ -56,6 +60,14 @@ def plan(servings: Sequence[Serving], config: DeviceConfig, most_tried: int = MO
     if any(serving.entry.line is not None and not serving.layout.shares for serving in servings):
         plans.affordable(_each(_fixed, servings), 1)
     return min(plans.made, key=lambda each: each.division.steps) if plans.made else plans.refused[0]
+
+
+def _is_mixed(servings: Sequence[Serving]) -> bool:
+    """Whether types have runs and others groups of the same number of devices, for a scheduler that tries orders."""
+    topologies = {serving.entry.line is None for serving in servings}
+    counts = {tuple(serving.layout.counts.items()) for serving in servings}
+    orders = any(serving.entry.may_try_orders for serving in servings)
+    return orders and len(topologies) > 1 and len(counts) == 1
 
 
 class _Plans:
@@ -73,13 +85,18 @@ class _Plans:
         self._config = config
         self._left = most
 
-    def affordable(self, servings: Sequence[Serving], most: int = names.MAX_FIRST_AVAILABLE) -> bool:
-        """Make a plan with at most so many alternatives of a request. Returns whether it costs the scheduler little."""
+    def affordable(
+        self, servings: Sequence[Serving], most: int = names.MAX_FIRST_AVAILABLE, *, tied: bool = False
+    ) -> bool:
+        """Make a plan with at most so many alternatives of a request. Returns whether it costs the scheduler little.
+
+        `tied`: as of `merge`.
+        """
         if not self._left:
             return False
         self._left -= 1
         work.current().pause()
-        merged = merge(servings, self._order, most)
+        merged = merge(servings, self._order, most, tied=tied)
         if isinstance(merged, TooMany):
             self.refused.append(merged)
             return False
