@@ -134,6 +134,17 @@ class PluginMetrics:
         self.registered: Final = Gauge(
             f"{PREFIX}_registered", "1 if the kubelet has registered this instance.", registry=self.registry
         )
+        self.registration_lost: Final = Gauge(
+            f"{PREFIX}_registration_lost",
+            "1 while the kubelet does not know the driver; then it publishes nothing.",
+            registry=self.registry,
+        )
+        self.node_checks: Final = Gauge(
+            f"{PREFIX}_node_check",
+            "1 for the result of each check of the node: well, note, wrong or unknown.",
+            ("check", "result"),
+            registry=self.registry,
+        )
         self.faulty_kubelet: Final = Gauge(
             f"{PREFIX}_faulty_kubelet",
             "1 if the node's kubelet has a known fault with ResourceClaims.",

@@ -61,6 +61,14 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
         Path,
         _directory("The host's directory of device nodes; mounted under the same path, because CDI specs name it."),
     ] = Path("/dev")
+    logical_nc_file: Annotated[
+        Path,
+        about(
+            "The host's file with the default size of a logical NeuronCore, which AWS's device plugin reads.",
+            expected="a file",
+            metavar="FILE",
+        ),
+    ] = Path("/opt/aws/neuron/logical_nc_config")
     cdi_dir: Annotated[Path, _directory("Directory from which the container runtime reads CDI specs.")] = Path(
         "/var/run/cdi"
     )

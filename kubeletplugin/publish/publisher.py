@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final
 
-from kubeletplugin.changes import QUIET, WritePause, repeat, waking
+from kubeletplugin.changes import QUIET, Changing, WritePause, repeat, waking
 from kubeletplugin.discover import sharing
 from kubeletplugin.discover.devices import NODE_DEVICE
 from kubeletplugin.discover.health import HealthMonitor, HealthSnapshot, HealthStatus
@@ -73,6 +73,20 @@ class Instance:
     withhold_from_faulty_kubelet: bool = False
 
 
+class SliceNote(Changing):
+    """What the driver says about its node in an annotation of the first slice, and waiting for changes of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+
+    def take(self, text: str) -> None:
+        """Say something else; empty for nothing."""
+        if text != self.text:
+            self.text = text
+            self._count_change()
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeSources:
     """The sources of what is published.
@@ -80,6 +94,7 @@ class NodeSources:
     Attributes:
         holds: devices that new claims must not get.
         sockets: reads the registration sockets of our driver's name that others serve. Blocks.
+        note: what the driver says about the node.
     """
 
     monitor: HealthMonitor
@@ -87,6 +102,7 @@ class NodeSources:
     gate: KubeletGate
     holds: Holds = dataclasses.field(default_factory=Holds)
     sockets: Callable[[], Served] = Served
+    note: SliceNote = dataclasses.field(default_factory=SliceNote)
 
 
 class Publisher:
@@ -109,6 +125,7 @@ class Publisher:
         self._gate = node.gate
         self._holds = node.holds
         self._sockets = node.sockets
+        self._note = node.note
         self.other: Final = OtherDriver(clock)
         self._instance = instance
         self._clock = clock
@@ -190,7 +207,7 @@ class Publisher:
         self._known = {body["metadata"]["name"]: body for body in slices}
         watcher = asyncio.create_task(self._watch(resource_version))
         try:
-            async with waking(self._wake, QUIET, self._monitor, self._own, self._holds):
+            async with waking(self._wake, QUIET, self._monitor, self._own, self._holds, self._gate, self._note):
                 while not watcher.done():
                     self._wake.clear()
                     await self._reconcile()
@@ -227,7 +244,7 @@ class Publisher:
         state = self._own.state or await self._own.read()
         self._report(self._monitor.snapshot)
         foreign = await self._foreign(state.facts.name, self._known)
-        if self.other.evidence:
+        if self.other.evidence or self._gate.lost:
             await self._leave(foreign)
         elif await self._write(state):
             if foreign:
@@ -295,7 +312,7 @@ class Publisher:
             _log.info(
                 "claims share devices; allocationMode: All allocates those that are free, and never waits for all"
             )
-        desired = desired_slices(facts, found, self._instance.driver_version, features)
+        desired = desired_slices(facts, found, self._instance.driver_version, features, self._note.text)
         writes = plan_writes(facts, desired, {n: self._as_sent(b) for n, b in self._known.items()}, self._generation)
         for name in writes.delete:
             self._known.pop(name, None)
