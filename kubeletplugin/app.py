@@ -142,7 +142,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         own = OwnNode(NodeApi(api, settings.node_name), clock=clock, metrics=metrics, use_facts=monitor.use_facts)
         offers = OfferSettings(settings.taint_effect, Guard(settings.device_plugin_guard), settings.ultraserver_publish)
         withhold = settings.faulty_kubelet == "Withhold"
-        instance = Instance(driver_version(), offers, settings.state, settings.share_cores, withhold)
+        instance = Instance(driver_version(), offers, settings.state, settings.share_cores, withhold, settings.gates)
         sockets = functools.partial(other_sockets, settings.kubelet_registry_dir, paths.registration)
         publisher = Publisher(
             api,
@@ -177,7 +177,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
                 gate,
                 functools.partial(lost_registration, gate),
                 Said(REGISTERED, REGISTERED_AGAIN),
-                metrics.registration_lost,
+                None,
             ),
             (checks, functools.partial(node_checks, checks), Said(CHECKS_WELL, ALL_WELL), None),
         )
@@ -191,11 +191,8 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             driver.observer = writer
             parts.append(writer)
 
-        def answered(accepted: bool) -> None:
-            gate.answered(accepted=accepted)
-            metrics.registered.set(accepted)
-
-        registration = Registration(paths.plugin, answered)
+        metrics.registered.set_function(lambda: float(bool(gate.registered)))
+        registration = Registration(paths.plugin, lambda accepted: gate.answered(accepted=accepted))
         if settings.metrics_port:
             stack.callback(_serve_metrics(settings, metrics).close)
         # Registration comes last: the kubelet calls the driver's socket as soon as it sees the registration socket.

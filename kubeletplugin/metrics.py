@@ -132,11 +132,8 @@ class PluginMetrics:
             registry=self.registry,
         )
         self.registered: Final = Gauge(
-            f"{PREFIX}_registered", "1 if the kubelet has registered this instance.", registry=self.registry
-        )
-        self.registration_lost: Final = Gauge(
-            f"{PREFIX}_registration_lost",
-            "1 while the kubelet does not know the driver; then it publishes nothing.",
+            f"{PREFIX}_registered",
+            "1 while the kubelet knows this instance; else nothing is published.",
             registry=self.registry,
         )
         self.node_checks: Final = Gauge(

@@ -162,6 +162,9 @@ TAINT_CORDONED: Final = "neuron.aws.com/cordoned"
 ANNOTATION_CORDONED: Final = "neuron.aws.com/cordoned"
 """On a Node: its cordoned devices, where the API server serves no DeviceTaintRules. On such a rule: what it cordons."""
 
+LABEL_SHARE_CORES: Final = "neuron.aws.com/share-cores"
+"""Label of a Node: whether claims can share the cores of its devices, `on` or `off`; overrides the driver's setting."""
+
 LABEL_ULTRASERVER_PUBLISH: Final = "neuron.aws.com/ultraserver-publish"
 """On a Node, set by an administrator: `devices` or `node`. What the driver publishes where it cannot publish both."""
 

@@ -218,8 +218,8 @@ def _logical_nc(readings: Readings) -> Judgement:
             False,
             f"{file.path} says {file.size}, and the runtime's default on {known.name} is "
             f"{known.default_logical_neuron_core}: containers do not see the file",
-            "It is published as the attribute defaultLogicalNeuronCore, and converted pods get it. Claims that were "
-            f"written by hand need a NeuronConfig with logicalNeuronCore {file.size}.",
+            f"For converted pods, set logicalNeuronCore {file.size} in a ConversionPolicy; in handwritten claims, "
+            "in a NeuronConfig. The driver publishes the file's value as the attribute defaultLogicalNeuronCore.",
         )
     return Judgement(True, f"{file.path} says {file.size}, which is also the runtime's default")
 

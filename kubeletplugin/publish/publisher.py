@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -64,6 +64,7 @@ class Instance:
         lock_dir: shared by all instances on the node; only one of them publishes.
         share_cores: whether claims can share devices.
         withhold_from_faulty_kubelet: whether no device is published on a node whose kubelet has a known fault.
+        gates: as of `Withholding`.
     """
 
     driver_version: str
@@ -71,6 +72,7 @@ class Instance:
     lock_dir: Path
     share_cores: sharing.Setting = "auto"
     withhold_from_faulty_kubelet: bool = False
+    gates: Mapping[str, bool] = dataclasses.field(default_factory=dict)
 
 
 class SliceNote(Changing):
@@ -202,7 +204,7 @@ class Publisher:
         """Publish until the watch ends."""
         await self._own.read()
         self._keeps_taints = None
-        self._withholding = Withholding(await self._store.kubernetes())
+        self._withholding = Withholding(await self._store.kubernetes(), self._instance.gates)
         slices, resource_version = await self._store.slices()
         self._known = {body["metadata"]["name"]: body for body in slices}
         watcher = asyncio.create_task(self._watch(resource_version))
@@ -302,7 +304,13 @@ class Publisher:
         facts, kept = state.facts, self._kept_features
         features = self._withholding.features(kept)
         found = await self._offer(state, features)
-        found = dataclasses.replace(found, shares_cores=sharing.shares(self._instance.share_cores, found.instance))
+        setting = sharing.setting(self._instance.share_cores, state.share_cores)
+        if state.share_cores not in (None, setting):
+            self._tell(
+                f"the Node's label {names.LABEL_SHARE_CORES} has the value {state.share_cores!r}, which is not on or "
+                f"off: the setting ({setting}) is in force"
+            )
+        found = dataclasses.replace(found, shares_cores=sharing.shares(setting, found.instance))
         for reason in self._withholding.reasons(found, kept):
             self._tell(reason)
         found = dataclasses.replace(

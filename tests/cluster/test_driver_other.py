@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from tests.cluster.api import Api
@@ -85,7 +86,14 @@ def test_the_way_over_node_by_node(
         wait_running(api, namespace, "theirs")
         ours.process.start()
         try:
-            ours.process.wait_ready(lambda: ours.metric("other_driver_active") == 1)
+
+            def beside() -> bool:
+                try:
+                    return ours.metric("other_driver_active") == 1
+                except httpx.HTTPError:
+                    return False
+
+            ours.process.wait_ready(beside)
             assert own_slices(ours) == [], "it waits beside the other"
             wait_gone(api, namespace, "theirs")
             eventually("the other driver to unprepare", lambda: bool(other.unprepared), timeout=60)
