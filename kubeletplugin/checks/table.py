@@ -218,8 +218,8 @@ def _logical_nc(readings: Readings) -> Judgement:
             False,
             f"{file.path} says {file.size}, and the runtime's default on {known.name} is "
             f"{known.default_logical_neuron_core}: containers do not see the file",
-            f"For converted pods, set logicalNeuronCore {file.size} in a ConversionPolicy; in handwritten claims, "
-            "in a NeuronConfig. The driver publishes the file's value as the attribute defaultLogicalNeuronCore.",
+            f"Converted pods get {file.size} if the files of all nodes of the type say so, else by a ConversionPolicy; claims "
+            f"that people write need a NeuronConfig with logicalNeuronCore {file.size}.",
         )
     return Judgement(True, f"{file.path} says {file.size}, which is also the runtime's default")
 

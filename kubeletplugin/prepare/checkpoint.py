@@ -266,7 +266,7 @@ def difference(damaged: bytes, restored: Checkpoint) -> str:
         before = [line for claim in found for line in _lines(claim)]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError, TypeError, AttributeError):
         before = ["(its claims cannot be read)"]
-    claims = [msgspec.to_builtins(claim) for _, claim in sorted(restored.claims.items())]
+    claims = msgspec.json.decode(msgspec.json.encode([claim for _, claim in sorted(restored.claims.items())]))
     after = [line for claim in claims for line in _lines(claim)]
     lines = difflib.unified_diff(before[:_MOST_LINES], after[:_MOST_LINES], "damaged", "restored", n=1, lineterm="")
     return "\n".join(lines)

@@ -1,6 +1,7 @@
 """A stand-in for another driver named neuron.aws.com, such as AWS's: it registers, publishes and prepares."""
 
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ class OtherDriver:
         self._node = node
         self.prepared: list[str] = []
         self.unprepared: list[str] = []
+        self._registered = threading.Event()
 
     @property
     def registration(self) -> Path:
@@ -80,6 +82,8 @@ class OtherDriver:
             server.add_insecure_port(f"unix:{path}")
         server.start()
         try:
+            # As a careful driver: a pod whose first preparation fails waits for a minute.
+            assert self._registered.wait(60), "the kubelet did not register the other driver"
             self.publish()
             yield self
         finally:
@@ -92,11 +96,17 @@ class OtherDriver:
     def _service(self, endpoint: Path) -> grpc.GenericRpcHandler:
         pb = registration_v1_pb2
         info = pb.PluginInfo(type="DRAPlugin", name=DRIVER, endpoint=str(endpoint), supported_versions=["v1.DRAPlugin"])
+
+        def notify(status: Any) -> object:
+            if status.plugin_registered:
+                self._registered.set()
+            return pb.RegistrationStatusResponse()
+
         return _unary(
             "pluginregistration.Registration",
             {
                 "GetInfo": (lambda _: info, pb.InfoRequest),
-                "NotifyRegistrationStatus": (lambda _: pb.RegistrationStatusResponse(), pb.RegistrationStatus),
+                "NotifyRegistrationStatus": (notify, pb.RegistrationStatus),
             },
         )
 

@@ -11,7 +11,9 @@ from msgspec import structs
 
 from neuron import names
 from neuron.api.environment import LNC_VARIABLES
+from neuron.demand.instance_fit import DeviceConfig
 from neuron.findings import Finding, short, warning
+from neuron.hardware.instances import InstanceType
 from webhook.decisions.pod_demand import PodDemand
 from webhook.decisions.steering import ModeSettings, Steering, combined
 
@@ -45,6 +47,21 @@ def settled(annotated: ModeSettings, demand: PodDemand, steering: Steering) -> M
         config = structs.replace(annotated.device_config, lnc=first.value)
         annotated = structs.replace(annotated, device_config=config, lnc_source=BY_VARIABLE)
     return combined(annotated, steering)
+
+
+def with_node_default(
+    types: Sequence[InstanceType], demand: PodDemand, config: DeviceConfig
+) -> tuple[Sequence[InstanceType], DeviceConfig]:
+    """Types and settings of a pod that says nothing of logical NeuronCores, on nodes whose files set another default.
+
+    The device plugin counts cores by that default, and sets it in containers. So the claim gets it as a NeuronConfig.
+    """
+    sizes = {entry.node_lnc for entry in types}
+    lnc = sizes.pop() if len(sizes) == 1 else None
+    if lnc is None or config.lnc is not None or any(True for _ in _variables(demand)):
+        return types, config
+    by_nodes = [dataclasses.replace(entry, default_logical_neuron_core=lnc) for entry in types]
+    return by_nodes, structs.replace(config, lnc=lnc)
 
 
 def named(findings: Sequence[Finding], settings: ModeSettings, demand: PodDemand) -> tuple[Finding, ...]:
