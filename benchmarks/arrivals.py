@@ -37,11 +37,14 @@ LOAD: Final = 0.9
 Pod: TypeAlias = tuple[str, int]
 """A legacy resource and its amount."""
 
+PARTS: Final = "parts of a device"
+"""Pods for fewer cores than a device has."""
 _BOTH: Final = (names.RESOURCE_NEURON, names.RESOURCE_NEURONCORE)
 MIXES: Final[Mapping[str, tuple[str, ...]]] = {
     "devices": (names.RESOURCE_NEURON,),
     "cores": (names.RESOURCE_NEURONCORE,),
     "both": _BOTH,
+    PARTS: (names.RESOURCE_NEURONCORE,),
 }
 
 
@@ -177,7 +180,10 @@ def pods(entry: InstanceType, mix: str) -> dict[Pod, float]:
     found: dict[Pod, float] = {}
     for resource in MIXES[mix]:
         cores = resource == names.RESOURCE_NEURONCORE
-        amounts = range(1, (entry.devices or 0) * (entry.cores(None) or 1) + 1) if cores else counts_of(entry)
+        most = (entry.cores(None) or 1) * (entry.devices or 0)
+        if mix == PARTS:
+            most = (entry.cores(None) or 1) - 1
+        amounts = range(1, most + 1) if cores else counts_of(entry)
         found |= {(resource, amount): 1 / len(amounts) for amount in amounts}
     return found
 

@@ -5,14 +5,19 @@ import contextlib
 import functools
 import logging
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final, Protocol
 
 import grpc
 import msgspec
+from prometheus_client import Gauge
 
 from kubeletplugin import api_store
+from kubeletplugin.changes import Changing
+from kubeletplugin.checks.containers import ContainerLooks
+from kubeletplugin.checks.node_checks import NodeChecks, NodeReader, node_info
+from kubeletplugin.checks.readings import Roots
 from kubeletplugin.claim_files import Folder
 from kubeletplugin.clock import SystemClock
 from kubeletplugin.device_info import DeviceInfo
@@ -29,6 +34,7 @@ from kubeletplugin.kubelet.probe import Prober
 from kubeletplugin.kubelet.register import (
     Registration,
     SocketError,
+    SocketKeeper,
     SocketPaths,
     UnixServer,
     other_sockets,
@@ -37,7 +43,20 @@ from kubeletplugin.kubelet.register import (
 )
 from kubeletplugin.kubelet.service import handlers
 from kubeletplugin.metrics import PluginMetrics, PluginMetricsServer
-from kubeletplugin.owner import OtherDriverReporter, OwnerReporter
+from kubeletplugin.owner import (
+    ALL_WELL,
+    CHECKS_WELL,
+    OTHER_GONE,
+    OTHER_LEFT,
+    REGISTERED,
+    REGISTERED_AGAIN,
+    OwnerReporter,
+    Said,
+    StateReporter,
+    lost_registration,
+    node_checks,
+    other_driver,
+)
 from kubeletplugin.ports import Clock, JsonObject
 from kubeletplugin.prepare.cdi import SpecFiles
 from kubeletplugin.prepare.claim_status import ClaimStatusWriter
@@ -51,7 +70,7 @@ from kubeletplugin.prepare.sweep import Sweeper
 from kubeletplugin.prepare.usage import NodeUsage
 from kubeletplugin.publish.node_labels import Labeller
 from kubeletplugin.publish.offer import Guard, OfferSettings
-from kubeletplugin.publish.publisher import Instance, NodeSources, Publisher
+from kubeletplugin.publish.publisher import Instance, NodeSources, Publisher, SliceNote
 from kubeletplugin.publish.slices import published_attributes
 from kubeletplugin.settings import DriverSettings
 from kubeletplugin.version import driver_version
@@ -83,7 +102,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
     clock, metrics = SystemClock(), PluginMetrics()
     paths = _socket_paths(settings)
     monitor = HealthMonitor(
-        functools.partial(discover, settings.sysfs_root, settings.dev_root),
+        functools.partial(discover, settings.sysfs_root, settings.dev_root, settings.logical_nc_file),
         catalogue,
         clock,
         settings.health_interval,
@@ -123,11 +142,11 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         own = OwnNode(NodeApi(api, settings.node_name), clock=clock, metrics=metrics, use_facts=monitor.use_facts)
         offers = OfferSettings(settings.taint_effect, Guard(settings.device_plugin_guard), settings.ultraserver_publish)
         withhold = settings.faulty_kubelet == "Withhold"
-        instance = Instance(driver_version(), offers, settings.state, settings.share_cores, withhold)
+        instance = Instance(driver_version(), offers, settings.state, settings.share_cores, withhold, settings.gates)
         sockets = functools.partial(other_sockets, settings.kubelet_registry_dir, paths.registration)
         publisher = Publisher(
             api,
-            NodeSources(monitor, own, gate, driver.holds, sockets),
+            NodeSources(monitor, own, gate, driver.holds, sockets, note := SliceNote()),
             instance,
             clock=clock,
             metrics=metrics,
@@ -140,9 +159,30 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             Sweeper(driver, node, settings.sweep_interval, clock=clock, metrics=metrics),
             HoldReporter(driver.holds, own, clock=clock, metrics=metrics),
             OwnerReporter(own, offers.guard, clock=clock, metrics=metrics),
-            OtherDriverReporter(publisher.other, own, clock=clock, metrics=metrics),
             DeviceInfo(driver, preparer, usage, monitor, clock=clock, metrics=metrics),
         ]
+        looks = ContainerLooks(driver.prepared_claims, api, usage, processes, settings.proc_root)
+        reader = NodeReader(_roots(settings), monitor, lambda: node_info(own.state), looks, processes)
+        fake = settings.emulate is not None
+        checks = NodeChecks(reader, monitor, driver.preparations, note, emulated=fake, clock=clock, metrics=metrics)
+        parts.append(checks)
+        states: tuple[tuple[Changing, Callable[[], Said | None], Said, Gauge | None], ...] = (
+            (
+                publisher.other,
+                functools.partial(other_driver, publisher.other),
+                Said(OTHER_LEFT, OTHER_GONE),
+                metrics.other_driver,
+            ),
+            (
+                gate,
+                functools.partial(lost_registration, gate),
+                Said(REGISTERED, REGISTERED_AGAIN),
+                None,
+            ),
+            (checks, functools.partial(node_checks, checks), Said(CHECKS_WELL, ALL_WELL), None),
+        )
+        for source, say, ended, gauge in states:
+            parts.append(StateReporter(source, say, ended, own, gauge=gauge, clock=clock, metrics=metrics))
         if settings.ultraserver_labels or settings.present_label:
             labels = {"ultraserver": settings.ultraserver_labels, "present": settings.present_label}
             parts.append(Labeller(own, monitor, clock=clock, metrics=metrics, **labels))
@@ -151,19 +191,17 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             driver.observer = writer
             parts.append(writer)
 
-        def answered(accepted: bool) -> None:
-            gate.answered(accepted=accepted)
-            metrics.registered.set(accepted)
-
-        registration = Registration(paths.plugin, answered)
+        metrics.registered.set_function(lambda: float(bool(gate.registered)))
+        registration = Registration(paths.plugin, lambda accepted: gate.answered(accepted=accepted))
         if settings.metrics_port:
             stack.callback(_serve_metrics(settings, metrics).close)
         # Registration comes last: the kubelet calls the driver's socket as soon as it sees the registration socket.
-        await stack.enter_async_context(
-            _serving(UnixServer(paths.plugin, handlers(driver, monitor, settings.node_name, clock)))
-        )
+        plugin = UnixServer(paths.plugin, handlers(driver, monitor, settings.node_name, clock))
+        await stack.enter_async_context(_serving(plugin))
         stack.push_async_callback(_outlast_registration, gate, clock)
-        await stack.enter_async_context(_serving(UnixServer(paths.registration, [registration.handler()])))
+        registering = UnixServer(paths.registration, [registration.handler()])
+        await stack.enter_async_context(_serving(registering))
+        parts.append(SocketKeeper(plugin, registering, gate, clock))
         if settings.health_port:
             prober = Prober(paths, registered=lambda: bool(gate.registered), offered=lambda: publisher.offered)
             await stack.enter_async_context(_health_service(settings, prober))
@@ -173,6 +211,21 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             await publisher.withdraw()
             if gate.registered:
                 await clock.sleep(_PLACED_SECONDS)
+
+
+def node_roots(settings: DriverSettings) -> tuple[DriverSettings, Roots]:
+    """Where checks find the node's files, for settings of the command line.
+
+    Raises:
+        StartupError: the files of an emulated node cannot be written.
+    """
+    settings = _emulated(settings, Catalogues(settings.policies).current())
+    return settings, _roots(settings)
+
+
+def _roots(settings: DriverSettings) -> Roots:
+    written = (settings.cdi_dir, settings.state)
+    return Roots(settings.sysfs_root, settings.dev_root, settings.logical_nc_file, written)
 
 
 def _published(own: OwnNode, hardware: NodeHardware, instance: InstanceType | None, device: str) -> JsonObject:
@@ -222,7 +275,8 @@ def _emulated(settings: DriverSettings, catalogue: Catalogue) -> DriverSettings:
     except OSError as error:
         raise StartupError(f"The files of the emulated node cannot be written: {error}. Check --state-dir.") from error
     _log.warning("emulating", extra={"type": settings.emulate, "root": str(root)})
-    return msgspec.structs.replace(settings, sysfs_root=root / "sys", dev_root=root / "dev")
+    logical_nc = root / "opt/aws/neuron/logical_nc_config"
+    return msgspec.structs.replace(settings, sysfs_root=root / "sys", dev_root=root / "dev", logical_nc_file=logical_nc)
 
 
 def _socket_paths(settings: DriverSettings) -> SocketPaths:

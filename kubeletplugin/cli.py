@@ -6,21 +6,27 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from kubeletplugin.settings import DriverSettings, declarations, load
+from neuron import names
 from runtime import console, logs
 from runtime.imports import uncollected
 from runtime.settings import Declaration
 from runtime.startup import COULD_NOT_START, StartupError, not_installed
 
+WRONG: Final = 1
+_FIRST_PROCESS: Final = Path("/proc/1/cmdline")
+
 _log = logging.getLogger(__name__)
 
 
-class _Guarded(click.Command):
-    """A command of which nothing that is printed controls a terminal."""
+class _Guarded(click.Group):
+    """Commands of which nothing that is printed controls a terminal."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Override of click's method."""
@@ -38,7 +44,10 @@ def _option(setting: Declaration) -> click.Option:
     return click.Option([setting.flag, setting.name], metavar=setting.metavar, help=text, type=str, multiple=many)
 
 
-def _main(**flags: object) -> None:
+@click.pass_context
+def _main(context: click.Context, /, **flags: object) -> None:
+    if context.invoked_subcommand is not None:
+        return
     # For a process that hangs: it must not end by the signal, as it does without a handler.
     faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
     try:
@@ -65,10 +74,75 @@ async def _run(settings: DriverSettings) -> None:
     await app.run(settings, stop)
 
 
+@click.pass_context
+def _check(context: click.Context, /, report: str | None, **flags: object) -> None:
+    before = context.parent.params if context.parent is not None else {}
+    given = _flags_of_driver(_FIRST_PROCESS) | _given(before) | _given(flags)
+    try:
+        settings = load(given, os.environ)
+        with uncollected():
+            from kubeletplugin import app
+            from kubeletplugin import report as reports
+        settings, roots = app.node_roots(settings)
+        readings, findings = asyncio.run(reports.check(settings, roots))
+    except StartupError as error:
+        console.say(f"neuron-dra-kubelet-plugin check: {error}")
+        context.exit(COULD_NOT_START)
+    except ModuleNotFoundError as error:
+        console.say(f"neuron-dra-kubelet-plugin check: {not_installed(error, 'kubelet-plugin')}")
+        context.exit(COULD_NOT_START)
+    console.write([f"{reports.as_text(findings)}\n"])
+    if report is not None:
+        try:
+            Path(report).write_text(f"{reports.as_report(settings, roots, readings, findings)}\n")
+        except OSError as error:
+            console.say(f"neuron-dra-kubelet-plugin check: {report} cannot be written: {error.strerror}.")
+            context.exit(COULD_NOT_START)
+    context.exit(WRONG if any(reports.is_wrong(each) for each in findings) else 0)
+
+
+def _given(flags: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in flags.items() if value not in (None, ())}
+
+
+def _flags_of_driver(command_line: Path) -> dict[str, object]:
+    """The flags of the driver, if it is the first process of this container, as with `kubectl exec`; else none."""
+    try:
+        words = command_line.read_bytes().decode().rstrip("\0").split("\0")
+    except (OSError, ValueError):
+        return {}
+    # An interpreter may stand before the program.
+    start = next((n for n, word in enumerate(words[:3]) if Path(word).name == names.DRIVER_PROGRAM), None)
+    if start is None:
+        return {}
+    try:
+        return _given(main.make_context(main.name, words[start + 1 :], resilient_parsing=True).params)
+    except click.ClickException:
+        return {}
+
+
 main: Final = click.version_option(package_name="neuron-dra", prog_name="neuron-dra-kubelet-plugin")(
     _Guarded(
         "neuron-dra-kubelet-plugin",
         callback=_main,
+        invoke_without_command=True,
+        commands=[
+            click.Command(
+                "check",
+                callback=_check,
+                params=[
+                    click.Option(
+                        ["--report"],
+                        metavar="FILE",
+                        help="Also write what was found and read to a file, to attach to an issue.",
+                    ),
+                    *(_option(setting) for setting in declarations()),
+                ],
+                help="Check what the driver assumes about this node: runtime, devices, files, network. The flags are "
+                "those of the driver; in its container (kubectl exec) they are taken from its process.",
+                epilog="Exit codes: 0 if nothing is wrong; 1 if something is wrong; 3 if it could not start.",
+            )
+        ],
         context_settings={"help_option_names": ["-h", "--help"]},
         params=[_option(setting) for setting in declarations()],
         help="The DRA driver for AWS Neuron devices: publishes a node's devices and prepares claims for its pods.",

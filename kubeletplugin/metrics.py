@@ -132,7 +132,15 @@ class PluginMetrics:
             registry=self.registry,
         )
         self.registered: Final = Gauge(
-            f"{PREFIX}_registered", "1 if the kubelet has registered this instance.", registry=self.registry
+            f"{PREFIX}_registered",
+            "1 while the kubelet knows this instance; else nothing is published.",
+            registry=self.registry,
+        )
+        self.node_checks: Final = Gauge(
+            f"{PREFIX}_node_check",
+            "1 for the result of each check of the node: well, note, wrong or unknown.",
+            ("check", "result"),
+            registry=self.registry,
         )
         self.faulty_kubelet: Final = Gauge(
             f"{PREFIX}_faulty_kubelet",

@@ -1,14 +1,21 @@
-"""Reports who else offers the node's devices: a device plugin, or another driver of our name.
+"""Reports states of the node: who else offers its devices, a lost registration, and what its checks found.
 
 Each is told by a metric, a line in the log and an Event about the Node.
 """
 
+import dataclasses
 import logging
+from collections.abc import Callable
 from typing import Final
 
-from kubeletplugin.changes import report_changes
+from prometheus_client import Gauge
+
+from kubeletplugin.changes import Changing, report_changes
+from kubeletplugin.checks.node_checks import NodeChecks, event_text
+from kubeletplugin.checks.table import Result
 from kubeletplugin.discover.node_events import node_event
 from kubeletplugin.discover.own_node import NodeState, OwnNode
+from kubeletplugin.gate import KubeletGate
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import Clock, JsonObject, KubeError
 from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, Guard
@@ -19,6 +26,15 @@ APPEARED: Final = "DevicePluginActive"
 LEFT: Final = "DevicePluginGone"
 OTHER: Final = "OtherDriverActive"
 OTHER_LEFT: Final = "OtherDriverGone"
+LOST: Final = "RegistrationLost"
+REGISTERED: Final = "RegistrationBack"
+CHECK_FAILED: Final = "NodeCheckFailed"
+CHECK_NOTE: Final = "NodeCheckNote"
+CHECKS_WELL: Final = "NodeChecksWell"
+
+OTHER_GONE: Final = "No other driver named neuron.aws.com is on this node any more: this driver publishes its devices."
+REGISTERED_AGAIN: Final = "The kubelet has registered this driver: its devices are published."
+ALL_WELL: Final = "The checks of this node find no fault any more."
 
 
 _HELD: Final = {
@@ -78,47 +94,99 @@ class OwnerReporter:
         return self._reported is present
 
 
-class OtherDriverReporter:
-    """Reports another driver of our name when it appears and when it leaves, until cancelled."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Said:
+    """What is said of a state, or of its end.
 
-    def __init__(self, other: OtherDriver, node: OwnNode, *, clock: Clock, metrics: PluginMetrics) -> None:
-        self._other = other
+    Attributes:
+        reason: of the Event.
+        message: of Event and log.
+        warning: whether an administrator has to act.
+    """
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+class StateReporter:
+    """Reports a state when it begins, when it becomes another one, and when it ends, until cancelled."""
+
+    def __init__(
+        self,
+        source: Changing,
+        say: Callable[[], Said | None],
+        ended: Said,
+        node: OwnNode,
+        *,
+        gauge: Gauge | None = None,
+        clock: Clock,
+        metrics: PluginMetrics,
+    ) -> None:
+        """`say` tells the present state of the source; None without one. `gauge` is 1 while there is one."""
+        self._source = source
+        self._say = say
+        self._ended = ended
         self._node = node
+        self._gauge = gauge
         self._clock = clock
         self._metrics = metrics
-        self._reported = False
+        self._reported: Said | None = None
 
     async def run(self) -> None:
         """Report until cancelled. An Event that cannot be written is tried again while it is true."""
-        await report_changes(self._other, self._report, self._clock)
+        await report_changes(self._source, self._report, self._clock)
 
     async def _report(self) -> bool:
         """Whether nothing is left to report."""
-        evidence = self._other.evidence
-        present = bool(evidence)
-        self._metrics.other_driver.set(present)
-        if present is self._reported:
+        said = self._say()
+        if self._gauge is not None:
+            self._gauge.set(said is not None)
+        if said == self._reported:
             self._metrics.worked("events")
             return True
-        if present:
-            message = (
-                f"Another driver named {names.DRIVER} is on this node ({evidence}): this driver publishes no device. "
-                "Prepared claims go on. Keep the other driver's DaemonSet off the nodes of this one."
-            )
-            _log.warning("another driver on the node", extra={"evidence": evidence})
-        else:
-            message = (
-                f"No other driver named {names.DRIVER} is on this node any more: this driver publishes its devices."
-            )
-            _log.info("other driver gone")
+        told = said or self._ended
+        _log.log(logging.WARNING if told.warning else logging.INFO, "node reported", extra={"reason": told.message})
         try:
             state = self._node.state or await self._node.read()
         except KubeError as error:
             return _unwritten(error, self._metrics)
-        body = node_event(state.facts, OTHER if present else OTHER_LEFT, message, self._clock.now(), warning=present)
-        if await _written(self._node, body, self._metrics):
-            self._reported = present
-        return self._reported is present
+        body = node_event(state.facts, told.reason, told.message, self._clock.now(), warning=told.warning)
+        if not await _written(self._node, body, self._metrics):
+            return False
+        self._reported = said
+        return True
+
+
+def other_driver(other: OtherDriver) -> Said | None:
+    """What is said of another driver of our name."""
+    if not other.evidence:
+        return None
+    message = (
+        f"Another driver named {names.DRIVER} is on this node ({other.evidence}): this driver publishes no device. "
+        "Prepared claims go on. Keep the other driver's DaemonSet off the nodes of this one."
+    )
+    return Said(OTHER, message, warning=True)
+
+
+def lost_registration(gate: KubeletGate) -> Said | None:
+    """What is said of a kubelet that does not know the driver."""
+    if not gate.lost:
+        return None
+    message = (
+        f"The kubelet does not know this driver: {gate.lost}. No device is published, and the registration socket is "
+        "made again until the kubelet registers it. Prepared claims go on. If it lasts, look into the kubelet's log."
+    )
+    return Said(LOST, message, warning=True)
+
+
+def node_checks(checks: NodeChecks) -> Said | None:
+    """What is said of the node's checks."""
+    faults = checks.faults
+    if not faults:
+        return None
+    wrong = any(each.result is Result.WRONG for each in faults)
+    return Said(CHECK_FAILED if wrong else CHECK_NOTE, event_text(faults), warning=wrong)
 
 
 async def _written(node: OwnNode, body: JsonObject, metrics: PluginMetrics) -> bool:

@@ -20,6 +20,9 @@ _NodeName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])
 _Namespace = Annotated[str, msgspec.Meta(pattern=r"^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)\Z", max_length=63)]
 _PodUid = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9-]*\Z", max_length=63)]
 _Version = Annotated[str, msgspec.Meta(pattern=r"^[0-9]+(\.[0-9]+){1,3}\Z", max_length=64)]
+_Gate = Annotated[
+    str, msgspec.Meta(pattern=r"^(counters|separateCounters|partitionTypes|shares)=(true|false)\Z", max_length=64)
+]
 
 _PORT: Final = "a port number, 0 for none"
 _SECONDS: Final = "a number of seconds from 0.1"
@@ -61,6 +64,14 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
         Path,
         _directory("The host's directory of device nodes; mounted under the same path, because CDI specs name it."),
     ] = Path("/dev")
+    logical_nc_file: Annotated[
+        Path,
+        about(
+            "The host's file with the default size of a logical NeuronCore, which AWS's device plugin reads.",
+            expected="a file",
+            metavar="FILE",
+        ),
+    ] = Path("/opt/aws/neuron/logical_nc_config")
     cdi_dir: Annotated[Path, _directory("Directory from which the container runtime reads CDI specs.")] = Path(
         "/var/run/cdi"
     )
@@ -145,9 +156,18 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["auto", "on", "off"],
         about(
             "Whether several claims can share the cores of a device, if the cluster supports it. auto: on nodes with "
-            "one device, and on rings and chains (Inf1, Inf2)."
+            "one device. on: everywhere; there, allocationMode: All gets the devices that are not used up."
         ),
     ] = "auto"
+    feature_gate: Annotated[
+        tuple[_Gate, ...],
+        about(
+            "A feature of the cluster that the driver otherwise uses by the version of Kubernetes: counters=false, for "
+            "example. Gates: counters, separateCounters, partitionTypes, shares; may be repeated.",
+            expected="NAME=true or NAME=false",
+            metavar="NAME=BOOL",
+        ),
+    ] = ()
     policies: Annotated[
         Path | None,
         _directory("Directory of policy files. Only the kind InstanceTypeCatalog is used. Default: none."),
@@ -220,6 +240,13 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
     def admin_namespaces(self) -> frozenset[str] | None:
         """Namespaces whose claims may have adminAccess; None: all."""
         return None if "*" in self.admin_access_namespace else frozenset(self.admin_access_namespace)
+
+    @property
+    def gates(self) -> dict[str, bool]:
+        """The feature gates by field of `ClusterFeatures`."""
+        fields = {"separateCounters": "separate_counters", "partitionTypes": "partition_types"}
+        pairs = (each.partition("=") for each in self.feature_gate)
+        return {fields.get(name, name): value == "true" for name, _, value in pairs}
 
     @property
     def taint_effect(self) -> str | None:

@@ -89,6 +89,10 @@ CAPACITY_CORES: Final = "neuroncores"
 """Capacity of a device: its physical cores, whatever the LNC. Claims consume it of shared devices (KEP-5075)."""
 CORES_SPELLINGS: Final = (CAPACITY_CORES, f"{DRIVER}/{CAPACITY_CORES}")
 """The capacity without and with the driver's domain."""
+ATTRIBUTE_DEFAULT_LNC: Final = "defaultLogicalNeuronCore"
+"""The default size of a logical NeuronCore that a file of the node sets. Only our own driver publishes it."""
+ANNOTATION_NODE_CHECKS: Final = "neuron.aws.com/node-checks"
+"""On the first ResourceSlice of a node: what the driver's checks of the node found, as JSON."""
 RESOURCE_TYPE_DEVICE: Final = "neuron_device"
 RESOURCE_TYPE_NODE: Final = "neuron_node"
 ATTRIBUTE_DEVICE_ID: Final = "deviceId"
@@ -157,6 +161,9 @@ TAINT_CORDONED: Final = "neuron.aws.com/cordoned"
 
 ANNOTATION_CORDONED: Final = "neuron.aws.com/cordoned"
 """On a Node: its cordoned devices, where the API server serves no DeviceTaintRules. On such a rule: what it cordons."""
+
+LABEL_SHARE_CORES: Final = "neuron.aws.com/share-cores"
+"""Label of a Node: whether claims can share the cores of its devices, `on` or `off`; overrides the driver's setting."""
 
 LABEL_ULTRASERVER_PUBLISH: Final = "neuron.aws.com/ultraserver-publish"
 """On a Node, set by an administrator: `devices` or `node`. What the driver publishes where it cannot publish both."""

@@ -43,6 +43,8 @@ class Trait(enum.StrEnum):
     COMMON_NAMES = "common-names"
     """Single devices that do not lack names of windows that they have in common with other types, as those of an older
     driver of inf1.24xlarge do."""
+    LNC_1 = "lnc-1"
+    """Single devices of nodes whose file of defaults sets logical NeuronCores of one physical core."""
     COUNTERS = "counters"
     """Single devices that consume shared counters. Device groups are requested by device id."""
 
@@ -63,6 +65,8 @@ def traits_of(device: PublishedDevice) -> Iterator[Trait]:
         yield Trait.COMMON_NAMES
     if device.counters:
         yield Trait.COUNTERS
+    if device.attribute(names.ATTRIBUTE_DEFAULT_LNC) == 1:
+        yield Trait.LNC_1
 
 
 class TraitCounts:
@@ -100,6 +104,8 @@ class TraitCounts:
                     windows=Trait.WINDOWS in has,
                     common_names=Trait.COMMON_NAMES in has,
                     counters=Trait.COUNTERS in has,
+                    # Where only some nodes have it, no setting is right for all of them.
+                    default_lnc=1 if self._counts[name, Trait.LNC_1] == self._counts[name, Trait.SINGLE] else None,
                 )
         return seen
 

@@ -1,6 +1,6 @@
 """Checks of DeviceClass, nodes and devices, and of the namespaces' conversion modes."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -53,6 +53,7 @@ def check_nodes(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
         yield StatusLine(NODES, CheckResult.NOTE, text, "If it lasts, check the kubelet plugin's pods there.")
     yield from _drivers(snapshot, offers)
     yield from check_held(offers, pools)
+    yield from _found_on_nodes(snapshot)
     yield from check_ultraservers(offers)
     if isinstance(nodes, Unseen):
         return
@@ -93,6 +94,21 @@ def _drivers(snapshot: StatusSnapshot, offers: Offers) -> Iterator[StatusLine]:
     if unserved := others - fought:
         text = f"ResourceSlices that another driver publishes as {names.DRIVER}, of {listed(unserved)}: it is not known"
         yield StatusLine(NODES, CheckResult.NOTE, f"{text} whether it runs.")
+
+
+def _found_on_nodes(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
+    """What the driver's checks of its node found (`neuron-dra-kubelet-plugin check`), each fault with its nodes."""
+    nodes: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    texts: dict[tuple[str, str], str] = {}
+    for node, faults in sorted(snapshot.node_checks.items()):
+        for check, result, found in faults:
+            nodes[result, check].append(node)
+            texts.setdefault((result, check), found)
+    for (result, check), those in sorted(nodes.items(), reverse=True):
+        wrong = result == CheckResult.WRONG
+        text = f"the driver's check {cited(check, 40)} on {listed(those)}: {cited(texts[result, check], 240)}."
+        fix = f"The Node's Event NodeCheck{'Failed' if wrong else 'Note'} and the plugin's log say what to do."
+        yield StatusLine(NODES, CheckResult.WRONG if wrong else CheckResult.NOTE, text, fix)
 
 
 def _is_ready(pod: Object) -> bool:

@@ -33,7 +33,7 @@ from commands.cluster.probe import ProbeResult, attempt, namespace_of
 from commands.cluster.rights import RULES, SECRET, Rule
 from commands.status import karpenter, kueue
 from neuron import names
-from neuron.api.fields import mappings, readable
+from neuron.api.fields import WrongFormError, mappings, readable
 from neuron.api.nodes import Node, read_node
 from neuron.api.slices import Slice, read_slice
 from runtime import paging
@@ -82,6 +82,7 @@ class StatusSnapshot:
         account: user name of the webhook's ServiceAccount.
         rights: whether that account is allowed each rule.
         own_slices: nodes whose slices our driver wrote.
+        node_checks: by node, the faults that the driver's checks of it found: check, result, what was found.
         driver_pods: of our driver, in all namespaces.
         probed: the answer to a dry-run pod; None: there is no conversion that could answer.
         probed_in: the namespace of that pod.
@@ -105,6 +106,7 @@ class StatusSnapshot:
     device_classes: Seen[Object] = ()
     resource_slices: Seen[Slice] = ()
     own_slices: frozenset[str] = frozenset()
+    node_checks: Mapping[str, tuple[tuple[str, str, str], ...]] = dataclasses.field(default_factory=dict)
     driver_pods: Seen[Object] = ()
     nodes: Seen[Node] = ()
     templates: Seen[Object] = ()
@@ -165,6 +167,7 @@ class _Fetcher:
         )
         nodes = _typed(fetched.pop("nodes"), read_node)
         own = _written_by_driver(fetched["resource_slices"])
+        found = _node_checks(fetched["resource_slices"])
         slices = _typed(fetched.pop("resource_slices"), read_slice)
         return StatusSnapshot(
             address,
@@ -174,6 +177,7 @@ class _Fetcher:
             nodes=nodes,
             resource_slices=slices,
             own_slices=own,
+            node_checks=found,
             **fetched,
             kueue_setup=queues,
             probed=probed,
@@ -283,6 +287,27 @@ def _written_by_driver(seen: Seen[Object]) -> frozenset[str]:
         if any(each.get("manager") == names.DRIVER_PROGRAM for each in mappings(item["metadata"].get("managedFields")))
     ]
     return frozenset(each.node for each in readable(ours, read_slice))
+
+
+def _node_checks(seen: Seen[Object]) -> Mapping[str, tuple[tuple[str, str, str], ...]]:
+    """What the drivers' checks of their nodes found, by node; what cannot be read is left out."""
+    found = {}
+    for item in () if isinstance(seen, Unseen) else seen:
+        text = (item["metadata"].get("annotations") or {}).get(names.ANNOTATION_NODE_CHECKS)
+        try:
+            faults = msgspec.json.decode(text or "[]", type=list[_Fault])
+            node = read_slice(item).node
+        except (msgspec.MsgspecError, WrongFormError):
+            continue
+        if faults:
+            found[node] = tuple((each.check, each.result, each.found) for each in faults)
+    return found
+
+
+class _Fault(msgspec.Struct, frozen=True):
+    check: str
+    result: str
+    found: str = ""
 
 
 def _account(deployments: Seen[Object], namespace: str) -> str:

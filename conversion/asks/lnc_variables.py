@@ -11,9 +11,11 @@ from msgspec import structs
 
 from conversion.asks.pod_demand import PodDemand
 from conversion.asks.steering import ModeSettings, Steering, combined
+from conversion.claims.instance_fit import DeviceConfig
 from neuron import names
 from neuron.api.environment import LNC_VARIABLES
 from neuron.findings import Finding, short, warning
+from neuron.hardware.instances import InstanceType
 
 _MOST_NAME = 63
 BY_VARIABLE = "variable"
@@ -45,6 +47,21 @@ def settled(annotated: ModeSettings, demand: PodDemand, steering: Steering) -> M
         config = structs.replace(annotated.device_config, lnc=first.value)
         annotated = structs.replace(annotated, device_config=config, lnc_source=BY_VARIABLE)
     return combined(annotated, steering)
+
+
+def with_node_default(
+    types: Sequence[InstanceType], demand: PodDemand, config: DeviceConfig
+) -> tuple[Sequence[InstanceType], DeviceConfig]:
+    """Types and settings of a pod that says nothing of logical NeuronCores, on nodes whose files set another default.
+
+    The device plugin counts cores by that default, and sets it in containers. So the claim gets it as a NeuronConfig.
+    """
+    sizes = {entry.node_lnc for entry in types}
+    lnc = sizes.pop() if len(sizes) == 1 else None
+    if lnc is None or config.lnc is not None or any(True for _ in _variables(demand)):
+        return types, config
+    by_nodes = [dataclasses.replace(entry, default_logical_neuron_core=lnc) for entry in types]
+    return by_nodes, structs.replace(config, lnc=lnc)
 
 
 def named(findings: Sequence[Finding], settings: ModeSettings, demand: PodDemand) -> tuple[Finding, ...]:

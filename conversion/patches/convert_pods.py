@@ -173,9 +173,10 @@ def _decide(
         return denied("efa", *efa.errors, warnings=found.warnings)
     asks = demand.asks
     config = structs.replace(settings.device_config, efa=efa.moved) if efa.moved else settings.device_config
+    types_of_nodes, config = lnc_variables.with_node_default(found.types, demand, config)
     claim = make_claim(
         asks,
-        found.types,
+        types_of_nodes,
         config,
         context.options.device_class,
         pin_types=bool(settings.instance_types or steering.families),

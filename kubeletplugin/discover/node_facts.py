@@ -26,6 +26,7 @@ class NodeFacts:
         network_nodes: EC2 network node by layer, from labels.
         capacity_block: EC2 capacity block, from a label.
         kubelet: version of the kubelet; empty if the Node does not say.
+        runtime: name and version of the container runtime; empty if the Node does not say.
     """
 
     name: str
@@ -34,6 +35,7 @@ class NodeFacts:
     network_nodes: Mapping[int, str] = dataclasses.field(default_factory=dict)
     capacity_block: str | None = None
     kubelet: str = ""
+    runtime: str = ""
 
 
 def node_facts(node: Node) -> NodeFacts:
@@ -46,6 +48,7 @@ def node_facts(node: Node) -> NodeFacts:
         network_nodes={layer: value for layer, value in layers.items() if value},
         capacity_block=node.labels.get(LABEL_CAPACITY_BLOCK),
         kubelet=node.kubelet,
+        runtime=node.runtime,
     )
 
 

@@ -28,6 +28,7 @@ class NodeState:
     Attributes:
         legacy: legacy resources that are allocatable, with their amounts: a device plugin offers the devices.
         ultraserver_publish: value of the label that overrides the setting; None without the label.
+        share_cores: value of the label that overrides the setting; None without the label.
         present: value of the label by which AWS's agents find Neuron nodes; None without the label.
     """
 
@@ -36,6 +37,7 @@ class NodeState:
     ultraserver_publish: str | None = None
     ultraserver_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     present: str | None = None
+    share_cores: str | None = None
     cordon: Cordon = dataclasses.field(default_factory=Cordon)
 
 
@@ -49,6 +51,7 @@ def node_state(item: Mapping[str, object]) -> NodeState:
         labels.get(names.LABEL_ULTRASERVER_PUBLISH),
         {key: value for key, value in labels.items() if key.startswith(names.ULTRASERVER_LABELS)},
         labels.get(names.LABEL_PRESENT),
+        labels.get(names.LABEL_SHARE_CORES),
         read(node.annotations.get(names.ANNOTATION_CORDONED)),
     )
 

@@ -48,7 +48,7 @@ def places(sysfs_root: Path, instance_type: str | None, indices: Collection[int]
         sysfs_root: usually `/sys`.
         instance_type: EC2 type of the node, if it is known.
     """
-    functions = _neuron_functions(sysfs_root / DEVICES)
+    functions = neuron_functions(sysfs_root / DEVICES)
     found = _assigned(functions, instance_type, indices)
     return {index: _place(path.resolve()) for index, path in found.items()}
 
@@ -62,7 +62,7 @@ def _assigned(functions: Mapping[str, Path], instance_type: str | None, indices:
     return {index: functions[address] for index, address in enumerate(documented) if address in functions}
 
 
-def _neuron_functions(directory: Path) -> dict[str, Path]:
+def neuron_functions(directory: Path) -> dict[str, Path]:
     """The PCI functions of Neuron devices, by address."""
     try:
         entries = [path for path in directory.iterdir() if _FUNCTION.fullmatch(path.name)]

@@ -11,12 +11,14 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from kubeletplugin.claim_files import ClaimFile, Folder
 from kubeletplugin.ports import NoProcessesError, UsageUnknownError
+
+_T = TypeVar("_T")
 
 LONGEST_SCAN: Final = 10.0
 """Seconds."""
@@ -29,10 +31,48 @@ _DEVICE: Final = re.compile(r"neuron([0-9]{1,3})")
 _OPEN_DEVICE: Final = re.compile(r"/neuron([0-9]{1,3})(?: \(deleted\))?\Z")
 _CAPABILITIES: Final = re.compile(r"^CapEff:\s*([0-9a-f]+)$", re.MULTILINE)
 _SYS_ADMIN: Final = 1 << 21
+_CONTAINER: Final = re.compile(r"/pods/([0-9a-f-]{32,36})/containers/([a-z0-9-]{1,63})/[^/ ]+ ")
+"""The kubelet mounts a file of this path into each container for its termination message."""
 _WAITS: Final = re.compile(r"^State:\s*D", re.MULTILINE)
 _GONE: Final = (FileNotFoundError, ProcessLookupError)
 _LONGEST_ENVIRONMENT: Final = 1 << 20
 """Bytes."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ContainerProcess:
+    """A process of a container of the kubelet.
+
+    Attributes:
+        pod: UID of its pod.
+        name: of the container.
+        files: the files of claims that it has.
+    """
+
+    pid: int
+    pod: str
+    name: str
+    files: frozenset[ClaimFile]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpenDevice:
+    """A process that has device nodes open.
+
+    Attributes:
+        claimed: whether its container names a claim.
+    """
+
+    pid: int
+    command: str
+    pod: str
+    indices: frozenset[int]
+    claimed: bool
+
+    def __str__(self) -> str:
+        devices = ", ".join(f"/dev/neuron{index}" for index in sorted(self.indices))
+        where = f"of pod {self.pod}" if self.pod else "of the host"
+        return f"{devices} in process {self.pid} ({self.command}) {where}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,12 +137,37 @@ class Processes:
             )
         return found
 
+    def containers(self) -> tuple[ContainerProcess, ...]:
+        """The containers of the kubelet's pods. Blocks. Raises as `scan`."""
+        return self._look(_Scan.containers)
+
+    def opened(self) -> tuple[OpenDevice, ...]:
+        """The processes that have device nodes open. Blocks.
+
+        Raises:
+            UsageUnknownError: as of `scan`, and if none is found and some could not be looked at.
+        """
+        return self._look(_Scan.opened)
+
+    def _look(self, read: "Callable[[_Scan], Iterator[_T]]") -> tuple[_T, ...]:
+        scan = _Scan(self._root, self._dev, self._folder, time.monotonic() + self._seconds, environment=False)
+        try:
+            found = tuple(read(scan))
+        except OSError as error:
+            raise UsageUnknownError(f"the processes of the node cannot be listed: {error}") from error
+        if not scan.of_the_host:
+            raise NoProcessesError(f"{self._root} does not show the processes of the node")
+        if not found and scan.denied:
+            raise UsageUnknownError(f"{scan.denied} processes cannot be looked at (capability SYS_PTRACE)")
+        return found
+
 
 class _Scan:
     """One pass over all processes.
 
     Attributes:
         of_the_host: whether processes of the host were seen.
+        denied: processes that could not be looked at for lack of rights.
     """
 
     def __init__(self, root: Path, dev: Path, folder: Folder, deadline: float, *, environment: bool) -> None:
@@ -114,16 +179,49 @@ class _Scan:
         self._host_dev = _identity_of(dev)
         self._namespaces: dict[str, bool] = {}  # and whether it names a claim
         self.of_the_host = False
+        self.denied = 0
 
     def run(self) -> Iterator[ProcessUse]:
+        """See `Processes.scan`."""
+        for pid in self._pids():
+            # It ended, or it cannot be read without SYS_PTRACE and names no claim.
+            with contextlib.suppress(*_GONE, PermissionError):
+                yield from self._process(pid)
+
+    def containers(self) -> Iterator[ContainerProcess]:
+        """See `Processes.containers`."""
+        for pid in self._pids():
+            with contextlib.suppress(*_GONE, PermissionError):
+                self.of_the_host |= self._text(pid, "comm").strip() in _OF_THE_HOST
+                if not _POD.search(self._text(pid, "cgroup")):
+                    continue
+                mounts = self._mounts(pid)
+                if match := _CONTAINER.search(mounts):
+                    yield ContainerProcess(int(pid), match[1], match[2], self._folder.mounted(mounts))
+
+    def opened(self) -> Iterator[OpenDevice]:
+        """See `Processes.opened`."""
+        for pid in self._pids():
+            try:
+                command = self._text(pid, "comm").strip()
+                self.of_the_host |= command in _OF_THE_HOST
+                if indices := frozenset(self._handles(pid)):
+                    match = _POD.search(self._text(pid, "cgroup"))
+                    claimed = bool(self._folder.mounted(self._mounts(pid)))
+                    pod = match[1].replace("_", "-") if match else ""
+                    yield OpenDevice(int(pid), command, pod, indices, claimed)
+            except PermissionError:
+                self.denied += 1
+            except _GONE:
+                continue
+
+    def _pids(self) -> Iterator[str]:
         with os.scandir(self._root) as entries:
             pids = [entry.name for entry in entries if entry.name.isdecimal()]
         for pid in pids:
             if time.monotonic() > self._deadline:
                 raise UsageUnknownError(f"{len(pids)} processes cannot be read in time")
-            # It ended, or it cannot be read without SYS_PTRACE and names no claim.
-            with contextlib.suppress(*_GONE, PermissionError):
-                yield from self._process(pid)
+            yield pid
 
     def _process(self, pid: str) -> Iterator[ProcessUse]:
         command = self._text(pid, "comm").strip()

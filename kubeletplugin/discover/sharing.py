@@ -12,7 +12,7 @@ from neuron.hardware import capacities
 from neuron.hardware.instances import InstanceType
 
 Setting = Literal["auto", "on", "off"]
-"""auto: devices of rings and chains, and devices that are alone on their node."""
+"""auto: devices that are alone on their node."""
 
 FIELDS: Final = ("allowMultipleAllocations", "requestPolicy")
 """Fields of a device that the API server drops if the feature is disabled."""
@@ -21,13 +21,18 @@ MOST_CORES: Final = 128
 """A request policy has at most 10 values: 0, and the powers of two up to this number, and one that is none."""
 
 
+def setting(configured: Setting, label: str | None) -> Setting:
+    """The setting in force on a node: that of its label, if it is `on` or `off`."""
+    return "on" if label == "on" else "off" if label == "off" else configured
+
+
 def shares(setting: Setting, instance: InstanceType | None) -> bool:
     """Whether the devices of a type are published as shared.
 
-    `allocationMode: All` leaves out devices that are used up, so nodes whose pods request `All` are not shared: AWS
-    documents that mode for Trainium nodes with several devices.
+    `allocationMode: All` leaves out shared devices that are used up. On nodes with one device it waits then, as with
+    AWS's driver; on other nodes a pod would get fewer devices than the node has, so an administrator decides.
     """
-    return setting == "on" or (setting == "auto" and instance is not None and not instance.grouped)
+    return setting == "on" or (setting == "auto" and instance is not None and instance.devices == 1)
 
 
 def physical_cores(hardware: NodeHardware, instance: InstanceType | None, index: int) -> int | None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kubeletplugin.discover import pci
+from kubeletplugin.discover import logical_nc, pci
 
 DEVICES: Final = Path("devices/virtual/neuron_device")
 CLASS: Final = Path("class/neuron_device")
@@ -97,6 +97,7 @@ class NodeHardware:
         devices: in order of their index.
         ultraserver: None if the driver has no such files.
         places: PCIe root complex and NUMA node by the device's index, where they are known; also of a missing device.
+        logical_nc: size of a logical NeuronCore that the node's file of defaults sets; None if it sets none.
     """
 
     instance_type: str | None
@@ -104,6 +105,7 @@ class NodeHardware:
     devices: tuple[NeuronDevice, ...] = ()
     ultraserver: UltraServer | None = None
     places: Mapping[int, pci.Place] = dataclasses.field(default_factory=dict)
+    logical_nc: int | None = None
 
     @property
     def links(self) -> frozenset[tuple[int, int]] | None:
@@ -123,18 +125,19 @@ class NodeHardware:
         return next((device for device in self.devices if device.index == index), None)
 
 
-def discover(sysfs_root: Path, dev_root: Path) -> NodeHardware:
+def discover(sysfs_root: Path, dev_root: Path, logical_nc_file: Path | None = None) -> NodeHardware:
     """Read the node's hardware.
 
     Args:
         sysfs_root: usually `/sys`.
         dev_root: usually `/dev`.
+        logical_nc_file: see `logical_nc`; None: it is not looked at.
 
     Returns:
         The hardware as far as it could be read. A device that vanishes meanwhile is left out; files that cannot be
         read are in the device's `unreadable`.
     """
-    product = _text(sysfs_root / PRODUCT_NAME)
+    product = text(sysfs_root / PRODUCT_NAME)
     instance_type = product if product and _EC2_TYPE.fullmatch(product) else None
     found = []
     for index in _indices(sysfs_root / DEVICES):
@@ -143,24 +146,25 @@ def discover(sysfs_root: Path, dev_root: Path) -> NodeHardware:
             found.append(device)
     return NodeHardware(
         instance_type=instance_type,
-        driver_version=_text(sysfs_root / DRIVER_VERSION) or None,
+        driver_version=text(sysfs_root / DRIVER_VERSION) or None,
         devices=tuple(found),
         ultraserver=read_ultraserver(sysfs_root),
         places=pci.places(sysfs_root, instance_type, [device.index for device in found]),
+        logical_nc=None if logical_nc_file is None else logical_nc.read(logical_nc_file).size,
     )
 
 
 def read_ultraserver(sysfs_root: Path) -> UltraServer | None:
     """Read only the UltraServer files, which change while nodes elect."""
     directory = sysfs_root / CLASS
-    modes = _text(directory / "ultraserver_mode")
+    modes = text(directory / "ultraserver_mode")
     if modes is None:
         return None
     texts = {}
     for nodes in (2, 4):
         # The later generation has only one set, and no number in the names of its files.
-        server = _text(directory / f"server_id_{nodes}") or _text(directory / "reservation_id")
-        node = _text(directory / f"node_id_{nodes}") or _text(directory / "node_id")
+        server = text(directory / f"server_id_{nodes}") or text(directory / "reservation_id")
+        node = text(directory / f"node_id_{nodes}") or text(directory / "node_id")
         texts[nodes] = (server or "", node or str(_NO_NODE))
     members = {}
     for nodes, (server, node) in texts.items():
@@ -184,7 +188,7 @@ def _indices(directory: Path) -> list[int]:
 
 
 def _device(directory: Path, dev_root: Path, index: int) -> NeuronDevice | None:
-    files = _files_by_name(directory)
+    files = files_by_name(directory)
     unreadable: list[str] = []
 
     def read(name: str) -> str | None:
@@ -209,7 +213,7 @@ def _device(directory: Path, dev_root: Path, index: int) -> NeuronDevice | None:
     return device if directory.is_dir() else None
 
 
-def _files_by_name(directory: Path) -> dict[str, str]:
+def files_by_name(directory: Path) -> dict[str, str]:
     """The path of each file of a device. A counter may be a directory with the file `total`."""
     found: dict[str, str] = {}
     root = str(directory)
@@ -242,7 +246,8 @@ def _read(path: Path | str) -> str | None:
     return data.decode("ascii", "replace").strip(" \t\r\n\0")
 
 
-def _text(path: Path) -> str | None:
+def text(path: Path) -> str | None:
+    """A sysfs file without surrounding blanks; None if it cannot be read."""
     try:
         return _read(path)
     except SysfsError:

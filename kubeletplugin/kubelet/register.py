@@ -18,16 +18,24 @@ from typing import Any, Final
 
 import grpc
 
+from kubeletplugin.gate import KubeletGate
 from kubeletplugin.kubelet.service import SERVICES, unary
 from kubeletplugin.pb import registration_v1_pb2
+from kubeletplugin.ports import Clock
 from kubeletplugin.publish.other_driver import Served
 from neuron import names
+from runtime.backoff import Backoff
 
 _SERVICE: Final = "pluginregistration.Registration"
 _PLUGIN_TYPE: Final = "DRAPlugin"
 _MAX_SOCKET_PATH: Final = 107
 """Bytes of a unix socket's path, without the final zero (`unix(7)`)."""
 _CONNECT_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 2.0
+"""Between two looks at the sockets."""
+_RENEW_GRACE: Final = 1.0
+_FIRST_RENEWAL: Final = 5.0
+_LAST_RENEWAL: Final = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -138,6 +146,25 @@ class UnixServer:
             await self.stop(0)
             raise SocketError(f"The driver cannot serve on {self.path}: {error}. Check the directory.") from error
 
+    @property
+    def in_place(self) -> bool:
+        """Whether the socket is where clients look for it."""
+        try:
+            return self.path.stat().st_ino == self._inode
+        except OSError:
+            return False
+
+    async def renew(self) -> None:
+        """Make the socket again. Calls on the old one may finish. Raises SocketError; the old one goes on then."""
+        before = self._server
+        try:
+            await self.start()
+        except SocketError:
+            self._server = before
+            raise
+        if before is not None:
+            await before.stop(_RENEW_GRACE)
+
     async def stop(self, grace: float) -> None:
         """Remove the socket, so that the kubelet stops calling it, and let calls finish for `grace` seconds."""
         with contextlib.suppress(OSError):
@@ -146,6 +173,48 @@ class UnixServer:
                 self.path.unlink()
         if self._server is not None:
             await self._server.stop(grace)
+
+
+class SocketKeeper:
+    """Makes sockets again that were removed, and the one for the registration while the kubelet has lost the driver.
+
+    The kubelet sees a new file in its directory and registers the driver.
+    """
+
+    def __init__(self, plugin: UnixServer, registration: UnixServer, gate: KubeletGate, clock: Clock) -> None:
+        self._plugin = plugin
+        self._registration = registration
+        self._gate = gate
+        self._clock = clock
+        self._pause = Backoff(_FIRST_RENEWAL, _LAST_RENEWAL)
+        self._not_before = float("-inf")
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self._clock.sleep(LOOK_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look once."""
+        if not self._plugin.in_place:
+            await self._renew(self._plugin)
+        if not self._registration.in_place:
+            self._gate.lose(f"its registration socket {self._registration.path} was removed")
+            await self._renew(self._registration)
+        elif not self._gate.lost:
+            self._pause.reset()
+        elif self._clock.monotonic() >= self._not_before:
+            await self._renew(self._registration)
+
+    async def _renew(self, server: UnixServer) -> None:
+        self._not_before = self._clock.monotonic() + self._pause.failed()
+        try:
+            await server.renew()
+        except SocketError as error:
+            _log.error("the socket cannot be made again", extra={"error": str(error)})
+        else:
+            _log.warning("socket made again", extra={"path": str(server.path)})
 
 
 class Registration:

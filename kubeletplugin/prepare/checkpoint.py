@@ -1,10 +1,11 @@
 """The checkpoint: prepared claims in one versioned file with a checksum, which survives a crash."""
 
 import dataclasses
+import difflib
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +19,10 @@ API_VERSION_SHARES: Final = "checkpoint.neuron.aws.com/v2"
 KIND: Final = "NeuronCheckpoint"
 _BEFORE: Final = "-before"
 """End of the UID under which devices of a claim are held after its end."""
+
+
+_MOST_LINES: Final = 1000
+_LONGEST_LINE: Final = 400
 
 
 class DamagedCheckpointError(Exception):
@@ -210,12 +215,12 @@ class CheckpointStore:
         durable_write(self._files, self.path, encode(checkpoint))
         self._loaded = (self._files.identity(self.path), checkpoint)
 
-    def set_aside(self) -> Path:
-        """Copy the damaged file, for operators; returns the path of the copy. Raises OSError."""
+    def set_aside(self) -> tuple[Path, bytes]:
+        """Copy the damaged file, for operators; returns the path of the copy, and its content. Raises OSError."""
         data = self._files.read(self.path)
         aside = self.path.with_name(f"{FILE_NAME}.damaged-{hashlib.sha256(data).hexdigest()[:12]}")
         durable_write(self._files, aside, data)
-        return aside
+        return aside, data
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
@@ -249,6 +254,35 @@ def decode(content: bytes) -> Checkpoint:
     except RecursionError as error:
         raise DamagedCheckpointError("it is not readable: it is nested too deeply") from error
     return Checkpoint(data.boot_id, {claim.uid: claim for claim in data.claims}, data.incomplete, data.count)
+
+
+def difference(damaged: bytes, restored: Checkpoint) -> str:
+    """What a damaged file says of its claims, and what is restored: a unified diff; empty if both say the same.
+
+    The file may say anything: what cannot be read is one line.
+    """
+    try:
+        found = msgspec.json.decode(damaged)["data"]["claims"]
+        before = [line for claim in found for line in _lines(claim)]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError, TypeError, AttributeError):
+        before = ["(its claims cannot be read)"]
+    claims = msgspec.json.decode(msgspec.json.encode([claim for _, claim in sorted(restored.claims.items())]))
+    after = [line for claim in claims for line in _lines(claim)]
+    lines = difflib.unified_diff(before[:_MOST_LINES], after[:_MOST_LINES], "damaged", "restored", n=1, lineterm="")
+    return "\n".join(lines)
+
+
+def _lines(claim: Mapping[str, Any]) -> list[str]:
+    """A claim for people, one line for each device."""
+    devices = [f"  {each['request']}: {each['device']}{_cores(each.get('share'))}" for each in claim["devices"]]
+    return [
+        f"{claim['namespace']}/{claim['name']} {claim['uid']}"[:_LONGEST_LINE],
+        *(d[:_LONGEST_LINE] for d in devices),
+    ]
+
+
+def _cores(share: Mapping[str, Any] | None) -> str:
+    return f", cores {share.get('cores') or 'all'}" if share else ""
 
 
 def _checksum(data: bytes) -> str:

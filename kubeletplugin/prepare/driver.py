@@ -159,14 +159,25 @@ class Driver:
                 self._metrics.background_errors.labels("state").inc()
                 _log.error("state damaged", extra={"problem": problem})
 
+    async def prepared_claims(self) -> Mapping[str, PreparedClaim]:
+        """The prepared claims by UID. Raises OSError, TimeoutError."""
+        claims = (await self.in_state(self._preparer.checkpoint)).claims
+        return {uid: claim for uid, claim in claims.items() if not claim.has_ended}
+
+    async def preparations(self) -> int:
+        """How many claims were prepared; -1 if the state cannot be read."""
+        try:
+            return (await self.in_state(self._preparer.checkpoint)).count
+        except (OSError, TimeoutError):
+            return -1
+
     async def count(self) -> None:
         """Update the metrics of prepared claims."""
         try:
-            checkpoint = await self.in_state(self._preparer.checkpoint)
+            prepared = await self.prepared_claims()
         except (OSError, TimeoutError) as error:
             _log.warning("prepared claims cannot be counted", extra={"error": str(error)})
             return
-        prepared = {uid: claim for uid, claim in checkpoint.claims.items() if not claim.has_ended}
         self._metrics.prepared_claims.set(len(prepared))
         self._metrics.prepared_devices.set(devices_held(prepared))
 

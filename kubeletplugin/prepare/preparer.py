@@ -20,6 +20,7 @@ from kubeletplugin.prepare.checkpoint import (
     DamagedCheckpointError,
     PreparedClaim,
     PreparedDevice,
+    difference,
     uid_before,
 )
 from kubeletplugin.prepare.decide import (
@@ -82,6 +83,7 @@ class Preparer:
         self._boot_id = boot_id
         self._lock_timeout = lock_timeout
         self._problems: list[str] = []
+        self._damaged = b""
 
     def recover(self) -> Recovery:
         """Make checkpoint and CDI specs consistent after a start.
@@ -272,6 +274,9 @@ class Preparer:
                 restore(uid)
             checkpoint = dataclasses.replace(checkpoint, incomplete=False)
             self._store.save(checkpoint)
+            if self._damaged and (lines := difference(self._damaged, checkpoint)):
+                notes.append(f"The damaged checkpoint and the restored state differ:\n{lines}")
+            self._damaged = b""
             notes += self._align(checkpoint)
         return Recovery(tuple(errors), tuple(notes))
 
@@ -290,7 +295,7 @@ class Preparer:
         try:
             checkpoint = self._store.load()
         except DamagedCheckpointError as error:
-            aside = self._store.set_aside()
+            aside, self._damaged = self._store.set_aside()
             self._problems.append(
                 f"The checkpoint {self._store.path} is damaged: {error}. It was copied to {aside}, and the state is "
                 "rebuilt from the CDI specs and the API server."

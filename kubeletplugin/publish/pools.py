@@ -11,6 +11,7 @@ from typing import Any, Final
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.ports import JsonObject
 from kubeletplugin.publish.slices import DesiredSlice
+from neuron import names
 
 API_VERSION: Final = "resource.k8s.io/v1"
 
@@ -59,7 +60,8 @@ def _is_current(facts: NodeFacts, piece: DesiredSlice, body: JsonObject | None, 
         return False
     owners = [owner["uid"] for owner in body["metadata"].get("ownerReferences") or ()]
     content = {key: value for key, value in body["spec"].items() if key != "pool"}
-    return owners == [facts.uid] and without_times(content) == piece.content
+    noted = (body["metadata"].get("annotations") or {}).get(names.ANNOTATION_NODE_CHECKS, "") == piece.note
+    return noted and owners == [facts.uid] and without_times(content) == piece.content
 
 
 def without_times(content: Mapping[str, object]) -> JsonObject:
@@ -83,6 +85,10 @@ def _body(facts: NodeFacts, piece: DesiredSlice, pool: JsonObject, existing: Jso
     metadata: JsonObject = {"name": piece.name}
     if existing is not None:
         metadata["resourceVersion"] = existing["metadata"]["resourceVersion"]
+    kept = (existing or {}).get("metadata", {}).get("annotations") or {}
+    annotations = {key: value for key, value in kept.items() if key != names.ANNOTATION_NODE_CHECKS}
+    if annotations := annotations | ({names.ANNOTATION_NODE_CHECKS: piece.note} if piece.note else {}):
+        metadata["annotations"] = annotations
     owner = {"apiVersion": "v1", "kind": "Node", "name": facts.name, "uid": facts.uid, "controller": True}
     metadata["ownerReferences"] = [owner]
     content = _keep_times(piece.content, existing)

@@ -8,11 +8,11 @@ import contextlib
 import dataclasses
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from kubeletplugin.changes import QUIET, WritePause, repeat, waking
+from kubeletplugin.changes import QUIET, Changing, WritePause, repeat, waking
 from kubeletplugin.discover import sharing
 from kubeletplugin.discover.devices import NODE_DEVICE
 from kubeletplugin.discover.health import HealthMonitor, HealthSnapshot, HealthStatus
@@ -64,6 +64,7 @@ class Instance:
         lock_dir: shared by all instances on the node; only one of them publishes.
         share_cores: whether claims can share devices.
         withhold_from_faulty_kubelet: whether no device is published on a node whose kubelet has a known fault.
+        gates: as of `Withholding`.
     """
 
     driver_version: str
@@ -71,6 +72,21 @@ class Instance:
     lock_dir: Path
     share_cores: sharing.Setting = "auto"
     withhold_from_faulty_kubelet: bool = False
+    gates: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+
+
+class SliceNote(Changing):
+    """What the driver says about its node in an annotation of the first slice, and waiting for changes of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+
+    def take(self, text: str) -> None:
+        """Say something else; empty for nothing."""
+        if text != self.text:
+            self.text = text
+            self._count_change()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,6 +96,7 @@ class NodeSources:
     Attributes:
         holds: devices that new claims must not get.
         sockets: reads the registration sockets of our driver's name that others serve. Blocks.
+        note: what the driver says about the node.
     """
 
     monitor: HealthMonitor
@@ -87,6 +104,7 @@ class NodeSources:
     gate: KubeletGate
     holds: Holds = dataclasses.field(default_factory=Holds)
     sockets: Callable[[], Served] = Served
+    note: SliceNote = dataclasses.field(default_factory=SliceNote)
 
 
 class Publisher:
@@ -109,6 +127,7 @@ class Publisher:
         self._gate = node.gate
         self._holds = node.holds
         self._sockets = node.sockets
+        self._note = node.note
         self.other: Final = OtherDriver(clock)
         self._instance = instance
         self._clock = clock
@@ -185,12 +204,12 @@ class Publisher:
         """Publish until the watch ends."""
         await self._own.read()
         self._keeps_taints = None
-        self._withholding = Withholding(await self._store.kubernetes())
+        self._withholding = Withholding(await self._store.kubernetes(), self._instance.gates)
         slices, resource_version = await self._store.slices()
         self._known = {body["metadata"]["name"]: body for body in slices}
         watcher = asyncio.create_task(self._watch(resource_version))
         try:
-            async with waking(self._wake, QUIET, self._monitor, self._own, self._holds):
+            async with waking(self._wake, QUIET, self._monitor, self._own, self._holds, self._gate, self._note):
                 while not watcher.done():
                     self._wake.clear()
                     await self._reconcile()
@@ -227,7 +246,7 @@ class Publisher:
         state = self._own.state or await self._own.read()
         self._report(self._monitor.snapshot)
         foreign = await self._foreign(state.facts.name, self._known)
-        if self.other.evidence:
+        if self.other.evidence or self._gate.lost:
             await self._leave(foreign)
         elif await self._write(state):
             if foreign:
@@ -285,7 +304,13 @@ class Publisher:
         facts, kept = state.facts, self._kept_features
         features = self._withholding.features(kept)
         found = await self._offer(state, features)
-        found = dataclasses.replace(found, shares_cores=sharing.shares(self._instance.share_cores, found.instance))
+        setting = sharing.setting(self._instance.share_cores, state.share_cores)
+        if state.share_cores not in (None, setting):
+            self._tell(
+                f"the Node's label {names.LABEL_SHARE_CORES} has the value {state.share_cores!r}, which is not on or "
+                f"off: the setting ({setting}) is in force"
+            )
+        found = dataclasses.replace(found, shares_cores=sharing.shares(setting, found.instance))
         for reason in self._withholding.reasons(found, kept):
             self._tell(reason)
         found = dataclasses.replace(
@@ -295,7 +320,7 @@ class Publisher:
             _log.info(
                 "claims share devices; allocationMode: All allocates those that are free, and never waits for all"
             )
-        desired = desired_slices(facts, found, self._instance.driver_version, features)
+        desired = desired_slices(facts, found, self._instance.driver_version, features, self._note.text)
         writes = plan_writes(facts, desired, {n: self._as_sent(b) for n, b in self._known.items()}, self._generation)
         for name in writes.delete:
             self._known.pop(name, None)

@@ -63,10 +63,12 @@ class DesiredSlice:
     Attributes:
         name: of the ResourceSlice; stable, and in the order of the slices.
         content: the spec without `pool`.
+        note: value of the annotation about the node's checks; empty for none.
     """
 
     name: str
     content: JsonObject
+    note: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,11 +140,13 @@ def desired_slices(
     found: NodeDevices,
     driver_version: str,
     features: ClusterFeatures = ClusterFeatures(),
+    note: str = "",
 ) -> tuple[DesiredSlice, ...]:
     """The slices of a node's pool.
 
     Args:
         driver_version: of this driver, a semantic version.
+        note: of the first slice.
 
     Returns:
         At least one slice: an empty slice means "no devices", no slice would mean "no driver".
@@ -181,7 +185,7 @@ def desired_slices(
             entry["taints"] = [structs.asdict(taint) for taint in all_taints]
     scope = {"driver": names.DRIVER, "nodeName": facts.name}
     return tuple(
-        DesiredSlice(slice_name(facts.name, number), scope | content)
+        DesiredSlice(slice_name(facts.name, number), scope | content, "" if number else note)
         for number, content in enumerate(_contents(devices, counters, features))
     )
 
@@ -242,6 +246,8 @@ def _common_attributes(
     attributes: JsonObject = {
         name: {"string": value} for name, value in strings.items() if value and len(value) <= MAX_STRING
     }
+    if instance.configures_logical_neuron_core and hardware.logical_nc in instance.logical_neuron_cores:
+        attributes[names.ATTRIBUTE_DEFAULT_LNC] = {"int": hardware.logical_nc}
     return attributes | {"draDriverVersion": {"version": driver_version}}
 
 

@@ -37,6 +37,7 @@ class Node(Struct, frozen=True):
         allocatable: quantities by resource.
         conditions: its conditions.
         kubelet: version of its kubelet; empty if unknown.
+        runtime: name and version of its container runtime, `containerd://2.1.4`; empty if unknown.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Node(Struct, frozen=True):
     allocatable: Mapping[str, object] = {}
     conditions: tuple[Condition, ...] = ()
     kubelet: str = ""
+    runtime: str = ""
 
     @property
     def type_label(self) -> str:
@@ -125,6 +127,7 @@ def read_node(item: object) -> Node:
         status.allocatable or {},
         tuple(status.conditions or ()),
         (status.node_info or _NodeInfo()).kubelet_version,
+        (status.node_info or _NodeInfo()).container_runtime_version,
     )
 
 
@@ -135,6 +138,7 @@ class _NodeSpec(Fields, frozen=True):
 
 class _NodeInfo(Fields, frozen=True):
     kubelet_version: str = ""
+    container_runtime_version: str = ""
 
 
 class _NodeStatus(Fields, frozen=True):

@@ -59,6 +59,8 @@ class InstanceType:
         counters: whether single devices consume shared counters; only ResourceSlices tell.
         tries_orders: whether the scheduler tries the devices of a request in every order
             (`neuron.allocator.search_cost`); None if the version of the control plane is not known.
+        node_lnc: the default size of a logical NeuronCore on all nodes that were seen, if it is not that of the type.
+            The device plugin sets it in containers; the runtime in containers of claims does not know it.
         sources: where each figure is stated, by the name in `neuron.hardware.sources`. Types with equal figures are
             equal.
         may_try_orders: whether the scheduler may be one that tries the devices of a request in every order. If the
@@ -94,6 +96,7 @@ class InstanceType:
     whole_node: bool = True
     counters: bool = False
     tries_orders: bool | None = None
+    node_lnc: int | None = None
     sources: Mapping[str, Source] = dataclasses.field(default_factory=dict, compare=False, repr=False)
     may_try_orders: bool = dataclasses.field(init=False, compare=False, repr=False)
     consecutive: bool = dataclasses.field(init=False, compare=False, repr=False)
@@ -274,6 +277,7 @@ class Observation:
         whole_node: whether a node published the whole node then.
         counters: whether its single devices consumed shared counters then.
         pooled: whether Karpenter or EKS Auto Mode made all of its Nodes that were seen, and there were some.
+        default_lnc: the size of a logical NeuronCore that files of all of its nodes set; None if they do not.
     """
 
     devices: int
@@ -286,6 +290,7 @@ class Observation:
     whole_node: bool = False
     counters: bool = False
     pooled: bool = False
+    default_lnc: int | None = None
 
 
 class Catalogue:
@@ -365,6 +370,9 @@ class Catalogue:
                 found = dataclasses.replace(
                     found, shares_cores=shares, windows=windows, common_names=common, counters=counters
                 )
+            lnc = published[entry.name].default_lnc if entry.name in published else None
+            if lnc in entry.logical_neuron_cores and lnc != entry.default_logical_neuron_core:
+                found = dataclasses.replace(found, node_lnc=lnc)
             found = _with_offers(found, observations.get(entry.name))
             if found is not entry:
                 additions.append(found)

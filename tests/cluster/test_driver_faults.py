@@ -49,15 +49,17 @@ class Kind:
     Attributes:
         instance_type: of the node.
         request: of each pod.
+        flags: of the driver.
     """
 
     instance_type: str
     request: Object
+    flags: tuple[str, ...] = ()
 
 
 COUNTERS = Kind("trn2u.48xlarge", devices_request("one"))
 """Devices and the whole node consume counters."""
-SHARES = Kind("inf1.6xlarge", share("one"))
+SHARES = Kind("inf1.6xlarge", share("one"), ("--share-cores=on",))
 """Several claims on one device."""
 
 
@@ -69,7 +71,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 @pytest.fixture
 def driver(control_plane: ControlPlane, kubelet: Kubelet, clock: Clock, kind: Kind) -> Iterator[Driver]:
-    with running(control_plane, kubelet, kind.instance_type, environment=clock.environment) as driver:
+    with running(control_plane, kubelet, kind.instance_type, flags=kind.flags, environment=clock.environment) as driver:
         yield driver
 
 

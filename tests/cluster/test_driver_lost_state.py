@@ -36,7 +36,7 @@ def kubelet_sync() -> str:
 @pytest.fixture
 def driver(control_plane: ControlPlane, kubelet: Kubelet) -> Iterator[Driver]:
     """Four devices with four cores each."""
-    with running(control_plane, kubelet, "inf1.6xlarge", flags=("--sweep-interval=2",)) as driver:
+    with running(control_plane, kubelet, "inf1.6xlarge", flags=("--sweep-interval=2", "--share-cores=on")) as driver:
         yield driver
 
 
@@ -101,7 +101,7 @@ def test_a_driver_that_lost_its_state_gives_no_device_twice(
 def replaced(driver: Driver, plane: ControlPlane, kubelet: Kubelet, state: Path) -> Iterator[Driver]:
     """Another instance, with another directory for its state, instead of this one."""
     driver.process.stop()
-    flags = (f"--state-dir={state}", "--sweep-interval=2")
+    flags = (f"--state-dir={state}", "--sweep-interval=2", "--share-cores=on")
     try:
         with running(plane, kubelet, "inf1.6xlarge", flags=flags) as other:
             yield other

@@ -65,8 +65,9 @@ def older(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def drivers(control_plane: ControlPlane, kubelet: Kubelet, older: Path) -> Iterator[tuple[Driver, Driver]]:
     """This version and the older one, of which one runs at a time."""
     install_rbac(control_plane.admin)
-    path = {"PYTHONPATH": str(older), "PYTHONSAFEPATH": "1"}
-    new = Driver(control_plane, kubelet, TYPE, flags=(SWEEP,))
+    share = {"NEURON_DRA_SHARE_CORES": "on"}
+    path = {"PYTHONPATH": str(older), "PYTHONSAFEPATH": "1", **share}
+    new = Driver(control_plane, kubelet, TYPE, flags=(SWEEP,), environment=share)
     old = Driver(control_plane, kubelet, TYPE, flags=(SWEEP,), environment=path)
     try:
         yield new, old

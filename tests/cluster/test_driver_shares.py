@@ -27,7 +27,7 @@ pytestmark = pytest.mark.needs("shares")
 @pytest.fixture(scope="module")
 def driver(control_plane: ControlPlane, kubelet: Kubelet) -> Iterator[Driver]:
     """Four devices with four cores each, in a chain."""
-    with running(control_plane, kubelet, "inf1.6xlarge") as driver:
+    with running(control_plane, kubelet, "inf1.6xlarge", flags=("--share-cores=on",)) as driver:
         yield driver
 
 

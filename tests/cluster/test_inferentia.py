@@ -105,7 +105,7 @@ def site(
         pytest.skip(f"no kubelet to test on: {plane.assets.folder} lacks kubelet; set KUBEBUILDER_ASSETS")
     kubelet = Kubelet(plane, directory.mktemp(node), node, labels)
     install_rbac(plane.admin)
-    driver = Driver(plane, kubelet, labels[INSTANCE_TYPE], flags=flags)
+    driver = Driver(plane, kubelet, labels[INSTANCE_TYPE], flags=("--share-cores=on", *flags))
     try:
         kubelet.start()
         driver.start()

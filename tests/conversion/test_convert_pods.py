@@ -548,3 +548,42 @@ def test_conversion_is_complete_minimal_and_idempotent(
     update = asyncio.run(mutator().review(request(before, "UPDATE", result)))
     assert update.allowed
     assert jsonpatch.apply_patch(before, list(update.patch)) == result
+
+
+def lnc_of(decision: Decision) -> list[Any]:
+    [template] = decision.templates
+    configs = template.spec["spec"]["devices"].get("config") or ()  # type: ignore[index,attr-defined] # plain JSON
+    return [each["opaque"]["parameters"]["logicalNeuronCore"] for each in configs]
+
+
+def devices_asked(decision: Decision) -> int:
+    [template] = decision.templates
+    requests: Any = template.spec["spec"]["devices"]["requests"]  # type: ignore[index] # plain JSON
+    return sum(each["exactly"].get("count", 1) for each in requests)
+
+
+TRN2 = "trn2.48xlarge"
+
+
+@pytest.mark.parametrize(
+    ("default", "environment", "annotations", "size", "devices"),
+    [
+        (None, None, {}, [], 4),
+        (1, None, {}, [1], 2),
+        (1, {"name": "NEURON_LOGICAL_NC_CONFIG", "value": "2"}, {}, [2], 4),
+        (1, {"name": "NEURON_LOGICAL_NC_CONFIG", "value": "0"}, {}, [], 4),
+        (1, None, {LNC: "2"}, [2], 4),
+    ],
+    ids=["no file", "file", "variable", "a variable of no size", "annotation"],
+)
+def test_the_default_of_the_nodes_decides_where_the_pod_says_nothing(
+    default: int | None, environment: dict[str, str] | None, annotations: dict[str, str], size: list[int], devices: int
+) -> None:
+    """The device plugin counts by the node's file and sets it in containers, which do not see the file."""
+    cluster = FakeCluster(seen={TRN2: Observation(16, (4, 8, 16), default_lnc=default)})
+    made = container(neuroncore="16")
+    if environment is not None:
+        made["env"] = [environment]
+    found = decide(pod(made, annotations={"neuron.aws.com/instance-type": TRN2, **annotations}), cluster)
+    assert found.allowed, found.errors
+    assert (lnc_of(found), devices_asked(found)) == (size, devices)

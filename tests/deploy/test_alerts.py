@@ -120,6 +120,7 @@ def healthy() -> dict[str, str]:
         made |= {
             driver(CLAIMS, node, operation="prepare", result="error"): "+0",
             driver("neuron_dra_plugin_kept_claims", node, reason="in-use"): "0",
+            driver("neuron_dra_plugin_node_check", node, check="CDI", result="wrong"): "0",
             driver("neuron_dra_plugin_ultraserver_publish", node, offer="both"): "1",
             driver("neuron_dra_plugin_ultraserver_publish", node, offer="node"): "0",
             driver("neuron_dra_plugin_devices", node, health="unhealthy"): "0",
@@ -261,6 +262,7 @@ FAULTS = [
     one("NeuronDRAPluginErrors", (driver(CONSECUTIVE, component="publish"), "3")),
     one("NeuronDRAPluginNothingPublished", (driver("neuron_dra_plugin_slices_published"), "0")),
     one("NeuronDRADeviceKept", (driver("neuron_dra_plugin_kept_claims", reason="in-use"), "1")),
+    one("NeuronDRANodeCheckWrong", (driver("neuron_dra_plugin_node_check", check="CDI", result="wrong"), "1")),
     one("NeuronDRADevicePluginActive", (driver("neuron_dra_plugin_device_plugin_active"), "1")),
     one(
         "NeuronDRAUltraServerPublishesOneKind",

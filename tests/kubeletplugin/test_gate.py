@@ -54,6 +54,7 @@ def test_the_gate_opens_and_logs_if_the_kubelet_does_not_answer_within_the_bound
         gate = KubeletGate(clock, bound)
         await gate.first()
         assert gate.registered is None
+        assert gate.lost == ("the kubelet has not registered it within 30 s" if bound else "")
 
     asyncio.run(scenario())
     assert clock.slept == ([bound] if bound else [])
@@ -100,7 +101,7 @@ def test_the_next_registration_opens_the_gate_after_a_deletion() -> None:
     asyncio.run(scenario())
 
 
-def test_deleted_slices_are_created_again_without_a_registration() -> None:
+def test_without_a_registration_after_a_deletion_it_is_lost() -> None:
     clock = FakeClock()
 
     async def scenario() -> None:
@@ -108,6 +109,17 @@ def test_deleted_slices_are_created_again_without_a_registration() -> None:
         gate.answered(accepted=True)
         clock.time += 100
         await gate.after_deletion()
+        assert gate.registered is None
+        assert gate.lost == ("the node's ResourceSlices were deleted, and the kubelet did not register it within 3 s")
+        generation = gate.generation
+        gate.answered(accepted=True)
+        assert (gate.lost, gate.registered, gate.generation) == ("", True, generation + 1)
 
     asyncio.run(scenario())
     assert clock.slept == [3.0], "never longer than the setting"
+
+
+def test_where_nothing_waits_for_the_registration_it_is_never_lost() -> None:
+    gate = KubeletGate(FakeClock(), 0.0)
+    gate.lose("its socket was removed")
+    assert (gate.lost, gate.generation) == ("", 0)

@@ -7,8 +7,20 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kubeletplugin.discover.own_node import OwnNode, node_state
+from kubeletplugin.gate import KubeletGate
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.owner import OtherDriverReporter, OwnerReporter, event
+from kubeletplugin.owner import (
+    OTHER_GONE,
+    OTHER_LEFT,
+    REGISTERED,
+    REGISTERED_AGAIN,
+    OwnerReporter,
+    Said,
+    StateReporter,
+    event,
+    lost_registration,
+    other_driver,
+)
 from kubeletplugin.publish.offer import Guard
 from kubeletplugin.publish.other_driver import OtherDriver, Served
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, node_object, until, working
@@ -98,7 +110,15 @@ def test_another_driver_is_reported_when_it_appears_and_when_it_leaves(api: Fake
     async def scenario() -> None:
         metrics, other = PluginMetrics(), OtherDriver(clock)
         own = OwnNode(api, clock=FakeClock(), metrics=metrics)
-        reporter = OtherDriverReporter(other, own, clock=clock, metrics=metrics)
+        reporter = StateReporter(
+            other,
+            lambda: other_driver(other),
+            Said(OTHER_LEFT, OTHER_GONE),
+            own,
+            gauge=metrics.other_driver,
+            clock=clock,
+            metrics=metrics,
+        )
         async with working(own.run(), reporter.run()):
             await asyncio.sleep(0.02)
             assert api.reports == [], "no other driver is no news"
@@ -126,4 +146,36 @@ def test_another_driver_is_reported_when_it_appears_and_when_it_leaves(api: Fake
             "OtherDriverGone",
             "No other driver named neuron.aws.com is on this node any more: this driver publishes its devices.",
         ),
+    ]
+
+
+def test_a_lost_registration_is_reported_and_its_end_too(api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        metrics, gate = PluginMetrics(), KubeletGate(clock, 30.0)
+        own = OwnNode(api, clock=FakeClock(), metrics=metrics)
+        reporter = StateReporter(
+            gate,
+            lambda: lost_registration(gate),
+            Said(REGISTERED, REGISTERED_AGAIN),
+            own,
+            clock=clock,
+            metrics=metrics,
+        )
+        async with working(own.run(), reporter.run()):
+            gate.answered(accepted=True)
+            gate.lose("its registration socket /r/neuron.aws.com-reg.sock was removed")
+            await until(lambda: len(api.reports) == 1)
+            gate.answered(accepted=True)
+            await until(lambda: len(api.reports) == 2)
+
+    asyncio.run(scenario())
+    assert [(body["type"], body["reason"], body["message"]) for body in api.reports] == [
+        (
+            "Warning",
+            "RegistrationLost",
+            "The kubelet does not know this driver: its registration socket /r/neuron.aws.com-reg.sock was removed. No "
+            "device is published, and the registration socket is made again until the kubelet registers it. Prepared "
+            "claims go on. If it lasts, look into the kubelet's log.",
+        ),
+        ("Normal", "RegistrationBack", "The kubelet has registered this driver: its devices are published."),
     ]

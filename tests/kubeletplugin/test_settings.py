@@ -35,6 +35,8 @@ SAMPLES: dict[str, tuple[Any, Any]] = {
     "present_label": ("false", False),
     "registration_wait": ("0", 0.0),
     "share_cores": ("off", "off"),
+    "feature_gate": ("counters=false,shares=true", ("counters=false", "shares=true")),
+    "logical_nc_file": ("/lnc", Path("/lnc")),
     "policies": ("/p", Path("/p")),
     "faulty_kubelet": ("Withhold", "Withhold"),
     "admin_access_namespace": ("a,*", ("a", "*")),

@@ -264,6 +264,11 @@ WRONG: list[Any] = [
         id="a driver that is not ready",
     ),
     pytest.param(
+        well(node_checks={"n1": (("CDI", "wrong", "containerd 1.6 has none"),), "n2": (("CDI", "wrong", "x"),)}),
+        "the driver's check 'CDI' on n1, n2: 'containerd 1.6 has none'.",
+        id="a check of the driver",
+    ),
+    pytest.param(
         well(own_slices=frozenset({"n2"})),
         "another driver publishes as neuron.aws.com on n1, and so this project's driver, which is there, too, "
         "publishes nothing.",
@@ -705,7 +710,8 @@ def test_every_rule_has_a_purpose() -> None:
 FIELDS = [
     field.name
     for field in dataclasses.fields(StatusSnapshot)
-    if field.name not in ("address", "namespace", "account", "secret", "own_slices", "probed", "probed_in")
+    if field.name
+    not in ("address", "namespace", "account", "secret", "own_slices", "node_checks", "probed", "probed_in")
 ]
 
 

@@ -18,6 +18,7 @@ from kubeletplugin.prepare.checkpoint import (
     PreparedDevice,
     Share,
     decode,
+    difference,
     encode,
 )
 from kubeletplugin.prepare.decide import PrepareError
@@ -132,10 +133,10 @@ def test_a_damaged_file_is_kept_for_people(node: Node) -> None:
     node.state_dir.mkdir()
     store = CheckpointStore(DiskFiles(), node.state_dir)
     store.path.write_bytes(b"garbage")
-    aside = store.set_aside()
+    aside, content = store.set_aside()
     assert aside.read_bytes() == b"garbage"
     assert aside.name.startswith("checkpoint.json.damaged-")
-    assert store.set_aside() == aside
+    assert store.set_aside() == (aside, content)
 
 
 def test_a_checkpoint_of_the_first_version_is_read_with_unchanged_claims(node: Node) -> None:
@@ -159,3 +160,20 @@ def test_a_checkpoint_of_the_first_version_is_read_with_unchanged_claims(node: N
     assert unasked == before.claims, "the digests of allocations did not change"
     with pytest.raises(PrepareError, match="ns/claim-2"):
         preparer.prepare(allocated(4, share(1, 2)), node.view())
+
+
+def test_a_damaged_file_is_compared_with_what_was_restored() -> None:
+    device = PreparedDevice("n0", "node", "neuron-device-3", (3,), share=Share("s", (0, 1)))
+    one, two = (PreparedClaim(f"u{n}", "ns", f"claim-{n}", "d", (device,)) for n in (1, 2))
+    before = encode(Checkpoint("boot", {"u1": one, "u2": two})).replace(b"sha256:", b"sha512:")
+    assert difference(before, Checkpoint("boot", {"u1": one, "u2": two})) == ""
+    lines = difference(before, Checkpoint("boot", {"u1": one})).splitlines()
+    assert lines[:2] == ["--- damaged", "+++ restored"]
+    assert lines[-2:] == ["-ns/claim-2 u2", "-  n0: neuron-device-3, cores [0, 1]"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"null", b'{"data": 1}', b'{"data": {"claims": [1]}}', b"\xff", b"[" * 5000], ids=repr
+)
+def test_a_damaged_file_may_say_anything(content: bytes) -> None:
+    assert difference(content, Checkpoint("boot")).splitlines()[-1] == "-(its claims cannot be read)"

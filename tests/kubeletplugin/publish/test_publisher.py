@@ -19,7 +19,7 @@ from kubeletplugin.ports import JsonObject, KubeError
 from kubeletplugin.prepare.holds import Holds
 from kubeletplugin.publish.offer import OfferSettings
 from kubeletplugin.publish.other_driver import Served
-from kubeletplugin.publish.publisher import Instance, NodeSources, Publisher
+from kubeletplugin.publish.publisher import Instance, NodeSources, Publisher, SliceNote
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, until, working
 
@@ -42,9 +42,10 @@ class Publishing:
         self.gate = KubeletGate(clock, 30.0)
         self.holds = Holds()
         self.served = Served()
+        self.note = SliceNote()
         self.publisher = Publisher(
             api,
-            NodeSources(self.monitor, self.own, self.gate, self.holds, lambda: self.served),
+            NodeSources(self.monitor, self.own, self.gate, self.holds, lambda: self.served, self.note),
             Instance("1.0.0", offers, node.root, withhold_from_faulty_kubelet=withhold),
             clock=clock,
             metrics=self.metrics,
@@ -205,6 +206,8 @@ def test_repeated_changes_by_another_writer_are_undone_with_growing_pauses(
                 await at.until(lambda: bool(api.stored))
                 await at.settled()
                 api.wipe()
+                await asyncio.sleep(0.01)
+                at.gate.answered(accepted=True)
             await at.until(lambda: bool(api.stored))
             pauses = [slept for slept in clock.slept if slept != GATE_SECONDS]
             assert pauses[:9] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0]
@@ -381,8 +384,8 @@ def test_a_cluster_that_cannot_share_gets_whole_devices(
     api.drop = drop
 
     async def scenario() -> None:
-        async with publishing(Node(tmp_path, "inf1.6xlarge"), api, clock) as at:
-            await at.until(lambda: bool(api.stored))
+        async with publishing(Node(tmp_path, "inf1.2xlarge"), api, clock) as at:
+            await at.until(lambda: len(at.writes()) > 1)
             await at.settled()
             assert len(at.writes()) == 2, "once with shares, once without"
             assert at.metric("slice_dropped_fields") == 0
@@ -400,17 +403,17 @@ def test_a_cluster_that_cannot_share_gets_whole_devices(
 
 
 def test_shared_devices_are_tainted_like_others(tmp_path: Path, api: FakeApi, clock: FakeClock) -> None:
-    node = Node(tmp_path, "inf1.6xlarge")
-    shutil.rmtree(node.device_directory(1))
+    node = Node(tmp_path, "inf1.2xlarge")
+    (node.dev / "neuron0").unlink()
 
     async def scenario() -> None:
         async with publishing(node, api, clock) as at:
             await at.until(lambda: bool(api.stored))
             await at.settled()
             devices = api.stored[FIRST]["spec"]["devices"]
-            assert [device["allowMultipleAllocations"] for device in devices] == [True] * 4
-            assert [bool(device.get("taints")) for device in devices] == [False, True, False, False]
-            assert devices[1]["capacity"]["neuroncores"]["value"] == "4"
+            assert [device["allowMultipleAllocations"] for device in devices] == [True]
+            assert [taint["value"] for taint in devices[0]["taints"]] == ["no-device-node"]
+            assert devices[0]["capacity"]["neuroncores"]["value"] == "4"
 
     asyncio.run(scenario())
 
@@ -737,5 +740,59 @@ def test_a_socket_of_another_instance_alone_is_an_upgrade(node: Node, api: FakeA
             at.served = Served(("neuron.aws.com-uid-reg.sock",))
             await at.until(lambda: set(api.stored) == {FIRST})
             assert at.publisher.other.evidence == ""
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("label", "shared"), [("on", True), ("off", False), ("yes", False)], ids=["on", "off", "neither"]
+)
+def test_the_nodes_label_decides_whether_its_devices_are_shared(
+    tmp_path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture, label: str, *, shared: bool
+) -> None:
+    api = FakeApi(node_object({"neuron.aws.com/share-cores": label}))
+
+    async def scenario() -> None:
+        async with publishing(Node(tmp_path, "inf1.6xlarge"), api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            devices = api.stored[FIRST]["spec"]["devices"]
+            assert [device.get("allowMultipleAllocations", False) for device in devices] == [shared] * 4
+
+    asyncio.run(scenario())
+    odd = [str(getattr(record, "reason", "")) for record in caplog.records]
+    assert any("'yes', which is not on or off: the setting (auto) is in force" in each for each in odd) is (
+        label == "yes"
+    )
+
+
+def test_what_the_checks_found_is_on_the_first_slice(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    key = "neuron.aws.com/node-checks"
+
+    def noted() -> str:
+        found: str = (api.stored[FIRST]["metadata"].get("annotations") or {}).get(key, "")
+        return found
+
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            assert noted() == ""
+            at.note.take('[{"check": "CDI"}]')
+            await at.until(lambda: noted() == '[{"check": "CDI"}]')
+            assert at.generations() == [1], "the scheduler has nothing to learn"
+            at.note.take("")
+            await at.until(lambda: noted() == "")
+
+    asyncio.run(scenario())
+
+
+def test_without_a_registration_nothing_is_published(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async def scenario() -> None:
+        async with publishing(node, api, clock) as at:
+            await at.until(lambda: bool(api.stored))
+            at.gate.lose("its registration socket was removed")
+            await at.until(lambda: not api.stored)
+            assert at.metric("slices_published") == 0
+            at.gate.answered(accepted=True)
+            await at.until(lambda: bool(api.stored))
 
     asyncio.run(scenario())

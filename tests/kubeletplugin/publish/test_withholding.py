@@ -89,3 +89,12 @@ def test_an_ultraserver_node_publishes_counters_by_the_version(
     asyncio.run(scenario())
     said = [getattr(record, "reason", "") for record in caplog.records]
     assert any("kubernetes/kubernetes#138882" in reason for reason in said) is not counters
+
+
+def test_gates_decide_instead_of_the_version_and_never_against_the_server() -> None:
+    gates = {"counters": True, "separate_counters": False, "partition_types": True, "shares": False}
+    found = Withholding("v1.36.0", gates).features(ALL)
+    assert (found.counters, found.separate_counters, found.partition_types, found.shares) == (True, False, True, False)
+    assert not Withholding("v1.36.0", gates).features(ClusterFeatures(counters=False)).counters
+    assert Withholding("v1.36.0", {"counters": True}).reasons(devices(ULTRA), ALL) == ()
+    assert not Withholding("", {"shares": False}).shares(devices(RING, shared=True), ALL)

@@ -1,0 +1,274 @@
+"""What the checks read on the node: files, device nodes, the Node object, processes. Nothing is judged here.
+
+All paths are below folders that the caller gives. A reading that is not possible says why.
+"""
+
+import contextlib
+import dataclasses
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from kubeletplugin.discover import logical_nc as node_default
+from kubeletplugin.discover import pci, sysfs
+from kubeletplugin.discover.processes import ContainerProcess, OpenDevice
+from kubeletplugin.discover.sysfs import NodeHardware
+from neuron import names
+from neuron.hardware.instances import InstanceType
+
+HUGE_PAGES: Final = Path("kernel/mm/hugepages")
+INFINIBAND: Final = Path("class/infiniband")
+SELINUX: Final = Path("fs/selinux/enforce")
+TEST_FILE: Final = f".{names.DRIVER}-claim_check.tmp"
+"""Of the test write. A driver that starts removes files of this form; no container runtime reads them."""
+
+_HUGE: Final = re.compile(r"hugepages-([0-9]+)kB", re.ASCII)
+_LABEL: Final = "security.selinux"
+_LONGEST: Final = 256
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Roots:
+    """Where the node's files are.
+
+    Attributes:
+        written: folders in which the driver writes files that container runtimes or containers read.
+    """
+
+    sysfs: Path
+    dev: Path
+    logical_nc: Path
+    written: tuple[Path, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """A file `/dev/neuronN`, of the host or in a container.
+
+    Attributes:
+        kind: `character device`, `missing`, or what else it is.
+        numbers: major and minor; None if it is no device.
+        link: whether `/dev/char/MAJ:MIN` leads to it; None if it has no numbers.
+    """
+
+    index: int
+    kind: str
+    uid: int = 0
+    gid: int = 0
+    mode: int = 0
+    numbers: tuple[int, int] | None = None
+    link: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceFiles:
+    """The sysfs files of one device by name: path below the device's directory. `closed` cannot be read."""
+
+    index: int
+    found: Mapping[str, str]
+    closed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrialWrite:
+    """A file that was written, read back and removed.
+
+    Attributes:
+        error: why that failed; empty if it did not.
+        label: the file's SELinux context; empty without one.
+    """
+
+    folder: Path
+    error: str = ""
+    label: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Interface:
+    """An RDMA interface of the node, with its kernel driver and PCI address."""
+
+    name: str
+    driver: str
+    address: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """What the Node object tells; `error`: why it cannot be read."""
+
+    runtime: str = ""
+    kubelet: str = ""
+    type_label: str = ""
+    error: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClaimContainer:
+    """A container that, as the kubelet says, uses a prepared claim, and what it has.
+
+    Attributes:
+        pod: `namespace/name`.
+        devices: of the claim, by index.
+        has: whether the mount of the claim's CDI spec is in the container.
+        nodes: its device nodes; None if they cannot be read.
+    """
+
+    pod: str
+    name: str
+    claim: str
+    devices: frozenset[int]
+    has: bool
+    nodes: tuple[DeviceNode, ...] | None = None
+
+    def __str__(self) -> str:
+        return f"container {self.name} of pod {self.pod}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Readings:
+    """Everything that the checks judge.
+
+    Attributes:
+        emulated: whether the kernel driver's files are fake.
+        module: version by `/sys/module/neuron/version`; None without the file.
+        module_loaded: whether `/sys/module/neuron` exists.
+        huge_pages: by size in KiB: how many there are, and how many are free.
+        enforcing: whether SELinux denies; None if the node has no SELinux, or does not show it.
+        opened: device nodes that processes have open; a text says why that is not known.
+        containers: those that were looked at; a text says why that is not known.
+    """
+
+    hardware: NodeHardware
+    instance: InstanceType | None
+    node: NodeInfo = NodeInfo()
+    emulated: bool = False
+    module: str | None = None
+    module_loaded: bool = False
+    files: tuple[DeviceFiles, ...] = ()
+    nodes: tuple[DeviceNode, ...] = ()
+    logical_nc: node_default.LogicalNcFile = node_default.NO_FILE
+    writes: tuple[TrialWrite, ...] = ()
+    enforcing: bool | None = None
+    interfaces: tuple[Interface, ...] = ()
+    verbs: tuple[str, ...] = ()
+    huge_pages: Mapping[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    functions: tuple[str, ...] = ()
+    opened: tuple[OpenDevice, ...] | str = ()
+    containers: tuple[ClaimContainer, ...] | str = ()
+
+
+def read_files(roots: Roots, hardware: NodeHardware, instance: InstanceType | None, *, emulated: bool) -> Readings:
+    """Read the node's files; the Node, processes and containers are left out. Writes and removes test files."""
+    module = roots.sysfs / sysfs.DRIVER_VERSION
+    return Readings(
+        hardware,
+        instance,
+        emulated=emulated,
+        module=sysfs.text(module),
+        module_loaded=module.parent.is_dir(),
+        files=tuple(_device_files(roots.sysfs, device.index) for device in hardware.devices),
+        nodes=tuple(device_node(roots.dev, device.index) for device in hardware.devices),
+        logical_nc=node_default.read(roots.logical_nc),
+        writes=tuple(_test_write(folder) for folder in roots.written),
+        enforcing={"1": True, "0": False}.get(sysfs.text(roots.sysfs / SELINUX) or ""),
+        interfaces=tuple(_interfaces(roots.sysfs / INFINIBAND)),
+        verbs=tuple(_names(roots.dev / "infiniband", "uverbs")),
+        huge_pages=dict(_huge_pages(roots.sysfs / HUGE_PAGES)),
+        functions=tuple(sorted(pci.neuron_functions(roots.sysfs / pci.DEVICES))),
+    )
+
+
+def device_node(dev: Path, index: int) -> DeviceNode:
+    """The file `neuronN` of a directory of device nodes."""
+    path = dev / f"neuron{index}"
+    try:
+        status = path.lstat()
+    except OSError:
+        return DeviceNode(index, "missing")
+    found = DeviceNode(index, _kind(status.st_mode), status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
+    if not stat.S_ISCHR(status.st_mode):
+        return found
+    numbers = os.major(status.st_rdev), os.minor(status.st_rdev)
+    link = dev / "char" / f"{numbers[0]}:{numbers[1]}"
+    leads = False
+    with contextlib.suppress(OSError):
+        leads = link.stat().st_rdev == status.st_rdev
+    return dataclasses.replace(found, numbers=numbers, link=leads)
+
+
+def container_nodes(proc_root: Path, process: ContainerProcess) -> tuple[DeviceNode, ...] | None:
+    """The Neuron device nodes that a process sees; None if they cannot be read."""
+    dev = proc_root / str(process.pid) / "root" / "dev"
+    try:
+        with os.scandir(dev) as entries:
+            indices = sorted(int(each.name[6:]) for each in entries if re.fullmatch(r"neuron[0-9]{1,3}", each.name))
+    except OSError:
+        return None
+    return tuple(device_node(dev, index) for index in indices)
+
+
+def _kind(mode: int) -> str:
+    kinds: tuple[tuple[Callable[[int], bool], str], ...] = (
+        (stat.S_ISCHR, "character device"),
+        (stat.S_ISREG, "regular file"),
+        (stat.S_ISLNK, "symbolic link"),
+        (stat.S_ISDIR, "directory"),
+    )
+    return next((name for test, name in kinds if test(mode)), "special file")
+
+
+def _device_files(root: Path, index: int) -> DeviceFiles:
+    directory = root / sysfs.DEVICES / f"neuron{index}"
+    found, closed = {}, {}
+    for name, path in sysfs.files_by_name(directory).items():
+        shown = os.path.relpath(path, directory)
+        if os.access(path, os.R_OK):
+            found[name] = shown
+        else:
+            closed[name] = shown
+    return DeviceFiles(index, found, closed)
+
+
+def _test_write(folder: Path) -> TrialWrite:
+    path, content = folder / TEST_FILE, b"written by neuron-dra-kubelet-plugin to see whether it can\n"
+    label = ""
+    try:
+        path.write_bytes(content)
+        try:
+            if path.read_bytes() != content:
+                return TrialWrite(folder, "what was written cannot be read back")
+            with contextlib.suppress(OSError):  # no SELinux, or no extended attributes
+                label = os.getxattr(path, _LABEL).rstrip(b"\0").decode(errors="replace")
+        finally:
+            path.unlink()
+    except OSError as error:
+        return TrialWrite(folder, error.strerror or str(error))
+    return TrialWrite(folder, "", label)
+
+
+def _names(directory: Path, prefix: str) -> list[str]:
+    try:
+        return sorted(each.name for each in directory.iterdir() if each.name.startswith(prefix))
+    except OSError:
+        return []
+
+
+def _interfaces(directory: Path) -> Iterator[Interface]:
+    for name in _names(directory, ""):
+        device = directory / name / "device"
+        driver = os.path.realpath(device / "driver").rpartition("/")[2] if (device / "driver").exists() else ""
+        address = os.path.realpath(device).rpartition("/")[2] if device.exists() else ""
+        yield Interface(name, driver, address)
+
+
+def _huge_pages(directory: Path) -> Iterator[tuple[int, tuple[int, int]]]:
+    for name in _names(directory, "hugepages-"):
+        size = _HUGE.fullmatch(name)
+        numbers = [
+            (sysfs.text(directory / name / each) or "")[:_LONGEST] for each in ("nr_hugepages", "free_hugepages")
+        ]
+        if size and all(each.isdecimal() for each in numbers):
+            yield int(size[1]), (int(numbers[0]), int(numbers[1]))

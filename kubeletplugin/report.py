@@ -1,0 +1,181 @@
+"""`neuron-dra-kubelet-plugin check`: the checks once, beside the running driver, and a file to attach to an issue.
+
+The file has no name of a pod, claim or namespace but those that a failed check names, and no serial number.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kubeletplugin import api_store
+from kubeletplugin.checks.containers import ContainerLooks
+from kubeletplugin.checks.node_checks import NodeReader, node_info
+from kubeletplugin.checks.readings import NodeInfo, Readings, Roots
+from kubeletplugin.checks.table import Finding, Result, judge
+from kubeletplugin.claim_files import Folder
+from kubeletplugin.clock import SystemClock
+from kubeletplugin.discover.catalogues import Catalogues
+from kubeletplugin.discover.health import HealthMonitor
+from kubeletplugin.discover.node_object import NodeApi
+from kubeletplugin.discover.own_node import OwnNode
+from kubeletplugin.discover.processes import Processes
+from kubeletplugin.discover.sysfs import CLASS, DEVICES, discover
+from kubeletplugin.metrics import PluginMetrics
+from kubeletplugin.ports import JsonObject, KubeError
+from kubeletplugin.prepare.checkpoint import FILE_NAME, DamagedCheckpointError, PreparedClaim, decode
+from kubeletplugin.prepare.metadata_files import FOLDER
+from kubeletplugin.prepare.pod_resources import PodResources
+from kubeletplugin.prepare.usage import NodeUsage
+from kubeletplugin.settings import DriverSettings
+from kubeletplugin.version import driver_version
+from runtime.api_errors import ClusterUnavailableError
+
+_MOST_FILES: Final = 4000
+_LONGEST_FILE: Final = 200
+_DEEPEST: Final = 6
+_HIDDEN: Final = frozenset({"serial_number"})
+_NOT_SHOWN: Final = frozenset({"nodeName", "podUid", "kubeconfig"})
+_SECOND_LOOK: Final = 1.0
+
+
+class _NoApi:
+    """Claims where the API server cannot be used."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def claim(self, namespace: str, name: str) -> JsonObject | None:  # noqa: ARG002
+        """See `ports.ClaimReader`."""
+        raise KubeError(self._why)
+
+    async def claims(self) -> list[JsonObject]:
+        """See `ports.ClaimReader`."""
+        raise KubeError(self._why)
+
+
+async def check(settings: DriverSettings, roots: Roots) -> tuple[Readings, tuple[Finding, ...]]:
+    """Check once. Nothing is changed but test files, which are removed again."""
+    clock = SystemClock()
+    catalogue = await asyncio.to_thread(Catalogues(settings.policies).current)
+    look = functools.partial(discover, roots.sysfs, roots.dev, roots.logical_nc)
+    monitor = HealthMonitor(look, catalogue, clock, settings.health_interval)
+    processes = Processes(settings.proc_root, roots.dev, Folder(settings.state / FOLDER))
+    usage = NodeUsage(PodResources(settings.pod_resources_socket), processes)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(usage.close)
+        await monitor.refresh()
+        objects: api_store.ApiStore | _NoApi
+        try:
+            api = await api_store.connect(settings.kubeconfig, settings.node_name)
+        except ClusterUnavailableError as error:
+            objects, node = _NoApi(str(error)), NodeInfo(error=str(error))
+        else:
+            stack.push_async_callback(api.close)
+            own = OwnNode(
+                NodeApi(api, settings.node_name), clock=clock, metrics=PluginMetrics(), use_facts=monitor.use_facts
+            )
+            objects = api
+            try:
+                node = node_info(await own.read())
+            except KubeError as error:
+                node = NodeInfo(error=str(error))
+        claims = functools.partial(_claims, settings.state)
+        looks = ContainerLooks(claims, objects, usage, processes, settings.proc_root)
+        reader = NodeReader(roots, monitor, lambda: node, looks, processes)
+        readings = await reader.now(await reader.files(emulated=settings.emulate is not None))
+        await clock.sleep(_SECOND_LOOK)  # what lacks its devices is looked at twice
+        readings = await reader.now(readings)
+    return readings, judge(readings)
+
+
+async def _claims(state: Path) -> Mapping[str, PreparedClaim]:
+    try:
+        content = await asyncio.to_thread((state / FILE_NAME).read_bytes)
+    except FileNotFoundError:
+        return {}
+    try:
+        claims = decode(content).claims
+    except DamagedCheckpointError as error:
+        raise OSError(f"the checkpoint in {state} is damaged: {error}") from error
+    return {uid: claim for uid, claim in claims.items() if not claim.has_ended}
+
+
+def is_wrong(finding: Finding) -> bool:
+    """Whether the exit code says so."""
+    return finding.result is Result.WRONG
+
+
+def as_text(findings: tuple[Finding, ...]) -> str:
+    """The findings for people, one line each, with what to do below it."""
+    width = max(len(each.result.value) for each in findings)
+    lines = []
+    for each in findings:
+        lines.append(f"{each.result.value:<{width}}  {each.check}: {each.found}.")
+        if each.fix and each.result is not Result.WELL:
+            lines.append(f"{'':<{width}}  {each.fix}")
+    return "\n".join(lines)
+
+
+def as_report(settings: DriverSettings, roots: Roots, readings: Readings, findings: tuple[Finding, ...]) -> str:
+    """The file: findings, what was read, and the kernel driver's files with their content."""
+    content = {
+        "driver": driver_version(),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "findings": [dataclasses.asdict(each) for each in findings],
+        "settings": {key: value for key, value in settings.as_written().items() if key not in _NOT_SHOWN},
+        "readings": _shown(readings),
+        "files": {str(part): _tree(roots.sysfs / part) for part in (DEVICES, CLASS, Path("module/neuron"))},
+    }
+    return json.dumps(content, indent=1, default=str, sort_keys=True)
+
+
+def _shown(readings: Readings) -> Any:
+    hardware = readings.hardware
+    devices = tuple(dataclasses.replace(each, serial="hidden" if each.serial else None) for each in hardware.devices)
+    shown = dataclasses.replace(readings, hardware=dataclasses.replace(hardware, devices=devices))
+    return _plain(shown)
+
+
+def _plain(value: object) -> object:
+    """As JSON has it."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value) if each.repr}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | frozenset | set):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+def _tree(root: Path) -> Mapping[str, str]:
+    """The files of a tree with the beginning of their content, or why it cannot be read."""
+    found: dict[str, str] = {}
+    for parent, directories, files in os.walk(root):
+        directories.sort()
+        if parent.count(os.sep) - str(root).count(os.sep) >= _DEEPEST:
+            directories.clear()
+        for name in sorted(files):
+            if len(found) >= _MOST_FILES:
+                return found | {"…": f"more than {_MOST_FILES} files"}
+            path = Path(parent) / name
+            found[str(path.relative_to(root))] = "hidden" if name in _HIDDEN else _beginning(path)
+    return found
+
+
+def _beginning(path: Path) -> str:
+    # Not those for writing only, and no files that wait for something to happen.
+    if not os.access(path, os.R_OK) or path.name == "reset":
+        return "not readable"
+    try:
+        with path.open("rb") as file:
+            return file.read(_LONGEST_FILE).decode(errors="replace").strip()
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
