@@ -44,7 +44,7 @@ CASES: dict[str, dict[str, float]] = {
     "1 < a": {'a{x="2", y="q"}': 2},
     "0 < a < 2": {'a{x="1", y="p"}': 1},
     "time() - a": {'{x="1", y="p"}': 1139, '{x="2", y="q"}': 1138},
-    "a == on (x) (b / 10)": {},
+    "a == on (x) (b * 0.1)": {'{x="1"}': 1},
     "b - on (x) a": {'{x="1"}': 9},
     "b > on (x) a": {'{x="1"}': 10},
     "b - ignoring (y) a": {'{x="1"}': 9},
@@ -76,6 +76,7 @@ CASES: dict[str, dict[str, float]] = {
 REFUSED = {
     "stddev(a)": "aggregation",
     "topk(1, a)": "aggregation",
+    "a / 2": "operator /",
     "delta(a[5m])": "function delta",
     "a % 2": "operator %",
     "a > bool 1": "modifier",
@@ -145,6 +146,7 @@ def test_promtool_has_the_same_values(tmp_path: Path) -> None:
             "exp_samples": [{"labels": name, "value": value} for name, value in wanted.items()],
         }
         for expression, wanted in CASES.items()
+        if all(value.is_integer() for value in map(float, wanted.values()))  # promtool compares all digits
     ]
     test = {"interval": "1m", "input_series": inputs, "promql_expr_test": tests}
     file = tmp_path / "test.yaml"
