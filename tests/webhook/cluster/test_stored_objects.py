@@ -82,7 +82,7 @@ async def cluster(api: FakeApi) -> AsyncIterator[KubeCluster]:
 
 
 async def seen(cache: Reflector[Any]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await cache.synced.wait()
 
 
