@@ -95,7 +95,6 @@ def test_every_row_of_the_benchmark_has_its_bodies(tmp_path: Path) -> None:
     assert max(each.bodies.stat().st_size for each in rows if "MiB" in each.title) > 2**20
 
 
-@pytest.mark.timeout(120)
 def test_both_builds_are_measured_on_their_own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A short run with real servers; only the load generator is replaced."""
     urls: list[str] = []

@@ -92,12 +92,12 @@ def test_the_relay_passes_both_ways_and_counts_answers() -> None:
 
         threading.Thread(target=answer, daemon=True).start()
         relay = Relay(server.getsockname()[1])
-        with socket.create_connection(("127.0.0.1", relay.port), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", relay.port), timeout=60) as client:
             client.sendall(b"ping")
             read = b""
             while data := client.recv(100):
                 read += data
         relay.close()
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", relay.port), timeout=10)
+            socket.create_connection(("127.0.0.1", relay.port), timeout=60)
     assert (read, relay.read) == (b"PING" * 3, 12)

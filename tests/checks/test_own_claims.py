@@ -31,6 +31,9 @@ def distinct() -> list[InstanceType]:
     return list(kinds.values())
 
 
+KINDS = distinct()
+
+
 def without_limit() -> DeviceSelectors:
     """Selectors whose time does not end on a loaded machine."""
     return DeviceSelectors(clock=lambda: 0.0)
@@ -38,7 +41,7 @@ def without_limit() -> DeviceSelectors:
 
 CASES = [
     pytest.param(entry, shares, tries_orders, id=f"{entry.name} {'shares' if shares else 'whole'} {version}")
-    for entry in distinct()
+    for entry in KINDS
     for shares, tries_orders, version in ((False, True, "1.35"), (False, False, "1.36"), (True, False, "1.36"))
 ]
 
@@ -46,7 +49,7 @@ CASES = [
 @pytest.mark.parametrize(("entry", "shares", "tries_orders"), CASES)
 def test_a_generated_claim_has_no_findings(entry: InstanceType, shares: bool, tries_orders: bool) -> None:
     entry = dataclasses.replace(entry, shares_cores=shares, tries_orders=tries_orders)
-    catalogue = Catalogue().scheduled(tries_orders=tries_orders).extended([entry])
+    catalogue = Catalogue(KINDS).scheduled(tries_orders=tries_orders).extended([entry])
     context = ClaimContext(catalogue, DeviceIndex(catalogue_shapes(catalogue)), without_limit())
     found = {}
     assert entry.devices is not None

@@ -156,8 +156,7 @@ def of_report(item: Any) -> set[tuple[str, str]]:
     return {(each["code"], plain(each["path"])) for workload in workloads for each in workload["obstacles"]}
 
 
-def of_convert(item: Any) -> set[tuple[str, str]]:
-    said = run("convert", item)[1]
+def of_convert(said: str) -> set[tuple[str, str]]:
     return {(each["code"], plain(each["path"] or "")) for each in SAID_BY_CONVERT.finditer(said)}
 
 
@@ -209,16 +208,15 @@ def test_server_and_all_commands_give_the_same_findings(item: dict[str, Any]) ->
     told = of_validate(item)
     codes = {code for code, _ in told}
     assert of_explain(item) == told
-    converts = {each for each in of_convert(item) if each[0] not in OF_CONVERT_ONLY}
+    said = {command: run(command, item) for command in ("validate", "convert", "explain")}
+    converts = {each for each in of_convert(said["convert"][1]) if each[0] not in OF_CONVERT_ONLY}
     if counts_template(item):
         converts = {each for each in converts if each[0] != "NEU232"} | {each for each in told if each[0] == "NEU232"}
     assert converts == told
     if NEURON in json.dumps(item):
-        assert {code for code, _ in of_report(item)} == codes - NOT_OF_SERVER
         assert of_report(item) == {each for each in told if each[0] not in NOT_OF_SERVER}
     from_server, refused = of_server(item)
     assert from_server - OF_SERVER_ONLY == codes - NOT_OF_SERVER
-    fails = {command: run(command, item)[0] for command in ("validate", "convert", "explain")}
-    assert fails == dict.fromkeys(fails, int(refused))
+    assert {command: code for command, (code, _) in said.items()} == dict.fromkeys(said, int(refused))
     for command in ("validate", "explain"):
-        assert set(CODE.findall(run(command, item)[1])) - NOT_IN_TEXT == codes - NOT_IN_TEXT, command
+        assert set(CODE.findall(said[command][1])) - NOT_IN_TEXT == codes - NOT_IN_TEXT, command

@@ -1,11 +1,11 @@
-"""Prometheus evaluates the alerts over the series of each fault: its own alert fires, and no other."""
+"""The alerts over the series of each fault: its own alert fires, and no other."""
 
 import dataclasses
 import json
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,11 +13,12 @@ import pytest
 import yaml
 
 from tests.deploy.charts import find, render
+from tests.support.promql import NAME, Labels, Rule, Series, labels
 
 ROOT = Path(__file__).parents[2]
-RULES = ROOT / "deploy/chart/files/alerts.yaml"
+FILE = ROOT / "deploy/chart/files/alerts.yaml"
+RULES = [Rule.make(rule) for group in yaml.safe_load(FILE.read_text())["groups"] for rule in group["rules"]]
 METRICS = (ROOT / "docs/reference/metrics.md").read_text()
-ALERTS = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 PROMTOOL = shutil.which("promtool")
 
 BEGIN: Final = 65
@@ -304,14 +305,14 @@ QUIET = [
 ]
 
 
-def values(before: str, after: str, minutes: int) -> str:
-    """In promtool's notation: a value a minute."""
-    parts, last = [expanded(before, BEGIN, 0)], (BEGIN - 1) * rate(before)
+def samples(before: str, after: str, minutes: int) -> list[float | None]:
+    """A value a minute; None: no sample."""
+    made, last = expanded(before, BEGIN, 0), (BEGIN - 1) * rate(before)
     for part in after.split():
         value, _, length = part.partition("x")
-        parts.append(expanded(value, int(length or minutes), last + rate(value)))
+        made += expanded(value, int(length or minutes), last + rate(value))
         last += int(length or minutes) * rate(value)
-    return " ".join(parts)
+    return made
 
 
 def rate(value: str) -> int:
@@ -319,23 +320,41 @@ def rate(value: str) -> int:
     return int(found[1]) if found else 0
 
 
-def expanded(value: str, length: int, start: int) -> str:
+def expanded(value: str, length: int, start: int) -> list[float | None]:
     if _PER_MINUTE.fullmatch(value):
-        return f"{start}{value}x{length - 1}"
-    return f"_x{length}" if value == GONE else f"{value}x{length - 1}"
+        return [float(start + at * rate(value)) for at in range(length)]
+    return [None if value == GONE else float(value)] * length
+
+
+def labels_of(name: str) -> Labels:
+    metric, _, inside = name.partition("{")
+    return labels({NAME: metric, **dict(re.findall(r'(\w+)="([^"]*)"', inside))})
 
 
 def firing(directory: Path, changes: Mapping[str, str], *minutes: int) -> dict[str, int]:
-    """Names and numbers of the alerts that fire after so many minutes."""
-    if PROMTOOL is None:
-        pytest.skip("promtool, which is part of Prometheus, is not in the PATH: no rule of alerts.yaml is evaluated")
+    """Names and numbers of the alerts that fire after one of so many minutes; promtool has the same, where it is."""
     normal = healthy()
-    inputs = [
-        {
-            "series": name,
-            "values": values(normal.get(name, GONE), changes.get(name, normal.get(name, GONE)), minutes[-1]),
-        }
+    made = {
+        name: samples(normal.get(name, GONE), changes.get(name, normal.get(name, GONE)), minutes[-1])
         for name in normal.keys() | changes.keys()
+    }
+    series = Series({labels_of(name): each for name, each in made.items()})
+    found = {
+        each: {rule.name: number for rule in RULES if (number := len(rule.firing(series, BEGIN + each - 1)))}
+        for each in minutes
+    }
+    if PROMTOOL is not None:
+        assert by_promtool(directory, made, minutes) == found
+    return {name: number for each in found.values() for name, number in each.items()}
+
+
+def by_promtool(
+    directory: Path, series: Mapping[str, Sequence[float | None]], minutes: Sequence[int]
+) -> dict[int, dict[str, int]]:
+    """The alerts of each minute, by Prometheus itself."""
+    inputs = [
+        {"series": name, "values": " ".join("_" if each is None else f"{each:.0f}" for each in values)}
+        for name, values in series.items()
     ]
     expression = 'count by (alertname) (ALERTS{alertstate="firing"})'
     # promtool prints what it finds only if it expects something else.
@@ -343,12 +362,15 @@ def firing(directory: Path, changes: Mapping[str, str], *minutes: int) -> dict[s
     queries = [{"expr": expression, "eval_time": f"{BEGIN + each - 1}m", "exp_samples": other} for each in minutes]
     test = {"interval": "1m", "input_series": inputs, "promql_expr_test": queries}
     file = directory / "test.yaml"
-    file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [test]}))
-    ran = subprocess.run([PROMTOOL, "test", "rules", str(file)], capture_output=True, text=True, check=False)
+    file.write_text(json.dumps({"rule_files": [str(FILE)], "evaluation_interval": "1m", "tests": [test]}))
+    ran = subprocess.run([str(PROMTOOL), "test", "rules", str(file)], capture_output=True, text=True, check=False)
     said = ran.stdout + ran.stderr
-    found = re.findall(r"^\s*got: ?(.*)$", said, re.MULTILINE)
-    assert len(found) == len(minutes), said
-    return {name: int(number) for got in found for name, number in re.findall(r'alertname="(\w+)"\} (\d+)', got)}
+    got = re.findall(r"^\s*got: ?(.*)$", said, re.MULTILINE)
+    assert len(got) == len(minutes), said
+    return {
+        minute: {name: int(number) for name, number in re.findall(r'alertname="(\w+)"\} (\d+)', each)}
+        for minute, each in zip(minutes, got, strict=True)
+    }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -362,7 +384,7 @@ def test_no_alert_fires_without_a_fault(tmp_path: Path, changes: Mapping[str, st
 
 
 def test_every_alert_has_a_fault() -> None:
-    assert sorted({alert for each in FAULTS for alert in each.values[0].fires}) == sorted(ALERTS)
+    assert sorted({alert for each in FAULTS for alert in each.values[0].fires}) == sorted(rule.name for rule in RULES)
 
 
 def test_the_series_of_the_faults_have_the_labels_that_the_programs_export() -> None:
@@ -392,7 +414,7 @@ def test_the_monitors_of_the_chart_make_the_jobs_that_the_alerts_select() -> Non
     plugin = find(objects, "PodMonitor", "neuron-dra-kubelet-plugin")["metadata"]
     # Prometheus's operator: the name of the Service, and namespace and name of the PodMonitor.
     jobs = {service["metadata"]["name"], f"{plugin['namespace']}/{plugin['name']}"}
-    selected = re.findall(r'up\{job=~"([^"]+)"\}', RULES.read_text())
+    selected = re.findall(r'up\{job=~"([^"]+)"\}', FILE.read_text())
     assert {job for job in jobs for pattern in selected if re.fullmatch(pattern, job)} == jobs
     assert all(sum(re.fullmatch(pattern, job) is not None for job in jobs) == 1 for pattern in selected)
-    assert find(objects, "DaemonSet", *set(re.findall(r'daemonset="([^"]+)"', RULES.read_text())))
+    assert find(objects, "DaemonSet", *set(re.findall(r'daemonset="([^"]+)"', FILE.read_text())))

@@ -292,7 +292,6 @@ print([name for name in sys.argv[2].split() if importlib.util.find_spec(name)])
 """
 
 
-@pytest.mark.timeout(300)
 def test_the_webhook_runs_from_the_wheel_alone(webhook_programs: Path) -> None:
     packages, others = (
         "webhook commands policies cluster conversion checks kubecel neuron certs runtime",
@@ -311,7 +310,6 @@ def test_the_webhook_runs_from_the_wheel_alone(webhook_programs: Path) -> None:
     run(webhook_programs, "neuron-dra", "policy", "check", packs)
 
 
-@pytest.mark.timeout(300)
 def test_the_driver_runs_from_the_wheel_alone(plugin_programs: Path) -> None:
     ours = "webhook commands cluster conversion checks kubecel certs"
     others = f"{ours} celpy lark re2 starlette uvicorn uvloop cryptography jsonpatch"
@@ -354,7 +352,6 @@ class Echo(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("image", IMAGES)
-@pytest.mark.timeout(300)
 def test_the_client_works_without_its_generated_classes(
     image: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -382,7 +379,6 @@ def test_the_client_works_without_its_generated_classes(
     assert said == "p\n/api/v1/pods?watch=true\n"
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("installed", "command", "extra"),
     [
@@ -443,15 +439,14 @@ def server(webhook_programs: Path, tmp_path: Path, collector: Receiver) -> Itera
         yield found[1], int(found[2])
     finally:
         child.terminate()
-        assert child.wait(15) == 0
+        assert child.wait(60) == 0
 
 
-@pytest.mark.timeout(300)
 def test_the_webhook_serves_and_sends_traces_from_the_wheel_alone(
     server: tuple[str, int], tmp_path: Path, collector: Receiver
 ) -> None:
     context = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
-    connection = http.client.HTTPSConnection(*server, timeout=10, context=context)
+    connection = http.client.HTTPSConnection(*server, timeout=60, context=context)
     for method, path, body in (("GET", "/readyz", None), ("POST", "/mutate", json.dumps(review()))):
         connection.request(method, path, body, {"Content-Type": "application/json"})
         answer: Any = connection.getresponse()

@@ -78,7 +78,7 @@ async def call(path: Path, method: str, request: Any, answer: Any) -> Any:
         stub = channel.unary_unary(
             method, request_serializer=type(request).SerializeToString, response_deserializer=answer.FromString
         )
-        return await stub(request, timeout=20)
+        return await stub(request, timeout=60)
 
 
 class ApiServer:
@@ -316,7 +316,7 @@ def test_a_plugin_that_cannot_start_exits_with_3_and_the_cause(
             flags = {"metrics_port": taken.getsockname()[1]}
         plugin = Plugin(tmp_path, "http://127.0.0.1:1", **flags)
         started.append(plugin)
-        assert plugin.process.wait(20) == 3
+        assert plugin.process.wait(60) == 3
     assert said in plugin.log.read_text()
     assert "Traceback" not in plugin.log.read_text()
     assert not any(path.exists() for path in plugin.sockets)
@@ -329,7 +329,7 @@ def test_a_health_port_in_use_is_reported(tmp_path: Path, started: list[Plugin])
         port = taken.getsockname()[1]
         plugin = Plugin(tmp_path, "http://127.0.0.1:1", health_port=port)
         started.append(plugin)
-        assert plugin.process.wait(20) == 3
+        assert plugin.process.wait(60) == 3
     assert f"Health cannot be served on 127.0.0.1:{port}: " in plugin.log.read_text()
 
 
@@ -354,7 +354,7 @@ def test_the_plugin_serves_on_ipv4_and_ipv6_addresses(tmp_path: Path, started: l
 def test_an_ipv6_address_that_cannot_be_bound_is_named_in_brackets(tmp_path: Path, started: list[Plugin]) -> None:
     plugin = Plugin(tmp_path, "http://127.0.0.1:1", bind_address="2001:db8::1", metrics_port=0)
     started.append(plugin)
-    assert plugin.process.wait(20) == 3
+    assert plugin.process.wait(60) == 3
     assert f"Health cannot be served on [2001:db8::1]:{plugin.health_port}: " in plugin.log.read_text()
 
 

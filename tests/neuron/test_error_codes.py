@@ -33,9 +33,20 @@ def texts_in(*roots: Path) -> set[str]:
     return {text for text in texts if " " in text}
 
 
-USED = codes_in(*(ROOT / package for package in PACKAGES))
-EXERCISED = codes_in(ROOT / "tests")
-TEXTS = sorted(texts_in(*(ROOT / package for package in PACKAGES)), key=len, reverse=True)
+@pytest.fixture(scope="module")
+def used() -> set[str]:
+    return codes_in(*(ROOT / package for package in PACKAGES))
+
+
+@pytest.fixture(scope="module")
+def exercised() -> set[str]:
+    return codes_in(ROOT / "tests")
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    """Long ones first: a short one may be part of them."""
+    return sorted(texts_in(*(ROOT / package for package in PACKAGES)), key=len, reverse=True)
 
 
 def test_codes_are_in_order_and_have_distinct_titles() -> None:
@@ -53,23 +64,23 @@ def test_a_code_is_explained_by_sentences(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", [code for code in CODES if code not in OF_POLICIES])
-def test_the_example_of_a_code_is_made_of_texts_of_the_program(code: str) -> None:
+def test_the_example_of_a_code_is_made_of_texts_of_the_program(code: str, texts: list[str]) -> None:
     """Values and single words apart: an example that the program no longer prints has other texts."""
     rest = example = CODES[code].message
-    for text in TEXTS:
+    for text in texts:
         rest = rest.replace(text, " ")
     assert len(WORD.findall(rest)) <= len(WORD.findall(example)) / 2, rest
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_every_code_is_used_in_the_program(code: str) -> None:
-    assert code in USED
+def test_every_code_is_used_in_the_program(code: str, used: set[str]) -> None:
+    assert code in used
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_every_code_is_exercised_by_a_test(code: str) -> None:
-    assert code in EXERCISED
+def test_every_code_is_exercised_by_a_test(code: str, exercised: set[str]) -> None:
+    assert code in exercised
 
 
-def test_the_program_uses_no_undocumented_code() -> None:
-    assert not USED - set(CODES)
+def test_the_program_uses_no_undocumented_code(used: set[str]) -> None:
+    assert not used - set(CODES)

@@ -30,7 +30,6 @@ def _device(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("make", [_fifo, _socket, _device], ids=["fifo", "socket", "device"])
 def test_special_files_are_refused_without_blocking(tmp_path: Path, make: Callable[[Path], None]) -> None:
     path = tmp_path / "tls.key"
@@ -41,7 +40,6 @@ def test_special_files_are_refused_without_blocking(tmp_path: Path, make: Callab
     assert caught.value.filename == str(path)
 
 
-@pytest.mark.timeout(20)
 def test_a_file_that_becomes_a_fifo_between_check_and_open_does_not_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,11 +35,11 @@ def server(registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def connect(server: MetricsServer) -> socket.socket:
-    return socket.create_connection(server.address, timeout=20)
+    return socket.create_connection(server.address, timeout=60)
 
 
 def scrape(server: MetricsServer, path: str = "/metrics", headers: Any = None) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(*server.address, timeout=20)
+    connection = http.client.HTTPConnection(*server.address, timeout=60)
     connection.request("GET", path, headers=headers or {})
     answer = connection.getresponse()
     found = answer.status, answer.read()

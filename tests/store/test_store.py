@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.from_watches.watches import Watches
@@ -359,7 +359,6 @@ SLICES = st.tuples(
 
 
 @given(st.lists(st.tuples(st.booleans(), SLICES), max_size=12))
-@settings(max_examples=100)
 def test_incremental_updates_equal_a_full_recount_of_all_slices(events: list[tuple[bool, Published]]) -> None:
     watched = WatchedCluster()
     present: dict[str, Published] = {}

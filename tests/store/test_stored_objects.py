@@ -77,7 +77,7 @@ async def cluster(api: FakeApi) -> AsyncIterator[Watches]:
 
 
 async def seen(cache: Reflector[Any]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await cache.synced.wait()
 
 

@@ -41,7 +41,7 @@ from webhook.reviews.reviewer import Reviewer, before_waiting
 from webhook.server.application import build
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds after which something that must happen has not."""
 
 

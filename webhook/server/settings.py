@@ -4,6 +4,7 @@ The flags, variables and fields of the config file follow from the declarations 
 """
 
 import datetime as dt
+import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -318,6 +319,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
         return settings.as_written(self)
 
 
+@functools.cache
 def declarations() -> tuple[Declaration, ...]:
     """Every setting, in the order of the documentation."""
     return settings.declarations(WebhookSettings)

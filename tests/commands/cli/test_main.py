@@ -67,7 +67,7 @@ def test_standalone_serves_converts_counts_and_stops(standalone: Process) -> Non
 
     decision = standalone.event("decision")
     assert (decision["uid"], decision["name"], decision["decision"]) == ("u-1", "train", "converted")
-    with urllib.request.urlopen(metrics_url, timeout=10) as answer:  # noqa: S310 - our own port
+    with urllib.request.urlopen(metrics_url, timeout=60) as answer:  # noqa: S310 - our own port
         metrics = answer.read().decode()
     assert 'neuron_dra_reviews_total{dry_run="false",kind="Pod",operation="CREATE",outcome="converted"' in metrics
     assert "neuron_dra_decision_lines_lost_total 0.0" in metrics

@@ -5,7 +5,7 @@ from typing import Any
 import jsonpatch
 import pytest
 import yaml
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from conversion.asks.conversion_context import ConversionContext
@@ -109,7 +109,6 @@ def test_pods_are_converted_as_by_the_webhook(case: tuple[dict[str, Any], str]) 
     ] == []
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(pod_manifests(), min_size=1, max_size=3).flatmap(lambda each: st.tuples(*map(written, each))))
 def test_converting_a_converted_file_changes_nothing(texts: tuple[str, ...]) -> None:
     once = convert_texts(*texts)
@@ -121,7 +120,6 @@ def test_converting_a_converted_file_changes_nothing(texts: tuple[str, ...]) -> 
     assert from_json.diff == ""
 
 
-@settings(max_examples=100, deadline=None)
 @given(pod_manifests().flatmap(written))
 def test_applying_the_diff_of_a_file_gives_the_printed_output(written_text: str) -> None:
     done = convert_texts(written_text)

@@ -1,8 +1,9 @@
 """What is generated for autoscalers is what the driver publishes on a node of that type, and serves the same claims."""
 
 import asyncio
+import functools
 import json
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -37,19 +38,28 @@ def known(name: str) -> InstanceType:
     return entry
 
 
-def by_driver(root: Path, name: str, **served: Any) -> list[dict[str, Any]]:
-    """The slices that a driver on an emulated node has written to the API server."""
-    api, clock = FakeApi(), FakeClock()
-    for field, value in served.items():
-        setattr(api, field, value)
+@functools.cache
+def generated_for(name: str) -> list[dict[str, Any]]:
+    return published.resource_slices(NodeTemplate(known(name), NODE))
 
-    async def scenario() -> None:
-        async with publishing(Node(root, name), api, clock) as at:
-            await at.until(lambda: bool(api.stored))
-            await at.settled()
 
-    asyncio.run(scenario())
-    return [body for _, body in sorted(api.stored.items())]
+@pytest.fixture(scope="module")
+def by_driver(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[dict[str, Any]]]:
+    """Finds the slices that a driver on an emulated node of a type has written to the API server."""
+
+    @functools.cache
+    def written(name: str) -> list[dict[str, Any]]:
+        api, clock = FakeApi(), FakeClock()
+
+        async def scenario() -> None:
+            async with publishing(Node(tmp_path_factory.mktemp("node"), name), api, clock) as at:
+                await at.until(lambda: bool(api.stored))
+                await at.settled()
+
+        asyncio.run(scenario())
+        return [body for _, body in sorted(api.stored.items())]
+
+    return written
 
 
 def comparable(slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -64,9 +74,11 @@ def comparable(slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("entry", KNOWN, ids=lambda entry: entry.name)
-def test_the_generated_slices_are_those_that_the_driver_publishes(tmp_path: Path, entry: InstanceType) -> None:
-    generated = published.resource_slices(NodeTemplate(entry, NODE))
-    written = by_driver(tmp_path, entry.name)
+def test_the_generated_slices_are_those_that_the_driver_publishes(
+    by_driver: Callable[[str], list[dict[str, Any]]], entry: InstanceType
+) -> None:
+    generated = generated_for(entry.name)
+    written = by_driver(entry.name)
     assert [each["metadata"]["name"] for each in generated] == [each["metadata"]["name"] for each in written]
     assert comparable(generated) == comparable(written)
 
@@ -92,9 +104,11 @@ def test_what_the_control_plane_does_not_keep_is_left_out(kubernetes: str, kinds
 
 
 @pytest.mark.parametrize("entry", [*map(known, SHAPES)], ids=SHAPES)
-def test_every_claim_of_a_type_fits_the_slices_of_its_template(tmp_path: Path, entry: InstanceType) -> None:
-    generated = published.resource_slices(NodeTemplate(entry, NODE))
-    written = by_driver(tmp_path, entry.name)
+def test_every_claim_of_a_type_fits_the_slices_of_its_template(
+    by_driver: Callable[[str], list[dict[str, Any]]], entry: InstanceType
+) -> None:
+    generated = generated_for(entry.name)
+    written = by_driver(entry.name)
     [pool] = published.karpenter_config([NodeTemplate(entry, NODE)])["spec"]["pools"]
     shared = {"driver": "neuron.aws.com", "pool": {"name": NODE}}
     karpenter = [{"spec": {**shared, **each}} for each in pool["resourceSlices"]]
@@ -109,10 +123,10 @@ def test_every_claim_of_a_type_fits_the_slices_of_its_template(tmp_path: Path, e
 
 @pytest.mark.parametrize("entry", [*map(known, SHAPES)], ids=SHAPES)
 def test_a_claim_of_another_type_fits_the_template_if_and_only_if_it_fits_the_node(
-    tmp_path: Path, entry: InstanceType
+    by_driver: Callable[[str], list[dict[str, Any]]], entry: InstanceType
 ) -> None:
-    generated = published.resource_slices(NodeTemplate(entry, NODE))
-    written = by_driver(tmp_path, entry.name)
+    generated = generated_for(entry.name)
+    written = by_driver(entry.name)
     answers = set()
     for other in ("trn1.32xlarge", "trn3e.24xlarge", "inf2.24xlarge"):
         for count, spec in scaling.claims_of(known(other)):

@@ -29,7 +29,7 @@ def running(tls_directory: Path) -> Iterator[Running]:
 
 def plain(running: Running) -> socket.socket:
     host, port = running.url.removeprefix("https://").split(":")
-    return socket.create_connection((host, int(port)), timeout=20)
+    return socket.create_connection((host, int(port)), timeout=60)
 
 
 def closed(connection: socket.socket) -> bool:

@@ -73,7 +73,7 @@ def received(connection: ssl.SSLSocket) -> bytes:
     except ssl.SSLWantReadError:
         return b""
     finally:
-        connection.settimeout(10)
+        connection.settimeout(60)
 
 
 def flood(connection: ssl.SSLSocket, piece: bytes) -> tuple[bytes, int]:
@@ -95,7 +95,7 @@ def flood(connection: ssl.SSLSocket, piece: bytes) -> tuple[bytes, int]:
 def test_little_is_read_after_the_answer(running: Running, case: str) -> None:
     start, piece, status = CASES[case]
     with running.raw() as connection:
-        connection.settimeout(10)
+        connection.settimeout(60)
         connection.sendall(start)
         answer, after = flood(connection, piece)
     print(f"{case}: {after} bytes went out after the answer")  # noqa: T201
@@ -106,7 +106,7 @@ def test_little_is_read_after_the_answer(running: Running, case: str) -> None:
 
 def test_little_is_read_after_a_time_out(running: Running) -> None:
     with running.raw() as connection:
-        connection.settimeout(10)
+        connection.settimeout(60)
         connection.sendall(POST + b"Content-Length: 100000\r\n\r\n{")
         assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
         assert flood(connection, b"x")[1] < MOST

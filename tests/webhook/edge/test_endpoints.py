@@ -336,7 +336,7 @@ def test_input_that_is_not_http_is_refused(server: Running) -> None:
 
 def test_connections_without_tls_are_closed(server: Running) -> None:
     host, port = server.url.removeprefix("https://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(HEAD)
         assert not connection.recv(4096).startswith(b"HTTP")
     with server.client() as client:

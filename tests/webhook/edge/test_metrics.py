@@ -35,7 +35,7 @@ def scrape(metrics: Metrics) -> Iterator[Any]:
     with MetricsServer(metrics.registry, server.listen("127.0.0.1", 0, "", "")) as serving:
 
         def get(path: str = "/metrics", method: str = "GET") -> tuple[int, str]:
-            connection = http.client.HTTPConnection(*serving.address, timeout=10)
+            connection = http.client.HTTPConnection(*serving.address, timeout=60)
             connection.request(method, path)
             answer = connection.getresponse()
             body = answer.read().decode()

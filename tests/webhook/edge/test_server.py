@@ -37,7 +37,7 @@ def handshake(running: Running, **versions: ssl.TLSVersion) -> str | None:
         setattr(context, name, version)
     host, port = running.url.removeprefix("https://").split(":")
     with (
-        socket.create_connection((host, int(port)), timeout=10) as plain,
+        socket.create_connection((host, int(port)), timeout=60) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as connection,
     ):
         return connection.version()
@@ -65,7 +65,7 @@ def test_clients_with_approved_algorithms_only_are_served(tls_directory: Path) -
             context.maximum_version = newest
             host, port = running.url.removeprefix("https://").split(":")
             with (
-                socket.create_connection((host, int(port)), timeout=10) as plain,
+                socket.create_connection((host, int(port)), timeout=60) as plain,
                 context.wrap_socket(plain, server_hostname="localhost") as connection,
             ):
                 [cipher, *_] = connection.cipher() or ("",)
@@ -103,7 +103,7 @@ def test_no_host_means_every_address() -> None:
     with server.listen("", 0, "--host", "--port") as listener:
         port = listener.getsockname()[1]
         for address in ("127.0.0.1", "::1") if socket.has_dualstack_ipv6() else ("127.0.0.1",):
-            socket.create_connection((address, port), timeout=10).close()
+            socket.create_connection((address, port), timeout=60).close()
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
@@ -283,7 +283,7 @@ def test_a_second_signal_stops_at_once(tls_directory: Path) -> None:
         eventually(lambda: running.metrics.path("/mutate").inflight == 1, "the review is in flight")
         running.stop()
         running.stop()
-        running.join(5)
+        running.join(60)
 
 
 SLOW_SERVER = """

@@ -318,7 +318,7 @@ def test_the_time_for_the_body_counts_in_the_time_out(tls_directory: Path) -> No
     timed = Timed()
     body = json.dumps(review()).encode()
     head = (
-        b"POST /mutate?timeout=4s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        b"POST /mutate?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     )
     with serving(tls_directory, {"/mutate": timed}) as running, running.raw() as connection:
         connection.sendall(head % len(body) + body[:10])
@@ -326,7 +326,7 @@ def test_the_time_for_the_body_counts_in_the_time_out(tls_directory: Path) -> No
         connection.sendall(body[10:])
         assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
     (left,) = timed.left
-    assert 0 < left < 4 * 0.7 - 0.9
+    assert 0 < left < 30 * 0.7 - 0.9
 
 
 def test_the_time_before_the_request_is_handled_counts_in_the_time_out() -> None:
@@ -574,7 +574,7 @@ def test_the_server_exports_metrics_of_its_load(tls_directory: Path) -> None:
             metrics_port=port,
         )
         async with app.assemble(settings) as service:
-            return await asyncio.to_thread(lambda: urlopen(service.metrics_url, timeout=20).read().decode())  # noqa: S310
+            return await asyncio.to_thread(lambda: urlopen(service.metrics_url, timeout=60).read().decode())  # noqa: S310
 
     exposed = asyncio.run(scenario())
     for series in (

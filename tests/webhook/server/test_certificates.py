@@ -35,7 +35,7 @@ NAMESPACE, SECRET = "neuron-dra", "neuron-dra-tls"
 MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
 GROUPS = {"leases": "coordination.k8s.io", MUTATING: "admissionregistration.k8s.io"}
 GROUPS[VALIDATING] = GROUPS[MUTATING]
-SETTINGS = WebhookSettings(tls_secret=SECRET, namespace=NAMESPACE, ca_settle="1s", sync_timeout=5.0)
+SETTINGS = WebhookSettings(tls_secret=SECRET, namespace=NAMESPACE, ca_settle="1s", sync_timeout=60.0)
 QUICK_TO_GIVE_UP = WebhookSettings(tls_secret=SECRET, namespace=NAMESPACE, sync_timeout=1.0)
 
 

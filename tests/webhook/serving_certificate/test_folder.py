@@ -140,7 +140,6 @@ async def test_an_expired_certificate_may_be_replaced_by_any_other(tmp_path: Pat
     assert not live.fault(NOW)
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("name", ["tls.key", "tls.crt", "ca.crt"])
 @pytest.mark.parametrize("kind", ["fifo", "device", "huge"])
 async def test_a_special_file_does_not_block(tmp_path: Path, name: str, kind: str) -> None:
