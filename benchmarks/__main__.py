@@ -4,6 +4,7 @@ Rounds alternate between the cases, so that a slow machine affects all of them. 
 from wrk, on the other core.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -65,12 +66,13 @@ def main(seconds: int, rounds: int) -> None:
         click.echo(f"server on core 0, load on core 1; pod {pod_size} bytes, template {claim_size} bytes.")
         servers.cold_start(tls, folder)
         cold = statistics.median(servers.cold_start(tls, folder) for _ in range(rounds))
+        built = servers.go_references(folder)
         ports = servers.free_port(), servers.free_port()
         ca = tls / "ca.crt"
-        with (
-            servers.running(servers.bare(ports[0], tls), folder / "bare.log") as first,
-            servers.running(servers.webhook(ports[1], servers.free_port(), tls), folder / "webhook.log") as second,
-        ):
+        with contextlib.ExitStack() as stack:
+            first = stack.enter_context(servers.running(servers.bare(ports[0], tls), folder / "bare.log"))
+            service = servers.webhook(ports[1], servers.free_port(), tls)
+            second = stack.enter_context(servers.running(service, folder / "webhook.log"))
             for port in ports:
                 servers.wait_ready(port, ca)
             idle = servers.rss_mib(second.pid)
@@ -86,6 +88,13 @@ def main(seconds: int, rounds: int) -> None:
                 "validation: every template another kind": load.Target(second.pid, f"{roots[1]}/validate", kinds),
                 "validation: replicas of a pod": load.Target(second.pid, f"{roots[1]}/validate", converted),
             }
+            if built is not None:
+                port = servers.free_port()
+                third = stack.enter_context(servers.running(servers.references(built, port, tls), folder / "go.log"))
+                servers.wait_ready(port, ca)
+                root = f"https://localhost:{port}"
+                cases["Go, a constant"] = load.Target(third.pid, f"{root}/constant", converted)
+                cases["Go, decodes review and pod (structs)"] = load.Target(third.pid, f"{root}/decode", converted)
             for target in cases.values():
                 load.check(target, ca)
             results: Results = {}

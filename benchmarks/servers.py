@@ -71,6 +71,29 @@ def bare(port: int, tls: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "benchmarks.bare", str(port), str(tls / "tls.crt"), str(tls / "tls.key"), *arguments]
 
 
+def go_references(folder: Path) -> Path | None:
+    """Build the webhooks in Go (`references/main.go`); None, and a line that says why, without a Go toolchain."""
+    go = os.environ.get("NEURON_DRA_GO") or shutil.which("go")
+    if go is None:
+        click.echo("without the references in Go: no Go toolchain (install go, or set NEURON_DRA_GO to its path)")
+        return None
+    built = folder / "references"
+    command = [go, "build", "-o", str(built), "."]
+    # Only packages of Go's library: nothing is downloaded.
+    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod", "GOPROXY": "off"}
+    source = Path(__file__).with_name("references")
+    done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        click.echo(f"without the references in Go: {go} build failed: {done.stderr.strip()[:300]}")
+        return None
+    return built
+
+
+def references(built: Path, port: int, tls: Path) -> list[str]:
+    """The command of the webhooks in Go."""
+    return [str(built), str(port), str(tls / "tls.crt"), str(tls / "tls.key")]
+
+
 def cold_start(tls: Path, folder: Path, module: str = "webhook", tree: Path | None = None) -> float:
     """Seconds from process start to an answer of /readyz over TLS; the first call also makes the certificate."""
     port = free_port()
