@@ -23,7 +23,6 @@ HUGE_PAGE_KIB: Final = 2048
 _RUNTIME: Final = re.compile(r"([a-z0-9-]+)://v?([0-9]{1,4})\.([0-9]{1,4})[^ ]*", re.ASCII)
 _VERSION: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){2,3}", re.ASCII)
 _READ_WRITE: Final = 0o006
-_EMULATED: Final = "the node is emulated (--emulate), so there is no hardware to check"
 _CONTAINER_LABELS: Final = ("container_file_t", "container_ro_file_t", "container_share_t")
 
 
