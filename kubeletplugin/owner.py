@@ -12,7 +12,7 @@ from prometheus_client import Gauge
 
 from kubeletplugin.changes import Changing, report_changes
 from kubeletplugin.checks.node_checks import NodeChecks, event_text
-from kubeletplugin.checks.table import Result
+from kubeletplugin.checks.table import Grade
 from kubeletplugin.discover.node_events import node_event
 from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.gate import KubeletGate
@@ -185,7 +185,7 @@ def node_checks(checks: NodeChecks) -> Said | None:
     faults = checks.faults
     if not faults:
         return None
-    wrong = any(each.result is Result.WRONG for each in faults)
+    wrong = any(each.result is Grade.WRONG for each in faults)
     return Said(CHECK_FAILED if wrong else CHECK_NOTE, event_text(faults), warning=wrong)
 
 

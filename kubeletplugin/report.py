@@ -18,7 +18,7 @@ from kubeletplugin import api_store
 from kubeletplugin.checks.containers import ContainerLooks
 from kubeletplugin.checks.node_checks import NodeReader, node_info
 from kubeletplugin.checks.readings import NodeInfo, Readings, Roots
-from kubeletplugin.checks.table import Finding, Result, judge
+from kubeletplugin.checks.table import Grade, NodeFinding, judge
 from kubeletplugin.claim_files import Folder
 from kubeletplugin.clock import SystemClock
 from kubeletplugin.discover.catalogues import Catalogues
@@ -60,7 +60,7 @@ class _NoApi:
         raise KubeError(self._why)
 
 
-async def check(settings: DriverSettings, roots: Roots) -> tuple[Readings, tuple[Finding, ...]]:
+async def check(settings: DriverSettings, roots: Roots) -> tuple[Readings, tuple[NodeFinding, ...]]:
     """Check once. Nothing is changed but test files, which are removed again."""
     clock = SystemClock()
     catalogue = await asyncio.to_thread(Catalogues(settings.policies).current)
@@ -107,23 +107,23 @@ async def _claims(state: Path) -> Mapping[str, PreparedClaim]:
     return {uid: claim for uid, claim in claims.items() if not claim.has_ended}
 
 
-def is_wrong(finding: Finding) -> bool:
+def is_wrong(finding: NodeFinding) -> bool:
     """Whether the exit code says so."""
-    return finding.result is Result.WRONG
+    return finding.result is Grade.WRONG
 
 
-def as_text(findings: tuple[Finding, ...]) -> str:
+def as_text(findings: tuple[NodeFinding, ...]) -> str:
     """The findings for people, one line each, with what to do below it."""
     width = max(len(each.result.value) for each in findings)
     lines = []
     for each in findings:
         lines.append(f"{each.result.value:<{width}}  {each.check}: {each.found}.")
-        if each.fix and each.result is not Result.WELL:
+        if each.fix and each.result is not Grade.WELL:
             lines.append(f"{'':<{width}}  {each.fix}")
     return "\n".join(lines)
 
 
-def as_report(settings: DriverSettings, roots: Roots, readings: Readings, findings: tuple[Finding, ...]) -> str:
+def as_report(settings: DriverSettings, roots: Roots, readings: Readings, findings: tuple[NodeFinding, ...]) -> str:
     """The file: findings, what was read, and the kernel driver's files with their content."""
     content = {
         "driver": driver_version(),

@@ -10,7 +10,7 @@ from typing import Final
 from kubeletplugin.changes import Changing
 from kubeletplugin.checks.containers import ContainerLooks
 from kubeletplugin.checks.readings import NodeInfo, Readings, Roots, read_files
-from kubeletplugin.checks.table import Finding, Result, judge
+from kubeletplugin.checks.table import Grade, NodeFinding, judge
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.own_node import NodeState
 from kubeletplugin.discover.processes import Processes
@@ -24,7 +24,7 @@ INTERVAL: Final = 15.0
 FILES_SECONDS: Final = 600.0
 """Seconds after which files are read again, if the hardware did not change."""
 
-_FAULTS: Final = (Result.WRONG, Result.NOTE)
+_FAULTS: Final = (Grade.WRONG, Grade.NOTE)
 _LONGEST_NOTE: Final = 200
 
 _log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class NodeChecks(Changing):
         self._read_at = 0.0
         self._generation = 0
         self._count = -1
-        self.findings: tuple[Finding, ...] = ()
+        self.findings: tuple[NodeFinding, ...] = ()
 
     async def run(self) -> None:
         """Check at intervals until cancelled."""
@@ -130,14 +130,14 @@ class NodeChecks(Changing):
         self._take(judge(await self._reader.now(self._readings)))
 
     @property
-    def faults(self) -> tuple[Finding, ...]:
+    def faults(self) -> tuple[NodeFinding, ...]:
         """What an administrator should know."""
         return tuple(each for each in self.findings if each.result in _FAULTS)
 
-    def _take(self, findings: tuple[Finding, ...]) -> None:
+    def _take(self, findings: tuple[NodeFinding, ...]) -> None:
         before = {each.check: each for each in self.findings}
         for each in findings:
-            for result in Result:
+            for result in Grade:
                 self._metrics.node_checks.labels(each.check, result.value).set(result is each.result)
             known = before.get(each.check)
             if known is None or (known.result, known.found) != (each.result, each.found):
@@ -150,7 +150,7 @@ class NodeChecks(Changing):
         self._note.take(note(findings))
 
 
-def note(findings: Iterable[Finding]) -> str:
+def note(findings: Iterable[NodeFinding]) -> str:
     """The annotation of the first slice: the faults as JSON; empty without any."""
     told = [
         {"check": each.check, "result": each.result.value, "found": short(each.found, _LONGEST_NOTE)}
@@ -160,6 +160,6 @@ def note(findings: Iterable[Finding]) -> str:
     return json.dumps(told) if told else ""
 
 
-def event_text(faults: Iterable[Finding]) -> str:
+def event_text(faults: Iterable[NodeFinding]) -> str:
     """The faults in one sentence each, the worst first."""
     return " ".join(str(each) for each in sorted(faults, key=lambda each: _FAULTS.index(each.result)))

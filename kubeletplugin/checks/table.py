@@ -26,7 +26,7 @@ _READ_WRITE: Final = 0o006
 _CONTAINER_LABELS: Final = ("container_file_t", "container_ro_file_t", "container_share_t")
 
 
-class Result(enum.StrEnum):
+class Grade(enum.StrEnum):
     """The result of a check."""
 
     WELL = "well"
@@ -51,7 +51,7 @@ class Judgement:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Check:
+class NodeCheck:
     """A check.
 
     Attributes:
@@ -62,17 +62,17 @@ class Check:
 
     name: str
     reads: str
-    fault: Result
+    fault: Grade
     judge: Callable[[Readings], Judgement]
     hardware: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
+class NodeFinding:
     """The result of one check."""
 
     check: str
-    result: Result
+    result: Grade
     found: str
     fix: str = ""
 
@@ -80,17 +80,19 @@ class Finding:
         return f"{self.check}: {self.found}.{f' {self.fix}' if self.fix else ''}"
 
 
-def judge(readings: Readings) -> tuple[Finding, ...]:
+def judge(readings: Readings) -> tuple[NodeFinding, ...]:
     """The results of all checks, in the order of the table."""
     return tuple(_finding(check, readings) for check in CHECKS)
 
 
-def _finding(check: Check, readings: Readings) -> Finding:
+def _finding(check: NodeCheck, readings: Readings) -> NodeFinding:
     if check.hardware and readings.emulated:
-        return Finding(check.name, Result.UNKNOWN, "the node is emulated (--emulate), so there is no hardware to check")
+        return NodeFinding(
+            check.name, Grade.UNKNOWN, "the node is emulated (--emulate), so there is no hardware to check"
+        )
     judged = check.judge(readings)
-    result = Result.UNKNOWN if judged.well is None else Result.WELL if judged.well else check.fault
-    return Finding(check.name, result, judged.found, judged.fix)
+    result = Grade.UNKNOWN if judged.well is None else Grade.WELL if judged.well else check.fault
+    return NodeFinding(check.name, result, judged.found, judged.fix)
 
 
 # --- the kernel driver and its files ------------------------------------------------------------------------------
@@ -404,27 +406,27 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 _SYSFS: Final = f"/sys/{sysfs.DEVICES}"
 CHECKS: Final = (
-    Check("kernel driver", "/sys/module/neuron/version", Result.WRONG, _kernel_driver, hardware=False),
-    Check(
+    NodeCheck("kernel driver", "/sys/module/neuron/version", Grade.WRONG, _kernel_driver, hardware=False),
+    NodeCheck(
         "instance type",
         "DMI product_name, the Node's label, the catalogue",
-        Result.NOTE,
+        Grade.NOTE,
         _instance_type,
         hardware=False,
     ),
-    Check("devices", f"{_SYSFS}, the catalogue", Result.WRONG, _devices, hardware=False),
-    Check("sysfs files", f"{_SYSFS}/neuronN, at any depth", Result.NOTE, _sysfs_files, hardware=False),
-    Check("links", "connected_devices of each device, the catalogue", Result.NOTE, _links, hardware=False),
-    Check("PCI addresses", "/sys/bus/pci/devices, AWS's tables", Result.NOTE, _pci, hardware=False),
-    Check("logical NeuronCore", "/opt/aws/neuron/logical_nc_config", Result.NOTE, _logical_nc, hardware=False),
-    Check("device nodes", "/dev/neuronN", Result.WRONG, _device_nodes),
-    Check("device mode", "owner and mode of /dev/neuronN", Result.NOTE, _device_mode),
-    Check("device numbers", "/dev/char/MAJ:MIN", Result.NOTE, _device_numbers),
-    Check("open handles", "/proc/*/fd, at the start and after each preparation", Result.WRONG, _open_handles),
-    Check("CDI", "containerRuntimeVersion of the Node, containers", Result.WRONG, _cdi, hardware=False),
-    Check("container", "/proc of containers with claims, the kubelet", Result.WRONG, _container, hardware=False),
-    Check("test write", "a file in the folders of specs and metadata", Result.WRONG, _test_writes, hardware=False),
-    Check("SELinux", "/sys/fs/selinux/enforce, the label of that file", Result.NOTE, _selinux, hardware=False),
-    Check("EFA", "/sys/class/infiniband, /dev/infiniband, AWS's map", Result.NOTE, _efa),
-    Check("huge pages", "/sys/kernel/mm/hugepages", Result.NOTE, _huge_pages),
+    NodeCheck("devices", f"{_SYSFS}, the catalogue", Grade.WRONG, _devices, hardware=False),
+    NodeCheck("sysfs files", f"{_SYSFS}/neuronN, at any depth", Grade.NOTE, _sysfs_files, hardware=False),
+    NodeCheck("links", "connected_devices of each device, the catalogue", Grade.NOTE, _links, hardware=False),
+    NodeCheck("PCI addresses", "/sys/bus/pci/devices, AWS's tables", Grade.NOTE, _pci, hardware=False),
+    NodeCheck("logical NeuronCore", "/opt/aws/neuron/logical_nc_config", Grade.NOTE, _logical_nc, hardware=False),
+    NodeCheck("device nodes", "/dev/neuronN", Grade.WRONG, _device_nodes),
+    NodeCheck("device mode", "owner and mode of /dev/neuronN", Grade.NOTE, _device_mode),
+    NodeCheck("device numbers", "/dev/char/MAJ:MIN", Grade.NOTE, _device_numbers),
+    NodeCheck("open handles", "/proc/*/fd, at the start and after each preparation", Grade.WRONG, _open_handles),
+    NodeCheck("CDI", "containerRuntimeVersion of the Node, containers", Grade.WRONG, _cdi, hardware=False),
+    NodeCheck("container", "/proc of containers with claims, the kubelet", Grade.WRONG, _container, hardware=False),
+    NodeCheck("test write", "a file in the folders of specs and metadata", Grade.WRONG, _test_writes, hardware=False),
+    NodeCheck("SELinux", "/sys/fs/selinux/enforce, the label of that file", Grade.NOTE, _selinux, hardware=False),
+    NodeCheck("EFA", "/sys/class/infiniband, /dev/infiniband, AWS's map", Grade.NOTE, _efa),
+    NodeCheck("huge pages", "/sys/kernel/mm/hugepages", Grade.NOTE, _huge_pages),
 )

@@ -17,7 +17,17 @@ from commands.status import kueue
 from conversion.objects.kinds import KINDS as KINDS_WITH_PODS
 from conversion.objects.kinds import holds_claims
 from kubeletplugin.cli import main as plugin_main
-from kubeletplugin.owner import APPEARED, LEFT, OTHER, OTHER_LEFT
+from kubeletplugin.owner import (
+    APPEARED,
+    CHECK_FAILED,
+    CHECK_NOTE,
+    CHECKS_WELL,
+    LEFT,
+    LOST,
+    OTHER,
+    OTHER_LEFT,
+    REGISTERED,
+)
 from kubeletplugin.prepare.hold_events import FREED, KEPT
 from kubeletplugin.publish.node_labels import KEYS
 from neuron import names
@@ -142,6 +152,7 @@ def test_the_driver_mounts_only_the_host_paths_that_it_needs(default: list[Objec
     assert mounts == {
         "/sys": ("/sys", True),
         "/dev": ("/dev", True),
+        "/opt/aws/neuron": ("/opt/aws/neuron", True),
         "/var/run/cdi": ("/var/run/cdi", False),
         "/var/lib/kubelet/plugins": ("/var/lib/kubelet/plugins", False),
         "/var/lib/kubelet/plugins_registry": ("/var/lib/kubelet/plugins_registry", False),
@@ -158,7 +169,7 @@ def test_directories_of_the_host_are_values() -> None:
     spec = pod_specs(render(values))[f"DaemonSet/{DRIVER}"]
     paths = {volume["hostPath"]["path"] for volume in spec["volumes"]}
     of_the_kubelet = {f"/data/kubelet/{name}" for name in ("plugins", "plugins_registry", "pod-resources")}
-    assert paths == {"/sys", "/dev", "/proc", "/etc/cdi", *of_the_kubelet}
+    assert paths == {"/sys", "/dev", "/proc", "/opt/aws/neuron", "/etc/cdi", *of_the_kubelet}
     given = flags(spec)
     assert given["--kubelet-registry-dir"] == ["/data/kubelet/plugins_registry"]
     assert given["--pod-resources-socket"] == ["/data/kubelet/pod-resources/kubelet.sock"]
@@ -219,7 +230,8 @@ def test_the_policy_about_events_knows_the_reasons_that_the_driver_writes(defaul
     validations = find(default, "ValidatingAdmissionPolicy", f"{DRIVER}-events")["spec"]["validations"]
     [about] = [each["expression"] for each in validations if "reason" in each["expression"]]
     listed = set(re.findall(r"'([A-Z][A-Za-z]+)'", about.rpartition(" in ")[2]))
-    assert listed == {APPEARED, LEFT, OTHER, OTHER_LEFT, KEPT, FREED}
+    of_checks = {CHECK_FAILED, CHECK_NOTE, CHECKS_WELL}
+    assert listed == {APPEARED, LEFT, OTHER, OTHER_LEFT, KEPT, FREED, LOST, REGISTERED, *of_checks}
 
 
 def test_the_driver_has_no_right_to_patch_nodes_without_labels(default: list[Object]) -> None:

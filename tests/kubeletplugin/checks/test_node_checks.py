@@ -13,7 +13,7 @@ import pytest
 from kubeletplugin import cli
 from kubeletplugin.checks.node_checks import FILES_SECONDS, NodeChecks, NodeReader, event_text, note
 from kubeletplugin.checks.readings import NodeInfo, Roots
-from kubeletplugin.checks.table import Finding, Result
+from kubeletplugin.checks.table import Grade, NodeFinding
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.owner import node_checks
@@ -102,10 +102,10 @@ def test_open_handles_are_looked_at_after_each_preparation_and_files_at_times(tm
 
 def test_the_annotation_is_bounded_and_names_faults_only() -> None:
     findings = (
-        Finding("devices", Result.WELL, "16"),
-        Finding("links", Result.NOTE, "x" * 1000, "Report it."),
-        Finding("CDI", Result.WRONG, "off", "Enable it."),
-        Finding("EFA", Result.UNKNOWN, "not seen"),
+        NodeFinding("devices", Grade.WELL, "16"),
+        NodeFinding("links", Grade.NOTE, "x" * 1000, "Report it."),
+        NodeFinding("CDI", Grade.WRONG, "off", "Enable it."),
+        NodeFinding("EFA", Grade.UNKNOWN, "not seen"),
     )
     shown = json.loads(note(findings))
     assert [(each["check"], each["result"], len(each["found"])) for each in shown] == [

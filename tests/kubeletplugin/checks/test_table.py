@@ -19,7 +19,7 @@ from kubeletplugin.checks.readings import (
     device_node,
     read_files,
 )
-from kubeletplugin.checks.table import CHECKS, Finding, Result, judge
+from kubeletplugin.checks.table import CHECKS, Grade, NodeFinding, judge
 from kubeletplugin.discover.logical_nc import read
 from kubeletplugin.discover.processes import OpenDevice
 from kubeletplugin.discover.sysfs import discover
@@ -40,7 +40,7 @@ def readings(node: Node, /, **changes: object) -> Readings:
     return dataclasses.replace(found, **changes)  # type: ignore[arg-type] # the test names fields
 
 
-def finding(check: str, found: Readings) -> Finding:
+def finding(check: str, found: Readings) -> NodeFinding:
     [one] = [each for each in judge(found) if each.check == check]
     return one
 
@@ -59,14 +59,14 @@ def test_every_check_has_a_name_of_its_own_and_a_result(trn2: Node) -> None:
     assert [each.check for each in found] == [each.name for each in CHECKS]
     assert len({each.name for each in CHECKS}) == len(CHECKS)
     assert all(each.found and not each.found.endswith(".") for each in found)
-    assert all(each.fix for each in found if each.result in (Result.WRONG, Result.NOTE)), "a fault says what to do"
+    assert all(each.fix for each in found if each.result in (Grade.WRONG, Grade.NOTE)), "a fault says what to do"
     assert not (trn2.root / TEST_FILE).exists()
 
 
 def test_on_an_emulated_node_the_hardware_is_not_judged(trn2: Node) -> None:
     found = finding("device nodes", readings(trn2, emulated=True))
     assert (found.result, found.found) == (
-        Result.UNKNOWN,
+        Grade.UNKNOWN,
         "the node is emulated (--emulate), so there is no hardware to check",
     )
 
@@ -74,12 +74,12 @@ def test_on_an_emulated_node_the_hardware_is_not_judged(trn2: Node) -> None:
 @pytest.mark.parametrize(
     ("version", "result", "said"),
     [
-        ("2.25.4.0", Result.WELL, "version 2.25.4.0, whose sysfs tree is that of before 2.31"),
-        ("2.31.7.0", Result.WELL, "version 2.31.7.0, whose sysfs tree is that of since 2.31"),
-        ("dkms", Result.UNKNOWN, "/sys/module/neuron/version says 'dkms', which is not a version of that driver"),
+        ("2.25.4.0", Grade.WELL, "version 2.25.4.0, whose sysfs tree is that of before 2.31"),
+        ("2.31.7.0", Grade.WELL, "version 2.31.7.0, whose sysfs tree is that of since 2.31"),
+        ("dkms", Grade.UNKNOWN, "/sys/module/neuron/version says 'dkms', which is not a version of that driver"),
     ],
 )
-def test_the_version_of_the_kernel_driver(trn2: Node, version: str, result: Result, said: str) -> None:
+def test_the_version_of_the_kernel_driver(trn2: Node, version: str, result: Grade, said: str) -> None:
     (trn2.sysfs / "module/neuron/version").write_text(f"{version}\n")
     found = finding("kernel driver", readings(trn2))
     assert (found.result, found.found) == (result, said)
@@ -88,15 +88,15 @@ def test_the_version_of_the_kernel_driver(trn2: Node, version: str, result: Resu
 def test_a_kernel_driver_that_is_not_loaded(trn2: Node) -> None:
     shutil.rmtree(trn2.sysfs / "module/neuron")
     found = finding("kernel driver", readings(trn2))
-    assert found.result is Result.WRONG
+    assert found.result is Grade.WRONG
     assert found.found == "/sys/module/neuron is not there: the Neuron kernel driver is not loaded"
     (trn2.sysfs / "module/neuron").mkdir()
-    assert finding("kernel driver", readings(trn2)).result is Result.UNKNOWN
+    assert finding("kernel driver", readings(trn2)).result is Grade.UNKNOWN
 
 
 def test_files_are_found_in_the_tree_of_each_kernel_driver(trn2: Node) -> None:
     found = finding("sysfs files", readings(trn2))
-    assert found.result is Result.WELL, found
+    assert found.result is Grade.WELL, found
     assert "core_count at core_count" in found.found
     assert "serial_number at info/serial_number" in found.found
     # 2.31 moved counters to directories of their own.
@@ -108,13 +108,13 @@ def test_files_are_found_in_the_tree_of_each_kernel_driver(trn2: Node) -> None:
     found = finding("sysfs files", readings(trn2))
     assert "connected_devices at info/topology/connected_devices" in found.found
     assert "missing: unhealthy_components of neuron0, neuron1, neuron2 and 13 more" in found.found
-    assert found.result is Result.NOTE
+    assert found.result is Grade.NOTE
 
 
 def test_a_device_that_lacks_a_file_is_named(trn2: Node) -> None:
     (trn2.device_directory(5) / "stats/hardware/sram_ecc_uncorrected").unlink()
     found = finding("sysfs files", readings(trn2))
-    assert (found.result, "missing: sram_ecc_uncorrected of neuron5" in found.found) == (Result.NOTE, True)
+    assert (found.result, "missing: sram_ecc_uncorrected of neuron5" in found.found) == (Grade.NOTE, True)
 
 
 def test_links_are_compared_with_the_catalogue(trn2: Node) -> None:
@@ -122,7 +122,7 @@ def test_links_are_compared_with_the_catalogue(trn2: Node) -> None:
     (trn2.device_directory(3) / "connected_devices").write_text("15, 2, 7\n")
     found = finding("links", readings(trn2))
     assert (found.result, found.found) == (
-        Result.NOTE,
+        Grade.NOTE,
         "neuron3 has the neighbours 2, 7, 15, and the catalogue 0, 2, 7, 15",
     )
 
@@ -131,7 +131,7 @@ def test_a_device_less_than_the_type_has(trn2: Node) -> None:
     shutil.rmtree(trn2.device_directory(9))
     found = finding("devices", readings(trn2))
     assert (found.result, found.found) == (
-        Result.WRONG,
+        Grade.WRONG,
         "15 in /sys/devices/virtual/neuron_device, and trn2.48xlarge has 16",
     )
 
@@ -139,41 +139,46 @@ def test_a_device_less_than_the_type_has(trn2: Node) -> None:
 def test_the_instance_type_by_dmi_and_label(trn2: Node) -> None:
     found = readings(trn2, node=NodeInfo(type_label="trn1.32xlarge"))
     assert finding("instance type", found).found == ("DMI names trn2.48xlarge, and the Node's label trn1.32xlarge")
-    assert finding("instance type", found).result is Result.NOTE
-    assert finding("instance type", readings(trn2, instance=None)).result is Result.NOTE
+    assert finding("instance type", found).result is Grade.NOTE
+    assert finding("instance type", readings(trn2, instance=None)).result is Grade.NOTE
     assert finding("instance type", readings(trn2)).found == "trn2.48xlarge (DMI)"
 
 
 @pytest.mark.parametrize(
     ("text", "instance_type", "result", "said"),
     [
-        (None, "trn2.48xlarge", Result.WELL, "does not exist, so it is 2"),
-        ("NEURON_LOGICAL_NC_CONFIG=2\n", "trn2.48xlarge", Result.WELL, "says 2, which is also the runtime's default"),
+        (None, "trn2.48xlarge", Grade.WELL, "does not exist, so it is 2"),
+        (
+            "NEURON_LOGICAL_NC_CONFIG=2\n",
+            "trn2.48xlarge",
+            Grade.WELL,
+            "says 2, which is also the runtime's default",
+        ),
         (
             "# by the AMI\nexport NEURON_LOGICAL_NC_CONFIG='1'\n",
             "trn2.48xlarge",
-            Result.NOTE,
+            Grade.NOTE,
             "says 1, and the runtime's default on trn2.48xlarge is 2: containers do not see the file",
         ),
-        ("NEURON_RT_VIRTUAL_CORE_SIZE=1", "trn2.3xlarge", Result.NOTE, "says 1, and the runtime's default"),
-        ("NEURON_LOGICAL_NC_CONFIG=4\n", "trn2.48xlarge", Result.NOTE, "says 4, and trn2.48xlarge can have 1 or 2"),
-        ("NEURON_LOGICAL_NC_CONFIG=2\n", "trn1.32xlarge", Result.NOTE, "says 2, and trn1.32xlarge can have 1"),
+        ("NEURON_RT_VIRTUAL_CORE_SIZE=1", "trn2.3xlarge", Grade.NOTE, "says 1, and the runtime's default"),
+        ("NEURON_LOGICAL_NC_CONFIG=4\n", "trn2.48xlarge", Grade.NOTE, "says 4, and trn2.48xlarge can have 1 or 2"),
+        ("NEURON_LOGICAL_NC_CONFIG=2\n", "trn1.32xlarge", Grade.NOTE, "says 2, and trn1.32xlarge can have 1"),
         (
             "lnc: 1\n",
             "trn2.48xlarge",
-            Result.NOTE,
+            Grade.NOTE,
             "it has no line NEURON_LOGICAL_NC_CONFIG=<number>: 'lnc: 1'",
         ),
         (
             "NEURON_LOGICAL_NC_CONFIG=1\nNEURON_LOGICAL_NC_CONFIG=2\n",
             "trn2.48xlarge",
-            Result.NOTE,
+            Grade.NOTE,
             "it sets different values: 'NEURON_LOGICAL_NC_CONFIG=1 NEURON_LOGICAL_NC_CONFIG=2'",
         ),
     ],
 )
 def test_the_nodes_default_of_the_logical_core(
-    tmp_path: Path, text: str | None, instance_type: str, result: Result, said: str
+    tmp_path: Path, text: str | None, instance_type: str, result: Grade, said: str
 ) -> None:
     node = Node(tmp_path / "node", instance_type)
     if text is not None:
@@ -192,7 +197,7 @@ def test_files_in_the_place_of_device_nodes(trn2: Node) -> None:
     (trn2.dev / "neuron4").unlink()
     found = finding("device nodes", readings(trn2))
     assert (found.result, found.found) == (
-        Result.WRONG,
+        Grade.WRONG,
         "no character devices: /dev/neuron0 (regular file), /dev/neuron1 (regular file), /dev/neuron2 (regular file), "
         "/dev/neuron3 (regular file) and 12 more",
     )
@@ -212,46 +217,46 @@ def test_numbers_owner_and_mode_are_read_from_a_device_node(tmp_path: Path) -> N
 def test_device_nodes_that_only_root_may_open(trn2: Node) -> None:
     found = finding("device mode", readings(trn2, nodes=nodes(16, 0o600)))
     assert (found.result, found.found) == (
-        Result.NOTE,
+        Grade.NOTE,
         "mode 0600, user 0, group 0: not for every user to read and write",
     )
-    assert finding("device mode", readings(trn2, nodes=nodes(16))).result is Result.WELL
+    assert finding("device mode", readings(trn2, nodes=nodes(16))).result is Grade.WELL
 
 
 def test_device_numbers_without_links(trn2: Node) -> None:
     found = finding("device numbers", readings(trn2, nodes=nodes(2, link=False)))
-    assert (found.result, found.found) == (Result.NOTE, "there is no /dev/char/243:0, /dev/char/243:1")
-    assert finding("device numbers", readings(trn2, nodes=nodes(2))).result is Result.WELL
+    assert (found.result, found.found) == (Grade.NOTE, "there is no /dev/char/243:0, /dev/char/243:1")
+    assert finding("device numbers", readings(trn2, nodes=nodes(2))).result is Grade.WELL
 
 
 def test_device_nodes_that_are_open_without_a_claim(trn2: Node) -> None:
     claimed = OpenDevice(8, "python", "pod-1", frozenset({0}), claimed=True)
-    assert finding("open handles", readings(trn2, opened=(claimed,))).result is Result.WELL
+    assert finding("open handles", readings(trn2, opened=(claimed,))).result is Grade.WELL
     other = OpenDevice(9, "neuron-top", "", frozenset({0, 1}), claimed=False)
     found = finding("open handles", readings(trn2, opened=(claimed, other)))
     assert (found.result, found.found) == (
-        Result.WRONG,
+        Grade.WRONG,
         "open without a claim: /dev/neuron0, /dev/neuron1 in process 9 (neuron-top) of the host",
     )
     unknown = finding("open handles", readings(trn2, opened="3 processes cannot be looked at"))
-    assert (unknown.result, unknown.found) == (Result.UNKNOWN, "3 processes cannot be looked at")
+    assert (unknown.result, unknown.found) == (Grade.UNKNOWN, "3 processes cannot be looked at")
 
 
 @pytest.mark.parametrize(
     ("runtime", "result"),
     [
-        ("containerd://2.1.4", Result.WELL),
-        ("containerd://v2.0.0-rc.1", Result.WELL),
-        ("containerd://1.7.29", Result.UNKNOWN),
-        ("containerd://1.6.36", Result.WRONG),
-        ("cri-o://1.34.1", Result.WELL),
-        ("cri-o://1.22.0", Result.WRONG),
-        ("docker://28.0.1", Result.UNKNOWN),
-        ("containerd", Result.UNKNOWN),
-        ("", Result.UNKNOWN),
+        ("containerd://2.1.4", Grade.WELL),
+        ("containerd://v2.0.0-rc.1", Grade.WELL),
+        ("containerd://1.7.29", Grade.UNKNOWN),
+        ("containerd://1.6.36", Grade.WRONG),
+        ("cri-o://1.34.1", Grade.WELL),
+        ("cri-o://1.22.0", Grade.WRONG),
+        ("docker://28.0.1", Grade.UNKNOWN),
+        ("containerd", Grade.UNKNOWN),
+        ("", Grade.UNKNOWN),
     ],
 )
-def test_cdi_by_the_version_of_the_runtime(trn2: Node, runtime: str, result: Result) -> None:
+def test_cdi_by_the_version_of_the_runtime(trn2: Node, runtime: str, result: Grade) -> None:
     found = finding("CDI", readings(trn2, node=NodeInfo(runtime)))
     assert found.result is result
     assert runtime in found.found
@@ -259,7 +264,7 @@ def test_cdi_by_the_version_of_the_runtime(trn2: Node, runtime: str, result: Res
 
 def test_cdi_of_a_node_that_cannot_be_read(trn2: Node) -> None:
     found = finding("CDI", readings(trn2, node=NodeInfo(error="403 Forbidden")))
-    assert (found.result, found.found) == (Result.UNKNOWN, "the Node cannot be read: 403 Forbidden")
+    assert (found.result, found.found) == (Grade.UNKNOWN, "the Node cannot be read: 403 Forbidden")
 
 
 def container(*, has: bool, seen: tuple[DeviceNode, ...] | None = None) -> ClaimContainer:
@@ -276,40 +281,40 @@ def test_a_container_proves_cdi_or_its_absence(trn2: Node) -> None:
     without = readings(trn2, node=NodeInfo("containerd://1.7.29"), containers=(container(has=False),))
     found = finding("container", without)
     assert (found.result, found.found) == (
-        Result.WRONG,
+        Grade.WRONG,
         "runs without the devices of its claim: container main of pod ns/p (ResourceClaim ns/c (UID u))",
     )
     lacking = finding("container", readings(trn2, containers=(container(has=True, seen=()),)))
-    assert (lacking.result, "and not /dev/neuron0" in lacking.found) == (Result.WRONG, True)
-    assert finding("container", readings(trn2, containers="no /proc")).result is Result.UNKNOWN
-    assert finding("container", readings(trn2)).result is Result.UNKNOWN
+    assert (lacking.result, "and not /dev/neuron0" in lacking.found) == (Grade.WRONG, True)
+    assert finding("container", readings(trn2, containers="no /proc")).result is Grade.UNKNOWN
+    assert finding("container", readings(trn2)).result is Grade.UNKNOWN
 
 
 def test_a_folder_in_which_nothing_can_be_written(trn2: Node) -> None:
     there = dataclasses.replace(roots(trn2), written=(trn2.root / "no-folder",))
     found = read_files(there, trn2.discover(), None, emulated=False)
     assert found.writes == (TrialWrite(trn2.root / "no-folder", "No such file or directory"),)
-    assert finding("test write", found).result is Result.WRONG
+    assert finding("test write", found).result is Grade.WRONG
 
 
 @pytest.mark.parametrize(
     ("enforcing", "label", "result"),
     [
-        (None, "", Result.WELL),
-        (False, "unlabeled_t", Result.WELL),
-        (True, "system_u:object_r:container_file_t:s0", Result.WELL),
-        (True, "system_u:object_r:var_lib_t:s0", Result.NOTE),
-        (True, "", Result.UNKNOWN),
+        (None, "", Grade.WELL),
+        (False, "unlabeled_t", Grade.WELL),
+        (True, "system_u:object_r:container_file_t:s0", Grade.WELL),
+        (True, "system_u:object_r:var_lib_t:s0", Grade.NOTE),
+        (True, "", Grade.UNKNOWN),
     ],
 )
-def test_selinux(trn2: Node, enforcing: bool | None, label: str, result: Result) -> None:
+def test_selinux(trn2: Node, enforcing: bool | None, label: str, result: Grade) -> None:
     written = (TrialWrite(Path("/var/lib/kubelet/plugins"), "", label),)
     assert finding("SELinux", readings(trn2, enforcing=enforcing, writes=written)).result is result
 
 
 def test_efa_interfaces_and_huge_pages(trn2: Node) -> None:
     found = finding("EFA", readings(trn2))
-    assert found.result is Result.NOTE
+    assert found.result is Grade.NOTE
     assert found.found.startswith("0 with the driver efa in /sys/class/infiniband, 0 in /dev/infiniband; none at 0000:")
     directory = trn2.sysfs / "class/infiniband"
     for name, address in (("rdmap0", "0000:c9:00.0"), ("mlx5_0", "0000:01:00.0")):
@@ -325,15 +330,15 @@ def test_efa_interfaces_and_huge_pages(trn2: Node) -> None:
     seen = readings(trn2)
     assert Interface("rdmap0", EFA, "0000:c9:00.0") in seen.interfaces
     assert finding("EFA", seen).found.startswith("1 with the driver efa")
-    assert finding("huge pages", seen).result is Result.NOTE
+    assert finding("huge pages", seen).result is Grade.NOTE
     (pages / "nr_hugepages").write_text("5128\n")
     assert finding("huge pages", readings(trn2)).found == "5128 pages of 2 MiB, 0 free"
     inf2 = dataclasses.replace(readings(trn2), instance=Catalogue().get("inf2.xlarge"))
-    assert finding("EFA", inf2).result is Result.WELL
+    assert finding("EFA", inf2).result is Grade.WELL
 
 
 def test_pci_functions_at_other_addresses(trn2: Node) -> None:
     assert finding("PCI addresses", readings(trn2)).found == "16 functions at the addresses that AWS documents"
     odd = readings(trn2, functions=("0000:cc:00.0", "0000:11:00.0"))
-    assert finding("PCI addresses", odd).result is Result.NOTE
-    assert finding("PCI addresses", readings(trn2, functions=())).result is Result.UNKNOWN
+    assert finding("PCI addresses", odd).result is Grade.NOTE
+    assert finding("PCI addresses", readings(trn2, functions=())).result is Grade.UNKNOWN

@@ -11,7 +11,7 @@ from kubeletplugin.discover.pci import Place
 from kubeletplugin.discover.sysfs import Membership, UltraServer
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare.checkpoint import PreparedClaim
-from kubeletplugin.prepare.metadata_files import MetadataFiles
+from kubeletplugin.prepare.metadata_files import MetadataFiles, container_path
 from neuron.api.allocation import AllocatedClaim, read_allocation
 from tests.kubeletplugin.fakes import DRIVER, NODE, Node, allocated, config, devices, result, share, spec_name, uid
 
@@ -226,3 +226,15 @@ def test_an_annotation_cannot_choose_a_path(annotation: str, pod_claim: str) -> 
 def test_names_cannot_lead_out_of_the_directory(tmp_path: Path, claim: str, request_name: str) -> None:
     with pytest.raises(ValueError, match="neither the UID"):
         MetadataFiles(DiskFiles(), tmp_path).path(PreparedClaim(claim, "ns", "c", "", ()), request_name)
+
+
+@pytest.mark.parametrize(
+    "name", ["c", "a.b-c.0", "0", "x" * 63 + "." + "y" * 189], ids=["one", "dots", "digit", "long"]
+)
+def test_names_that_the_api_allows_are_one_part_of_the_path(name: str) -> None:
+    """A claim's name is a DNS subdomain: of 253 characters at most, without a slash and not `..`."""
+    path = container_path({"metadata": {"name": name}}, "r" * 63)
+    parts = path.split("/")
+    assert parts[-4:] == ["resourceclaims", name, "r" * 63, "neuron.aws.com-metadata.json"]
+    assert all(len(part) <= 255 for part in parts)
+    assert len(path) < 4096
