@@ -16,12 +16,12 @@ from typing import Any, Final
 import hypothesis
 import pytest
 
-from tests.support import faults
+from tests.support import faults, skips
 from tests.support.serving import make_certificates
 
 # How long an example takes says how busy the machine is; what must be fast has tests that count.
-# Each run draws other examples, so a run needs no more of them than Hypothesis' default. `make thorough` runs more.
-hypothesis.settings.register_profile("neuron-dra", deadline=None)
+# Each run draws other examples, so a run needs few of them. `make thorough` runs more.
+hypothesis.settings.register_profile("neuron-dra", deadline=None, max_examples=50)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("neuron-dra")
 
@@ -40,7 +40,6 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     """Exempt them from garbage collection for good."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 
@@ -80,6 +79,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if skipped := skips.by_reason(terminalreporter.stats.get("skipped", ())):
+        terminalreporter.section("skipped, by reason")
+        for line in skipped:
+            terminalreporter.line(line)
     page: Path | None = config.getoption("--faults", None)
     if page is None or not _found:
         return
