@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from conversion.asks import efa_limits, lnc_variables, records
 from conversion.asks.conversion_context import ConversionContext, steered
@@ -147,6 +147,50 @@ def _audit(decision: Decision, steering: Steering) -> Mapping[str, str]:
     return {**decision.audit, **{key: name for key, name in by.items() if name}} if decision.audit else {}
 
 
+class _Ask(Struct, frozen=True):
+    """A pod that asks for devices, and all that decides about it."""
+
+    demand: PodDemand
+    facts: NamespaceFacts
+    context: ConversionContext
+    settings: ModeSettings
+    steering: Steering
+
+
+class _Choice(Struct, frozen=True):
+    """What may serve the pod.
+
+    Attributes:
+        selection: of nodes, by the pod, its settings and policies.
+        found: the instance types.
+        takers: the pools and nodes that can take it.
+        efa: its EFA interfaces.
+    """
+
+    ask: _Ask
+    affinity: Affinity | None
+    selection: NodeSelection
+    found: Candidates
+    takers: Takers
+    efa: efa_limits.EfaLimits
+
+
+class _ClaimOfPod(Struct, frozen=True):
+    """The claim of the pod.
+
+    Attributes:
+        named: the template of an operator that a policy maps; empty if there is none.
+        templates: what has to exist before the pod is admitted.
+        needs: the template of an operator that has to be checked.
+    """
+
+    choice: _Choice
+    claim: Claim
+    named: str
+    templates: tuple[Template, ...]
+    needs: tuple[Need, ...]
+
+
 def _decide(
     demand: PodDemand,
     facts: NamespaceFacts,
@@ -154,16 +198,23 @@ def _decide(
     settings: ModeSettings,
     steering: Steering,
 ) -> Decision:
-    """Convert or refuse. `_shadow` applies shadow mode to the result."""
-    pod, earlier = demand.pod, demand.earlier
+    """Convert or refuse: ask, choose, claim, patch. `_shadow` applies shadow mode to the result."""
     findings = [*settings.findings, *demand.findings]
     if findings:
         return denied("bad-request", *findings)
-    affinity = pod.decode_affinity()
-    selection, found = _find_candidates(pod, affinity, context, settings, steering)
+    choice = _choose(_Ask(demand, facts, context, settings, steering))
+    claim = choice if isinstance(choice, Decision) else _claim(choice)
+    return claim if isinstance(claim, Decision) else _patch(claim)
+
+
+def _choose(ask: _Ask) -> _Choice | Decision:
+    """The instance types and nodes that may serve the pod, or the decision if there is none."""
+    demand, context, steering = ask.demand, ask.context, ask.steering
+    affinity = demand.pod.decode_affinity()
+    selection, found = _find_candidates(demand.pod, affinity, context, ask.settings, steering)
     takers = _takers(demand, selection, context, steering)
-    serves = obstacles.serves_claims(facts, context)
-    if earlier is None and not serves and (waits := _waits(selection, found, takers, context)):
+    serves = obstacles.serves_claims(ask.facts, context)
+    if demand.earlier is None and not serves and (waits := _waits(selection, found, takers, context)):
         return _left("autoscaled", waits, steering)
     found = _narrowed(found, selection, takers, context.catalogue, serves=serves)
     if not found.types:
@@ -171,14 +222,21 @@ def _decide(
     efa = efa_limits.read(demand, context, steering)
     if efa.errors:
         return denied("efa", *efa.errors, warnings=found.warnings)
-    asks = demand.asks
+    return _Choice(ask, affinity, selection, found, takers, efa)
+
+
+def _claim(choice: _Choice) -> _ClaimOfPod | Decision:
+    """The claim for what the pod asks, or the decision if it cannot be served, or needs none."""
+    ask, found, efa = choice.ask, choice.found, choice.efa
+    demand, context, settings, steering = ask.demand, ask.context, ask.settings, ask.steering
+    asks, device_class = demand.asks, context.options.device_class
     config = structs.replace(settings.device_config, efa=efa.moved) if efa.moved else settings.device_config
     types_of_nodes, config = lnc_variables.with_node_default(found.types, demand, config)
     claim = make_claim(
         asks,
         types_of_nodes,
         config,
-        context.options.device_class,
+        device_class,
         pin_types=bool(settings.instance_types or steering.families),
         unconnected=steering.unconnected,
         others=context.catalogue,
@@ -188,27 +246,34 @@ def _decide(
     # A template of an operator does not serve the interfaces: the demand for which it is mapped does not name them.
     templates_of_policy = () if efa.moved else steering.templates
     mapped = next((each for each in templates_of_policy if each.is_for(asks, config, claim)), None)
-    # A locked policy decides for a pod that brings a record, too: its author may have written the record.
-    enriches = settings.mode is Mode.CONVERT_IF_ENRICHED and (earlier is None or steering.locked)
-    in_tree = enriches and mapped is None
-    if in_tree and _served_in_tree(demand, claim, settings, context):
-        return unchanged("served-by-extended-resource-name")
-    needs: tuple[Need, ...] = ()
-    if mapped is not None:
-        types = tuple(entry for entry in found.types if entry.name in claim.types)
-        device_class = context.options.device_class
-        needs = (Need(mapped, tuple(asks), types, config, device_class, steering.unconnected),)
-        claim = structs.replace(claim, template=mapped.inline or Template(mapped.name, {}, ""))
-    templates = (claim.template,) if mapped is None or mapped.inline is not None else ()
+    if mapped is None:
+        # A locked policy decides for a pod that brings a record, too: its author may have written the record.
+        enriches = settings.mode is Mode.CONVERT_IF_ENRICHED and (demand.earlier is None or steering.locked)
+        if enriches and _served_in_tree(demand, claim, settings, context):
+            return unchanged("served-by-extended-resource-name")
+        return _ClaimOfPod(choice, claim, "", (claim.template,), ())
+    types = tuple(entry for entry in found.types if entry.name in claim.types)
+    needs = (Need(mapped, tuple(asks), types, config, device_class, steering.unconnected),)
+    claim = structs.replace(claim, template=mapped.inline or Template(mapped.name, {}, ""))
+    return _ClaimOfPod(choice, claim, mapped.name, () if mapped.inline is None else (claim.template,), needs)
+
+
+def _patch(made: _ClaimOfPod) -> Decision:
+    """The decision with the patch that makes the pod use its claim."""
+    choice, claim, templates = made.choice, made.claim, made.templates
+    demand, context, steering = choice.ask.demand, choice.ask.context, choice.ask.steering
+    pod, earlier, efa = demand.pod, demand.earlier, choice.efa
     claim_name = earlier.claim if earlier else free_name(demand)
     if claim_name is None:
         return denied("claim-names-taken", pod_findings.names_taken())
+    found, selection = choice.found, choice.selection
     enough = not found.known or (candidates.pins_types(selection) and len(claim.types) == len(found.types))
     labels = None if enough else context.label_values(claim.types)
     recorded = earlier.hints if earlier else NOTHING_ADDED
-    hint = hints.hint_patch(pod, affinity, selection, labels, context.options, steering, recorded)
-    named = mapped.name if mapped is not None else ""
-    record = encode_record(demand, hint.added, records.claim_to_record(pod, claim_name, named), named, efa.moved)
+    hint = hints.hint_patch(pod, choice.affinity, selection, labels, context.options, steering, recorded)
+    record = encode_record(
+        demand, hint.added, records.claim_to_record(pod, claim_name, made.named), made.named, efa.moved
+    )
     if len(record) > records.MOST_BYTES:
         return denied(
             "too-large", pod_findings.too_large(_large("the record of its conversion", len(record), records.MOST_BYTES))
@@ -221,31 +286,20 @@ def _decide(
     if not patch:
         # The template must exist all the same: the pod may come from another namespace or from a backup.
         reason = "already-converted"
-        return Decision(Outcome.UNCHANGED, reason, templates=templates, needs=needs, locked=steering.locked)
-    own_claims = [name for name in demand.claiming if name != claim_name]
-    unknown = [pod_findings.unknown_types(claim.types)] if found.all_known_types else found.warnings
-    warnings = (
-        *unknown,
-        *efa.warnings,
-        *claim.warnings,
-        *hint.warnings,
-        *lnc_variables.warnings(demand, settings, sets_lnc=claim.sets_lnc),
-        *pod_findings.side_effects(facts, context, own_claims),
-        *obstacles.pinned_cores(demand),
-        *_without_taker(selection, takers, context),
-    )
+        return Decision(Outcome.UNCHANGED, reason, templates=templates, needs=made.needs, locked=steering.locked)
     alternatives = any([each.has_alternatives for each in templates])
     # Admins say by `queued` that the queue counts claims; Kueue still admits none with alternatives.
     silenced = steering.queued and not alternatives
     outcome, reason = (Outcome.RESTORED, "converted-before") if earlier else (Outcome.CONVERTED, "legacy-resources")
+    # The warnings were shown when the pod was converted first.
+    shown = earlier is not None and earlier.template == claim.template.name
     return Decision(
         outcome,
         reason,
         patch=tuple(patch),
         templates=templates,
-        needs=needs,
-        # The warnings were shown when the pod was converted first.
-        warnings=() if earlier and earlier.template == claim.template.name else warnings,
+        needs=made.needs,
+        warnings=() if shown else _warnings(made, claim_name, hint.warnings),
         audit={"template": claim.template.name},
         resource=demand.resource,
         patch_size=size,
@@ -253,6 +307,23 @@ def _decide(
         shows_queue=pod.shows_queue or not queues.POINTERS.keys().isdisjoint([each["path"] for each in patch]),
         alternatives=alternatives,
         locked=steering.locked,
+    )
+
+
+def _warnings(made: _ClaimOfPod, claim_name: str, of_hints: Sequence[Finding]) -> tuple[Finding, ...]:
+    """What the user of a converted pod should know."""
+    choice, claim, ask = made.choice, made.claim, made.choice.ask
+    own_claims = [name for name in ask.demand.claiming if name != claim_name]
+    found = choice.found
+    return (
+        *([pod_findings.unknown_types(claim.types)] if found.all_known_types else found.warnings),
+        *choice.efa.warnings,
+        *claim.warnings,
+        *of_hints,
+        *lnc_variables.warnings(ask.demand, ask.settings, sets_lnc=claim.sets_lnc),
+        *pod_findings.side_effects(ask.facts, ask.context, own_claims),
+        *obstacles.pinned_cores(ask.demand),
+        *_without_taker(choice.selection, choice.takers, ask.context),
     )
 
 
