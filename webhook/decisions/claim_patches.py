@@ -61,9 +61,10 @@ def strip_legacy(path: str, resources: Mapping[str, Any] | None, *, efa: bool) -
     """
     removed = (*names.LEGACY_RESOURCES, names.RESOURCE_EFA) if efa else names.LEGACY_RESOURCES
     operations: list[Operation] = []
-    for field in ("limits", "requests") if resources else ():
-        if field in resources:
-            operations += remove_members(f"{path}/resources/{field}", resources[field], removed)
+    known = resources or {}
+    for field in ("limits", "requests"):
+        if field in known:
+            operations += remove_members(f"{path}/resources/{field}", known[field], removed)
     return operations
 
 
