@@ -155,8 +155,8 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
     share_cores: Annotated[
         Literal["auto", "on", "off"],
         about(
-            "Whether several claims can share the cores of a device, if the cluster supports it. auto: on nodes with "
-            "one device. on: everywhere; there, allocationMode: All gets the devices that are not used up."
+            "Whether several claims can share the cores of a device, if the cluster supports it. auto: on Inferentia, "
+            "and on nodes with one device. On shared nodes, allocationMode: All gets the devices that are not used up."
         ),
     ] = "auto"
     feature_gate: Annotated[

@@ -181,7 +181,9 @@ def _make(
     long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT and not ask.in_cores)
     if long_lived > names.MAX_REQUESTS_PER_CLAIM:
         return Refusal((too_many_requests(long_lived),))
-    work.current().spend((1 + sum(1 for ask in asks if ask.amount)) * len(set(_alike(types))))
+    # Cores are different numbers of devices on each kind of type, and share the alternatives of a request.
+    requests = sum(2 if ask.in_cores else 1 for ask in asks if ask.amount)
+    work.current().spend((1 + requests) * len(set(_alike(types))))
     answers = _answers(types, asks, config, unconnected=unconnected)
     if config.efa is not None:
         answers = [tied(each, asks, config) if isinstance(each, Serving) else each for each in answers]

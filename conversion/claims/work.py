@@ -1,7 +1,8 @@
 """Counts the work of planning claims before it is done, so that a caller can bound it.
 
-A unit is one request on one kind of instance type, with all that is tried for it: up to 0.2 ms. The bound is a number
-of units and no time, so equal pods are decided in the same way everywhere.
+A unit is one request on one kind of instance type, with all that is tried for it: up to 0.2 ms. A request for cores has
+two, because it is for different devices on each kind. The bound is a number of units and no time, so equal pods are
+decided in the same way everywhere.
 """
 
 import math

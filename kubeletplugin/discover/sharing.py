@@ -12,7 +12,7 @@ from neuron.hardware import capacities
 from neuron.hardware.instances import InstanceType
 
 Setting = Literal["auto", "on", "off"]
-"""auto: devices that are alone on their node."""
+"""auto: devices of rings and chains, and devices that are alone on their node."""
 
 FIELDS: Final = ("allowMultipleAllocations", "requestPolicy")
 """Fields of a device that the API server drops if the feature is disabled."""
@@ -29,10 +29,12 @@ def setting(configured: Setting, label: str | None) -> Setting:
 def shares(setting: Setting, instance: InstanceType | None) -> bool:
     """Whether the devices of a type are published as shared.
 
-    `allocationMode: All` leaves out shared devices that are used up. On nodes with one device it waits then, as with
-    AWS's driver; on other nodes a pod would get fewer devices than the node has, so an administrator decides.
+    Pods for parts of a device are frequent on Inferentia: where nothing is shared, four of ten that ran with the device
+    plugin are refused at a load of 0.9 (docs/benchmarks.md). `allocationMode: All` leaves out shared devices that are
+    used up, so nodes whose pods request `All` are not shared: AWS documents that mode for Trainium nodes with several
+    devices.
     """
-    return setting == "on" or (setting == "auto" and instance is not None and instance.devices == 1)
+    return setting == "on" or (setting == "auto" and instance is not None and not instance.grouped)
 
 
 def physical_cores(hardware: NodeHardware, instance: InstanceType | None, index: int) -> int | None:

