@@ -271,7 +271,8 @@ def test_a_decision_that_takes_longer_than_estimated_moves_on() -> None:
             await some.run(name, lambda: (begun.append(threading.get_ident()), work(seconds)), 0.001)
             order.append(name)
 
-        await asyncio.gather(one("underestimated", 0.3), *(one(f"small-{at}", 0.001) for at in range(5)))
+        with caller_waits(600):
+            await asyncio.gather(one("underestimated", 0.3), *(one(f"small-{at}", 0.001) for at in range(5)))
         some.close()
         return order
 
@@ -284,12 +285,13 @@ def test_long_work_yields_to_short_work_and_completes() -> None:
 
     async def main() -> tuple[int, float]:
         some, many = ThreadLane(), 0
-        long = asyncio.create_task(some.run("long", lambda: work(0.05), LONG))
         started = time.monotonic()
-        while not long.done() and time.monotonic() - started < 10:
-            await asyncio.gather(*(some.run(f"{many}-{at}", lambda: work(0.002)) for at in range(4)))
-            many += 4
-        await long
+        with caller_waits(600):
+            long = asyncio.create_task(some.run("long", lambda: work(0.05), LONG))
+            while not long.done():
+                await asyncio.gather(*(some.run(f"{many}-{at}", lambda: work(0.002)) for at in range(4)))
+                many += 4
+            await long
         some.close()
         return many, time.monotonic() - started
 
