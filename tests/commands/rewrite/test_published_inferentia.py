@@ -32,7 +32,7 @@ CONVERTED: dict[str, tuple[list[str], list[str], list[int]]] = {
     "inf1-tensorflow": ([], [], [1]),
     "inf1-two-containers": ([], [], [1]),
     "no-selector-half-a-chip": (["NEU202", "NEU216"], [], [1]),
-    "no-selector-nine-cores": (["NEU202", "NEU216", "NEU219", "NEU227"], [], [5, 5, 5, 5, 3, 3, 3, 3]),
+    "no-selector-nine-cores": (["NEU202", "NEU216", *["NEU219"] * 7, "NEU227"], [], [5] * 5 + [3] * 3),
     "no-selector-one-chip": (["NEU216"], [], [1]),
     "own-label-neuron": (["NEU216", "NEU901"], [], [1]),
     "ray-worker-12": (["NEU217"], [], [4, 4, 4]),
