@@ -227,7 +227,7 @@ def test_specs_of_claims_that_the_api_server_does_not_know_are_removed(torn: Nod
     preparer = torn.preparer()
     preparer.recover()
     recovery = preparer.complete([SECOND], torn.view())
-    assert recovery.notes == (f"The CDI spec of claim {uid(1)}, which is not prepared, was removed.",)
+    assert f"The CDI spec of claim {uid(1)}, which is not prepared, was removed." in recovery.notes
     assert torn.spec_names() == [spec_name(2)]
 
 

@@ -89,12 +89,13 @@ def test_namespaces_take_turns() -> None:
         many = [asyncio.create_task(some.run("a", lambda: order.append("a"), LONG)) for _ in range(5)]
         await asyncio.sleep(0)
         one = asyncio.create_task(some.run("b", lambda: order.append("b"), LONG))
-        await asyncio.sleep(0)
+        while some.waiting < len(many) + 1:  # noqa: ASYNC110 - the lane has no event for this
+            await asyncio.sleep(0)
         gate.set()
         await asyncio.gather(first, one, *many)
 
     asyncio.run(main())
-    assert "b" in order[:3], "another thread may take one of a while the first is busy"
+    assert "b" in order[:2]
 
 
 def test_one_namespace_cannot_fill_the_lane() -> None:
