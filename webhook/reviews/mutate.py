@@ -112,27 +112,25 @@ class Mutator:
         """
         if request.namespace in self._options.excluded_namespaces:
             return _EXCLUDED
+        units = 0
         try:
-            decision = await self._decided(request)
+            # On the event loop, if the object is small and takes little work.
+            try:
+                decided = self._decide(request)
+            except TooMuchWorkError as error:
+                decided, units = None, error.units
+            decision = await self._decide_in_lane(request, units) if decided is None else decided
         except pods.UnreadableError as error:
             return denied("unreadable", _unreadable(request, error))
         if decision.needs and self._checks is not None:
             decision = await self._checked(decision, request, self._checks)
         for template in decision.templates:
             if not self._templates.holds(request.namespace, template):
+                await before_waiting()
                 with tracing.span("template"):
                     decision = await self._with_templates(decision, request)
                 break
-        return self._queues.noted(request, decision)
-
-    async def _decided(self, request: AdmissionRequest) -> Decision:
-        """The decision: on the event loop about a small object that takes little work, else in the lane."""
-        units = 0
-        try:
-            decision = self._decide(request)
-        except TooMuchWorkError as error:
-            decision, units = None, error.units
-        return await self._decide_in_lane(request, units) if decision is None else decision
+        return self._queues.noted(request, decision) if decision.shows_queue else decision
 
     def _decide(self, request: AdmissionRequest) -> Decision | None:
         """The decision about a small object, or one that does not depend on the object; None: decide in the lane.
@@ -326,7 +324,6 @@ class Mutator:
         for template in decision.templates:
             if self._templates.holds(request.namespace, template):
                 continue
-            await before_waiting()
             try:
                 if not request.dryRun:
                     await self._templates.ensure(request.namespace, template)
