@@ -95,8 +95,8 @@ def test_the_way_over_node_by_node(
 
             ours.process.wait_ready(beside)
             assert own_slices(ours) == [], "it waits beside the other"
+            # The kubelet sends NodeUnprepareResources to the driver that registered last, which may be ours.
             wait_gone(api, namespace, "theirs")
-            eventually("the other driver to unprepare", lambda: bool(other.unprepared), timeout=60)
         except BaseException:
             ours.process.stop()
             raise
