@@ -10,10 +10,13 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
+import msgspec
+
 from runtime import paging
-from runtime.api_errors import FORBIDDEN, GONE, NOT_FOUND, ApiServerError, StatusError, TooLongError
-from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, decoded
+from runtime.api_errors import FORBIDDEN, GONE, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError, TooLongError
+from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, decoded, loaded
 from runtime.explanations import rule_text
+from runtime.raw_objects import Page, read_page
 
 PAGE_SIZE: Final = 500
 TIMEOUT: Final = 60.0
@@ -43,9 +46,17 @@ class Unseen:
     def fix(self) -> str:
         return f"Add this rule to your Role or ClusterRole: {self.rule}" if self.rule else ""
 
+    def __str__(self) -> str:
+        return f"{self.why} {self.fix}".rstrip()
+
 
 Seen: TypeAlias = tuple[T, ...] | Unseen
 """The objects of a list, or why they could not be read."""
+
+
+def items(seen: Seen[T]) -> tuple[T, ...]:
+    """The objects; none if they could not be read."""
+    return () if isinstance(seen, Unseen) else seen
 
 
 def unseen(error: ApiServerError, resource: Resource, verb: str, namespace: str = "") -> Unseen:
@@ -75,6 +86,27 @@ class Lister:
         self._server = server
         self._page_size = page_size
         self._sleep = sleep
+
+    async def objects(
+        self, resource: Resource, namespace: str = "", *, absent: bool = False, **query: str
+    ) -> Seen[Object]:
+        """All objects of a namespace, or of the cluster, or why they cannot be read.
+
+        Args:
+            absent: whether a collection that the cluster does not serve is an empty one.
+        """
+        found: list[Object] = []
+
+        def take(page: Page) -> None:
+            found.extend(item for raw in page.items or () if (item := _object(raw)) is not None)
+
+        try:
+            await self.read(resource.path(namespace), query, read_page, take, found.clear)
+        except ApiServerError as error:
+            if absent and isinstance(error, StatusError) and error.code == NOT_FOUND:
+                return ()
+            return unseen(error, resource, "list", namespace)
+        return tuple(found)
 
     async def read(
         self,
@@ -117,3 +149,12 @@ class Lister:
                 pass  # the last attempt raises it
             await self._sleep(max(asked_to_wait, _PAUSE * attempt))
         return await self._server.request("GET", path, timeout=TIMEOUT, query=query)
+
+
+def _object(raw: msgspec.Raw) -> Object | None:
+    """None for an object that no parser accepts: tenants choose what is in their objects."""
+    try:
+        item = loaded(memoryview(raw))
+    except ApiAnswerError:
+        return None
+    return item if isinstance(item, dict) and "metadata" in item else None

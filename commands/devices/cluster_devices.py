@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
-from commands.cluster.listing import Seen, Unseen
+from commands.cluster.listing import Unseen, items
 from commands.devices import device_map
 from commands.devices.allocator_inputs import Hardware, hardware_of, result_of
 from commands.devices.devices import NodeMap
@@ -24,11 +24,6 @@ _LAST_LEAKING: Final = (36, 2)
 
 
 T = TypeVar("T")
-
-
-def items(seen: Seen[T]) -> tuple[T, ...]:
-    """The objects; none if they could not be read."""
-    return () if isinstance(seen, Unseen) else seen
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

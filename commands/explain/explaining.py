@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from checks.claims.device_index import SelectorError
 from cluster.resources import PODS
-from commands.cluster.listing import Object, Unseen
+from commands.cluster.listing import Object, Unseen, items
 from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
-from commands.devices.cluster_devices import ClusterDevices, items
+from commands.devices.cluster_devices import ClusterDevices
 from commands.explain.admission_preview import AdmissionPreview, PreviewInputs, previews, stored_preview
 from commands.explain.cluster_view import live_manifest, store_of
 from commands.explain.diagnosis import diagnose

@@ -5,8 +5,6 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
-import msgspec
-
 from cluster.collections import OLDER, POOL_RESOURCES
 from cluster.kinds.replicas import LABELS
 from cluster.resources import (
@@ -21,13 +19,11 @@ from cluster.resources import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
+    VERTICAL_POD_AUTOSCALERS,
 )
-from commands.cluster.autoscalers import RESOURCE as AUTOSCALERS
-from commands.cluster.autoscalers import vertical_autoscalers
 from commands.cluster.discovery import Kind, served_kinds
-from commands.cluster.listing import Lister, Object, Seen, Unseen, unseen
+from commands.cluster.listing import Lister, Object, Seen, Unseen, items, unseen
 from commands.devices import snapshot
-from commands.devices.cluster_devices import items
 from commands.devices.snapshot import ClusterSnapshot
 from commands.explain.cluster_view import live_manifest
 from commands.explain.diagnosis_inputs import event_order, gates_of
@@ -51,8 +47,7 @@ from runtime.api_errors import (
     StatusError,
     UnreachableError,
 )
-from runtime.api_server import Resource, TimedApiServer, loaded, loaded_object
-from runtime.raw_objects import Page, read_page
+from runtime.api_server import Resource, TimedApiServer, loaded_object
 
 T = TypeVar("T")
 
@@ -129,18 +124,18 @@ class Reads:
         of_namespace = (*_OF_NAMESPACE, *await self._others(found))
         for namespace in dict.fromkeys(namespaces):
             for resource, kind in of_namespace:
-                seen = await self._list(resource, namespace)
+                seen = await self._lister.objects(resource, namespace)
                 objects += [live_manifest(each, resource, kind) for each in items(seen)]
                 notes += _note(seen, f"{kind}s of namespace {namespace} are not known.")
                 listed |= set() if isinstance(seen, Unseen) else {(kind, namespace)}
-            resizing = await vertical_autoscalers(self._server, namespace)
-            objects += [live_manifest(each, AUTOSCALERS, AUTOSCALER[1]) for each in items(resizing)]
+            resizing = await self._lister.objects(VERTICAL_POD_AUTOSCALERS, namespace, absent=True)
+            objects += [live_manifest(each, VERTICAL_POD_AUTOSCALERS, AUTOSCALER[1]) for each in items(resizing)]
             notes += _note(resizing, "VerticalPodAutoscalers that resize pods in place are not known.")
             known = await self._get(NAMESPACES, "", namespace)
             objects += [live_manifest(each, NAMESPACES, "Namespace") for each in items(known)]
             notes += _note(known, f"The annotations of Namespace {namespace} are not known.")
             if isinstance(claims, Unseen):
-                own += readable(items(await self._list(RESOURCE_CLAIMS, namespace)), read_stored_claim)
+                own += readable(items(await self._lister.objects(RESOURCE_CLAIMS, namespace)), read_stored_claim)
         if isinstance(claims, Unseen):
             notes += _note(claims, "Devices that claims of other namespaces hold are taken for free.")
             found = dataclasses.replace(found, claims=tuple(own))
@@ -154,9 +149,9 @@ class Reads:
         """What describes the pools of autoscalers, and why some of it is not known: empty if all of it is."""
         objects, unknown = [], ""
         for kind, resource in POOL_RESOURCES.items():
-            seen = await self._list(resource, "", absent=True)
+            seen = await self._lister.objects(resource, "", absent=True)
             if seen == () and resource in OLDER:
-                seen = await self._list(OLDER[resource], "", absent=True)
+                seen = await self._lister.objects(OLDER[resource], "", absent=True)
             objects += [live_manifest(each, resource, kind) for each in items(seen)]
             unknown = unknown or (seen.why if isinstance(seen, Unseen) else "")
         return objects, unknown
@@ -189,12 +184,12 @@ class Reads:
         """
         seen = await self._get(PODS, namespace, name)
         if isinstance(seen, Unseen):
-            raise NoAnswerError(" ".join(filter(None, (seen.why, seen.fix))))
+            raise NoAnswerError(str(seen))
         if not seen:
             return StoredPod(None)
         (pod,) = seen
         uid = pod["metadata"].get("uid", "")
-        events = await self._list(CORE_EVENTS, namespace, fieldSelector=f"involvedObject.uid={uid}")
+        events = await self._lister.objects(CORE_EVENTS, namespace, fieldSelector=f"involvedObject.uid={uid}")
         notes = tuple(_note(events, "The pod's Events are not known."))
         return StoredPod(pod, tuple(sorted(items(events), key=event_order)), notes)
 
@@ -207,7 +202,7 @@ class Reads:
         resource = await self._resource(kind)
         seen = await self._get(resource, namespace, name)
         if isinstance(seen, Unseen):
-            raise NoAnswerError(" ".join(filter(None, (seen.why, seen.fix))))
+            raise NoAnswerError(str(seen))
         return live_manifest(seen[0], resource, kind[1]) if seen else None
 
     async def waiting(self, workload: Manifest) -> tuple[str, ...]:
@@ -215,7 +210,7 @@ class Reads:
         selector = label_selector(workload.data)
         if not selector:
             return ()
-        pods = await self._list(PODS, workload.namespace, labelSelector=selector)
+        pods = await self._lister.objects(PODS, workload.namespace, labelSelector=selector)
         return tuple(waiting(items(pods), workload.data))
 
     async def _resource(self, kind: Kind) -> Resource:
@@ -245,7 +240,7 @@ class Reads:
     async def _installation(self) -> tuple[Installation, dict[str, bytes], list[str]]:
         labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
         deployments, configurations = await asyncio.gather(
-            self._list(DEPLOYMENTS, labelSelector=labels), self._list(MUTATING_CONFIGURATIONS)
+            self._lister.objects(DEPLOYMENTS, labelSelector=labels), self._lister.objects(MUTATING_CONFIGURATIONS)
         )
         known = None if isinstance(configurations, Unseen) else configurations
         installation = read_installation(items(deployments), known)
@@ -259,23 +254,6 @@ class Reads:
                 files |= {f"{name}/{key}": str(text).encode() for key, text in (each.get("data") or {}).items()}
         return installation, files, notes
 
-    async def _list(
-        self, resource: Resource, namespace: str = "", *, absent: bool = False, **query: str
-    ) -> Seen[Object]:
-        """All objects. `absent`: whether a collection that the cluster does not serve is an empty one."""
-        found: list[Object] = []
-
-        def take(page: Page) -> None:
-            found.extend(item for raw in page.items or () if (item := _object(raw)) is not None)
-
-        try:
-            await self._lister.read(resource.path(namespace), query, read_page, take, found.clear)
-        except ApiServerError as error:
-            if absent and isinstance(error, StatusError) and error.code == NOT_FOUND:
-                return ()
-            return unseen(error, resource, "list", namespace)
-        return tuple(found)
-
     async def _get(self, resource: Resource, namespace: str, name: str) -> Seen[Object]:
         path = resource.path(namespace, name)
         try:
@@ -284,15 +262,6 @@ class Reads:
             if isinstance(error, StatusError) and error.code == NOT_FOUND:
                 return ()
             return unseen(error, resource, "get", namespace)
-
-
-def _object(raw: msgspec.Raw) -> Object | None:
-    """None for an object that no parser accepts: tenants choose what is in their objects."""
-    try:
-        item = loaded(memoryview(raw))
-    except ApiAnswerError:
-        return None
-    return item if isinstance(item, dict) and "metadata" in item else None
 
 
 def _body(claim: StoredClaim) -> Object:

@@ -126,7 +126,7 @@ class ClusterInputs:
             await Lister(self.server).read(path, {}, read_page, page, lambda: None)
         except ApiServerError as error:
             seen = unseen(error, resource, "list", self.namespace)
-            tell(f"{seen.why} {seen.fix}".rstrip())
+            tell(str(seen))
             self.complete = False
 
 

@@ -115,7 +115,7 @@ async def _send(server: ApiServer, method: str, resource: Resource, key: Key, bo
 
 def _problem(error: ApiServerError, resource: Resource, verb: str, namespace: str) -> CannotPublishError:
     seen = unseen(error, resource, verb, namespace)
-    return CannotPublishError(f"{seen.why} {seen.fix}".rstrip())
+    return CannotPublishError(str(seen))
 
 
 def _resource(api: ReportApi, key: Key) -> Resource:

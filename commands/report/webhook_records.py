@@ -78,4 +78,4 @@ async def _list(
 
 def _why(error: ApiServerError, resource: Resource, namespace: str) -> str:
     seen = unseen(error, resource, "get" if resource is POD_LOGS else "list", namespace)
-    return f"{seen.why} {seen.fix}".rstrip()
+    return str(seen)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from kubernetes.aio.client.configuration import Configuration
 
-from commands.cluster.autoscalers import vertical_autoscalers
-from commands.cluster.listing import Unseen
+from cluster.resources import VERTICAL_POD_AUTOSCALERS
+from commands.cluster.listing import Lister, Unseen
 from commands.explain.cluster_view import live_manifest
 from commands.objects.file_store import FileStore
 from commands.objects.vertical_autoscalers import workloads_of
@@ -43,7 +43,7 @@ async def connection() -> AsyncIterator[tuple[FakeApi, Connection]]:
 async def test_those_of_a_cluster_are_read(connection: tuple[FakeApi, Connection]) -> None:
     api, server = connection
     api.put("verticalpodautoscalers", SCALER)
-    found = await vertical_autoscalers(server)
+    found = await Lister(server).objects(VERTICAL_POD_AUTOSCALERS, absent=True)
     assert not isinstance(found, Unseen)
     view = FileStore()
     view.take_autoscalers(found)
@@ -55,13 +55,13 @@ async def test_a_cluster_without_them_has_none(connection: tuple[FakeApi, Connec
     api.fault(
         "list", "verticalpodautoscalers", answer(404, "NotFound", "the server could not find the requested resource")
     )
-    assert await vertical_autoscalers(server) == ()
+    assert await Lister(server).objects(VERTICAL_POD_AUTOSCALERS, absent=True) == ()
 
 
 async def test_those_that_may_not_be_read_are_unseen(connection: tuple[FakeApi, Connection]) -> None:
     api, server = connection
     api.fault("list", "verticalpodautoscalers", answer(403, "Forbidden", "forbidden"), times=9)
-    assert isinstance(await vertical_autoscalers(server, "team-a"), Unseen)
+    assert isinstance(await Lister(server).objects(VERTICAL_POD_AUTOSCALERS, "team-a", absent=True), Unseen)
 
 
 @pytest.mark.parametrize("form", [{"spec": None}, {"spec": []}, {"spec": {"targetRef": 3}}, {"metadata": None}])
