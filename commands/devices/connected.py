@@ -122,8 +122,8 @@ def places(
 def sets_for(node: NodeMap, size: int) -> tuple[tuple[int, ...], ...]:
     """The sets of devices of a node from which a claim for `size` connected devices can get them.
 
-    On a ring or chain these are the runs of that size; elsewhere the smallest groups that have so many devices, or the
-    whole node. Free or not.
+    On a ring or chain these are the runs of that size, by the device at which they start; elsewhere the smallest groups
+    that have so many devices, or the whole node. Free or not.
     """
     indices = tuple(device.index for device in node.devices)
     if size == 1:
@@ -146,7 +146,12 @@ def _runs_of(size: int, indices: Sequence[int], pairs: Sequence[tuple[int, int]]
                 run.append(more[0])
             if len(run) == size:
                 found.add(tuple(sorted(run)))
-    return tuple(sorted(found))
+    before = dict(zip(indices, (*indices[-1:], *indices[:-1]), strict=True))
+
+    def first(run: tuple[int, ...]) -> int:
+        return next((index for index in run if before[index] not in run), run[0])
+
+    return tuple(sorted(found, key=first))
 
 
 def _longest_run(available: set[int], pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
