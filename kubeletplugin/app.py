@@ -74,6 +74,7 @@ from kubeletplugin.publish.publisher import Instance, NodeSources, Publisher, Sl
 from kubeletplugin.publish.slices import published_attributes
 from kubeletplugin.settings import DriverSettings
 from kubeletplugin.version import driver_version
+from neuron import names
 from neuron.hardware.instances import Catalogue, InstanceType
 from runtime import tracing
 from runtime.api_errors import ClusterUnavailableError
@@ -275,7 +276,7 @@ def _emulated(settings: DriverSettings, catalogue: Catalogue) -> DriverSettings:
     except OSError as error:
         raise StartupError(f"The files of the emulated node cannot be written: {error}. Check --state-dir.") from error
     _log.warning("emulating", extra={"type": settings.emulate, "root": str(root)})
-    logical_nc = root / "opt/aws/neuron/logical_nc_config"
+    logical_nc = root / names.LOGICAL_NC_FILE.removeprefix("/")
     return msgspec.structs.replace(settings, sysfs_root=root / "sys", dev_root=root / "dev", logical_nc_file=logical_nc)
 
 

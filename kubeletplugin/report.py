@@ -101,10 +101,9 @@ async def _claims(state: Path) -> Mapping[str, PreparedClaim]:
     except FileNotFoundError:
         return {}
     try:
-        claims = decode(content).claims
+        return decode(content).prepared
     except DamagedCheckpointError as error:
         raise OSError(f"the checkpoint in {state} is damaged: {error}") from error
-    return {uid: claim for uid, claim in claims.items() if not claim.has_ended}
 
 
 def is_wrong(finding: NodeFinding) -> bool:

@@ -71,7 +71,7 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
             expected="a file",
             metavar="FILE",
         ),
-    ] = Path("/opt/aws/neuron/logical_nc_config")
+    ] = Path(names.LOGICAL_NC_FILE)
     cdi_dir: Annotated[Path, _directory("Directory from which the container runtime reads CDI specs.")] = Path(
         "/var/run/cdi"
     )

@@ -180,3 +180,6 @@ MAX_SELECTOR_LENGTH: Final = 10 * 1024
 EVENT_CONTROLLER: Final = "neuron.aws.com/webhook"
 EVENT_REASON: Final = "ConversionRefused"
 """Controller and reason of the Events about pods that conversion refuses."""
+
+LOGICAL_NC_FILE: Final = "/opt/aws/neuron/logical_nc_config"
+"""Where AWS's device plugin reads the node's default size of a logical NeuronCore."""

@@ -204,7 +204,7 @@ def container_nodes(proc_root: Path, process: ContainerProcess) -> tuple[DeviceN
     dev = proc_root / str(process.pid) / "root" / "dev"
     try:
         with os.scandir(dev) as entries:
-            indices = sorted(int(each.name[6:]) for each in entries if re.fullmatch(r"neuron[0-9]{1,3}", each.name))
+            indices = sorted(int(match[1]) for each in entries if (match := sysfs.DEVICE_NAME.fullmatch(each.name)))
     except OSError:
         return None
     return tuple(device_node(dev, index) for index in indices)

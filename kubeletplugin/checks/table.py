@@ -11,6 +11,7 @@ from typing import Final
 
 from kubeletplugin.checks.readings import DeviceNode, Readings
 from kubeletplugin.discover import sysfs
+from neuron import names
 from neuron.findings import few
 from neuron.hardware import device_groups, links, pci_addresses
 from neuron.hardware.instances import Topology
@@ -418,7 +419,7 @@ CHECKS: Final = (
     NodeCheck("sysfs files", f"{_SYSFS}/neuronN, at any depth", Grade.NOTE, _sysfs_files, hardware=False),
     NodeCheck("links", "connected_devices of each device, the catalogue", Grade.NOTE, _links, hardware=False),
     NodeCheck("PCI addresses", "/sys/bus/pci/devices, AWS's tables", Grade.NOTE, _pci, hardware=False),
-    NodeCheck("logical NeuronCore", "/opt/aws/neuron/logical_nc_config", Grade.NOTE, _logical_nc, hardware=False),
+    NodeCheck("logical NeuronCore", names.LOGICAL_NC_FILE, Grade.NOTE, _logical_nc, hardware=False),
     NodeCheck("device nodes", "/dev/neuronN", Grade.WRONG, _device_nodes),
     NodeCheck("device mode", "owner and mode of /dev/neuronN", Grade.NOTE, _device_mode),
     NodeCheck("device numbers", "/dev/char/MAJ:MIN", Grade.NOTE, _device_numbers),

@@ -8,8 +8,9 @@ import re
 from pathlib import Path
 from typing import Final
 
-NAMES: Final = ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")
-"""The present name and the older one."""
+from neuron import names
+from neuron.api.environment import LNC_VARIABLES
+
 _LINE: Final = re.compile(r"\s*(?:export\s+)?([A-Z_]+)\s*=\s*[\"']?([0-9]{1,3})[\"']?\s*", re.ASCII)
 _LONGEST: Final = 4096
 
@@ -28,7 +29,7 @@ class LogicalNcFile:
     problem: str = ""
 
 
-NO_FILE: Final = LogicalNcFile(Path("/opt/aws/neuron/logical_nc_config"))
+NO_FILE: Final = LogicalNcFile(Path(names.LOGICAL_NC_FILE))
 """A node without the file, at its usual place."""
 
 
@@ -42,9 +43,9 @@ def read(path: Path) -> LogicalNcFile:
     except OSError as error:
         return LogicalNcFile(path, None, f"it cannot be read: {error.strerror}")
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    found = [match for line in lines if (match := _LINE.fullmatch(line)) is not None and match[1] in NAMES]
+    found = [match for line in lines if (match := _LINE.fullmatch(line)) is not None and match[1] in LNC_VARIABLES]
     sizes = {int(match[2]) for match in found}
     if len(sizes) == 1:
         return LogicalNcFile(path, sizes.pop())
-    why = "sets different values" if sizes else f"has no line {NAMES[0]}=<number>"
+    why = "sets different values" if sizes else f"has no line {LNC_VARIABLES[0]}=<number>"
     return LogicalNcFile(path, None, f"it {why}: {' '.join(text.split())[:80]!r}")

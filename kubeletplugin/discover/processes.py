@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from kubeletplugin.claim_files import ClaimFile, Folder
+from kubeletplugin.discover.sysfs import DEVICE_NAME
 from kubeletplugin.ports import NoProcessesError, UsageUnknownError
 
 _T = TypeVar("_T")
@@ -27,7 +28,6 @@ _OF_THE_HOST: Final = frozenset({"kthreadd", "kubelet"})
 """Names of processes of which a host has at least one; a container sees its own processes only."""
 _POD: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?![0-9a-f])")
 """A pod's UID in the path of a cgroup; systemd's cgroup driver writes underscores, static pods have hashes."""
-_DEVICE: Final = re.compile(r"neuron([0-9]{1,3})")
 _OPEN_DEVICE: Final = re.compile(r"/neuron([0-9]{1,3})(?: \(deleted\))?\Z")
 _CAPABILITIES: Final = re.compile(r"^CapEff:\s*([0-9a-f]+)$", re.MULTILINE)
 _SYS_ADMIN: Final = 1 << 21
@@ -313,7 +313,7 @@ def _nodes_in(directory: Path) -> Iterator[int]:
     """Indices of the device nodes in a directory. Links of a container are not followed."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
         for entry in entries:
-            if match := _DEVICE.fullmatch(entry.name):
+            if match := DEVICE_NAME.fullmatch(entry.name):
                 yield int(match[1])
 
 

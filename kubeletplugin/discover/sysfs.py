@@ -22,7 +22,8 @@ PRODUCT_NAME: Final = Path("devices/virtual/dmi/id/product_name")
 
 ECC_COUNTERS: Final = ("mem_ecc_uncorrected", "mem_ecc_repairable_uncorrected", "sram_ecc_uncorrected")
 
-_DEVICE: Final = re.compile(r"neuron([0-9]{1,3})", re.ASCII)
+DEVICE_NAME: Final = re.compile(r"neuron([0-9]{1,3})", re.ASCII)
+"""The name of a device, here and in /dev."""
 _EC2_TYPE: Final = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+", re.ASCII)
 _OTHER_DIRECTORIES: Final = re.compile(r"neuron_core[0-9]+|power", re.ASCII)
 _MAX_DEPTH: Final = 5
@@ -183,7 +184,7 @@ def _indices(directory: Path) -> list[int]:
         names = [entry.name for entry in directory.iterdir()]
     except OSError:
         return []
-    matches = (_DEVICE.fullmatch(name) for name in names)
+    matches = (DEVICE_NAME.fullmatch(name) for name in names)
     return sorted(int(match[1]) for match in matches if match)
 
 

@@ -146,6 +146,11 @@ class Checkpoint:
     incomplete: bool = False
     count: int = 0
 
+    @property
+    def prepared(self) -> Mapping[str, PreparedClaim]:
+        """The claims that are still prepared, by UID."""
+        return {uid: claim for uid, claim in self.claims.items() if not claim.has_ended}
+
     def with_claim(self, claim: PreparedClaim) -> "Checkpoint":
         """This state with the claim."""
         return dataclasses.replace(self, claims={**self.claims, claim.uid: claim})

@@ -161,8 +161,7 @@ class Driver:
 
     async def prepared_claims(self) -> Mapping[str, PreparedClaim]:
         """The prepared claims by UID. Raises OSError, TimeoutError."""
-        claims = (await self.in_state(self._preparer.checkpoint)).claims
-        return {uid: claim for uid, claim in claims.items() if not claim.has_ended}
+        return (await self.in_state(self._preparer.checkpoint)).prepared
 
     async def preparations(self) -> int:
         """How many claims were prepared; -1 if the state cannot be read."""
