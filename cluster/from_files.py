@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
-from cluster.kinds.claim_templates import TemplateFacts, project_template
+from cluster.kinds.claim_templates import UNREADABLE_TEMPLATE, TemplateFacts, project_template
 from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
 from cluster.kinds.limit_ranges import project_limit_range
 from cluster.kinds.namespaces import project_namespace_record
@@ -41,7 +41,7 @@ _READERS: Final[Mapping[tuple[str, str], tuple[StoredKind[Any], Callable[[Mappin
 
 
 def take(store: Store, group: str, kind: str, namespace: str, name: str, data: dict[str, object]) -> None:
-    """Put an object into a store. An object that says nothing about the cluster, or cannot be read, is left out.
+    """Put an object into a store. Objects of other kinds, and those that cannot be read, are left out.
 
     If files have a quota of a namespace, they are assumed to have all of them.
     """
@@ -61,9 +61,7 @@ def take(store: Store, group: str, kind: str, namespace: str, name: str, data: d
             store.complete(RESOURCE_QUOTA, namespace)
     elif (group, kind) == (GROUP, CLAIM_TEMPLATE.name):
         spec = read_claim(kind, str(data.get("apiVersion")), data.get("spec"))[0]
-        facts = _read(_with_digest, data) or TemplateFacts(
-            "", managed=False, device_classes=frozenset(), ultraserver_mode=None, spec=None
-        )
+        facts = _read(_with_digest, data) or UNREADABLE_TEMPLATE
         store.put(CLAIM_TEMPLATE, key, structs.replace(facts, spec=spec))
     elif (group, kind) == (GROUP, RESOURCE_CLAIM.name):
         store.put(RESOURCE_CLAIM, key, read_claim(kind, str(data.get("apiVersion")), data.get("spec"))[0])

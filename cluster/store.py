@@ -101,8 +101,18 @@ POD_GROUP: Final[StoredKind[Sequence[GroupClaim]]] = StoredKind("PodGroup")
 TO_COME: Final[StoredKind[bool]] = StoredKind("to come")
 """ResourceClaimTemplates that an operator will make."""
 
-_API_KINDS: list[StoredKind[Any]] = [NAMESPACE, RESOURCE_QUOTA, LIMIT_RANGE, DEVICE_CLASS, CLAIM_TEMPLATE]
-_API_KINDS += [RESOURCE_CLAIM, RESOURCE_SLICE, NODE, POD_GROUP, *POOLS.values()]
+_API_KINDS: Final[tuple[StoredKind[Any], ...]] = (
+    NAMESPACE,
+    RESOURCE_QUOTA,
+    LIMIT_RANGE,
+    DEVICE_CLASS,
+    CLAIM_TEMPLATE,
+    RESOURCE_CLAIM,
+    RESOURCE_SLICE,
+    NODE,
+    POD_GROUP,
+    *POOLS.values(),
+)
 KINDS: Final[Mapping[str, StoredKind[Any]]] = {kind.name: kind for kind in _API_KINDS}
 """By the name of the API's kind."""
 

@@ -52,7 +52,7 @@ def settled(annotated: ModeSettings, demand: PodDemand, steering: Steering) -> M
 def with_node_default(
     types: Sequence[InstanceType], demand: PodDemand, config: DeviceConfig
 ) -> tuple[Sequence[InstanceType], DeviceConfig]:
-    """Types and settings of a pod that says nothing of logical NeuronCores, on nodes whose files set another default.
+    """Types and settings of a pod that sets no logical NeuronCore, on nodes whose files set another default.
 
     The device plugin counts cores by that default, and sets it in containers. So the claim gets it as a NeuronConfig.
     """

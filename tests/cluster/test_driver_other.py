@@ -59,7 +59,7 @@ def test_our_driver_gives_way_and_comes_back(
         wait_running(api, namespace, "theirs")
         assert len(other.prepared) == 1, "the kubelet calls the driver that registered last"
         time.sleep(6)  # longer than our driver's pause between two looks
-        assert other.slices() == [before], "nobody fights: neither deleted nor written again"
+        assert other.slices() == [before], "it is neither deleted nor written again"
         assert own_slices(driver) == []
         wait_gone(api, namespace, "theirs")
         eventually("the other driver to unprepare", lambda: bool(other.unprepared), timeout=60)

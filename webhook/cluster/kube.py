@@ -32,7 +32,6 @@ class KubeWorld:
     Attributes:
         caches: of `view`; metrics read their counters and problems.
         refusals: writes Events about refused conversions; None if Events are off.
-        types: the instance types that replicas tell each other.
     """
 
     connection: Connection
@@ -41,7 +40,11 @@ class KubeWorld:
     caches: tuple[Reflector[object], ...]
     template_counters: TemplateCounters = dataclasses.field(default_factory=TemplateCounters)
     refusals: EventRecorder | None = None
-    types: SharedTypes | None = None
+
+    @property
+    def types(self) -> SharedTypes:
+        """The instance types that replicas tell each other."""
+        return self.view
 
     def ready(self) -> tuple[bool, str]:
         """Whether every cache was filled once, and the present problems.
@@ -101,9 +104,7 @@ async def connect(
         # If the version is not known, claims are divided, which works with every version.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(version.asked.wait(), _ANSWER_TIMEOUT)
-        yield KubeWorld(
-            connection, cluster.store, templates, cluster.caches, templates.counters, recorder, cluster.store
-        )
+        yield KubeWorld(connection, cluster.store, templates, cluster.caches, templates.counters, recorder)
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -45,11 +45,11 @@ class QueueNotices:
         self._told: set[tuple[str, bool]] = set()
 
     def noted(self, request: AdmissionRequest, decision: Decision) -> Decision:
-        """The decision about a new pod, with NEU232 if it is the first of its namespace that a queue does not count.
+        """A decision that shows a queue, with NEU232 if it is the first of its namespace that the queue does not count.
 
         A dry run is told, and not remembered.
         """
-        if not (decision.claimed_class and decision.shows_queue):
+        if not decision.claimed_class:
             return decision
         notice = request.namespace, decision.alternatives
         if notice in self._told or len(self._told) >= self._most:
