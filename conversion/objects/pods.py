@@ -220,9 +220,8 @@ class Container(Struct, frozen=True):
         """
         if not self.may_set_variables:
             return ()
-        entries: list[dict[str, Any]] = _part(self.env, _check_env, "spec.containers[*].env") or []
         found = {}
-        for each in entries:
+        for each in self._decode_env():
             name, value = each.get("name"), each.get("value")
             if name in names.LNC_VARIABLES:
                 found[name] = value[:8] if isinstance(value, str) else ""

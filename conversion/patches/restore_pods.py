@@ -189,11 +189,13 @@ def _restore_container(
         old_claims,
         lambda entry: entry.get("name") == conversion.claim,
     )
-    if names.ENV_NUM_CORES in old.core_variables and not new.core_variables:
+    # Read once: a list may have thousands of variables.
+    before = old.variables if old.may_set_variables else []
+    if names.ENV_NUM_CORES in before and not new.core_variables:
         # A view has only the names of variables. The value is in the record.
         value = conversion.of(new.name).get(names.RESOURCE_NEURONCORE)
         if value is not None:
-            position = min(old.variables.index(names.ENV_NUM_CORES), len(new.variables))
+            position = min(before.index(names.ENV_NUM_CORES), len(new.variables))
             variable = {"name": names.ENV_NUM_CORES, "value": str(quantities.parse_count(value))}
             operations.append(
                 add(f"{path}/env", [variable]) if not new.has_env else add(f"{path}/env/{position}", variable)
