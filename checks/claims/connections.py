@@ -102,17 +102,31 @@ def are_one_run(leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue
 
     So are claims whose requests divide a run, because a search for many devices costs the scheduler too much.
     """
-    types = set.intersection(*(set(index.types(leaf.mask)) for leaf in leaves))
-    entries = [entry for name in types if (entry := catalogue.get(name)) is not None]
+    entries = _types_of(leaves, index, catalogue)
     return bool(entries) and all(_is_run(leaves, entry, index) for entry in entries)
 
 
-def fill_the_node(leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue) -> bool:
-    """Whether the requests together have all devices of the node, on each type that has them."""
-    types = set.intersection(*(set(index.types(leaf.mask)) for leaf in leaves))
+def are_connected(leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue) -> bool:
+    """Whether the devices of requests work together, on each type that has them.
+
+    They are one run (see `are_one_run`), or so many that any of the node are connected.
+    """
     total = sum(fewest_devices(leaves).values())
-    entries = [catalogue.get(name) for name in types]
-    return bool(entries) and all(entry is not None and entry.devices == total for entry in entries)
+    entries = _types_of(leaves, index, catalogue)
+    return bool(entries) and all(is_whole(entry, total) or _is_run(leaves, entry, index) for entry in entries)
+
+
+def is_whole(entry: InstanceType, count: int) -> bool:
+    """Whether any so many devices of a node are connected: no smaller group than the whole node has as many."""
+    if entry.devices is None:
+        return count in _UNKNOWN_WHOLE
+    return count == entry.devices or (entry.grouped and group_for(entry, count) == entry.devices)
+
+
+def _types_of(leaves: Iterable[Leaf], index: DeviceIndex, catalogue: Catalogue) -> list[InstanceType]:
+    """The known types that have a device for each request."""
+    types = set.intersection(*(set(index.types(leaf.mask)) for leaf in leaves))
+    return [entry for name in types if (entry := catalogue.get(name)) is not None]
 
 
 def _is_run(leaves: Iterable[Leaf], entry: InstanceType, index: DeviceIndex) -> bool:
@@ -213,7 +227,7 @@ class Connections:
                 if self._index.devices(mask, entry.name) >= count
                 # Any devices of a group can work together. Of a window, only all of them are sure to be consecutive.
                 and not (any(covering) if entry.consecutive else covering)
-                and not self._is_whole(entry, count)
+                and not is_whole(entry, count)
                 and not self._are_selected(mask, entry, count)
             ]
         return self._known[key]
@@ -224,12 +238,6 @@ class Connections:
             return True
         entries = self._likely(leaf.mask)
         return bool(entries) and all(self._are_selected(leaf.mask, entry, leaf.devices.count) for entry in entries)
-
-    def _is_whole(self, entry: InstanceType, count: int) -> bool:
-        """Whether any so many devices are connected: no smaller group than the whole node has as many."""
-        if entry.devices is None:
-            return count in _UNKNOWN_WHOLE
-        return count == entry.devices or (entry.grouped and group_for(entry, count) == entry.devices)
 
     def _are_selected(self, mask: int, entry: InstanceType, count: int) -> bool:
         """Whether the selectors leave exactly the devices of one group, or of one consecutive run."""

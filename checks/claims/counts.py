@@ -7,17 +7,16 @@ group has. A container that requests cores needs fewer devices than its group ha
 
 import functools
 import operator
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from checks.claims.connections import (
     Connections,
+    are_connected,
     are_one_run,
     choices_of,
     connecting,
     fewest_devices,
-    fill_the_node,
-    group_for,
     group_size,
 )
 from checks.claims.device_index import DeviceIndex
@@ -281,16 +280,24 @@ def _unsupported(catalogue: Catalogue, code: str, path: str, count: int, types: 
     return Finding(code, path, message, f"Nearest valid counts: {nearest(count, valid)}.", str(count))
 
 
-def _are_connected(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue) -> bool:
+def _are_connected(
+    claim: ClaimSpec,
+    leaves: Sequence[Leaf],
+    index: DeviceIndex,
+    catalogue: Catalogue,
+    together: Callable[[Sequence[Leaf], DeviceIndex, Catalogue], bool],
+) -> bool:
     """Whether constraints or selectors connect all requests, whichever alternative is allocated.
 
     Of several requests with alternatives, one constraint must cover all: each chooses its alternative alone.
+
+    Args:
+        together: says the same of requests without a constraint, `are_one_run` or `are_connected`.
     """
     groups = [frozenset(each.requests) for each in claim.constraints if group_size(each.match_attribute)]
     return all(
         any(all(covers(named, leaf.devices.reference) for leaf in choice) for named in groups)
-        or are_one_run(choice, index, catalogue)
-        or fill_the_node(choice, index, catalogue)
+        or together(choice, index, catalogue)
         for choice in choices_of(leaves, index)
     )
 
@@ -319,11 +326,11 @@ def check_together(
     total = sum(fewest.values())
     types = set.intersection(*(set(index.types(leaf.mask)) for leaf in mine))
     capable = [name for name in index.types(index.everything) if name in types]
-    if _are_connected(claim, mine, index, catalogue):
+    if _are_connected(claim, mine, index, catalogue, are_one_run):
         return []
     if not unconnected and capable and all(_is_excluded(catalogue, name, {total}) for name in capable):
         return [_unsupported(catalogue, "NEU709", path, total, capable)]
-    if capable and all((entry := catalogue.get(name)) and group_for(entry, total) == entry.devices for name in capable):
+    if _are_connected(claim, mine, index, catalogue, are_connected):
         return []
     message = (
         f"one container uses {total} devices of requests {', '.join(requests)[:32]}; nothing keeps them connected."

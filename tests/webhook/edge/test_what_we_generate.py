@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonpatch
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from conversion.asks.conversion_context import ConversionOptions
@@ -116,6 +116,8 @@ AMOUNTS = st.one_of(
     st.lists(AMOUNTS, min_size=1, max_size=3),
     st.lists(AMOUNTS, max_size=1),
 )
+# Any ten devices of one type are connected, and a run of the other.
+@example(["trn2.48xlarge", "inf1.xlarge"], VERSIONS[0], False, False, [{"neuroncore": 33}], [{"neuroncore": 37}])
 def test_what_conversion_makes_has_no_finding(
     server: Server,
     types: list[str],
