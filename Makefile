@@ -16,7 +16,7 @@ TIME   ?= 60
 PATHS  ?=
 TESTS  ?=
 # One more than two cores: some tests wait for processes and sockets.
-WORKERS ?= 3
+WORKERS ?= 4
 # Each worker has a control plane of its own. Twice as many as two cores: some tests wait for a minute.
 CLUSTER_WORKERS ?= 4
 # Instance types of the nodes of `make sandbox`.
@@ -61,7 +61,7 @@ run: $(RUNTIME) ## serve the webhook on https://127.0.0.1:9443 and convert an ex
 	$(BIN)/python -m commands.cli.demo $(ARGS)
 
 test: $(STAMP) ## run every test that needs no control plane
-	$(BIN)/python -m pytest --ignore=tests/cluster -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --ignore=tests/cluster -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 timed-test: $(STAMP) ## run the tests that bound a time, and assert it: on a machine that does nothing else
 	NEURON_DRA_TIMED=1 $(BIN)/python -m pytest -n0 $(ARGS) $$(grep -rl --include='*.py' 'timing import' tests)

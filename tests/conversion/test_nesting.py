@@ -155,7 +155,7 @@ def ask(running: Running, path: str, sent: bytes) -> Reply:
     started = time.process_time()
     with running.client() as client:
         reply = client.review(sent, path)
-        assert time.process_time() - started < QUICK
+        assert_below(time.process_time() - started, QUICK)
         assert client.review(body(POD, '{"spec":{}}'), path).status == 200, "the server goes on"
     return reply
 
@@ -341,7 +341,7 @@ def test_the_check_of_hostile_text_is_fast(text: bytes) -> None:
     started = time.process_time()
     with contextlib.suppress(nesting.TooDeepError):
         nesting.check(text)
-    assert time.process_time() - started < QUICK
+    assert_below(time.process_time() - started, QUICK)
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)

@@ -73,7 +73,7 @@ def test_compiling_a_selector_with_many_slow_patterns_ends_in_time(pattern: str,
         compile_selector(Cel(SELECTOR_LIMITS), source)
     except CelError as error:
         failed = error
-    assert time.thread_time() - started < ALLOWED
+    assert_below(time.thread_time() - started, ALLOWED)
     assert failed is not None
 
 
@@ -146,7 +146,7 @@ def test_the_cost_of_a_computed_pattern_is_estimated() -> None:
     started = time.thread_time()
     with pytest.raises(CelBudgetExceededError, match="compiling the regular expressions"):
         limited("a.exists(x, 'a'.matches('.{9,999}' + string(x)))", DEFAULT_LIMITS, a=list(range(5000)))
-    assert time.thread_time() - started < ALLOWED
+    assert_below(time.thread_time() - started, ALLOWED)
 
 
 def test_a_pattern_that_go_refuses_is_an_error_of_the_selector() -> None:

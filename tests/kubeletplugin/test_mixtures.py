@@ -14,10 +14,10 @@ from kubeletplugin.prepare.decide import NodeView
 from tests.kubeletplugin.fakes import Node
 from tests.kubeletplugin.mixtures import TYPES, Life, Pod, physical_cores
 
-LIVES = 100
+LIVES = 50
 STEPS = 12
 PARTS = 10
-"""100 lives of 12 steps, ten times: 12,000 cases."""
+"""50 lives of 12 steps, ten times: 6,000 cases."""
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from neuron.hardware.instances import Catalogue
 from tests.support import mixtures, structured
 from tests.support.mixtures import Case, Hardware, Step
 
-CASES: Final = int(os.environ.get("NEURON_DRA_MIXTURES", "10000"))
-CHUNKS: Final = 20
+CASES: Final = int(os.environ.get("NEURON_DRA_MIXTURES", "5000"))
+CHUNKS: Final = 10
 
 Cores = set[tuple[int, int]]
 """Device and physical core."""

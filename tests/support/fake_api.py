@@ -444,7 +444,7 @@ def _line(event: str, item: Object) -> bytes:
     return json.dumps({"type": event, "object": item}).encode() + b"\n"
 
 
-async def eventually(condition: Callable[[], object], seconds: float = 5.0) -> None:
+async def eventually(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Return as soon as `condition` holds.
 
     Raises:
