@@ -175,7 +175,8 @@ ASKING = {CONVERT: "convert"}
 
 
 def test_every_step_of_the_guide_has_its_test() -> None:
-    steps = [f"test_{step.slug}" for step in guide.read(GUIDE)]
+    # A section without commands to run as they stand has its test elsewhere: two drivers need a kubelet.
+    steps = [f"test_{step.slug}" for step in guide.read(GUIDE) if any(step.parts.values())]
     tests = [
         name for name in globals() if name.startswith("test_") and name != "test_every_step_of_the_guide_has_its_test"
     ]

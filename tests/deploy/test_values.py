@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.deploy.charts import CHART, ROOT, Object
+from tests.deploy.charts import CHART, ROOT, Object, render
 
 SCHEMA: Object = json.loads((CHART / "values.schema.json").read_text())
 VALUES: Object = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -85,3 +85,22 @@ def test_a_documented_value_that_does_not_exist_is_found() -> None:
     assert reads(SCHEMA, "policies.files.own")
     text = "`--set conversion.mode=off --set webhook.replica=2`, `admission.workloads.scope`, `webhook.py`"
     assert list(named(text)) == ["conversion.mode", "webhook.replica", "admission.workloads.scope", "webhook.py"]
+
+
+def empty_values(values: Object, *above: str) -> Iterator[tuple[str, ...]]:
+    """Paths of the values that are an empty map or list by default."""
+    for key, value in values.items():
+        if value in ({}, []):
+            yield (*above, key)
+        elif isinstance(value, dict):
+            yield from empty_values(value, *above, key)
+
+
+def test_an_empty_value_can_be_null() -> None:
+    """`--set policies.files=null` removes what an earlier release has: Helm has no other way with a map."""
+    plain = render()
+    for path in empty_values(VALUES):
+        values: Object | None = None
+        for key in reversed(path):
+            values = {key: values}
+        assert render(values) == plain, path

@@ -6,7 +6,7 @@ and every string is searched once: an object of 1.5 MB, the limit of etcd, costs
 
 {{/* DeviceClasses with Neuron devices, as a CEL list. */}}
 {{- define "neuron-dra.celClasses" -}}
-{{- $made := keys .Values.deviceClasses.extra | sortAlpha -}}
+{{- $made := keys (.Values.deviceClasses.extra | default dict) | sortAlpha -}}
 ['{{ concat .Values.admission.deviceClasses (list .Values.conversion.deviceClass) $made | uniq | join "', '" }}']
 {{- end }}
 
@@ -70,7 +70,7 @@ belongs to a class of this release. Call with a dict: "root", and "pod", its CEL
 
 {{/* Extended resources without "neuron" in the name, listed or of DeviceClasses of the release: a JSON list. */}}
 {{- define "neuron-dra.extendedResources" -}}
-{{- $names := .Values.admission.extendedResources -}}
+{{- $names := .Values.admission.extendedResources | default list -}}
 {{- if .Values.deviceClasses.default.enabled -}}
 {{- $names = append $names .Values.deviceClasses.default.extendedResourceName -}}
 {{- end -}}
@@ -148,7 +148,7 @@ true
 objects). Policies that only audit or warn are no reason for pods to depend on the webhook.
 */}}
 {{- define "neuron-dra.policiesDeny" -}}
-{{- $texts := values .Values.policies.files -}}
+{{- $texts := values (.Values.policies.files | default dict) -}}
 {{- range .Values.policies.packs -}}
 {{- $texts = append $texts ($.Files.Get (printf "files/packs/%s.yaml" .)) -}}
 {{- end -}}

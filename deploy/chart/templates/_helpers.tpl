@@ -49,7 +49,7 @@ seccompProfile:
 
 {{/* The excluded namespaces, as a JSON list. */}}
 {{- define "neuron-dra.excludedNamespaces" -}}
-{{- concat (list "kube-system" "kube-node-lease" .Release.Namespace) .Values.admission.excludedNamespaces | uniq | toJson -}}
+{{- concat (list "kube-system" "kube-node-lease" .Release.Namespace) (.Values.admission.excludedNamespaces | default list) | uniq | toJson -}}
 {{- end }}
 
 {{/* How the API server reaches the webhook. Call with (dict "root" $ "path" "/mutate"). */}}
@@ -110,7 +110,7 @@ true
 
 {{/* Names of the DeviceClasses of the release, as a JSON list. */}}
 {{- define "neuron-dra.deviceClasses" -}}
-{{- concat (ternary (list "neuron.aws.com") list .Values.deviceClasses.default.enabled) (keys .Values.deviceClasses.extra | sortAlpha) | toJson -}}
+{{- concat (ternary (list "neuron.aws.com") list .Values.deviceClasses.default.enabled) (keys (.Values.deviceClasses.extra | default dict) | sortAlpha) | toJson -}}
 {{- end }}
 
 {{/* Variables of OpenTelemetry's SDK. Call with (dict "root" $ "attributes" "k8s.pod.name=$(NAME)"). */}}
