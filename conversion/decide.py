@@ -25,6 +25,7 @@ from conversion.findings.bound_claims import check_bound
 from conversion.findings.check_pods import check_pod
 from conversion.findings.check_resources import misspelt_resources
 from conversion.findings.pod_claims import Claiming, KnownClaim
+from conversion.findings.resized_pods import resized
 from conversion.findings.template_findings import NO_TEMPLATES, KnownTemplates
 from conversion.objects import pods, queues
 from conversion.objects.kinds import KINDS, Kind, is_counted_by_template
@@ -124,6 +125,7 @@ class DecisionInputs:
         remembered: answers about pods, by everything on which they depend; empty at first.
         goes_on: returns false when no time is left; pods that follow are left out.
         counted_classes: DeviceClasses whose claims Kueue is known to count.
+        resizers: VerticalPodAutoscalers that resize pods in place, by kind and name of the workload.
     """
 
     facts: NamespaceFacts
@@ -135,6 +137,7 @@ class DecisionInputs:
     remembered: dict[Hashable, "Answer"] = dataclasses.field(default_factory=dict)
     goes_on: Callable[[], bool] = lambda: True
     counted_classes: Collection[str] = ()
+    resizers: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
 
     @property
     def claims(self) -> ClaimContext:
@@ -286,6 +289,8 @@ def decide(
     if placement is not None:
         own += [*placement.errors, *placement.warnings]
     own += check_size(subject.kind, subject.data, {mode for part in parts for mode in part.answer.ultraserver_modes})
+    if any(part.facts.known or part.decision.outcome is Outcome.CONVERTED for part in parts):
+        own += resized(subject.kind, subject.data, inputs.resizers)
     form: tuple[Finding, ...] = ()
     if subject.entry is not None and subject.entry.check is not None:
         form = tuple(Findings(subject.entry.check(subject.data)))
