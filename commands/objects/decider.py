@@ -22,8 +22,8 @@ from conversion.decide import (
     PodFacts,
     decide,
     decide_claim,
+    enrichable_claim,
     places_of,
-    plain_claim,
     read_pod,
 )
 from conversion.findings.pod_claims import KnownClaim, readable_names
@@ -119,7 +119,7 @@ class Decider:
         return dataclasses.replace(decided, form=(*manifest.form, *decided.form)) if manifest.form else decided
 
     def enrichment(self, manifest: Manifest) -> Decision | None:
-        """The decision about a claim or template with class and count only that is to be created; None for others.
+        """The decision about a claim or template that conversion completes when it is created; None for others.
 
         One that a cluster has stored is never changed.
         """
@@ -127,7 +127,7 @@ class Decider:
             return None
         if mapping(manifest.data.get("metadata")).get("uid"):
             return None
-        claim = plain_claim(manifest.kind, manifest.data, self._options.device_class)
+        claim = enrichable_claim(manifest.kind, manifest.data, self._options.device_class)
         if claim is None:
             return None
         steering = NO_STEERING

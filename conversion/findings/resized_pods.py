@@ -16,7 +16,7 @@ def resized(kind: str, data: Mapping[str, object], autoscalers: Mapping[tuple[st
         kind: of the object, whose pods have claims.
         autoscalers: their names, by kind and name of the workload that each resizes.
     """
-    for workload in workloads_of(kind, data) if autoscalers else ():
+    for workload in workloads_of(kind, data):
         if workload in autoscalers:
             return [_resizes(autoscalers[workload], " ".join(workload))]
     return []
