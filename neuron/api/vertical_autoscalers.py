@@ -13,9 +13,10 @@ _IN_PLACE: Final = ("InPlaceOrRecreate", "InPlace")
 
 
 def resized_in_place(data: Mapping[str, object]) -> tuple[str, str] | None:
-    """Kind and name of the workload whose pods it resizes in place; None if it does not."""
+    """Kind and name of the workload whose pods it resizes in place; None if it does not, or names none."""
     spec = mapping(data.get("spec"))
     target = mapping(spec.get("targetRef"))
     if mapping(spec.get("updatePolicy")).get("updateMode") not in _IN_PLACE:
         return None
-    return text(target.get("kind")), text(target.get("name"))
+    kind, name = text(target.get("kind")), text(target.get("name"))
+    return (kind, name) if kind and name else None
