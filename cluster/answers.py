@@ -17,6 +17,9 @@ class ClaimView(DeviceView, Protocol):
     def claim_version(self) -> int:
         """Grows whenever `device_shapes` or `device_classes` changes."""
 
+    def resizers(self, namespace: str) -> Mapping[tuple[str, str], str]:
+        """VerticalPodAutoscalers that resize pods in place, by kind and name of the workload; empty: none is known."""
+
     async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:
         """Request from the API server which ResourceClaims or ResourceClaimTemplates exist.
 

@@ -15,6 +15,7 @@ from cluster.kinds.resource_quotas import project_quota
 from cluster.kinds.resource_slices import project_slice
 from cluster.object_reader import Projection
 from cluster.store import (
+    AUTOSCALER,
     CLAIM_TEMPLATE,
     DEVICE_CLASS,
     LIMIT_RANGE,
@@ -26,6 +27,7 @@ from cluster.store import (
     StoredKind,
 )
 from neuron import names
+from neuron.api.vertical_autoscalers import resized_in_place
 from runtime.api_server import Collection, Resource
 
 T = TypeVar("T")
@@ -81,6 +83,15 @@ OTHERS: Final[tuple[KeptKind[Any], ...]] = (
     KeptKind(LIMIT_RANGE, Collection(resources.LIMIT_RANGES), Projection(project_limit_range)),
 )
 """What every store of a cluster has, beside the templates."""
+RESIZERS: Final = KeptKind(
+    AUTOSCALER,
+    Collection(resources.VERTICAL_POD_AUTOSCALERS),
+    Projection(resized_in_place),
+    needed=False,
+    installed=False,
+)
+"""Most clusters have none of them, or not even their CustomResourceDefinition: such a collection costs one request in
+five minutes. Only a warning depends on them."""
 SUPPLIES: Final[tuple[KeptKind[Any], ...]] = (
     KeptKind(NODE, Collection(resources.NODES, metadata_only=True), Projection(project_node), needed=False),
     *(

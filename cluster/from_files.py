@@ -12,6 +12,7 @@ from cluster.kinds.namespaces import project_namespace_record
 from cluster.kinds.node_pools import project as project_pool
 from cluster.kinds.resource_quotas import project_quota
 from cluster.store import (
+    AUTOSCALER,
     CLAIM_TEMPLATE,
     DEVICE_CLASS,
     LIMIT_RANGE,
@@ -25,7 +26,7 @@ from cluster.store import (
     StoredKind,
 )
 from conversion.claims import templates
-from neuron.api import node_pools, pod_groups, ultraservers
+from neuron.api import node_pools, pod_groups, ultraservers, vertical_autoscalers
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP
 
@@ -36,6 +37,7 @@ _READERS: Final[Mapping[tuple[str, str], tuple[StoredKind[Any], Callable[[Mappin
     ("", "ResourceQuota"): (RESOURCE_QUOTA, project_quota),
     ("", "LimitRange"): (LIMIT_RANGE, project_limit_range),
     (GROUP, "DeviceClass"): (DEVICE_CLASS, project_class),
+    vertical_autoscalers.KIND: (AUTOSCALER, vertical_autoscalers.resized_in_place),
     **{(group, kind): (POOLS[kind], project_pool(kind)) for group, kind in node_pools.KINDS},
 }
 

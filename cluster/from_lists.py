@@ -7,7 +7,7 @@ import asyncio
 from typing import Any, Final, TypeVar
 
 from cluster.bounded_objects import Holdings
-from cluster.collections import OTHERS, SUPPLIES, TEMPLATES, KeptKind
+from cluster.collections import OTHERS, RESIZERS, SUPPLIES, TEMPLATES, KeptKind
 from cluster.look_ups import LookUps
 from cluster.object_reader import ObjectReader
 from cluster.store import Store
@@ -35,9 +35,9 @@ async def read_cluster(server: ApiServer, address: str) -> Store:
     """
     store = Store(look_up=LookUps(server, lambda: float("inf")).exist)
     store.set_kubernetes_version(await kubernetes_version(server, _ANSWER_TIMEOUT))
-    kept: tuple[KeptKind[Any], ...] = (TEMPLATES, *OTHERS, *SUPPLIES)
-    problems = await asyncio.gather(*(_fill(store, server, each) for each in kept))
-    unseen = dict.fromkeys(problem for each, problem in zip(kept, problems, strict=True) if each.needed and problem)
+    kept: tuple[KeptKind[Any], ...] = (RESIZERS, TEMPLATES, *OTHERS, *SUPPLIES)
+    store.unseen, *problems = await asyncio.gather(*(_fill(store, server, each) for each in kept))
+    unseen = dict.fromkeys(problem for each, problem in zip(kept[1:], problems, strict=True) if each.needed and problem)
     if unseen:
         raise ClusterUnavailableError(f"the cluster at {address} cannot be used: {'; '.join(unseen)}")
     unlisted = next(filter(None, problems), "")

@@ -98,6 +98,8 @@ NODE: Final[StoredKind[NodeKind]] = StoredKind("Node")
 POOLS: Final[Mapping[str, StoredKind[Described]]] = {kind: StoredKind(kind) for _, kind in node_pools.KINDS}
 """What describes pools of autoscalers, by the name of its kind."""
 POD_GROUP: Final[StoredKind[Sequence[GroupClaim]]] = StoredKind("PodGroup")
+AUTOSCALER: Final[StoredKind[tuple[str, str]]] = StoredKind("VerticalPodAutoscaler")
+"""Those that resize pods in place: kind and name of the workload."""
 TO_COME: Final[StoredKind[bool]] = StoredKind("to come")
 """ResourceClaimTemplates that an operator will make."""
 
@@ -111,6 +113,7 @@ _API_KINDS: Final[tuple[StoredKind[Any], ...]] = (
     RESOURCE_SLICE,
     NODE,
     POD_GROUP,
+    AUTOSCALER,
     *POOLS.values(),
 )
 KINDS: Final[Mapping[str, StoredKind[Any]]] = {kind.name: kind for kind in _API_KINDS}
@@ -125,6 +128,7 @@ class Store:
 
     Attributes:
         on_types: called when `static_types` may have changed.
+        unseen: why `resizers` may be incomplete, as a clause; empty if it is not.
     """
 
     def __init__(
@@ -146,6 +150,7 @@ class Store:
         self._unlisted: Callable[[], str] | None = None
         self._version = 0
         self.on_types: Callable[[], None] = _nothing
+        self.unseen = ""
         self._claim_version = 0
         self._kubernetes = ""
         self._slices = Slices()
@@ -155,6 +160,7 @@ class Store:
         self._labels: dict[str, Mapping[str, str]] = {}
         self._wholes: dict[str, bytes] = {}
         self._quotas = NamespaceQuotas()
+        self._resizers: dict[str, dict[str, tuple[str, str]]] = {}
         self._supply = SupplyIndex()
         self._told = NO_SUPPLY
         self._changes: Mapping[StoredKind[Any], Callable[[Key, Any, Any], None]] = {
@@ -164,6 +170,7 @@ class Store:
             DEVICE_CLASS: self._class_changed,
             RESOURCE_SLICE: self._slice_changed,
             NODE: self._node_changed,
+            AUTOSCALER: self._autoscaler_changed,
             **{kind: functools.partial(self._pool_changed, kind.name) for kind in POOLS.values()},
         }
 
@@ -337,6 +344,12 @@ class Store:
             return {key: min(mine.get(key, amount), amount) for key, amount in {**mine, **below}.items()}
         return mine if self.is_complete(RESOURCE_QUOTA, name) else None
 
+    def resizers(self, namespace: str) -> Mapping[tuple[str, str], str]:
+        """VerticalPodAutoscalers of a namespace that resize pods in place, by kind and name of the workload."""
+        mine = {workload: name for name, workload in self._resizers.get(namespace, {}).items()}
+        below = self._below.resizers(namespace) if self._below is not None else {}
+        return {**below, **mine} if below else mine
+
     # --- claims and templates -----------------------------------------------------------------------------------
 
     def template(self, namespace: str, name: str) -> TemplateFacts | None:
@@ -427,6 +440,14 @@ class Store:
     def _limit_range_changed(self, key: Key, _: bool | None, after: bool | None) -> None:
         others = {name for name in self._own(key[0]).limit_ranges if name != key[1]}
         self._keep(key[0], limit_ranges=tuple(sorted(others | {key[1]} if after else others)))
+
+    def _autoscaler_changed(self, key: Key, _: tuple[str, str] | None, after: tuple[str, str] | None) -> None:
+        known = self._resizers.setdefault(key[0], {})
+        known.pop(key[1], None)
+        if after is not None:
+            known[key[1]] = after
+        elif not known:
+            del self._resizers[key[0]]
 
     def _own(self, namespace: str) -> NamespaceFacts:
         return self._namespaces.get(namespace, NO_FACTS)

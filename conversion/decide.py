@@ -25,12 +25,14 @@ from conversion.findings.bound_claims import check_bound
 from conversion.findings.check_pods import check_pod
 from conversion.findings.check_resources import misspelt_resources
 from conversion.findings.pod_claims import Claiming, KnownClaim
+from conversion.findings.resized_pods import resized
 from conversion.findings.template_findings import NO_TEMPLATES, KnownTemplates
 from conversion.objects import pods, queues
 from conversion.objects.kinds import KINDS, Kind, is_counted_by_template
 from conversion.objects.misplaced import misplaced_resources
 from conversion.objects.pod_places import PodPlace, find_pods, path_text
 from conversion.patches import leader_worker_sets
+from conversion.patches.admin_claims import AdminClaim, keep_looking, look, read_admin
 from conversion.patches.convert_pods import computed_templates, convert
 from conversion.patches.decision import Decision, Outcome, denied, unchanged
 from conversion.patches.enrich_claims import PlainClaim, enrich, keep, read_plain
@@ -42,14 +44,8 @@ from neuron.findings import Finding, Findings, Severity, as_warning, quoted, war
 
 decide_pod = convert
 """The decision about one new pod, without the findings that do not depend on its conversion."""
-EnrichableClaim: TypeAlias = PlainClaim
-"""What `plain_claim` reads."""
-plain_claim = read_plain
-"""A new claim or template, if it says no more than DeviceClass and count."""
-decide_claim = enrich
-"""The decision about such a claim."""
-keep_claim = keep
-"""The decision about an update of an enriched claim."""
+EnrichableClaim: TypeAlias = PlainClaim | AdminClaim
+"""What `enrichable_claim` reads."""
 check_names = misspelt_resources
 """The findings about a pod that declares no claim: the API server has checked what its containers refer to."""
 templates_of_record = computed_templates
@@ -61,6 +57,30 @@ _UNKNOWN: Final = "neuron-dra does not know this kind"
 _OF_NEW_PODS: Final = "NEU128"
 """A pod that exists has `spec.nodeName` from the scheduler, which has allocated its claims."""
 _READ_AS_BOOLEAN: Final = "Expected `str`, got `bool`"
+
+
+def enrichable_claim(
+    kind: str, data: Mapping[str, object], device_class: str, *, updates: bool = False
+) -> EnrichableClaim | None:
+    """A claim or template that says no more than DeviceClass and count, or has `adminAccess`; else None.
+
+    `updates`: as of `read_plain`.
+    """
+    return read_plain(kind, data, device_class, updates=updates) or read_admin(kind, data, device_class)
+
+
+def decide_claim(
+    claim: EnrichableClaim, facts: NamespaceFacts, context: ConversionContext, steering: Steering = NO_STEERING
+) -> Decision:
+    """The decision about such a claim that is being created."""
+    if isinstance(claim, AdminClaim):
+        return look(claim, facts, context, steering)
+    return enrich(claim, facts, context, steering)
+
+
+def keep_claim(claim: EnrichableClaim, old: Mapping[str, object], device_class: str) -> Decision:
+    """The decision about an update of an enriched claim. `old`: the stored object, in the version of the new one."""
+    return keep_looking(claim, old, device_class) if isinstance(claim, AdminClaim) else keep(claim, old)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,6 +144,7 @@ class DecisionInputs:
         remembered: answers about pods, by everything on which they depend; empty at first.
         goes_on: returns false when no time is left; pods that follow are left out.
         counted_classes: DeviceClasses whose claims Kueue is known to count.
+        resizers: VerticalPodAutoscalers that resize pods in place, by kind and name of the workload.
     """
 
     facts: NamespaceFacts
@@ -135,6 +156,7 @@ class DecisionInputs:
     remembered: dict[Hashable, "Answer"] = dataclasses.field(default_factory=dict)
     goes_on: Callable[[], bool] = lambda: True
     counted_classes: Collection[str] = ()
+    resizers: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
 
     @property
     def claims(self) -> ClaimContext:
@@ -286,6 +308,8 @@ def decide(
     if placement is not None:
         own += [*placement.errors, *placement.warnings]
     own += check_size(subject.kind, subject.data, {mode for part in parts for mode in part.answer.ultraserver_modes})
+    if inputs.resizers and any(part.facts.known or part.decision.outcome is Outcome.CONVERTED for part in parts):
+        own += resized(subject.kind, subject.data, inputs.resizers)
     form: tuple[Finding, ...] = ()
     if subject.entry is not None and subject.entry.check is not None:
         form = tuple(Findings(subject.entry.check(subject.data)))

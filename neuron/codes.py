@@ -476,8 +476,8 @@ CODES: Final = {
     ),
     "NEU233": FindingCode(
         "A VerticalPodAutoscaler resizes pods with claims in place",
-        "A warning of the commands, for `updateMode` InPlaceOrRecreate and InPlace, if the autoscaler is among their "
-        "files. Kubernetes 1.36 refuses every in-place "
+        "A warning at admission of pods and workloads and of the commands, for `updateMode` InPlaceOrRecreate and "
+        "InPlace of an autoscaler of the namespace, or among the files. Kubernetes 1.36 refuses every in-place "
         'resize of a pod with a claim, also of CPU ("only cpu and memory resources are mutable", kubernetes#138641): '
         "the autoscaler evicts the pod instead, or its size never changes.",
         "",
@@ -1249,7 +1249,7 @@ CODES: Final = {
         "container gets.",
         "",
         "container main sets NEURON_RT_VISIBLE_CORES: with a claim, the driver chooses the devices, and the "
-        "container sees only these. Remove the variable; the claim allocates the cores.",
+        "container sees only these. Remove the variable: the driver sets what the claim gives the container.",
     ),
     "NEU903": FindingCode(
         "Only dynamic pools can take the pod",

@@ -31,11 +31,9 @@ _QUANTITY: Final = re.compile(
     r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,3}))?",
     re.ASCII,
 )
-_SPACE: Final = (
-    " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
-    "\u2028\u2029\u202f\u205f\u3000"
-)
-"""White space around a text, as Go knows it; the API server removes it (`Quantity.UnmarshalJSON`)."""
+_SPACE: Final = " \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+"""White space around a text that the API server removes (`Quantity.UnmarshalJSON`): what Go counts as such, without the
+characters that JSON writes as an escape, such as a tab, which the API server refuses."""
 _MAX_LENGTH: Final = 64
 _MOST_BITS: Final = 200
 """Limit for a number of at most `_MAX_LENGTH` digits; str() raises for more than 4300 digits."""
@@ -129,5 +127,7 @@ def canonical(value: object) -> str:
 
 def amount_text(value: object) -> str:
     """The value for messages, at most 64 characters."""
+    if isinstance(value, bool):
+        return str(value).lower()
     scalar = value is None or isinstance(value, str | int | float)
     return str(value)[:_MAX_LENGTH] if scalar else f"a {type(value).__name__}"

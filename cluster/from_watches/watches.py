@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from cluster.bounded_objects import Key
-from cluster.collections import OTHERS, SUPPLIES, TEMPLATES, KeptKind
+from cluster.collections import OTHERS, RESIZERS, SUPPLIES, TEMPLATES, KeptKind
 from cluster.from_watches.reflector import Reflector
 from cluster.kinds.claim_templates import TemplateFacts
 from cluster.look_ups import LookUps
@@ -50,7 +50,11 @@ class Watches:
         look_ups = LookUps(server, seconds_left)
         self.store = Store(templates=self.templates.get, look_up=look_ups.exist)
         self._supplies: tuple[Reflector[Any], ...] = tuple(map(self._cache, SUPPLIES)) if nodes else ()
-        self.caches: tuple[Reflector[Any], ...] = (*map(self._cache, OTHERS), self.templates, *self._supplies)
+        self.caches: tuple[Reflector[Any], ...] = (
+            *map(self._cache, (*OTHERS, RESIZERS)),
+            self.templates,
+            *self._supplies,
+        )
         self.store.unlisted_pools(self._unlisted)
 
     def _reflector(self, kept: KeptKind[T]) -> Reflector[T]:

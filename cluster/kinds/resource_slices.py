@@ -43,6 +43,8 @@ class Trait(enum.StrEnum):
     COMMON_NAMES = "common-names"
     """Single devices that do not lack names of windows that they have in common with other types, as those of an older
     driver of inf1.24xlarge do."""
+    UNCOUNTED = "uncounted"
+    """Devices without the capacity that says how many cores they have: those of another driver, or of unknown types."""
     LNC_1 = "lnc-1"
     """Single devices of nodes whose file of defaults sets logical NeuronCores of one physical core."""
     COUNTERS = "counters"
@@ -63,6 +65,8 @@ def traits_of(device: PublishedDevice) -> Iterator[Trait]:
         yield Trait.WINDOWS
     if _OWN_NAME not in device.attributes or _COMMON_NAME in device.attributes:
         yield Trait.COMMON_NAMES
+    if not cores:
+        yield Trait.UNCOUNTED
     if device.counters:
         yield Trait.COUNTERS
     if device.attribute(names.ATTRIBUTE_DEFAULT_LNC) == 1:
@@ -104,6 +108,7 @@ class TraitCounts:
                     windows=Trait.WINDOWS in has,
                     common_names=Trait.COMMON_NAMES in has,
                     counters=Trait.COUNTERS in has,
+                    counts_cores=Trait.UNCOUNTED not in has,
                     # Where only some nodes have it, no setting is right for all of them.
                     default_lnc=1 if self._counts[name, Trait.LNC_1] == self._counts[name, Trait.SINGLE] else None,
                 )

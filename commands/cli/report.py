@@ -199,8 +199,6 @@ class _Cluster:
         policies: "FilePolicies | None",
         counter: Counter,
     ) -> tuple["Report", bool]:
-        from cluster.resources import VERTICAL_POD_AUTOSCALERS
-        from commands.cluster.listing import Lister, Unseen, items
         from commands.objects.file_store import FileStore
         from commands.report import cluster_inputs, webhook_records
         from commands.report.build import ReportBuilder
@@ -220,9 +218,7 @@ class _Cluster:
         devices = await cluster_inputs.read_devices(server, server.address, catalogue, progress, notes)
         queues = await kueue.read(server)
         around = FileStore(below=view)
-        resizing = await Lister(server).objects(VERTICAL_POD_AUTOSCALERS, self.namespace, absent=True)
-        around.take_autoscalers(items(resizing))
-        notes += [str(resizing)] if isinstance(resizing, Unseen) else []
+        notes += [f"{view.unseen}."] if view.unseen else []
         builder = ReportBuilder(options, around, policies, devices, kueue.counted_classes(queues))
         lines = kueue.check(queues, [options.device_class])
         notes += [f"{each.text} {each.fix}".rstrip() for each in lines if each.verdict is not CheckResult.WELL]

@@ -132,9 +132,7 @@ async def _join(
     """Join the validator to a cluster; returns what the cluster's version does to claims."""
     # The client takes 70 MiB: imported only if there is a cluster.
     from cluster.from_lists import read_cluster
-    from cluster.resources import VERTICAL_POD_AUTOSCALERS
     from commands.cluster.discovery import served_resource
-    from commands.cluster.listing import Lister, Unseen, items
     from runtime.api_errors import ApiServerError, ClusterUnavailableError
     from runtime.api_server import RESOURCE_GROUP
     from runtime.served_versions import served_versions
@@ -147,13 +145,11 @@ async def _join(
             rules = "" if found is None else found.version
         store = await read_cluster(server, server.address)
         validator.join(store, await served_versions(server, _TIMEOUT), rules)
-        resizing = await Lister(server).objects(VERTICAL_POD_AUTOSCALERS, absent=True)
     except (ApiServerError, ClusterUnavailableError) as error:
         await closing.aclose()
         raise CannotLookError(str(error)) from error
     version = store.kubernetes_version()
-    unknown = [str(resizing)] if isinstance(resizing, Unseen) else []
-    validator.take_autoscalers(items(resizing))
+    unknown = [f"{store.unseen}."] if store.unseen else []
     told = (fault for fault in known_faults.of_control_plane(version) if fault.told)
     return [*unknown, *(f"{known_faults.sentence(fault, version)} {fault.remedy}" for fault in told)]
 

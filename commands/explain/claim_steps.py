@@ -18,6 +18,10 @@ from neuron.codes import CODES
 from runtime.text import named
 
 _NOT_CREATED: Final = "FailedResourceClaimCreation"
+_AUTOSCALER_FIX: Final = (
+    "The autoscaler makes a node for the pod's limits; its Events say why it does not. On that node a device plugin has"
+    " to offer the devices."
+)
 
 
 def ended(facts: DiagnosisInputs) -> Diagnosis | None:
@@ -52,6 +56,10 @@ def not_converted(facts: DiagnosisInputs) -> Diagnosis | None:
         waits = f"It was not converted, and waits for {text} of a device plugin, which is on {_counted(len(offering))}."
         fix = "Wait until pods there end, or convert it: " + _conversion_fix(facts)
         return Diagnosis("waits-for-device-plugin", PodState.WAITS, waits, fix, evidence)
+    autoscaled = next((each for each in facts.preview.findings if each.code == "NEU903"), None)
+    if autoscaled is not None:
+        waits = f"It was not converted, and waits for {text}, which no node offers yet: {autoscaled.message}"
+        return Diagnosis("waits-for-autoscaler", PodState.WAITS, waits, _AUTOSCALER_FIX, evidence)
     text = f"It was not converted and requests {text}, which no node offers. {_why_not_converted(facts)}"
     return Diagnosis("not-converted", PodState.STUCK, text, _conversion_fix(facts), evidence)
 

@@ -30,7 +30,6 @@ from commands.explain.diagnosis_inputs import event_order, gates_of
 from commands.explain.installation import Installation, read_installation
 from commands.explain.targets import label_selector, waiting
 from commands.objects.manifests import Manifest
-from commands.objects.vertical_autoscalers import KIND as AUTOSCALER
 from commands.status.snapshot import NoAnswerError
 from conversion.objects.kinds import KINDS
 from conversion.objects.queues import KUEUE_GROUP
@@ -39,6 +38,7 @@ from neuron.api import ultraservers
 from neuron.api.fields import readable
 from neuron.api.pod_groups import GROUP, POD_GROUP, group_of
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
+from neuron.api.vertical_autoscalers import KIND as AUTOSCALER
 from runtime.api_errors import (
     NOT_FOUND,
     UNAUTHORIZED,

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -12,7 +12,6 @@ from checks.claims.judging import ClaimContext, ClaimJudgement, judge_claim
 from cluster.store import CLAIM_TEMPLATE, Store
 from commands.objects.file_store import FileStore
 from commands.objects.manifests import Manifest, patched
-from commands.objects.vertical_autoscalers import resizes, workloads_of
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from conversion.asks.steering import NO_STEERING, Steering
 from conversion.decide import (
@@ -23,8 +22,8 @@ from conversion.decide import (
     PodFacts,
     decide,
     decide_claim,
+    enrichable_claim,
     places_of,
-    plain_claim,
     read_pod,
 )
 from conversion.findings.pod_claims import KnownClaim, readable_names
@@ -74,7 +73,6 @@ class Decider:
         self._options = options
         self._store = store
         self._written = store.written if isinstance(store, FileStore) else _nothing_written
-        self._autoscalers = store.resized if isinstance(store, FileStore) else {}
         self._policies = policies
         self._rewrites = rewrites
         self._past_shadow = past_shadow
@@ -118,25 +116,10 @@ class Decider:
         if len(self._answers) > _MOST_REMEMBERED:
             self._answers.clear()
         decided = decide(subject, self._world(manifest.namespace), self._options.excluded_namespaces)
-        resized = tuple(self._resized(manifest, decided))
-        if not manifest.form and not resized:
-            return decided
-        return dataclasses.replace(decided, form=(*manifest.form, *decided.form), own=(*decided.own, *resized))
-
-    def _resized(self, manifest: Manifest, decided: ObjectDecision) -> Iterator[Finding]:
-        """NEU233, if pods have claims, or get one, and a known VerticalPodAutoscaler resizes them in place."""
-        if not self._autoscalers:
-            return
-        by, workload = "", ("", "")
-        for workload in workloads_of(manifest.kind, manifest.data):
-            by = self._autoscalers.get((manifest.namespace, *workload), "")
-            if by:
-                break
-        if by and any(each.facts.known or each.decision.claimed_class for each in decided.parts):
-            yield resizes(by, " ".join(workload))
+        return dataclasses.replace(decided, form=(*manifest.form, *decided.form)) if manifest.form else decided
 
     def enrichment(self, manifest: Manifest) -> Decision | None:
-        """The decision about a claim or template with class and count only that is to be created; None for others.
+        """The decision about a claim or template that conversion completes when it is created; None for others.
 
         One that a cluster has stored is never changed.
         """
@@ -144,7 +127,7 @@ class Decider:
             return None
         if mapping(manifest.data.get("metadata")).get("uid"):
             return None
-        claim = plain_claim(manifest.kind, manifest.data, self._options.device_class)
+        claim = enrichable_claim(manifest.kind, manifest.data, self._options.device_class)
         if claim is None:
             return None
         steering = NO_STEERING
@@ -173,6 +156,7 @@ class Decider:
             past_shadow=self._past_shadow,
             remembered=self._answers,
             counted_classes=self._counted_classes,
+            resizers=self._store.resizers(namespace),
         )
 
     def _facts(

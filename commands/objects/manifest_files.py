@@ -18,13 +18,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, NoReturn, TextIO, TypeAlias, cast
 
-from commands.objects import vertical_autoscalers
 from commands.objects.documents import Document, Documents, ManifestError, TextBudget
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
 from commands.objects.shapes import Look, Shapes
 from conversion.objects.kinds import WITHOUT_PODS
-from neuron.api import node_pools
+from neuron.api import node_pools, vertical_autoscalers
 from neuron.api.claim_specs import GROUP
 from runtime.files import open_regular
 

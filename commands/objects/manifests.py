@@ -85,7 +85,8 @@ def manifests(document: Document, namespace: str = DEFAULT_NAMESPACE) -> Iterato
 
 def _repeated(key: RepeatedKey, outer: Path) -> Finding:
     """NEU717. `outer`: path of the object in the document."""
-    place = f" in lines {' and '.join(map(str, key.lines))}" if key.lines else ""
+    lines = dict.fromkeys(map(str, key.lines))
+    place = f" in line{'s' if len(lines) > 1 else ''} {' and '.join(lines)}" if lines else ""
     message = (
         f"the key {quoted(key.key)} stands twice{place}, with {_written(key.ignored)} and {_written(key.value)}: the"
         " last value counts, for kubectl, too."

@@ -7,14 +7,13 @@ from typing import Final
 import msgspec
 import orjson
 
-from commands.objects import vertical_autoscalers
 from commands.objects.decider import is_readable
 from commands.objects.documents import Document
 from commands.objects.manifest_files import STDIN, GivenManifests, ReadProblem, inputs, read_sources
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, manifests_of, path_steps
 from commands.report.inventory import CONTROLLED, Found
 from conversion.objects.kinds import WITHOUT_PODS
-from neuron.api import node_pools
+from neuron.api import node_pools, vertical_autoscalers
 from neuron.api.claim_specs import GROUP
 
 _COMMAND: Final = "report"

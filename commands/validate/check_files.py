@@ -4,7 +4,7 @@ All files are one set: a pod is checked with the template that it names, in whic
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from checks.claims.judging import validate
@@ -149,10 +149,6 @@ class FileValidator:
         self._store.over(live)
         self._served = served
         self._rule_version = rules
-
-    def take_autoscalers(self, found: Iterable[Mapping[str, object]]) -> None:
-        """Read the VerticalPodAutoscalers of the cluster."""
-        self._store.take_autoscalers(found)
 
     def recall(self, source: str, document: Document) -> list[Located] | None:
         """The findings about a document that differs from an earlier one in values that do not matter; else None."""

@@ -20,10 +20,11 @@ _Fact: TypeAlias = tuple[Severity, str, str, str]
 
 @dataclasses.dataclass(slots=True)
 class _Places:
-    """The places of one fact: the first ones, and the number of all."""
+    """The places of one fact: the first ones, the number of all, and the last one as text."""
 
     places: list[Located]
     count: int = 0
+    last: str = ""
 
 
 def as_text(found: Iterable[Located], style: Style) -> Iterator[str]:
@@ -31,6 +32,10 @@ def as_text(found: Iterable[Located], style: Style) -> Iterator[str]:
     groups: dict[_Fact, _Places] = {}
     for each in found:
         group = groups.setdefault(_fact(each.finding), _Places([]))
+        place = f"{_file(each)}: {_subject(each)}"
+        if place == group.last:
+            continue  # Several pods of one object have the same fault in a part that they share.
+        group.last = place
         group.count += 1
         if len(group.places) < MOST_PLACES:
             group.places.append(each)

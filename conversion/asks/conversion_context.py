@@ -55,6 +55,8 @@ class ConversionContext:
         labels: values of the Nodes' instance-type label by type, where they are not the types' names.
         class_names: names of all DeviceClasses; None if they are not known.
         pools: of autoscalers, and the nodes that no pool made.
+        shares_counted: whether claims can share devices of the cluster, and all its devices say how many cores they
+            have, so that every one serves a request for 0 cores.
     """
 
     catalogue: Catalogue
@@ -64,6 +66,7 @@ class ConversionContext:
     labels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     class_names: frozenset[str] | None = None
     pools: NeuronPools = NO_POOLS
+    shares_counted: bool = False
 
     def of_other_versions(self) -> Iterator["ConversionContext"]:
         """The context with the schedulers before and after an upgrade of the control plane that changes claims."""
@@ -99,7 +102,17 @@ def conversion_context(options: ConversionOptions, catalogue: Catalogue, cluster
     )
     extended_resources = dict(cluster.extended_resources())
     labels = _labels(known, observations)
-    return ConversionContext(known, families, extended_resources, options, labels, cluster.class_names(), pools)
+    devices = [each for each in observations.values() if each.devices]
+    return ConversionContext(
+        known,
+        families,
+        extended_resources,
+        options,
+        labels,
+        cluster.class_names(),
+        pools,
+        any(each.shares_cores for each in devices) and all(each.counts_cores for each in devices),
+    )
 
 
 def _labels(catalogue: Catalogue, observations: Mapping[str, Observation]) -> dict[str, tuple[str, ...]]:

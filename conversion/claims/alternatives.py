@@ -295,9 +295,14 @@ def _shared(arrangements: Sequence[Arrangement], identity: int, most: int, *, ti
     """
     if len(arrangements) == 1:
         return None
+
+    def wanted(arrangement: Arrangement) -> _Wanted:
+        found = arrangement.choices.get(identity)
+        return dataclasses.replace(found, named=found.groups) if tied and found and found.groups else found
+
     by_count: dict[int, list[_Wanted]] = {}
     for each in arrangements:
-        found = each.choices.get(identity)
+        found = wanted(each)
         (first, *others) = each.options[identity]
         if found is None and (others or any(identity == member for tie in each.ties for member, _ in tie.members)):
             return None
@@ -308,7 +313,7 @@ def _shared(arrangements: Sequence[Arrangement], identity: int, most: int, *, ti
     places = dict(zip(by_count, divided, strict=True))
     shapes: list[list[_Shape]] = []
     for arrangement in arrangements:
-        found, count = arrangement.choices.get(identity), arrangement.options[identity][0].count
+        found, count = wanted(arrangement), arrangement.options[identity][0].count
         if found is None:
             shapes.append(_shapes(arrangement, identity))
             continue

@@ -307,32 +307,37 @@ def _after_one_device(
 ) -> Iterator[Part]:
     """One device, and then the rest, where some types have alternatives by ids and others one under a constraint.
 
-    The request is not divided if a type has both, or no device that all its alternatives by ids have in common.
+    A type with both has one place under the constraint, which counts as one more set by ids. The request is not divided
+    if it has several, or no device that all its alternatives have in common.
     """
     cores: dict[str, set[int]] = {}
     for found in sets:
         for name, ids in found.items():
             cores[name] = cores.get(name, ids) & ids
     tied = [(each, found) for each, ids, found in zip(alternatives, sets, places, strict=True) if not ids]
-    of_tied = [name for each, _ in tied for name in each.types]
-    if not all(cores.values()) or len(set(of_tied)) < len(of_tied) or not cores.keys().isdisjoint(of_tied):
+    both = [(name, place) for _, placed in tied for name, place in placed.items() if name in cores]
+    for name, (first, *_) in both:
+        cores[name] &= set(first)
+    of_tied = [name for each, _ in tied for name in each.types if name not in cores]
+    if not all(cores.values()) or len(set(of_tied)) < len(of_tied) or any(len(place) > 1 for _, place in both):
         yield tuple(alternatives)
         return
     leads = {name: min(core) for name, core in cores.items()}
     by_ids = next(each.name for each, ids in zip(alternatives, sets, strict=True) if ids)
+    alone = [(each, {name: place for name, place in placed.items() if name not in cores}) for each, placed in tied]
     yield (
-        *(dataclasses.replace(_at(each, found, [0]), typed=True) for each, found in tied),
+        *(dataclasses.replace(_at(each, placed, [0]), typed=True) for each, placed in alone if placed),
         Alternative(by_ids, {name: _by_ids([lead]) for name, lead in leads.items()}, frozenset(), typed=True),
     )
     rest = range(1, alternatives[0].count)
-    yield tuple(
-        dataclasses.replace(
-            each, options={name: _by_ids(sorted(devices - {leads[name]})) for name, devices in ids.items()}
-        )
-        if ids
-        else dataclasses.replace(_at(each, found, rest), typed=True)
-        for each, ids, found in zip(alternatives, sets, places, strict=True)
-    )
+    parts = []
+    for each, by_id, placed in zip(alternatives, sets, places, strict=True):
+        with_lead = by_id or {name: set(place[0]) for name, place in placed.items() if name in cores}
+        without = {name: place for name, place in placed.items() if not by_id and name not in cores}
+        options = {name: _by_ids(sorted(devices - {leads[name]})) for name, devices in with_lead.items()}
+        made = dataclasses.replace(each, options={**_at(each, without, rest).options, **options})
+        parts.append(made if by_id else dataclasses.replace(made, typed=True))
+    yield tuple(parts)
 
 
 def _by_ids(ids: Sequence[int]) -> Option:

@@ -314,7 +314,7 @@ def _choice(entry: InstanceType, line: Line, count: int) -> DeviceChoice:
     form that can be divided.
     """
     if count > MOST_SEARCHED and 2 * count >= line.devices and entry.may_try_orders:
-        return windows.adjacent(line, count)
+        return windows.adjacent(line, count, entry.windows)
     return windows.choice(line, count, entry.windows, entry.common_names)
 
 

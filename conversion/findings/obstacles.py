@@ -25,6 +25,7 @@ _FIX: Final = (
 )
 _KARPENTER: Final = ("karpenter.sh/", "karpenter.k8s.aws/")
 _AUTO_MODE_LABELS: Final = "eks.amazonaws.com/instance-"
+_UNPIN: Final = "Remove the variable: the driver sets what the claim gives the container."
 _MOST_NAME: Final = 63
 _MOST_TYPES: Final = 3
 _MOST_VOLUMES: Final = 16
@@ -47,7 +48,7 @@ def pinned(container: pods.Container, path: str) -> Iterator[Finding]:
                 f"container {name} sets {variable}: with a claim, the driver chooses the devices, and the container"
                 " sees only these."
             )
-            yield warning("NEU901", f"{path}.env", message, "Remove the variable; the claim allocates the cores.", name)
+            yield warning("NEU901", f"{path}.env", message, _UNPIN, name)
 
 
 def host_devices(pod: pods.Pod) -> Iterator[Finding]:

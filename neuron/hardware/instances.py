@@ -276,6 +276,7 @@ class Observation:
         single_devices: whether a node published single devices when slices of the type were seen last.
         whole_node: whether a node published the whole node then.
         counters: whether its single devices consumed shared counters then.
+        counts_cores: whether all its devices had the capacity `neuroncores` then.
         pooled: whether Karpenter or EKS Auto Mode made all of its Nodes that were seen, and there were some.
         default_lnc: the size of a logical NeuronCore that files of all of its nodes set; None if they do not.
     """
@@ -289,6 +290,7 @@ class Observation:
     single_devices: bool = True
     whole_node: bool = False
     counters: bool = False
+    counts_cores: bool = False
     pooled: bool = False
     default_lnc: int | None = None
 

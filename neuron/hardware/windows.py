@@ -177,10 +177,13 @@ class DeviceChoice:
     Attributes:
         sets: device ids of each, in the order in which a claim lists them.
         named: for each attribute, the places of its sets in `sets`.
+        groups: the same for attributes that other types have for their groups. They are worth no alternative of their
+            own: one of those that the other types need serves this type, too.
     """
 
     sets: tuple[tuple[int, ...], ...]
     named: tuple[tuple[str, frozenset[int]], ...] = ()
+    groups: tuple[tuple[str, frozenset[int]], ...] = ()
 
 
 @functools.lru_cache(maxsize=1024)
@@ -226,13 +229,17 @@ def placements(line: Line, size: int, published: bool = True, common: bool = Tru
     return select(found, [name for name, _ in found.named], names.MAX_FIRST_AVAILABLE)
 
 
-def adjacent(line: Line, size: int) -> DeviceChoice:
+def adjacent(line: Line, size: int, published: bool = True) -> DeviceChoice:
     """The windows of a size one after the other, by device ids: of more than half of a chain, each has devices of all.
 
     They have devices in common, which a claim can request alone (`conversion.claims.pieces`). A window attribute has
-    one window of more than half of the devices only, so nothing is lost without it.
+    one window of more than half of the devices only, so nothing is lost without it. A window that is a group by the
+    name that Trainium uses is the first one: the others have devices in common with it.
     """
-    return DeviceChoice(tuple(line.window(size, start) for start in line.starts(size)))
+    group = names.device_group_attribute(size)
+    grouped = published and named(line, size, common=False).get(group) == 0
+    found = tuple(line.window(size, start) for start in line.starts(size))
+    return DeviceChoice(found, groups=((group, frozenset([0])),) if grouped else ())
 
 
 def allowed(line: Line, size: int, placement: Placement) -> tuple[tuple[int, ...], ...]:

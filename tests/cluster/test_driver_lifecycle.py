@@ -169,6 +169,21 @@ def test_an_unhealthy_device_is_reported_tainted_avoided_and_used_again_later(
     wait_unprepared(kubelet, driver)
 
 
+@pytest.mark.needs("taints")
+def test_pods_of_an_unhealthy_device_are_stopped_where_that_is_asked_for(
+    control_plane: ControlPlane, api: Api, namespace: str, kubelet: Kubelet
+) -> None:
+    with running(control_plane, kubelet, "trn2.48xlarge", flags=("--unhealthy-taint=NoExecute",)) as driver:
+        for index in (2, 3):
+            run_pod(api, namespace, f"user-{index}", single(index))
+            wait_running(api, namespace, f"user-{index}")
+        (driver.sysfs / "devices/virtual/neuron_device/neuron2/stats/hardware/sram_ecc_uncorrected").write_text("1\n")
+        eventually("the pod to be deleted", lambda: api.find("Pod", "user-2", namespace) is None, timeout=120)
+        assert api.get("Pod", "user-3", namespace)["status"]["phase"] == "Running"
+        wait_gone(api, namespace, "user-3")
+        wait_unprepared(kubelet, driver)
+
+
 def test_a_monitor_with_admin_access_sees_all_devices_beside_their_users(
     api: Api, namespace: str, kubelet: Kubelet, driver: Driver
 ) -> None:

@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 
+from neuron.hardware.windows import Line
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.kubectl import Kubectl
-from tests.cluster.manifests import pod, scheduled_devices
+from tests.cluster.manifests import pod, scheduled_devices, unschedulable_message
 from tests.cluster.nodes import Fleet
+from tests.cluster.processes import eventually
 from tests.cluster.webhooks import Webhook
+from tests.support.mixtures import Hardware, slices
 
 ENRICH = "neuron.aws.com/enrich-claims"
 ENRICHED = "neuron.aws.com/enriched"
@@ -76,3 +79,48 @@ def test_claims_that_kubernetes_makes_are_not_sent(api: Api, namespace: str, web
     api.create(claiming("user", "t"), namespace)
     assert scheduled_devices(api, namespace, "user")
     assert webhook.reviews() == before
+
+
+@pytest.mark.needs("shares")
+def test_admin_access_sees_shared_devices_that_are_used_up(
+    api: Api, namespace: str, webhook: Webhook, fleet: Fleet
+) -> None:
+    """As with a driver that shares no cores, with the claim that is written for it; also on nodes that share none."""
+    api.merge("Namespace", namespace, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}})
+    shared = fleet.add_publishing(
+        "inf2.24xlarge", slices(Hardware("inf2.24xlarge", Line(6, wraps=False), 2, shared=True))
+    )
+    whole = fleet.add_publishing("trn2.48xlarge", slices(Hardware("trn2.48xlarge", Line(16, wraps=False), 8)))
+    nodes = {shared: 6, whole: 16}
+    for node, count in nodes.items():
+        api.create(template(f"of-{node}", count, annotations={}), namespace)
+        user = claiming(f"user-{node}", f"of-{node}")
+        user["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+        api.create(user, namespace)
+        assert len(scheduled_devices(api, namespace, f"user-{node}")) == count
+
+    def looking(name: str) -> Object:
+        fields = {"deviceClassName": "neuron.aws.com", "allocationMode": "All", "adminAccess": True}
+        found = template(name, annotations={})
+        found["spec"]["spec"]["devices"]["requests"] = [{"name": "all", "exactly": fields}]
+        return found
+
+    def watcher(name: str, of: str, node: str) -> Object:
+        made = claiming(name, of)
+        made["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+        return made
+
+    opted_out = looking("as-written")
+    opted_out["metadata"]["annotations"] = {"neuron.aws.com/enrich-claims": "false"}
+    api.create(opted_out, namespace)
+    api.create(watcher("waits", "as-written", shared), namespace)
+    unschedulable_message(api, namespace, "waits", "cannot allocate all claims")
+
+    def completed() -> bool:
+        return ENRICHED in (webhook.preview(looking("looks"), namespace).body["metadata"].get("annotations") or {})
+
+    eventually("the webhook to know the devices", completed)
+    api.create(looking("looks"), namespace)
+    for node, count in nodes.items():
+        api.create(watcher(f"watcher-{node}", "looks", node), namespace)
+        assert scheduled_devices(api, namespace, f"watcher-{node}") == list(range(count))

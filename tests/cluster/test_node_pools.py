@@ -1,4 +1,7 @@
-"""Pools of Karpenter: each replica has one answer for a pod, whenever it started and whatever nodes it has seen."""
+"""Kinds that a cluster need not have: pools of Karpenter, and autoscalers that resize pods.
+
+Each replica has one answer for a pod, whenever it started and whatever nodes it has seen.
+"""
 
 import functools
 import ssl
@@ -20,6 +23,7 @@ pytestmark = pytest.mark.in_order
 
 POOLS = "/apis/karpenter.sh/v1/nodepools"
 CLASSES = "/apis/karpenter.k8s.aws/v1/ec2nodeclasses"
+AUTOSCALERS = "/apis/autoscaling.k8s.io/v1/namespaces/default/verticalpodautoscalers"
 ZONE = "topology.kubernetes.io/zone"
 ROLE = "neuron-dra"
 
@@ -32,12 +36,14 @@ class Said(NamedTuple):
     text: str
 
 
-def definition(group: str, kind: str, plural: str) -> Object:
+def definition(group: str, kind: str, plural: str, scope: str = "Cluster") -> Object:
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     names = {"kind": kind, "plural": plural, "singular": kind.lower()}
-    spec = {"group": group, "scope": "Cluster", "names": names, "versions": [version]}
-    metadata = {"name": f"{plural}.{group}"}
+    spec = {"group": group, "scope": scope, "names": names, "versions": [version]}
+    # Groups of Kubernetes itself need an approval.
+    approved = {"api-approved.kubernetes.io": "unapproved, for tests"}
+    metadata = {"name": f"{plural}.{group}", "annotations": approved}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -102,7 +108,8 @@ def pools(api: Api) -> None:
     """The kinds, a dynamic pool and its node class."""
     api.create(definition("karpenter.sh", "NodePool", "nodepools"))
     api.create(definition("karpenter.k8s.aws", "EC2NodeClass", "ec2nodeclasses"))
-    for path in (POOLS, CLASSES):
+    api.create(definition("autoscaling.k8s.io", "VerticalPodAutoscaler", "verticalpodautoscalers", "Namespaced"))
+    for path in (POOLS, CLASSES, AUTOSCALERS):
         eventually(path, functools.partial(serves, api, path))
     pool = node_pool("neuron", "trn1.32xlarge", "inf2.xlarge", labels={"team/accelerator": "neuron"})
     api.request("POST", POOLS, json=pool)
@@ -200,6 +207,46 @@ def test_the_api_server_stores_the_pod_as_it_is(api: Api, replicas: list[Webhook
     assert stored["spec"]["containers"][0]["resources"]["limits"] == {"aws.amazon.com/neuron": "4"}
     api.delete("Pod", "p", "default", force=True)
     replicas[0].uninstall()
+
+
+def test_an_autoscaler_that_resizes_pods_in_place_is_said(api: Api, replicas: list[Webhook]) -> None:
+    named = {"targetRef": {"kind": "Deployment", "name": "serve"}, "updatePolicy": {"updateMode": "InPlaceOrRecreate"}}
+    metadata = {"name": "sizes"}
+    scaler = {
+        "apiVersion": "autoscaling.k8s.io/v1",
+        "kind": "VerticalPodAutoscaler",
+        "metadata": metadata,
+        "spec": named,
+    }
+    api.request("POST", AUTOSCALERS, json=scaler)
+    replica = replicas[0]
+    eventually("the replica to know it", lambda: replica.cached("verticalpodautoscalers.autoscaling.k8s.io") == 1)
+    installed = [*replica.configurations(), *replica.configurations("validating.yaml")]
+    for configuration in installed:
+        api.create(configuration)
+    converted = pod("p", container(neuron=1), nodeSelector={INSTANCE_TYPE: "trn2.48xlarge"})
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "serve-7d9", "uid": "1", "controller": True}
+    made = {**converted, "metadata": {**converted["metadata"], "labels": {"pod-template-hash": "7d9"}}}
+    made["metadata"]["ownerReferences"] = [owner]
+    template = {"metadata": {"labels": {"app": "serve"}}, "spec": converted["spec"]}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "serve"},
+        "spec": {"selector": {"matchLabels": {"app": "serve"}}, "template": template},
+    }
+
+    def said(manifest: Object) -> bool:
+        warnings = api.create(manifest, "default", dry_run=True).warnings
+        return any("NEU233" in each and "VerticalPodAutoscaler sizes" in each for each in warnings)
+
+    eventually("the API server to call the webhook", lambda: said(deployment))
+    assert said(made)
+    assert not said(converted), "no autoscaler is for the pod alone"
+    api.request("DELETE", f"{AUTOSCALERS}/sizes")
+    eventually("the warning to go", lambda: not said(deployment))
+    for configuration in installed:
+        api.delete(configuration["kind"], configuration["metadata"]["name"])
 
 
 def test_pools_that_may_not_be_listed_are_said(

@@ -240,7 +240,6 @@ MATCH = {"requests": ["gpus"], "matchAttribute": GROUP4}
     [
         pytest.param(claim(request("gpus", 4, selectors=[])), id="selectors"),
         pytest.param(claim(request("gpus", 4, capacity={})), id="capacity"),
-        pytest.param(claim(request("gpus", 1, adminAccess=True)), id="admin access"),
         pytest.param(claim(request("gpus", 4, allocationMode="All")), id="all devices"),
         pytest.param(claim(request("gpus", 4), constraints=[MATCH]), id="constraint"),
         pytest.param(claim(request("gpus", 4), constraints=[{"matchAttribute": GROUP4}]), id="constraint on all"),

@@ -13,7 +13,7 @@ from neuron.quantities import NotACountError, NotAQuantityError, parse_amount, p
     [
         ("0", 0), ("4", 4), (4, 4), ("+4", 4), ("4.", 4), ("4.0", 4), (4.0, 4), ("1e1", 10), ("1E1", 10),
         ("40e-1", 4), ("4k", 4000), ("4000m", 4), ("4Ki", 4096), ("0.5k", 500), ("16", 16), ("1G", 10**9),
-        ("4 ", 4), (" \t4\n", 4), ("\u20034\xa0", 4), (None, 0),
+        ("4 ", 4), (" 4", 4), ("\u20034\xa0", 4), ("4\x85", 4), (None, 0),
     ],
     ids=str,
 )  # fmt: skip
@@ -38,6 +38,9 @@ def test_whole_numbers_are_read_as_kubernetes_reads_them(written: object, count:
         ("4 2", "is not a quantity"),
         (" ", "is not a quantity"),
         ("\x1f4", "is not a quantity"),
+        ("4\n", "is not a quantity"),
+        ("\t4", "is not a quantity"),
+        ("4\u2028", "is not a quantity"),
         ("4kk", "is not a quantity"),
         ("0x4", "is not a quantity"),
         ("٤", "is not a quantity"),

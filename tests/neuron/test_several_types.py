@@ -78,13 +78,18 @@ def test_a_scheduler_that_tries_orders_costs_no_places_either(count: int) -> Non
     check_sets([(DEVICE, count)], orders=True)
 
 
-def test_eight_devices_beside_groups_cost_a_scheduler_that_tries_orders_one_place() -> None:
-    """Groups have no device in common with all runs, so they are an alternative of their own."""
+def test_eight_devices_beside_groups_cost_inf2_one_place_where_the_scheduler_tries_orders() -> None:
+    """Groups have no device in common with all runs of inf2.48xlarge, so they are an alternative of their own.
+
+    inf1.24xlarge publishes a run by the name of the groups, and shares that alternative.
+    """
     entries = {name: dataclasses.replace(typed(name, orders=True), counters=False) for name in NAMES}
     alone = {name: most_lost(claim_for([(DEVICE, 8)], [entry])) for name, entry in entries.items()}
     for names in SETS:
         claim = claim_for([(DEVICE, 8)], [entries[name] for name in names])
-        assert most_lost(claim) <= max(alone[name] for name in names) + 1, names
+        for name in names if claim is not None else ():
+            lost = len(untried(claim).get(name, ()))
+            assert lost <= max(alone[each] for each in names) + (name == "inf2.48xlarge"), names
 
 
 @pytest.mark.parametrize("types", [("inf2.48xlarge",), ("inf1.24xlarge",), ("inf2.48xlarge", "inf1.24xlarge")])

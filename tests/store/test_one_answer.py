@@ -14,11 +14,11 @@ from cluster.from_lists import read_cluster
 from cluster.kinds.nodes import neuron_kind
 from cluster.kinds.resource_slices import project_slice
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
-from cluster.store import KINDS, NODE, RESOURCE_SLICE, Store
+from cluster.store import AUTOSCALER, KINDS, NODE, RESOURCE_SLICE, Store
 from neuron.api.nodes import read_node
 from runtime.api_errors import ClusterUnavailableError, UnreachableError
 from runtime.api_transport import Connection, load_configuration
-from tests.support.fake_api import FakeApi, eventually, raw
+from tests.support.fake_api import FakeApi, answer, eventually, raw
 from tests.support.installation import slice_object
 from webhook.cluster.kube import connect
 
@@ -43,7 +43,18 @@ def device_class(name: str, created: str, resource: str) -> Object:
     return {**meta(name, creationTimestamp=created), "spec": {"extendedResourceName": resource}}
 
 
+def autoscaler(name: str, mode: str, namespace: str = "team", **spec: Any) -> Object:
+    target = {"kind": "Deployment", "name": "serve"}
+    return {**meta(name, namespace), "spec": {"targetRef": target, "updatePolicy": {"updateMode": mode}, **spec}}
+
+
 OBJECTS: Mapping[tuple[str, str, str], list[Object]] = {
+    ("autoscaling.k8s.io", "v1", "VerticalPodAutoscaler"): [
+        autoscaler("evicts", "Recreate"),
+        autoscaler("sizes", "InPlaceOrRecreate"),
+        autoscaler("malformed", "InPlace", "odd", targetRef=3),
+        {**meta("empty", "odd"), "spec": None},
+    ],
     ("", "v1", "Namespace"): [
         meta(
             "team",
@@ -104,6 +115,7 @@ PLURALS = {
     "DeviceClass": "deviceclasses",
     "ResourceClaimTemplate": "resourceclaimtemplates",
     "NodePool": "nodepools",
+    "VerticalPodAutoscaler": "verticalpodautoscalers",
 }
 
 
@@ -152,6 +164,7 @@ NAMESPACE: Mapping[str, Callable[[Store, str], object]] = {
     "namespace_labels": lambda store, name: store.namespace_labels(name),
     "namespace_object": lambda store, name: store.namespace_object(name),
     "quotas": lambda store, name: store.quotas(name),
+    "resizers": lambda store, name: store.resizers(name),
     "claim_template": lambda store, name: (store.claim_template(name, "four"), store.claim_template(name, "five")),
     "template_device_classes": lambda store, name: store.template_device_classes(name, "four"),
     "template_ultraserver_mode": lambda store, name: store.template_ultraserver_mode(name, "four"),
@@ -198,6 +211,41 @@ async def test_the_answers_are_those_of_the_objects(tmp_path: Path) -> None:
     assert store.namespace_labels("nowhere") is None
     assert store.namespace_object("nowhere") is None, "all Namespaces were seen, and it is none of them"
     assert [pool.name for pool in store.supply().pools] == ["trainium"]
+    assert [store.resizers(name) for name in TEAMS] == [
+        {("Deployment", "serve"): "sizes"},
+        {},
+        {},
+        {},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "unseen"),
+    [(404, "NotFound", False), (403, "Forbidden", True)],
+    ids=["not installed", "not allowed"],
+)
+async def test_a_store_does_without_autoscalers(tmp_path: Path, code: int, reason: str, *, unseen: bool) -> None:
+    async with filled().serve() as api:
+        api.fault("list", "verticalpodautoscalers", answer(code, reason, "no"), times=99)
+        store = await by_lists(api, tmp_path)
+        async with connect(api.kubeconfig(tmp_path)) as world:
+            await eventually(lambda: world.ready()[0])
+            assert world.view.resizers("team") == {}
+    assert store.resizers("team") == {}
+    assert ("verticalpodautoscalers" in store.unseen) == unseen
+    assert store.supply().problem == ""
+
+
+def test_autoscalers_of_files_are_added_to_those_of_the_cluster_and_can_be_removed() -> None:
+    below = Store()
+    below.put(AUTOSCALER, ("team", "sizes"), ("Deployment", "serve"))
+    store = Store(below)
+    store.put(AUTOSCALER, ("team", "mine"), ("Deployment", "serve"))
+    store.put(AUTOSCALER, ("team", "others"), ("Job", "train"))
+    assert store.resizers("team") == {("Deployment", "serve"): "mine", ("Job", "train"): "others"}
+    store.drop(AUTOSCALER, ("team", "mine"))
+    store.drop(AUTOSCALER, ("team", "others"))
+    assert store.resizers("team") == below.resizers("team") == {("Deployment", "serve"): "sizes"}
     assert not store.supply().problem
 
 

@@ -294,7 +294,7 @@ def inferentia(*, windows: bool = True, shared: bool = True) -> list[Object]:
 class TestTraits:
     def test_windows_and_shares_are_seen(self, watched: WatchedCluster) -> None:
         watched.of(RESOURCE_SLICES, slice_of("a", inferentia()))
-        assert watched.view.observations() == {INF2: Observation(2, shares_cores=True, windows=True)}
+        assert watched.view.observations() == {INF2: Observation(2, shares_cores=True, windows=True, counts_cores=True)}
 
     def test_a_driver_without_them_is_seen_too(self, watched: WatchedCluster) -> None:
         watched.of(RESOURCE_SLICES, slice_of("a", inferentia(windows=False, shared=False)))
@@ -316,22 +316,26 @@ class TestTraits:
         watched.of(RESOURCE_SLICES, slice_of("a", inferentia()))
         version = watched.view.version
         watched.of(RESOURCE_SLICES, slice_of("a", inferentia(shared=False)))
-        assert watched.view.observations() == {INF2: Observation(2, shares_cores=False, windows=True)}
+        assert watched.view.observations() == {
+            INF2: Observation(2, shares_cores=False, windows=True, counts_cores=True)
+        }
         assert watched.view.version == version + 1
 
     def test_the_last_slices_count_while_no_slice_exists(self, watched: WatchedCluster) -> None:
         watched.of(RESOURCE_SLICES, slice_of("a", inferentia()))
         watched.gone(RESOURCE_SLICES, slice_of("a", inferentia()))
-        assert watched.view.observations() == {INF2: Observation(2, shares_cores=True, windows=True)}
+        assert watched.view.observations() == {INF2: Observation(2, shares_cores=True, windows=True, counts_cores=True)}
         watched.of(RESOURCE_SLICES, slice_of("a", inferentia(shared=False)))
-        assert watched.view.observations() == {INF2: Observation(2, shares_cores=False, windows=True)}
+        assert watched.view.observations() == {
+            INF2: Observation(2, shares_cores=False, windows=True, counts_cores=True)
+        }
 
     def test_slices_that_join_the_newest_generation_bring_their_traits(self, watched: WatchedCluster) -> None:
         watched.of(RESOURCE_SLICES, slice_of("a", devices(0), generation=2))
         watched.of(RESOURCE_SLICES, slice_of("b", inferentia(), generation=1))
         assert INF2 not in watched.view.observations()
         watched.of(RESOURCE_SLICES, slice_of("b", inferentia(), generation=2))
-        assert watched.view.observations()[INF2] == Observation(2, shares_cores=True, windows=True)
+        assert watched.view.observations()[INF2] == Observation(2, shares_cores=True, windows=True, counts_cores=True)
 
     @pytest.mark.parametrize("ours", [True, False])
     def test_the_capacity_of_a_single_device_shows_its_driver(self, watched: WatchedCluster, ours: bool) -> None:
@@ -339,7 +343,7 @@ class TestTraits:
         if ours:
             item[0]["capacity"] = {"neuroncores": {"value": "2"}}
         watched.of(RESOURCE_SLICES, slice_of("a", item))
-        assert watched.view.observations() == {"inf2.xlarge": Observation(1, windows=ours)}
+        assert watched.view.observations() == {"inf2.xlarge": Observation(1, windows=ours, counts_cores=ours)}
 
     def test_capacity_alone_is_no_share(self, watched: WatchedCluster) -> None:
         item = devices(0)

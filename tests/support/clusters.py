@@ -36,6 +36,7 @@ class FakeCluster:
     ultraserver_modes: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
     kubernetes: str = ""
     supplied: Supply = NO_SUPPLY
+    autoscalers: dict[str, dict[tuple[str, str], str]] = dataclasses.field(default_factory=dict)
 
     def kubernetes_version(self) -> str:
         return self.kubernetes
@@ -63,6 +64,9 @@ class FakeCluster:
 
     def quotas(self, name: str) -> Mapping[str, int] | None:  # noqa: ARG002 - unknown in this cluster
         return None
+
+    def resizers(self, namespace: str) -> Mapping[tuple[str, str], str]:
+        return self.autoscalers.get(namespace, {})
 
     def template_device_classes(self, namespace: str, name: str) -> frozenset[str]:
         return self.template_classes.get((namespace, name), frozenset())

@@ -16,8 +16,8 @@ from conversion.decide import (
     EnrichableClaim,
     decide_claim,
     decide_pod,
+    enrichable_claim,
     keep_claim,
-    plain_claim,
     templates_of_record,
     with_needs,
 )
@@ -242,11 +242,11 @@ class Mutator:
         def work() -> _ReadClaim | Decision:
             updates = request.operation == "UPDATE"
             data = mapping(nesting.decode(request.object))
-            claim = plain_claim(kind, data, self._options.device_class, updates=updates)
+            claim = enrichable_claim(kind, data, self._options.device_class, updates=updates)
             if claim is None:
                 return _NOT_PLAIN
             if updates:
-                return keep_claim(claim, mapping(nesting.decode(request.oldObject)))
+                return keep_claim(claim, mapping(nesting.decode(request.oldObject)), self._options.device_class)
             steering = NO_STEERING if steer is None else steer.of_template(claim.pod(), namespace)
             return _ReadClaim(claim, claim.key, steering)
 

@@ -18,6 +18,7 @@ from conversion.asks.steering import NO_STEERING, SteerTemplate
 from conversion.claims.templates import API_VERSION, KIND
 from conversion.decide import DecisionInputs, PodFacts, check_created, check_names, templates_of_record
 from conversion.findings.pod_claims import Claiming, ClaimNames, KnownClaim
+from conversion.findings.resized_pods import resized
 from conversion.findings.template_findings import KnownTemplates
 from conversion.objects import nesting, pods
 from conversion.objects.kinds import KINDS, shared_claims
@@ -26,6 +27,7 @@ from conversion.patches.decision import Decision, Outcome, unchanged
 from neuron import names
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP, ClaimSpec
+from neuron.api.fields import mapping
 from neuron.findings import Finding, Severity, for_answer, short
 from neuron.hardware.instances import Catalogue
 from policies.selectors.claim_context import ClaimPolicies, claim_context
@@ -231,7 +233,8 @@ class Validator:
             known = await self._claims(claiming.names, request.namespace, made)
             if self._bounds is not None:
                 bound = await self._bounds.check(request, claiming, known, self._world, self._conversion)
-        check = functools.partial(self._created, claiming, known, misspelt_keys_in(raw), bound)
+        resizers = {} if claiming.is_empty else self._cluster.resizers(request.namespace)
+        check = functools.partial(self._created, claiming, known, misspelt_keys_in(raw), bound, raw, resizers)
         if len(raw) <= LARGE_OBJECT:
             return check()
         return await self._lane.run(request.namespace, check, effort.of_deciding(len(raw)))
@@ -241,7 +244,9 @@ class Validator:
         claiming: Claiming,
         known: Mapping[str, KnownClaim],
         keys: tuple[Finding, ...],
-        bound: Iterable[Finding] = (),
+        bound: Iterable[Finding],
+        raw: bytes,
+        resizers: Mapping[tuple[str, str], str],
     ) -> Decision:
         """The decision about a pod.
 
@@ -250,11 +255,16 @@ class Validator:
             known: its claims.
             keys: findings about its labels and annotations.
             bound: findings about its claims by policies that bind them.
+            raw: the pod as JSON.
+            resizers: as for `DecisionInputs`.
         """
         if claiming.is_empty:
             return self._without_claims(claiming, keys)
         extended = self._conversion.extended_resources
-        return _decision((*check_created(claiming, known, self._world, extended), *bound, *keys), "valid")
+        found = [*check_created(claiming, known, self._world, extended), *bound, *keys]
+        if resizers:  # The owner of a pod is not in its view.
+            found += resized("Pod", mapping(nesting.decode(raw)), resizers)
+        return _decision(found, "valid")
 
     def _without_claims(self, claiming: Claiming, keys: tuple[Finding, ...]) -> Decision:
         if keys and not claiming.pod.concerns_us:
@@ -298,6 +308,7 @@ class Validator:
             self._conversion,
             lambda: context,
             self._named(found, request.namespace),
+            resizers=self._cluster.resizers(request.namespace),
         )
         missing = await self._missing(shared_claims(workload.data, kind.group, kind.kind), request.namespace)
         check = functools.partial(check_workload, workload, request.namespace, found, world, missing)

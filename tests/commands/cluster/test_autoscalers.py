@@ -1,21 +1,14 @@
 """The VerticalPodAutoscalers of a cluster, and what commands say of pods that they resize."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from kubernetes.aio.client.configuration import Configuration
 
-from cluster.resources import VERTICAL_POD_AUTOSCALERS
-from commands.cluster.listing import Lister, Unseen
 from commands.explain.cluster_view import live_manifest
-from commands.objects.file_store import FileStore
-from commands.objects.vertical_autoscalers import workloads_of
+from conversion.findings.resized_pods import workloads_of
 from runtime.api_server import Resource
-from runtime.api_transport import Connection
 from tests.support.emulated import EmulatedCluster
 from tests.support.explaining import explained, live, pod
-from tests.support.fake_api import FakeApi, answer
 
 pytestmark = pytest.mark.anyio
 
@@ -26,49 +19,6 @@ SCALER: dict[str, Any] = {
         "updatePolicy": {"updateMode": "InPlaceOrRecreate"},
     },
 }
-
-
-@pytest.fixture
-async def connection() -> AsyncIterator[tuple[FakeApi, Connection]]:
-    async with FakeApi().serve() as api:
-
-        async def load() -> Configuration:
-            return Configuration(host=api.url)
-
-        opened = await Connection.open(load)
-        yield api, opened
-        await opened.close()
-
-
-async def test_those_of_a_cluster_are_read(connection: tuple[FakeApi, Connection]) -> None:
-    api, server = connection
-    api.put("verticalpodautoscalers", SCALER)
-    found = await Lister(server).objects(VERTICAL_POD_AUTOSCALERS, absent=True)
-    assert not isinstance(found, Unseen)
-    view = FileStore()
-    view.take_autoscalers(found)
-    assert view.resized.get(("team-a", "Deployment", "serve"), "") == "sizes"
-
-
-async def test_a_cluster_without_them_has_none(connection: tuple[FakeApi, Connection]) -> None:
-    api, server = connection
-    api.fault(
-        "list", "verticalpodautoscalers", answer(404, "NotFound", "the server could not find the requested resource")
-    )
-    assert await Lister(server).objects(VERTICAL_POD_AUTOSCALERS, absent=True) == ()
-
-
-async def test_those_that_may_not_be_read_are_unseen(connection: tuple[FakeApi, Connection]) -> None:
-    api, server = connection
-    api.fault("list", "verticalpodautoscalers", answer(403, "Forbidden", "forbidden"), times=9)
-    assert isinstance(await Lister(server).objects(VERTICAL_POD_AUTOSCALERS, "team-a", absent=True), Unseen)
-
-
-@pytest.mark.parametrize("form", [{"spec": None}, {"spec": []}, {"spec": {"targetRef": 3}}, {"metadata": None}])
-async def test_one_of_another_form_says_nothing(form: dict[str, Any]) -> None:
-    view = FileStore()
-    view.take_autoscalers([SCALER | form])
-    assert view.resized.get(("team-a", "Deployment", "serve"), "") == ""
 
 
 async def test_explain_warns_of_a_pod_whose_deployment_is_resized() -> None:

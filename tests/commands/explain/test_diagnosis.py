@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.resources import NAMESPACES
+from cluster.resources import NAMESPACES, NODE_POOLS
 from commands.explain.cluster_view import live_manifest
 from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.installation import Installation
@@ -149,6 +149,27 @@ def test_a_legacy_pod_waits_where_a_device_plugin_offers_devices() -> None:
         found.text
         == "It was not converted, and waits for aws.amazon.com/neuron: 4 of a device plugin, which is on 1 node."
     )
+
+
+def test_a_legacy_pod_that_only_a_dynamic_pool_can_take_waits_for_the_autoscaler() -> None:
+    key = "node.kubernetes.io/instance-type"
+    pool = {
+        "metadata": {"name": "neuron-dynamic"},
+        "spec": {
+            "template": {
+                "spec": {"requirements": [{"key": key, "operator": "In", "values": ["trn1.32xlarge"]}]},
+            }
+        },
+    }
+    found = legacy(conditions=[UNSCHEDULABLE])
+    found["spec"]["nodeSelector"] = {key: "trn1.32xlarge"}
+    for mode in ("convert", "shadow"):
+        cluster = live(one_node(), [live_manifest(pool, NODE_POOLS, "NodePool")])
+        diagnosis = diagnosed(found, cluster, mode=mode)
+        assert (diagnosis.case, diagnosis.state) == ("waits-for-autoscaler", PodState.WAITS)
+        assert "nodes for the pod come from NodePool neuron-dynamic only" in diagnosis.text
+        assert "recreate" not in diagnosis.fix
+        assert "its Events say why" in diagnosis.fix
 
 
 def test_limits_that_a_device_class_serves_wait_for_devices_and_not_for_conversion() -> None:

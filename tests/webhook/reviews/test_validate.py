@@ -5,7 +5,7 @@ import copy
 import json
 import time
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -789,3 +789,46 @@ class TestUltraServers:
         old, new = self.workload(topologySize=3), self.workload(topologySize=3, serverCount=2)
         decision = decide(new, None, "UPDATE", old=old)
         assert (codes(decision.errors), codes(decision.warnings)) == ([], ["NEU715"])
+
+
+class TestAutoscalers:
+    """Kubernetes refuses to resize a pod with a claim in place: said of the workload and of its pods."""
+
+    OF_DEPLOYMENT: ClassVar[dict[str, Any]] = {
+        "labels": {"pod-template-hash": "7d9"},
+        "ownerReferences": [{"kind": "ReplicaSet", "name": "serve-7d9", "controller": True}],
+    }
+    CLAIMING: ClassVar[dict[str, Any]] = pod(
+        {"name": "main", "resources": {"claims": [{"name": "neurons"}]}},
+        resourceClaims=[{"name": "neurons", "resourceClaimTemplateName": "one"}],
+    )
+
+    def said(self, manifest: dict[str, Any], namespace: str = "team-a") -> str:
+        """The lines of the warning."""
+        cluster = FakeClaims(autoscalers={"team-a": {("Deployment", "serve"): "sizes", ("Pod", "p"): "own"}})
+        cluster.add_template("one", claim(request("a", 1, on(TRN2))))
+        decision = decide(manifest, cluster, namespace=namespace)
+        assert decision.allowed
+        return " ".join(each.message for each in decision.warnings if each.code == "NEU233")
+
+    @pytest.mark.parametrize(
+        ("metadata", "named"),
+        [(OF_DEPLOYMENT, "sizes"), ({"name": "p"}, "own"), ({"name": "p", **OF_DEPLOYMENT}, "own")],
+        ids=["of a Deployment", "alone", "both"],
+    )
+    def test_a_pod_with_a_claim(self, metadata: dict[str, Any], named: str) -> None:
+        said = self.said({**self.CLAIMING, "metadata": {"name": "x", **metadata}})
+        assert said.startswith(f"VerticalPodAutoscaler {named} resizes pods of ")
+
+    def test_a_workload_whose_pods_will_have_a_claim(self) -> None:
+        for of_pods in (pod(container(neuron="4")), self.CLAIMING):
+            said = self.said({**DEPLOYMENT, "spec": {"template": of_pods}})
+            assert said.count("Deployment serve in place") == 1
+
+    @pytest.mark.parametrize("owners", [None, [], [{}], [{"kind": "ReplicaSet", "name": "other-7d9"}]], ids=str)
+    def test_others_are_not_reported(self, owners: Any) -> None:
+        metadata = {"name": "x", "labels": {"pod-template-hash": "7d9"}, "ownerReferences": owners}
+        assert self.said({**self.CLAIMING, "metadata": metadata}) == ""
+        assert self.said({**self.CLAIMING, "metadata": {"name": "p"}}, "team-b") == ""
+        assert self.said({**pod(container(neuron="7")), "metadata": {"name": "p"}}) == ""
+        assert self.said({**DEPLOYMENT, "spec": {"template": pod(container())}}) == ""

@@ -1,25 +1,25 @@
-"""VerticalPodAutoscalers that resize pods in place, which Kubernetes refuses for pods with claims. Pure.
+"""Pods with claims that a VerticalPodAutoscaler resizes in place, which Kubernetes refuses. Pure.
 
-Source: `spec.updatePolicy.updateMode` and `spec.targetRef` of autoscaling.k8s.io/v1; `validatePodResize` of Kubernetes.
+Source: `validatePodResize` of Kubernetes.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 from neuron.api.fields import mapping, mappings, text
 from neuron.findings import Finding, short, warning
 
-KIND: Final = ("autoscaling.k8s.io", "VerticalPodAutoscaler")
-_IN_PLACE: Final = ("InPlaceOrRecreate", "InPlace")
 
+def resized(kind: str, data: Mapping[str, object], autoscalers: Mapping[tuple[str, str], str]) -> list[Finding]:
+    """NEU233, if an autoscaler resizes the pods of an object in place.
 
-def resized_in_place(data: Mapping[str, object]) -> tuple[str, str] | None:
-    """Kind and name of the workload whose pods it resizes in place; None if it does not."""
-    spec = mapping(data.get("spec"))
-    target = mapping(spec.get("targetRef"))
-    if mapping(spec.get("updatePolicy")).get("updateMode") not in _IN_PLACE:
-        return None
-    return text(target.get("kind")), text(target.get("name"))
+    Args:
+        kind: of the object, whose pods have claims.
+        autoscalers: their names, by kind and name of the workload that each resizes.
+    """
+    for workload in workloads_of(kind, data):
+        if workload in autoscalers:
+            return [_resizes(autoscalers[workload], " ".join(workload))]
+    return []
 
 
 def workloads_of(kind: str, data: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -37,8 +37,7 @@ def workloads_of(kind: str, data: Mapping[str, object]) -> Iterator[tuple[str, s
             yield "Deployment", name.removesuffix(f"-{digest}")
 
 
-def resizes(autoscaler: str, workload: str) -> Finding:
-    """NEU233. `workload`: kind and name."""
+def _resizes(autoscaler: str, workload: str) -> Finding:
     message = (
         f"VerticalPodAutoscaler {short(autoscaler)} resizes pods of {short(workload)} in place, which Kubernetes"
         " refuses for pods with a claim: they are evicted instead, or keep their size."
