@@ -18,6 +18,7 @@ from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
 from neuron.hardware.instances import Catalogue, Observation
 from policies.judging.device_counts import lncs_of
 from policies.judging.knowledge import DeviceKnowledge
+from policies.judging.whole_nodes import WholeNodes
 from policies.selectors.engine import DeviceSelectors
 
 MOST_NAMED: Final = 256
@@ -170,6 +171,7 @@ class DeviceKnower:
         self._catalogue = catalogue
         self._seen: tuple[int, int] | None = None
         self._shapes: tuple[DeviceShape, ...] = ()
+        self._nodes = WholeNodes(catalogue)
         self._index: DeviceIndex | None = None
         self._verdicts: dict[tuple[Selector, ...], bool | None] = {}
         self._base = DeviceKnowledge(catalogue, count_pods=pods_of_workload)
@@ -196,6 +198,8 @@ class DeviceKnower:
         shapes = tuple(self._view.device_shapes())
         if self._index is None or shapes != self._shapes:
             self._shapes, self._index = shapes, None
+            whole = (each for each in shapes if each.resource_type == names.RESOURCE_TYPE_NODE)
+            self._nodes = WholeNodes(self._catalogue, whole)
             self._verdicts.clear()
         classes = self._view.device_classes()
         self._base = DeviceKnowledge(
@@ -204,7 +208,7 @@ class DeviceKnower:
             {name: lncs for name, spec in (classes or {}).items() if (lncs := lncs_of(spec.configs))},
             {name: tuple(each.expression for each in spec.selectors) for name, spec in (classes or {}).items()},
             dict(self._view.extended_resources()),
-            whole_nodes=any(shape.resource_type == names.RESOURCE_TYPE_NODE for shape in shapes),
+            whole_nodes=self._nodes,
             count_pods=pods_of_workload,
         )
 
