@@ -155,7 +155,7 @@ class ApiStore:
                 yield SliceEvent(kind, to_v1(body, collection.resource.version))
 
     async def keeps_taints(self) -> bool:
-        """Whether the API server stores device taints: it drops them if their feature is disabled. Nothing is stored."""
+        """Whether the API server keeps device taints: it drops them if their feature is disabled. Nothing is stored."""
         device = {"name": "probe", "taints": [{"key": names.DRIVER, "effect": "NoSchedule"}]}
         pool = {"name": self._node_name, "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": names.DRIVER, "nodeName": self._node_name, "pool": pool, "devices": [device]}
