@@ -52,9 +52,5 @@ class NamespaceView(Protocol):
         """
 
 
-class ValidationView(ClusterView, ClaimView, Protocol):
-    """All facts about the cluster that `/validate` needs."""
-
-
-class ServerView(ValidationView, NamespaceView, Protocol):
-    """All facts about the cluster that the server needs."""
+class ServerView(ClusterView, ClaimView, NamespaceView, Protocol):
+    """All facts about the cluster that the server and policies need."""

@@ -1,4 +1,4 @@
-"""Claims and the node's ResourceSlices as the API server stores them. Implements ports of `ports`.
+"""Claims and the node's ResourceSlices as the API server stores them.
 
 The transport is `runtime.api_transport`; `runtime.watching` lists and watches. Objects stay plain JSON. All callers see
 `resource.k8s.io/v1`; for clusters that serve only beta versions, slices are translated here.
@@ -48,7 +48,10 @@ async def connect(kubeconfig: Path | None, node_name: str) -> "ApiStore":
 
 
 class ApiStore:
-    """Claims and the node's slices. Implements `ClaimReader`, `ClaimStatusStore` and `SliceStore` of `ports`."""
+    """ResourceClaims, and the ResourceSlices of this driver on this node, in `resource.k8s.io/v1` form.
+
+    All methods raise `KubeError`.
+    """
 
     def __init__(self, connection: Connection, node_name: str) -> None:
         self._connection = connection
@@ -103,7 +106,11 @@ class ApiStore:
         *,
         resource_version: str | None = None,
     ) -> JsonObject | None:
-        """See `ports.ClaimStatusStore`."""
+        """Make `devices` this driver's entries in `status.devices`, and remove its others; returns the claim as stored.
+
+        Returns None if there is no claim of that name and UID, or if it has another `resource_version`, where that is
+        given. Entries of other writers stay.
+        """
         claims = await self._resource("resourceclaims")
         metadata = {"namespace": namespace, "name": name, "uid": uid}
         if resource_version is not None:
@@ -125,21 +132,21 @@ class ApiStore:
             raise
 
     async def kubernetes(self) -> str:
-        """See `ports.SliceStore`."""
+        """The version of the API server, such as `v1.36.2`; empty if it does not say."""
         with _kube_errors("The version of the API server cannot be read", "The version of the API server"):
             return await kubernetes_version(self._connection, _REQUEST_SECONDS)
 
     # --- slices -------------------------------------------------------------------------------------------
 
     async def slices(self) -> tuple[list[JsonObject], str]:
-        """See `ports.SliceStore`."""
+        """The slices and the resourceVersion from which to watch."""
         collection = await self._slices()
         watching = self.watching(collection)
         found = await self.list(watching, "ResourceSlices")
         return [to_v1(body, collection.resource.version) for body in found], watching.version
 
     async def watch(self, resource_version: str) -> AsyncIterator[SliceEvent]:
-        """See `ports.SliceStore`."""
+        """Changes since a resourceVersion, until the server ends the watch."""
         collection = await self._slices()
         watching = self.watching(collection)
         watching.version = resource_version
@@ -148,7 +155,7 @@ class ApiStore:
                 yield SliceEvent(kind, to_v1(body, collection.resource.version))
 
     async def keeps_taints(self) -> bool:
-        """See `ports.SliceStore`. A dry run: nothing is stored."""
+        """Whether the API server keeps device taints: it drops them if their feature is disabled. Nothing is stored."""
         device = {"name": "probe", "taints": [{"key": names.DRIVER, "effect": "NoSchedule"}]}
         pool = {"name": self._node_name, "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": names.DRIVER, "nodeName": self._node_name, "pool": pool, "devices": [device]}
@@ -164,18 +171,18 @@ class ApiStore:
         return all("taints" in device for device in to_v1(stored, slices.version)["spec"]["devices"])
 
     async def create(self, body: Mapping[str, object]) -> JsonObject:
-        """See `ports.SliceStore`."""
+        """Create a slice; returns it as stored."""
         slices = await self._resource("resourceslices")
         return to_v1(await self.call("POST", slices.path(), body=from_v1(body, slices.version)), slices.version)
 
     async def update(self, body: Mapping[str, Any]) -> JsonObject:
-        """See `ports.SliceStore`."""
+        """Replace a slice whose resourceVersion is `body`'s; returns it as stored."""
         slices = await self._resource("resourceslices")
         path = slices.path(name=body["metadata"]["name"])
         return to_v1(await self.call("PUT", path, body=from_v1(body, slices.version)), slices.version)
 
     async def delete(self, name: str) -> None:
-        """See `ports.SliceStore`."""
+        """Delete a slice if it exists."""
         try:
             await self.call("DELETE", (await self._resource("resourceslices")).path(name=name))
         except KubeError as error:

@@ -19,7 +19,6 @@ from kubeletplugin.checks.containers import ContainerLooks
 from kubeletplugin.checks.node_checks import NodeChecks, NodeReader, node_info
 from kubeletplugin.checks.readings import Roots
 from kubeletplugin.claim_files import Folder
-from kubeletplugin.clock import SystemClock
 from kubeletplugin.device_info import DeviceInfo
 from kubeletplugin.discover import emulate
 from kubeletplugin.discover.catalogues import Catalogues
@@ -100,7 +99,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
     catalogues = Catalogues(settings.policies)
     catalogue = await asyncio.to_thread(catalogues.current)
     settings = await asyncio.to_thread(_emulated, settings, catalogue)
-    clock, metrics = SystemClock(), PluginMetrics()
+    clock, metrics = Clock(), PluginMetrics()
     paths = _socket_paths(settings)
     monitor = HealthMonitor(
         functools.partial(discover, settings.sysfs_root, settings.dev_root, settings.logical_nc_file),

@@ -8,25 +8,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from kubeletplugin.ports import Files
-
 _TEMPORARY: Final = ".tmp"
 _POLL_SECONDS: Final = 0.01
 
 
 class DiskFiles:
-    """`ports.Files` on the real file system."""
+    """The file operations of the driver's state. A crash may happen between any two. All raise OSError."""
 
     def read(self, path: Path) -> bytes:
-        """See `ports.Files`."""
+        """The content of a file."""
         return path.read_bytes()
 
     def names(self, directory: Path) -> list[str]:
-        """See `ports.Files`."""
+        """Names in a directory, sorted."""
         return sorted(entry.name for entry in directory.iterdir())
 
     def write(self, path: Path, data: bytes) -> None:
-        """See `ports.Files`."""
+        """Create or replace a file and sync it. Not atomic."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         with os.fdopen(descriptor, "wb", buffering=0) as file:
             view = memoryview(data)
@@ -40,15 +38,15 @@ class DiskFiles:
                 raise
 
     def rename(self, source: Path, target: Path) -> None:
-        """See `ports.Files`."""
+        """Replace `target` with `source`, atomically."""
         source.replace(target)
 
     def remove(self, path: Path) -> None:
-        """See `ports.Files`."""
+        """Remove a file if it exists."""
         path.unlink(missing_ok=True)
 
     def sync_directory(self, directory: Path) -> None:
-        """See `ports.Files`."""
+        """Sync the names in the directory."""
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -56,11 +54,11 @@ class DiskFiles:
             os.close(descriptor)
 
     def make_directory(self, directory: Path) -> None:
-        """See `ports.Files`."""
+        """Create a directory and its parents if they are missing."""
         directory.mkdir(parents=True, exist_ok=True)
 
     def identity(self, path: Path) -> tuple[int, ...] | None:
-        """See `ports.Files`."""
+        """A value that changes when the file is replaced; None if there is no file."""
         try:
             status = path.stat()
         except FileNotFoundError:
@@ -68,7 +66,7 @@ class DiskFiles:
         return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def durable_write(files: Files, path: Path, data: bytes) -> None:
+def durable_write(files: DiskFiles, path: Path, data: bytes) -> None:
     """Replace a file so that after a crash it has either the old content or the new.
 
     Writers of a path hold a lock (`locked`), so one temporary name is enough; a file that a crash left is overwritten.
@@ -88,7 +86,7 @@ def durable_write(files: Files, path: Path, data: bytes) -> None:
     files.sync_directory(path.parent)
 
 
-def durable_remove(files: Files, path: Path) -> None:
+def durable_remove(files: DiskFiles, path: Path) -> None:
     """Remove a file and sync its directory. Raises OSError."""
     files.remove(path)
     files.sync_directory(path.parent)

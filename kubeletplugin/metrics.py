@@ -3,7 +3,7 @@
 import contextlib
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -66,12 +66,7 @@ class PluginMetrics:
         self.registry: Final = CollectorRegistry()
         self.device_series: Final = DeviceSeries()
         self.registry.register(self.device_series)
-        self._claims = Counter(
-            f"{PREFIX}_claims",
-            "Prepared and unprepared claims.",
-            ("operation", "result"),
-            registry=self.registry,
-        )
+        self._claims = self._counter("claims", "Prepared and unprepared claims.", ("operation", "result"))
         self._seconds = Histogram(
             f"{PREFIX}_claim_duration_seconds",
             "Time per claim, including the API server.",
@@ -79,85 +74,56 @@ class PluginMetrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
-        self.prepared_claims: Final = Gauge(
-            f"{PREFIX}_prepared_claims", "Currently prepared claims.", registry=self.registry
-        )
-        self.prepared_devices: Final = Gauge(
-            f"{PREFIX}_prepared_devices", "Devices of currently prepared claims.", registry=self.registry
-        )
-        self.kept_claims: Final = Gauge(
-            f"{PREFIX}_kept_claims",
+        self.prepared_claims: Final = self._gauge("prepared_claims", "Currently prepared claims.")
+        self.prepared_devices: Final = self._gauge("prepared_devices", "Devices of currently prepared claims.")
+        self.kept_claims: Final = self._gauge(
+            "kept_claims",
             "Prepared claims that no longer exist and are kept: a pod uses their devices (in-use), or may (unknown).",
             ("reason",),
-            registry=self.registry,
         )
-        self.held_devices: Final = Gauge(
-            f"{PREFIX}_held_devices",
+        self.held_devices: Final = self._gauge(
+            "held_devices",
             "Devices that new claims do not get, because they are prepared for a claim that no longer exists.",
-            registry=self.registry,
         )
-        self.restored_specs: Final = Counter(
-            f"{PREFIX}_restored_specs",
-            "CDI specs of prepared claims that were lost or changed, and written again.",
-            registry=self.registry,
+        self.restored_specs: Final = self._counter(
+            "restored_specs", "CDI specs of prepared claims that were lost or changed, and written again."
         )
-        self.slices_published: Final = Gauge(
-            f"{PREFIX}_slices_published", "Published ResourceSlices of this node.", registry=self.registry
+        self.slices_published: Final = self._gauge("slices_published", "Published ResourceSlices of this node.")
+        self.slice_writes: Final = self._counter("slice_writes", "Writes of ResourceSlices.", ("operation",))
+        self.dropped_fields: Final = self._gauge(
+            "slice_dropped_fields", "Fields of the published slices that the API server dropped."
         )
-        self.slice_writes: Final = Counter(
-            f"{PREFIX}_slice_writes", "Writes of ResourceSlices.", ("operation",), registry=self.registry
+        self.devices: Final = self._gauge("devices", "Devices of the node, by health.", ("health",))
+        self.device_plugin: Final = self._gauge(
+            "device_plugin_active", "1 while the Node's allocatable shows a legacy Neuron resource."
         )
-        self.dropped_fields: Final = Gauge(
-            f"{PREFIX}_slice_dropped_fields",
-            "Fields of the published slices that the API server dropped.",
-            registry=self.registry,
-        )
-        self.devices: Final = Gauge(
-            f"{PREFIX}_devices", "Devices of the node, by health.", ("health",), registry=self.registry
-        )
-        self.device_plugin: Final = Gauge(
-            f"{PREFIX}_device_plugin_active",
-            "1 while the Node's allocatable shows a legacy Neuron resource.",
-            registry=self.registry,
-        )
-        self.other_driver: Final = Gauge(
-            f"{PREFIX}_other_driver_active",
+        self.other_driver: Final = self._gauge(
+            "other_driver_active",
             "1 while another driver of this driver's name is on the node; then this one publishes nothing.",
-            registry=self.registry,
         )
-        self.ultraserver_publish: Final = Gauge(
-            f"{PREFIX}_ultraserver_publish",
+        self.ultraserver_publish: Final = self._gauge(
+            "ultraserver_publish",
             "1 for what an UltraServer node publishes: devices, node or both. Other nodes have no such series.",
             ("offer",),
-            registry=self.registry,
         )
-        self.registered: Final = Gauge(
-            f"{PREFIX}_registered",
-            "1 while the kubelet knows this instance; else nothing is published.",
-            registry=self.registry,
+        self.registered: Final = self._gauge(
+            "registered", "1 while the kubelet knows this instance; else nothing is published."
         )
-        self.node_checks: Final = Gauge(
-            f"{PREFIX}_node_check",
+        self.node_checks: Final = self._gauge(
+            "node_check",
             "1 for the result of each check of the node: well, note, wrong or unknown.",
             ("check", "result"),
-            registry=self.registry,
         )
-        self.faulty_kubelet: Final = Gauge(
-            f"{PREFIX}_faulty_kubelet",
-            "1 if the node's kubelet has a known fault with ResourceClaims.",
-            registry=self.registry,
+        self.faulty_kubelet: Final = self._gauge(
+            "faulty_kubelet", "1 if the node's kubelet has a known fault with ResourceClaims."
         )
-        self.background_errors: Final = Counter(
-            f"{PREFIX}_background_errors",
-            "Errors outside the kubelet's calls, by component of the driver.",
-            ("component",),
-            registry=self.registry,
+        self.background_errors: Final = self._counter(
+            "background_errors", "Errors outside the kubelet's calls, by component of the driver.", ("component",)
         )
-        self._consecutive_errors: Final = Gauge(
-            f"{PREFIX}_consecutive_errors",
+        self._consecutive_errors: Final = self._gauge(
+            "consecutive_errors",
             "Failed attempts of a component of the driver since its last successful one.",
             ("component",),
-            registry=self.registry,
         )
         for component in COMPONENTS:
             self.background_errors.labels(component)
@@ -167,6 +133,12 @@ class PluginMetrics:
         for operation in ("prepare", "unprepare"):
             for result in ("success", "error"):
                 self._claims.labels(operation, result)
+
+    def _counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Counter:
+        return Counter(f"{PREFIX}_{name}", documentation, labels, registry=self.registry)
+
+    def _gauge(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Gauge:
+        return Gauge(f"{PREFIX}_{name}", documentation, labels, registry=self.registry)
 
     def failed(self, component: str) -> None:
         """Count a failed attempt of one of `COMPONENTS`."""

@@ -11,7 +11,6 @@ from msgspec import Struct, structs
 
 from checks.claims import configs as check_configs
 from checks.claims import selectors as check_selectors
-from checks.claims.admin_access import check_admin_access
 from checks.claims.attributes import check_attributes
 from checks.claims.capacity import CapacityRules, spare_alternatives
 from checks.claims.configs import Placed
@@ -25,6 +24,19 @@ from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec, DeviceRequest, L
 from neuron.api.configs import ConfigEntry, ConfigSource
 from neuron.findings import Finding, Findings, Severity, as_warning, did_you_mean, warning
 from neuron.hardware.instances import Catalogue
+
+
+def check_admin_access(leaves: Sequence[Leaf]) -> Iterator[Finding]:
+    """NEU544. Alternatives have no such field: the API server drops it."""
+    for leaf in leaves:
+        if leaf.devices.admin_access and "/" not in leaf.devices.reference:
+            message = "adminAccess gives its containers Neuron devices that other claims hold."
+            fix = (
+                "Keep it to monitoring, in a namespace of the chart's adminAccess.namespaces: elsewhere the driver"
+                " refuses it."
+            )
+            yield warning("NEU544", f"{leaf.devices.path}.adminAccess", message, fix, "true")
+
 
 _OUR_DOMAINS: Final = (names.DRIVER, "resource.aws.com")
 _FORM_ERRORS: Final = ("NEU507", "NEU508", "NEU530")

@@ -1,12 +1,12 @@
 """ResourceClaimTemplates: their requests, and whether the webhook made them."""
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import Struct, structs
 
 from cluster.bounded_objects import Bounds
-from cluster.memory_estimates import footprint
 from cluster.shared_parts import SharedParts
 from conversion.claims import templates
 from neuron import names
@@ -14,6 +14,31 @@ from neuron.api import configs
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from runtime.api_server import RESOURCE_GROUP
+
+_OBJECT: Final = 64
+"""Bytes of a Python object and of the reference to it (CPython, 64 bits)."""
+
+
+def footprint(value: object) -> int:
+    """Bytes of a value of dataclasses, Structs, containers, texts and numbers. Shared parts count at every use."""
+    size = 0
+    pending: list[object] = [value]
+    while pending:
+        each = pending.pop()
+        size += _OBJECT
+        if isinstance(each, str | bytes):
+            size += len(each)
+        elif isinstance(each, Mapping):
+            pending += each.keys()
+            pending += each.values()
+        elif isinstance(each, tuple | list | frozenset | set):
+            pending += each
+        elif isinstance(each, Struct):
+            pending += structs.astuple(each)
+        elif dataclasses.is_dataclass(each):
+            pending += [getattr(each, field.name) for field in dataclasses.fields(each)]
+    return size
+
 
 _API_VERSION: Final = f"{RESOURCE_GROUP}/v1"
 LONGEST_TEMPLATE: Final = 128 * 1024

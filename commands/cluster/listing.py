@@ -98,7 +98,7 @@ class Lister:
         found: list[Object] = []
 
         def take(page: Page) -> None:
-            found.extend(item for raw in page.items or () if (item := _object(raw)) is not None)
+            found.extend(item for raw in page.items or () if (item := readable_object(raw)) is not None)
 
         try:
             await self.read(resource.path(namespace), query, read_page, take, found.clear)
@@ -151,7 +151,7 @@ class Lister:
         return await self._server.request("GET", path, timeout=TIMEOUT, query=query)
 
 
-def _object(raw: msgspec.Raw) -> Object | None:
+def readable_object(raw: msgspec.Raw) -> Object | None:
     """None for an object that no parser accepts: tenants choose what is in their objects."""
     try:
         item = loaded(memoryview(raw))

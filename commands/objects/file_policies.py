@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Final
 
+from cluster.answers import ServerView
 from commands.objects.manifests import Manifest, patched
 from conversion.asks.steering import NO_STEERING, Steering
 from conversion.claims.templates import API_VERSION as TEMPLATE_VERSION
@@ -29,7 +30,6 @@ from neuron.findings import Finding, warning
 from neuron.hardware.instances import Catalogue
 from policies.applying.knowledge import (
     DeviceKnower,
-    PolicyView,
     asked_for,
     knowledge_for,
     named_by,
@@ -68,7 +68,7 @@ class FilePolicies:
         self._policies = policies
         self._now = now
         self._clock = clock
-        self._known: tuple[PolicyView, DeviceKnower] | None = None
+        self._known: tuple[ServerView, DeviceKnower] | None = None
 
     @classmethod
     def load(
@@ -113,7 +113,7 @@ class FilePolicies:
     # --- conversion -----------------------------------------------------------------------------------------------
 
     def steer(
-        self, manifest: Manifest, template: dict[str, object], namespaces: PolicyView
+        self, manifest: Manifest, template: dict[str, object], namespaces: ServerView
     ) -> tuple[Steering, list[Finding]]:
         """The steering of a template's pods, and findings about policies that could not be evaluated."""
         if not self._policies.conversions and not self._policies.hints:
@@ -132,11 +132,11 @@ class FilePolicies:
 
     # --- validation -----------------------------------------------------------------------------------------------
 
-    def judge_object(self, manifest: Manifest, namespaces: PolicyView) -> list[Finding] | None:
+    def judge_object(self, manifest: Manifest, namespaces: ServerView) -> list[Finding] | None:
         """Findings about an object on CREATE; None if no policy matches it."""
         return self._judge(self._subject(manifest.data, manifest.namespace, namespaces))
 
-    def object_verdicts(self, manifest: Manifest, namespaces: PolicyView) -> tuple[Verdict, ...]:
+    def object_verdicts(self, manifest: Manifest, namespaces: ServerView) -> tuple[Verdict, ...]:
         """Verdicts on an object on CREATE, one for each policy whose resource rules match."""
         return self._verdicts(self._subject(manifest.data, manifest.namespace, namespaces))
 
@@ -146,21 +146,21 @@ class FilePolicies:
         return tuple(rule.name for rule in self._policies.validating)
 
     def judge_pod(
-        self, manifest: Manifest, template: dict[str, object], decision: Decision, namespaces: PolicyView
+        self, manifest: Manifest, template: dict[str, object], decision: Decision, namespaces: ServerView
     ) -> list[Finding] | None:
         """Findings about the pods of a template after conversion; None if no policy matches them."""
         verdicts = self.pod_verdicts(manifest, patched(template, decision.patch), decision, namespaces)
         return list(self._findings(verdicts)) if verdicts else None
 
     def pod_verdicts(
-        self, manifest: Manifest, template: dict[str, object], decision: Decision, namespaces: PolicyView
+        self, manifest: Manifest, template: dict[str, object], decision: Decision, namespaces: ServerView
     ) -> tuple[Verdict, ...]:
         """Verdicts on the pods of a converted template, one for each policy whose resource rules match."""
         subject = self._subject(_pod(manifest, template), manifest.namespace, namespaces)
         return self._verdicts(self._with_templates(subject, decision))
 
     def subjects(
-        self, manifest: Manifest, operation: str, namespaces: PolicyView
+        self, manifest: Manifest, operation: str, namespaces: ServerView
     ) -> Iterator[tuple[Path, RequestSubject]]:
         """The admission requests that an object causes: its own, and those of the pods that it would create.
 
@@ -173,7 +173,7 @@ class FilePolicies:
                 yield path, _named(self._subject(_pod(manifest, template), manifest.namespace, namespaces))
 
     def _subject(
-        self, data: dict[str, object], namespace: str, namespaces: PolicyView, operation: str = "CREATE"
+        self, data: dict[str, object], namespace: str, namespaces: ServerView, operation: str = "CREATE"
     ) -> RequestSubject:
         if data.get("kind") in CLUSTER_SCOPED:
             knowledge = self._knower(namespaces).base
@@ -199,7 +199,7 @@ class FilePolicies:
         made = made if namespace else dataclasses.replace(made, namespace="")
         return with_whole_namespace(made, namespaces)
 
-    def _knower(self, view: PolicyView) -> DeviceKnower:
+    def _knower(self, view: ServerView) -> DeviceKnower:
         """The `DeviceKnower` of a view; kept while the view is the same."""
         if self._known is None or self._known[0] is not view:
             self._known = (view, DeviceKnower(view, self._policies.catalogue))

@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from cluster.answers import ServerView
 from commands.objects.file_policies import FilePolicies
 from commands.objects.manifests import Manifest, patched
 from commands.report.assess import Assessment
 from commands.report.model import Audit, AuditViolation, Cause, Obstacle, Reference
 from conversion.decide import located
 from neuron.findings import Finding
-from policies.applying.knowledge import PolicyView
 from policies.applying.verdicts import objections
 from policies.judging.verdicts import PolicyOutcome, Verdict
 
@@ -26,7 +26,7 @@ _PASSED: Final = (PolicyOutcome.ALLOW,)
 class Auditor:
     """Collects the results of one report."""
 
-    def __init__(self, policies: FilePolicies, view: PolicyView) -> None:
+    def __init__(self, policies: FilePolicies, view: ServerView) -> None:
         self._policies = policies
         self._view = view
         self._objects = 0

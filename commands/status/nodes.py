@@ -1,13 +1,12 @@
 """Checks of DeviceClass, nodes and devices, and of the namespaces' conversion modes."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from checks.words.keys import unread_keys
 from commands.cluster.listing import Object, Unseen
 from commands.devices.devices import fault_text
-from commands.status import kubelets
 from commands.status.lines import CheckResult, StatusLine, counted, listed
 from commands.status.offers import NODES, Offers, check_held, check_owners, check_ultraservers
 from commands.status.snapshot import StatusSnapshot
@@ -18,7 +17,38 @@ from neuron.api.nodes import Node
 from neuron.api.slices import incomplete, newest
 from neuron.hardware.device_shapes import DRA_DRIVER_VERSION
 from neuron.hardware.instances import Catalogue
+from neuron.known_faults import Component, KnownFault, Withheld, of, parse
 from runtime.text import cited, named
+
+
+def check_kubelets(
+    nodes: Collection[Node], publishing: Collection[str], neuron: Collection[str]
+) -> Iterator[StatusLine]:
+    """Lines about kubelets with a fault.
+
+    Args:
+        nodes: all nodes.
+        publishing: names of those that publish devices.
+        neuron: names of those of a Neuron instance type.
+    """
+    found: defaultdict[tuple[KnownFault, str, bool], list[str]] = defaultdict(list)
+    for node in nodes:
+        name, version = node.name, node.kubelet
+        number = parse(version)
+        if number is None or not (name in publishing or name in neuron):
+            continue
+        for known in of(Component.KUBELET, version):
+            if known.told:
+                found[known, known.fixed_after(number), name in publishing].append(f"{name} ({named(version[:40])})")
+    for (known, fixed, published), on in found.items():
+        serious = published and known.withheld is Withheld.DEVICES
+        verdict = CheckResult.WRONG if serious else CheckResult.NOTE
+        text = f"the kubelet {known.effect} ({known.issue}), on {listed(on)}."
+        fix = f"Upgrade these kubelets to {fixed} or later."
+        if serious:
+            fix += " Until then, kubeletPlugin.faultyKubelet=Withhold keeps new claims off them."
+        yield StatusLine(NODES, verdict, text, fix)
+
 
 CLASSES: Final = "device class"
 CONVERSION: Final = "conversion"
@@ -63,7 +93,7 @@ def check_nodes(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     yield from check_owners(offers, plugin)
     catalogue = Catalogue()
     neuron = {node.name for node in nodes if node.instance_type in catalogue}
-    yield from kubelets.check(nodes, offers.nodes, neuron)
+    yield from check_kubelets(nodes, offers.nodes, neuron)
     idle = neuron - plugin - offers.nodes
     if idle:
         text = f"Neuron nodes with neither driver nor device plugin: {listed(idle)}."

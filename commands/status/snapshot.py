@@ -28,7 +28,7 @@ from cluster.resources import (
     SERVICES,
     VALIDATING_CONFIGURATIONS,
 )
-from commands.cluster.listing import Object, Seen, Unseen, unseen
+from commands.cluster.listing import Object, Seen, Unseen, items, readable_object, unseen
 from commands.cluster.probe import ProbeResult, attempt, namespace_of
 from commands.cluster.rights import RULES, SECRET, Rule
 from commands.status import karpenter, kueue
@@ -45,7 +45,7 @@ from runtime.api_errors import (
     StatusError,
     UnreachableError,
 )
-from runtime.api_server import ApiServer, Resource, decoded, loaded, loaded_object
+from runtime.api_server import ApiServer, Resource, decoded, loaded_object
 from runtime.raw_objects import Page, read_page
 from runtime.served_versions import GROUP_PATH, served_versions
 
@@ -161,7 +161,7 @@ class _Fetcher:
         }
         fetched = dict(zip(wanted, await asyncio.gather(*wanted.values()), strict=True))
         account = f"system:serviceaccount:{here}:{_account(fetched['deployments'], here)}"
-        tried = namespace_of(*map(_known, (fetched["mutating"], fetched["namespaces"])))
+        tried = namespace_of(*map(items, (fetched["mutating"], fetched["namespaces"])))
         versions, rights, queues, probed = await asyncio.gather(
             self._versions(), self._rights(account), kueue.read(self._server), self._probe(fetched["mutating"], tried)
         )
@@ -217,7 +217,7 @@ class _Fetcher:
             async with contextlib.aclosing(paging.pages(fetch, query, _PAGE)) as listed:
                 async for page in listed:
                     # Tenants choose what is in their objects: one that no parser accepts is left out.
-                    found += filter(None, map(_object, page.items or ()))
+                    found += filter(None, map(readable_object, page.items or ()))
         except ApiServerError as error:
             return unseen(error, resource, "list", namespace)
         return tuple(found)
@@ -262,18 +262,6 @@ class _Fetcher:
             return await self._server.request(method, path, timeout=_TIMEOUT, **options)
 
 
-def _object(raw: msgspec.Raw) -> Object | None:
-    try:
-        item = loaded(memoryview(raw))
-    except ApiAnswerError:
-        return None
-    return item if isinstance(item, dict) and "metadata" in item else None
-
-
-def _known(seen: Seen[Object]) -> tuple[Object, ...]:
-    return () if isinstance(seen, Unseen) else seen
-
-
 def _typed(seen: Seen[Object], reader: Callable[[object], T]) -> Seen[T]:
     """The objects that can be read."""
     return seen if isinstance(seen, Unseen) else tuple(readable(seen, reader))
@@ -283,7 +271,7 @@ def _written_by_driver(seen: Seen[Object]) -> frozenset[str]:
     """The nodes whose slices our driver wrote; another driver may have the same name."""
     ours = [
         item
-        for item in (() if isinstance(seen, Unseen) else seen)
+        for item in items(seen)
         if any(each.get("manager") == names.DRIVER_PROGRAM for each in mappings(item["metadata"].get("managedFields")))
     ]
     return frozenset(each.node for each in readable(ours, read_slice))
@@ -292,7 +280,7 @@ def _written_by_driver(seen: Seen[Object]) -> frozenset[str]:
 def _node_checks(seen: Seen[Object]) -> Mapping[str, tuple[tuple[str, str, str], ...]]:
     """What the drivers' checks of their nodes found, by node; what cannot be read is left out."""
     found = {}
-    for item in () if isinstance(seen, Unseen) else seen:
+    for item in items(seen):
         text = (item["metadata"].get("annotations") or {}).get(names.ANNOTATION_NODE_CHECKS)
         try:
             faults = msgspec.json.decode(text or "[]", type=list[_Fault])
@@ -312,7 +300,7 @@ class _Fault(msgspec.Struct, frozen=True):
 
 def _account(deployments: Seen[Object], namespace: str) -> str:
     """The webhook's ServiceAccount: of its Deployment, else the shipped name."""
-    for each in () if isinstance(deployments, Unseen) else deployments:
+    for each in items(deployments):
         labels = each["metadata"].get("labels") or {}
         if each["metadata"]["namespace"] == namespace and LABELS.items() <= labels.items():
             return str(each["spec"]["template"]["spec"].get("serviceAccountName") or "default")

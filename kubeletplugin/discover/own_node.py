@@ -8,9 +8,10 @@ from typing import Final
 
 from kubeletplugin.changes import Changing, repeat
 from kubeletplugin.discover.node_facts import NodeFacts, node_facts
+from kubeletplugin.discover.node_object import NodeApi
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.objects import version_of
-from kubeletplugin.ports import Clock, JsonObject, KubeError, OwnNodeStore
+from kubeletplugin.ports import Clock, JsonObject, KubeError
 from neuron import names
 from neuron.api.cordons import Cordon, read
 from neuron.api.nodes import read_node
@@ -61,7 +62,7 @@ class OwnNode(Changing):
 
     def __init__(
         self,
-        store: OwnNodeStore,
+        store: NodeApi,
         *,
         clock: Clock,
         metrics: PluginMetrics,

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeletplugin.files import durable_remove, durable_write, is_leftover
-from kubeletplugin.ports import Files
+from kubeletplugin.files import DiskFiles, durable_remove, durable_write, is_leftover
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.metadata_files import MetadataFiles
 from neuron import names
@@ -142,7 +141,7 @@ class SpecFiles:
 
     def __init__(
         self,
-        files: Files,
+        files: DiskFiles,
         directory: Path,
         boot_id: str,
         dev_root: Path | None = _DEFAULT_DEV_ROOT,

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeletplugin.files import durable_write
-from kubeletplugin.ports import Files, JsonObject
+from kubeletplugin.files import DiskFiles, durable_write
+from kubeletplugin.ports import JsonObject
 
 FILE_NAME: Final = "checkpoint.json"
 API_VERSION: Final = "checkpoint.neuron.aws.com/v1"
@@ -196,7 +196,7 @@ class _CheckpointVersion(msgspec.Struct, frozen=True, rename="camel"):
 class CheckpointStore:
     """The checkpoint file. Callers hold a lock (`files.locked`): two instances of the driver share the file."""
 
-    def __init__(self, files: Files, directory: Path) -> None:
+    def __init__(self, files: DiskFiles, directory: Path) -> None:
         self._files = files
         self.path: Final = directory / FILE_NAME
         self._loaded: tuple[tuple[int, ...] | None, Checkpoint | None] = (None, None)

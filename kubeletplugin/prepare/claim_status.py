@@ -13,11 +13,12 @@ import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Final
 
+from kubeletplugin.api_store import ApiStore
 from kubeletplugin.changes import waking
 from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthSnapshot, HealthStatus
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.objects import timestamp
-from kubeletplugin.ports import ClaimStatusStore, Clock, JsonObject, KubeError, UnreadableObjectError
+from kubeletplugin.ports import Clock, JsonObject, KubeError, UnreadableObjectError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
 from neuron import names
@@ -62,7 +63,7 @@ class ClaimStatusWriter:
         self,
         driver: Driver,
         node: NodeClaims,
-        store: ClaimStatusStore,
+        store: ApiStore,
         monitor: HealthMonitor,
         *,
         clock: Clock,

@@ -1,4 +1,4 @@
-"""Files with the metadata of a prepared claim's devices, and where containers see them (KEP-5304).
+"""DiskFiles with the metadata of a prepared claim's devices, and where containers see them (KEP-5304).
 
 A container that uses a request of a claim has the file of the request, read-only, at a path of Kubernetes. The host's
 files are in the driver's state. They are written before the CDI spec that mounts them, and removed after it. By them a
@@ -12,8 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from kubeletplugin.claim_files import ClaimFile, read_name
-from kubeletplugin.files import durable_remove, durable_write, is_leftover
-from kubeletplugin.ports import Files
+from kubeletplugin.files import DiskFiles, durable_remove, durable_write, is_leftover
 from kubeletplugin.prepare.checkpoint import PreparedClaim
 from neuron import names
 
@@ -37,7 +36,7 @@ def container_path(document: dict[str, Any], request: str) -> str:
 class MetadataFiles:
     """The files of one node, one for each claim and request. All methods raise OSError."""
 
-    def __init__(self, files: Files, state_dir: Path) -> None:
+    def __init__(self, files: DiskFiles, state_dir: Path) -> None:
         self._files = files
         self._directory = state_dir / FOLDER
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kubeletplugin.discover.devices import device_name
-from kubeletplugin.files import is_leftover, locked
-from kubeletplugin.ports import Files
+from kubeletplugin.files import DiskFiles, is_leftover, locked
 from kubeletplugin.prepare import cdi
 from kubeletplugin.prepare.checkpoint import (
     Checkpoint,
@@ -69,7 +68,7 @@ class Preparer:
 
     def __init__(
         self,
-        files: Files,
+        files: DiskFiles,
         *,
         state_dir: Path,
         specs: cdi.SpecFiles,

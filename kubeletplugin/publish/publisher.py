@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from pathlib import Path
 from typing import Final
 
+from kubeletplugin.api_store import ApiStore
 from kubeletplugin.changes import QUIET, Changing, WritePause, repeat, waking
 from kubeletplugin.discover import sharing
 from kubeletplugin.discover.devices import NODE_DEVICE
@@ -22,7 +23,7 @@ from kubeletplugin.files import try_lock
 from kubeletplugin.gate import KubeletGate
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.objects import version_of
-from kubeletplugin.ports import Clock, JsonObject, KubeError, SliceStore
+from kubeletplugin.ports import Clock, JsonObject, KubeError
 from kubeletplugin.prepare.holds import Holds
 from kubeletplugin.publish.offer import DEVICES, NODE, Guard, OfferSettings, UltraServerOffer, needs_taints, offer
 from kubeletplugin.publish.other_driver import LOOK_SECONDS, OtherDriver, Served
@@ -112,7 +113,7 @@ class Publisher:
 
     def __init__(
         self,
-        store: SliceStore,
+        store: ApiStore,
         node: NodeSources,
         instance: Instance,
         *,

@@ -2,11 +2,11 @@
 
 import dataclasses
 import itertools
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Final
 
 from checks.claims.device_index import DeviceIndex, SelectorError
-from cluster.answers import NamespaceView
+from cluster.answers import ServerView
 from conversion.asks.claimed import Restated, restated
 from conversion.findings.verification import Sources, Verified, verify
 from conversion.objects import pods
@@ -15,9 +15,10 @@ from neuron import names
 from neuron.api.claim_specs import ClaimSpec, ClassSpec, Selector
 from neuron.api.fields import mapping, mappings
 from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
-from neuron.hardware.instances import Catalogue, Observation
+from neuron.hardware.instances import Catalogue
 from policies.judging.device_counts import lncs_of
 from policies.judging.knowledge import DeviceKnowledge
+from policies.judging.whole_nodes import WholeNodes
 from policies.selectors.engine import DeviceSelectors
 
 MOST_NAMED: Final = 256
@@ -114,37 +115,6 @@ def _is_labelled(pod: object) -> bool:
     return labels.get(names.LABEL_CONVERTED) == "true"
 
 
-class KnowledgeView(Protocol):
-    """Facts of a cluster, or of manifest files, that counting devices needs. See `conversion.ports`."""
-
-    @property
-    def version(self) -> int:
-        """Grows whenever `observations` or `extended_resources` changes."""
-
-    @property
-    def claim_version(self) -> int:
-        """Grows whenever `device_shapes` or `device_classes` changes."""
-
-    def observations(self) -> Mapping[str, Observation]:
-        """Instance types ever seen in ResourceSlices, by name."""
-
-    def extended_resources(self) -> Mapping[str, str]:
-        """`extendedResourceName` -> name of the DeviceClass that serves it."""
-
-    def device_shapes(self) -> Sequence[DeviceShape]:
-        """The distinct devices in our driver's ResourceSlices."""
-
-    def device_classes(self) -> Mapping[str, ClassSpec] | None:
-        """Every DeviceClass by name; None if DeviceClasses cannot be known."""
-
-    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
-        """The spec in a ResourceClaimTemplate; None if it is not known."""
-
-
-class PolicyView(NamespaceView, KnowledgeView, Protocol):
-    """All facts of a cluster that policies read."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClusterLookups:
     """Where policies get facts of the cluster.
@@ -154,7 +124,7 @@ class ClusterLookups:
         device_class: DeviceClass of generated requests, by the server's settings.
     """
 
-    view: PolicyView
+    view: ServerView
     find: FindClaims = find_nothing
     device_class: str = names.DEVICE_CLASS
 
@@ -165,11 +135,12 @@ class DeviceKnower:
     Belongs to the event loop, except `last` and `templates`, which other threads may read.
     """
 
-    def __init__(self, view: KnowledgeView, catalogue: Catalogue) -> None:
+    def __init__(self, view: ServerView, catalogue: Catalogue) -> None:
         self._view = view
         self._catalogue = catalogue
         self._seen: tuple[int, int] | None = None
         self._shapes: tuple[DeviceShape, ...] = ()
+        self._nodes = WholeNodes(catalogue)
         self._index: DeviceIndex | None = None
         self._verdicts: dict[tuple[Selector, ...], bool | None] = {}
         self._base = DeviceKnowledge(catalogue, count_pods=pods_of_workload)
@@ -196,6 +167,8 @@ class DeviceKnower:
         shapes = tuple(self._view.device_shapes())
         if self._index is None or shapes != self._shapes:
             self._shapes, self._index = shapes, None
+            whole = (each for each in shapes if each.resource_type == names.RESOURCE_TYPE_NODE)
+            self._nodes = WholeNodes(self._catalogue, whole)
             self._verdicts.clear()
         classes = self._view.device_classes()
         self._base = DeviceKnowledge(
@@ -204,7 +177,7 @@ class DeviceKnower:
             {name: lncs for name, spec in (classes or {}).items() if (lncs := lncs_of(spec.configs))},
             {name: tuple(each.expression for each in spec.selectors) for name, spec in (classes or {}).items()},
             dict(self._view.extended_resources()),
-            whole_nodes=any(shape.resource_type == names.RESOURCE_TYPE_NODE for shape in shapes),
+            whole_nodes=self._nodes,
             count_pods=pods_of_workload,
         )
 

@@ -8,15 +8,19 @@ devices from claims are added, because the device plugin and the DRA driver do n
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from neuron import names
+from neuron.api.claim_reader import VERSIONS, read_claim
 from neuron.api.claim_specs import Config
 from neuron.api.fields import mapping, mappings
-from policies.judging.claim_requests import GroupedRequests, alternatives, constraints
 from policies.judging.fields import name_text
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
 from policies.judging.tally import Concurrent, DeviceTally, Holding, at_most
 from policies.judging.whole_nodes import ParsingTime
+
+_UNCOUNTED: Final = ("NEU506", "NEU530")
+"""Findings about a claim that may be for more devices than were read: its mode is not known, a list is too long."""
 
 
 def of_pod(pod: Mapping[str, object], knowledge: DeviceKnowledge, time: ParsingTime | None = None) -> Holding:
@@ -51,22 +55,16 @@ def of_pod(pod: Mapping[str, object], knowledge: DeviceKnowledge, time: ParsingT
     return dataclasses.replace(holding, named_claims=claimed.named, named_devices=claimed.named_devices)
 
 
-def of_claim(spec: Mapping[str, object], knowledge: DeviceKnowledge, time: ParsingTime | None = None) -> Holding:
-    """What a claim, or a claim of a template, can hold; its spec may be of any version of the API."""
+def of_claim(
+    spec: object, knowledge: DeviceKnowledge, time: ParsingTime | None = None, version: str = VERSIONS[0]
+) -> Holding:
+    """What a claim, or a claim of a template, can hold; `version`: the apiVersion of its spec."""
     tally = DeviceTally(knowledge, time)
-    devices = mapping(spec.get("devices"))
-    grouped = GroupedRequests(constraints(devices))
-    held = cores = 0
-    for request in mappings(devices.get("requests")):
-        name = str(request.get("name", ""))
-        found = list(alternatives(request))
-        if not found:
-            tally.doubt(f"request {name_text(name)} is of a form that is not known")
-        most = tally.request(name, found, grouped, listed=True)
-        held, cores = held + most[0], cores + most[1]
-    for config in mappings(devices.get("config")):
-        tally.config(mapping(config.get("opaque")))
-    return tally.holding(at_most(held), at_most(cores), converted=False)
+    claim, form = read_claim("ResourceClaim", version, spec)
+    for finding in form:
+        if finding.code in _UNCOUNTED or ".capacity" in finding.path:
+            tally.doubt(finding.message.rstrip("."))
+    return tally.holding(*tally.claim(claim), converted=False)
 
 
 def read_record(pod: Mapping[str, object]) -> Mapping[str, object]:

@@ -6,6 +6,7 @@ condition skips the policy, even if another condition fails; any other failure f
 
 import dataclasses
 import datetime as dt
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -33,12 +34,12 @@ class TimeLimit:
 
     Attributes:
         raises: whether the evaluation then ends with `TakesLongError`. Else the policies that are left fail.
-        selectors: of claims that may be parsed for the first time; None: not bounded.
+        selectors: of claims that may be evaluated for the first time.
     """
 
     seconds: float = REVIEW_SECONDS
     raises: bool = False
-    selectors: int | None = None
+    selectors: float = math.inf
 
 
 REVIEW_LIMIT: Final = TimeLimit()

@@ -11,6 +11,7 @@ from neuron import names, quantities
 from neuron.api.claim_specs import ClaimSpec
 from neuron.hardware import capacities
 from neuron.hardware.instances import Catalogue, InstanceType
+from policies.judging.whole_nodes import WholeNodes
 
 UNKNOWN_NODE: Final = 16
 """Assumed for a node type whose number of devices is not published: the most of any known type."""
@@ -56,7 +57,7 @@ class DeviceKnowledge:
         extended: extended resource -> DeviceClass that serves it (KEP-5004).
         templates: the known ResourceClaimTemplates of the object's namespace by name.
         claims: the known ResourceClaims of the object's namespace by name.
-        whole_nodes: whether slices publish whole nodes (`neuron_node`) as devices.
+        whole_nodes: those that a request may get; None: those of the catalogue, and slices publish none.
         record: what the pod's containers requested before conversion, `{"containers": {"main": {resource: amount}}}`;
             None unless the record was verified.
         recorded_claim: entry of `spec.resourceClaims` that conversion added.
@@ -72,7 +73,7 @@ class DeviceKnowledge:
     extended: Mapping[str, str] = dataclasses.field(default_factory=dict)
     templates: Mapping[str, ClaimSpec] = dataclasses.field(default_factory=dict)
     claims: Mapping[str, ClaimSpec] = dataclasses.field(default_factory=dict)
-    whole_nodes: bool = False
+    whole_nodes: WholeNodes | None = None
     record: Mapping[str, object] | None = None
     recorded_claim: str = ""
     strips_limits: bool = False
@@ -95,8 +96,6 @@ class Figures:
 
     Attributes:
         node: devices of the largest node.
-        ultraservers: instance types whose whole nodes are devices.
-        least_node_id: the smallest `deviceId` of a whole node: the driver uses the number after its last device.
         most: by capacity, the most that one device has.
         cores: for every type with known cores, the fewest cores of a device and the counts that one request can have;
             no counts for a ring, which allows any number of consecutive devices.
@@ -104,8 +103,6 @@ class Figures:
     """
 
     node: int
-    ultraservers: frozenset[str]
-    least_node_id: int
     most: Mapping[str, Decimal]
     cores: tuple[tuple[int, tuple[int, ...]], ...]
     sizes: frozenset[tuple[int, tuple[int, ...]]]
@@ -134,11 +131,8 @@ def figures(catalogue: Catalogue) -> Figures:
         for entry in catalogue
         if entry.cores_per_device and entry.groups_known
     }
-    ultraservers = [entry for entry in catalogue if entry.ultraserver_nodes]
     return Figures(
         node,
-        frozenset(entry.name for entry in ultraservers),
-        min((entry.devices or 0 for entry in ultraservers), default=0),
         _most_capacities(catalogue),
         tuple(sorted(cores)),
         frozenset(

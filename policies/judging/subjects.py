@@ -369,7 +369,7 @@ def neuron_values(subject: RequestSubject, time: ParsingTime | None = None) -> d
         return of_pod(data, subject.knowledge, time).values()
     spec = claim_spec(subject.kind, data) if subject.group == GROUP else None
     if spec is not None:
-        return of_claim(mapping(spec), subject.knowledge, time).values()
+        return of_claim(spec, subject.knowledge, time, f"{GROUP}/{subject.version}").values()
     return of_workload(data, subject.group, subject.kind, subject.knowledge, time).values()
 
 

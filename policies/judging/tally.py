@@ -7,19 +7,20 @@ Every step is linear in the size of the object, except for parsing selectors, wh
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kubecel.errors import CelTimeExceededError
+from checks.claims.connections import group_size
+from checks.claims.device_index import SelectorTimeError
 from neuron import names, quantities
 from neuron.api import environment
 from neuron.api.claim_specs import ClaimSpec, Config, DeviceRequest
+from neuron.api.configs import covers
 from neuron.api.fields import mapping
-from policies.judging.claim_requests import GroupedRequests, cores_of
 from policies.judging.fields import name_text
 from policies.judging.knowledge import DeviceKnowledge, figures
-from policies.judging.whole_nodes import ParsingTime, can_be_whole_node
-from policies.selectors.whole_nodes import NodeDevice
+from policies.judging.whole_nodes import ParsingTime, of_catalogue
 
 MOST: Final = 1_000_000
 """Counts are cut to this number: no cluster has as many devices, and sums stay small numbers."""
@@ -28,7 +29,6 @@ _LONGEST_VALUE: Final = 60
 MOST_REASONS: Final = 3
 _IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of extended resources that name a DeviceClass (KEP-5004)."""
-_UNGROUPED: Final = GroupedRequests(())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -141,9 +141,7 @@ class DeviceTally:
         self.knowledge = knowledge
         self._time = time
         self._figures = figures(knowledge.catalogue)
-        # A driver other than ours may number whole nodes in another way.
-        least_id = None if knowledge.whole_nodes else self._figures.least_node_id
-        self._node_device = NodeDevice(self._figures.ultraservers, least_id)
+        self._nodes = knowledge.whole_nodes or of_catalogue(knowledge.catalogue)
         self._requests: list[Mapping[str, object]] = []
         self._lncs: dict[int, None] = {}
         self._classes: dict[str, None] = {}
@@ -164,18 +162,13 @@ class DeviceTally:
         """Note a logical NeuronCore setting."""
         self._lncs[value] = None
 
-    def config(self, opaque: Mapping[str, object]) -> None:
-        """Read an opaque config of our driver; its apiVersion and kind are not checked."""
-        if opaque.get("driver") != names.DRIVER:
-            return
-        for key, value in mapping(opaque.get("parameters")).items():
-            if len(key) <= _LONGEST_VALUE and key.casefold() == "logicalneuroncore" and value in (1, 2):
-                self.sets_lnc(int(value))
-
     def configs(self, configs: Iterable[Config]) -> None:
-        """Read the configs of a claim or DeviceClass."""
+        """Read the configs of our driver in a claim or DeviceClass; their apiVersion and kind are not checked."""
         for config in configs:
-            self.config({"driver": config.driver, "parameters": _parsed(config.parameters)})
+            found = mapping(_parsed(config.parameters)) if config.driver == names.DRIVER else {}
+            for key, value in found.items():
+                if len(key) <= _LONGEST_VALUE and key.casefold() == "logicalneuroncore" and value in (1, 2):
+                    self.sets_lnc(int(value))
 
     def environment(self, container: Mapping[str, object]) -> None:
         """Read the environment variables that set the logical NeuronCore. A value that is not known may be any."""
@@ -202,7 +195,7 @@ class DeviceTally:
                 continue
             if device_class is not None:
                 request = DeviceRequest("", name, device_class, count=amount)
-                devices += self.request(name, [request], _UNGROUPED, listed=False)[0]
+                devices += self.request(name, [request], (), listed=False)[0]
                 continue
             if resource == names.RESOURCE_NEURONCORE:
                 cores += amount
@@ -228,47 +221,54 @@ class DeviceTally:
             self.doubt(f"container {name_text(container)} requests an amount of {name_text(resource)} that {error}")
             return 0
 
-    def claim(self, spec: ClaimSpec | None, called: str) -> tuple[int, int]:
-        """Devices, and cores of shares, of a claim that a pod names; `spec` is None if the claim is not known."""
+    def claim(self, spec: ClaimSpec | None, called: str = "") -> tuple[int, int]:
+        """Devices, and cores of shares, of a claim; `spec` is None if it is not known.
+
+        Args:
+            called: what a pod calls it; empty: it is the object itself, and its requests become entries of `Holding`.
+        """
         if spec is None:
             self.doubt(f"{called} is not known")
             return 0, 0
-        grouped = GroupedRequests(spec.constraints)
+        grouped = [each.requests for each in spec.constraints if group_size(each.match_attribute)]
         devices = cores = 0
         for request in spec.requests:
             if not request.alternatives:
-                self.doubt(f"{called} has a request of a form that is not known")
-            most = self.request(request.name, request.alternatives, grouped, listed=False)
+                what = f"{called} has a request" if called else f"request {name_text(request.name)} is"
+                self.doubt(f"{what} of a form that is not known")
+            most = self.request(request.name, request.alternatives, grouped, listed=not called)
             devices, cores = devices + most[0], cores + most[1]
         self.configs(spec.configs)
         return at_most(devices), at_most(cores)
 
     def request(
-        self, name: str, alternatives: Iterable[DeviceRequest], grouped: GroupedRequests, *, listed: bool
+        self,
+        name: str,
+        alternatives: Iterable[DeviceRequest],
+        grouped: Sequence[tuple[str, ...]],
+        *,
+        listed: bool,
     ) -> tuple[int, int]:
         """The most devices, and the most cores of shares, of any alternative.
 
         A share counts as a device as well: other claims may not get the whole device any more, and a ResourceQuota
-        counts it too. `listed`: the request becomes an entry of `Holding.requests`.
+        counts it too.
+
+        Args:
+            grouped: requests whose devices must be in one group; a whole node is in no group. Empty names: all.
+            listed: the request becomes an entry of `Holding.requests`.
         """
         most, of, cores = 0, "", 0
         for each in alternatives:
             amount = self._alternative(name, each, grouped)
-            cores = max(cores, at_most(amount * self._cores(name, each)))
+            cores = max(cores, at_most(amount * _cores(each)))
             if amount > most or not of:
                 most, of = amount, each.device_class if amount else of
         if listed and most:
             self._requests.append({"request": name, "resource": of, "amount": most})
         return most, cores
 
-    def _cores(self, name: str, devices: DeviceRequest) -> int:
-        """Cores of the share that a request takes of every device; 0 for whole devices."""
-        cores = cores_of(devices)
-        if cores is None:
-            self.doubt(f"the cores of request {name_text(name)} are not a quantity")
-        return at_most(cores or 0)
-
-    def _alternative(self, name: str, devices: DeviceRequest, grouped: GroupedRequests) -> int:
+    def _alternative(self, name: str, devices: DeviceRequest, grouped: Sequence[tuple[str, ...]]) -> int:
         has = self.knowledge.has_devices(devices.device_class)
         if has is False:
             return 0
@@ -283,40 +283,43 @@ class DeviceTally:
             return 0
         if devices.everything:
             return self._figures.node
-        if devices.count < 0:
+        if not devices.count:
             self.doubt(f"the number of devices of request {name_text(name)} is not known")
             return 0
-        count = at_most(max(1, devices.count))
+        count = at_most(devices.count)
         return at_most(count * self._figures.node) if self._may_be_node(name, devices, grouped) else count
 
-    def _may_be_node(self, name: str, devices: DeviceRequest, grouped: GroupedRequests) -> bool:
+    def _may_be_node(self, name: str, devices: DeviceRequest, grouped: Sequence[tuple[str, ...]]) -> bool:
         """Whether one "device" of a request can be a whole UltraServer node."""
-        if devices in grouped:
+        if any(covers(each, devices.reference) for each in grouped):
             return False
-        if not self.knowledge.whole_nodes and self._needs_more_than_a_device(devices):
+        if not self._nodes.published and self._needs_more_than_a_device(devices):
             return True
         expressions = [
             *self.knowledge.class_selectors.get(devices.device_class, ()),
             *(each.expression for each in devices.selectors),
         ]
-        if not expressions:
-            return self.knowledge.whole_nodes
         try:
-            return can_be_whole_node(expressions, self._node_device, self._time, published=self.knowledge.whole_nodes)
-        except CelTimeExceededError:
+            return self._nodes.can_match(expressions, self._time)
+        except SelectorTimeError:
             self.doubt(f"the selectors of request {name_text(name)} take too long to read")
             return True
 
     def _needs_more_than_a_device(self, devices: DeviceRequest) -> bool:
         """Whether a request consumes more than a single device has; a whole node has the capacity of all devices."""
-        for capacity, text in devices.capacity:
-            try:
-                amount = quantities.parse_amount(text)
-            except quantities.NotAQuantityError:
-                return True
-            if amount > self._figures.most.get(capacity.removeprefix(f"{names.DRIVER}/"), 0):
-                return True
-        return False
+        most = self._figures.most
+        return any(
+            quantities.parse_amount(text) > most.get(capacity.removeprefix(f"{names.DRIVER}/"), 0)
+            for capacity, text in devices.capacity
+        )
+
+
+def _cores(devices: DeviceRequest) -> int:
+    """Cores of the share that a request takes of every device; 0 for whole devices."""
+    found = (
+        math.ceil(quantities.parse_amount(text)) for name, text in devices.capacity if name in names.CORES_SPELLINGS
+    )
+    return at_most(next(found, 0))
 
 
 def at_most(count: int) -> int:

@@ -1,16 +1,15 @@
 """Makes the context for checks of claims from the settings and the cluster's caches."""
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from msgspec import structs
 
 from checks.claims.device_index import DeviceIndex
 from checks.claims.judging import ClaimContext
+from cluster.answers import ServerView
 from conversion.asks.conversion_context import ConversionOptions
-from conversion.facts import DeviceView
 from neuron.hardware.device_shapes import catalogue_shapes
-from neuron.hardware.instances import Catalogue, Observation
+from neuron.hardware.instances import Catalogue
 from policies.selectors.engine import BoundedJudgedSelectors, DeviceSelectors
 
 
@@ -26,15 +25,8 @@ class ClaimPolicies(Protocol):
         """DeviceClasses of EFA interfaces."""
 
 
-class DevicesAndTypes(DeviceView, Protocol):
-    """Devices, and the instance types that the cluster has."""
-
-    def observations(self) -> Mapping[str, Observation]:
-        """Instance types ever seen in ResourceSlices or on Nodes, by name."""
-
-
 def claim_context(
-    options: ConversionOptions, catalogue: Catalogue, cluster: DevicesAndTypes, policies: ClaimPolicies | None = None
+    options: ConversionOptions, catalogue: Catalogue, cluster: ServerView, policies: ClaimPolicies | None = None
 ) -> ClaimContext:
     """Build the context.
 

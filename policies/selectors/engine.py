@@ -62,9 +62,10 @@ class DeviceSelectors:
     error, so that it does not delay others. Not for use by two threads.
     """
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
+    def __init__(self, clock: Clock = time.monotonic, deadline: float | None = None) -> None:
+        """`deadline`: when `clock` shows it, the time is over; None: a second after the first selector."""
         self._clock = clock
-        self._deadline: float | None = None
+        self._deadline = deadline
 
     def for_one_object(self, clock: Clock | None) -> "DeviceSelectors":
         """See `checks.claims.device_index.SelectorEngine`."""
@@ -72,8 +73,7 @@ class DeviceSelectors:
 
     def compile(self, expression: str) -> CompiledSelector:
         """Compile one expression; see `checks.claims.device_index.SelectorEngine`."""
-        if self._deadline is None:
-            _load()
+        _load()
         now = self._clock()
         if self._deadline is None:
             self._deadline = now + _SECONDS_PER_OBJECT

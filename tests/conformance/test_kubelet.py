@@ -9,9 +9,9 @@ import grpc
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from kubeletplugin.clock import SystemClock
 from kubeletplugin.kubelet.register import Registration
 from kubeletplugin.kubelet.service import SERVICES, handlers
+from kubeletplugin.ports import Clock
 from tests.conformance import protocols
 from tests.conformance.schemas import KUBELET, recorded
 
@@ -35,7 +35,7 @@ def served(path: str) -> list[Any]:
     # The parts behind the handlers are not called.
     parts: Any = None
     every = (
-        *handlers(parts, parts, "node-1", SystemClock()),
+        *handlers(parts, parts, "node-1", Clock()),
         Registration(Path("dra.sock"), lambda _: None).handler(),
     )
     call: Any = Call(path)

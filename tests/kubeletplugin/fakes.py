@@ -19,7 +19,7 @@ from kubeletplugin.discover.node_facts import node_facts
 from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.discover.sysfs import NodeHardware, UltraServer, discover, read_ultraserver
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.ports import Files, JsonObject, KubeError, SliceEvent
+from kubeletplugin.ports import JsonObject, KubeError, SliceEvent
 from kubeletplugin.prepare import cdi
 from kubeletplugin.prepare.checkpoint import FILE_NAME, Checkpoint, encode
 from kubeletplugin.prepare.decide import NodeView
@@ -163,7 +163,7 @@ class Node:
     instance_type: str = "trn2.48xlarge"
     driver_version: str = emulate.DRIVER_VERSION
     boot_id: str = BOOT
-    files: Files = dataclasses.field(default_factory=DiskFiles)
+    files: DiskFiles = dataclasses.field(default_factory=DiskFiles)
     lock_timeout: float = 10.0
 
     def __post_init__(self) -> None:

@@ -15,8 +15,7 @@ from kubernetes.aio.client.configuration import Configuration
 from cluster.bounded_objects import Bounds, Holdings
 from cluster.from_watches.reflector import Reflector
 from cluster.from_watches.watches import Watches
-from cluster.kinds.claim_templates import LONGEST_TEMPLATE, UNREADABLE_TEMPLATE, TemplateFacts
-from cluster.memory_estimates import footprint
+from cluster.kinds.claim_templates import LONGEST_TEMPLATE, UNREADABLE_TEMPLATE, TemplateFacts, footprint
 from cluster.resources import NAMESPACES, RESOURCE_CLAIM_TEMPLATES
 from neuron import names
 from runtime.api_errors import TooLongError

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from cluster.answers import ServerView
 from conversion.asks.conversion_context import ConversionOptions
+from conversion.objects.wire import AdmissionRequest
+from conversion.patches.decision import Decision
 from conversion.ports import Refusals, TemplateStore
 from neuron.hardware.instances import Catalogue
 from webhook.reviews.mutate import Mutator
-from webhook.reviews.refusals import RefusalReporter
-from webhook.reviews.reviewer import Reviewer
+from webhook.reviews.reviewer import Reviewer, before_waiting
 from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Lane
 
@@ -24,6 +25,21 @@ if TYPE_CHECKING:
     from policies.applying.knowledge import FindClaims
     from policies.files.store import PolicyStore, WallClock
     from webhook.reviews.policy_metrics import PolicyMetrics
+
+
+class RefusalReporter:
+    """Calls another reviewer and reports its denials, except those of dry runs."""
+
+    def __init__(self, inner: Reviewer, refusals: Refusals) -> None:
+        self._inner = inner
+        self._refusals = refusals
+
+    async def review(self, request: AdmissionRequest) -> Decision:
+        decision = await self._inner.review(request)
+        if decision.errors and not request.dryRun:
+            await before_waiting()
+            self._refusals.refused(request, decision)
+        return decision
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

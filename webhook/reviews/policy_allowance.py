@@ -19,8 +19,8 @@ from policies.judging.evaluate import TimeLimit
 from webhook.reviews.worker_threads import Inline, Lane, LaneFullError, Result, seconds_left
 
 _NEW_SELECTORS: Final = 2
-"""Parsing one takes half a millisecond. A claim with more of them is evaluated in the lane at once: an attempt that is
-given up costs the event loop as much as a review."""
+"""Compiling one takes one or two milliseconds. A claim with more of them is evaluated in the lane at once: an attempt
+that is given up costs the event loop as much as a review."""
 ON_LOOP: Final = TimeLimit(0.005, raises=True, selectors=_NEW_SELECTORS)
 """For the policies on one small object on the event loop; a longer evaluation is repeated in the lane."""
 MOST: Final = 0.02

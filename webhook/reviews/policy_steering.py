@@ -7,7 +7,7 @@ import dataclasses
 import logging
 from collections.abc import Iterator, Mapping
 
-from cluster.answers import NamespaceView
+from cluster.answers import NamespaceView, ServerView
 from conversion.asks.steering import NO_STEERING, Steering
 from conversion.facts import NamespaceFacts
 from conversion.findings.verification import Sources
@@ -15,7 +15,6 @@ from conversion.objects.wire import AdmissionRequest
 from kubecel.budget import Clock
 from policies.applying.knowledge import (
     DeviceKnower,
-    PolicyView,
     asked_for,
     knowledge_for,
     named_by,
@@ -80,7 +79,7 @@ class PolicySteer:
     def __init__(
         self,
         policies: PolicySet,
-        view: PolicyView,
+        view: ServerView,
         clock: Clock = working_time,
         allowance: Allowance | None = None,
     ) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from checks.claims.configs import ratcheted
 from checks.claims.judging import ClaimContext, ClaimJudgement, ReadSpec, for_one_object, judge_claim, judge_read
 from checks.words.keys import misspelt_keys_in
-from cluster.answers import ValidationView
+from cluster.answers import ServerView
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from conversion.asks.steering import NO_STEERING, SteerTemplate
 from conversion.claims.templates import API_VERSION, KIND
@@ -73,7 +73,7 @@ class Validator:
         self,
         options: ConversionOptions,
         catalogue: Catalogue,
-        cluster: ValidationView,
+        cluster: ServerView,
         steer: SteerTemplate | None = None,
         *,
         policies: ClaimPolicies | None = None,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from commands.explain.claim_text import lines
+from commands.explain.render import claim_lines
 from neuron import names
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClaimSpec
@@ -43,13 +43,13 @@ def spec(*requests: dict[str, Any], **more: Any) -> ClaimSpec:
     ],
 )
 def test_each_request_is_described(request_: dict[str, Any], text: str) -> None:
-    assert list(lines(spec(request_))) == [text]
+    assert list(claim_lines(spec(request_))) == [text]
 
 
 def test_constraints_are_described_at_the_requests_that_they_cover() -> None:
     constraint = {"matchAttribute": names.device_group_attribute(4), "requests": ["n1"]}
     exact = {"exactly": {**CLASS, "count": 4}}
-    assert list(lines(spec(exact, exact, constraints=[constraint]))) == [
+    assert list(claim_lines(spec(exact, exact, constraints=[constraint]))) == [
         "n0: 4 devices of neuron.aws.com",
         "n1: 4 devices of neuron.aws.com, connected (devicegroup4_id)",
     ]
@@ -59,4 +59,4 @@ def test_configs_of_the_driver_are_described() -> None:
     parameters = {"apiVersion": names.CONFIG_API_VERSION, "kind": "NeuronConfig", "logicalNeuronCore": 1}
     ours = {"opaque": {"driver": names.DRIVER, "parameters": parameters}}
     other = {"opaque": {"driver": "dra.net", "parameters": {"kind": "X"}}}
-    assert list(lines(spec(config=[ours, other]))) == ['config: NeuronConfig {"logicalNeuronCore":1}']
+    assert list(claim_lines(spec(config=[ours, other]))) == ['config: NeuronConfig {"logicalNeuronCore":1}']

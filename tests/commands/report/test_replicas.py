@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands.report.replicas import pods_of
+from commands.report.assess import pods_of
 from conversion.objects.kinds import KINDS as KINDS_WITH_PODS
 
 TEMPLATE = {"spec": {"containers": []}}

@@ -6,17 +6,22 @@ from typing import Any
 import pytest
 
 from conversion.claims import selectors
+from neuron import names
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
+from neuron.hardware.device_shapes import catalogue_shapes
+from neuron.hardware.instances import Catalogue
 from policies.judging.device_counts import lncs_of, of_claim, of_pod, read_record
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.tally import MOST
-from policies.judging.whole_nodes import ParsingTime
+from policies.judging.whole_nodes import ParsingTime, WholeNodes
 from tests.support.timing import assert_below
 
 V1 = "resource.k8s.io/v1"
 NEURON, CORES = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
-WHOLE_NODES = DeviceKnowledge(whole_nodes=True)
+BETA = "resource.k8s.io/v1beta1"
+PUBLISHED = [each for each in catalogue_shapes(Catalogue()) if each.resource_type == names.RESOURCE_TYPE_NODE]
+WHOLE_NODES = DeviceKnowledge(whole_nodes=WholeNodes(Catalogue(), PUBLISHED))
 
 
 def container(name: str = "a", *, always: bool = False, **limits: Any) -> dict[str, Any]:
@@ -37,6 +42,10 @@ def claim(*requests: Any, **more: Any) -> dict[str, Any]:
 
 def exactly(count: Any = 1, name: str = "r", device_class: str = "neuron.aws.com", **more: Any) -> dict[str, Any]:
     return {"name": name, "exactly": {"deviceClassName": device_class, "count": count, **more}}
+
+
+def share(cores: Any, count: Any = 1, name: str = "r", key: str = "neuroncores") -> dict[str, Any]:
+    return exactly(count, name, capacity={"requests": {key: cores}})
 
 
 def spec_of(*requests: Any, **more: Any) -> ClaimSpec:
@@ -64,11 +73,6 @@ KIND = "device.attributes['neuron.aws.com'].resourceType"
         pytest.param(claim(exactly(None, allocationMode="All", adminAccess=True)), 0, id="admin-access"),
         pytest.param(claim(exactly(4, adminAccess=False)), 4, id="no-admin-access"),
         pytest.param(
-            claim({"name": "r", "deviceClassName": "neuron.aws.com", "count": 8, "adminAccess": True}),
-            0,
-            id="flat-admin",
-        ),
-        pytest.param(
             claim({"name": "r", "firstAvailable": [exactly(8, adminAccess=True)["exactly"] | {"name": "s"}]}),
             8,
             id="alternatives-have-no-admin-access",
@@ -77,13 +81,9 @@ KIND = "device.attributes['neuron.aws.com'].resourceType"
         pytest.param(
             claim({"name": "r", "firstAvailable": [exactly(1)["exactly"], exactly(8)["exactly"]]}), 8, id="or"
         ),
-        pytest.param(claim({"name": "r", "deviceClassName": "neuron.aws.com", "count": 8}), 8, id="v1beta1"),
-        pytest.param(
-            claim({"name": "r", "deviceClassName": "neuron.aws.com", "allocationMode": "All"}), 16, id="flat-all"
-        ),
-        pytest.param(claim({**exactly(1), "deviceClassName": "neuron.aws.com", "count": 9}), 9, id="both-forms"),
+        pytest.param(claim({**exactly(1), "deviceClassName": "neuron.aws.com", "count": 9}), 1, id="both-forms"),
         pytest.param(claim(exactly(2**62), exactly(2**62)), MOST, id="saturates"),
-        pytest.param(claim(exactly(10**400)), MOST, id="huge"),
+        pytest.param(claim(exactly(2**63 - 1)), MOST, id="huge"),
         pytest.param(claim(*[exactly(2**n, f"r{n}") for n in range(32)]), MOST, id="powers"),
         pytest.param(claim(exactly(0)), 1, id="zero-is-defaulted"),
         pytest.param(claim(exactly(1, **selecting(f"{KIND} == 'neuron_node'"))), 16, id="whole-node"),
@@ -95,6 +95,20 @@ KIND = "device.attributes['neuron.aws.com'].resourceType"
 )
 def test_claims(spec: dict[str, Any], devices: int) -> None:
     assert of_claim(spec, DeviceKnowledge()).devices == devices
+
+
+@pytest.mark.parametrize(
+    ("fields", "devices"),
+    [
+        pytest.param({"count": 8}, 8, id="count"),
+        pytest.param({"allocationMode": "All"}, 16, id="all"),
+        pytest.param({"count": 8, "adminAccess": True}, 0, id="admin-access"),
+        pytest.param({"exactly": {"deviceClassName": "neuron.aws.com", "count": 9}}, 1, id="both-forms"),
+    ],
+)
+def test_claims_of_the_first_beta_version(fields: dict[str, Any], devices: int) -> None:
+    spec = claim({"name": "r", "deviceClassName": "neuron.aws.com", **fields})
+    assert of_claim(spec, DeviceKnowledge(), version=BETA).devices == devices
 
 
 @pytest.mark.parametrize(
@@ -154,7 +168,11 @@ def test_only_so_many_selectors_are_parsed_for_the_first_time() -> None:
         (claim(exactly("4")), "the number of devices of request 'r' is not known"),
         (claim(exactly(True)), "the number of devices of request 'r' is not known"),
         (claim(exactly(4.5)), "the number of devices of request 'r' is not known"),
-        (claim(exactly(1, allocationMode="Some")), "the number of devices of request 'r' is not known"),
+        (claim(exactly(-1)), "the number of devices of request 'r' is not known"),
+        (claim(exactly(10**400)), "the number of devices of request 'r' is not known"),
+        (claim(exactly(1, allocationMode="Some")), "allocationMode 'Some' is not known"),
+        (claim(*[exactly(1, f"r{n}") for n in range(200)]), "requests has 200 entries"),
+        (claim(share("x")), "capacity 'neuroncores' is 'x', a string, not a quantity of 0 or more"),
         (claim({"name": "r", "newForm": {}}), "request 'r' is of a form that is not known"),
     ],
 )
@@ -404,10 +422,6 @@ def test_counting_takes_linear_time() -> None:
     assert_below(time.monotonic() - started, 5)
 
 
-def share(cores: Any, count: Any = 1, name: str = "r", key: str = "neuroncores") -> dict[str, Any]:
-    return exactly(count, name, capacity={"requests": {key: cores}})
-
-
 @pytest.mark.parametrize(
     ("spec", "devices", "cores"),
     [
@@ -435,10 +449,6 @@ def test_shares_count_as_devices_and_as_cores(spec: dict[str, Any], devices: int
     known = read_claim("ResourceClaim", V1, spec)[0]
     of_its_pod = of_pod(pod(claims=(template("t"),)), DeviceKnowledge(templates={"t": known}))
     assert (of_its_pod.devices, of_its_pod.cores) == (devices, cores)
-
-
-def test_an_amount_of_cores_that_is_no_quantity_has_a_reason() -> None:
-    assert of_claim(claim(share("x")), DeviceKnowledge()).unknown == "the cores of request 'r' are not a quantity"
 
 
 def test_the_shares_of_a_converted_pod_are_the_cores_of_its_record() -> None:

@@ -33,7 +33,7 @@ from webhook.cluster.events import (
     EventRecorder,
     describe,
 )
-from webhook.reviews.refusals import RefusalReporter
+from webhook.reviews.chain import RefusalReporter
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import orjson
 
 from cluster.from_watches.watches import Watches
 from runtime.api_errors import StatusError, UnreachableError
-from webhook.cluster.server_version import KEPT, PAUSE, RETRY, ServerVersion
+from webhook.cluster.kube import KEPT, PAUSE, RETRY, ServerVersion
 
 
 class Servers:

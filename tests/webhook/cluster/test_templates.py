@@ -20,8 +20,7 @@ from runtime.api_transport import Connection
 from runtime.watching import Timing
 from tests.support.clocks import Clock
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
-from webhook.cluster.punctuality import Punctuality
-from webhook.cluster.templates import KubeTemplates
+from webhook.cluster.templates import KubeTemplates, Punctuality
 
 pytestmark = pytest.mark.anyio
 

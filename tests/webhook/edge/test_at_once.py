@@ -16,7 +16,7 @@ from neuron.findings import Finding
 from tests.support.serving import Answering, Running, eventually, review, serving
 from webhook.edge.bodies import BodyReader
 from webhook.edge.connections import MOST_PIPELINED, ClientConnection
-from webhook.reviews.refusals import RefusalReporter
+from webhook.reviews.chain import RefusalReporter
 from webhook.reviews.worker_threads import LaneFullError
 
 HEAD = "POST /mutate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
