@@ -13,7 +13,9 @@ from policies.files.store import PolicyStore
 from policies.judging.evaluate import TakesLongError
 from policies.judging.policy_set import PolicySet
 from webhook.reviews.mutate import Mutator
-from webhook.reviews.policy_allowance import ON_LOOP, Allowance, run_with_retry
+from webhook.reviews.policy_allowance import ON_LOOP, Allowance, Execution, run_with_retry
+from webhook.reviews.policy_changes import PolicyChanges
+from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.queue_notices import QueueNotices
 from webhook.reviews.template_checks import TemplateChecks
@@ -31,8 +33,10 @@ class SteeredMutator:
         templates: TemplateStore,
         lane: Lane | None = None,
         allowance: Allowance | None = None,
+        metrics: PolicyMetrics | None = None,
     ) -> None:
         """Arguments as of `Mutator`; `allowance` limits the time of policies on the event loop."""
+        self._metrics = metrics
         self._allowance = allowance or Allowance()
         self._lane = lane or Inline()
         self._options = options
@@ -58,6 +62,11 @@ class SteeredMutator:
             queues=self._queues,
             sources=Sources.of(options.device_class, policies),
         )
+        self._changes: PolicyChanges | None = None
+        if policies.mutating:
+            execution = Execution(lane=self._lane, allowance=self._allowance)
+            excluded = options.excluded_namespaces
+            self._changes = PolicyChanges(policies.mutating, self._view, excluded, execution, self._metrics)
 
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review with one set of policies from start to end.
@@ -67,15 +76,22 @@ class SteeredMutator:
         """
         if self._policies is not self._store.current:
             self._take(self._store.current)
-        steer, mutator = self._steer, self._mutator
-        steer.look()
+        convert = functools.partial(_convert, self._steer, self._mutator, self._lane)
+        if self._changes is not None:
+            return await self._changes.review(request, convert)
+        return await convert(request)
+
+
+async def _convert(steer: PolicySteer, mutator: Mutator, lane: Lane, request: AdmissionRequest) -> Decision:
+    """The decision of conversion; settings of policies that take long are found in the lane."""
+    steer.look()
+    try:
         try:
-            try:
+            return await mutator.review(request)
+        except TakesLongError:
+            find = functools.partial(steer.find, request)
+            steering = await run_with_retry(lane, request.namespace, find, 2 * ON_LOOP.seconds)
+            with steer.knowing(request, steering):
                 return await mutator.review(request)
-            except TakesLongError:
-                find = functools.partial(steer.find, request)
-                steering = await run_with_retry(self._lane, request.namespace, find, 2 * ON_LOOP.seconds)
-                with steer.knowing(request, steering):
-                    return await mutator.review(request)
-        except SteeringRefusedError as error:
-            return denied("policy", error.finding)
+    except SteeringRefusedError as error:
+        return denied("policy", error.finding)
