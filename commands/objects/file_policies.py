@@ -42,7 +42,7 @@ from policies.applying.verdicts import findings
 from policies.files.loader import PolicyError, load_folder
 from policies.judging.evaluate import evaluate
 from policies.judging.policy_set import PolicySet
-from policies.judging.rules import HintRule, PodRule, ValidatingRule
+from policies.judging.rules import HintRule, MutatingRule, PodRule, ValidatingRule
 from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, RequestSubject, of_object
 from policies.judging.verdicts import Verdict
 from policies.schema.documents import PolicyProblem
@@ -96,7 +96,7 @@ class FilePolicies:
         return frozenset(each.name for each in found if each.inline is None)
 
     @property
-    def rules(self) -> tuple[ValidatingRule | PodRule | HintRule, ...]:
+    def rules(self) -> tuple[ValidatingRule | MutatingRule | PodRule | HintRule, ...]:
         """All policies."""
         return self._policies.rules
 

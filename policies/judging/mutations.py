@@ -22,7 +22,7 @@ from policies.judging.rules import Binding, CompiledMutation, MutatingRule
 from policies.judging.runs import within
 from policies.judging.subjects import Api, RequestSubject
 from policies.patching import json_patch, values
-from policies.patching.json_patch import PatchError, PatchTestFailedError
+from policies.patching.json_patch import MisfitError, PatchError, PatchTestFailedError
 from policies.patching.structured_merge import DEDUCED, MergeError, Shape, merged, misfits, of_pointer, unknown_at
 
 _KEPT: Final = ("apiVersion", "kind")
@@ -44,6 +44,7 @@ class Mutated:
 
     Attributes:
         failures: of expressions and patches.
+        misfit: whether a patch makes an object that is none of its kind.
         before: the object.
         after: the object afterwards; the same if nothing changed.
         again: whether it was the second time.
@@ -54,14 +55,15 @@ class Mutated:
     before: Any
     after: Any
     failures: tuple[Failure, ...] = ()
+    misfit: bool = False
     params: Mapping[str, object] | None = None
     again: bool = False
     seconds: float = 0.0
 
     @property
     def denies(self) -> bool:
-        """Whether the request is denied: something failed, and failurePolicy is Fail."""
-        return bool(self.failures) and self.rule.fails_closed
+        """Whether the request is denied: something failed, and failurePolicy is Fail, or the API server would do it."""
+        return bool(self.failures) and (self.rule.fails_closed or self.misfit)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -171,12 +173,13 @@ class Mutating:
             if holds is not True:
                 outcome = MutationOutcome.FAILED if failures and rule.fails_closed else MutationOutcome.NO_MATCH
                 return Mutated(rule, outcome, data, data, tuple(failures))
-        failures = []
+        failures, misfit = [], False
         for at, mutation in enumerate(rule.mutations):
             try:
                 changed = self._patch(mutation, invocation, subject)
             except (CelError, PatchError, MergeError) as error:
                 failures.append(_failure(at, mutation, error))
+                misfit = misfit or isinstance(error, MisfitError)
                 if isinstance(error, CelBudgetExceededError) and self._clock() > self._deadline:
                     break
             else:
@@ -188,7 +191,7 @@ class Mutating:
         if json_patch.same(data, after):
             after = data
         outcome = MutationOutcome.UNCHANGED if after is data else MutationOutcome.CHANGED
-        return Mutated(rule, MutationOutcome.FAILED if failures else outcome, data, after, tuple(failures))
+        return Mutated(rule, MutationOutcome.FAILED if failures else outcome, data, after, tuple(failures), misfit)
 
     def _budget(self, limits: Any) -> Budget:
         return Budget(self._clock, within(limits, self._deadline - self._clock()))
@@ -227,7 +230,7 @@ class Mutating:
             return data
         _check_values(shape, operations)
         if any(changed.get(key) != data.get(key) for key in _KEPT):
-            raise PatchError("a patch cannot change apiVersion and kind of the object")
+            raise MisfitError("a patch cannot change apiVersion and kind of the object")
         return changed
 
 
@@ -235,7 +238,7 @@ def _check_values(shape: Shape, operations: Sequence[json_patch.PatchOperation])
     """Refuse values that the API server cannot read as the kind.
 
     Raises:
-        PatchError: a field is unknown, or a value has the wrong type.
+        MisfitError: a field is unknown, or a value has the wrong type.
     """
     if shape is DEDUCED:
         return
@@ -249,7 +252,7 @@ def _check_values(shape: Shape, operations: Sequence[json_patch.PatchOperation])
             found = next(misfits(place, each.value, lists=False), "")
             wrong = f"the value of '{each.path}': {found}" if found else ""
         if wrong:
-            raise PatchError(wrong)
+            raise MisfitError(wrong)
 
 
 def _failed(rule: MutatingRule, data: Any, failures: list[Failure]) -> Mutated:

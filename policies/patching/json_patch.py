@@ -22,6 +22,10 @@ class PatchError(Exception):
     """A patch cannot be applied. The message is one clause with the path."""
 
 
+class MisfitError(PatchError):
+    """The object after a patch is none of its kind. The API server then refuses the request, whatever a policy says."""
+
+
 class PatchTestFailedError(PatchError):
     """A `test` operation does not hold: the patch must not be applied, and this is no error."""
 
@@ -114,8 +118,7 @@ def _move(data: Any, operation: PatchOperation) -> Any:
 
 def _copy(data: Any, operation: PatchOperation) -> Any:
     value = _at(data, operation.source)
-    if value is MISSING:
-        raise PatchError(f"there is nothing at '{operation.source}' to copy")
+    value = None if value is MISSING else value
     return _changed(data, operation.path, lambda parent, key: _added(parent, key, value))
 
 

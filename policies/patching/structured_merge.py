@@ -95,8 +95,10 @@ Place = tuple[str | int, ...]
 
 
 def misfits(shape: Shape, value: Any, place: Place = (), *, lists: bool = True) -> Iterator[str]:
-    """What does not fit the schema; `lists`: whether duplicate items and missing keys of lists count too."""
+    """What does not fit the schema; `lists`: whether null, duplicate items and missing keys of lists count too."""
     if value is None:
+        if lists:
+            yield f"{_path(place)}: null cannot be merged: leave the field out"
         return
     if isinstance(value, dict) and shape.is_map:
         for key, each in value.items():

@@ -1,7 +1,7 @@
 """Values of CEL as JSON, and the operations and configurations that mutations return.
 
-Source: k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch/json_patch.go, .../cel/mutation/dynamic/objects.go, and
-the conversions to structpb.Value of cel-go.
+Source: k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch/json_patch.go,
+k8s.io/apiserver/pkg/cel/mutation/dynamic/objects.go, and the conversions to structpb.Value of cel-go.
 """
 
 import base64
@@ -39,8 +39,8 @@ def operations(listed: object) -> list[PatchOperation]:
             if isinstance(given, ObjectValue):
                 _check_types(given)
             value = writer.plain(given)
-        texts = (str(fields.get(name, "")) for name in ("op", "path", "from"))
-        found.append(PatchOperation(*texts, value=value))
+        op, path, source = (str(fields.get(name, "")) for name in ("op", "path", "from"))
+        found.append(PatchOperation(op, path, source, value))
     return found
 
 

@@ -294,13 +294,12 @@ class Mutation(Model):
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        wanted, other = "jsonPatch", "applyConfiguration"
-        set_, unset = self.json_patch, self.apply_configuration
-        if self.patch_type == "ApplyConfiguration":
-            wanted, other, set_, unset = other, wanted, unset, set_
-        if set_ is None:
-            raise fault(f"patchType {self.patch_type} needs {wanted}")
-        if unset is not None:
+        fields = {"JSONPatch": "jsonPatch", "ApplyConfiguration": "applyConfiguration"}
+        there = {"JSONPatch": self.json_patch, "ApplyConfiguration": self.apply_configuration}
+        if there[self.patch_type] is None:
+            raise fault(f"patchType {self.patch_type} needs {fields[self.patch_type]}")
+        other = next((fields[kind] for kind, each in there.items() if kind != self.patch_type and each is not None), "")
+        if other:
             raise fault(f"patchType {self.patch_type} takes no {other}")
         return self
 

@@ -2,8 +2,8 @@
 
 `python -m tests.conformance.record_types FOLDER...` reads OpenAPI v3 documents (`*_openapi.json`, as in
 `api/openapi-spec/v3` of Kubernetes and as an API server serves them), one folder for each version, and writes
-policies/files/api_types.json: names and types, and how lists and maps are merged. A field that one of the versions has is
-known; give the newest version first, because the first one decides how a field is merged.
+policies/files/api_types.json: names and types, and how lists and maps are merged. A field that one of the versions
+has is known; give the newest version first, because the first one decides how a field is merged.
 """
 
 import argparse
@@ -75,7 +75,8 @@ class _Table:
                 self.defaults[at] = kept
 
     def _code(self, schema: dict[str, Any]) -> Any:
-        """An index of `types`, a letter, or `["list", code]`, `["set", code]`, `["keyed", code, keys]`, `["map", code]`.
+        """An index of `types`, a letter, or `["list", code]`, `["set", code]`, `["map", code]`,
+        `["keyed", code, keys]`.
 
         `["atomic", code]` is a map or object that is merged as one value.
         """

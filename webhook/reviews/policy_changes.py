@@ -98,7 +98,7 @@ class PolicyChanges:
 
     async def _decided(self, request: AdmissionRequest, mutating: Mutating, convert: Convert) -> Decision:
         sent = mutating.subject.object
-        data = await self._run(request, mutating, functools.partial(mutating.first))
+        data = await self._run(request, mutating.first)
         refused = _refusal(mutating.results)
         if refused is not None:
             return refused
@@ -109,7 +109,7 @@ class PolicyChanges:
         if mutating.asks_again:
             converted = _patched(data, decision.patch)
             work = functools.partial(mutating.again, converted, changed=bool(decision.patch))
-            again = await self._run(request, mutating, work)
+            again = await self._run(request, work)
             refused = _refusal(mutating.results)
             if refused is not None:
                 return refused
@@ -134,7 +134,7 @@ class PolicyChanges:
         )
         return Mutating(candidates, known, self._clock)
 
-    async def _run(self, request: AdmissionRequest, mutating: Mutating, work: Callable[[TimeLimit], Any]) -> Any:
+    async def _run(self, request: AdmissionRequest, work: Callable[[TimeLimit], Any]) -> Any:
         """The object after the policies: on the event loop if that takes milliseconds, else in the lane."""
         namespace, size = request.namespace, size_of_request(request)
         small = size <= LARGE_OBJECT
