@@ -17,7 +17,7 @@ from policies.files import catalogues, mapped_templates, reading
 from policies.files.api_types import ApiTypes
 from policies.files.case_time import CaseTime
 from policies.files.folders import PolicyError, digest, read_folder
-from policies.judging import type_checks
+from policies.judging import never, type_checks
 from policies.judging.knowledge import CountPods, no_kind_known
 from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
@@ -288,6 +288,7 @@ class _Assembly:
         rule = compiler.mutating(policy, bound, self._types.shape, tuple(tests.get(name, ())))
         self._problems += compiler.problems
         if not compiler.problems:
+            self._notes += never.notes(name, policy.spec.match_constraints.resource_rules)
             kinds = self._types.matched(policy.spec.match_constraints)
             self._notes += type_checks.warnings(self._engine, document, policy.spec, kinds)
         return rule
@@ -310,6 +311,7 @@ class _Assembly:
         rule = compiler.validating(policy, bound)
         self._problems += compiler.problems
         if not compiler.problems:
+            self._notes += never.notes(policy.metadata.name, spec.match_constraints.resource_rules)
             kinds = self._types.matched(spec.match_constraints)
             self._notes += type_checks.warnings(self._engine, document, spec, kinds)
         return rule

@@ -283,3 +283,12 @@ def _with_parameters(rule: MutatingRule, api: Api, binding: Binding, subject: Re
     yield from (_Invocation(rule, api, each) for each in found)
     if not found and binding.parameters.ref.parameter_not_found_action == "Deny":
         yield _Invocation(rule, api, fault=parameters.NOT_FOUND)
+
+
+def denied_by_changes(rules: Sequence[MutatingRule], subject: RequestSubject, clock: Clock) -> bool:
+    """Whether policies that change objects deny a request."""
+    if subject.operation == "DELETE" or not rules:
+        return False
+    mutating = Mutating(rules, subject, clock)
+    mutating.first()
+    return any(each.denies for each in mutating.results)
