@@ -45,7 +45,7 @@ from runtime.once import Once
 from webhook.reviews import effort
 from webhook.reviews.policy_allowance import ON_LOOP, Execution, run_with_retry
 from webhook.reviews.policy_metrics import PolicyMetrics
-from webhook.reviews.policy_requests import LONGEST_LOOK_UP, LOOK_UP, Candidates, with_namespace
+from webhook.reviews.policy_requests import LONGEST_LOOK_UP, LOOK_UP, MatchingPolicies, with_namespace
 from webhook.reviews.reviewer import Reviewer, before_waiting
 from webhook.reviews.slices import working_time
 from webhook.reviews.warning_lines import fitting
@@ -110,7 +110,7 @@ class PolicedValidator:
         self._sources = Sources.of(self._device_class, policies)
         self._knower = DeviceKnower(self._view, policies.catalogue)
         self._counts = {rule.name for rule in policies.validating if _counts_devices(rule)}
-        self._candidates = Candidates(policies.validating)
+        self._candidates = MatchingPolicies(policies.validating)
         self._logged: Once[tuple[str, str]] = Once()
         self._costs: effort.Costs[tuple[ValidatingRule, ...]] = effort.Costs()
 

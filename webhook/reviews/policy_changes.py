@@ -35,7 +35,7 @@ from runtime.once import Once
 from webhook.reviews import effort
 from webhook.reviews.policy_allowance import Execution, run_with_retry
 from webhook.reviews.policy_metrics import PolicyMetrics
-from webhook.reviews.policy_requests import Candidates, with_namespace
+from webhook.reviews.policy_requests import MatchingPolicies, with_namespace
 from webhook.reviews.reviewer import before_waiting
 from webhook.reviews.worker_threads import LARGE_OBJECT, seconds_left
 
@@ -63,7 +63,7 @@ class PolicyChanges:
         execution: Execution,
         metrics: PolicyMetrics | None = None,
     ) -> None:
-        self._candidates = Candidates(rules)
+        self._candidates = MatchingPolicies(rules)
         self._view = view
         self._excluded = excluded_namespaces
         self._lane = execution.lane

@@ -32,7 +32,7 @@ class MatchingRule(Protocol):
 AnyRule = TypeVar("AnyRule", bound=MatchingRule)
 
 
-class Candidates(Generic[AnyRule]):
+class MatchingPolicies(Generic[AnyRule]):
     """The policies whose resource rules can match a request; remembered by kind, and none for most kinds."""
 
     def __init__(self, rules: Iterable[AnyRule]) -> None:

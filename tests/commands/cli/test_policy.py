@@ -539,8 +539,7 @@ def test_test_prints_the_object_before_and_after(changing: Path) -> None:
         == """pass  label  a pod
       --- before
       +++ after
-      @@ -3,2 +3,4 @@
-       metadata:
+      @@ -4 +4,3 @@
          name: a
       +  labels:
       +    team: a

@@ -44,7 +44,8 @@ CHECK = "validations: [{expression: 'true'}]"
             "apiVersion: v1\nkind: Frog",
             "0.yaml:2: kind 'Frog' is unknown. Known are ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, "
             "MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, ValidatingPolicy, MutatingPolicyTest, "
-            "ConversionPolicy, SchedulingHintPolicy, InstanceTypeCatalog (policy.neuron.aws.com/v1alpha1, admissionregistration.k8s.io/v1).",
+            "ConversionPolicy, SchedulingHintPolicy, InstanceTypeCatalog "
+            "(policy.neuron.aws.com/v1alpha1, admissionregistration.k8s.io/v1).",
             id="kind-without-likeness",
         ),
         pytest.param(

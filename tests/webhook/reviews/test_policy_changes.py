@@ -111,8 +111,12 @@ def test_other_requests_pass() -> None:
     other = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {}}
     update = sent(other, operation="UPDATE", oldObject=other)
     assert asyncio.run(changing.review(update)) == asyncio.run(mutator().review(update))
-    service = sent({**other, "kind": "Service"}, kind={"group": "", "version": "v1", "kind": "Service"})
-    assert asyncio.run(changing.review(service)) is asyncio.run(mutator().review(service))
+    node = sent(
+        {**other, "kind": "Node"},
+        kind={"group": "", "version": "v1", "kind": "Node"},
+        resource={"group": "", "version": "v1", "resource": "nodes"},
+    )  # noqa: E501
+    assert asyncio.run(changing.review(node)) is asyncio.run(mutator().review(node))
     system = sent(NEURON, namespace="kube-system")
     assert asyncio.run(changing.review(system)).reason == "excluded-namespace"
 
