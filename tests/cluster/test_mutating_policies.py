@@ -4,6 +4,7 @@ import copy
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -127,3 +128,31 @@ def test_generated_policies_make_the_same_objects(api: Api, namespace: str) -> N
     cases = [case for case in ALL if case.startswith("made-")]
     found = [text for case in cases for text in differences(api, case, namespace)]
     assert not found, "\n".join(found)
+
+
+def test_the_example_of_a_priority_class(api: Api, namespace: str, control_plane: ControlPlane) -> None:
+    if control_plane.assets.version < _SINCE:
+        pytest.skip("MutatingAdmissionPolicy is v1 since Kubernetes 1.36")
+    text = (Path(__file__).parents[2] / "deploy/examples/policies/priority.yaml").read_text()
+    made, _ = yaml.safe_load_all(text)
+    bound = policy("priority", {})[1]
+    spec = {"automountServiceAccountToken": False, "containers": [{"name": "main", "image": "pause", "resources": {}}]}
+    spec["containers"][0]["resources"] = {"limits": {"aws.amazon.com/neuron": "16"}}  # type: ignore[index]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "whole", "namespace": namespace}, "spec": spec}
+    scheduling = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    api.request("POST", scheduling, json={"metadata": {"name": "whole-nodes"}, "value": 1000})
+    try:
+        for document in (made, bound):
+            api.request("POST", _PATHS[document["kind"]], json=document)
+        stored_spec = eventually(
+            "the policy to be in force",
+            lambda: (
+                found
+                if "priorityClassName" in (found := api.create(pod, namespace, dry_run=True).body["spec"])
+                else None
+            ),
+        )
+        assert (stored_spec["priorityClassName"], stored_spec["priority"]) == ("whole-nodes", 1000)
+    finally:
+        for path in (*_PATHS.values(), scheduling):
+            api.request("DELETE", f"{path}/{'whole-nodes' if path is scheduling else 'priority'}")

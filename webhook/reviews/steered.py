@@ -48,10 +48,10 @@ class SteeredMutator:
 
     def _take(self, policies: PolicySet) -> None:
         self._policies = policies
-        self._steer = steer = PolicySteer(policies, self._view, allowance=self._allowance)
+        steer = PolicySteer(policies, self._view, allowance=self._allowance)
         options, catalogue = self._options, policies.catalogue
         checks = TemplateChecks(options, catalogue, self._view, self._templates, self._lane)
-        self._mutator = Mutator(
+        mutator = Mutator(
             options,
             catalogue,
             self._view,
@@ -62,36 +62,36 @@ class SteeredMutator:
             queues=self._queues,
             sources=Sources.of(options.device_class, policies),
         )
+        self._parts = (steer, mutator)
         self._changes: PolicyChanges | None = None
         if policies.mutating:
             execution = Execution(lane=self._lane, allowance=self._allowance)
             excluded = options.excluded_namespaces
             self._changes = PolicyChanges(policies.mutating, self._view, excluded, execution, self._metrics)
 
-    async def review(self, request: AdmissionRequest) -> Decision:
+    async def review(self, request: AdmissionRequest, within: tuple[PolicySteer, Mutator] | None = None) -> Decision:
         """Answer one review with one set of policies from start to end.
+
+        `within` are the parts of the set for conversion alone, between the changes of mutating policies.
 
         Raises:
             LaneError: no decision within the caller's time-out.
         """
-        if self._policies is not self._store.current:
-            self._take(self._store.current)
-        convert = functools.partial(_convert, self._steer, self._mutator, self._lane)
-        if self._changes is not None:
-            return await self._changes.review(request, convert)
-        return await convert(request)
-
-
-async def _convert(steer: PolicySteer, mutator: Mutator, lane: Lane, request: AdmissionRequest) -> Decision:
-    """The decision of conversion; settings of policies that take long are found in the lane."""
-    steer.look()
-    try:
+        if within is None:
+            if self._policies is not self._store.current:
+                self._take(self._store.current)
+            within = self._parts
+            if self._changes is not None:
+                return await self._changes.review(request, functools.partial(self.review, within=within))
+        steer, mutator = within
+        steer.look()
         try:
-            return await mutator.review(request)
-        except TakesLongError:
-            find = functools.partial(steer.find, request)
-            steering = await run_with_retry(lane, request.namespace, find, 2 * ON_LOOP.seconds)
-            with steer.knowing(request, steering):
+            try:
                 return await mutator.review(request)
-    except SteeringRefusedError as error:
-        return denied("policy", error.finding)
+            except TakesLongError:
+                find = functools.partial(steer.find, request)
+                steering = await run_with_retry(self._lane, request.namespace, find, 2 * ON_LOOP.seconds)
+                with steer.knowing(request, steering):
+                    return await mutator.review(request)
+        except SteeringRefusedError as error:
+            return denied("policy", error.finding)

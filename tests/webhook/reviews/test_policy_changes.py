@@ -115,7 +115,7 @@ def test_other_requests_pass() -> None:
         {**other, "kind": "Node"},
         kind={"group": "", "version": "v1", "kind": "Node"},
         resource={"group": "", "version": "v1", "resource": "nodes"},
-    )  # noqa: E501
+    )
     assert asyncio.run(changing.review(node)) is asyncio.run(mutator().review(node))
     system = sent(NEURON, namespace="kube-system")
     assert asyncio.run(changing.review(system)).reason == "excluded-namespace"
