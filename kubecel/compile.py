@@ -29,11 +29,11 @@ from kubecel.errors import (
 from kubecel.estimating.estimate import Estimator
 from kubecel.estimating.expansion import Expander
 from kubecel.library.estimates import library_estimate
-from kubecel.library.functions import LIBRARY
+from kubecel.library.functions import LIBRARY, MUTATION_LIBRARY
 from kubecel.syntax.nodes import Node
 from kubecel.syntax.references import references
 from kubecel.syntax.tree import TreeBuilder
-from kubecel.types import DYN, Type
+from kubecel.types import DYN, Type, mutation_type, no_objects
 from kubecel.values import kind_of
 
 COMPILED_BY: Final = (access, aggregates, calls, comprehensions, operators)
@@ -54,7 +54,6 @@ def parse(source: str, limits: Limits = DEFAULT_LIMITS, deadline: Deadline | Non
 
     Raises:
         CelSyntaxError: it is not CEL, too long, or nested too deeply.
-        CelUnsupportedError: it constructs a message, for which there is no type.
         CelTimeExceededError: the deadline passed.
     """
     size = len(source.encode(errors="surrogatepass"))
@@ -181,6 +180,7 @@ class Cel:
         self._limits = limits
         self._hint = hint
         self._library = library
+        self._mutating = MUTATION_LIBRARY
 
     def compile(
         self,
@@ -190,12 +190,20 @@ class Cel:
         result: Type = DYN,
         limit: CostLimit | None = None,
         deadline: Deadline | None = None,
+        mutates: bool = False,
     ) -> CelProgram:
         """Parse, check and compile; see `kubecel.engine.CelEngine.compile`."""
         deadline = deadline or never()
         tree = parse(source, self._limits, deadline)
         compiler = Compiler(
-            variables, self._library, self._limits, self._hint, deadline, source=source, shared=self._shared
+            variables,
+            self._mutating if mutates else self._library,
+            self._limits,
+            self._hint,
+            deadline,
+            source=source,
+            shared=self._shared,
+            objects=mutation_type if mutates else no_objects,
         )
         try:
             code = compiler.compile(tree)

@@ -57,6 +57,7 @@ class CelEngine(Protocol):
         result: Type = DYN,
         limit: CostLimit | None = None,
         deadline: Deadline | None = None,
+        mutates: bool = False,
     ) -> Program:
         """Parse, check and compile.
 
@@ -65,6 +66,7 @@ class CelEngine(Protocol):
             result: the required type of the value, e.g. BOOL.
             limit: the highest accepted estimate of the cost; None for no limit.
             deadline: time limit for reading, checking and estimating; None for no limit.
+            mutates: whether the expression makes patches: it has `Object{}`, `JSONPatch{}` and `jsonpatch.escapeKey`.
 
         Raises:
             CelCompileError: the expression is wrong; with the position.

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 TABLE: Final = Path(__file__).with_name("parser_table.json")
 
 _ESCAPE: Final = r"""\\(?:[abfnrtv"'\\?`]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2})"""
-# Rules of cel-go's grammar (parser/gen/CEL.g4) that cel-python's does not have: optional access and elements, trailing
-# commas, and stricter literals. (In a character class the backslash follows the quote: Lark drops it before.)
+# Rules of cel-go's grammar (parser/gen/CEL.g4) that cel-python's does not have: optional access, elements and fields,
+# trailing commas, and stricter literals. (In a character class the backslash follows the quote: Lark drops it before.)
 _EXTENSION: Final = rf"""
 %extend member : member_optional_dot | member_optional_index
 member_optional_dot : member "." "?" IDENT
@@ -37,6 +37,10 @@ entries : [entries ","] entry
 entry : plain_entry | optional_entry
 plain_entry : expr ":" expr
 optional_entry : "?" expr ":" expr
+
+%override member_object : member "{{" [fieldinits [","]] "}}"
+%override fieldinits : [fieldinits ","] fieldinit
+fieldinit : IDENT ":" expr | "?" IDENT ":" expr
 
 %override FLOAT_LIT.1 : /-?([0-9]+\.[0-9]+([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)/
 %override UINT_LIT.2 : /(0x[0-9a-fA-F]+|[0-9]+)[uU]/

@@ -5,7 +5,7 @@ type: fields of a Kubernetes object often have a type only at run time, so error
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 
@@ -87,6 +87,41 @@ def type_of(described: Type) -> Type:
 def record(name: str, fields: Mapping[str, Type]) -> Type:
     """A map with known string keys. Any other key is an error when the expression is compiled."""
     return Type(name, (), fields)
+
+
+class _AnyField(Mapping[str, Type]):
+    """Every name is a field of unknown type."""
+
+    def __getitem__(self, name: str) -> Type:
+        return DYN
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+_ANY_FIELD: Final = _AnyField()
+OBJECT: Final = record("Object", _ANY_FIELD)
+JSON_PATCH: Final = record("JSONPatch", {"op": STRING, "path": STRING, "from": STRING, "value": DYN})
+
+
+def no_objects(name: str) -> Type | None:  # noqa: ARG001 - the signature of `mutation_type`
+    """No type of which an expression can make objects."""
+    return None
+
+
+def mutation_type(name: str) -> Type | None:
+    """The types of which mutations make objects: `JSONPatch`, `Object`, and `Object.spec.containers` for a field.
+
+    Source: k8s.io/apiserver/pkg/cel/mutation (DynamicTypeResolver).
+    """
+    if name == JSON_PATCH.name:
+        return JSON_PATCH
+    if name == OBJECT.name:
+        return OBJECT
+    return record(name, _ANY_FIELD) if name.startswith(f"{OBJECT.name}.") else None
 
 
 LIST: Final = list_of(DYN)

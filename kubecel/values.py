@@ -56,6 +56,19 @@ class OpaqueValue:
     cel_type: ClassVar[Type]
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ObjectValue:
+    """An object that an expression made, such as `Object.spec{replicas: 3}`.
+
+    Attributes:
+        type: its type; the name is that in the expression.
+        fields: values of CEL by name.
+    """
+
+    type: Type
+    fields: Mapping[str, object]
+
+
 @functools.total_ordering
 @dataclasses.dataclass(frozen=True, slots=True)
 class Duration:
@@ -124,6 +137,8 @@ def kind_of(value: object) -> Type:
         return plain
     if isinstance(value, OpaqueValue):
         return value.cel_type
+    if isinstance(value, ObjectValue):
+        return value.type
     if isinstance(value, Mapping):
         return types.MAP
     if isinstance(value, list | tuple):
@@ -218,6 +233,9 @@ def equal(budget: Budget, a: Any, b: Any, depth: int = 0) -> bool:
         if type(a) is not type(b):
             raise no_overload("==", a, b)
         return a == b
+    if isinstance(a, ObjectValue):
+        same = isinstance(b, ObjectValue) and a.type == b.type
+        return same and _equal_maps(budget, a.fields, b.fields, depth)
     if isinstance(a, Optional) and isinstance(b, Optional):
         return a.present == b.present and (not a.present or equal(budget, a.value, b.value, depth + 1))
     return isinstance(a, str) and isinstance(b, str) and a == b
@@ -244,7 +262,7 @@ def _equal_items(budget: Budget, a: Any, b: Any, depth: int) -> bool:
     return True
 
 
-def _equal_maps(budget: Budget, a: Mapping[object, object], b: Mapping[object, object], depth: int) -> bool:
+def _equal_maps(budget: Budget, a: Mapping[Any, object], b: Mapping[Any, object], depth: int) -> bool:
     if len(a) != len(b):
         return False
     budget.work(WORK_OF_A_PAIR + len(a))

@@ -1242,6 +1242,15 @@ CODES: Final = {
         "Do what the message says.",
         "policy 'owner-label': Neuron workloads need the label owner",
     ),
+    "NEU806": FindingCode(
+        "A policy cannot change the object",
+        "An expression of a MutatingAdmissionPolicy fails, its patch does not fit the object, or there was no time, "
+        "and `failurePolicy` is Fail. Also a patch that is too large together with that of conversion.",
+        "Guard fields that may be missing with `.?`, add missing parents before their fields, and use a JSONPatch for "
+        "atomic lists and maps. `neuron-dra policy explain` shows the object before and after.",
+        "policy 'add-sidecar' cannot change the object: mutations[0] (JSONPatch) failed: there is nothing at "
+        "'/metadata/labels', the parent in the path '/metadata/labels/team'.",
+    ),
     # 9xx: reports
     "NEU901": FindingCode(
         "A container pins its cores",

@@ -1,6 +1,7 @@
 """`neuron-dra policy`: checks policy files, runs their cases, explains verdicts, prints rules, and exports policies."""
 
 import datetime as dt
+import difflib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,18 +41,19 @@ def check(context: click.Context, folder: Path) -> None:
 
     Exit code: 0 = no problem, 1 = a policy file has a problem, 2 = a file cannot be read.
     """
-    from policies.judging.coverage import notes
+    from policies.judging.coverage import changing_notes, notes
     from policies.judging.followed_rules import followed
 
     found = _load(context, folder, FAULTY)
     kinds = {
         "for validation": len(found.validating),
+        "for changes": len(found.mutating),
         "for conversion": len(found.conversions),
         "for scheduling hints": len(found.hints),
     }
     counts = ", ".join(f"{count} {words}" for words, count in kinds.items() if count) or "none, only catalogues"
     write(f"{counted(found.files, 'file')}: policies: {counts}. No problems.\n")
-    for note in (*found.notes, *notes(found.validating)):
+    for note in dict.fromkeys((*found.notes, *notes(found.validating), *changing_notes(found.mutating))):
         say(f"note: {note}")
     _, left_out = followed(found.validating)
     if left_out:
@@ -106,6 +108,8 @@ def rules(context: click.Context, folder: Path, output: str) -> None:
 @click.pass_context
 def test(context: click.Context, folder: Path, junit: Path | None) -> None:
     """Run the cases that are embedded in the policy files below DIR. A case without `at` is a request of now.
+
+    Of a MutatingAdmissionPolicy, each case (MutatingPolicyTest) also prints the lines of the object that change.
 
     Exit code: 0 = all cases pass, 1 = a case fails, 2 = the files cannot be read or compiled.
     """
@@ -167,6 +171,7 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
     from conversion.objects.pod_places import path_text
     from policies.judging.evaluate import evaluate
     from policies.judging.explain import explain as explained
+    from policies.judging.mutations import denied_by_changes
     from policies.judging.verdicts import PolicyOutcome
 
     found = _load(context, folder, UNREADABLE)
@@ -191,6 +196,7 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
                 write(f"  {line}\n")
             verdicts = evaluate(found.validating, subject, now, time.monotonic)
             denied = denied or any(verdict.outcome is PolicyOutcome.DENY for verdict in verdicts)
+            denied = denied or denied_by_changes(found.mutating, subject, time.monotonic)
     context.exit(UNREADABLE if inputs.faults else FAULTY if denied else 0)
 
 
@@ -268,6 +274,8 @@ def export(
 
 def _say_unexported(policies: "PolicySet") -> bool:
     """Name the policies that steer conversion. Returns whether there are any."""
+    for rule in policies.mutating:
+        say(f"{rule.name}: not exported: apply its file, which is what the API server takes.")
     steering = [rule.name for rule in policies.conversions] + [rule.name for rule in policies.hints]
     for name in steering:
         say(f"{name}: not exported: only the webhook follows it.")
@@ -343,11 +351,24 @@ def _load(context: click.Context, folder: Path, code: int) -> "PolicySet":
 def table(results: Sequence["CaseResult"]) -> str:
     """One line per case, then the failures, then the counts."""
     width = max((len(result.policy) for result in results), default=0)
-    lines = [f"{'FAIL' if each.failure else 'pass'}  {each.policy:<{width}}  {each.case}" for each in results]
+    lines = []
+    for each in results:
+        lines.append(f"{'FAIL' if each.failure else 'pass'}  {each.policy:<{width}}  {each.case}")
+        lines += [f"      {line}" for line in _changes(each)]
     lines += [f"\n{each.failure}" for each in results if each.failure]
     failed = sum(1 for each in results if each.failure)
     lines.append(f"{counted(len(results), 'case')}, {failed} failed.")
     return "".join(f"{line}\n" for line in lines)
+
+
+def _changes(result: "CaseResult") -> list[str]:
+    """The object before and after, as the lines that differ with one line around them."""
+    import yaml
+
+    if result.before is None:
+        return []
+    before, after = (yaml.safe_dump(each, sort_keys=False).splitlines() for each in (result.before, result.after))
+    return list(difflib.unified_diff(before, after, "before", "after", n=1, lineterm=""))
 
 
 def junit_xml(results: Sequence["CaseResult"]) -> bytes:

@@ -26,9 +26,11 @@ from neuron.api.claim_specs import ClaimSpec
 from neuron.api.fields import mapping, mappings
 from neuron.api.pod_groups import group_of
 from neuron.findings import Finding, Severity
-from policies.judging.explain import OUTCOME_WORDS
-from policies.judging.rules import HintRule, PodRule, ValidatingRule
+from policies.judging.explain import CHANGE_WORDS, OUTCOME_WORDS
+from policies.judging.mutations import Mutated, MutationOutcome
+from policies.judging.rules import HintRule, MutatingRule, PodRule, ValidatingRule
 from policies.judging.verdicts import PolicyOutcome, Verdict
+from policies.patching.differences import difference
 from runtime.text import named
 
 if TYPE_CHECKING:
@@ -207,7 +209,7 @@ def _preview(
     created = [claim.spec for claim in claims if claim.spec is not None and claim.kind == "ResourceClaimTemplate"]
     quotas = around.quotas.get(manifest.namespace, ())
     steering = part.facts.steering
-    hits = () if part.unknown_kind else tuple(_hits(manifest, after, decision, steering, around))
+    hits = () if part.unknown_kind else tuple(_hits(manifest, (template, after), decision, steering, around))
     return AdmissionPreview(
         subject,
         place,
@@ -260,7 +262,7 @@ def _decided_by(settings: ModeSettings, namespace: str, steering: Steering, arou
 # --- policies ---------------------------------------------------------------------------------------------------
 
 
-def _place(rule: ValidatingRule | PodRule | HintRule) -> str:
+def _place(rule: ValidatingRule | MutatingRule | PodRule | HintRule) -> str:
     return f"{rule.document.file}:{rule.document.line(('metadata', 'name'))}"
 
 
@@ -275,10 +277,19 @@ def _place_of(name: str, kind: type[PodRule] | type[HintRule], around: PreviewIn
 
 
 def _hits(
-    manifest: Manifest, after: dict[str, object], decision: Decision, steering: Steering, around: PreviewInputs
+    manifest: Manifest,
+    pods_of: tuple[dict[str, object], dict[str, object]],
+    decision: Decision,
+    steering: Steering,
+    around: PreviewInputs,
 ) -> Iterator[Hit]:
+    """The policies that match. `pods_of`: the pod template before and after conversion."""
     if around.policies is None or manifest.namespace in _options(around).excluded_namespaces:
         return
+    before, after = pods_of
+    for each in around.policies.changes(manifest, before, around.view):
+        if each.outcome is not MutationOutcome.NO_MATCH:
+            yield _changing_hit(each)
     steers: list[tuple[str, type[PodRule] | type[HintRule], str, str]] = [
         (name, PodRule, "ConversionPolicy", f"sets {', '.join(steering.settings_of(name))}")
         for name in steering.policy_names
@@ -292,6 +303,13 @@ def _hits(
     for verdict in around.policies.pod_verdicts(manifest, after, decision, around.view):
         if verdict.outcome is not PolicyOutcome.NO_MATCH:
             yield _hit(verdict)
+
+
+def _changing_hit(found: Mutated) -> Hit:
+    operations = [f"{each['op']} {each['path']}" for each in difference(found.before, found.after)]
+    effect = f"{CHANGE_WORDS[found.outcome]}, before conversion; what follows is about the pod as it is written"
+    messages = (*operations, *map(str, found.failures))
+    return Hit(found.rule.name, found.rule.kind, _place(found.rule), effect, messages, found.denies)
 
 
 def _hit(verdict: Verdict) -> Hit:

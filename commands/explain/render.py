@@ -81,6 +81,7 @@ _RESULTS: Final = {
     Outcome.RESTORED: "restored: the claim of its conversion is put back",
     Outcome.ENRICHED: "enriched",
     Outcome.HINTED: "gets scheduling hints",
+    Outcome.MUTATED: "is changed by policies",
     Outcome.SHADOWED: "not changed, because of shadow mode",
     Outcome.UNCHANGED: "not changed",
     Outcome.DENIED: "refused",

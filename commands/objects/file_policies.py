@@ -41,8 +41,9 @@ from policies.applying.subjects import created_pod, namespace_object, with_whole
 from policies.applying.verdicts import findings
 from policies.files.loader import PolicyError, load_folder
 from policies.judging.evaluate import evaluate
+from policies.judging.mutations import Mutated, Mutating
 from policies.judging.policy_set import PolicySet
-from policies.judging.rules import HintRule, PodRule, ValidatingRule
+from policies.judging.rules import HintRule, MutatingRule, PodRule, ValidatingRule
 from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, RequestSubject, of_object
 from policies.judging.verdicts import Verdict
 from policies.schema.documents import PolicyProblem
@@ -96,7 +97,7 @@ class FilePolicies:
         return frozenset(each.name for each in found if each.inline is None)
 
     @property
-    def rules(self) -> tuple[ValidatingRule | PodRule | HintRule, ...]:
+    def rules(self) -> tuple[ValidatingRule | MutatingRule | PodRule | HintRule, ...]:
         """All policies."""
         return self._policies.rules
 
@@ -144,6 +145,15 @@ class FilePolicies:
     def validating(self) -> tuple[str, ...]:
         """Names of the policies for validation."""
         return tuple(rule.name for rule in self._policies.validating)
+
+    def changes(self, manifest: Manifest, template: dict[str, object], namespaces: PolicyView) -> list[Mutated]:
+        """What mutating policies make of the pods of a template before conversion, one for each that matches."""
+        if not self._policies.mutating:
+            return []
+        subject = self._subject(_pod(manifest, template), manifest.namespace, namespaces)
+        mutating = Mutating(self._policies.mutating, subject, self._clock)
+        mutating.first()
+        return mutating.results
 
     def judge_pod(
         self, manifest: Manifest, template: dict[str, object], decision: Decision, namespaces: ServerView

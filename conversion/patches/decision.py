@@ -23,6 +23,8 @@ class Outcome(enum.StrEnum):
     """A claim or template with class and count only got what a pod of that count gets."""
     HINTED = "hinted"
     """A workload got a scheduling hint."""
+    MUTATED = "mutated"
+    """Policies changed the object, and conversion did not."""
     SHADOWED = "shadowed"
     """Shadow mode: it would have been converted or refused, and is not changed."""
     UNCHANGED = "unchanged"

@@ -20,8 +20,8 @@ from kubecel.closures.compiler import (
 )
 from kubecel.errors import CelRuntimeError, CelTypeError, quoted
 from kubecel.syntax import nodes as syntax
-from kubecel.types import BOOL, DYN, INT, A, B, Type
-from kubecel.values import NONE, Optional, is_list, key_of, kind_of, name_of, some
+from kubecel.types import BOOL, DYN, INT, JSON_PATCH, A, B, Type
+from kubecel.values import NONE, ObjectValue, Optional, is_list, key_of, kind_of, name_of, some
 
 _MISSED: Final = (KeyError, TypeError)
 
@@ -108,6 +108,8 @@ def get(value: Any, key: object) -> object:
         return value[_position(key, len(value))]
     if isinstance(value, Optional):
         return find(value, key)
+    if isinstance(value, ObjectValue) and value.type == JSON_PATCH and key in value.fields:
+        return value.fields[str(key)]
     raise CelRuntimeError(f"no such key: {key_in_words(key)}: a {name_of(value)} has no keys")
 
 
@@ -126,6 +128,8 @@ def find(value: Any, key: Any) -> Optional:
             return some(value[key_of(key)])
         except KeyError:
             return NONE
+    if isinstance(value, ObjectValue) and value.type == JSON_PATCH:
+        return some(value.fields[key]) if value.fields.get(key) else NONE
     if is_list(value):
         position = _integer(key)
         return some(value[position]) if 0 <= position < len(value) else NONE

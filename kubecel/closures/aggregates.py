@@ -1,4 +1,4 @@
-"""Compiling literals of lists and maps."""
+"""Compiling literals of lists, maps and objects."""
 
 import contextlib
 from typing import Final
@@ -6,15 +6,17 @@ from typing import Final
 from kubecel import types
 from kubecel.closures.access import key_in_words, located
 from kubecel.closures.compiler import Code, Compiler, Frame, Run, compiles, fold
-from kubecel.errors import CelRuntimeError, CelTypeError
+from kubecel.errors import CelRuntimeError, CelTypeError, CelUnsupportedError
 from kubecel.syntax import nodes as syntax
 from kubecel.types import DYN, Type
-from kubecel.values import Optional, key_of, name_of
+from kubecel.values import ObjectValue, Optional, key_of, kind_of, name_of
 
 LIST_COST: Final = 10
 """cel-go common/cost.go, ListCreateBaseCost."""
 MAP_COST: Final = 30
 """MapCreateBaseCost."""
+OBJECT_COST: Final = 40
+"""StructCreateBaseCost."""
 
 
 def _check_optional(code: Code, optional: bool, offset: int) -> Type:
@@ -120,6 +122,47 @@ def _map(compiler: Compiler, node: syntax.MapLiteral) -> Code:
 
     code = Code(build, types.map_of(key_type, values.type), cost=0 if literal else cost, literal=literal)
     return fold(code, compiler) if fixed else code
+
+
+@compiles(syntax.ObjectLiteral)
+def _object(compiler: Compiler, node: syntax.ObjectLiteral) -> Code:
+    described = compiler.objects(node.type_name)
+    if described is None or described.fields is None:
+        raise CelUnsupportedError(
+            f"there is no type '{node.type_name}' of which an object can be made here: write a map", node.offset
+        )
+    parts: list[tuple[str, Run, bool]] = []
+    cost = OBJECT_COST
+    for field in node.fields:
+        code = compiler.compile(field.value)
+        wanted = described.fields.get(field.name)
+        if wanted is None:
+            hint = compiler.hint(field.name, described.fields)
+            known = hint or f" It has {', '.join(described.fields)}."
+            raise CelTypeError(f"'{described}' has no field '{field.name}'.{known}", field.value.offset)
+        found = _check_optional(code, field.optional, field.value.offset)
+        if not compiler.types.assignable(found, wanted):
+            raise CelTypeError(f"field '{field.name}' of {described} is a {wanted}, not {found}", field.value.offset)
+        parts.append((field.name, code.run, field.optional))
+        cost += code.cost
+
+    def build(frame: Frame) -> ObjectValue:
+        made: dict[str, object] = {}
+        for name, run, optional in parts:
+            value = run(frame)
+            if optional:
+                if not isinstance(value, Optional):
+                    raise CelRuntimeError(f"'?' requires an optional value, not {name_of(value)}", node.offset)
+                if not value.present:
+                    continue
+                value = value.value
+            wanted = described.fields[name] if described.fields is not None else DYN
+            if wanted != DYN and kind_of(value) != wanted:
+                raise CelRuntimeError(f"field '{name}' of {described} is a {wanted}, not {name_of(value)}", node.offset)
+            made[name] = value
+        return ObjectValue(described, made)
+
+    return Code(build, described, cost=cost)
 
 
 def insert(made: dict[object, object], key: object, value: object, offset: int) -> None:

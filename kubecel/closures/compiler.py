@@ -20,6 +20,8 @@ from kubecel.types import Type
 
 Hint = Callable[[str, Iterable[str]], str]
 """Takes an unknown word and the known words. Returns a question with the nearest known word, or an empty text."""
+ObjectTypes = Callable[[str], Type | None]
+"""Takes the name of a type. Returns the type, if an expression can make objects of it."""
 Frame = list[Any]
 Run = Callable[[Frame], Any]
 
@@ -119,12 +121,14 @@ class Compiler:
         *,
         source: str = "",
         shared: frozenset[str] = frozenset(),
+        objects: ObjectTypes = types.no_objects,
     ) -> None:
         """`shared`: variables with the same values in all evaluations that share `Budget.results`."""
         deadline = deadline or never()
         self._source = source
         self._shared = shared
         self.library = library
+        self.objects = objects
         self.hint = hint
         self.limits = limits
         self._variables = variables

@@ -224,7 +224,7 @@ _METHODS: Final[dict[str, Rule]] = {
     "@sortByAssociatedKeys": _pairs(0),
 }
 _FUNCTIONS: Final[dict[str, Rule]] = {
-    "url": _same_size(0),
+    **dict.fromkeys(("url", "jsonpatch.escapeKey"), _same_size(0)),
     **dict.fromkeys(("ip", "cidr", "isIP", "isCIDR", "quantity", "isQuantity", "semver", "isSemver"), _reading(0)),
     "ip.isCanonical": _reading(0, 2 * TRAVERSAL),
     "lists.range": lambda call: _new_list(fixed(call.integer(0, UNLIMITED))),

@@ -1,7 +1,6 @@
 """All functions of expressions: the CEL standard library and the libraries of Kubernetes 1.36.
 
-Calls of other functions are compile errors. These functions of Kubernetes are missing: `authorizer` and
-`jsonpatch.escapeKey`.
+Calls of other functions are compile errors.
 """
 
 from typing import Final
@@ -9,17 +8,18 @@ from typing import Final
 from kubecel.checking.overloads import Library
 from kubecel.library import formats, formatting, kubernetes, lists, network, optionals, standard, strings, times, urls
 
-LIBRARY: Final = Library(
-    (
-        *standard.OVERLOADS,
-        *times.OVERLOADS,
-        *lists.OVERLOADS,
-        *strings.OVERLOADS,
-        *formatting.OVERLOADS,
-        *formats.OVERLOADS,
-        *optionals.OVERLOADS,
-        *kubernetes.OVERLOADS,
-        *network.OVERLOADS,
-        *urls.OVERLOADS,
-    )
+_OVERLOADS: Final = (
+    *standard.OVERLOADS,
+    *times.OVERLOADS,
+    *lists.OVERLOADS,
+    *strings.OVERLOADS,
+    *formatting.OVERLOADS,
+    *formats.OVERLOADS,
+    *optionals.OVERLOADS,
+    *kubernetes.OVERLOADS,
+    *network.OVERLOADS,
+    *urls.OVERLOADS,
 )
+LIBRARY: Final = Library(_OVERLOADS)
+MUTATION_LIBRARY: Final = Library((*_OVERLOADS, *strings.OF_MUTATIONS))
+"""Of expressions that make patches."""

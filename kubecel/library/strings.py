@@ -167,6 +167,13 @@ def _translated(budget: Budget, text: str, table: dict[int, Any]) -> str:
     return "".join(parts)
 
 
+def _escape_key(budget: Budget, text: str) -> str:
+    """A key as a part of a JSON pointer (k8s.io/apiserver/pkg/cel/library/jsonpatch.go)."""
+    budget.scan(len(text))
+    budget.text(2 * len(text))
+    return text.replace("~", "~0").replace("/", "~1")
+
+
 def quote(budget: Budget, text: str) -> str:
     """The text in double quotes, with escaped control characters."""
     budget.text(2 * len(text) + 2)
@@ -178,6 +185,8 @@ def _quote(budget: Budget, text: str) -> str:
     return quote(budget, text)
 
 
+OF_MUTATIONS: Final = (function("jsonpatch.escapeKey", STRING, result=STRING, call=_escape_key, budgeted=True),)
+"""Only expressions that make patches have it."""
 OVERLOADS: Final = (
     method("charAt", STRING, INT, result=STRING, call=_char_at),
     method("indexOf", STRING, STRING, result=INT, call=_index_of, budgeted=True),

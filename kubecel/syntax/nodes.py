@@ -150,6 +150,23 @@ class MapLiteral(_Base):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class FieldInit:
+    """A field of an object literal; `optional` for `?field: value`."""
+
+    name: str
+    value: "Node"
+    optional: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ObjectLiteral(_Base):
+    """`Type.name{field: value, ?field: value}`."""
+
+    type_name: str
+    fields: tuple[FieldInit, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Comprehension(_Base):
     """A macro that loops.
 
@@ -196,6 +213,7 @@ Node: TypeAlias = (
     | Conditional
     | ListLiteral
     | MapLiteral
+    | ObjectLiteral
     | Comprehension
     | Bind
     | OptionalMap
@@ -214,6 +232,7 @@ _CHILDREN: Final[dict[type, Callable[[Any], tuple[Node, ...]]]] = {
     Conditional: lambda node: (node.condition, node.then, node.otherwise),
     ListLiteral: lambda node: tuple(element.value for element in node.elements),
     MapLiteral: lambda node: tuple(part for entry in node.entries for part in (entry.key, entry.value)),
+    ObjectLiteral: lambda node: tuple(field.value for field in node.fields),
     Comprehension: lambda node: (node.operand, *(() if node.condition is None else (node.condition,)), node.body),
     Bind: lambda node: (node.value, node.body),
     OptionalMap: lambda node: (node.operand, node.body),

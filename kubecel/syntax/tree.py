@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kubecel.deadlines import Deadline
-from kubecel.errors import CelSyntaxError, CelUnsupportedError
+from kubecel.errors import CelSyntaxError
 from kubecel.syntax import literals, macros
 from kubecel.syntax import nodes as syntax
-from kubecel.syntax.nodes import Element, MapEntry, Node
+from kubecel.syntax.nodes import Element, FieldInit, MapEntry, Node
+from kubecel.syntax.references import path_of
 
 if TYPE_CHECKING:
     from lark import Token
@@ -49,6 +50,15 @@ def _nodes(children: Children) -> list[Any]:
 
 def _depth(nodes: Iterable[Node]) -> int:
     return 1 + max((node.depth for node in nodes), default=0)
+
+
+def _is_plain_name(node: Node) -> bool:
+    """Is it a chain of identifiers, such as `Object.spec`?"""
+    while isinstance(node, syntax.Select):
+        if node.optional or node.test:
+            return False
+        node = node.operand
+    return isinstance(node, syntax.Ident)
 
 
 def _only_or(build: Callable[["TreeBuilder", Children], Node]) -> Callable[["TreeBuilder", Children], object]:
@@ -233,12 +243,34 @@ class TreeBuilder:
         return syntax.Ident(_name(token), offset=token.start_pos, start=token.start_pos, end=token.end_pos)
 
     def member_object(self, children: Children) -> Node:
-        """`Type{field: value}`."""
-        raise CelUnsupportedError("constructing messages is not supported: write a map", children[1].start_pos)
+        """`Type.name{field: value}`.
 
-    def fieldinits(self, children: Children) -> Children:
-        """The fields of a message, which `member_object` refuses."""
-        return children
+        Raises:
+            CelSyntaxError: a value that is no name stands before the brace.
+        """
+        named, opening, closing = children[0], children[1], children[-1]
+        path = path_of(named)
+        if path is None or not _is_plain_name(named):
+            raise CelSyntaxError("the name of a type must stand before '{'", opening.start_pos)
+        fields = tuple(children[2]) if isinstance(children[2], list) else ()
+        return syntax.ObjectLiteral(
+            ".".join(path),
+            fields,
+            offset=opening.start_pos,
+            start=named.start,
+            end=closing.end_pos,
+            depth=_depth(field.value for field in fields),
+        )
+
+    def fieldinits(self, children: Children) -> list[FieldInit]:
+        known: list[FieldInit] = children[0] if len(children) > 1 else []
+        known.append(children[-1])
+        return known
+
+    def fieldinit(self, children: Children) -> FieldInit:
+        """`field: value` or `?field: value` of an object."""
+        token, _, value = children[-3:]
+        return FieldInit(_field(token), value, optional=len(children) > 3)
 
     # --- literals -----------------------------------------------------------------------------------------
 

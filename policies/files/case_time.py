@@ -11,6 +11,7 @@ from kubecel.budget import Clock
 from policies.files.cases import AnyRule, number_of_cases, run_cases
 from policies.files.folders import PolicyError
 from policies.judging.knowledge import CountPods, no_kind_known
+from policies.judging.rules import MutatingRule
 from policies.schema.documents import PolicyProblem
 
 CASE_SECONDS: Final = 5.0
@@ -70,7 +71,8 @@ class CaseTime:
             if not finished:
                 late = [self._late(by_file[each][0], spent) for each in waiting[at:]]
                 raise PolicyError([*failures, *late])
-            if not found:
+            # A case of a mutating policy depends on the files of its bindings and cases, too.
+            if not found and not any(isinstance(rule, MutatingRule) and rule.tests for rule in by_file[name]):
                 self.passed.add(digests[name])
         if failures:
             raise PolicyError(failures)

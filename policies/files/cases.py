@@ -3,8 +3,8 @@
 import dataclasses
 import datetime as dt
 import json
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from conversion.claims import scheduling
 from kubecel.budget import Clock
@@ -16,9 +16,11 @@ from policies.judging import device_counts, matching
 from policies.judging.evaluate import REVIEW_SECONDS, TimeLimit, UndecidedError, evaluate, matching_rules
 from policies.judging.failures import Failure
 from policies.judging.knowledge import CountPods, DeviceKnowledge, no_kind_known
-from policies.judging.rules import HintRule, PodRule, ValidatingRule
+from policies.judging.mutations import Mutated, Mutating, MutationOutcome
+from policies.judging.rules import HintRule, MutatingRule, PodRule, ValidatingRule
 from policies.judging.subjects import RequestContext, RequestSubject, of_object
 from policies.judging.verdicts import Verdict
+from policies.patching.json_patch import same
 from policies.schema import kinds as schema
 from policies.schema.documents import Path, PolicyProblem
 from policies.schema.hints import Gets
@@ -33,23 +35,27 @@ class CaseResult:
 
     Attributes:
         failure: why it failed, with file and line; None if it passed.
+        before: the object of a case of a mutating policy; None for other cases.
+        after: the object afterwards.
     """
 
     policy: str
     case: str
     failure: PolicyProblem | None
     seconds: float
+    before: Any = None
+    after: Any = None
 
 
-AnyRule: TypeAlias = ValidatingRule | PodRule | HintRule
+AnyRule: TypeAlias = ValidatingRule | MutatingRule | PodRule | HintRule
 
 
 def number_of_cases(rule: AnyRule) -> int:
     """How many cases a policy has."""
-    return len(_cases(rule))
+    return len(rule.tests) if isinstance(rule, MutatingRule) else len(_cases(rule))
 
 
-def _cases(rule: AnyRule) -> tuple[schema.Case | schema.PodCase, ...]:
+def _cases(rule: ValidatingRule | PodRule | HintRule) -> tuple[schema.Case | schema.PodCase, ...]:
     return rule.tests if isinstance(rule, ValidatingRule) else rule.spec.tests
 
 
@@ -73,6 +79,9 @@ def run_cases(
         lapses: a case without `at` whose exception has expired passes: a server has to load the file on any day.
         count_pods: finds the pods of workloads.
     """
+    if isinstance(rule, MutatingRule):
+        yield from _mutations(rule, clock, left)
+        return
     for at, case in enumerate(_cases(rule)):
         started = clock()
         limit = TimeLimit(min(REVIEW_SECONDS, max(0.0, left())))
@@ -90,13 +99,70 @@ def run_cases(
         yield CaseResult(rule.name, case.name, failure, clock() - started)
 
 
+def _mutations(rule: MutatingRule, clock: Clock, left: Callable[[], float]) -> Iterator[CaseResult]:
+    """Run the cases of a mutating policy."""
+    for placed in rule.tests:
+        case, started = placed.case, clock()
+        limit = TimeLimit(min(REVIEW_SECONDS, max(0.0, left())))
+        data: dict[str, object] = case.object or {}
+        context = RequestContext(case.namespace_object, case.user_info)
+        mutating = Mutating((rule,), _subject(case, data, context), clock)
+        after = mutating.again(mutating.first(limit), limit, changed=False)
+        wrong = _unlike(case, data, after, mutating.results)
+        failure = None
+        if wrong:
+            where, path = placed.document, ("spec", "tests", placed.at, "expect")
+            message = f"test '{case.name}' of {rule.name}: {wrong}"
+            failure = where.problem(path, message)
+            if where.file != rule.document.file:
+                # The file of the policy is not loaded.
+                failure = rule.document.problem((), f"{where.file}:{where.line(path)}: {message}")
+        yield CaseResult(rule.name, case.name, failure, clock() - started, data, after)
+
+
+def _unlike(case: schema.MutationCase, before: object, after: object, results: Sequence[Mutated]) -> str:
+    """Why the case fails; empty if it passes."""
+    failures = [str(failure) for each in results for failure in each.failures]
+    said = f" {'; '.join(dict.fromkeys(failures))}" if failures else ""
+    if any(each.denies for each in results):
+        came = "Deny"
+    elif all(each.outcome is MutationOutcome.NO_MATCH for each in results):
+        came = "NoMatch"
+    else:
+        came = "NoChange" if same(before, after) else "Change"
+    if came != case.expect:
+        return f"expected {case.expect}, came {came}.{said}"
+    if case.message and not any(case.message in failure for failure in failures):
+        return f"no message contains {case.message!r}; the messages are {failures}."
+    missing = next(_missing(case.becomes, after, ""), "") if case.becomes is not None else ""
+    return f"the object afterwards differs: {missing}.{said}" if missing else ""
+
+
+def _missing(wanted: object, found: object, path: str) -> Iterator[str]:
+    """Where an object lacks what is wanted: fields of objects are compared one by one, and all else as a whole."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        for key, value in wanted.items():
+            here = f"{path}.{key}" if path else str(key)
+            if key not in found:
+                yield f"{here} is missing"
+            else:
+                yield from _missing(value, found[key], here)
+    elif not same(wanted, found):
+        yield f"{path} is {json.dumps(found)}, expected {json.dumps(wanted)}"
+
+
 def subject_of(case: schema.Case, count_pods: CountPods = no_kind_known) -> RequestSubject:
     """The admission request that a case describes."""
     deleted = case.operation == "DELETE"
     data: dict[str, object] = (case.old_object if deleted else case.object) or {}
+    context = RequestContext(case.namespace_object, case.user_info, case.quotas, _knowledge(case, data, count_pods))
+    return _subject(case, data, context)
+
+
+def _subject(case: schema.RequestCase, data: dict[str, object], context: RequestContext) -> RequestSubject:
     return of_object(
         data,
-        RequestContext(case.namespace_object, case.user_info, case.quotas, _knowledge(case, data, count_pods)),
+        context,
         operation=case.operation,
         resource=case.resource,
         old_object=case.old_object,

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -17,11 +17,20 @@ from policies.files import catalogues, mapped_templates, reading
 from policies.files.api_types import ApiTypes
 from policies.files.case_time import CaseTime
 from policies.files.folders import PolicyError, digest, read_folder
-from policies.judging import type_checks
+from policies.judging import never, type_checks
 from policies.judging.knowledge import CountPods, no_kind_known
 from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
-from policies.judging.rules import Binding, ExpressionCompiler, HintRule, Parameters, PodRule, ValidatingRule
+from policies.judging.rules import (
+    Binding,
+    ExpressionCompiler,
+    HintRule,
+    MutatingRule,
+    Parameters,
+    PlacedCase,
+    PodRule,
+    ValidatingRule,
+)
 from policies.judging.sharing import Sharing
 from policies.judging.subjects import SAME_FOR_ALL
 from policies.schema import documents
@@ -77,6 +86,7 @@ def load(
         len(files),
         loaded.hints,
         tuple(reader.notes),
+        loaded.mutating,
     )
     if run_tests:
         (case_time or CaseTime(clock)).run(found.rules, files)
@@ -114,15 +124,11 @@ class _PolicyReader:
 
     def _say_missing_kinds(self, refused: Sequence[PolicyDocument]) -> None:
         """Say that a binding names parameter objects, and its policy not their kind."""
-        policies = {
-            policy.metadata.name: (where, policy) for where, policy in self.of(schema.ValidatingAdmissionPolicy)
-        }
         kinds = {kind for kind in map(reading.kind_of, refused) if kind is not None and kind not in schema.KINDS}
-        for document, binding in self.of(schema.ValidatingAdmissionPolicyBinding):
-            found = policies.get(binding.spec.policy_name)
-            if binding.spec.param_ref is None or found is None or found[1].spec.param_kind is not None:
+        for document, binding, spec in self._bound():
+            if binding.param_ref is None or spec.param_kind is not None:
                 continue
-            message = f"spec.paramRef is set, but policy '{binding.spec.policy_name}' has no spec.paramKind"
+            message = f"spec.paramRef is set, but policy '{binding.policy_name}' has no spec.paramKind"
             if len(kinds) == 1:
                 version, kind = next(iter(kinds))
                 message += f": add paramKind: {{apiVersion: {version}, kind: {kind}}} to its spec."
@@ -131,6 +137,19 @@ class _PolicyReader:
                 self.problems = [each for each in self.problems if not each.message.startswith(unknown)]
             else:
                 self.notes.append(str(document.problem(("spec", "paramRef"), f"{message}: no expression gets params.")))
+
+    def _bound(
+        self,
+    ) -> Iterator[tuple[PolicyDocument, schema.BindingSpec | schema.MutatingBindingSpec, schema.PolicySpec]]:
+        """Every binding of a policy in these files, with the spec of the policy."""
+        judging = {policy.metadata.name: policy.spec for _, policy in self.of(schema.ValidatingAdmissionPolicy)}
+        for document, binding in self.of(schema.ValidatingAdmissionPolicyBinding):
+            if binding.spec.policy_name in judging:
+                yield document, binding.spec, judging[binding.spec.policy_name]
+        changing = {policy.metadata.name: policy.spec for _, policy in self.of(schema.MutatingAdmissionPolicy)}
+        for document, other in self.of(schema.MutatingAdmissionPolicyBinding):
+            if other.spec.policy_name in changing:
+                yield document, other.spec, changing[other.spec.policy_name]
 
     def _take(self, document: PolicyDocument, policy: schema.AnyPolicy) -> None:
         path: documents.Path = ("metadata", "name")
@@ -163,7 +182,12 @@ class _Assembly:
         self._types = ApiTypes()
         self._problems = reader.problems
         self._notes = reader.notes
-        bindings = self._bindings(reader)
+        bindings, changing = self._bindings(reader)
+        tests = self._mutation_tests(reader)
+        self.mutating = tuple(
+            self._mutating(document, policy, changing, tests)
+            for document, policy in reader.of(schema.MutatingAdmissionPolicy)
+        )
         self.validating = tuple(
             self._validating(document, policy, bindings)
             for document, policy in reader.found
@@ -182,29 +206,52 @@ class _Assembly:
 
     # --- validation -----------------------------------------------------------------------------------------
 
-    def _bindings(self, reader: _PolicyReader) -> dict[str, list[Binding]]:
-        policies = {policy.metadata.name: policy for _, policy in reader.of(schema.ValidatingAdmissionPolicy)}
-        bindings: dict[str, list[Binding]] = {}
+    def _bindings(self, reader: _PolicyReader) -> tuple[dict[str, list[Binding]], dict[str, list[Binding]]]:
+        """The bindings of validating and of mutating policies, by the name of the policy."""
+        validating: dict[str, list[Binding]] = {}
+        known = {policy.metadata.name: policy.spec for _, policy in reader.of(schema.ValidatingAdmissionPolicy)}
         for document, policy in reader.of(schema.ValidatingAdmissionPolicyBinding):
-            spec = policy.spec
-            bound = policies.get(spec.policy_name)
-            if bound is None and spec.policy_name not in reader.refused:
-                message = f"spec.policyName is '{spec.policy_name}', but no file has a policy of that name."
-                self._say(document, ("spec", "policyName"), message + did_you_mean(spec.policy_name, policies))
-            parameters = self._parameters(document, spec.param_ref, bound, reader)
-            binding = Binding(policy.metadata.name, spec.match_resources, spec.validation_actions, parameters)
-            bindings.setdefault(spec.policy_name, []).append(binding)
-        return bindings
+            bound = self._bound(document, policy.spec.policy_name, known, reader)
+            binding = self._binding(document, policy.metadata.name, policy.spec, bound, reader)
+            actions = policy.spec.validation_actions
+            made = dataclasses.replace(binding, actions=actions)
+            validating.setdefault(policy.spec.policy_name, []).append(made)
+        mutating: dict[str, list[Binding]] = {}
+        changing = {policy.metadata.name: policy.spec for _, policy in reader.of(schema.MutatingAdmissionPolicy)}
+        for document, other in reader.of(schema.MutatingAdmissionPolicyBinding):
+            bound = self._bound(document, other.spec.policy_name, changing, reader)
+            made = self._binding(document, other.metadata.name, other.spec, bound, reader)
+            mutating.setdefault(other.spec.policy_name, []).append(made)
+        return validating, mutating
+
+    def _bound(
+        self, document: PolicyDocument, name: str, known: Mapping[str, schema.PolicySpec], reader: _PolicyReader
+    ) -> schema.PolicySpec | None:
+        """The policy of a binding or of cases."""
+        if name not in known and name not in reader.refused:
+            message = f"spec.policyName is '{name}', but no file has a policy of that name."
+            self._say(document, ("spec", "policyName"), message + did_you_mean(name, known))
+        return known.get(name)
+
+    def _binding(
+        self,
+        document: PolicyDocument,
+        name: str,
+        spec: schema.BindingSpec | schema.MutatingBindingSpec,
+        bound: schema.PolicySpec | None,
+        reader: _PolicyReader,
+    ) -> Binding:
+        return Binding(name, spec.match_resources, (), self._parameters(document, spec.param_ref, bound, reader))
 
     def _parameters(
         self,
         document: PolicyDocument,
         ref: schema.ParamRef | None,
-        bound: schema.ValidatingAdmissionPolicy | None,
+        bound: schema.PolicySpec | None,
         reader: _PolicyReader,
     ) -> Parameters | None:
         """The parameter objects of a binding, from the same files; as in the API server, `paramRef` needs a kind."""
-        kind = bound.spec.param_kind if bound is not None else None
+        kind = bound.param_kind if bound is not None else None
         if ref is None or kind is None:
             return None
         objects = tuple(reader.parameters.get((kind.api_version, kind.kind), ()))
@@ -215,6 +262,36 @@ class _Assembly:
             message += did_you_mean(ref.name or "", known) or " Every request would be denied."
             self._say(document, ("spec", "paramRef", "name"), message)
         return Parameters(ref, objects)
+
+    # --- mutation -------------------------------------------------------------------------------------------
+
+    def _mutation_tests(self, reader: _PolicyReader) -> dict[str, list[PlacedCase]]:
+        """The cases of mutating policies, by the name of the policy."""
+        known = {policy.metadata.name: policy.spec for _, policy in reader.of(schema.MutatingAdmissionPolicy)}
+        tests: dict[str, list[PlacedCase]] = {}
+        for document, found in reader.of(schema.MutatingPolicyTest):
+            self._bound(document, found.spec.policy_name, known, reader)
+            cases = (PlacedCase(document, at, case) for at, case in enumerate(found.spec.tests))
+            tests.setdefault(found.spec.policy_name, []).extend(cases)
+        return tests
+
+    def _mutating(
+        self,
+        document: PolicyDocument,
+        policy: schema.MutatingAdmissionPolicy,
+        bindings: Mapping[str, list[Binding]],
+        tests: Mapping[str, list[PlacedCase]],
+    ) -> MutatingRule:
+        name = policy.metadata.name
+        bound = tuple(bindings.get(name, ())) or (Binding("", None, ()),)
+        compiler = ExpressionCompiler(self._engine, document, self._sharing)
+        rule = compiler.mutating(policy, bound, self._types.shape, tuple(tests.get(name, ())))
+        self._problems += compiler.problems
+        if not compiler.problems:
+            self._notes += never.notes(name, policy.spec.match_constraints.resource_rules)
+            kinds = self._types.matched(policy.spec.match_constraints)
+            self._notes += type_checks.warnings(self._engine, document, policy.spec, kinds)
+        return rule
 
     def _validating(
         self,
@@ -234,6 +311,7 @@ class _Assembly:
         rule = compiler.validating(policy, bound)
         self._problems += compiler.problems
         if not compiler.problems:
+            self._notes += never.notes(policy.metadata.name, spec.match_constraints.resource_rules)
             kinds = self._types.matched(spec.match_constraints)
             self._notes += type_checks.warnings(self._engine, document, spec, kinds)
         return rule

@@ -15,6 +15,7 @@ from policies.schema.kinds import API_VERSION, KINDS, OLDER_VAP_API_VERSIONS, VA
 _LONGEST_VALUE: Final = 64
 _BOOLEANS: Final = {True: "y, yes, on and true", False: "n, no, off and false"}
 """Words of YAML 1.1, as kubectl reads them."""
+_WITH_PARAMS: Final = ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")
 _SAID: Final = {
     "missing": "the field is missing",
     "string_type": "this must be text",
@@ -71,11 +72,11 @@ Kind = tuple[object, object]
 
 
 def param_kinds(found: Iterable[PolicyDocument]) -> frozenset[Kind]:
-    """The kinds of parameter objects that ValidatingAdmissionPolicies in these documents name."""
+    """The kinds of parameter objects that policies of the API server in these documents name."""
     kinds: set[Kind] = set()
     for document in found:
         data = document.data
-        if not isinstance(data, dict) or data.get("kind") != "ValidatingAdmissionPolicy":
+        if not isinstance(data, dict) or data.get("kind") not in _WITH_PARAMS:
             continue
         spec = data.get("spec")
         named = spec.get("paramKind") if isinstance(spec, dict) else None
@@ -122,7 +123,7 @@ def parse(document: PolicyDocument) -> AnyPolicy:
 
 
 def is_older(document: PolicyDocument) -> bool:
-    """Whether a document is a ValidatingAdmissionPolicy or binding of an older API version, which is read as v1."""
+    """Whether a document is a policy or binding of an older version of the API server, which is read as v1."""
     data = document.data
     older = isinstance(data, dict) and data.get("apiVersion") in OLDER_VAP_API_VERSIONS
     return older and (VAP_API_VERSION, data.get("kind")) in KINDS
@@ -138,9 +139,6 @@ def _model(document: PolicyDocument, version: object) -> type[AnyPolicy]:
             raise RefusedError(
                 [document.problem(("apiVersion",), f"{kind} has apiVersion {right}, not {_cut(version)}.")]
             )
-    if kind in ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"):
-        message = f"{kind} is not supported: conversion is configured by the ConversionPolicy of {API_VERSION}."
-        raise RefusedError([document.problem(("kind",), message)])
     kinds = [known for _, known in KINDS]
     hint = did_you_mean(str(kind)[:_LONGEST_VALUE], kinds)
     hint = hint or f" Known are {', '.join(kinds)} ({API_VERSION}, {VAP_API_VERSION})."

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from neuron.findings import few
 from policies.judging import never
 from policies.judging.never import ANY
-from policies.judging.rules import ValidatingRule
+from policies.judging.rules import MutatingRule, ValidatingRule
 from policies.judging.sent_pods import PodCondition, denies, pod_conditions
 from policies.schema.constraints import ResourceRule
 
@@ -59,6 +59,13 @@ SENT: Final = (
 """The rules in `deploy/manifests/validating.yaml`, in its order; a test compares them. For claims, templates, classes
 and pods, matchConditions there select only objects that name Neuron. Updates that change neither spec nor labels nor
 annotations are left out."""
+SENT_FOR_CHANGES: Final = (
+    ("", "pods"),
+    ("leaderworkerset.x-k8s.io", "leaderworkersets"),
+    ("resource.k8s.io", "resourceclaims"),
+    ("resource.k8s.io", "resourceclaimtemplates"),
+)
+"""Groups and resources of the MutatingWebhookConfiguration, each with matchConditions for objects that name Neuron."""
 _LEFT_OUT: Final = ("finalizers", "ownerReferences")
 """Fields of `metadata` that updates change without being sent."""
 
@@ -92,14 +99,13 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
         metadata = _reads_left_out(rule)
         for text in (text for each in rule.match.resource_rules for text in _missing(each, metadata)):
             missing.setdefault(text, {})[rule.name] = None
-        for each in rule.match.resource_rules:
-            unmatched |= {f"policy '{rule.name}' never matches there: {why}": None for why in never.unmatched(each)}
+        unmatched |= dict.fromkeys(never.notes(rule.name, rule.match.resource_rules))
         reads = _reads_neuron(rule)
         if rule.name not in needs and any(_is_about(each, "", ("pods",)) for each in rule.match.resource_rules):
             (counting if reads else about_pods).append(f"'{rule.name}'")
         if not reads and any(_is_about(each, _DEVICES, _CLAIMS) for each in rule.match.resource_rules):
             about_claims.append(f"'{rule.name}'")
-    yield from (text if text.endswith("?") else f"{text}." for text in unmatched)
+    yield from unmatched
     if missing:
         names = list(dict.fromkeys(f"'{name}'" for found in missing.values() for name in found))
         yield (
@@ -121,6 +127,35 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
             "the shipped ValidatingWebhookConfiguration sends only claims, templates and DeviceClasses that name"
             f" Neuron; widen its matchCondition 'neuron' where {_listed(about_claims)} must match those of other"
             " drivers."
+        )
+
+
+def changing_notes(rules: Iterable[MutatingRule]) -> Iterator[str]:
+    """Notes on policies that change objects which the shipped MutatingWebhookConfiguration does not send."""
+    pods: list[str] = []
+    others: dict[str, dict[str, None]] = {}
+    for rule in rules:
+        yield from never.notes(rule.name, rule.match.resource_rules)
+        for each in rule.match.resource_rules:
+            if _is_about(each, "", ("pods",)) and rule.name not in pods:
+                pods.append(rule.name)
+            for group, resource in itertools.product(each.api_groups, each.resources):
+                if never.matches_nothing(each, group, resource) or (group, resource) in SENT_FOR_CHANGES:
+                    continue
+                shown = f"{resource} of {group}" if group else resource
+                others.setdefault(shown, {})[f"'{rule.name}'"] = None
+    if pods:
+        yield (
+            "the shipped MutatingWebhookConfiguration sends only pods that request Neuron's extended resources or were"
+            f" converted, and {_listed([repr(name) for name in pods])} can change no others there: add the pods to the"
+            " chart's mutation.extraRules, or leave the policy to the API server (Kubernetes 1.36)."
+        )
+    if others:
+        names = list(dict.fromkeys(name for found in others.values() for name in found))
+        yield (
+            f"{_listed(names)} {'change' if len(names) > 1 else 'changes'} {_listed(list(others))}, which the shipped"
+            " MutatingWebhookConfiguration does not send: add them to the chart's mutation.extraRules, or leave the"
+            " policy to the API server (Kubernetes 1.36)."
         )
 
 

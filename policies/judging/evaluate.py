@@ -103,7 +103,7 @@ def evaluate(
             verdicts.append(Verdict(rule, PolicyOutcome.NO_MATCH))
             continue
         view = views.of(seen_in)
-        unknown = _unconverted(subject, seen_in) if view is None else rule.reads_namespace and subject.namespace_unknown
+        unknown = unconverted(subject, seen_in) if view is None else rule.reads_namespace and subject.namespace_unknown
         if view is None or unknown:
             run = Run(rule, {}, budgets, started)
             verdicts.append(run.unfinished(unknown or "", bindings, now, exempts=False))
@@ -155,7 +155,7 @@ class _Views:
         return {**self._first, **subject.versioned()}, Memo()
 
 
-def _unconverted(subject: RequestSubject, api: Api) -> str:
+def unconverted(subject: RequestSubject, api: Api) -> str:
     """Why a policy cannot be evaluated on an object of another API version."""
     has, wants = (f"{group}/{version}" if group else version for group, version in (subject.api, api))
     return (

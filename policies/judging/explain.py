@@ -11,11 +11,13 @@ from kubecel.values import kind_of
 from policies.judging import matching
 from policies.judging.conditions import Variables, all_hold
 from policies.judging.evaluate import evaluate
+from policies.judging.mutations import Mutating, MutationOutcome
 from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
-from policies.judging.rules import CompiledCondition, HintRule, PodRule, ValidatingRule
+from policies.judging.rules import CompiledCondition, HintRule, MutatingRule, PodRule, ValidatingRule
 from policies.judging.subjects import RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict
+from policies.patching.differences import difference
 from policies.schema.schedule import in_force
 
 _LONGEST_VALUE: Final = 200
@@ -27,6 +29,12 @@ OUTCOME_WORDS: Final = {
     PolicyOutcome.AUDIT: "notes it in the audit log",
     PolicyOutcome.EXCEPT: "is violated, and an exception admits it",
 }
+CHANGE_WORDS: Final = {
+    MutationOutcome.NO_MATCH: "does not match: a condition is false",
+    MutationOutcome.UNCHANGED: "changes nothing",
+    MutationOutcome.CHANGED: "changes it",
+    MutationOutcome.FAILED: "fails",
+}
 
 
 def explain(policies: PolicySet, subject: RequestSubject, now: dt.datetime, clock: Clock) -> Iterator[str]:
@@ -37,11 +45,36 @@ def explain(policies: PolicySet, subject: RequestSubject, now: dt.datetime, cloc
         now: the time of day, which decides whether exceptions have expired.
         clock: bounds evaluation.
     """
+    if policies.mutating and subject.operation != "DELETE":
+        yield from _mutating(policies.mutating, subject, clock)
     for rule in policies.validating:
         yield from _validating(rule, subject, now, clock)
     if subject.kind == "Pod" and subject.group == "":
         yield from _conversion(policies.conversions, subject, clock)
         yield from _hinting(policies.hints, subject, clock)
+
+
+def _mutating(rules: Sequence[MutatingRule], subject: RequestSubject, clock: Clock) -> Iterator[str]:
+    """Lines for each policy: the operations on the object, which the policies after it see."""
+    mutating = Mutating(rules, subject, clock)
+    mutating.first()
+    seen = {each.rule.name for each in mutating.results}
+    yield from (_of_other(rule, subject) for rule in rules if rule.name not in seen)
+    for each in mutating.results:
+        name = each.rule.name
+        if each.params is not None:
+            name += f" with {each.params.get('kind')} '{name_of(each.params)}'"
+        yield f"{name}: {CHANGE_WORDS[each.outcome]}{'' if not each.denies else ', and the object is denied'}"
+        yield from (f"    {failure}" for failure in each.failures)
+        for operation in difference(each.before, each.after):
+            value = f": {_cut(json.dumps(operation['value']))}" if "value" in operation else ""
+            yield f"    {operation['op']} {operation['path']}{value}"
+
+
+def _of_other(rule: MutatingRule, subject: RequestSubject) -> str:
+    if matching.rules_match(rule.match, subject) is None:
+        return f"{rule.name}: is not about {subject.operation} of {subject.resource}"
+    return f"{rule.name}: does not match: {_ELSEWHERE}"
 
 
 def _conversion(rules: Sequence[PodRule], subject: RequestSubject, clock: Clock) -> Iterator[str]:
@@ -176,4 +209,8 @@ def _value(variables: Variables, name: str) -> str:
         text = json.dumps(value)
     except (TypeError, ValueError):
         text = f"a {kind_of(value)}"
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"

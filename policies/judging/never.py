@@ -1,7 +1,7 @@
 """Names in resource rules with which the rules never match: API groups, versions and resources that no server has."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from neuron.api import resource_versions
@@ -35,6 +35,12 @@ def unmatched(rule: ResourceRule) -> Iterator[str]:
         yield from filter(None, [_version_fault(rule, version)])
     found = [(group, resource) for group in rule.api_groups if not group_fault(group) for resource in rule.resources]
     yield from filter(None, (resource_fault(*each) for each in found))
+
+
+def notes(policy: str, rules: Iterable[ResourceRule]) -> Iterator[str]:
+    """Notes on a policy whose rules match nothing because of their names, each once."""
+    found = dict.fromkeys(f"policy '{policy}' never matches there: {why}" for rule in rules for why in unmatched(rule))
+    yield from (text if text.endswith("?") else f"{text}." for text in found)
 
 
 def matches_nothing(rule: ResourceRule, group: str, resource: str) -> bool:

@@ -5,7 +5,7 @@ from typing import Final
 
 from neuron import names
 from neuron.hardware.instances import Catalogue
-from policies.judging.rules import HintRule, PodRule, ValidatingRule
+from policies.judging.rules import HintRule, MutatingRule, PodRule, ValidatingRule
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class PolicySet:
         catalogue: instance types, with those that policies add or change.
         digest: of all files; empty if there are none.
         notes: about files that are read in another way than they are written.
+        mutating: for changes of objects, in the order of files.
     """
 
     validating: tuple[ValidatingRule, ...] = ()
@@ -28,10 +29,11 @@ class PolicySet:
     files: int = 0
     hints: tuple[HintRule, ...] = ()
     notes: tuple[str, ...] = ()
+    mutating: tuple[MutatingRule, ...] = ()
 
     @property
-    def rules(self) -> tuple[ValidatingRule | PodRule | HintRule, ...]:
-        return (*self.validating, *self.conversions, *self.hints)
+    def rules(self) -> tuple[ValidatingRule | MutatingRule | PodRule | HintRule, ...]:
+        return (*self.validating, *self.mutating, *self.conversions, *self.hints)
 
     @property
     def unconnected(self) -> bool:

@@ -3,8 +3,8 @@
 import dataclasses
 import datetime as dt
 import re
-from collections.abc import Collection, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import ClassVar, Final, TypeAlias
 
 from conversion.claims import templates
 from conversion.claims.mapped_templates import MappedTemplate
@@ -12,13 +12,14 @@ from conversion.claims.scheduling import SchedulingHints
 from conversion.claims.templates import Template
 from kubecel.engine import CelEngine, Program
 from kubecel.errors import CelError, CelTypeError
-from kubecel.types import BOOL, DYN, NULL, STRING, Type
+from kubecel.types import BOOL, DYN, JSON_PATCH, NULL, OBJECT, STRING, Type, list_of
 from neuron import names
 from neuron.api.claim_reader import read_claim
 from policies.judging.inline_params import unknown_fields
 from policies.judging.namespaces import reads_whole_namespace
 from policies.judging.sharing import SharedExpression, Sharing
 from policies.judging.subjects import types_with
+from policies.patching.structured_merge import Shape
 from policies.schema import kinds as schema
 from policies.schema.constraints import MatchResources
 from policies.schema.conversion import TemplateMapping
@@ -179,6 +180,66 @@ class ValidatingRule:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class CompiledMutation:
+    """An expression that changes objects; `applies`: it returns an apply configuration, and else a JSON patch."""
+
+    program: Program
+    applies: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlacedCase:
+    """A case of a mutating policy, and where it is: the document, and the position in its `spec.tests`."""
+
+    document: PolicyDocument
+    at: int
+    case: schema.MutationCase
+
+
+ShapeOf: TypeAlias = Callable[[str, str], Shape]
+"""apiVersion and kind -> how objects of the kind are merged."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MutatingRule:
+    """A compiled policy that changes objects.
+
+    Attributes:
+        name: `metadata.name`.
+        bindings: where it applies.
+        variables: `variables.*` in order.
+        fails_closed: whether a request is denied if an expression or a patch fails.
+        reinvoked: whether it runs a second time, after conversion.
+        shape: how objects of a kind are merged.
+        reads_namespace: whether an expression reads more of the Namespace than its name and labels.
+    """
+
+    name: str
+    document: PolicyDocument
+    match: MatchResources
+    bindings: tuple[Binding, ...]
+    conditions: tuple[CompiledCondition, ...]
+    variables: Mapping[str, Program]
+    mutations: tuple[CompiledMutation, ...]
+    fails_closed: bool
+    reinvoked: bool
+    shape: ShapeOf
+    tests: tuple[PlacedCase, ...] = ()
+    reads_namespace: bool = dataclasses.field(init=False, default=False)
+
+    kind: ClassVar[str] = "MutatingAdmissionPolicy"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reads_namespace", reads_whole_namespace(self.programs()))
+
+    def programs(self) -> Iterator[Program]:
+        """Every expression of the policy."""
+        yield from self.variables.values()
+        yield from (condition.program for condition in self.conditions)
+        yield from (mutation.program for mutation in self.mutations)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class PodRule:
     """A compiled policy for conversion.
 
@@ -265,19 +326,7 @@ class ExpressionCompiler:
             self._is_api_kind = True
             self._missing = _ONLY_OURS if spec.param_kind is not None else _ONLY_OURS | {"params"}
         conditions = self._conditions(("spec", "matchConditions"), spec.match_conditions)
-        variables: dict[str, Program] = {}
-        self._later = {variable.name for variable in spec.variables}
-        for at, variable in enumerate(spec.variables):
-            program = self._compile(("spec", "variables", at, "expression"), variable.expression, DYN)
-            # The API server accepts it in its own kind; the last one counts.
-            if variable.name in variables and isinstance(policy, schema.ValidatingPolicy):
-                self._say(("spec", "variables", at, "name"), f"the variable '{variable.name}' is declared twice.")
-            if program is not None:
-                variables[variable.name] = program
-                self._identities[variable.name] = self._sharing.identity(program, DYN, self._identities)
-            # If it does not compile, the expressions that read it must not be reported as well.
-            self._variables[variable.name] = DYN if program is None else program.result
-            self._later.discard(variable.name)
+        variables = self._declare(spec.variables)
         checks = [self._check(at, validation) for at, validation in enumerate(spec.validations)]
         audit = self._audit(spec.audit_annotations)
         ours = spec if isinstance(spec, schema.ValidatingPolicySpec) else schema.ValidatingPolicySpec.model_construct()
@@ -310,6 +359,60 @@ class ExpressionCompiler:
             self._identities,
             ours.schedule,
         )
+
+    def mutating(
+        self,
+        policy: schema.MutatingAdmissionPolicy,
+        bindings: tuple[Binding, ...],
+        shape: ShapeOf,
+        tests: tuple[PlacedCase, ...] = (),
+    ) -> MutatingRule:
+        """Compile a policy that changes objects. The result is valid only if `problems` stays empty."""
+        spec = policy.spec
+        self._is_api_kind = True
+        self._missing = _ONLY_OURS if spec.param_kind is not None else _ONLY_OURS | {"params"}
+        conditions = self._conditions(("spec", "matchConditions"), spec.match_conditions)
+        variables = self._declare(spec.variables)
+        compiled = []
+        for at, mutation in enumerate(spec.mutations):
+            if mutation.json_patch is not None:
+                path: Path = ("spec", "mutations", at, "jsonPatch", "expression")
+                program = self._compile(path, mutation.json_patch.expression, list_of(JSON_PATCH), mutates=True)
+            elif mutation.apply_configuration is not None:
+                path = ("spec", "mutations", at, "applyConfiguration", "expression")
+                program = self._compile(path, mutation.apply_configuration.expression, OBJECT, mutates=True)
+            if program is not None:
+                compiled.append(CompiledMutation(program, mutation.apply_configuration is not None))
+        return MutatingRule(
+            policy.metadata.name,
+            self._document,
+            self._sharing.match(spec.match_constraints),
+            bindings,
+            conditions,
+            variables,
+            tuple(compiled),
+            spec.failure_policy == "Fail",
+            spec.reinvocation_policy == "IfNeeded",
+            shape,
+            tests,
+        )
+
+    def _declare(self, declared: tuple[schema.Variable, ...]) -> dict[str, Program]:
+        """Compile `spec.variables`; expressions that are compiled later can read them."""
+        variables: dict[str, Program] = {}
+        self._later = {variable.name for variable in declared}
+        for at, variable in enumerate(declared):
+            program = self._compile(("spec", "variables", at, "expression"), variable.expression, DYN)
+            # The API server accepts it in its own kinds; the last one counts.
+            if variable.name in variables and not self._is_api_kind:
+                self._say(("spec", "variables", at, "name"), f"the variable '{variable.name}' is declared twice.")
+            if program is not None:
+                variables[variable.name] = program
+                self._identities[variable.name] = self._sharing.identity(program, DYN, self._identities)
+            # If it does not compile, the expressions that read it must not be reported as well.
+            self._variables[variable.name] = DYN if program is None else program.result
+            self._later.discard(variable.name)
+        return variables
 
     def pods(self, policy: schema.ConversionPolicy) -> PodRule:
         """Compile a policy for conversion. The result is valid only if `problems` stays empty."""
@@ -359,12 +462,15 @@ class ExpressionCompiler:
                 compiled[annotation.key] = program
         return compiled
 
-    def _compile(self, path: Path, source: str, result: Type) -> Program | None:
+    def _compile(self, path: Path, source: str, result: Type, *, mutates: bool = False) -> Program | None:
         known = types_with(self._variables, self._missing)
         try:
-            program = self._sharing.compiled(
-                source, result, known, lambda: self._engine.compile(source, known, result=result)
-            )
+            if mutates:
+                program = self._engine.compile(source, known, result=result, mutates=True)
+            else:
+                program = self._sharing.compiled(
+                    source, result, known, lambda: self._engine.compile(source, known, result=result)
+                )
             self._check_program(program, result)
         except CelError as caught:
             error = caught
@@ -401,7 +507,8 @@ class ExpressionCompiler:
         if not self._is_api_kind:
             return
         if program.result != result and result != DYN:
-            wrong = f"the expression is of type {program.result}, and the API server needs {result}: compare it"
+            hint = ": compare it" if result == BOOL else ""
+            wrong = f"the expression is of type {program.result}, and the API server needs {result}{hint}"
             raise CelTypeError(wrong, None, source)
         bound = _BIND.search(source)
         if bound is not None:

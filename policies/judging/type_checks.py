@@ -13,11 +13,12 @@ from typing import Final
 
 from kubecel.engine import CelEngine
 from kubecel.errors import CelError
-from kubecel.types import DYN, Type, record
-from neuron.findings import few
+from kubecel.syntax.nodes import Literal, ObjectLiteral, walk
+from kubecel.types import DYN, JSON_PATCH, Type, record
+from neuron.findings import did_you_mean, few
 from policies.judging.subjects import types_with
 from policies.schema.documents import Path, PolicyDocument
-from policies.schema.kinds import ValidationSpec
+from policies.schema.kinds import MutationSpec, PolicySpec, ValidationSpec
 
 _MOST_NAMED: Final = 3
 _BY_KIND: Final = re.compile(r"\b(kind|resource|requestKind|requestResource)\b")
@@ -26,6 +27,8 @@ _ASKED: Final = re.compile(r"(?:\.\?|\[\?['\"])(\w+)|\bhas\([^()]*\.(\w+)\)")
 """A field of which an expression asks whether it is there."""
 _OBJECT_TYPE: Final = re.compile(r"\b[A-Z]\w*")
 """Types of objects in messages, such as Container: all of them are maps when expressions are evaluated."""
+_ITEM: Final = re.compile(r"-|[0-9]+", re.ASCII)
+"""The step of a JSON pointer into a list."""
 _FIELD: Final = re.compile(r"has no field '([^']*)'")
 
 
@@ -38,7 +41,7 @@ class KnownKind:
 
 
 def warnings(
-    engine: CelEngine, document: PolicyDocument, spec: ValidationSpec, kinds: Sequence[KnownKind]
+    engine: CelEngine, document: PolicyDocument, spec: PolicySpec, kinds: Sequence[KnownKind]
 ) -> Iterator[str]:
     """Warnings about fields and types that the kinds do not have, with file and line.
 
@@ -71,7 +74,7 @@ def _wrong(message: str) -> str:
     return message if field is None else field[0]
 
 
-def _of_kind(engine: CelEngine, spec: ValidationSpec, kind: KnownKind) -> Iterator[tuple[Path, str]]:
+def _of_kind(engine: CelEngine, spec: PolicySpec, kind: KnownKind) -> Iterator[tuple[Path, str]]:
     """What is wrong for objects of one kind."""
     variables: dict[str, Type] = {}
     typed = {"object": kind.type, "oldObject": kind.type}
@@ -80,22 +83,72 @@ def _of_kind(engine: CelEngine, spec: ValidationSpec, kind: KnownKind) -> Iterat
         known: Mapping[str, Type] = {**types_with({}), **typed, "variables": record("variables", variables)}
         result = DYN
         # What reads no object was checked when it was compiled for objects of any form.
+        mutates = path[1] == "mutations"
         if any(name in source for name in known_here):
             try:
-                result = engine.compile(source, known).result
+                result = engine.compile(source, known, mutates=mutates).result
             except CelError as error:
                 if _FIELD.search(error.message) or not _OBJECT_TYPE.search(error.message):
                     yield path, error.message
+        if mutates:
+            yield from ((path, message) for message in _wrong_fields(engine, source, known, kind.type))
         if path[1] == "variables":
             variables[spec.variables[int(path[2])].name] = result
 
 
-def _expressions(spec: ValidationSpec) -> Iterable[tuple[Path, str]]:
+def _wrong_fields(engine: CelEngine, source: str, known: Mapping[str, Type], kind: Type) -> Iterator[str]:
+    """Fields of `Object{}` and of literal paths of `JSONPatch{}` that the kind does not have."""
+    try:
+        tree = engine.compile(source, {**known, **dict.fromkeys(("object", "oldObject"), DYN)}, mutates=True).syntax
+    except CelError:
+        return  # It reads a variable that does not compile for this kind.
+    for node in walk(tree):
+        if not isinstance(node, ObjectLiteral):
+            continue
+        if node.type_name == JSON_PATCH.name:
+            for field in node.fields:
+                if field.name == "path" and isinstance(field.value, Literal):
+                    keys = [
+                        part.replace("~1", "/").replace("~0", "~") for part in str(field.value.value).split("/")[1:]
+                    ]
+                    yield from _unknown_step(kind, keys)
+            continue
+        steps = node.type_name.split(".")[1:]
+        yield from (wrong for field in node.fields for wrong in _unknown_step(kind, [*steps, field.name]))
+
+
+def _unknown_step(kind: Type, keys: Sequence[str]) -> Iterator[str]:
+    """The first key of a path that names no field; lists on the way have no key, or an index."""
+    found = kind
+    for key in keys:
+        while found.name == "list" and not _ITEM.fullmatch(key):
+            found = found.parameters[0]
+        if found.name in ("list", "map"):
+            found = found.parameters[-1]
+        elif found.fields is None:
+            return
+        elif key not in found.fields:
+            yield f"'{found.name}' has no field '{key}'.{did_you_mean(key, found.fields)}"
+            return
+        else:
+            found = found.fields[key]
+
+
+def _expressions(spec: PolicySpec) -> Iterable[tuple[Path, str]]:
     """All expressions, variables first, with their paths."""
     for at, variable in enumerate(spec.variables):
         yield ("spec", "variables", at, "expression"), variable.expression
     for at, condition in enumerate(spec.match_conditions):
         yield ("spec", "matchConditions", at, "expression"), condition.expression
+    if isinstance(spec, MutationSpec):
+        for at, mutation in enumerate(spec.mutations):
+            if mutation.json_patch is not None:
+                yield ("spec", "mutations", at, "jsonPatch", "expression"), mutation.json_patch.expression
+            if mutation.apply_configuration is not None:
+                source = mutation.apply_configuration.expression
+                yield ("spec", "mutations", at, "applyConfiguration", "expression"), source
+    if not isinstance(spec, ValidationSpec):
+        return
     for at, validation in enumerate(spec.validations):
         yield ("spec", "validations", at, "expression"), validation.expression
         if validation.message_expression:

@@ -57,6 +57,7 @@ def problems(data: Mapping[str, object]) -> Found:
             for path, value in _values(data, pattern):
                 yield from (((*path, *below), message) for below, message in rule.check(value))
     yield from _audit_keys(data)
+    yield from _mutated_operations(data)
 
 
 # --- names --------------------------------------------------------------------------------------------------
@@ -263,7 +264,8 @@ def _resource_rules(constraints: Mapping[str, object]) -> Found:
 
 
 def _does_something(spec: Mapping[str, object]) -> Found:
-    if "matchConstraints" in spec and not spec.get("validations") and not spec.get("auditAnnotations"):
+    mutates = "mutations" in spec
+    if "matchConstraints" in spec and not mutates and not spec.get("validations") and not spec.get("auditAnnotations"):
         yield (), "it has no validations and no auditAnnotations: the policy would do nothing"
 
 
@@ -307,6 +309,8 @@ RULES: Final = (
     ApiRule((("spec", "validations", "*", "expression"),), _required_expression),
     ApiRule((("spec", "validations", "*", "message"),), _message),
     ApiRule((("spec", "validations", "*", "messageExpression"),), _not_blank),
+    ApiRule((("spec", "mutations", "*", "jsonPatch", "expression"),), _required_expression),
+    ApiRule((("spec", "mutations", "*", "applyConfiguration", "expression"),), _required_expression),
     ApiRule((("spec", "auditAnnotations"),), _at_most(_MOST_ANNOTATIONS)),
     ApiRule((("spec", "auditAnnotations"),), _unique_names("audit annotation", "key")),
     ApiRule((("spec", "auditAnnotations", "*", "valueExpression"),), _audit_expression),
@@ -323,6 +327,16 @@ def _audit_keys(data: Mapping[str, Any]) -> Found:
     for path, key in _values(data, ("spec", "auditAnnotations", "*", "key")):
         if "/" in key or label_key_fault(f"{name}/{key}"):
             yield path, f"{_shown(key)}: a key has at most 63 letters, digits, '-', '_' or '.', none of these at an end"
+
+
+def _mutated_operations(data: Mapping[str, Any]) -> Found:
+    """A deleted object cannot be changed."""
+    if not data["kind"].startswith("MutatingAdmissionPolicy"):
+        return
+    for match in _MATCHES:
+        for path, operation in _values(data, (*match, "resourceRules", "*", "operations", "*")):
+            if operation == "DELETE":
+                yield path, "a mutating policy has no DELETE: a deleted object cannot be changed"
 
 
 def _values(value: object, pattern: Path) -> Iterator[tuple[Path, Any]]:

@@ -1,6 +1,6 @@
 """The kinds of policy files, as pydantic models; unknown fields are errors.
 
-`ValidatingAdmissionPolicy` and its binding are those of `admissionregistration.k8s.io/v1`
+`ValidatingAdmissionPolicy`, `MutatingAdmissionPolicy` and their bindings are those of `admissionregistration.k8s.io/v1`
 (k8s.io/api/admissionregistration/v1/types.go), verbatim. Our own kinds are of `policy.neuron.aws.com/v1alpha1`.
 The models check single fields; `files.loader` checks combinations of fields and of files.
 """
@@ -99,8 +99,8 @@ class ParamRef(Model):
     ]
 
 
-class ValidationSpec(Model):
-    """`ValidatingAdmissionPolicySpec`."""
+class PolicySpec(Model):
+    """What the policies of the API server have in common."""
 
     param_kind: ParamKind | None = None
     match_constraints: MatchResources
@@ -108,6 +108,11 @@ class ValidationSpec(Model):
         tuple[MatchCondition, ...], Field(description="Conditions; the policy applies if all are true; at most 64.")
     ] = ()
     variables: Annotated[tuple[Variable, ...], Field(description="Values that other expressions can read.")] = ()
+
+
+class ValidationSpec(PolicySpec):
+    """`ValidatingAdmissionPolicySpec`."""
+
     validations: Annotated[tuple[Validation, ...], Field(description="Expressions that must be true.")] = ()
     audit_annotations: Annotated[
         tuple[AuditAnnotation, ...], Field(description="Values for the audit log; at most 20.")
@@ -170,8 +175,8 @@ class PolicyException(Model):
     ]
 
 
-class Case(Model):
-    """A request, and its expected outcome."""
+class RequestCase(Model):
+    """A request."""
 
     name: Annotated[Text, Field(description="Appears in the output of policy test.")]
     object: Annotated[Object | None, Field(description="The object of the request.")] = None
@@ -194,6 +199,11 @@ class Case(Model):
         None
     )
     user_info: Object = Field(default_factory=dict, description="The user of the request.")
+
+
+class Case(RequestCase):
+    """A request, and its expected outcome."""
+
     quotas: Annotated[
         dict[Text, Annotated[StrictInt, Field(ge=0)]] | None,
         Field(description="Devices that the namespace's ResourceQuotas allow, by resource; not known without it."),
@@ -256,6 +266,124 @@ class ValidatingPolicy(Model):
     kind: Literal["ValidatingPolicy"]
     metadata: Metadata
     spec: ValidatingPolicySpec
+
+
+# --- mutation -----------------------------------------------------------------------------------------------
+
+
+class JsonPatch(Model):
+    """A JSON patch (RFC 6902)."""
+
+    expression: Annotated[Expression, Field(description="A CEL expression that returns a list of JSONPatch{…}.")]
+
+
+class ApplyConfiguration(Model):
+    """Fields that are merged into the object."""
+
+    expression: Annotated[Expression, Field(description="A CEL expression that returns Object{…}.")]
+
+
+class Mutation(Model):
+    """A change of the object."""
+
+    patch_type: Annotated[
+        Literal["JSONPatch", "ApplyConfiguration"], Field(description="Which of the two fields below is set.")
+    ]
+    json_patch: JsonPatch | None = None
+    apply_configuration: ApplyConfiguration | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        fields = {"JSONPatch": "jsonPatch", "ApplyConfiguration": "applyConfiguration"}
+        there = {"JSONPatch": self.json_patch, "ApplyConfiguration": self.apply_configuration}
+        if there[self.patch_type] is None:
+            raise fault(f"patchType {self.patch_type} needs {fields[self.patch_type]}")
+        other = next((fields[kind] for kind, each in there.items() if kind != self.patch_type and each is not None), "")
+        if other:
+            raise fault(f"patchType {self.patch_type} takes no {other}")
+        return self
+
+
+class MutationSpec(PolicySpec):
+    """`MutatingAdmissionPolicySpec`."""
+
+    mutations: Annotated[
+        tuple[Mutation, ...],
+        Field(min_length=1, description="Changes; each sees the object as the one before it left it."),
+    ]
+    failure_policy: Annotated[
+        Literal["Fail", "Ignore"],
+        Field(
+            description="What happens if an expression or a patch fails. Fail: the request is denied. Ignore: that "
+            "change is left out."
+        ),
+    ] = "Fail"
+    reinvocation_policy: Annotated[
+        Literal["Never", "IfNeeded"],
+        Field(description="IfNeeded: once more after conversion and other policies have changed the object."),
+    ]
+
+
+class MutatingAdmissionPolicy(Model):
+    """`admissionregistration.k8s.io/v1` MutatingAdmissionPolicy."""
+
+    api_version: Literal["admissionregistration.k8s.io/v1"]
+    kind: Literal["MutatingAdmissionPolicy"]
+    metadata: Metadata
+    spec: MutationSpec
+
+
+class MutatingBindingSpec(Model):
+    """`MutatingAdmissionPolicyBindingSpec`."""
+
+    policy_name: Annotated[Name, Field(description="The policy that it puts in force.")]
+    match_resources: Annotated[
+        MatchResources | None, Field(description="Requests to which the binding restricts the policy.")
+    ] = None
+    param_ref: ParamRef | None = None
+
+
+class MutatingAdmissionPolicyBinding(Model):
+    """`admissionregistration.k8s.io/v1` MutatingAdmissionPolicyBinding."""
+
+    api_version: Literal["admissionregistration.k8s.io/v1"]
+    kind: Literal["MutatingAdmissionPolicyBinding"]
+    metadata: Metadata
+    spec: MutatingBindingSpec
+
+
+class MutationCase(RequestCase):
+    """A request, and what a policy makes of its object."""
+
+    expect: Annotated[
+        Literal["Change", "NoChange", "Deny", "NoMatch"],
+        Field(description="The expected outcome. Deny: an expression or a patch fails, and failurePolicy is Fail."),
+    ]
+    becomes: Annotated[
+        Object | None,
+        Field(
+            description="Fields that the object has afterwards, which may have others; lists are compared as a whole."
+        ),
+    ] = None
+    message: Annotated[Text | None, Field(description="Text that the error must contain.")] = None
+
+
+class MutatingPolicyTestSpec(Model):
+    """Cases of a MutatingAdmissionPolicy, whose own fields are those of the API server."""
+
+    policy_name: Annotated[Name, Field(description="The MutatingAdmissionPolicy; its bindings are in force.")]
+    tests: Annotated[
+        tuple[MutationCase, ...], Field(min_length=1, description="Cases. The policy is loaded only if all pass.")
+    ]
+
+
+class MutatingPolicyTest(Model):
+    """`policy.neuron.aws.com/v1alpha1` MutatingPolicyTest."""
+
+    api_version: Literal["policy.neuron.aws.com/v1alpha1"]
+    kind: Literal["MutatingPolicyTest"]
+    metadata: Metadata
+    spec: MutatingPolicyTestSpec
 
 
 # --- conversion ---------------------------------------------------------------------------------------------
@@ -465,6 +593,9 @@ AnyPolicy = (
     ValidatingAdmissionPolicy
     | ValidatingAdmissionPolicyBinding
     | ValidatingPolicy
+    | MutatingAdmissionPolicy
+    | MutatingAdmissionPolicyBinding
+    | MutatingPolicyTest
     | ConversionPolicy
     | SchedulingHintPolicy
     | InstanceTypeCatalog
@@ -473,7 +604,10 @@ AnyPolicy = (
 KINDS: Final[dict[tuple[str, str], type[AnyPolicy]]] = {
     (VAP_API_VERSION, "ValidatingAdmissionPolicy"): ValidatingAdmissionPolicy,
     (VAP_API_VERSION, "ValidatingAdmissionPolicyBinding"): ValidatingAdmissionPolicyBinding,
+    (VAP_API_VERSION, "MutatingAdmissionPolicy"): MutatingAdmissionPolicy,
+    (VAP_API_VERSION, "MutatingAdmissionPolicyBinding"): MutatingAdmissionPolicyBinding,
     (API_VERSION, "ValidatingPolicy"): ValidatingPolicy,
+    (API_VERSION, "MutatingPolicyTest"): MutatingPolicyTest,
     (API_VERSION, "ConversionPolicy"): ConversionPolicy,
     (API_VERSION, "SchedulingHintPolicy"): SchedulingHintPolicy,
     (API_VERSION, "InstanceTypeCatalog"): InstanceTypeCatalog,

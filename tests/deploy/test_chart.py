@@ -689,3 +689,15 @@ def test_an_endpoint_alone_needs_no_secret() -> None:
         given = [each for each in variables(spec) if each.startswith("OTEL_")]
         assert given == (["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_RESOURCE_ATTRIBUTES"] if name in PROGRAMS else [])
         assert "collector-ca" not in {each["name"] for each in spec.get("volumes", ())}
+
+
+def test_objects_of_mutation_extra_rules_have_an_entry_that_leaves_out_pods_of_the_first() -> None:
+    rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["deployments"]}
+    condition = {"name": "trained", "expression": "has(object.spec.template)"}
+    values = {"mutation": {"extraRules": [rule], "failurePolicy": "Ignore", "matchConditions": [condition]}}
+    *_, entry = find(render(values), "MutatingWebhookConfiguration")["webhooks"]
+    assert (entry["name"], entry["rules"]) == ("policies.mutate.neuron.aws.com", [rule])
+    assert (entry["failurePolicy"], entry["clientConfig"]["service"]["path"]) == ("Ignore", "/mutate")
+    assert [each["name"] for each in entry["matchConditions"]] == ["not-converted", "trained"]
+    with pytest.raises(helm.HelmValuesError, match="missing properties 'apiGroups'"):
+        render({"mutation": {"extraRules": [{"resources": ["pods"]}]}})

@@ -48,7 +48,13 @@ REFUSED = {
         "'all' has two variables named 'x'",
         12,
     ),
-    "message": ("Pod{a: 1}", CelUnsupportedError, "constructing messages is not supported: write a map", 4),
+    "object": (
+        "Pod{a: 1}",
+        CelUnsupportedError,
+        "there is no type 'Pod' of which an object can be made here: write a map",
+        4,
+    ),
+    "object of a call": ("size('a'){a: 1}", CelSyntaxError, "the name of a type must stand before '{'", 10),
     "unknown function": ("math.greatest(1, 2)", CelUnsupportedError, "there is no function 'math.greatest' here.", 6),
     "misspelt method": (
         "name.startWith('a')",

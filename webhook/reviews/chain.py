@@ -1,6 +1,6 @@
 """The reviewers of the two paths, in the order in which a review passes them.
 
-    /mutate    RefusalReporter -> SteeredMutator -> Mutator   -> decisions/decide.py
+    /mutate    RefusalReporter -> SteeredMutator -> Mutator   -> decisions/decide.py   (PolicyChanges before and after)
     /validate                     PolicedValidator -> Validator -> decisions/decide.py
 
 `SteeredMutator` and `PolicedValidator` are there with policies only. `RefusalReporter` is there in a cluster only.
@@ -127,4 +127,4 @@ def _with_policies(
         parts.now,
         Execution(lane=lane, allowance=allowance),
     )
-    return SteeredMutator(options, parts.store, view, templates, lane, allowance), policed
+    return SteeredMutator(options, parts.store, view, templates, lane, allowance, parts.metrics), policed

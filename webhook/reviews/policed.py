@@ -32,10 +32,9 @@ from policies.applying.knowledge import (
     verified,
     with_record,
 )
-from policies.applying.subjects import bare_subject, decoded, placed, size_of, with_whole_namespace
+from policies.applying.subjects import bare_subject, decoded, placed, size_of
 from policies.applying.verdicts import near_expiry, objections
 from policies.files.store import PolicyStore, WallClock
-from policies.judging import matching
 from policies.judging.evaluate import REVIEW_SECONDS, TakesLongError, TimeLimit, evaluate, unjudged
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import ValidatingRule
@@ -46,6 +45,7 @@ from runtime.once import Once
 from webhook.reviews import effort
 from webhook.reviews.policy_allowance import ON_LOOP, Execution, run_with_retry
 from webhook.reviews.policy_metrics import PolicyMetrics
+from webhook.reviews.policy_requests import LONGEST_LOOK_UP, LOOK_UP, MatchingPolicies, with_namespace
 from webhook.reviews.reviewer import Reviewer, before_waiting
 from webhook.reviews.slices import working_time
 from webhook.reviews.warning_lines import fitting
@@ -56,18 +56,11 @@ log = logging.getLogger(__name__)
 _STATUS_CODES: Final = {"Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
 _LONGEST_AUDIT: Final = 10 * 1024
 _LONGEST_KEY: Final = 63
-_KINDS_REMEMBERED: Final = 512
-_LONGEST_KIND: Final = 1024
 _MOST_FINDINGS: Final = 64
 _LONGEST_AUDITS: Final = 64 * 1024
 """Characters of all audit annotations of one review."""
 _FREE: Final = (("quotas",), ("quotasKnown",))
 """Fields of `neuron` that do not depend on the claims and templates that a pod names."""
-_LOOK_UP: Final = 0.4
-"""Share of a review's remaining time that look-ups may use."""
-_NAMESPACE_POLL: Final = 0.02
-_LONGEST_LOOK_UP: Final = 1.0
-"""Time-out of look-ups, in seconds."""
 
 
 class PolicedValidator:
@@ -117,7 +110,7 @@ class PolicedValidator:
         self._sources = Sources.of(self._device_class, policies)
         self._knower = DeviceKnower(self._view, policies.catalogue)
         self._counts = {rule.name for rule in policies.validating if _counts_devices(rule)}
-        self._candidates: dict[tuple[object, ...], tuple[ValidatingRule, ...]] = {}
+        self._candidates = MatchingPolicies(policies.validating)
         self._logged: Once[tuple[str, str]] = Once()
         self._costs: effort.Costs[tuple[ValidatingRule, ...]] = effort.Costs()
 
@@ -128,7 +121,7 @@ class PolicedValidator:
         if request.namespace in self._excluded:
             return False
         try:
-            candidates = self._candidates_for(request)
+            candidates = self._candidates.of(request)
         except msgspec.DecodeError:
             return True
         subject = placed(bare_subject(request), self._view)
@@ -144,7 +137,7 @@ class PolicedValidator:
         if self._policies is not self._store.current:
             self._take(self._store.current)
         try:
-            candidates = self._candidates_for(request)
+            candidates = self._candidates.of(request)
         except msgspec.DecodeError as error:
             return denied("unreadable", _unreadable(request, error))
         if not candidates or request.namespace in self._excluded:
@@ -192,7 +185,7 @@ class PolicedValidator:
         """
         subject = placed(bare_subject(request), self._view)
         if any(rule.reads_namespace for rule in candidates):
-            subject = await self._with_namespace(subject)
+            subject = await with_namespace(subject, self._view)
         size = size_of(request)
         small = size <= LARGE_OBJECT
         try:
@@ -219,17 +212,6 @@ class PolicedValidator:
             return unjudged(candidates, subject, f"not evaluated: {error}; try again later", now, self._clock)
         self._costs.took(candidates, size, sum(verdict.seconds for verdict in verdicts))
         return verdicts
-
-    async def _with_namespace(self, subject: RequestSubject) -> RequestSubject:
-        """The subject with all fields of its Namespace. A new Namespace reaches the cache after a moment."""
-        found = with_whole_namespace(subject, self._view)
-        if not found.namespace_unknown or self._view.namespace_labels(subject.namespace) is not None:
-            return found
-        for _ in range(int(min(_LONGEST_LOOK_UP, max(0.0, seconds_left() * _LOOK_UP)) / _NAMESPACE_POLL)):
-            await asyncio.sleep(_NAMESPACE_POLL)
-            if self._view.namespace_labels(subject.namespace) is not None:
-                break
-        return with_whole_namespace(placed(subject, self._view), self._view)
 
     def _on_loop(
         self, candidates: tuple[ValidatingRule, ...], subject: RequestSubject, now: dt.datetime, size: int
@@ -268,28 +250,11 @@ class PolicedValidator:
         if not missing or self._find is find_nothing:
             return {}
         try:
-            async with asyncio.timeout(min(_LONGEST_LOOK_UP, max(0.0, seconds_left() * _LOOK_UP))):
+            async with asyncio.timeout(min(LONGEST_LOOK_UP, max(0.0, seconds_left() * LOOK_UP))):
                 found = await asyncio.gather(*(self._find(kind, namespace, names) for kind, names in missing.items()))
         except TimeoutError:
             return {}
         return dict(zip(missing, found, strict=True))
-
-    def _candidates_for(self, request: AdmissionRequest) -> tuple[ValidatingRule, ...]:
-        """Policies whose resource rules can match such a request; cached by kind, and empty for most kinds.
-
-        Raises:
-            msgspec.DecodeError: `resource` nests too deeply.
-        """
-        kind = request.kind
-        resources = bytes(request.resource), bytes(request.requestResource)
-        key = (kind, *resources, request.subResource, request.operation, bool(request.namespace))
-        found = self._candidates.get(key)
-        if found is None:
-            bare = dataclasses.replace(bare_subject(request), namespace="any" if request.namespace else "")
-            found = tuple(rule for rule in self._policies.validating if matching.could_match(rule.match, bare))
-            if len(self._candidates) < _KINDS_REMEMBERED and _length(key) <= _LONGEST_KIND:
-                self._candidates[key] = found
-        return found
 
     def _log_errors(self, verdicts: Iterable[Verdict]) -> None:
         """Log each error once for every set of policies."""
@@ -298,13 +263,6 @@ class PolicedValidator:
                 key = (verdict.rule.name, error.place)
                 if self._logged.first(key):
                     log.warning("policy failed", extra={"policy": verdict.rule.name, "error": key[1]})
-
-
-def _length(key: tuple[object, ...]) -> int:
-    """Characters of a cache key; the sender of the request chooses them."""
-    kind, *others = key
-    texts = [getattr(kind, field) for field in ("kind", "group", "version")] + others
-    return sum(len(text) for text in texts if isinstance(text, str | bytes))
 
 
 def _read(subject: RequestSubject, request: AdmissionRequest) -> tuple[RequestSubject, Named]:

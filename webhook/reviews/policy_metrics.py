@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from policies.files.store import PolicyStore
+from policies.judging.mutations import Mutated
 from policies.judging.verdicts import Verdict
 from runtime.histogram import Histogram
 
@@ -37,6 +38,15 @@ class PolicyMetrics(Collector):
                 used = (name, verdict.exemption.name)
                 self._exceptions[used] = self._exceptions.get(used, 0) + 1
             self._seconds.observe(verdict.seconds)
+
+    def mutated(self, result: Mutated) -> None:
+        """Count the result of a mutating policy for one request."""
+        name = result.rule.name
+        key = (name, "", result.outcome.value)
+        self._results[key] = self._results.get(key, 0) + 1
+        if result.failures:
+            self._errors[name] = self._errors.get(name, 0) + 1
+        self._seconds.observe(result.seconds)
 
     def collect(self) -> Iterator[Metric]:
         """All metric families. The scraping thread calls it, hence the copies."""

@@ -13,7 +13,9 @@ from policies.files.store import PolicyStore
 from policies.judging.evaluate import TakesLongError
 from policies.judging.policy_set import PolicySet
 from webhook.reviews.mutate import Mutator
-from webhook.reviews.policy_allowance import ON_LOOP, Allowance, run_with_retry
+from webhook.reviews.policy_allowance import ON_LOOP, Allowance, Execution, run_with_retry
+from webhook.reviews.policy_changes import PolicyChanges
+from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.queue_notices import QueueNotices
 from webhook.reviews.template_checks import TemplateChecks
@@ -31,8 +33,10 @@ class SteeredMutator:
         templates: TemplateStore,
         lane: Lane | None = None,
         allowance: Allowance | None = None,
+        metrics: PolicyMetrics | None = None,
     ) -> None:
         """Arguments as of `Mutator`; `allowance` limits the time of policies on the event loop."""
+        self._metrics = metrics
         self._allowance = allowance or Allowance()
         self._lane = lane or Inline()
         self._options = options
@@ -44,10 +48,10 @@ class SteeredMutator:
 
     def _take(self, policies: PolicySet) -> None:
         self._policies = policies
-        self._steer = steer = PolicySteer(policies, self._view, allowance=self._allowance)
+        steer = PolicySteer(policies, self._view, allowance=self._allowance)
         options, catalogue = self._options, policies.catalogue
         checks = TemplateChecks(options, catalogue, self._view, self._templates, self._lane)
-        self._mutator = Mutator(
+        mutator = Mutator(
             options,
             catalogue,
             self._view,
@@ -58,16 +62,28 @@ class SteeredMutator:
             queues=self._queues,
             sources=Sources.of(options.device_class, policies),
         )
+        self._parts = (steer, mutator)
+        self._changes: PolicyChanges | None = None
+        if policies.mutating:
+            execution = Execution(lane=self._lane, allowance=self._allowance)
+            excluded = options.excluded_namespaces
+            self._changes = PolicyChanges(policies.mutating, self._view, excluded, execution, self._metrics)
 
-    async def review(self, request: AdmissionRequest) -> Decision:
+    async def review(self, request: AdmissionRequest, within: tuple[PolicySteer, Mutator] | None = None) -> Decision:
         """Answer one review with one set of policies from start to end.
+
+        `within` are the parts of the set for conversion alone, between the changes of mutating policies.
 
         Raises:
             LaneError: no decision within the caller's time-out.
         """
-        if self._policies is not self._store.current:
-            self._take(self._store.current)
-        steer, mutator = self._steer, self._mutator
+        if within is None:
+            if self._policies is not self._store.current:
+                self._take(self._store.current)
+            within = self._parts
+            if self._changes is not None:
+                return await self._changes.review(request, functools.partial(self.review, within=within))
+        steer, mutator = within
         steer.look()
         try:
             try:

@@ -163,7 +163,7 @@ objects). Policies that only audit or warn are no reason for pods to depend on t
 {{- else if eq $kind "ConversionPolicy" -}}
 {{- $denies = or $denies (eq (toString $spec.locked) "true") -}}
 {{- else if $document -}}
-{{- $denies = or $denies (not (has $kind (list "ValidatingAdmissionPolicy" "MutatingAdmissionPolicy" "MutatingAdmissionPolicyBinding" "SchedulingHintPolicy" "ClaimTemplate" "InstanceTypeCatalog"))) -}}
+{{- $denies = or $denies (not (has $kind (list "ValidatingAdmissionPolicy" "MutatingAdmissionPolicy" "MutatingAdmissionPolicyBinding" "MutatingPolicyTest" "SchedulingHintPolicy" "ClaimTemplate" "InstanceTypeCatalog"))) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -490,3 +490,68 @@ def test_check_reports_that_older_files_are_read_as_v1(folder: Path) -> None:
     code, _, notes = run("check", folder)
     assert code == 0, notes
     assert f"note: {folder}/p.yaml: read as admissionregistration.k8s.io/v1" in notes
+
+
+CHANGING = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: label}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods, Secrets]}
+  reinvocationPolicy: Never
+  mutations:
+  - patchType: ApplyConfiguration
+    applyConfiguration: {expression: "Object{metadata: Object.metadata{labels: {'team': 'a'}}}"}
+---
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: MutatingPolicyTest
+metadata: {name: label}
+spec:
+  policyName: label
+  tests:
+  - name: a pod
+    object: {apiVersion: v1, kind: Pod, metadata: {name: a}}
+    expect: Change
+"""
+
+
+@pytest.fixture
+def changing(tmp_path: Path) -> Path:
+    path = tmp_path / "changing.yaml"
+    path.write_text(CHANGING)
+    return path
+
+
+def test_check_of_policies_that_change_objects(changing: Path) -> None:
+    code, out, told = run("check", changing)
+    assert (code, out) == (0, "1 file: policies: 1 for changes. No problems.\n")
+    assert told.count("policy 'label' never matches there: no resource is called 'Secrets'") == 1
+    assert "and 'label' can change no others there: add the pods to the chart's mutation.extraRules" in told
+
+
+def test_test_prints_the_object_before_and_after(changing: Path) -> None:
+    code, out, _ = run("test", changing)
+    assert code == 0
+    assert (
+        out
+        == """pass  label  a pod
+      --- before
+      +++ after
+      @@ -4 +4,3 @@
+         name: a
+      +  labels:
+      +    team: a
+1 case, 0 failed.
+"""
+    )
+
+
+def test_explain_prints_the_operations_and_export_leaves_the_policy_to_its_file(changing: Path) -> None:
+    pod = changing.with_name("pod.yaml")
+    pod.write_text("{apiVersion: v1, kind: Pod, metadata: {name: a}}")
+    code, out, _ = run("explain", "--policies", changing, "-f", pod)
+    assert (code, out) == (0, 'Pod a in default:\n  label: changes it\n      add /metadata/labels: {"team": "a"}\n')
+    code, out, told = run("export", changing, "--to", "vap")
+    assert (code, out, told) == (0, "", "label: not exported: apply its file, which is what the API server takes.\n")

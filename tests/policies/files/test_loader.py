@@ -106,8 +106,9 @@ data: {name: train}
         pytest.param(
             [VAP, PARAMETER],
             "1.yaml:3: kind 'ConfigMap' is unknown. Known are ValidatingAdmissionPolicy, "
-            "ValidatingAdmissionPolicyBinding, ValidatingPolicy, ConversionPolicy, SchedulingHintPolicy, "
-            "InstanceTypeCatalog (policy.neuron.aws.com/v1alpha1, admissionregistration.k8s.io/v1).",
+            "ValidatingAdmissionPolicyBinding, MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, "
+            "ValidatingPolicy, MutatingPolicyTest, ConversionPolicy, SchedulingHintPolicy, InstanceTypeCatalog "
+            "(policy.neuron.aws.com/v1alpha1, admissionregistration.k8s.io/v1).",
             id="an-object-that-is-no-parameter",
         ),
         pytest.param(

@@ -43,7 +43,8 @@ CHECK = "validations: [{expression: 'true'}]"
         pytest.param(
             "apiVersion: v1\nkind: Frog",
             "0.yaml:2: kind 'Frog' is unknown. Known are ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, "
-            "ValidatingPolicy, ConversionPolicy, SchedulingHintPolicy, InstanceTypeCatalog "
+            "MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, ValidatingPolicy, MutatingPolicyTest, "
+            "ConversionPolicy, SchedulingHintPolicy, InstanceTypeCatalog "
             "(policy.neuron.aws.com/v1alpha1, admissionregistration.k8s.io/v1).",
             id="kind-without-likeness",
         ),
@@ -52,12 +53,6 @@ CHECK = "validations: [{expression: 'true'}]"
             "0.yaml:1: ValidatingAdmissionPolicy has apiVersion admissionregistration.k8s.io/v1, not "
             "'admissionregistration.k8s.io/v2'.",
             id="version",
-        ),
-        pytest.param(
-            "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicy",
-            "0.yaml:2: MutatingAdmissionPolicy is not supported: conversion is configured by the "
-            "ConversionPolicy of policy.neuron.aws.com/v1alpha1.",
-            id="mutating",
         ),
         pytest.param(
             policy("validation: []"),
@@ -186,7 +181,7 @@ def test_the_schemas_accept_what_the_models_accept(text: str) -> None:
 
 
 def test_every_kind_has_a_schema() -> None:
-    assert len(schema_files()) == len(KINDS) == 6
+    assert len(schema_files()) == len(KINDS) == 9
 
 
 @pytest.mark.parametrize(

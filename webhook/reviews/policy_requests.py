@@ -1,0 +1,76 @@
+"""What reviewers with policies need of a request: the policies that may match it, and its Namespace."""
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable
+from typing import Final, Generic, Protocol, TypeVar
+
+from cluster.answers import NamespaceView
+from conversion.objects.wire import AdmissionRequest
+from policies.applying.subjects import bare_subject, placed, with_whole_namespace
+from policies.judging import matching
+from policies.judging.subjects import RequestSubject
+from policies.schema.constraints import MatchResources
+from webhook.reviews.worker_threads import seconds_left
+
+LOOK_UP: Final = 0.4
+"""Share of a review's remaining time that look-ups may use."""
+LONGEST_LOOK_UP: Final = 1.0
+"""Time-out of look-ups, in seconds."""
+_NAMESPACE_POLL: Final = 0.02
+_KINDS_REMEMBERED: Final = 512
+_LONGEST_KIND: Final = 1024
+
+
+class MatchingRule(Protocol):
+    """A policy with resource rules."""
+
+    @property
+    def match(self) -> MatchResources: ...
+
+
+AnyRule = TypeVar("AnyRule", bound=MatchingRule)
+
+
+class MatchingPolicies(Generic[AnyRule]):
+    """The policies whose resource rules can match a request; remembered by kind, and none for most kinds."""
+
+    def __init__(self, rules: Iterable[AnyRule]) -> None:
+        self._rules = tuple(rules)
+        self._found: dict[tuple[object, ...], tuple[AnyRule, ...]] = {}
+
+    def of(self, request: AdmissionRequest) -> tuple[AnyRule, ...]:
+        """The policies for such a request.
+
+        Raises:
+            msgspec.DecodeError: `resource` nests too deeply.
+        """
+        kind = request.kind
+        resources = bytes(request.resource), bytes(request.requestResource)
+        key = (kind, *resources, request.subResource, request.operation, bool(request.namespace))
+        found = self._found.get(key)
+        if found is None:
+            bare = dataclasses.replace(bare_subject(request), namespace="any" if request.namespace else "")
+            found = tuple(rule for rule in self._rules if matching.could_match(rule.match, bare))
+            if len(self._found) < _KINDS_REMEMBERED and _length(key) <= _LONGEST_KIND:
+                self._found[key] = found
+        return found
+
+
+def _length(key: tuple[object, ...]) -> int:
+    """Characters of a cache key; the sender of the request chooses them."""
+    kind, *others = key
+    texts = [getattr(kind, field) for field in ("kind", "group", "version")] + others
+    return sum(len(text) for text in texts if isinstance(text, str | bytes))
+
+
+async def with_namespace(subject: RequestSubject, view: NamespaceView) -> RequestSubject:
+    """The subject with all fields of its Namespace. A new Namespace reaches the cache after a moment."""
+    found = with_whole_namespace(subject, view)
+    if not found.namespace_unknown or view.namespace_labels(subject.namespace) is not None:
+        return found
+    for _ in range(int(min(LONGEST_LOOK_UP, max(0.0, seconds_left() * LOOK_UP)) / _NAMESPACE_POLL)):
+        await asyncio.sleep(_NAMESPACE_POLL)
+        if view.namespace_labels(subject.namespace) is not None:
+            break
+    return with_whole_namespace(placed(subject, view), view)
