@@ -146,7 +146,7 @@ class FilePolicies:
         """Names of the policies for validation."""
         return tuple(rule.name for rule in self._policies.validating)
 
-    def changes(self, manifest: Manifest, template: dict[str, object], namespaces: PolicyView) -> list[Mutated]:
+    def changes(self, manifest: Manifest, template: dict[str, object], namespaces: ServerView) -> list[Mutated]:
         """What mutating policies make of the pods of a template before conversion, one for each that matches."""
         if not self._policies.mutating:
             return []
