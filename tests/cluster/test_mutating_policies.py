@@ -130,10 +130,15 @@ def test_generated_policies_make_the_same_objects(api: Api, namespace: str) -> N
     assert not found, "\n".join(found)
 
 
+def with_class(spec: Object) -> Object | None:
+    """The spec of a pod that has a priority class."""
+    return spec if "priorityClassName" in spec else None
+
+
 def test_the_example_of_a_priority_class(api: Api, namespace: str, control_plane: ControlPlane) -> None:
     if control_plane.assets.version < _SINCE:
         pytest.skip("MutatingAdmissionPolicy is v1 since Kubernetes 1.36")
-    text = (Path(__file__).parents[2] / "deploy/examples/policies/priority.yaml").read_text()
+    text = (Path(__file__).parents[2] / "deploy/policy-examples/priority.yaml").read_text()
     made, _ = yaml.safe_load_all(text)
     bound = policy("priority", {})[1]
     spec = {"automountServiceAccountToken": False, "containers": [{"name": "main", "image": "pause", "resources": {}}]}
@@ -146,11 +151,7 @@ def test_the_example_of_a_priority_class(api: Api, namespace: str, control_plane
             api.request("POST", _PATHS[document["kind"]], json=document)
         stored_spec = eventually(
             "the policy to be in force",
-            lambda: (
-                found
-                if "priorityClassName" in (found := api.create(pod, namespace, dry_run=True).body["spec"])
-                else None
-            ),
+            lambda: with_class(api.create(pod, namespace, dry_run=True).body["spec"]),
         )
         assert (stored_spec["priorityClassName"], stored_spec["priority"]) == ("whole-nodes", 1000)
     finally:
