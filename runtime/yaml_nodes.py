@@ -19,7 +19,8 @@ MAX_VALUES: Final = 2_000_000
 _MERGE: Final = "<<"
 BLOCK_STYLES: Final = ("|", ">")
 """Styles of block scalars."""
-_UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufeff\uff00-\ufffd\U00010000-\U0010ffff]")
+UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufeff\uff00-\ufffd\U00010000-\U0010ffff]")
+"""Characters that YAML does not allow."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -192,7 +193,7 @@ def compose_all(text: str, limits: DocumentLimits = _LIMITS) -> Iterator[YamlNod
 
 
 def _events(text: str) -> Iterator[object]:
-    unprintable = _UNPRINTABLE.search(text)
+    unprintable = UNPRINTABLE.search(text)
     if unprintable:
         raise YamlSyntaxError(unprintable.start(), f"the character {unprintable[0]!r} is not allowed")
     loader = yaml.CLoader(text)

@@ -23,7 +23,7 @@ from commands.cli.inputs import (
     load_settings,
     setting_options,
 )
-from commands.cli.streams import say, write
+from commands.cli.streams import say, write, write_all
 from runtime import console
 from runtime.terminal import wrapped
 
@@ -119,8 +119,7 @@ def explain(
     found = asyncio.run(run.live(cluster, here, names)) if live else run.offline(here)
     if inputs.sources and not names and not found:
         say("Nothing to explain: the files contain no pod, and no workload with pods.")
-    text = render.as_json(found) if output == "json" else render.as_text(found, console.style(os.environ))
-    write(text)
+    write_all(render.as_json(found) if output == "json" else render.as_text(found, console.style(os.environ)))
     context.exit(UNREADABLE if inputs.faults or run.missing else REFUSED if any(each.blocked for each in found) else 0)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -32,10 +33,13 @@ from neuron.findings import Severity
 from runtime import console
 
 if TYPE_CHECKING:
+    from commands.objects.documents import Document
     from commands.objects.manifest_files import Inputs, ReadProblem
     from commands.validate.check_files import FileValidator, FindingTally, Located
 
 _TIMEOUT: Final = 10.0
+_AT_ONCE: Final = 32
+"""Documents that one run of the event loop checks."""
 
 
 @click.command
@@ -159,13 +163,23 @@ def _findings(
 ) -> Iterator["Located"]:
     for source in inputs.sources:
         number = 0
-        for document in source.documents:
-            known = validator.recall(source.name, document)
-            yield from runner.run(validator.validate(source.name, document)) if known is None else known
-            counter.step()
-            number = document.number
+        documents = iter(source.documents)
+        while some := list(itertools.islice(documents, _AT_ONCE)):
+            yield from runner.run(_findings_of(source.name, some, validator, counter))
+            number = some[-1].number
         if not number:
             counter.say(f"{source.name}: it contains no objects.")
+
+
+async def _findings_of(
+    source: str, documents: "Sequence[Document]", validator: "FileValidator", counter: Counter
+) -> list["Located"]:
+    found = []
+    for document in documents:
+        known = validator.recall(source, document)
+        found += await validator.validate(source, document) if known is None else known
+        counter.step()
+    return found
 
 
 def _summary(tally: "FindingTally") -> str:

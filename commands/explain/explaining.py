@@ -17,6 +17,7 @@ from commands.explain.placement import place
 from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod
 from commands.explain.verdicts import NodeVerdict
 from commands.objects.documents import Document
+from commands.objects.manifest_files import means_something
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
 from conversion.asks.conversion_context import ConversionOptions
@@ -131,8 +132,10 @@ class Explainer:
             namespace: of objects in files that set none.
         """
         self._live = live
-        self._files = list(_all(files, namespace))
-        found = [*(live.objects if live else ()), *(manifest for _, _, manifest in self._files)]
+        self._files = files
+        self._namespace = namespace
+        own = (manifest for _, _, manifest in _all(files, namespace) if means_something(manifest))
+        found = [*(live.objects if live else ()), *own]
         slices, nodes = (items(live.snapshot.slices), items(live.snapshot.nodes)) if live else ((), ())
         complete = live is not None and not isinstance(live.snapshot.classes, Unseen)
         self._view = store_of(
@@ -154,7 +157,7 @@ class Explainer:
 
     def files(self) -> Iterator[Explanation]:
         """The pods of the files, in their order."""
-        for source, document, manifest in self._files:
+        for source, document, manifest in _all(self._files, self._namespace):
             place = f"{source.name}:{document.line_of(manifest.path)}"
             for preview in previews(manifest, place, self._around):
                 yield self._explanation(preview)
@@ -202,14 +205,16 @@ class Explainer:
 
     def _explanation(self, preview: AdmissionPreview) -> Explanation:
         notes = self._live.notes if self._live else ()
+        # Thousands of pods are explained together: what is printed does not need them.
+        shown = dataclasses.replace(preview, before={}, after={})
         if preview.refused or not preview.concerns_us:
-            return Explanation(preview, None, notes)
+            return Explanation(shown, None, notes)
         nodes, more, unknown_class = self._nodes(preview, preview.after, {})
         if unknown_class:
             more = (*more, f"DeviceClass {named(unknown_class)} does not exist: no node can take the pod.")
         if preview.decision.outcome is Outcome.SHADOWED:
             more = (*more, "--mode convert explains what conversion would make of it.")
-        return Explanation(preview, nodes, (*more, *notes))
+        return Explanation(shown, nodes, (*more, *notes))
 
     def _nodes(
         self, preview: AdmissionPreview, pod: Object, claims: Mapping[str, StoredClaim | None]

@@ -110,11 +110,14 @@ class _Row:
     colour: int = 0
 
 
-def as_text(explanations: Sequence[Explanation], style: Style) -> str:
-    """Text for people. A finding about several pods is given once, after all pods."""
+def as_text(explanations: Sequence[Explanation], style: Style) -> Iterator[str]:
+    """Text for people, page by page. A finding about several pods is given once, after all pods."""
     shared = _shared(explanations)
-    pages = [_page(each, _rows(each, shared), style) for each in explanations]
-    return "\n".join([*pages, _shared_page(shared, style)] if shared else pages)
+    for number, each in enumerate(explanations):
+        page = _page(each, _rows(each, shared), style)
+        yield f"\n{page}" if number else page
+    if shared:
+        yield f"\n{_shared_page(shared, style)}"
 
 
 def _page(explanation: Explanation, rows: Iterable["_Row"], style: Style) -> str:
@@ -289,10 +292,17 @@ def _group(group: NodeGroup) -> str:
 # --- JSON -------------------------------------------------------------------------------------------------------
 
 
-def as_json(explanations: Iterable[Explanation]) -> str:
+def as_json(explanations: Iterable[Explanation]) -> Iterator[str]:
     """JSON for programs: a list with one object per pod."""
-    found = [_json(each) for each in explanations]
-    return orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    before = "[\n"
+    for each in explanations:
+        # An item is indented as in the list.
+        [_, *lines, _, _] = (
+            orjson.dumps([_json(each)], option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode().split("\n")
+        )
+        yield before + "\n".join(lines)
+        before = ",\n"
+    yield "[]\n" if before == "[\n" else "\n]\n"
 
 
 def _json(explanation: Explanation) -> dict[str, object]:

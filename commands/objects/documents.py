@@ -1,6 +1,7 @@
 """Splits files into YAML or JSON documents, one at a time, as kubectl splits them: at lines that begin with `---`.
 
-A file that begins with `{` may contain several JSON objects. A document is parsed when its data is needed.
+A file that begins with `{` may contain several JSON objects. A document is parsed when its data is needed. A long List
+is read item by item (`commands.objects.long_lists`).
 """
 
 import bisect
@@ -14,6 +15,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 import orjson
 
+from commands.objects.long_lists import LONG, JsonObjects, LongList, Part, Piece, pieces, recognise
 from runtime.yaml_nodes import Mapping_, Sequence_, YamlError, YamlNode, YamlSyntaxError, compose
 from runtime.yaml_scalars import resolve
 
@@ -24,6 +26,10 @@ _SEPARATOR: Final = re.compile(r"---(\s|$)")
 _END: Final = re.compile(r"\.\.\.(\s|$)")
 _JSON_SPACE: Final = " \t\n\r"
 _NO_CONTENT: Final = re.compile(r"(---|\.\.\.)?\s*(#.*)?\s*|%.*\s*")
+# JSON of which YAML has another reading, or none: escapes of characters, and characters that YAML does not print.
+_ODD_JSON: Final = re.compile(r"[^\n\r\x20-\x7e]|\\[u/]")
+_BETWEEN: Final = re.compile(r"[ \t\n\r,:]*")
+_decode: Final = json.JSONDecoder().raw_decode
 
 
 class ManifestError(ValueError):
@@ -44,15 +50,19 @@ class ManifestError(ValueError):
 
 @dataclasses.dataclass(eq=False)
 class Document:
-    """One document of a file.
+    """One document of a file, or a part of a long List.
 
     Attributes:
-        number: among the documents with content, counted from 1.
+        number: among the documents with content, counted from 1. The parts of a List have one number.
         text: its part of the file, with the line `---` before it; all parts together are the file.
         line: of the file where the text begins, counted from 1.
         json: whether the file is JSON.
         column: of the line where the text begins, counted from 0.
         left_out: whether it cannot be read, which was reported: it has no content then.
+        part: what it is of a List; None for a whole document. Only an item has content.
+        place: path of an item in its List.
+        after: text of the file between it and the next one.
+        value: of an item, if it was parsed while the List was read.
     """
 
     number: int
@@ -61,10 +71,21 @@ class Document:
     json: bool = False
     column: int = 0
     left_out: bool = False
+    part: Part | None = None
+    place: tuple[str | int, ...] = ()
+    after: str = ""
+    value: dict[str, object] | None = None
 
     @functools.cached_property
     def _content(self) -> "_Content":
-        return _Content(None, None) if self.left_out else _parse(self)
+        if self.left_out or self.part in (Part.HEAD, Part.TAIL):
+            return _Content(None, None)
+        value = self.value
+        if value is None and self.json:
+            # The places of values are found when they are asked for; nodes take forty times as long.
+            found = JsonObjects().certain(self.text)
+            value = found if isinstance(found, dict) else None
+        return _parse(self) if value is None else _Content(value, None)
 
     @property
     def data(self) -> dict[str, object] | None:
@@ -81,15 +102,36 @@ class Document:
         return self._content.repeated
 
     @property
+    def tree(self) -> YamlNode | None:
+        """The nodes of its text; None without content, and for JSON. Raises as `data`."""
+        return None if self.json else self._content.root
+
+    @property
     def root(self) -> YamlNode | None:
-        """Its nodes; None without content, or for JSON that is not valid YAML. Raises as `data`."""
-        return self._content.root
+        """The node of its object; None without content, and for JSON. Raises as `data`."""
+        tree = self.tree
+        return tree.items[0] if self.part is not None and isinstance(tree, Sequence_) else tree
+
+    @functools.cached_property
+    def is_yaml(self) -> bool:
+        """Whether it is YAML: JSON may have escapes and characters that YAML does not have."""
+        if not self.json or (self._content.root is None and not _ODD_JSON.search(self.text)):
+            return True
+        try:
+            return compose(self.text, repeated=[]) is not None
+        except YamlError:
+            return False
 
     def line_of(self, path: Sequence[str | int]) -> int:
         """Line of the value at a path, or of its nearest existing ancestor."""
-        if self.root is None:
+        root = self.root or self._content.root
+        if root is not None:
+            offset = _locate(root, path)
+        elif self.json:
+            offset = _locate_json(self.text, path)
+        else:
             return self.line
-        return self.line + bisect.bisect_left(self._line_ends, _locate(self.root, path))
+        return self.line + bisect.bisect_left(self._line_ends, offset)
 
     @functools.cached_property
     def _line_ends(self) -> list[int]:
@@ -141,19 +183,29 @@ class TextBudget:
 
 
 class Documents:
-    """The documents of a file. Each iteration reads the file; a small file is read and parsed once."""
+    """The documents of a file. Each iteration reads the file; a small file is read and parsed once.
+
+    Attributes:
+        long: the List of which the iteration yields the parts; known after its first step.
+    """
 
     def __init__(self, opened: Callable[[], BinaryIO], budget: TextBudget) -> None:
         self._open = opened
         self._budget = budget
         self._kept: list[Document] | None = None
         self._left_out: set[tuple[int, int]] = set()
+        self._as_one = False
         self.mark = ""
+        self.long: LongList | None = None
 
     def leave_out(self, document: Document) -> None:
         """Give a document, which cannot be read, without content from now on."""
         document.left_out = True
         self._left_out.add((document.line, document.column))
+
+    def as_one(self) -> None:
+        """Read a long List as one document from now on: a part of it cannot be read."""
+        self.long, self._as_one = None, True
 
     def __iter__(self) -> Iterator[Document]:
         """Raises ManifestError and OSError."""
@@ -162,6 +214,16 @@ class Documents:
             return
         kept: list[Document] | None = []
         with self._open() as file:
+            if self.long is None and not self._as_one:
+                self._as_one = len(file.read(LONG)) < LONG
+                file.seek(0)
+            if self.long is None and not self._as_one:
+                self.long = recognise(file)
+                self._as_one = self.long is None
+                file.seek(0)
+            if self.long is not None:
+                yield from _parts(pieces(file, self.long), json=self.long.json)
+                return
             lines = _decoded(file)
             first = next(lines, "")
             self.mark = MARK if first.startswith(MARK) else ""
@@ -182,6 +244,18 @@ def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
         except UnicodeDecodeError as error:
             column = len(line[: error.start].decode("utf-8")) + 1
             raise ManifestError(f"byte 0x{line[error.start]:02x} is not UTF-8", number, column) from error
+
+
+def _parts(found: Iterable[Piece], *, json: bool) -> Iterator[Document]:
+    """The parts of a long List."""
+    line, column = 1, 0
+    numbers = itertools.count()
+    for piece in found:
+        place = ("items", next(numbers)) if piece.part is Part.ITEM else ()
+        yield Document(1, piece.text, line, json, column, False, piece.part, place, piece.after, piece.value)
+        whole = piece.text + piece.after
+        line += whole.count("\n")
+        column = len(whole) - whole.rfind("\n") - 1 if "\n" in whole else column + len(whole)
 
 
 def split(lines: Iterator[str]) -> Iterator[Document]:
@@ -266,12 +340,23 @@ def _parse(document: Document) -> _Content:
             hint = "; render a template first" if "{{" in text.split("\n")[line - 1] else ""
             raise ManifestError(error.problem + hint, *document.position(error.index)) from error
         root, (data, repeated) = None, _json_data(document)
+    if document.part is not None:
+        data = _only_item(document, root)
     if data is not None and not isinstance(data, dict):
         problem = f"the document is a {_type_name(data)}, not a mapping with apiVersion and kind"
         raise ManifestError(problem, *document.position(root.start if root else 0))
     if root is not None and mappings:
-        repeated = list(_repeated(document, root))
+        repeated = list(_repeated(document, root.items[0] if isinstance(root, Sequence_) else root))
     return _Content(data, root, repeated)
+
+
+def _only_item(document: Document, root: YamlNode | None) -> object:
+    """The value of a part of a List: in YAML, its text is a sequence of one item."""
+    if document.json:
+        return root and root.value
+    if not isinstance(root, Sequence_) or len(root.items) != 1 or not isinstance(root.items[0].value, dict):
+        raise ManifestError("it is no item of a list", *document.position(0))
+    return root.items[0].value
 
 
 def _repeated(document: Document, root: YamlNode) -> Iterator[RepeatedKey]:
@@ -318,6 +403,36 @@ def _json_data(document: Document) -> tuple[object, Sequence[RepeatedKey]]:
     except orjson.JSONEncodeError as error:
         raise fault(str(error)) from error
     return data, repeated
+
+
+def _locate_json(text: str, path: Sequence[str | int]) -> int:
+    """Offset in JSON of the nearest value on the way to a path: as `_locate`."""
+    offset = at = _next_token(text, 0)
+    for step in path:
+        is_object = text.startswith("{", at)
+        if not is_object and not (text.startswith("[", at) and str(step).isdecimal()):
+            break
+        at = _next_token(text, at + 1)
+        number = 0
+        while text[at] not in "}]":
+            start, wanted = at, not is_object and number == int(step)
+            if is_object:
+                name, at = _decode(text, at)
+                wanted, at = name == step, _next_token(text, at)
+            if wanted:
+                offset = start
+                break
+            _, at = _decode(text, at)
+            at = _next_token(text, at)
+            number += 1
+        else:
+            break
+    return offset
+
+
+def _next_token(text: str, at: int) -> int:
+    found = _BETWEEN.match(text, at)
+    return found.end() if found else at
 
 
 def _position(text: str, index: int) -> tuple[int, int]:

@@ -130,6 +130,15 @@ class _FileReader:
     def read(self, name: str, opened: Opener) -> list[Manifest]:
         """Read a file; returns its objects that may mean something for others."""
         source = ManifestSource(name, Documents(opened, self._budget))
+        try:
+            return self._read(source)
+        except _PartError:
+            source.documents.as_one()
+            return self._read(source)
+
+    def _read(self, source: ManifestSource) -> list[Manifest]:
+        """Raises _PartError: a part of a long List cannot be read."""
+        name = source.name
         found: list[Manifest] = []
         readable = broken = 0
         try:
@@ -137,6 +146,8 @@ class _FileReader:
                 try:
                     found += self._check(document)
                 except ManifestError as error:
+                    if document.part is not None:
+                        raise _PartError from error
                     # The documents after it can be read.
                     source.documents.leave_out(document)
                     self._report(name, error)
@@ -164,7 +175,16 @@ class _FileReader:
         found = list(manifests(document, self._namespace))
         if look is not None and document.root is not None and len(found) == 1 and not document.repeated:
             self._shapes.record(look, document.root, found[0], (), None)
-        return [each for each in found if each.group == GROUP or (each.group, each.kind) in _OTHERS]
+        return [each for each in found if means_something(each)]
+
+
+class _PartError(Exception):
+    """A part of a long List cannot be read: the whole List is reported then."""
+
+
+def means_something(manifest: Manifest) -> bool:
+    """Whether an object may mean something for others."""
+    return manifest.group == GROUP or (manifest.group, manifest.kind) in _OTHERS
 
 
 def inputs(filenames: Iterable[str | GivenManifests], command: str) -> Iterator[tuple[str, Opener]]:
@@ -270,9 +290,9 @@ class _OpenFile:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
-    def __enter__(self) -> Iterator[bytes]:
-        """Its lines."""
-        return iter(self._file)
+    def __enter__(self) -> BinaryIO:
+        """The file itself."""
+        return self._file
 
     def __exit__(self, *_: object) -> None:
         """Nothing: the next reader seeks to the beginning."""

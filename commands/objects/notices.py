@@ -76,6 +76,7 @@ class Reporter:
         path = (*self._manifest.path, *path)
         line = self._document.line_of(path)
         number, subject = self._document.number, str(self._manifest)
+        path = (*self._document.place, *path)
         notice = Notice(self._source, line, number, subject, path_text(path), text)
         if notice not in self._reported:
             self._reported.add(notice)

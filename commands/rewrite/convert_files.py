@@ -28,7 +28,7 @@ from conversion.asks.conversion_context import ConversionOptions
 from conversion.claims.templates import Template
 from conversion.decide import ObjectDecision
 from conversion.objects.kinds import KINDS
-from conversion.objects.pod_places import Path, find_pods
+from conversion.objects.pod_places import Path, find_pods, path_text
 from neuron.findings import Finding, warning
 
 if TYPE_CHECKING:
@@ -173,7 +173,8 @@ class Converter:
                 found = list(manifests(document, self._settings.namespace))
                 if len(found) == 1 and not document.repeated:
                     # Without its text and nodes, which take much memory.
-                    light = dataclasses.replace(change, document=Document(0, "", document.line), wanted=None)
+                    place = Document(0, "", document.line, place=document.place)
+                    light = dataclasses.replace(change, document=place, wanted=None)
                     self._shapes.record(look, document.root, found[0], change.splices or (), (light, outcome))
         self.notices += outcome.notices
         self.refused += outcome.refused
@@ -231,13 +232,13 @@ class Converter:
 
     def _change(self, document: Document, wanted: dict[str, object] | None) -> Change:
         rewrites = wanted is not document.data
-        layout = TextLayout.of(document.text, document.root)
+        layout = TextLayout.of(document.text, document.tree)
         if not rewrites or not self._settings.texts:
             return Change(document, (), rewrites, wanted, layout=layout)
-        if document.json or document.root is None:
+        if document.tree is None:
             return Change(document, (), rewrites, wanted, splices=None, layout=layout)
         try:
-            splices = tuple(edit(document.text, document.root, wanted))
+            splices = tuple(edit(document.text, document.tree, wanted if document.part is None else [wanted]))
         except EditError as error:
             return Change(document, (), rewrites, wanted, splices=None, layout=layout, fault=str(error))
         return Change(document, (), rewrites, wanted, splices, layout)
@@ -301,6 +302,7 @@ def _moved(
             source=source,
             number=document.number,
             line=each.line - change.document.line + document.line,
+            path=f"{path_text(document.place)}{each.path.removeprefix(path_text(change.document.place))}",
             subject=each.subject if name is None else f"{each.subject.removesuffix(first or '')}{name}",
         )
         for each in outcome.notices

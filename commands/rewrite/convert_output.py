@@ -5,15 +5,17 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import IO, Final, TypeAlias
 
+from commands.objects.long_lists import JSON_ESCAPES, LongList, Part
 from commands.objects.manifests import manifests_of
 from commands.objects.notices import ManifestSource
 from commands.objects.text_edits import Splice, UnifiedDiff, apply
 from commands.rewrite.convert_files import Change
-from commands.rewrite.yaml_layout import TextLayout, json_text, line_start
+from commands.rewrite.yaml_layout import JsonLayout, TextLayout, json_text, line_start
 from runtime.yaml_nodes import YamlError, YamlNode, compose
 
 Say: TypeAlias = Callable[[str], None]
@@ -23,9 +25,12 @@ Changes: TypeAlias = Iterable[tuple[ManifestSource, Change]]
 
 _DIRECTIVES: Final = re.compile(r"\A(?:(?:%[^\n]*|[ \t]*#[^\n]*|[ \t]*)\r?\n)*%[^\n]*\n")
 _START: Final = re.compile(r"^---", re.MULTILINE)
+_IN_MEMORY: Final = 8 * 1024 * 1024
+"""Characters of a long List that are kept in memory; more go to a temporary file."""
+_AT_ONCE: Final = 1 << 20
+_MARK: Final = "\0"
+"""Stands for the items of a List."""
 _CONTENT_AFTER_DASHES: Final = re.compile(r"\A---[ \t]+(?=[^#\s])")
-# go-yaml refuses these escapes of JSON.
-_JSON_ESCAPES: Final = re.compile(r"\\/|\\u[dD][89a-fA-F]")
 
 
 def as_yaml(changes: Changes, say: Say) -> Iterator[str]:
@@ -35,9 +40,22 @@ def as_yaml(changes: Changes, say: Say) -> Iterator[str]:
     yield from _stream(_pieces(itertools.chain(head, iter_), say, alone=alone))
 
 
+class _More(str):
+    """A piece that goes on where the piece before it ends."""
+
+    __slots__ = ()
+
+
 def _pieces(changes: Changes, say: Say, *, alone: bool) -> Iterator[str]:
     first = True
-    for source, change in changes:
+    rest = iter(changes)
+    while (found := next(rest, None)) is not None:
+        source, change = found
+        if change.document.part is not None:
+            following = yield from _list_pieces(source, change, rest, say, first=first)
+            rest = itertools.chain([following] if following else [], rest)
+            first = False
+            continue
         mark = source.documents.mark if first else ""
         first = False
         starts = _START.search(change.document.text)
@@ -47,17 +65,94 @@ def _pieces(changes: Changes, say: Say, *, alone: bool) -> Iterator[str]:
             mark = ""
 
 
+def _list_pieces(
+    source: ManifestSource, head: Change, rest: Iterator[tuple[ManifestSource, Change]], say: Say, *, first: bool
+) -> Generator[str, None, tuple[ManifestSource, Change] | None]:
+    """The templates that a long List needs, and then its text, which waits until all of them are known.
+
+    Args:
+        head: the change of its first part; `rest` begins with the others.
+        first: whether nothing stands before it.
+
+    Returns:
+        The change that follows, if there is one.
+    """
+    long = source.documents.long or LongList(json=head.document.json, around={})
+    layout = JsonLayout.of(long.sample, escapes=long.escapes and not long.odd)
+    before, _, behind = layout.text({**long.around, "items": [_MARK]}).partition(json.dumps(_MARK))
+    deeper = layout.deeper(2)
+    dashes = "---" + head.layout.newline if _START.search(head.document.text) else ""
+    changed = made = False
+    with _waiting() as kept, _waiting() as anew:
+        kept.write(head.document.text + head.document.after)
+        anew.write(before)
+        for _, change in rest:
+            document = change.document
+            for template in change.templates:
+                made = True
+                yield dashes + (f"{layout.text(template)}\n" if long.json else _yaml_template(change, template))
+            changed = changed or change.rewrites
+            if not long.json:
+                kept.write(apply(document.text, _splices(source, change, say)))
+            elif document.part is Part.ITEM:
+                kept.write(document.text + document.after)
+                item = layout.text(change.wanted).replace("\n", deeper)
+                anew.write(f"{item},{deeper}" if document.after.startswith(",") else item)
+            if document.part is Part.TAIL:
+                if long.json:
+                    kept.write(document.text)
+                    anew.write(behind + document.text[len(document.text.rstrip()) :])
+                break
+        following = next(rest, None)
+        alone = first and not made and following is None
+        text = anew if long.json and (changed or (long.odd and not alone)) else kept
+        for number, chunk in enumerate(_read_again(text)):
+            yield _More(chunk) if number else chunk
+    return following
+
+
+def _waiting() -> IO[str]:
+    """Text that waits for what must be written before it."""
+    return tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", newline="")
+
+
+def _read_again(text: IO[str]) -> Iterator[str]:
+    """What was written, in chunks; then it is empty."""
+    text.seek(0)
+    while chunk := text.read(_AT_ONCE):
+        yield chunk
+    text.seek(0)
+    text.truncate()
+
+
 def as_json(changes: Changes) -> Iterator[str]:
     """All objects and the templates that they need, as one List."""
     yield '{\n  "apiVersion": "v1",\n  "kind": "List",\n  "items": ['
-    before = "\n"
-    for _, change in changes:
-        objects = (each.data for each in manifests_of(change.wanted) if each.kind and not each.wrapped)
-        for item in (*change.templates, *objects):
-            text = json.dumps(item, indent=2, ensure_ascii=False)
-            yield f"{before}    " + text.replace("\n", "\n    ")
-            before = ",\n"
-    yield "]\n}\n" if before == "\n" else "\n  ]\n}\n"
+    before = ""
+    with _waiting() as waiting:
+        for _, change in changes:
+            for template in change.templates:
+                yield before + _json_item(template)
+                before = ","
+            part = change.document.part
+            for each in manifests_of(change.wanted):
+                if not each.kind or each.wrapped:
+                    continue
+                if part is None:
+                    yield before + _json_item(each.data)
+                    before = ","
+                else:
+                    # The templates of all items of a List come first.
+                    waiting.write("," * (waiting.tell() > 0) + _json_item(each.data))
+            if part is Part.TAIL and waiting.tell():
+                yield before
+                yield from _read_again(waiting)
+                before = ","
+    yield "\n  ]\n}\n" if before else "]\n}\n"
+
+
+def _json_item(value: object) -> str:
+    return "\n    " + json.dumps(value, indent=2, ensure_ascii=False).replace("\n", "\n    ")
 
 
 def as_diff(changes: Changes, path_of: Callable[[str], str], say: Say) -> Iterator[str]:
@@ -116,6 +211,10 @@ def _stream(pieces: Iterator[str]) -> Iterator[str]:
     ended = True
     first = True
     for piece in itertools.chain(head, pieces):
+        if isinstance(piece, _More):
+            yield piece
+            ended = piece.endswith("\n")
+            continue
         if not ended:
             yield "\n"
         # kubectl reads a stream that begins with a brace as JSON.
@@ -134,7 +233,7 @@ def _for_kubectl(source: ManifestSource, change: Change, say: Say, alone: bool) 
     """
     document = change.document
     text = apply(document.text, _splices(source, change, say))
-    if document.json and (document.root is None or _JSON_ESCAPES.search(text)):
+    if document.json and not (document.is_yaml and not JSON_ESCAPES.search(text)):
         return text if alone else json_text(change.wanted, text, for_yaml=True) + "\n"
     bare = _CONTENT_AFTER_DASHES.sub("---\n", _without_directives(text))
     if bare == text or _means(bare, change.wanted):
@@ -164,18 +263,23 @@ def _splices(source: ManifestSource, change: Change, say: Say) -> Sequence[Splic
     document = change.document
     if change.splices is not None:
         return change.splices
-    if document.root is None:
-        return [Splice(0, len(document.text), json_text(change.wanted, document.text) + "\n")]
+    if document.tree is None:
+        text, written = document.text, json_text(change.wanted, document.text)
+        if not document.is_yaml:
+            return [Splice(0, len(text), f"{written}\n")]
+        return [Splice(len(text) - len(text.lstrip()), len(text.rstrip()), written)]
     if change.fault:
         place = f"{source.name}:{document.line}: [document {document.number}]"
         say(f"{place} rewritten, without comments and layout: {change.fault}.")
-    return [_anew(change, document.root)]
+    return [_anew(change, document.tree)]
 
 
 def _anew(change: Change, root: YamlNode) -> Splice:
     text = change.document.text
-    if change.document.json:
-        return Splice(root.start, root.end, json_text(change.wanted, text))
+    if change.document.part is not None:
+        start = line_start(text, root.start)
+        lines = change.layout.document([change.wanted]).splitlines(keepends=True)
+        return Splice(start, len(text), "".join(text[start : root.start] + line for line in lines))
     shares_line = bool(text[line_start(text, root.start) : root.start].strip())
     return Splice(
         root.start, len(text), (change.layout.newline if shares_line else "") + change.layout.document(change.wanted)
@@ -188,7 +292,11 @@ def _templates(change: Change) -> Iterator[str]:
         if change.document.json:
             yield json_text(template, change.document.text) + "\n"
         else:
-            yield dataclasses.replace(change.layout, literals=True).document(template)
+            yield _yaml_template(change, template)
+
+
+def _yaml_template(change: Change, template: dict[str, object]) -> str:
+    return dataclasses.replace(change.layout, literals=True).document(template)
 
 
 def _before(change: Change, templates: Sequence[str], *, first: bool) -> Splice:

@@ -133,12 +133,38 @@ def next_line(text: str, offset: int) -> int:
     return len(text) if found < 0 else found + 1
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class JsonLayout:
+    """The layout of JSON.
+
+    Attributes:
+        indent: columns or text by which a nested value is indented; None: all is on one line.
+        escapes: whether characters that are not ASCII are escaped.
+    """
+
+    indent: int | str | None
+    escapes: bool
+
+    @classmethod
+    def of(cls, sample: str, *, escapes: bool) -> "JsonLayout":
+        """The layout that the second line of a text shows."""
+        lines = sample.strip().split("\n", 2)
+        if len(lines) == 1:
+            return cls(None, escapes)
+        margin = lines[1][: len(lines[1]) - len(lines[1].lstrip())]
+        return cls(margin if "\t" in margin else len(margin) or 2, escapes)
+
+    def text(self, value: object) -> str:
+        """A value as JSON."""
+        return escape_unprintable(json.dumps(value, indent=self.indent, ensure_ascii=self.escapes))
+
+    def deeper(self, levels: int) -> str:
+        """What stands between the values of a nested list, in place of a line break."""
+        if self.indent is None:
+            return " "
+        return "\n" + levels * (self.indent if isinstance(self.indent, str) else " " * self.indent)
+
+
 def json_text(value: object, sample: str, *, for_yaml: bool = False) -> str:
     """A document as JSON, with the indentation and escapes of the sample, or escaped for every YAML parser."""
-    lines = sample.strip().split("\n", 2)
-    indent: int | str | None = None
-    if len(lines) > 1:
-        margin = lines[1][: len(lines[1]) - len(lines[1].lstrip())]
-        indent = margin if "\t" in margin else len(margin) or 2
-    escapes = not for_yaml and sample.isascii() and "\\u" in sample
-    return escape_unprintable(json.dumps(value, indent=indent, ensure_ascii=escapes))
+    return JsonLayout.of(sample, escapes=not for_yaml and sample.isascii() and "\\u" in sample).text(value)

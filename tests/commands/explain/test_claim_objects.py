@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands.explain import render
 from neuron import names
 from runtime.terminal import Style
+from tests.commands.explain.rendered import as_json, as_text
 from tests.support.emulated import EmulatedCluster
 from tests.support.explaining import Object, explained, live, pod
 
@@ -62,7 +62,7 @@ def test_a_config_that_the_driver_would_refuse_is_an_error_before_the_pod_runs()
     request = {"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS}}
     [found] = explained(template({"requests": [request], "config": config}), claiming())
     assert found.blocked
-    text = render.as_text([found], Style())
+    text = as_text([found], Style())
     assert "  error     NEU407 " in text
     assert "Did you mean 'logicalNeuronCore'?" in text
 
@@ -73,11 +73,11 @@ def test_an_invalid_template_is_reported_and_nodes_are_not_judged() -> None:
     [found] = explained(template({"requests": ["r"]}), claiming(), cluster=live(cluster))
     assert found.nodes is None
     assert found.notes == ("Nodes are not judged: ResourceClaimTemplate own of claim mine has the wrong form.",)
-    assert "NEU502" in render.as_text([found], Style())
+    assert "NEU502" in as_text([found], Style())
 
 
 def test_an_unknown_template_is_reported() -> None:
-    text = render.as_text(explained(claiming()), Style())
+    text = as_text(explained(claiming()), Style())
     assert "its requests are not known: there is no ResourceClaimTemplate of this name" in text
 
 
@@ -89,8 +89,8 @@ def test_no_pod_of_a_file_ends_in_a_traceback(field: str, value: Any) -> None:
     hostile = claiming()
     hostile["spec"][field] = value
     found = explained(hostile, cluster=live(cluster))
-    assert render.as_text(found, Style())
-    assert render.as_json(found)
+    assert as_text(found, Style())
+    assert as_json(found)
 
 
 @given(devices=JSON, hard=JSON)
@@ -99,5 +99,5 @@ def test_no_template_and_no_quota_of_a_file_ends_in_a_traceback(devices: Any, ha
     cluster.node("a")
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": hard}}
     found = explained(template(devices), quota, claiming(), pod(name="legacy"), cluster=live(cluster))
-    assert render.as_text(found, Style())
-    assert render.as_json(found)
+    assert as_text(found, Style())
+    assert as_json(found)

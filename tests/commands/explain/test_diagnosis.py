@@ -11,11 +11,12 @@ from commands.explain.cluster_view import live_manifest
 from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.installation import Installation
 from commands.explain.reads import Live
-from commands.explain.render import Style, as_text
+from commands.explain.render import Style
 from commands.objects.manifests import Manifest
 from conversion.asks.conversion_context import ConversionOptions
 from neuron import names
 from runtime.api_server import Resource
+from tests.commands.explain.rendered import as_text
 from tests.support.emulated import PLUGIN, SICK, EmulatedCluster
 from tests.support.explaining import (
     WELL,

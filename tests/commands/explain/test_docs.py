@@ -7,13 +7,14 @@ from typing import Any
 import yaml
 
 from commands.cli.explain import ASSUMED
-from commands.explain import claim_steps, node_steps, prepare_errors, render, schedule_steps
+from commands.explain import claim_steps, node_steps, prepare_errors, schedule_steps
 from commands.explain.explanation import Explanation
 from commands.explain.reads import Live
 from commands.explain.verdicts import Block
 from conversion.asks.conversion_context import ConversionOptions
 from neuron import names
 from runtime.terminal import Style
+from tests.commands.explain.rendered import as_text
 from tests.support.emulated import PLUGIN, SICK, EmulatedCluster
 from tests.support.explaining import WELL, Object, converted_pod, event, explained, explained_pod, live, pod
 
@@ -40,7 +41,7 @@ def cluster() -> EmulatedCluster:
 
 
 def printed(explanation: Explanation) -> str:
-    return render.as_text([explanation], Style(width=WIDTH))
+    return as_text([explanation], Style(width=WIDTH))
 
 
 def waiting_pod() -> tuple[Object, Live]:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from commands.explain import render
 from commands.explain.explanation import Explanation
 from commands.explain.prepare_errors import prepare_failure
 from neuron.codes import CODES
 from runtime.terminal import Style
+from tests.commands.explain.rendered import as_json, as_text
 from tests.support.emulated import EmulatedCluster
 from tests.support.explaining import Object, converted_pod, event, explained_pod, live, pod
 
@@ -31,11 +31,11 @@ def check(explanation: Explanation) -> None:
     assert "cluster-admin" not in outside_quotes(diagnosis.text)
     assert "cluster-admin" not in outside_quotes(diagnosis.fix)
     assert "what the message says" not in diagnosis.fix
-    page = render.as_text([explanation], Style())
+    page = as_text([explanation], Style())
     for line in page.splitlines():
         assert "cluster-admin" not in outside_quotes(line), line
         assert not line.lstrip().startswith(("Fix:", "do        Fix"))
-    [found] = json.loads(render.as_json([explanation]))
+    [found] = json.loads(as_json([explanation]))
     told = found["diagnosis"]
     if told["quoted"] is not None:
         assert told["evidence"].startswith(told["quoted"]["source"] + ": ")

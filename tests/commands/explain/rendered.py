@@ -1,0 +1,17 @@
+"""Explanations as one text: the command writes them page by page."""
+
+from collections.abc import Sequence
+
+from commands.explain import render
+from commands.explain.explanation import Explanation
+from runtime.terminal import Style
+
+
+def as_text(explanations: Sequence[Explanation], style: Style) -> str:
+    """Text for people."""
+    return "".join(render.as_text(explanations, style))
+
+
+def as_json(explanations: Sequence[Explanation]) -> str:
+    """JSON for programs."""
+    return "".join(render.as_json(explanations))
