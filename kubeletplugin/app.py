@@ -19,6 +19,7 @@ from kubeletplugin.checks.containers import ContainerLooks
 from kubeletplugin.checks.node_checks import NodeChecks, NodeReader, node_info
 from kubeletplugin.checks.readings import Roots
 from kubeletplugin.claim_files import Folder
+from kubeletplugin.clock import Clock
 from kubeletplugin.device_info import DeviceInfo
 from kubeletplugin.discover import emulate
 from kubeletplugin.discover.catalogues import Catalogues
@@ -56,7 +57,7 @@ from kubeletplugin.owner import (
     node_checks,
     other_driver,
 )
-from kubeletplugin.ports import Clock, JsonObject
+from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare.cdi import SpecFiles
 from kubeletplugin.prepare.claim_status import ClaimStatusWriter
 from kubeletplugin.prepare.decide import NodeView

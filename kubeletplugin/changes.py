@@ -5,7 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
-from kubeletplugin.ports import Clock, KubeError
+from kubeletplugin.clock import Clock
+from kubeletplugin.ports import KubeError
 from runtime.backoff import Backoff
 
 SPREAD: Final = 5.0

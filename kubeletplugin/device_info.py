@@ -9,11 +9,12 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from kubeletplugin.clock import Clock
 from kubeletplugin.discover.devices import NODE_DEVICE, device_name
 from kubeletplugin.discover.health import HealthMonitor, HealthStatus
 from kubeletplugin.discover.sharing import physical_cores
 from kubeletplugin.metrics import DeviceUse, PluginMetrics
-from kubeletplugin.ports import Clock, UsageUnknownError
+from kubeletplugin.ports import UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.driver import Driver
 from kubeletplugin.prepare.environment import visible_cores

@@ -9,7 +9,7 @@ import logging
 from typing import Final
 
 from kubeletplugin.changes import Changing
-from kubeletplugin.ports import Clock
+from kubeletplugin.clock import Clock
 
 RECENT_SECONDS: Final = 10.0
 """A kubelet that restarts registers the plugin and deletes its slices in any order, at most so long apart."""

@@ -13,11 +13,12 @@ from prometheus_client import Gauge
 from kubeletplugin.changes import Changing, report_changes
 from kubeletplugin.checks.node_checks import NodeChecks, event_text
 from kubeletplugin.checks.table import Grade
+from kubeletplugin.clock import Clock
 from kubeletplugin.discover.node_events import node_event
 from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.gate import KubeletGate
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import Clock, JsonObject, KubeError
+from kubeletplugin.ports import JsonObject, KubeError
 from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, Guard
 from kubeletplugin.publish.other_driver import OtherDriver
 from neuron import names

@@ -1,8 +1,6 @@
-"""What the driver's parts say to each other of files, API server and clock: errors, JSON, the time."""
+"""What the driver's parts say to each other of files and API server: errors and JSON."""
 
-import asyncio
 import dataclasses
-import time
 from typing import Any, Protocol
 
 JsonObject = dict[str, Any]
@@ -66,19 +64,3 @@ class ClaimReader(Protocol):
 
         Claims that cannot be read are left out: tenants choose their content.
         """
-
-
-class Clock:
-    """The system's time; tests replace it."""
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        return time.time()
-
-    def monotonic(self) -> float:
-        """Seconds of a monotonic clock."""
-        return time.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await asyncio.sleep(seconds)

@@ -20,6 +20,7 @@ from kubeletplugin.checks.node_checks import NodeReader, node_info
 from kubeletplugin.checks.readings import NodeInfo, Readings, Roots
 from kubeletplugin.checks.table import Grade, NodeFinding, judge
 from kubeletplugin.claim_files import Folder
+from kubeletplugin.clock import Clock
 from kubeletplugin.discover.catalogues import Catalogues
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.node_object import NodeApi
@@ -27,7 +28,7 @@ from kubeletplugin.discover.own_node import OwnNode
 from kubeletplugin.discover.processes import Processes
 from kubeletplugin.discover.sysfs import CLASS, DEVICES, discover
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import Clock, JsonObject, KubeError
+from kubeletplugin.ports import JsonObject, KubeError
 from kubeletplugin.prepare.checkpoint import FILE_NAME, DamagedCheckpointError, PreparedClaim, decode
 from kubeletplugin.prepare.metadata_files import FOLDER
 from kubeletplugin.prepare.pod_resources import PodResources

@@ -11,11 +11,12 @@ from kubeletplugin.changes import Changing
 from kubeletplugin.checks.containers import ContainerLooks
 from kubeletplugin.checks.readings import NodeInfo, Readings, Roots, read_files
 from kubeletplugin.checks.table import Grade, NodeFinding, judge
+from kubeletplugin.clock import Clock
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.own_node import NodeState
 from kubeletplugin.discover.processes import Processes
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import Clock, UsageUnknownError
+from kubeletplugin.ports import UsageUnknownError
 from kubeletplugin.publish.publisher import SliceNote
 from neuron.findings import short
 

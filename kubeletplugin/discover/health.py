@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from kubeletplugin.changes import Changing
+from kubeletplugin.clock import Clock
 from kubeletplugin.discover.devices import NODE_DEVICE, device_name
 from kubeletplugin.discover.node_facts import NodeFacts, instance_type
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
-from kubeletplugin.ports import Clock
 from neuron import names
 from neuron.api.taints import Taint
 from neuron.hardware.instances import Catalogue, InstanceType

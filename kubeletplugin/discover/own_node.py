@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kubeletplugin.changes import Changing, repeat
+from kubeletplugin.clock import Clock
 from kubeletplugin.discover.node_facts import NodeFacts, node_facts
 from kubeletplugin.discover.node_object import NodeApi
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.objects import version_of
-from kubeletplugin.ports import Clock, JsonObject, KubeError
+from kubeletplugin.ports import JsonObject, KubeError
 from neuron import names
 from neuron.api.cordons import Cordon, read
 from neuron.api.nodes import read_node

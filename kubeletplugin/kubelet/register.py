@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import grpc
 
+from kubeletplugin.clock import Clock
 from kubeletplugin.gate import KubeletGate
 from kubeletplugin.kubelet.service import SERVICES, unary
 from kubeletplugin.pb import registration_v1_pb2
-from kubeletplugin.ports import Clock
 from kubeletplugin.publish.other_driver import Served
 from neuron import names
 from runtime.backoff import Backoff

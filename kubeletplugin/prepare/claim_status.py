@@ -15,10 +15,11 @@ from typing import Final
 
 from kubeletplugin.api_store import ApiStore
 from kubeletplugin.changes import waking
+from kubeletplugin.clock import Clock
 from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthSnapshot, HealthStatus
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.objects import timestamp
-from kubeletplugin.ports import Clock, JsonObject, KubeError, UnreadableObjectError
+from kubeletplugin.ports import JsonObject, KubeError, UnreadableObjectError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
 from neuron import names

@@ -4,10 +4,11 @@ import logging
 from typing import Final
 
 from kubeletplugin.changes import report_changes
+from kubeletplugin.clock import Clock
 from kubeletplugin.discover.node_events import node_event
 from kubeletplugin.discover.own_node import OwnNode
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import Clock, KubeError
+from kubeletplugin.ports import KubeError
 from kubeletplugin.prepare.holds import Hold, Holds
 
 KEPT: Final = "DeviceKept"

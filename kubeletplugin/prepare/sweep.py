@@ -14,15 +14,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from kubeletplugin.clock import Clock
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import (
-    Clock,
-    JsonObject,
-    KubeError,
-    NoProcessesError,
-    UnreadableObjectError,
-    UsageUnknownError,
-)
+from kubeletplugin.ports import JsonObject, KubeError, NoProcessesError, UnreadableObjectError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.decide import NodeView, undecided_device
 from kubeletplugin.prepare.driver import Driver, NodeClaims

@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from kubeletplugin.changes import QUIET, WritePause, waking
+from kubeletplugin.clock import Clock
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.own_node import OwnNode
 from kubeletplugin.discover.sysfs import UltraServer
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import Clock, KubeError
+from kubeletplugin.ports import KubeError
 from neuron import names
 
 LABEL_MODE: Final = f"{names.ULTRASERVER_LABELS}mode"

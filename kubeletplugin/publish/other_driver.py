@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from kubeletplugin.changes import Changing
-from kubeletplugin.ports import Clock
+from kubeletplugin.clock import Clock
 from kubeletplugin.publish.slices import slice_name
 
 LOOK_SECONDS: Final = 5.0

@@ -14,6 +14,7 @@ from typing import Final
 
 from kubeletplugin.api_store import ApiStore
 from kubeletplugin.changes import QUIET, Changing, WritePause, repeat, waking
+from kubeletplugin.clock import Clock
 from kubeletplugin.discover import sharing
 from kubeletplugin.discover.devices import NODE_DEVICE
 from kubeletplugin.discover.health import HealthMonitor, HealthSnapshot, HealthStatus
@@ -23,7 +24,7 @@ from kubeletplugin.files import try_lock
 from kubeletplugin.gate import KubeletGate
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.objects import version_of
-from kubeletplugin.ports import Clock, JsonObject, KubeError
+from kubeletplugin.ports import JsonObject, KubeError
 from kubeletplugin.prepare.holds import Holds
 from kubeletplugin.publish.offer import DEVICES, NODE, Guard, OfferSettings, UltraServerOffer, needs_taints, offer
 from kubeletplugin.publish.other_driver import LOOK_SECONDS, OtherDriver, Served

@@ -9,9 +9,9 @@ import grpc
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
+from kubeletplugin.clock import Clock
 from kubeletplugin.kubelet.register import Registration
 from kubeletplugin.kubelet.service import SERVICES, handlers
-from kubeletplugin.ports import Clock
 from tests.conformance import protocols
 from tests.conformance.schemas import KUBELET, recorded
 

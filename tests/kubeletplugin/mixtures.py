@@ -42,7 +42,7 @@ class DiedError(BaseException):
 
 
 class MemoryFiles:
-    """`ports.Files` in memory, for many short lives.
+    """`DiskFiles` in memory, for many short lives.
 
     Attributes:
         dies_at: the step that changes a file at which the process dies; None: it lives.
