@@ -30,7 +30,8 @@ _NO_YAML: Final = ("text", "wide", "json")
     default="text",
     show_default=True,
     help="text: a table, types that AWS offers first; wide: with the source of each figure; json: for programs;"
-    " resourceslices: what a node of each type will publish; karpenter: the same as a DRAConfig of Karpenter's KWOK driver; cluster-autoscaler: annotations of a"
+    " resourceslices: what a node of each type will publish; karpenter: the same as a DRAConfig of"
+    " Karpenter's KWOK driver; cluster-autoscaler: annotations of a"
     " MachineDeployment, and the counts with which a group scales from zero.",
 )
 @click.option("--offered", is_flag=True, help="Only types that AWS offers.")
