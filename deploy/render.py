@@ -15,6 +15,8 @@ from typing import Any, Final
 import helm_python as helm
 
 from deploy import kinds
+from neuron.hardware.instances import Catalogue
+from neuron.names import SAGEMAKER_PREFIX
 from policies.schema.followable import FOLLOWED, SUBRESOURCES
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -132,8 +134,34 @@ def followed() -> str:
     return json.dumps({"resources": FOLLOWED, "subresources": SUBRESOURCES}, indent=2) + "\n"
 
 
+def schema() -> str:
+    """The text of `values.schema.json`, with the instance types of the catalogue."""
+    whole = json.loads((CHART / "values.schema.json").read_text())
+    known = Catalogue()
+    names = [entry.name for entry in known]
+    limited = whole["then"]["properties"]
+    limited["conversion"]["properties"]["families"]["items"]["enum"] = list(known.families())
+    driver = limited["kubeletPlugin"]["properties"]
+    driver["instanceTypes"]["items"]["enum"] = [*names, *(SAGEMAKER_PREFIX + name for name in names)]
+    driver["emulate"]["enum"] = ["", *names]
+    return json.dumps(whole, indent=2) + "\n"
+
+
+def kustomization() -> str:
+    """What the chart installs by default, for `kubectl apply -k`."""
+    return "".join(
+        (
+            "# What the chart installs by default: kubectl apply --server-side -k deploy/manifests\n",
+            "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n",
+            *(f"  - {name}\n" for name in INSTALL),
+        )
+    )
+
+
 def main() -> None:
     """Write the manifests and the files of the chart."""
+    (CHART / "values.schema.json").write_text(schema())
+    (MANIFESTS / "kustomization.yaml").write_text(kustomization())
     (CHART / "files" / "followed.json").write_text(followed())
     kinds.PATH.write_text(kinds.text())
     packs = CHART / "files" / "packs"

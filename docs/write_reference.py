@@ -6,12 +6,14 @@ codes from their table.
 """
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import click
+import yaml
 
 from commands.cli.main import main as neuron_dra
 from kubeletplugin import settings as driver_settings
@@ -134,12 +136,98 @@ def settings() -> str:
         "one that is given counts. If settings are wrong, the program reports all of them at its start and exits\n"
         "with 3.\n\n"
         "The chart sets most of them by its values:\n"
-        "[`deploy/chart/values.yaml`](../../deploy/chart/values.yaml) explains each value.\n\n"
+        "[values.md](values.md) lists each value.\n\n"
         "## neuron-dra webhook\n\n"
         f"{webhook_settings.reference()}\n"
         "## neuron-dra-kubelet-plugin\n\n"
         f"{driver_settings.reference()}"
     )
+
+
+# --- values of the chart ------------------------------------------------------------------------------------------
+
+_KEY: Final = re.compile(r"( *)([A-Za-z]+):(?: (.*))?$")
+
+
+def _comments(text: str) -> dict[str, str]:
+    """Path of a value in values.yaml -> the comment above it; with its first comment alone if it has members."""
+    found: dict[str, str] = {}
+    path: list[str] = []
+    above: list[str] = []
+    for line in text.splitlines():
+        if match := _KEY.match(line):
+            path[len(match[1]) // 2 :] = [match[2]]
+            found[".".join(path)] = " ".join(above)
+            above = []
+        elif line.lstrip().startswith("# "):
+            above.append(line.lstrip()[2:])
+        elif not line.lstrip().startswith("#"):
+            above = []
+    return found
+
+
+def _allowed(schema: dict[str, Any], field: dict[str, Any]) -> str:
+    """What a value may be, in words."""
+    if "$ref" in field:
+        field = schema["$defs"][field["$ref"].rpartition("/")[2]]
+    if "enum" in field:
+        words = [json.dumps(each) if not isinstance(each, str) else each or "empty" for each in field["enum"]]
+        return ", ".join(f"`{each}`" for each in words)
+    kinds = field.get("type", "object")
+    if isinstance(kinds, list):
+        return " or ".join({"integer": "whole number", "string": "text"}.get(kind, kind) for kind in kinds)
+    if kinds == "array":
+        return f"list of {_allowed(schema, field['items'])}" if "items" in field else "list"
+    if kinds == "object":
+        return "map" if field.get("additionalProperties") else "fields"
+    low, high = field.get("minimum"), field.get("maximum")
+    kind = {"integer": "whole number", "string": "text", "boolean": "true or false"}.get(kinds, kinds)
+    if low is None:
+        return kind
+    return f"{kind}, from {low}" if high is None else f"{kind}, {low} to {high}"
+
+
+def values() -> str:
+    """The page on the values of the chart, from values.yaml and its schema."""
+    chart = FOLDER.parent / "deploy" / "chart"
+    text = (chart / "values.yaml").read_text()
+    schema, defaults, about = (
+        json.loads((chart / "values.schema.json").read_text()),
+        yaml.safe_load(text),
+        _comments(text),
+    )
+
+    def rows(fields: dict[str, Any], given: Any, prefix: str) -> Iterator[str]:
+        for name, field in fields.items():
+            if name not in given:
+                continue
+            path, inner = f"{prefix}{name}", field
+            if "$ref" in field:
+                inner = schema["$defs"][field["$ref"].rpartition("/")[2]]
+            default = given[name]
+            if inner.get("properties") and isinstance(default, dict):
+                if about.get(path):
+                    yield f"| `{path}` | fields | | {_cell(about[path])} |"
+                yield from rows(inner["properties"], default, f"{path}.")
+                continue
+            shown = (
+                "the types of the catalogue" if path == "kubeletPlugin.instanceTypes" else f"`{json.dumps(default)}`"
+            )
+            yield f"| `{path}` | {_cell(_allowed(schema, field))} | {_cell(shown)} | {_cell(about.get(path, ''))} |"
+
+    lines = [
+        "# Values of the chart",
+        "",
+        "Every value, from `deploy/chart/values.yaml` and `values.schema.json`, which refuses others.",
+        "[install.md](../install.md)",
+        "explains the important ones.",
+    ]
+    for name, field in schema["properties"].items():
+        if name in defaults:
+            # The comment before the first member is about the whole.
+            lines += ["", f"## {name}", "", "| value | allowed | default | meaning |", "|---|---|---|---|"]
+            lines += rows({name: field}, defaults, "")
+    return "\n".join(lines) + "\n"
 
 
 # --- policy files ---------------------------------------------------------------------------------------------------
@@ -293,6 +381,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "errors.md": errors,
     "reference/commands.md": commands,
     "reference/settings.md": settings,
+    "reference/values.md": values,
     "reference/policy-kinds.md": policy_kinds,
 }
 """Name of a file in docs -> the function that makes it."""

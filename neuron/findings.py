@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import enum
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -33,12 +34,16 @@ def short(text: str, most: int = MOST_QUOTED) -> str:
 
 
 def quoted(value: object, most: int = MOST_QUOTED) -> str:
-    """`ascii(value)` for a message, at most `most` characters."""
-    if isinstance(value, str | bytes):
-        value = value[: most + 1]  # An escape is longer than its character.
-    elif isinstance(value, int) and value.bit_length() > _LARGEST_NUMBER:
+    """A value for a message, at most `most` characters: a text between quotes with escapes, all else as JSON."""
+    if isinstance(value, int) and value.bit_length() > _LARGEST_NUMBER:
         return "a number of more than 1000 digits"  # str() raises for more than 4300 digits.
-    text = ascii(value)
+    if isinstance(value, str | bytes):
+        text = ascii(value[: most + 1])  # An escape is longer than its character.
+    else:
+        try:
+            text = json.dumps(value, default=str)
+        except (ValueError, RecursionError):  # a key or an item is such a number, or it is nested too deeply
+            return "a value that is too large to show"
     return text if len(text) <= most else f"{text[: most - 2]}…{text[-1]}"
 
 

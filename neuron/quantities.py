@@ -127,7 +127,8 @@ def canonical(value: object) -> str:
 
 def amount_text(value: object) -> str:
     """The value for messages, at most 64 characters."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    scalar = value is None or isinstance(value, str | int | float)
-    return str(value)[:_MAX_LENGTH] if scalar else f"a {type(value).__name__}"
+    if isinstance(value, str):
+        return value[:_MAX_LENGTH]
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    return "null" if value is None else str(value)[:_MAX_LENGTH].lower()

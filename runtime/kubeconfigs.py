@@ -16,13 +16,27 @@ DEFAULT_NAMESPACE: Final = "default"
 def find(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """The files that kubectl would merge: those in $KUBECONFIG that exist, else ~/.kube/config; empty if none exists.
 
-    If $KUBECONFIG is set, ~/.kube/config is not used.
+    If $KUBECONFIG is set, ~/.kube/config is not used. A file that may not be looked at counts as one that exists.
     """
-    named = [Path(each).expanduser() for each in environment.get("KUBECONFIG", "").split(os.pathsep) if each]
     # In a container the user may have no home directory.
     home = environment.get("HOME", "")
-    candidates = named or ([Path(home) / ".kube" / "config"] if home else [])
-    return tuple(dict.fromkeys(path for path in candidates if path.exists()))
+    candidates = named(environment) or ((Path(home) / ".kube" / "config",) if home else ())
+    return tuple(dict.fromkeys(filter(_exists, candidates)))
+
+
+def named(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """The files in $KUBECONFIG."""
+    return tuple(Path(each).expanduser() for each in environment.get("KUBECONFIG", "").split(os.pathsep) if each)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass  # Reading it fails, too, and tells why.
+    return True
 
 
 def current_context(files: Sequence[Path]) -> str:

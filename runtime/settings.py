@@ -10,6 +10,7 @@ without a cluster.
 
 import dataclasses
 import enum
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -241,7 +242,7 @@ def _from_process(
         if flag not in (None, ()):
             given[setting.name] = GivenValue(flag, setting.flag)
         elif text and not _SERVICE_LINK.match(text):
-            value = [part.strip() for part in text.split(",") if part.strip()] if setting.repeated else text
+            value = tuple(part.strip() for part in text.split(",") if part.strip()) if setting.repeated else text
             given[setting.name] = GivenValue(value, setting.variable)
     return given
 
@@ -270,7 +271,8 @@ def _from_file(
     if content is None:
         return {}
     if not isinstance(documents[0], Mapping_):
-        raise SettingsError(f"The config file {path} holds a {type(content).__name__}, not fields with values.")
+        what = "a list" if isinstance(content, list) else "one value"
+        raise SettingsError(f"The config file {path} holds {what}, not fields with values.")
     by_field = {setting.field: setting.name for setting in declared if setting.field}
     unknown = [str(field) for field in content if field not in by_field]
     if unknown:
@@ -295,7 +297,7 @@ def _written(node: "YamlNode") -> object:
 
 def _plain(value: object) -> object:
     """A YAML scalar as a flag would give it: `tlsMinVersion: 1.3` is a number in YAML."""
-    return str(value) if isinstance(value, int | float) else value
+    return str(value).lower() if isinstance(value, int | float) else value
 
 
 def _decode_path(kind: type, value: object) -> object:
@@ -304,9 +306,21 @@ def _decode_path(kind: type, value: object) -> object:
     return kind(value)
 
 
+def _as_given(value: object) -> str:
+    """A value as the user wrote it: a text between quotes, values of flags with commas, all else as JSON."""
+    if isinstance(value, str):
+        return repr(value)
+    if isinstance(value, tuple):
+        return ", ".join(map(_as_given, value))
+    try:
+        return json.dumps(value, default=str, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return "a value that is too large to show"
+
+
 def _fault(setting: Declaration, entry: GivenValue, did_you_mean: DidYouMean) -> str:
     """The place, the value, and the allowed values."""
-    shown = repr(entry.value)
+    shown = _as_given(entry.value)
     if len(shown) > _LONGEST_VALUE_SHOWN:
         shown = shown[:_LONGEST_VALUE_SHOWN] + "…"
     hint = did_you_mean(str(entry.value), setting.choices)

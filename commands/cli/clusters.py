@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -45,9 +45,14 @@ class ClusterChoice:
         """The kubeconfig files to merge; empty: the service account of this pod.
 
         Raises:
-            CannotLookError: a context was chosen, and there is no file that could have it.
+            CannotLookError: a context was chosen, and there is no file that could have it; or no file of $KUBECONFIG
+                exists, and this is no pod.
         """
         found = (self.kubeconfig,) if self.kubeconfig is not None else kubeconfigs.find(os.environ)
+        missing = kubeconfigs.named(os.environ)
+        if not found and missing and not os.environ.get("KUBERNETES_SERVICE_HOST"):
+            which = f"the file {missing[0]}, which does" if len(missing) == 1 else f"{_listed(missing)}, which do"
+            raise CannotLookError(f"$KUBECONFIG names {which} not exist: correct it, or give --kubeconfig")
         if self.context is not None and not found:
             raise CannotLookError(f"--context {self.context} needs a kubeconfig: give --kubeconfig or set $KUBECONFIG")
         return found
@@ -65,8 +70,11 @@ class ClusterChoice:
         except OSError as error:
             raise CannotLookError(f"cannot read {error.filename}: {error.strerror}") from error
         except yaml.YAMLError as error:
-            named = ", ".join(map(str, self.files))
-            raise CannotLookError(f"kubeconfig {named} is not YAML: {error}") from error
+            raise CannotLookError(f"kubeconfig {_listed(self.files)} is not YAML: {error}") from error
+
+
+def _listed(files: Iterable[Path]) -> str:
+    return ", ".join(map(str, files))
 
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -110,7 +118,7 @@ def _complete_context(context: click.Context, _: click.Parameter, incomplete: st
     """Contexts of the kubeconfigs; none if they cannot be read: a shell shows no errors."""
     try:
         known = kubeconfigs.context_names(ClusterChoice(context.params.get("kubeconfig")).files)
-    except (OSError, yaml.YAMLError):
+    except (OSError, yaml.YAMLError, CannotLookError):
         return []
     return [name for name in known if name.startswith(incomplete)]
 

@@ -131,7 +131,9 @@ def convert(
             write_exact(convert_output.as_yaml(changes, counter.say))
     counter.clear()
     if strict and converter.left:
-        counter.say(f"{counted(converter.left, 'object')} left unchanged with Neuron limits (--strict).")
+        for notice in converter.left:
+            counter.say(str(notice))
+        counter.say(f"{counted(len(converter.left), 'object')} left unchanged with Neuron limits (--strict).")
     context.exit(code())
 
 

@@ -19,8 +19,10 @@ from commands.cli.inputs import (
     UNREADABLE,
     built,
     file_policies,
+    is_manifest,
     kustomize_option,
     load_settings,
+    names_file,
     setting_options,
 )
 from commands.cli.streams import say, write, write_all
@@ -52,14 +54,15 @@ _NOT_KNOWN: Final = "assumed (--mode): the settings of the webhook are not known
 
 
 @click.command
-@click.argument("words", metavar="[TYPE/NAME | TYPE NAME | CODE]...", nargs=-1)
+@click.argument("words", metavar="[TYPE/NAME | TYPE NAME | FILE | CODE]...", nargs=-1)
 @click.option(
     "-f",
     "--filename",
     "filenames",
     multiple=True,
     metavar="FILE|DIR|-",
-    help="Manifests with pods or workloads: a file, a directory, or - for standard input. May be repeated.",
+    help="Manifests with pods or workloads: a file, a directory, or - for standard input. May be repeated."
+    " The same can be given as arguments; where a file and a pod have one name, pod/NAME is the pod.",
 )
 @kustomize_option("explain")
 @cluster_options
@@ -87,21 +90,20 @@ def explain(
 ) -> None:
     """Explain pods: what they request, what conversion and policies make of them, and which nodes could take them.
 
-    With -f alone, no cluster is read. With -f and --kubeconfig or --context, the cluster's namespaces, quotas, devices
-    and nodes count, too. pod/NAME explains a pod of the cluster: if it does not run, why, and what to do. Another
-    type with pods, as in deployment/NAME or job NAME, explains the pods that it creates, and its pods that are not
-    ready. A code such as NEU105 prints what the message with that code means.
+    With files alone, no cluster is read. With files and --kubeconfig or --context, the cluster's namespaces, quotas,
+    devices and nodes count, too. pod/NAME explains a pod of the cluster: if it does not run, why, and what to do.
+    Another type with pods, as in deployment/NAME or job NAME, explains the pods that it creates, and its pods that are
+    not ready. A code such as NEU105 prints what the message with that code means.
 
     Exit codes: 0; 1 if a pod is refused, or does not run; 2 if an input or the cluster cannot be read.
     """
     if words and all(map(_CODE.fullmatch, words)):
         write("\n".join(map(_told, words)))
         return
-    names = _targets(words) if words else []
+    names, files = _targets(words)
+    filenames = (*filenames, *files)
     if not names and not filenames and not directories:
-        raise click.UsageError(
-            "Name a pod or a workload (pod/NAME, deployment/NAME), or files with -f, or a code (NEU105)."
-        )
+        raise click.UsageError("Name a pod or a workload (pod/NAME, deployment/NAME), or files, or a code (NEU105).")
     chosen = load_settings(flags)
     given = {name for name in _OVERRIDING if flags.get(name) not in (None, ())}
     policies = file_policies(chosen)
@@ -136,11 +138,17 @@ def _told(word: str) -> str:
     return "\n".join(f"{wrapped(each, 0, console.width())}\n" for each in parts if each)
 
 
-def _targets(words: Sequence[str]) -> "list[NamedObject]":
-    from commands.explain.targets import NamedObjectError, targets
+def _targets(words: Sequence[str]) -> "tuple[list[NamedObject], list[str]]":
+    """What arguments name: objects of the cluster, and files.
 
+    Raises:
+        click.UsageError: a word is neither.
+    """
+    from commands.explain.targets import NamedObjectError, names_type, targets
+
+    files = [each for each in words if names_file(each) and (is_manifest(each) or not names_type(each))]
     try:
-        return targets(words)
+        return targets([each for each in words if each not in files]), files
     except NamedObjectError as error:
         raise click.UsageError(str(error)) from error
 

@@ -3,10 +3,12 @@
 import datetime as dt
 import functools
 import os
+import re
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
@@ -33,12 +35,18 @@ CONVERSION_SETTINGS: Final = (
 )
 """The settings of conversion that `report`, `validate` and `explain` take, for `setting_options`."""
 
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+
 _FILE: Final = click.Path(allow_dash=True)
 """Shells complete it. Whether it can be read is reported with all others."""
 
 
-def filename_option(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """`-f` and arguments: which manifests to `verb`, passed to the command as `filenames`."""
+def filename_option(verb: str, instead: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`-f` and arguments: which manifests to `verb`, passed to the command as `filenames`.
+
+    Args:
+        instead: what is read without any.
+    """
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -54,12 +62,43 @@ def filename_option(verb: str) -> Callable[[Callable[..., None]], Callable[..., 
             multiple=True,
             type=_FILE,
             metavar="FILE|DIR|-",
-            help=f"Manifests to {verb}: a file, a directory (all *.yaml, *.yml, *.json below it), or - for standard"
-            " input. May be repeated. The same can be given as arguments.",
+            help=f"Manifests to {verb}{instead and f', instead of {instead}'}: a file, a directory (all *.yaml, *.yml,"
+            " *.json below it), or - for standard input. May be repeated. The same can be given as arguments.",
         )
         return flag(click.argument("arguments", metavar="[FILE|DIR|-]...", nargs=-1, type=_FILE)(with_files))
 
     return add
+
+
+def _web_address(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    if value and not re.fullmatch(r"https?://[^\s/]+[^\s?#]*", value):
+        raise click.BadParameter(f"{value[:100]!r} is not an address such as https://docs.example.com/neuron-dra")
+    return value
+
+
+docs_url_option: Final = click.option(
+    "--docs-url",
+    envvar="NEURON_DRA_DOCS_URL",
+    show_envvar=True,
+    default="",
+    metavar="URL",
+    callback=_web_address,
+    help="With -o sarif: where the book of neuron-dra is served, for the link of each code (helpUri).",
+)
+
+
+def names_file(word: str) -> bool:
+    """Whether an argument beside `-f` is a file, where it could also name something in a cluster.
+
+    Standard input, a path, a name that ends as manifests do, and every file and folder that exists.
+    """
+    looks = word.startswith(("/", "./", "../")) or (Path(word).suffix in SUFFIXES and "/" not in word)
+    return word == "-" or looks or os.path.exists(word)  # noqa: PTH110 - Path raises where it may not look
+
+
+def is_manifest(word: str) -> bool:
+    """Whether an argument is the name of a file that exists and ends as manifests do."""
+    return Path(word).suffix in SUFFIXES and os.path.isfile(word)  # noqa: PTH113 - as above
 
 
 def need_files(verb: str, filenames: Collection[object]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
-from commands.cli.inputs import file_policies, load_settings, setting_options
+from commands.cli.inputs import file_policies, load_settings, names_file, setting_options
 from commands.cli.streams import say, write
 from runtime import console
 
@@ -40,7 +40,7 @@ def _origins(_context: click.Context, _parameter: click.Parameter, values: tuple
 
 
 @click.command(name="map")
-@click.argument("nodes", nargs=-1, metavar="[NODE]...")
+@click.argument("nodes", nargs=-1, metavar="[NODE|FILE]...")
 @click.option(
     "-f",
     "--filename",
@@ -49,7 +49,7 @@ def _origins(_context: click.Context, _parameter: click.Parameter, values: tuple
     type=click.Path(path_type=Path, allow_dash=True),
     metavar="FILE|-",
     help="Read a file instead of a cluster: the output of `kubectl get nodes,resourceslices,resourceclaims,pods -A -o"
-    " yaml` or `-o json`. May be repeated.",
+    " yaml` or `-o json`. May be repeated. The same can be given as arguments.",
 )
 @cluster_options
 @namespace_option("Only nodes on which claims of this namespace hold devices. Default: all nodes.")
@@ -107,17 +107,19 @@ def map(  # noqa: A001 - the command's name
 ) -> None:
     """Show which Neuron devices the nodes have, which claim holds which, and what is still free and connected.
 
-    A NODE is the name of a node; without any, all nodes are shown.
+    A NODE is the name of a node; without any, all nodes are shown. With a FILE, no cluster is read.
 
     Exit codes: 0; 2 if the cluster or its ResourceSlices cannot be read.
     """
+    nodes = options["nodes"]
+    files = [*options["filenames"], *(Path(each) for each in nodes if names_file(each))]
+    options |= {"nodes": [each for each in nodes if not names_file(each)], "filenames": files}
     draw = _maker(_filter(options), _catalogue(policies))
     if serve and options["filenames"]:
         raise click.UsageError("--serve reads a cluster: use -o html for a page of files.")
     if serve:
         _serve(cluster, options, draw)
         return
-    files = options["filenames"]
     seen = _from_files(files) if files else asyncio.run(_read(cluster))
     write(_FORMATS[output](draw(seen), seen))
     from commands.cluster.listing import Unseen

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import click
 
 from commands.cli.clusters import namespace_name
-from commands.cli.inputs import counted
+from commands.cli.inputs import counted, filename_option, need_files
 from commands.cli.streams import say, write
 from neuron import names
 from neuron.findings import did_you_mean
@@ -146,7 +146,7 @@ def test(context: click.Context, folder: Path, junit: Path | None) -> None:
     type=click.Path(path_type=Path),
     help="Folder of policies.",
 )
-@click.option("-f", "--filename", "filename", metavar="FILE|DIR|-", required=True, help="The manifests.")
+@filename_option("judge")
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects that have none.")
 @click.option(
     "--operation",
@@ -156,8 +156,8 @@ def test(context: click.Context, folder: Path, junit: Path | None) -> None:
     help="Operation on the objects.",
 )
 @click.pass_context
-def explain(context: click.Context, folder: Path, filename: str, namespace: str, operation: str) -> None:
-    """Show which policies match the objects in a file, their verdicts, and the reasons.
+def explain(context: click.Context, folder: Path, filenames: tuple[str, ...], namespace: str, operation: str) -> None:
+    """Show which policies match the objects in files, their verdicts, and the reasons.
 
     Objects and the pods of workloads are evaluated as written, without conversion; `neuron-dra convert` prints the
     converted objects.
@@ -174,10 +174,11 @@ def explain(context: click.Context, folder: Path, filename: str, namespace: str,
     from policies.judging.mutations import denied_by_changes
     from policies.judging.verdicts import PolicyOutcome
 
+    need_files("judge", filenames)
     found = _load(context, folder, UNREADABLE)
     now = dt.datetime.now(dt.UTC)
     cluster = FileStore()
-    inputs = read_sources([filename], namespace, cluster.take)
+    inputs = read_sources(filenames, namespace, cluster.take)
     for fault in inputs.faults:
         say(str(fault))
     policies = FilePolicies(found, now, time.monotonic)

@@ -17,7 +17,9 @@ from commands.cli.inputs import (
     REFUSED,
     UNREADABLE,
     built,
+    docs_url_option,
     file_policies,
+    filename_option,
     kustomize_option,
     load_settings,
     setting_options,
@@ -40,15 +42,7 @@ LineOf = Callable[[str, int, str], int]
 
 
 @click.command
-@click.option(
-    "-f",
-    "--filename",
-    "filenames",
-    multiple=True,
-    metavar="FILE|DIR|-",
-    help="Objects to report on, instead of a cluster: a file, a directory (all *.yaml, *.yml, *.json below it), or -"
-    " for standard input. May be repeated.",
-)
+@filename_option("report on", "a cluster")
 @kustomize_option("report on")
 @cluster_options
 @namespace_option("Only this namespace of the cluster. Default: all.")
@@ -61,6 +55,7 @@ LineOf = Callable[[str, int, str], int]
     help="text: for a terminal; html: one page that needs nothing else; markdown: for tickets and wikis; json: for"
     " programs; sarif: SARIF 2.1.0 for code hosts.",
 )
+@docs_url_option
 @click.option(
     "--webhook-namespace",
     metavar="NAME",
@@ -87,6 +82,7 @@ def report(
     cluster: ClusterChoice,
     namespace: str | None,
     output: str,
+    docs_url: str,
     webhook_namespace: str,
     *,
     webhook_records: bool,
@@ -97,14 +93,14 @@ def report(
 
     Shows what conversion makes of it, what blocks it, its devices before and after, and an order of migration by
     namespace. Owners stand for what they control: a Deployment for its ReplicaSets and pods. With policy files
-    (--policies), existing objects are also judged by the policies for validation. Without -f, a cluster is read.
+    (--policies), existing objects are also judged by the policies for validation. Without files, a cluster is read.
 
     Exit codes: 0; 1 if a workload is blocked, or a policy would deny an object (not with --write-policy-reports); 2 if
     an input cannot be read, or the results cannot be written.
     """
     if (filenames or directories) and (cluster.is_chosen or namespace or write_policy_reports):
         raise click.UsageError(
-            "-f and -k read files; --kubeconfig, --context, -n and --write-policy-reports need a cluster."
+            "Arguments, -f and -k read files; --kubeconfig, --context, -n and --write-policy-reports need a cluster."
         )
     chosen = load_settings(flags)
     policies = file_policies(chosen)
@@ -119,7 +115,7 @@ def report(
         records = webhook_namespace if webhook_records else ""
         source = _Cluster(cluster, namespace or "", records, writes=write_policy_reports)
         made, complete = asyncio.run(source.report(options, policies))
-    write(_rendered(made, output, line_of))
+    write(_rendered(made, output, line_of, docs_url))
     blocked = not write_policy_reports and (made.blocked or made.denied)
     context.exit(UNREADABLE if not complete else REFUSED if blocked else 0)
 
@@ -249,7 +245,7 @@ def _heading(origin: str) -> "Heading":
     return Heading(origin, dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), version("neuron-dra"))
 
 
-def _rendered(made: "Report", output: str, line_of: LineOf) -> str:
+def _rendered(made: "Report", output: str, line_of: LineOf, docs_url: str) -> str:
     match output:
         case "json":
             from commands.report.render_json import as_json
@@ -266,7 +262,7 @@ def _rendered(made: "Report", output: str, line_of: LineOf) -> str:
         case "sarif":
             from commands.report.render_sarif import as_sarif
 
-            return as_sarif(made, line_of)
+            return as_sarif(made, line_of, docs_url)
     from commands.report.render_text import as_text
 
     # Also in a pipe: `| less` shows what the terminal would.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from commands.types.published import NodeTemplate
 
 _DRIVER: Final = "2.25.4.0"
-_NO_YAML: Final = ("text", "json")
+_NO_YAML: Final = ("text", "wide", "json")
 
 
 @click.command(name="types")
@@ -26,11 +26,12 @@ _NO_YAML: Final = ("text", "json")
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["text", "json", "resourceslices", "karpenter", "cluster-autoscaler"]),
+    type=click.Choice(["text", "wide", "json", "resourceslices", "karpenter", "cluster-autoscaler"]),
     default="text",
     show_default=True,
-    help="text: a table with the source of each figure; json: for programs; resourceslices: what a node of each type"
-    " will publish; karpenter: the same as a DRAConfig of Karpenter's KWOK driver; cluster-autoscaler: annotations of a"
+    help="text: a table, types that AWS offers first; wide: with the source of each figure; json: for programs;"
+    " resourceslices: what a node of each type will publish; karpenter: the same as a DRAConfig of"
+    " Karpenter's KWOK driver; cluster-autoscaler: annotations of a"
     " MachineDeployment, and the counts with which a group scales from zero.",
 )
 @click.option("--offered", is_flag=True, help="Only types that AWS offers.")
@@ -67,7 +68,10 @@ def types(
     if output in _NO_YAML:
         from commands.types import table
 
-        write(table.as_text(entries) if output == "text" else json.dumps(table.as_objects(entries), indent=2) + "\n")
+        if output == "json":
+            write(json.dumps(table.as_objects(entries), indent=2) + "\n")
+        else:
+            write(table.as_text(entries) if output == "text" else table.as_wide_text(entries))
         return
     if node and len(entries) != 1:
         raise click.UsageError("--node names one node: give one TYPE.")

@@ -18,6 +18,7 @@ from commands.cli.inputs import (
     UNREADABLE,
     built,
     counted,
+    docs_url_option,
     file_policies,
     filename_option,
     kustomize_option,
@@ -53,6 +54,7 @@ _AT_ONCE: Final = 32
     show_default=True,
     help="text: for people; json: for programs; sarif: SARIF 2.1.0 for code hosts.",
 )
+@docs_url_option
 @optional_cluster_options("Also compare the manifests with ResourceSlices, DeviceClasses and claims of")
 @click.option("--notes", is_flag=True, help="Show notes in text output: what policies only write to the audit log.")
 @namespace_option("Namespace of objects that set none. Default: that of the named cluster's context, else default.")
@@ -64,6 +66,7 @@ def validate(
     filenames: tuple[str, ...],
     directories: tuple[str, ...],
     output: str,
+    docs_url: str,  # noqa: ARG001 - read by `as_sarif`
     cluster: ClusterChoice,
     namespace: str | None,
     *,
@@ -216,13 +219,11 @@ def as_json(located: Sequence["Located"], faults: Sequence["ReadProblem"], tally
 
 def as_sarif(located: Sequence["Located"], faults: Sequence["ReadProblem"], _: "FindingTally") -> str:
     """For code hosts."""
-    from importlib.metadata import metadata
+    from importlib.metadata import version
 
     from commands.validate.sarif import sarif_log
 
-    about = metadata("neuron-dra")
-    links = dict(each.split(", ", 1) for each in about.get_all("Project-URL") or ())
-    return _dumped(sarif_log(located, faults, about["Version"], links.get("Documentation", "")))
+    return _dumped(sarif_log(located, faults, version("neuron-dra"), click.get_current_context().params["docs_url"]))
 
 
 def _dumped(value: object) -> str:

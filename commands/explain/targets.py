@@ -41,7 +41,7 @@ class NamedObject:
 
 
 def targets(words: Sequence[str]) -> list[NamedObject]:
-    """The objects that words name: `TYPE/NAME`, `TYPE NAME` or, of a pod, `NAME`.
+    """The objects that words name, if any: `TYPE/NAME`, `TYPE NAME` or, of a pod, `NAME`.
 
     Raises:
         NamedObjectError: a type holds no pods or is not known, or a name is empty.
@@ -53,6 +53,11 @@ def targets(words: Sequence[str]) -> list[NamedObject]:
     elif len(words) == 1 and _kind(words[0]) is not None:
         raise NamedObjectError(f"{words[0]} is a type: add the name of an object, as in {words[0]}/NAME.")
     return [_target(word, known) for word in words]
+
+
+def names_type(word: str) -> bool:
+    """Whether a word is a type with pods, or begins with one and a slash."""
+    return _kind(word.partition("/")[0]) is not None
 
 
 def _target(word: str, known: Kind) -> NamedObject:

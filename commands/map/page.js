@@ -261,7 +261,7 @@
   // --- live -----------------------------------------------------------------------------------------------
 
   function tell() {
-    byId("time").textContent = new Date(data.time).toLocaleString();
+    byId("time").textContent = data.time;
   }
 
   function follow(seconds) {

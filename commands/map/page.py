@@ -50,6 +50,7 @@ def as_page(found: DeviceMap, seen: ClusterSnapshot, interval: float | None = No
     live = f' data-interval="{interval:g}"' if interval else ""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="color-scheme" content="light dark">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
         f'<title>Neuron devices</title>\n<link rel="icon" href="data:,">\n<style>{STYLE}</style>\n</head>\n'

@@ -33,6 +33,7 @@ class Notice:
         subject: kind and name of the object, e.g. `Pod team/train`; or "".
         path: field path in the document; empty for the whole object.
         text: code, sentence and fix.
+        code: of the finding, if it is one.
     """
 
     source: str
@@ -41,6 +42,7 @@ class Notice:
     subject: str
     path: str
     text: str
+    code: str = ""
 
     def __str__(self) -> str:
         where = ", ".join(filter(None, (f"document {self.number}", self.subject)))
@@ -71,13 +73,13 @@ class Reporter:
         self._notices = notices
         self._reported: set[Notice] = set()
 
-    def line(self, path: Path, text: str) -> None:
+    def line(self, path: Path, text: str, code: str = "") -> None:
         """Add a message about a place in the object, unless it was added before."""
         path = (*self._manifest.path, *path)
         line = self._document.line_of(path)
         number, subject = self._document.number, str(self._manifest)
         path = (*self._document.place, *path)
-        notice = Notice(self._source, line, number, subject, path_text(path), text)
+        notice = Notice(self._source, line, number, subject, path_text(path), text, code)
         if notice not in self._reported:
             self._reported.add(notice)
             self._notices.append(notice)
@@ -85,7 +87,7 @@ class Reporter:
     def finding(self, path: Path, finding: Finding) -> None:
         """Add a finding about the part of the object at `path`."""
         steps = path_steps(finding.path)
-        self.line(steps if steps == _NAMESPACE else (*path, *steps), str(finding))
+        self.line(steps if steps == _NAMESPACE else (*path, *steps), str(finding), finding.code)
 
     def repeated(self, path: Path, decision: Decision) -> None:
         """Add what server-side apply of the converted manifest would refuse. `path`: of the pod."""

@@ -28,6 +28,19 @@ class Fate(enum.StrEnum):
     """The place of its pod templates is not known. Its pods are converted at admission."""
 
 
+class Prospect(enum.StrEnum):
+    """What a workload comes to as the cluster is now: one for each workload."""
+
+    CONVERTED = "converted"
+    CONVERTS = "converts"
+    WAITS = "waits"
+    """Its pods are converted, and then no scheduler can place them."""
+    BLOCKED = "blocked"
+    """Its pods are denied, or do not run as they are."""
+    STAYS = "stays"
+    UNKNOWN = "unknown"
+
+
 class Cause(enum.StrEnum):
     """The kind of an obstacle."""
 
@@ -43,6 +56,10 @@ class Cause(enum.StrEnum):
     SCHEDULER = "schedulerName"
     NODES = "nodes"
     POLICY = "policy"
+
+
+_WAITING: Final = frozenset({Cause.SELECTION, Cause.QUOTA, Cause.QUEUE, Cause.KARPENTER, Cause.NODES})
+"""Obstacles for which a pod is pending."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -165,6 +182,12 @@ class Workload:
     @property
     def blocked(self) -> bool:
         return self.fate is Fate.REFUSED or any(each.blocks for each in self.obstacles)
+
+    @property
+    def prospect(self) -> Prospect:
+        if self.fate is Fate.REFUSED or any(each.blocks and each.cause not in _WAITING for each in self.obstacles):
+            return Prospect.BLOCKED
+        return Prospect.WAITS if self.blocked else Prospect(self.fate.value)
 
     @property
     def pods(self) -> int | None:

@@ -1,19 +1,38 @@
 "use strict";
-for (const label of document.querySelectorAll("label[hidden]")) {
-  const rows = document.querySelectorAll("#" + label.dataset.table + " tbody tr");
-  const input = label.querySelector("input");
-  const count = label.querySelector("output");
+const tables = [];
+const menus = document.getElementById("filters");
+const chosen = (element, name) => {
+  const wanted = menus ? menus.elements[name] : null;
+  const own = element.dataset[name];
+  return !wanted || !wanted.value || own === undefined || JSON.parse(own).includes(wanted.value);
+};
+const show = (element, matches) => {
+  element.hidden = !(matches && chosen(element, "namespace") && chosen(element, "cause"));
+  return element.hidden ? 0 : 1;
+};
+for (const table of document.querySelectorAll("table")) {
+  const rows = table.querySelectorAll("tbody tr");
+  const label = document.querySelector('label[data-table="' + table.id + '"]');
   const filter = () => {
-    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const words = label ? label.querySelector("input").value.toLowerCase().split(/\s+/).filter(Boolean) : [];
     let shown = 0;
     for (const row of rows) {
-      const text = row.textContent.toLowerCase();
-      row.hidden = !words.every((word) => text.includes(word));
-      shown += row.hidden ? 0 : 1;
+      const text = words.length ? row.textContent.toLowerCase() : "";
+      shown += show(row, words.every((word) => text.includes(word)));
     }
-    count.textContent = shown + " of " + rows.length + " rows";
+    const count = shown === rows.length ? "" : shown + " of " + rows.length + " rows";
+    if (label) label.querySelector("output").textContent = count;
   };
-  label.hidden = false;
-  input.addEventListener("input", filter);
-  filter();
+  tables.push(filter);
+  if (label) {
+    label.hidden = false;
+    label.addEventListener("input", filter);
+  }
+}
+if (menus) {
+  menus.hidden = false;
+  menus.addEventListener("change", () => {
+    for (const filter of tables) filter();
+    for (const topic of document.querySelectorAll(".topics li")) show(topic, true);
+  });
 }

@@ -7,18 +7,35 @@ page works without the script, which filters tables.
 import base64
 import hashlib
 import html
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Final
 
 from commands.report import tables
-from commands.report.model import Report, Topic, topics
+from commands.report.model import Prospect, Reference, Report, Topic, topics
 from commands.report.tables import Table
 from commands.status.lines import counted
+from neuron.codes import CODES
 
 _MOST_NAMED: Final = 20
 _FEW_ROWS: Final = 12
-"""A table with no more rows gets no filter."""
+"""A table with no more rows gets no search."""
+_WITH_CODES: Final = ("obstacles", "codes")
+"""Columns in which codes are links."""
+_CODE: Final = re.compile(r"NEU[0-9]{3}")
+_CHART_WIDTH: Final = 1000
+_PROSPECTS: Final = {
+    Prospect.CONVERTED: "converted already",
+    Prospect.CONVERTS: "converts and can run",
+    Prospect.WAITS: "would wait for devices, nodes or quota",
+    Prospect.BLOCKED: "blocked until something is changed",
+    Prospect.STAYS: "stays on the device plugin",
+    Prospect.UNKNOWN: "of an unknown kind",
+}
 
 
 def as_html(report: Report) -> str:
@@ -44,42 +61,134 @@ def as_html(report: Report) -> str:
 
 
 def _main(report: Report) -> Iterator[str]:
-    yield from ("<ul>", *(f"<li>{_text(each)}</li>" for each in tables.summary(report)), "</ul>")
     found = topics(report.workloads)
-    yield from _topics("What blocks", "blocks", [each for each in found if each.blocks])
-    yield from _topics("What changes", "changes", [each for each in found if not each.blocks])
+    rows = {each.ref: f"workload-{at}" for at, each in enumerate(report.workloads, start=1)}
+    blocking, changing = [each for each in found if each.blocks], [each for each in found if not each.blocks]
+    codes = sorted({each.code for each in found} | {code for seen in report.shadowed for code in seen.codes})
+    parts = {
+        "blocks": bool(blocking) and "What blocks",
+        "changes": bool(changing) and "What changes",
+        "plan": bool(report.steps) and "Order of migration",
+        "workloads": "Workloads",
+        "shadow": bool(report.shadowed) and "Seen by the webhook",
+        "policies": report.audit is not None and "Policy results",
+        "codes": bool(codes) and "Codes",
+    }
+    links = (f'<a href="#{name}">{title}</a>' for name, title in parts.items() if title)
+    yield f'<nav aria-label="Parts of the report">{" ".join(links)}</nav>'
+    yield from ("<ul>", *(f"<li>{_text(each)}</li>" for each in tables.summary(report)), "</ul>")
+    yield from _chart(report)
+    yield from _filters(report)
+    yield from _topics("What blocks", "blocks", blocking, rows)
+    yield from _topics("What changes", "changes", changing, rows)
     if report.steps:
-        yield from _table("plan", tables.plan(report.steps))
-    yield from _table("workloads", tables.workloads(report.workloads))
+        about = [_about("", step.namespace) for step in report.steps]
+        yield from _table("plan", tables.plan(report.steps), about)
+    about = [
+        _about(rows[each.ref], each.ref.namespace, {obstacle.cause for obstacle in each.obstacles})
+        for each in report.workloads
+    ]
+    yield from _table("workloads", tables.workloads(report.workloads), about)
     if report.shadowed:
-        yield from _table("shadow", tables.shadowed(report.shadowed))
+        about = [_about("", each.namespace) for each in report.shadowed]
+        yield from _table("shadow", tables.shadowed(report.shadowed), about)
     if report.audit is not None:
         yield f"<p>{_text(tables.audit_line(report.audit))}</p>"
-        yield from _table("policies", tables.audit(report.audit))
+        about = [_about("", each.ref.namespace) for each in report.audit.violations]
+        yield from _table("policies", tables.audit(report.audit), about)
         yield from (f"<p>Not judged: {_text(each)}</p>" for each in report.audit.unread)
     notes = [*report.notes]
     if report.finished:
         notes.append(f"Left out: {counted(report.finished, 'pod or Job', 'pods and Jobs')} that ended.")
     if notes:
         yield from ("<h2>Notes</h2><ul>", *(f"<li>{_text(each)}</li>" for each in notes), "</ul>")
+    yield from _codes(codes)
 
 
-def _topics(title: str, kind: str, found: Sequence[Topic]) -> Iterable[str]:
+def _chart(report: Report) -> Iterator[str]:
+    """One bar for all workloads, with a part for each prospect, and its legend."""
+    counts = Counter(each.prospect for each in report.workloads)
+    shown = [each for each in Prospect if counts[each]]
+    if not shown:
+        return
+    ends = [0, *itertools.accumulate(counts[each] for each in shown)]
+    places = [round(_CHART_WIDTH * end / ends[-1]) for end in ends]
+    told = ", ".join(f"{counts[each]} {_PROSPECTS[each]}" for each in shown)
+    box = f'viewBox="0 0 {_CHART_WIDTH} 36" preserveAspectRatio="none"'
+    yield f'<svg class="chart" {box} role="img" aria-label="{told}">'
+    for each, start, end in zip(shown, places, places[1:], strict=False):
+        yield f'<rect class="{each}" x="{start}" y="0" width="{max(2, end - start)}" height="36"></rect>'
+    yield '</svg><ul class="legend">'
+    for each in shown:
+        pods = sum(workload.pods or 0 for workload in report.workloads if workload.prospect is each)
+        yield (
+            f'<li><span class="swatch {each}"></span>{counted(counts[each], "workload")} with {counted(pods, "pod")}:'
+            f" {_PROSPECTS[each]}</li>"
+        )
+    yield "</ul>"
+
+
+def _filters(report: Report) -> Iterator[str]:
+    """Menus for the whole page, which the script shows; each only if there is something to choose."""
+    menus = {
+        "namespace": sorted({each.ref.namespace for each in report.workloads if each.ref.namespace}),
+        "cause": sorted({str(each.cause) for workload in report.workloads for each in workload.obstacles}),
+    }
+    menus = {name: values for name, values in menus.items() if len(values) > 1}
+    if menus:
+        yield '<form id="filters" hidden>'
+        for name, values in menus.items():
+            options = "".join(f"<option>{_text(each)}</option>" for each in values)
+            yield f'<label>Only {name} <select name="{name}"><option value="">all</option>{options}</select></label>'
+        yield "</form>"
+
+
+def _about(identifier: str, namespace: str, causes: Iterable[str] | None = None) -> str:
+    """Attributes of an element: its id, and what the menus compare. Without causes, the menu of causes ignores it."""
+    return (f' id="{identifier}"' if identifier else "") + _filtered([namespace], causes)
+
+
+def _filtered(namespaces: Iterable[str], causes: Iterable[str] | None) -> str:
+    found = f' data-namespace="{_text(json.dumps(sorted(set(namespaces))))}"'
+    return found if causes is None else f'{found} data-cause="{_text(json.dumps(sorted(map(str, causes))))}"'
+
+
+def _topics(title: str, kind: str, found: Sequence[Topic], rows: Mapping[Reference, str]) -> Iterable[str]:
     if not found:
         return
     yield f'<h2 id="{kind}">{title}</h2><ul class="topics {kind}">'
     for each in found:
+        about = _filtered((ref.namespace for ref in each.workloads), [each.cause])
         yield (
-            f'<li><p><span class="tag">{_text(each.cause)}</span> {_text(each.code)},'
+            f'<li{about}><p><span class="tag">{_text(each.cause)}</span> {_linked(each.code)},'
             f" {counted(len(each.workloads), 'workload')}</p><p>{_text(each.message)}</p>"
         )
         if each.fix:
             yield f'<p class="fix">{_text(each.fix)}</p>'
-        yield f"<p>{_text(tables.names(each, _MOST_NAMED))}</p></li>"
+        names = [f'<a href="#{rows[ref]}">{_text(str(ref))}</a>' for ref in each.workloads[:_MOST_NAMED]]
+        more = len(each.workloads) - len(names)
+        yield f"<p>{', '.join(names)}{f' and {more:,} more' if more else ''}</p></li>"
     yield "</ul>"
 
 
-def _table(name: str, table: Table) -> Iterator[str]:
+def _codes(codes: Sequence[str]) -> Iterator[str]:
+    """What the codes of the page mean: it needs no other page."""
+    if not codes:
+        return
+    yield '<h2 id="codes">Codes</h2>'
+    for code in codes:
+        found = CODES[code]
+        yield f'<h3 id="{code.lower()}">{code}: {_text(found.title)}</h3>'
+        yield from (f"<p>{_text(each)}</p>" for each in (found.why, found.fix) if each)
+
+
+def _linked(text: str) -> str:
+    """The text, with links for codes."""
+    return _CODE.sub(lambda code: f'<a href="#{code[0].lower()}">{code[0]}</a>', _text(text))
+
+
+def _table(name: str, table: Table, about: Sequence[str] = ()) -> Iterator[str]:
+    """A table. `about`: attributes of each row."""
     yield f'<h2 id="{name}">{_text(table.caption)}</h2>'
     if not table.rows:
         yield "<p>None.</p>"
@@ -94,12 +203,12 @@ def _table(name: str, table: Table) -> Iterator[str]:
     kinds = [' class="number"' if at in table.numbers else "" for at in range(len(table.head))]
     head = "".join(f'<th scope="col"{kind}>{_text(each)}</th>' for kind, each in zip(kinds, table.head, strict=True))
     yield f"<thead><tr>{head}</tr></thead><tbody>"
-    for row in table.rows:
+    for row, attributes in zip(table.rows, about or itertools.repeat("", len(table.rows)), strict=True):
         cells = (
-            f'<td{kind} data-column="{_text(name)}">{_text(cell)}</td>'
+            f'<td{kind} data-column="{_text(name)}">{(_linked if name in _WITH_CODES else _text)(cell)}</td>'
             for name, kind, cell in zip(table.head, kinds, row, strict=True)
         )
-        yield f"<tr>{''.join(cells)}</tr>"
+        yield f"<tr{attributes}>{''.join(cells)}</tr>"
     yield "</tbody></table></div>"
 
 

@@ -19,8 +19,8 @@ _LEVELS: Final = {"Deny": Severity.ERROR, "Warn": Severity.WARNING, "Audit": Sev
 _JUDGED: Final = frozenset(_CODES.values()) | {"NEU803"}
 
 
-def as_sarif(report: Report, line_of: LineOf) -> str:
-    log = sarif_log(list(_located(report, line_of)), report.problems, report.version)
+def as_sarif(report: Report, line_of: LineOf, documentation: str = "") -> str:
+    log = sarif_log(list(_located(report, line_of)), report.problems, report.version, documentation)
     return orjson.dumps(log, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 
 

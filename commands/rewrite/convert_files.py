@@ -27,6 +27,7 @@ from commands.rewrite.yaml_layout import TextLayout
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.claims.templates import Template
 from conversion.decide import ObjectDecision
+from conversion.findings.pod_findings import OF_THE_RUN
 from conversion.objects.kinds import KINDS
 from conversion.objects.pod_places import Path, find_pods, path_text
 from neuron.findings import Finding, warning
@@ -108,13 +109,13 @@ class _Outcome:
 
     Attributes:
         templates: of all objects, with their namespaces: where they are created, and as written.
-        left: number of objects that still have Neuron limits, without the refused ones.
+        left: objects that still have Neuron limits, without the refused ones.
     """
 
     templates: tuple[tuple[str, str, Template], ...]
     notices: tuple[Notice, ...]
     refused: int
-    left: int
+    left: tuple[Notice, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class Converter:
 
     Attributes:
         notices: messages about the documents that were converted; the caller may empty it.
-        left: number of objects that still have Neuron limits, without the refused ones.
+        left: objects that still have Neuron limits, without the refused ones.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -155,7 +156,8 @@ class Converter:
         self._shapes = Shapes[tuple[Change, _Outcome]]() if settings.texts and settings.policies is None else None
         self.notices: list[Notice] = []
         self.refused = 0
-        self.left = 0
+        self.left: list[Notice] = []
+        self._said: set[str] = set()
 
     def take(self, manifest: Manifest) -> None:
         """Read what an object means for others."""
@@ -176,7 +178,7 @@ class Converter:
                     place = Document(0, "", document.line, place=document.place)
                     light = dataclasses.replace(change, document=place, wanted=None)
                     self._shapes.record(look, document.root, found[0], change.splices or (), (light, outcome))
-        self.notices += outcome.notices
+        self.notices += self._unsaid(outcome.notices)
         self.refused += outcome.refused
         self.left += outcome.left
         return dataclasses.replace(change, templates=list(self._unprinted(outcome)))
@@ -185,7 +187,8 @@ class Converter:
         wanted = document.data
         templates: list[tuple[str, str, Template]] = []
         notices: list[Notice] = []
-        refused = left = 0
+        left: list[Notice] = []
+        refused = 0
         for manifest in manifests(document, self._settings.namespace):
             say = Reporter(source, document, manifest, notices)
             decided = self._decider.decide(manifest)
@@ -217,10 +220,10 @@ class Converter:
             here, written = self._home(manifest), manifest.written_namespace
             templates += [(here, written, each) for patch in patches for each in patch.decision.templates]
             if not manifest.wraps:
-                found = any(True for _ in find_pods(_part(wanted, manifest.path)))
-                left += found or any(part.left is not None for part in decided.parts)
+                still = Reporter(source, document, manifest, left)
+                _report_left(still, _part(wanted, manifest.path), decided)
         change = self._change(document, wanted)
-        return change, _Outcome(tuple(templates), tuple(notices), refused, left)
+        return change, _Outcome(tuple(templates), tuple(notices), refused, tuple(left))
 
     def _enrichment(self, manifest: Manifest, current: dict[str, object] | None, say: Reporter) -> list[PartDecision]:
         """What is added to a claim with class and count only. `current`: in the current version of the API."""
@@ -255,6 +258,15 @@ class Converter:
                 if known is not None and known.digest != template.digest:
                     yield patch.path, _foreign(template)
 
+    def _unsaid(self, notices: Sequence[Notice]) -> Iterator[Notice]:
+        """The messages, each about the whole run once."""
+        for each in notices:
+            if each.code not in OF_THE_RUN:
+                yield each
+            elif each.text not in self._said:
+                self._said.add(each.text)
+                yield each
+
     def _unprinted(self, outcome: _Outcome) -> Iterator[dict[str, object]]:
         """The templates that a document needs, except those printed before or present in the manifests."""
         for namespace, written, template in outcome.templates:
@@ -262,6 +274,11 @@ class Converter:
             if key not in self._printed and self._cluster.template(*key) is None:
                 self._printed.add(key)
                 yield template.manifest(written)
+
+
+def _report_left(say: Reporter, wanted: object, decided: ObjectDecision) -> None:
+    if any(True for _ in find_pods(wanted)) or any(part.left is not None for part in decided.parts):
+        say.line((), "it is left with Neuron limits (--strict).")
 
 
 def _patches(manifest: Manifest, decided: ObjectDecision) -> list[PartDecision]:
@@ -296,21 +313,25 @@ def _moved(
     """The result of another document, for a document that differs in values that do not matter."""
     change, outcome = known.result
     name, first = known.name_in(look), known.name_in(known.look)
-    notices = tuple(
-        dataclasses.replace(
-            each,
-            source=source,
-            number=document.number,
-            line=each.line - change.document.line + document.line,
-            path=f"{path_text(document.place)}{each.path.removeprefix(path_text(change.document.place))}",
-            subject=each.subject if name is None else f"{each.subject.removesuffix(first or '')}{name}",
+    place, before = path_text(document.place), path_text(change.document.place)
+
+    def moved(found: Sequence[Notice]) -> tuple[Notice, ...]:
+        return tuple(
+            dataclasses.replace(
+                each,
+                source=source,
+                number=document.number,
+                line=each.line - change.document.line + document.line,
+                path=f"{place}{each.path.removeprefix(before)}",
+                subject=each.subject if name is None else f"{each.subject.removesuffix(first or '')}{name}",
+            )
+            for each in found
         )
-        for each in outcome.notices
-    )
+
     splices = None if change.splices is None else tuple(known.splices(change.splices, look))
     return (
         dataclasses.replace(change, document=document, splices=splices, wanted=None),
-        dataclasses.replace(outcome, notices=notices),
+        dataclasses.replace(outcome, notices=moved(outcome.notices), left=moved(outcome.left)),
     )
 
 

@@ -19,6 +19,7 @@ from commands.cluster.listing import Object, Unseen
 from commands.status.lines import CheckResult, StatusLine, listed
 from commands.status.snapshot import NAME, StatusSnapshot
 from neuron import names
+from neuron.findings import quoted
 from runtime.text import cited, named
 
 CHECK: Final = "webhooks"
@@ -125,7 +126,7 @@ def _target(entry: Object, path: str, snapshot: StatusSnapshot) -> Iterator[Stat
             text = f"{name} calls Service {called}; the webhook's is {snapshot.namespace}/{NAME}."
             yield StatusLine(CHECK, CheckResult.WRONG, text, _RESTORE)
         if service.get("path") != path:
-            text = f"{name} calls path {service.get('path')!r}, which is not served; it is {path!r}."
+            text = f"{name} calls path {quoted(service.get('path', ''))}, which is not served; it is {path!r}."
             yield StatusLine(CHECK, CheckResult.WRONG, text, _RESTORE)
         ports = _ports(snapshot)
         port = service.get("port") or 443

@@ -19,6 +19,7 @@ from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, p
 from commands.objects.shapes import Look, Recorded, Shapes
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.decide import ObjectDecision, located
+from conversion.findings.pod_findings import OF_THE_RUN
 from conversion.objects.kinds import KINDS
 from conversion.objects.pod_places import PodPlace
 from neuron.api import taint_rules
@@ -133,6 +134,7 @@ class FileValidator:
         self._decider = Decider(context.options, self._store, context.policies)
         self._shapes = Shapes[_Judged]() if context.policies is None else None
         self.tally = FindingTally()
+        self._said: set[str] = set()
 
     def take(self, manifest: Manifest) -> None:
         """Read what an object means for others."""
@@ -176,9 +178,15 @@ class FileValidator:
 
     def _counted(self, found: list[Located], objects: int) -> list[Located]:
         self.tally.objects += objects
+        shown = []
         for each in found:
+            if each.finding.code in OF_THE_RUN:
+                if each.finding.message in self._said:
+                    continue
+                self._said.add(each.finding.message)
             self.tally.count(each.finding)
-        return found
+            shown.append(each)
+        return shown
 
     async def _validate(self, source: str, document: Document) -> "_Judged":
         located: list[Located] = []
@@ -230,7 +238,7 @@ class FileValidator:
         version = manifest.data.get("apiVersion")
         if manifest.group != GROUP:
             hint = did_you_mean(str(version), VERSIONS)
-            message = f"apiVersion {value_text(str(version))} has no {manifest.kind}.{hint}"
+            message = f"apiVersion {value_text(version)} has no {manifest.kind}.{hint}"
             return [Finding("NEU503", "apiVersion", message, f"Write apiVersion: {VERSIONS[0]}.", str(version))]
         decision = self._decider.enrichment(manifest)
         spec = self._decider.enriched(manifest).data.get("spec")

@@ -11,7 +11,6 @@ from neuron.codes import CODES
 
 VERSION: Final = "2.1.0"
 SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_HELP: Final = "docs/errors.md"
 
 
 def sarif_log(
@@ -22,7 +21,7 @@ def sarif_log(
     Args:
         faults: files that cannot be read.
         version: of this program.
-        documentation: URL of the documentation, for absolute links; or "".
+        documentation: URL of the book (`make docs`), for `helpUri`; or "".
     """
     codes = sorted({each.finding.code for each in located})
     return {
@@ -51,14 +50,18 @@ def sarif_log(
 
 
 def _rule(code: str, documentation: str) -> dict[str, object]:
+    found = CODES[code]
+    # `help` has the whole text, as there may be no page to link to.
+    parts = [each for each in (found.why, found.fix) if each]
     rule: dict[str, object] = {
         "id": code,
-        "shortDescription": {"text": f"{CODES[code].title}."},
-        "help": {"text": f"{CODES[code].title}: see {code} in {_HELP} of neuron-dra."},
+        "shortDescription": {"text": f"{found.title}."},
+        "fullDescription": {"text": _plain(found.why)},
+        "help": {"text": _plain(f"{found.title}.\n\n" + "\n\n".join(parts) + f"\n\nneuron-dra explain {code}")},
     }
     if documentation:
         # A relative link would point into the repository in which the code host shows the finding.
-        rule["helpUri"] = f"{documentation.rstrip('/')}/{_HELP}#{code.lower()}"
+        rule["helpUri"] = f"{documentation.rstrip('/')}/errors.html#{code.lower()}"
     return rule
 
 

@@ -20,7 +20,7 @@ from conversion.objects import pods
 from neuron import names
 from neuron.api.claim_specs import Leaf
 from neuron.api.configs import NeuronConfig
-from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, short, warning
+from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, quoted, short, warning
 
 _SHOWN: Final = 40
 
@@ -89,7 +89,7 @@ def _check_bound(
         if template and _is_ours(entry, known):
             message = (
                 f"nodeName is {short(str(node), _SHOWN)!r}, so that no scheduler allocates claim"
-                f" {str(entry.get('name'))[:_SHOWN]!r}, which is made from template {template[:60]}: the pod would wait"
+                f" {_name_of(entry)[:_SHOWN]!r}, which is made from template {template[:60]}: the pod would wait"
                 " for ever."
             )
             fix = (
@@ -125,6 +125,12 @@ def _logical_cores(claim: KnownClaim) -> set[int]:
     return {each.logical_neuron_core for each in decoded if isinstance(each, NeuronConfig)}
 
 
+def _name_of(entry: Mapping[str, object]) -> str:
+    """The name in an entry, as it is written: a value of another type, too."""
+    name = entry.get("name", "")
+    return name if isinstance(name, str) else quoted(name)
+
+
 def _references(container: pods.Container, path: str) -> list[_ClaimReference]:
     claims = (container.decode_resources() or {}).get("claims") or ()
     return [
@@ -132,7 +138,7 @@ def _references(container: pods.Container, path: str) -> list[_ClaimReference]:
             container.name,
             path,
             f"{path}.resources.claims[{index}]",
-            str(each.get("name")),
+            _name_of(each),
             str(each.get("request") or ""),
         )
         for index, each in enumerate(claims)
@@ -229,7 +235,7 @@ def _check_both_ways(
     for _, container, path in pod.sections() if claim is not None else ():
         legacy = next(iter(legacy_now(container.decode_resources())), "")
         if legacy and claim is not None:
-            message = f"container {container.name[:24]} asks for {legacy}, and claim {str(claim.get('name'))[:24]!r}"
+            message = f"container {container.name[:24]} asks for {legacy}, and claim {_name_of(claim)[:24]!r}"
             message += " for Neuron devices too."
             fix = "No node serves both: drop one of them."
             return [warning("NEU704", f"{path}.resources.limits[{legacy}]", message, fix, legacy)]

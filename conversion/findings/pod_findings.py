@@ -14,6 +14,9 @@ from conversion.objects.pods import Excess
 from neuron import names
 from neuron.findings import Finding, short, warning
 
+OF_THE_RUN: Final = frozenset({"NEU216"})
+"""Findings that say the same about every pod: commands on files show them once."""
+
 _MOST_WARNED: Final = 16
 """The user's own claims that are named in warnings."""
 

@@ -212,4 +212,15 @@ def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
 
 
 def _name(value: object) -> str:
-    return "list" if isinstance(value, list) else "text" if isinstance(value, str) else type(value).__name__
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case str():
+            return "text"
+        case int() | float():
+            return "number"
+        case list():
+            return "list"
+    return "object"

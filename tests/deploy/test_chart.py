@@ -65,7 +65,17 @@ def test_versions_match_the_distribution_and_the_required_api() -> None:
 
 def test_the_plain_manifests_match_the_chart() -> None:
     written = {path.name: path.read_text() for path in (ROOT / "deploy" / "manifests").iterdir()}
-    assert written == rendering.manifests(), "run `make manifests`"
+    wanted = rendering.manifests() | {"kustomization.yaml": rendering.kustomization()}
+    assert written == wanted, "run `make manifests`"
+
+
+def test_kustomize_finds_what_the_chart_installs_by_default() -> None:
+    listed = yaml.safe_load(rendering.kustomization())["resources"]
+    assert listed == list(rendering.INSTALL)
+
+
+def test_the_schema_knows_the_types_of_the_catalogue() -> None:
+    assert (CHART / "values.schema.json").read_text() == rendering.schema(), "run `make manifests`"
 
 
 def test_the_rules_for_workloads_match_the_table_of_kinds() -> None:
@@ -114,6 +124,23 @@ def test_the_driver_runs_on_every_type_of_the_catalogue() -> None:
         ({"webhook": {"dnsPolicy": "None"}}, "at '/webhook/dnsPolicy': value must be one of ''"),
         ({"webhook": {"hostNetwork": "yes"}}, "at '/webhook/hostNetwork': got string, want boolean"),
         ({"webhook": {"replicas": 0}}, "at '/webhook/replicas': minimum: got 0, want 1"),
+        ({"conversion": {"families": ["trn2.48xlarge"]}}, "at '/conversion/families/0'"),
+        ({"conversion": {"families": ["p5"]}}, "at '/conversion/families/0': value must be one of 'trn1'"),
+        ({"kubeletPlugin": {"instanceTypes": ["p5.48xlarge"]}}, "at '/kubeletPlugin/instanceTypes/0'"),
+        ({"kubeletPlugin": {"emulate": "trn2"}}, "at '/kubeletPlugin/emulate': value must be one of ''"),
+        ({"prune": {"schedule": "every night"}}, "at '/prune/schedule'"),
+        ({"audit": {"schedule": "60 * * * *"}}, "at '/audit/schedule'"),
+        ({"commonLabels": {"app.kubernetes.io/name": "x"}}, "invalid propertyName 'app.kubernetes.io/name'"),
+        (
+            {"webhook": {"podLabels": {"app.kubernetes.io/component": "x"}}},
+            "invalid propertyName 'app.kubernetes",
+        ),
+        ({"commonLabels": {"a": "b c"}}, "at '/commonLabels/a'"),
+        ({"webhook": {"extraEnv": [{"value": "x"}]}}, "at '/webhook/extraEnv/0': missing property 'name'"),
+        ({"webhook": {"topologySpread": {"nodes": "Off"}}}, "at '/webhook/topologySpread/nodes'"),
+        ({"kubeletPlugin": {"updateStrategy": {"type": "Recreate"}}}, "at '/kubeletPlugin/updateStrategy/type'"),
+        ({"kubeletPlugin": {"updateStrategy": {"rollingUpdate": {"maxSurge": "1"}}}}, "rollingUpdate/maxSurge'"),
+        ({"podDisruptionBudget": {"minAvailable": -1}}, "at '/podDisruptionBudget/minAvailable'"),
         (
             {"conversion": {"mode": "on"}},
             "at '/conversion/mode': value must be one of 'convert', 'convert-if-enriched', 'shadow', 'off'",
@@ -701,3 +728,79 @@ def test_objects_of_mutation_extra_rules_have_an_entry_that_leaves_out_pods_of_t
     assert [each["name"] for each in entry["matchConditions"]] == ["not-converted", "trained"]
     with pytest.raises(helm.HelmValuesError, match="missing properties 'apiGroups'"):
         render({"mutation": {"extraRules": [{"resources": ["pods"]}]}})
+
+
+def of(objects: list[Object], kind: str, name: str) -> Object:
+    [found] = [each for each in objects if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def test_labels_annotations_and_variables_are_values() -> None:
+    env = [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
+    part = {
+        "podLabels": {"sidecar": "no"},
+        "extraEnv": env,
+        "serviceAccount": {"annotations": {"example.com/role": "x"}},
+    }
+    objects = render(
+        {
+            "commonLabels": {"team": "ml"},
+            "webhook": {**part, "service": {"annotations": {"example.com/zone": "a"}}},
+            "kubeletPlugin": {**part, "extraArgs": ["--no-claim-status"]},
+        }
+    )
+    assert all(each["metadata"]["labels"]["team"] == "ml" for each in objects)
+    for kind, name in (("Deployment", "neuron-dra"), ("DaemonSet", "neuron-dra-kubelet-plugin")):
+        spec = of(objects, kind, name)["spec"]
+        labels = spec["template"]["metadata"]["labels"]
+        assert (labels["team"], labels["sidecar"]) == ("ml", "no")
+        assert not {"team", "sidecar"} & spec["selector"]["matchLabels"].keys()
+        assert env[0] in spec["template"]["spec"]["containers"][0]["env"]
+        account = of(objects, "ServiceAccount", name)
+        assert account["metadata"]["annotations"] == {"example.com/role": "x"}
+    assert of(objects, "Service", "neuron-dra")["metadata"]["annotations"] == {"example.com/zone": "a"}
+    driver = of(objects, "DaemonSet", "neuron-dra-kubelet-plugin")["spec"]["template"]["spec"]["containers"][0]
+    assert "--no-claim-status" in driver["args"]
+
+
+def test_spread_budget_and_updates_are_values() -> None:
+    objects = render(
+        {
+            "webhook": {"topologySpread": {"nodes": "DoNotSchedule"}},
+            "podDisruptionBudget": {"minAvailable": "50%"},
+            "kubeletPlugin": {"updateStrategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"}}},
+        }
+    )
+    spread = of(objects, "Deployment", "neuron-dra")["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert {each["topologyKey"]: each["whenUnsatisfiable"] for each in spread} == {
+        "kubernetes.io/hostname": "DoNotSchedule",
+        "topology.kubernetes.io/zone": "ScheduleAnyway",
+    }
+    budget = of(objects, "PodDisruptionBudget", "neuron-dra")["spec"]
+    assert (budget["minAvailable"], "maxUnavailable" in budget) == ("50%", False)
+    driver = of(objects, "DaemonSet", "neuron-dra-kubelet-plugin")["spec"]
+    assert driver["updateStrategy"] == {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"}}
+    objects = render({"kubeletPlugin": {"updateStrategy": {"type": "OnDelete"}}})
+    assert of(objects, "DaemonSet", "neuron-dra-kubelet-plugin")["spec"]["updateStrategy"] == {"type": "OnDelete"}
+
+
+@pytest.mark.parametrize(
+    "schedule", ["0 0 1 JAN sun", "*/5 0-23/2 1,15 * MON-FRI", "@daily", "@every 6h", "59 23 31 12 6", "?  *\t? * 0"]
+)
+def test_schedules_of_kubernetes_are_accepted(schedule: str) -> None:
+    assert render({"prune": {"enabled": True, "schedule": schedule}})
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    ["", "* * * *", "* * * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 7", "TZ=UTC * * * * *", "@noon"],
+)
+def test_schedules_that_kubernetes_refuses_are_refused(schedule: str) -> None:
+    with pytest.raises(helm.HelmValuesError, match="/prune/schedule"):
+        render({"prune": {"enabled": True, "schedule": schedule}})
+
+
+def test_policy_files_may_have_further_types() -> None:
+    own = {"policies": {"existingConfigMap": "types"}}
+    assert render({**own, "conversion": {"families": ["trn9"]}, "kubeletPlugin": {"instanceTypes": ["trn9.big"]}})
+    assert render({"kubeletPlugin": {"instanceTypes": ["ml.trn2.48xlarge"]}})

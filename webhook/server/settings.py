@@ -24,7 +24,8 @@ _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_SUBDOMAIN: Final = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
 
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
-_Family = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+\Z", max_length=63)]
+_Family = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9.-]+\Z", max_length=63)]
+"""A family, or what a user can take for one: `check_families` says what to write instead."""
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 _Namespace = Annotated[str, msgspec.Meta(pattern=rf"^{_DNS_LABEL}\Z", max_length=63)]
 _Duration = Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]{0,6}(s|m|h|d)\Z")]
@@ -357,10 +358,29 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Webhook
                 places = f"{given['standalone'].where} and {given[name].where}"
                 raise SettingsError(f"{places} exclude each other: {why}. Drop one of them.")
     loaded = WebhookSettings(**values)
-    # Policy files may define further families; `conversion.claims.families` ignores those that do not exist.
-    if loaded.policies is None and "families" in given:
-        check_families(loaded.families, Catalogue(), given["families"].where)
+    if "families" in given:
+        _check_words(loaded.families, given["families"].where)
+        # Policy files may define further families; `conversion.claims.families` ignores those that do not exist.
+        if loaded.policies is None:
+            check_families(loaded.families, Catalogue(), given["families"].where)
     return loaded
+
+
+def _check_words(families: Iterable[str], where: str) -> None:
+    """Refuse instance types and capital letters, which are in no family's name.
+
+    Raises:
+        SettingsError: a value has them.
+    """
+    known = Catalogue()
+    for name in families:
+        family = name.partition(".")[0].lower()
+        if family == name:
+            continue
+        if family not in known.families():
+            check_families((family,), known, where)
+        what = "an instance type: name its family" if "." in name else "not a family: names have small letters"
+        raise SettingsError(f"{where} names '{name}', which is {what}, {family}.")
 
 
 def check_families(families: Iterable[str], catalogue: Catalogue, where: str) -> None:
@@ -374,7 +394,8 @@ def check_families(families: Iterable[str], catalogue: Catalogue, where: str) ->
         if family not in known:
             hint = did_you_mean(family, known)
             raise SettingsError(
-                f"{where} names family '{family}', which no instance type has.{hint} Known: {', '.join(known)}."
+                f"{where} names '{family}', which is no family of instance types with Neuron devices.{hint} Known:"
+                f" {', '.join(known)}."
             )
 
 

@@ -72,12 +72,39 @@ def test_a_kubeconfig_that_names_no_namespace_is_an_error(tmp_path: Path, conten
 
 
 def test_a_missing_kubeconfig_is_an_error_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(CannotLookError, match=r"does not run in a cluster .*: give --kubeconfig or set \$KUBECONFIG"):
         address(ClusterChoice())
     with pytest.raises(CannotLookError, match=r"--context a needs a kubeconfig: give --kubeconfig or set \$KUBECONFIG"):
         address(ClusterChoice(context="a"))
+
+
+@pytest.mark.parametrize("context", [None, "a"])
+def test_files_of_the_variable_that_do_not_exist_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, context: str | None
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    one, other = tmp_path / "nowhere", tmp_path / "nowhere" / "else"
+    monkeypatch.setenv("KUBECONFIG", str(one))
+    with pytest.raises(CannotLookError) as caught:
+        address(ClusterChoice(context=context))
+    assert str(caught.value) == (
+        f"$KUBECONFIG names the file {one}, which does not exist: correct it, or give --kubeconfig"
+    )
+    monkeypatch.setenv("KUBECONFIG", f"{one}:{other}")
+    with pytest.raises(CannotLookError) as caught:
+        address(ClusterChoice(context=context))
+    assert f"names {one}, {other}, which do not exist" in str(caught.value)
+
+
+def test_a_pod_with_a_variable_without_a_file_uses_its_service_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert ClusterChoice().files == ()
 
 
 @pytest.mark.parametrize("name", ["", "Team", "-a", "a" * 64])

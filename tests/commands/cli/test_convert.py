@@ -484,7 +484,10 @@ def test_unknown_family_names_are_refused(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(legacy())
     done = run(tmp_path, "-f", "pod.yaml", "--families", "inf5")
     assert done.returncode == 2
-    wanted = "Error: --families names family 'inf5', which no instance type has. Did you mean 'inf2'? Known: trn1, "
+    wanted = (
+        "Error: --families names 'inf5', which is no family of instance types with Neuron devices. Did you mean 'inf2'?"
+        " Known: trn1, "
+    )
     assert wanted in done.stderr.decode()
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "catalogue.yaml").write_text(CATALOGUE)
@@ -493,7 +496,7 @@ def test_unknown_family_names_are_refused(tmp_path: Path) -> None:
     assert b"trn9.48xlarge" in known.stdout
     unknown = run(tmp_path, "-f", "pod.yaml", "--families", "trn8", "--policies", "policies")
     assert unknown.returncode == 2
-    assert b"family 'trn8', which no instance type has." in unknown.stderr
+    assert b"names 'trn8', which is no family of instance types with Neuron devices." in unknown.stderr
 
 
 MAPPED = """

@@ -233,7 +233,7 @@ def test_json_has_everything(file: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "Name a pod or a workload (pod/NAME, deployment/NAME), or files with -f, or a code (NEU105)."),
+        ((), "Name a pod or a workload (pod/NAME, deployment/NAME), or files, or a code (NEU105)."),
         (("pod/",), "pod/ has no name."),
         (("job",), "job is a type: add the name of an object, as in job/NAME."),
         (

@@ -15,7 +15,7 @@ def run(*arguments: str) -> Result:
 
 
 def test_all_types_are_printed_with_their_sources() -> None:
-    result = run()
+    result = run("-o", "wide")
     assert result.exit_code == 0
     assert "trn3e.24xlarge" in result.output
     assert "Sources, and how sure a figure is by them:" in result.output

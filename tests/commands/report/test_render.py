@@ -161,7 +161,8 @@ class TestHtml:
         links = [
             value for _, attributes in page.elements for key, value in attributes.items() if key in ("src", "href")
         ]
-        assert links == ["#workloads"]
+        assert all(each is not None and each.startswith("#") for each in links)
+        assert {each[1:] for each in links if each} <= {each["id"] for _, each in page.elements if "id" in each}
         [policy_] = [each["content"] for each in page.tags("meta") if each.get("http-equiv")]
         assert policy_ is not None
         assert policy_.startswith("default-src 'none'; style-src 'sha256-")
@@ -183,6 +184,35 @@ class TestHtml:
         found = as_html(whole())
         assert "color-scheme: light dark" in found
         assert "prefers-color-scheme: dark" in found
+
+    def test_codes_and_workloads_are_links_into_the_page(self) -> None:
+        found = as_html(whole())
+        codes = {each.finding.code for workload in whole().workloads for each in workload.obstacles}
+        assert codes
+        for code in codes:
+            assert f'<a href="#{code.lower()}">{code}</a>' in found
+            assert f'<h3 id="{code.lower()}">{code}: ' in found
+        for at in range(1, len(whole().workloads) + 1):
+            assert f'<tr id="workload-{at}"' in found
+
+    def test_one_bar_has_every_workload_once(self) -> None:
+        page = Page(as_html(whole()))
+        [chart] = page.tags("svg")
+        told = chart["aria-label"]
+        assert told is not None
+        assert sum(int(part.split()[0]) for part in told.split(", ")) == len(whole().workloads)
+        widths = [int(each["width"] or 0) for each in page.tags("rect")]
+        assert abs(sum(widths) - 1000) <= len(widths)
+        assert Page(as_html(report())).tags("svg") == []
+
+    def test_menus_have_the_namespaces_and_causes(self) -> None:
+        made = report(*(deployment("a", namespace=name) for name in ("one", "two", "x<y")))
+        page = Page(as_html(made))
+        assert next(each["name"] for each in page.tags("select")) == "namespace"
+        assert "x<y" in page.words
+        rows = [each for each in page.tags("tr") if "id" in each]
+        assert [json.loads(each["data-namespace"] or "") for each in rows] == [["one"], ["two"], ["x<y"]]
+        assert page.tags("form") == [{"id": "filters", "hidden": None}]
 
     def test_long_tables_have_a_filter(self) -> None:
         assert 'data-table="workloads-table"' not in as_html(whole())

@@ -175,7 +175,7 @@ def test_variables_that_kubernetes_sets_for_services_are_no_settings(value: str)
         pytest.param(
             {"exclude_namespace": ("ok", "kube_system")},
             {},
-            "--exclude-namespace is ('ok', 'kube_system'), and must be names of namespaces.",
+            "--exclude-namespace is 'ok', 'kube_system', and must be names of namespaces.",
             id="one-of-several",
         ),
         pytest.param({"policies": ""}, {}, "--policies is '', and must be a path.", id="empty-path"),
@@ -231,10 +231,10 @@ def test_all_invalid_settings_are_reported_together() -> None:
         ),
         pytest.param("config: other.yaml\n", "unknown field 'config'.", id="no-nesting"),
         pytest.param("port: [1]\n", "'port' in {path} is [1], and must be a whole number from 0 to 65535.", id="value"),
-        pytest.param("port: true\n", "'port' in {path} is 'True', and must be a whole number", id="bool-is-no-port"),
-        pytest.param("host:\n", "'host' in {path} is None, and must be text.", id="null"),
+        pytest.param("port: true\n", "'port' in {path} is 'true', and must be a whole number", id="bool-is-no-port"),
+        pytest.param("host:\n", "'host' in {path} is null, and must be text.", id="null"),
         pytest.param("- port\n", "The config file {path} holds a list, not fields with values.", id="list"),
-        pytest.param("port\n", "The config file {path} holds a str, not fields with values.", id="scalar"),
+        pytest.param("port\n", "The config file {path} holds one value, not fields with values.", id="scalar"),
         pytest.param("a: b: c\n", "The config file {path} is not YAML: line 1: mapping values are not", id="not-yaml"),
         pytest.param(
             "port: 1\nport: 2\n", "The config file {path} is not YAML: line 2: found duplicate key", id="twice"
@@ -347,9 +347,42 @@ def test_a_standalone_server_has_trainium() -> None:
 @pytest.mark.parametrize(
     ("flags", "environment", "message"),
     [
-        ({"families": ("inf5",)}, {}, "--families names family 'inf5', which no instance type has. Did you mean"),
-        ({}, {"NEURON_DRA_FAMILIES": "zz"}, "NEURON_DRA_FAMILIES names family 'zz', which no instance type has. "),
-        ({"families": ("Inf2",)}, {}, "--families is ('Inf2',), and must be families of instance types"),
+        (
+            {"families": ("inf5",)},
+            {},
+            "--families names 'inf5', which is no family of instance types with Neuron devices. Did you mean",
+        ),
+        (
+            {},
+            {"NEURON_DRA_FAMILIES": "zz"},
+            "NEURON_DRA_FAMILIES names 'zz', which is no family of instance types with Neuron devices. ",
+        ),
+        (
+            {"families": ("Inf2",)},
+            {},
+            "--families names 'Inf2', which is not a family: names have small letters, inf2.",
+        ),
+        ({"families": ("a b", "c")}, {}, "--families is 'a b', 'c', and must be families of instance types"),
+        (
+            {"families": ("trn1,trn2.48xlarge",)},
+            {},
+            "names 'trn2.48xlarge', which is an instance type: name its family, trn2.",
+        ),
+        (
+            {"families": ("trn2.49xlarge",)},
+            {},
+            "names 'trn2.49xlarge', which is an instance type: name its family, trn2.",
+        ),
+        (
+            {"families": ("p5.48xlarge",)},
+            {},
+            "--families names 'p5', which is no family of instance types with Neuron devices. Known: trn1",
+        ),
+        (
+            {},
+            {"NEURON_DRA_FAMILIES": "TRN2.48XLARGE"},
+            "NEURON_DRA_FAMILIES names 'TRN2.48XLARGE', which is an instance type",
+        ),
     ],
 )
 def test_families_that_do_not_exist_are_refused(
