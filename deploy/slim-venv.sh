@@ -21,9 +21,11 @@ case $program in
         rm -r "$site/kubeletplugin" "$venv/bin/neuron-dra-kubelet-plugin"
         ;;
     kubelet-plugin)
-        for package in webhook commands cluster conversion checks kubecel certs; do
+        for package in webhook commands conversion checks kubecel certs; do
             rm -r "${site:?}/$package"
         done
+        # Only which collections there are.
+        find "$site/cluster" -mindepth 1 ! -name __init__.py ! -name resources.py -delete
         rm "$venv/bin/neuron-dra" "$venv/bin/neuron-dra-webhook" "$venv/bin/kubectl-neuron" "$venv/bin/kubectl_complete-neuron"
         ;;
     *)

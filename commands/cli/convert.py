@@ -115,6 +115,8 @@ def convert(
         case "json":
             write_all(convert_output.as_json(changes))
         case "diff":
+            for source in inputs.sources:
+                source.documents.as_one()  # A diff has the templates before the List, not in it.
             cwd = str(Path.cwd())
             directory = convert_output.diff_directory([source.name for source in inputs.sources], cwd)
             path_of = functools.partial(convert_output.diff_path, here=cwd, directory=directory)

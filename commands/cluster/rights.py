@@ -48,6 +48,13 @@ RULES: Final = (
         "reading annotations and quotas of namespaces",
     ),
     Rule(
+        "autoscaling.k8s.io",
+        ("verticalpodautoscalers",),
+        ("list", "watch"),
+        "knowing what resizes pods in place",
+        needed=False,
+    ),
+    Rule(
         RESOURCE_GROUP,
         ("resourceslices", "deviceclasses"),
         ("list", "watch"),

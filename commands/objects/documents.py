@@ -15,7 +15,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 import orjson
 
-from commands.objects.long_lists import LONG, JsonObjects, LongList, Part, Piece, pieces, recognise
+from commands.objects.long_lists import LONG, JsonObjects, ListPart, LongList, Piece, pieces, recognise
 from runtime.yaml_nodes import Mapping_, Sequence_, YamlError, YamlNode, YamlSyntaxError, compose
 from runtime.yaml_scalars import resolve
 
@@ -71,14 +71,14 @@ class Document:
     json: bool = False
     column: int = 0
     left_out: bool = False
-    part: Part | None = None
+    part: ListPart | None = None
     place: tuple[str | int, ...] = ()
     after: str = ""
     value: dict[str, object] | None = None
 
     @functools.cached_property
     def _content(self) -> "_Content":
-        if self.left_out or self.part in (Part.HEAD, Part.TAIL):
+        if self.left_out or self.part in (ListPart.HEAD, ListPart.TAIL):
             return _Content(None, None)
         value = self.value
         if value is None and self.json:
@@ -251,7 +251,7 @@ def _parts(found: Iterable[Piece], *, json: bool) -> Iterator[Document]:
     line, column = 1, 0
     numbers = itertools.count()
     for piece in found:
-        place = ("items", next(numbers)) if piece.part is Part.ITEM else ()
+        place = ("items", next(numbers)) if piece.part is ListPart.ITEM else ()
         yield Document(1, piece.text, line, json, column, False, piece.part, place, piece.after, piece.value)
         whole = piece.text + piece.after
         line += whole.count("\n")

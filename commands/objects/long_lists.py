@@ -33,7 +33,7 @@ _ENDS: Final = ("---", "...", "%")
 _START: Final = re.compile(r"---[ \t]*\r?\n")
 
 
-class Part(enum.StrEnum):
+class ListPart(enum.StrEnum):
     """What a piece of the text is."""
 
     HEAD = "head"
@@ -49,7 +49,7 @@ class Piece(NamedTuple):
         value: of an item in JSON, if it is certain without a look at the places of its keys.
     """
 
-    part: Part
+    part: ListPart
     text: str
     after: str = ""
     value: dict[str, object] | None = None
@@ -203,7 +203,7 @@ class _JsonReader:
                 self._around[name] = []
                 text.expect("[")
                 text.next()
-                yield Piece(Part.HEAD, text.take())
+                yield Piece(ListPart.HEAD, text.take())
                 yield from self._items(text)
             else:
                 self._objects.doubtful = False
@@ -216,7 +216,7 @@ class _JsonReader:
         text.expect("}")
         if text.next():
             raise _OtherLayoutError
-        yield Piece(Part.TAIL, text.take())
+        yield Piece(ListPart.TAIL, text.take())
 
     def _items(self, text: _ChunkedText) -> Iterator[Piece]:
         more = text.next() != "]"
@@ -232,7 +232,7 @@ class _JsonReader:
                 if text.next() == "]":
                     raise _OtherLayoutError
             certain = not self._objects.doubtful and item.count("{") + item.count("[") < MAX_DEPTH - 2
-            yield Piece(Part.ITEM, item, text.take(), value if certain and len(item) < _LONGEST_ITEM else None)
+            yield Piece(ListPart.ITEM, item, text.take(), value if certain and len(item) < _LONGEST_ITEM else None)
         text.expect("]")
 
     def _value(self, text: _ChunkedText) -> object:
@@ -256,7 +256,7 @@ class _JsonReader:
             self._sample += piece.text + piece.after
         self._ascii = self._ascii and piece.text.isascii()
         self._escapes = self._escapes or "\\u" in piece.text
-        odd = piece.part is Part.ITEM and piece.value is None
+        odd = piece.part is ListPart.ITEM and piece.value is None
         self._odd = self._odd or odd or bool(JSON_ESCAPES.search(piece.text) or UNPRINTABLE.search(piece.text))
 
     def found(self) -> LongList | None:
@@ -282,12 +282,12 @@ class _YamlReader:
     def pieces(self, file: BinaryIO) -> Iterator[Piece]:
         lines = (line.decode("utf-8") for line in file)
         head, dash = self._head(lines)
-        yield Piece(Part.HEAD, "".join(head[:-1]))
+        yield Piece(ListPart.HEAD, "".join(head[:-1]))
         item, inside = [head[-1]], len(dash) - 1
         rest: Iterable[str] = ()
         for line in lines:
             if line.startswith(dash):
-                yield Piece(Part.ITEM, "".join(item))
+                yield Piece(ListPart.ITEM, "".join(item))
                 item = [line]
             elif line[:inside].isspace() or line.lstrip().startswith("#") or not line.strip():
                 item.append(line)
@@ -296,11 +296,11 @@ class _YamlReader:
             else:
                 rest = (line, *lines)
                 break
-        yield Piece(Part.ITEM, "".join(item))
+        yield Piece(ListPart.ITEM, "".join(item))
         tail = list(rest)
         if any(line.startswith(_ENDS) for line in tail):
             raise _OtherLayoutError
-        yield Piece(Part.TAIL, "".join(tail))
+        yield Piece(ListPart.TAIL, "".join(tail))
 
     def _head(self, lines: Iterator[str]) -> tuple[list[str], str]:
         """The lines up to the first item, and the spaces and dash with which it begins."""
@@ -320,7 +320,7 @@ class _YamlReader:
         raise _OtherLayoutError
 
     def look_at(self, piece: Piece) -> None:
-        if piece.part is not Part.ITEM:
+        if piece.part is not ListPart.ITEM:
             self._around += piece.text
 
     def found(self) -> LongList | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final, TypeAlias
 
-from commands.objects.long_lists import JSON_ESCAPES, LongList, Part
+from commands.objects.long_lists import JSON_ESCAPES, ListPart, LongList
 from commands.objects.manifests import manifests_of
 from commands.objects.notices import ManifestSource
 from commands.objects.text_edits import Splice, UnifiedDiff, apply
@@ -94,11 +94,11 @@ def _list_pieces(
             changed = changed or change.rewrites
             if not long.json:
                 kept.write(apply(document.text, _splices(source, change, say)))
-            elif document.part is Part.ITEM:
+            elif document.part is ListPart.ITEM:
                 kept.write(document.text + document.after)
                 item = layout.text(change.wanted).replace("\n", deeper)
                 anew.write(f"{item},{deeper}" if document.after.startswith(",") else item)
-            if document.part is Part.TAIL:
+            if document.part is ListPart.TAIL:
                 if long.json:
                     kept.write(document.text)
                     anew.write(behind + document.text[len(document.text.rstrip()) :])
@@ -144,7 +144,7 @@ def as_json(changes: Changes) -> Iterator[str]:
                 else:
                     # The templates of all items of a List come first.
                     waiting.write("," * (waiting.tell() > 0) + _json_item(each.data))
-            if part is Part.TAIL and waiting.tell():
+            if part is ListPart.TAIL and waiting.tell():
                 yield before
                 yield from _read_again(waiting)
                 before = ","

@@ -311,7 +311,7 @@ def test_the_webhook_runs_from_the_wheel_alone(webhook_programs: Path) -> None:
 
 
 def test_the_driver_runs_from_the_wheel_alone(plugin_programs: Path) -> None:
-    ours = "webhook commands cluster conversion checks kubecel certs"
+    ours = "webhook commands cluster.store conversion checks kubecel certs"
     others = f"{ours} celpy lark re2 starlette uvicorn uvloop cryptography jsonpatch"
     assert run(plugin_programs, "python", "-c", IMPORT_ALL, "kubeletplugin", others) == "[]\n"
     assert run(plugin_programs, "neuron-dra-kubelet-plugin", "--version").endswith(f" {VERSION}\n")

@@ -1,9 +1,9 @@
 """Pods and clusters for tests of `neuron-dra explain`."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jsonpatch
 import yaml
 
 from cluster.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
@@ -86,9 +86,10 @@ def explained_pod(
 def converted_pod(families: tuple[str, ...] = (), **spec: Any) -> tuple[Object, Manifest]:
     """A pod for four devices as admission leaves it, and the template that it needs."""
     options = ConversionOptions(families=families)
-    [explanation] = explained(pod(namespace="team-a", **spec), options=options)
+    sent = pod(namespace="team-a", **spec)
+    [explanation] = explained(sent, options=options)
     made = explanation.preview.decision.templates[0]
-    found = copy.deepcopy(dict(explanation.preview.after))
+    found = jsonpatch.apply_patch(sent, list(explanation.preview.decision.patch))
     found["metadata"] |= {"uid": "uid"}
     found["status"] = {"phase": "Pending"}
     return found, template(made.name, made.spec["spec"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from commands.objects import documents, long_lists
 from commands.objects.documents import Documents, TextBudget, _locate, _locate_json
-from commands.objects.long_lists import Part
+from commands.objects.long_lists import ListPart
 from commands.objects.manifest_files import GivenManifests, Inputs, read_sources
 from commands.objects.notices import ManifestSource
 from commands.rewrite.convert_files import Settings
@@ -133,7 +133,7 @@ def converted(text: str, *, split: bool) -> tuple[object, ...]:
 @given(items=LISTS)
 def test_conversion_is_that_of_one_document(form: str, items: list[Any]) -> None:
     text = as_text(items, form)
-    assert next(iter(source(text, split=True).documents)).part is Part.HEAD
+    assert next(iter(source(text, split=True).documents)).part is ListPart.HEAD
     assert converted(text, split=True) == converted(text, split=False)
 
 
@@ -157,7 +157,7 @@ def test_the_parts_are_the_file(items: list[Any], form: str) -> None:
 def test_the_items_of_both_kinds_of_file_are_found() -> None:
     items = [pod(f"p{at}", "ml", ["4"], "- a\n- b") for at in range(3)]
     for form in FORMS:
-        found = [each for each in source(as_text(items, form), split=True).documents if each.part is Part.ITEM]
+        found = [each for each in source(as_text(items, form), split=True).documents if each.part is ListPart.ITEM]
         assert [each.data for each in found] == items, form
         assert [each.place for each in found] == [("items", 0), ("items", 1), ("items", 2)]
 
@@ -256,7 +256,7 @@ def test_nodes_are_made_only_of_items_that_are_new_and_memory_is_that_of_one_ite
     )
     tracemalloc.start()
     inputs = read_sources([GivenManifests("f", raw)], "default")
-    assert sum(1 for each in inputs.sources[0].documents if each.part is Part.ITEM) == 3_000
+    assert sum(1 for each in inputs.sources[0].documents if each.part is ListPart.ITEM) == 3_000
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(composed) <= 1

@@ -267,7 +267,7 @@ async def registration_call(channel: grpc.aio.Channel, method: str, request: Any
 
 
 @pytest.mark.parametrize(("registered_now", "level"), [(True, "INFO"), (False, "ERROR")], ids=["taken", "refused"])
-def test_the_driver_registers_and_receives_the_answer_of_the_kubelet(
+def test_the_driver_registers_and_is_answered(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, level: str, *, registered_now: bool
 ) -> None:
     pb = registration_v1_pb2

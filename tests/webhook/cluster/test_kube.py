@@ -84,7 +84,7 @@ async def test_a_connection_reads_the_cluster_and_creates_templates(cluster: Clu
         assert dict(world.view.namespace("team").annotations) == {"neuron.aws.com/convert": "off"}
         await world.templates.ensure("team", TEMPLATE)
         assert world.templates.holds("team", TEMPLATE)
-        assert len(world.caches) == 10
+        assert len(world.caches) == 11
         assert {call.token for call in cluster.api.seen} == {"secret"}
 
 

@@ -190,4 +190,4 @@ def test_kinds_in_the_cache_are_small() -> None:
     judge = reviewer(written(policy(FOUR)))
     asyncio.run(judge.review(sent(pod(), resource={"resource": "x" * 100_000})))
     asyncio.run(judge.review(sent(pod())))
-    assert len(judge._candidates) == 1
+    assert len(judge._candidates._found) == 1
