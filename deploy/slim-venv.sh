@@ -25,7 +25,7 @@ case $program in
             rm -r "${site:?}/$package"
         done
         # Only which collections there are.
-        find "$site/cluster" -mindepth 1 ! -name __init__.py ! -name resources.py -delete
+        find "$site/cluster" -mindepth 1 -maxdepth 1 ! -name __init__.py ! -name resources.py -exec rm -r {} +
         rm "$venv/bin/neuron-dra" "$venv/bin/neuron-dra-webhook" "$venv/bin/kubectl-neuron" "$venv/bin/kubectl_complete-neuron"
         ;;
     *)

@@ -57,7 +57,7 @@ def test_an_unknown_taint_effect_is_reported() -> None:
         "NEU546: the effect 'NoExcute' of a device taint does not exist. Did you mean 'NoExecute'? Use one of None, "
         "NoSchedule, NoExecute."
     ]
-    assert found(GOOD, None)[0].startswith("NEU546: the effect None of a device taint does not exist.")
+    assert found(GOOD, None)[0].startswith("NEU546: the effect null of a device taint does not exist.")
 
 
 def test_a_rule_without_a_spec_is_reported() -> None:

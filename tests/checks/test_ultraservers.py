@@ -32,7 +32,7 @@ def test_a_workload_as_documented_has_no_findings(size: int) -> None:
     ("item", "found"),
     [
         (workload(topologySize=3), "error spec.topologySize: topologySize is 3, an integer, not 1, 2 or 4."),
-        (workload(topologySize=True), "error spec.topologySize: topologySize is True, a boolean, not 1, 2 or 4."),
+        (workload(topologySize=True), "error spec.topologySize: topologySize is true, a boolean, not 1, 2 or 4."),
         (workload(topologySize="4"), "error spec.topologySize: topologySize is '4', a string, not 1, 2 or 4."),
         (workload(serverCount=0), "error spec.serverCount: serverCount is 0, an integer, not a number from 1 on."),
         (workload("instanceType"), "error spec.instanceType: instanceType is missing."),

@@ -88,7 +88,7 @@ def test_all_unsupported_counts_are_reported_together(kubectl: Kubectl) -> None:
 def test_all_findings_are_reported_together_with_their_paths(kubectl: Kubectl) -> None:
     broken = pod(
         "broken",
-        mixed("a", limits={NEURON: "4", NEURONCORE: "8"}),
+        mixed("a", limits={NEURON: "4", NEURONCORE: "9"}),
         mixed("b", requests={NEURON: "4"}, limits={NEURON: "8"}),
         annotations={LNC: "3"},
     )
@@ -110,7 +110,7 @@ def test_all_findings_are_reported_together_with_their_paths(kubectl: Kubectl) -
         ("NEU101", pod("p", mixed(limits={NEURON: "1500m"}, requests={NEURON: "1500m"}))),
         ("NEU102", pod("p", mixed(requests={NEURON: "4"}))),
         ("NEU103", pod("p", mixed(requests={NEURON: "4"}, limits={NEURON: "8"}))),
-        ("NEU104", pod("p", mixed(limits={NEURON: "4", NEURONCORE: "8"}))),
+        ("NEU104", pod("p", mixed(limits={NEURON: "4", NEURONCORE: "9"}))),
         ("NEU106", pod("p", *(container(f"c{index}", neuron=4) for index in range(5)), nodeSelector=TRN1)),
         ("NEU108", pod("p", *(container(f"c{index}", neuron=1) for index in range(33)))),
         ("NEU109", pod("p", annotations={LNC: "3"})),

@@ -31,7 +31,7 @@ def test_no_text_of_a_finding_is_longer_than_its_limit() -> None:
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [("a", "'a'"), ("ä", "'\\xe4'"), (4, "4"), (10**5000, "a number of more than 1000 digits"), (None, "None")],
+    [("a", "'a'"), ("ä", "'\\xe4'"), (4, "4"), (10**5000, "a number of more than 1000 digits"), (None, "null")],
     ids=list("abcde"),
 )
 def test_values_are_quoted(value: object, said: str) -> None:

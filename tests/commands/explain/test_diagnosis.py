@@ -4,6 +4,7 @@ import copy
 import dataclasses
 from typing import Any
 
+import jsonpatch
 import pytest
 
 from cluster.resources import NAMESPACES, NODE_POOLS
@@ -312,9 +313,10 @@ def test_a_pod_that_waits_although_a_run_is_free_that_its_claim_does_not_try() -
     cluster = EmulatedCluster()
     cluster.node("a", "inf2.48xlarge")
     cluster.claim("other", "a", range(5, 9), cores=2)
-    [before] = explained(pod({names.RESOURCE_NEURON: "8"}, namespace="team-a"), cluster=live(cluster))
+    sent = pod({names.RESOURCE_NEURON: "8"}, namespace="team-a")
+    [before] = explained(sent, cluster=live(cluster))
     (made,) = before.preview.decision.templates
-    found = copy.deepcopy(dict(before.preview.after))
+    found = jsonpatch.apply_patch(sent, list(before.preview.decision.patch))
     found["metadata"] |= {"uid": "uid"}
     claimed_as = {"name": "neuron", "resourceClaimName": "train-claim"}
     found["status"] = {"phase": "Pending", "resourceClaimStatuses": [claimed_as], "conditions": [UNSCHEDULABLE]}

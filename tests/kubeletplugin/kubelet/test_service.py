@@ -267,11 +267,11 @@ async def registration_call(channel: grpc.aio.Channel, method: str, request: Any
 
 
 @pytest.mark.parametrize(("registered_now", "level"), [(True, "INFO"), (False, "ERROR")], ids=["taken", "refused"])
-def test_the_driver_registers_and_is_answered(
+def test_registration_is_answered(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, level: str, *, registered_now: bool
 ) -> None:
     pb = registration_v1_pb2
-    paths = socket_paths(tmp_path / "plugins", tmp_path / "registry")
+    paths = socket_paths(tmp_path / "p", tmp_path / "r")
     caplog.set_level("INFO")
 
     async def scenario() -> None:
