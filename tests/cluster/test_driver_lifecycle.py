@@ -177,11 +177,13 @@ def test_pods_of_an_unhealthy_device_are_stopped_where_that_is_asked_for(
         for index in (2, 3):
             run_pod(api, namespace, f"user-{index}", single(index))
             wait_running(api, namespace, f"user-{index}")
-        (driver.sysfs / "devices/virtual/neuron_device/neuron2/stats/hardware/sram_ecc_uncorrected").write_text("1\n")
+        counter = driver.sysfs / "devices/virtual/neuron_device/neuron2/stats/hardware/sram_ecc_uncorrected"
+        counter.write_text("1\n")
         eventually("the pod to be deleted", lambda: api.find("Pod", "user-2", namespace) is None, timeout=120)
         assert api.get("Pod", "user-3", namespace)["status"]["phase"] == "Running"
         wait_gone(api, namespace, "user-3")
         wait_unprepared(kubelet, driver)
+        counter.write_text("0\n")  # The next driver of this kubelet has the same emulated devices.
 
 
 def test_a_monitor_with_admin_access_sees_all_devices_beside_their_users(

@@ -140,7 +140,8 @@ def test_the_example_of_a_priority_class(api: Api, namespace: str, control_plane
         pytest.skip("MutatingAdmissionPolicy is v1 since Kubernetes 1.36")
     text = (Path(__file__).parents[2] / "deploy/policy-examples/priority.yaml").read_text()
     made, _ = yaml.safe_load_all(text)
-    bound = policy("priority", {})[1]
+    made["metadata"]["name"] = "priority-class"  # `CASES` has another policy of the example's name.
+    bound = policy("priority-class", {})[1]
     spec = {"automountServiceAccountToken": False, "containers": [{"name": "main", "image": "pause", "resources": {}}]}
     spec["containers"][0]["resources"] = {"limits": {"aws.amazon.com/neuron": "16"}}  # type: ignore[index]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "whole", "namespace": namespace}, "spec": spec}
@@ -156,4 +157,4 @@ def test_the_example_of_a_priority_class(api: Api, namespace: str, control_plane
         assert (stored_spec["priorityClassName"], stored_spec["priority"]) == ("whole-nodes", 1000)
     finally:
         for path in (*_PATHS.values(), scheduling):
-            api.request("DELETE", f"{path}/{'whole-nodes' if path is scheduling else 'priority'}")
+            api.request("DELETE", f"{path}/{'whole-nodes' if path is scheduling else 'priority-class'}")

@@ -88,7 +88,7 @@ def test_all_unsupported_counts_are_reported_together(kubectl: Kubectl) -> None:
 def test_all_findings_are_reported_together_with_their_paths(kubectl: Kubectl) -> None:
     broken = pod(
         "broken",
-        mixed("a", limits={NEURON: "4", NEURONCORE: "9"}),
+        mixed("a", limits={NEURON: "4", "aws.amazon.com/neurondevice": "2"}),
         mixed("b", requests={NEURON: "4"}, limits={NEURON: "8"}),
         annotations={LNC: "3"},
     )
