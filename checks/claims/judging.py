@@ -25,19 +25,6 @@ from neuron.api.configs import ConfigEntry, ConfigSource
 from neuron.findings import Finding, Findings, Severity, as_warning, did_you_mean, warning
 from neuron.hardware.instances import Catalogue
 
-
-def check_admin_access(leaves: Sequence[Leaf]) -> Iterator[Finding]:
-    """NEU544. Alternatives have no such field: the API server drops it."""
-    for leaf in leaves:
-        if leaf.devices.admin_access and "/" not in leaf.devices.reference:
-            message = "adminAccess gives its containers Neuron devices that other claims hold."
-            fix = (
-                "Keep it to monitoring, in a namespace of the chart's adminAccess.namespaces: elsewhere the driver"
-                " refuses it."
-            )
-            yield warning("NEU544", f"{leaf.devices.path}.adminAccess", message, fix, "true")
-
-
 _OUR_DOMAINS: Final = (names.DRIVER, "resource.aws.com")
 _FORM_ERRORS: Final = ("NEU507", "NEU508", "NEU530")
 """Errors of form that are errors in any API version, and lists that are too long to be checked."""
@@ -364,3 +351,18 @@ class _Matcher:
         message = f"DeviceClass {value_text(name)[:40]} {where}.{hint[:60]}"
         fix = "Pods wait until it exists."
         self.findings.add([warning("NEU513", f"{devices.path}.deviceClassName", message, fix, name)])
+
+
+# --- adminAccess ------------------------------------------------------------------------------------------------------
+
+
+def check_admin_access(leaves: Sequence[Leaf]) -> Iterator[Finding]:
+    """NEU544. Alternatives have no such field: the API server drops it."""
+    for leaf in leaves:
+        if leaf.devices.admin_access and "/" not in leaf.devices.reference:
+            message = "adminAccess gives its containers Neuron devices that other claims hold."
+            fix = (
+                "Keep it to monitoring, in a namespace of the chart's adminAccess.namespaces: elsewhere the driver"
+                " refuses it."
+            )
+            yield warning("NEU544", f"{leaf.devices.path}.adminAccess", message, fix, "true")

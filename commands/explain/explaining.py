@@ -1,7 +1,8 @@
 """Joins the parts: pods of files, and pods of a cluster, to explanations. Pure."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from checks.claims.device_index import SelectorError
@@ -9,13 +10,14 @@ from cluster.resources import PODS
 from commands.cluster.listing import Object, Unseen, items
 from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
 from commands.devices.cluster_devices import ClusterDevices
+from commands.explain import claim_steps, node_steps, schedule_steps
 from commands.explain.admission_preview import AdmissionPreview, PreviewInputs, previews, stored_preview
 from commands.explain.cluster_view import live_manifest, store_of
 from commands.explain.diagnosis_inputs import DiagnosisInputs, gates_of
-from commands.explain.explanation import Explanation
-from commands.explain.placement import place
+from commands.explain.explanation import Diagnosis, Explanation
+from commands.explain.placement import load_block, node_block, place
 from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod
-from commands.explain.verdicts import NodeVerdict
+from commands.explain.verdicts import Block, Blocked, NodeVerdict
 from commands.objects.documents import Document
 from commands.objects.manifest_files import means_something
 from commands.objects.manifests import Manifest, manifests
@@ -34,70 +36,6 @@ from runtime.text import cited, named
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
-from collections import Counter, defaultdict
-from collections.abc import Callable
-
-from commands.explain import claim_steps, node_steps, schedule_steps
-from commands.explain.explanation import Diagnosis
-from commands.explain.placement import load_block, node_block
-from commands.explain.verdicts import Block, Blocked
-
-# The scheduler counts extended resources: the node's allocatable amount, less what its pods request.
-_ENDED: Final = ("Succeeded", "Failed")
-
-
-def place_legacy(pod: Object, cluster: ClusterDevices) -> tuple[NodeVerdict, ...]:
-    """The verdict for each node, by name."""
-    wanted = scheduled(pod.get("spec"))
-    used: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for each in cluster.pods:
-        node = (each.get("spec") or {}).get("nodeName")
-        if node and (each.get("status") or {}).get("phase") not in _ENDED:
-            used[node].update(scheduled(each.get("spec")))
-    verdicts = (_verdict(pod, node, wanted, used[node.name], cluster) for node in cluster.nodes)
-    return tuple(sorted(verdicts, key=lambda each: each.node))
-
-
-def _verdict(pod: Object, node: Node, wanted: Counter[str], used: Counter[str], cluster: ClusterDevices) -> NodeVerdict:
-    name = node.name
-    instance_type = cluster.instance_type(node)
-    if cluster.map_of(name) is None and instance_type not in cluster.catalogue:
-        return NodeVerdict(name, instance_type, block=Block.NOT_NEURON, reason="no Neuron devices")
-    found = node_block(pod, node, instance_type) or _missing(node, wanted, used) or load_block(pod, node, cluster)
-    return NodeVerdict(name, instance_type) if found is None else found.verdict(name, instance_type)
-
-
-def _missing(node: Node, wanted: Counter[str], used: Counter[str]) -> Blocked | None:
-    for resource, amount in wanted.items():
-        offered = node.offered(resource)
-        if not offered:
-            return Blocked(Block.NO_PLUGIN, f"no device plugin offers {resource} there")
-        if offered - used[resource] < amount:
-            free = max(0, offered - used[resource])
-            return Blocked(Block.HELD, f"{free} of {offered} {resource} free, the pod needs {amount}")
-    return None
-
-
-# Pods pass the same steps: admission, creation of claims, scheduling, preparation on the node. The first step that
-# failed is the answer.
-_STEPS: Final[tuple[Callable[[DiagnosisInputs], Diagnosis | None], ...]] = (
-    claim_steps.ended,
-    claim_steps.not_converted,
-    claim_steps.no_group,
-    claim_steps.no_ultraserver,
-    claim_steps.no_claim,
-    schedule_steps.unscheduled,
-    node_steps.lost,
-    node_steps.not_prepared,
-    node_steps.sick,
-    node_steps.elsewhere,
-)
-
-
-def diagnose(facts: DiagnosisInputs) -> Diagnosis:
-    """The diagnosis of a pod."""
-    found = next((answer for step in _STEPS if (answer := step(facts)) is not None), None)
-    return found or node_steps.runs(facts)
 
 
 _OTHERS: Final = "Not judged: devices of other drivers ({})."
@@ -343,3 +281,67 @@ def _unbound(pod: Object) -> Object:
     """The pod as it was admitted: conversion leaves a pod with `nodeName` alone."""
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
     return {**pod, "spec": spec}
+
+
+# --- nodes for the limits of the device plugin ------------------------------------------------------------------------
+
+
+# The scheduler counts extended resources: the node's allocatable amount, less what its pods request.
+_ENDED: Final = ("Succeeded", "Failed")
+
+
+def place_legacy(pod: Object, cluster: ClusterDevices) -> tuple[NodeVerdict, ...]:
+    """The verdict for each node, by name."""
+    wanted = scheduled(pod.get("spec"))
+    used: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for each in cluster.pods:
+        node = (each.get("spec") or {}).get("nodeName")
+        if node and (each.get("status") or {}).get("phase") not in _ENDED:
+            used[node].update(scheduled(each.get("spec")))
+    verdicts = (_verdict(pod, node, wanted, used[node.name], cluster) for node in cluster.nodes)
+    return tuple(sorted(verdicts, key=lambda each: each.node))
+
+
+def _verdict(pod: Object, node: Node, wanted: Counter[str], used: Counter[str], cluster: ClusterDevices) -> NodeVerdict:
+    name = node.name
+    instance_type = cluster.instance_type(node)
+    if cluster.map_of(name) is None and instance_type not in cluster.catalogue:
+        return NodeVerdict(name, instance_type, block=Block.NOT_NEURON, reason="no Neuron devices")
+    found = node_block(pod, node, instance_type) or _missing(node, wanted, used) or load_block(pod, node, cluster)
+    return NodeVerdict(name, instance_type) if found is None else found.verdict(name, instance_type)
+
+
+def _missing(node: Node, wanted: Counter[str], used: Counter[str]) -> Blocked | None:
+    for resource, amount in wanted.items():
+        offered = node.offered(resource)
+        if not offered:
+            return Blocked(Block.NO_PLUGIN, f"no device plugin offers {resource} there")
+        if offered - used[resource] < amount:
+            free = max(0, offered - used[resource])
+            return Blocked(Block.HELD, f"{free} of {offered} {resource} free, the pod needs {amount}")
+    return None
+
+
+# --- diagnosis --------------------------------------------------------------------------------------------------------
+
+
+# Pods pass the same steps: admission, creation of claims, scheduling, preparation on the node. The first step that
+# failed is the answer.
+_STEPS: Final[tuple[Callable[[DiagnosisInputs], Diagnosis | None], ...]] = (
+    claim_steps.ended,
+    claim_steps.not_converted,
+    claim_steps.no_group,
+    claim_steps.no_ultraserver,
+    claim_steps.no_claim,
+    schedule_steps.unscheduled,
+    node_steps.lost,
+    node_steps.not_prepared,
+    node_steps.sick,
+    node_steps.elsewhere,
+)
+
+
+def diagnose(facts: DiagnosisInputs) -> Diagnosis:
+    """The diagnosis of a pod."""
+    found = next((answer for step in _STEPS if (answer := step(facts)) is not None), None)
+    return found or node_steps.runs(facts)

@@ -272,8 +272,8 @@ class _JsonReader:
 class _YamlReader:
     """Splits the list `items` in block style at its dashes.
 
-    A dash in the column of the list begins an item, unless it is inside a quoted text of several lines. Then the text
-    before it is no YAML, which whoever parses the items finds.
+    A dash in the column of the list begins an item, unless it is inside a quoted text of several lines. In that case
+    the text before the dash is not valid YAML, and parsing that item fails.
     """
 
     def __init__(self) -> None:

@@ -5,8 +5,8 @@ answers what conversion would do, also while the webhook is in shadow mode or no
 """
 
 import dataclasses
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -25,7 +25,8 @@ from commands.report.model import (
     TemplatePods,
     Workload,
 )
-from commands.report.places import Places, PodNeed
+from commands.report.places import Fit, Places, PodNeed
+from commands.status.lines import counted, listed
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.asks.pod_demand import PodDemand
 from conversion.asks.steering import Mode
@@ -36,124 +37,13 @@ from conversion.patches.decision import Decision, Outcome
 from neuron import names
 from neuron.api.claim_reader import claim_spec
 from neuron.api.fields import mapping
-from neuron.findings import Finding, Severity
+from neuron.findings import Finding, Severity, warning
 from policies.judging.device_counts import of_claim
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.tally import Concurrent
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from commands.report.places import Fit
-from commands.status.lines import counted, listed
-from neuron.findings import warning
-
-# The number is what the object asks for. A product of the numbers on the way to the template: the Jobs of a JobSet and
-# the pods of each, the groups of a LeaderWorkerSet and the pods of each.
-_MOST: Final = 1_000_000
-_TRAINER: Final = "trainer.kubeflow.org"
-_NO_PODS: Final = frozenset({("", "PodTemplate"), (_TRAINER, "TrainingRuntime"), (_TRAINER, "ClusterTrainingRuntime")})
-"""Other objects make the pods of these templates."""
-
-
-def pods_of(group: str, kind: str, data: Mapping[str, object], path: Sequence[str | int]) -> int | None:
-    """Number of pods of one template; None if the object does not say it.
-
-    Args:
-        path: of the pod template in the object.
-    """
-    if (group, kind) == ("", "Pod"):
-        return 1
-    if (group, kind) in _NO_PODS:
-        return 0
-    if kind == "DaemonSet":
-        return _whole(mapping(data.get("status")).get("desiredNumberScheduled"), None)
-    if kind == "LeaderWorkerSet":
-        return _of_groups(data, path)
-    spec = mapping(data.get("spec"))
-    if spec.get("suspend") is True and kind == "CronJob":
-        return 0
-    count = 1
-    at: Any = data
-    for step in path:
-        at = at[step]
-        if isinstance(at, dict):
-            count = min(_MOST, count * _here(at))
-    return count
-
-
-def _here(part: Mapping[str, object]) -> int:
-    """The factor of one part of the object: `replicas`, or `parallelism` bounded by `completions`."""
-    replicas = _whole(part.get("replicas"), 1)
-    parallelism = _whole(part.get("parallelism"), 1)
-    completions = _whole(part.get("completions"), parallelism)
-    return (1 if replicas is None else replicas) * min(parallelism or 0, completions or 0)
-
-
-def _of_groups(data: Mapping[str, object], path: Sequence[str | int]) -> int:
-    spec = mapping(data.get("spec"))
-    template = mapping(spec.get("leaderWorkerTemplate"))
-    groups, size = _whole(spec.get("replicas"), 1) or 0, _whole(template.get("size"), 1) or 0
-    if path[-1] == "leaderTemplate":
-        return groups
-    leaders = 1 if isinstance(template.get("leaderTemplate"), dict) else 0
-    return min(_MOST, groups * max(0, size - leaders))
-
-
-def _whole(value: object, default: int | None) -> int | None:
-    """A number of pods; `default` for an absent one, and for a value that is not one."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return min(value, _MOST)
-    return default
-
-
-_CAUSES: Final = {
-    **dict.fromkeys(("NEU101", "NEU102", "NEU103", "NEU104", "NEU105", "NEU106", "NEU108"), Cause.COUNTS),
-    **dict.fromkeys(("NEU202", "NEU215"), Cause.COUNTS),
-    **dict.fromkeys(("NEU110", "NEU213", "NEU216", "NEU217", "NEU218", "NEU228"), Cause.SELECTION),
-    **dict.fromkeys(("NEU109", "NEU111", "NEU112", "NEU118", "NEU212", "NEU710"), Cause.SETTINGS),
-    **dict.fromkeys(("NEU120", "NEU121", "NEU122", "NEU214", "NEU230"), Cause.POLICY),
-    **dict.fromkeys(("NEU801", "NEU802", "NEU803", "NEU804", "NEU805"), Cause.POLICY),
-    "NEU203": Cause.SCHEDULER,
-    "NEU232": Cause.QUEUE,
-    "NEU901": Cause.CORES,
-    **dict.fromkeys(("NEU903", "NEU905"), Cause.KARPENTER),
-    "NEU204": Cause.QUOTA,
-    "NEU205": Cause.LIMIT_RANGE,
-}
-
-
-def cause_of(finding: Finding) -> Cause:
-    """The kind of obstacle that a finding of conversion or of a policy is."""
-    return _CAUSES.get(finding.code, Cause.POD)
-
-
-def nodes(fit: Fit, neuron_nodes: NeuronNodes) -> Iterator[Obstacle]:
-    """NEU904: no node can serve the claim, or all that can have both the device plugin and the driver."""
-    if not fit.nodes:
-        yield Obstacle(Cause.NODES, warning("NEU904", "spec", *_no_node(fit, neuron_nodes)), blocks=False)
-    elif set(neuron_nodes.mixed).issuperset(fit.nodes):
-        message = (
-            f"the device plugin and the DRA driver both offer devices of {counted(len(fit.nodes), 'node')}"
-            f" ({listed(fit.nodes, 3)}): claims get none of them."
-        )
-        fix = "Stop the device plugin on these nodes (docs/migrate.md, step 3)."
-        yield Obstacle(Cause.NODES, warning("NEU904", "spec", message, fix), blocks=True)
-
-
-def _no_node(fit: Fit, neuron_nodes: NeuronNodes) -> tuple[str, str]:
-    """Message and fix."""
-    if fit.selected:
-        types = listed(fit.selected, 4)
-        message = f"the node selection of the pods leaves out all nodes of {types}, which could serve the claim."
-        return message, "Label such a node, or change the node selection of the pods."
-    has = f"it has {listed(set(neuron_nodes.types.values()), 4)}" if neuron_nodes.types else "it has no Neuron node"
-    if not fit.types:
-        return f"no instance type that the pods may run on can serve the claim; {has}.", "Change their node selection."
-    message = f"the cluster has no node of a type that fits, which are {listed(fit.types, 4)}; {has}."
-    return message, "Add such nodes, or change the node selection of the pods."
 
 
 _NO_NODE: Final = "NEU903"
@@ -267,7 +157,7 @@ class Assessor:
             return
         need = self._need(namespace, part)
         if need is not None:
-            for each in nodes(self._places.fit(need), self._neuron_nodes):
+            for each in _node_obstacles(self._places.fit(need), self._neuron_nodes):
                 yield dataclasses.replace(each, finding=located(part.place, each.finding))
 
     def _group(
@@ -423,3 +313,119 @@ def _fate(judged: list[Part]) -> tuple[Fate, str]:
         return Fate.CONVERTED, ""
     reason = outcomes[Outcome.UNCHANGED].reason if Outcome.UNCHANGED in outcomes else ""
     return Fate.STAYS, _STAYS.get(reason, reason)
+
+
+# --- numbers of pods --------------------------------------------------------------------------------------------------
+
+
+# The number is what the object asks for. A product of the numbers on the way to the template: the Jobs of a JobSet and
+# the pods of each, the groups of a LeaderWorkerSet and the pods of each.
+_MOST: Final = 1_000_000
+
+
+_TRAINER: Final = "trainer.kubeflow.org"
+
+
+_NO_PODS: Final = frozenset({("", "PodTemplate"), (_TRAINER, "TrainingRuntime"), (_TRAINER, "ClusterTrainingRuntime")})
+"""Other objects make the pods of these templates."""
+
+
+def pods_of(group: str, kind: str, data: Mapping[str, object], path: Sequence[str | int]) -> int | None:
+    """Number of pods of one template; None if the object does not say it.
+
+    Args:
+        path: of the pod template in the object.
+    """
+    if (group, kind) == ("", "Pod"):
+        return 1
+    if (group, kind) in _NO_PODS:
+        return 0
+    if kind == "DaemonSet":
+        return _whole(mapping(data.get("status")).get("desiredNumberScheduled"), None)
+    if kind == "LeaderWorkerSet":
+        return _of_groups(data, path)
+    spec = mapping(data.get("spec"))
+    if spec.get("suspend") is True and kind == "CronJob":
+        return 0
+    count = 1
+    at: Any = data
+    for step in path:
+        at = at[step]
+        if isinstance(at, dict):
+            count = min(_MOST, count * _here(at))
+    return count
+
+
+def _here(part: Mapping[str, object]) -> int:
+    """The factor of one part of the object: `replicas`, or `parallelism` bounded by `completions`."""
+    replicas = _whole(part.get("replicas"), 1)
+    parallelism = _whole(part.get("parallelism"), 1)
+    completions = _whole(part.get("completions"), parallelism)
+    return (1 if replicas is None else replicas) * min(parallelism or 0, completions or 0)
+
+
+def _of_groups(data: Mapping[str, object], path: Sequence[str | int]) -> int:
+    spec = mapping(data.get("spec"))
+    template = mapping(spec.get("leaderWorkerTemplate"))
+    groups, size = _whole(spec.get("replicas"), 1) or 0, _whole(template.get("size"), 1) or 0
+    if path[-1] == "leaderTemplate":
+        return groups
+    leaders = 1 if isinstance(template.get("leaderTemplate"), dict) else 0
+    return min(_MOST, groups * max(0, size - leaders))
+
+
+def _whole(value: object, default: int | None) -> int | None:
+    """A number of pods; `default` for an absent one, and for a value that is not one."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return min(value, _MOST)
+    return default
+
+
+# --- obstacles --------------------------------------------------------------------------------------------------------
+
+
+_CAUSES: Final = {
+    **dict.fromkeys(("NEU101", "NEU102", "NEU103", "NEU104", "NEU105", "NEU106", "NEU108"), Cause.COUNTS),
+    **dict.fromkeys(("NEU202", "NEU215"), Cause.COUNTS),
+    **dict.fromkeys(("NEU110", "NEU213", "NEU216", "NEU217", "NEU218", "NEU228"), Cause.SELECTION),
+    **dict.fromkeys(("NEU109", "NEU111", "NEU112", "NEU118", "NEU212", "NEU710"), Cause.SETTINGS),
+    **dict.fromkeys(("NEU120", "NEU121", "NEU122", "NEU214", "NEU230"), Cause.POLICY),
+    **dict.fromkeys(("NEU801", "NEU802", "NEU803", "NEU804", "NEU805"), Cause.POLICY),
+    "NEU203": Cause.SCHEDULER,
+    "NEU232": Cause.QUEUE,
+    "NEU901": Cause.CORES,
+    **dict.fromkeys(("NEU903", "NEU905"), Cause.KARPENTER),
+    "NEU204": Cause.QUOTA,
+    "NEU205": Cause.LIMIT_RANGE,
+}
+
+
+def cause_of(finding: Finding) -> Cause:
+    """The kind of obstacle that a finding of conversion or of a policy is."""
+    return _CAUSES.get(finding.code, Cause.POD)
+
+
+def _node_obstacles(fit: Fit, neuron_nodes: NeuronNodes) -> Iterator[Obstacle]:
+    """NEU904: no node can serve the claim, or all that can have both the device plugin and the driver."""
+    if not fit.nodes:
+        yield Obstacle(Cause.NODES, warning("NEU904", "spec", *_no_node(fit, neuron_nodes)), blocks=False)
+    elif set(neuron_nodes.mixed).issuperset(fit.nodes):
+        message = (
+            f"the device plugin and the DRA driver both offer devices of {counted(len(fit.nodes), 'node')}"
+            f" ({listed(fit.nodes, 3)}): claims get none of them."
+        )
+        fix = "Stop the device plugin on these nodes (docs/migrate.md, step 3)."
+        yield Obstacle(Cause.NODES, warning("NEU904", "spec", message, fix), blocks=True)
+
+
+def _no_node(fit: Fit, neuron_nodes: NeuronNodes) -> tuple[str, str]:
+    """Message and fix."""
+    if fit.selected:
+        types = listed(fit.selected, 4)
+        message = f"the node selection of the pods leaves out all nodes of {types}, which could serve the claim."
+        return message, "Label such a node, or change the node selection of the pods."
+    has = f"it has {listed(set(neuron_nodes.types.values()), 4)}" if neuron_nodes.types else "it has no Neuron node"
+    if not fit.types:
+        return f"no instance type that the pods may run on can serve the claim; {has}.", "Change their node selection."
+    message = f"the cluster has no node of a type that fits, which are {listed(fit.types, 4)}; {has}."
+    return message, "Add such nodes, or change the node selection of the pods."

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import jsonpatch
 import orjson
@@ -18,7 +18,7 @@ from commands.objects.decider import Decider
 from commands.objects.documents import Document
 from commands.objects.file_store import FileStore
 from commands.objects.manifest_advice import advice
-from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests
+from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, patched, path_steps
 from commands.objects.notices import Notice, PartDecision, Reporter
 from commands.objects.shapes import Look, Recorded, Shapes
 from commands.objects.text_edits import Splice
@@ -29,56 +29,13 @@ from conversion.claims.templates import Template
 from conversion.decide import ObjectDecision
 from conversion.findings.pod_findings import OF_THE_RUN
 from conversion.objects.kinds import KINDS
-from conversion.objects.pod_places import Path, find_pods, path_text
+from conversion.objects.made_pods import SPEC_FIELDS
+from conversion.objects.pod_places import Path, PodPlace, find_pods, path_text
+from conversion.patches.decision import Decision
 from neuron.findings import Finding, warning
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
-from typing import Final
-
-from commands.objects.manifests import patched, path_steps
-from conversion.objects.made_pods import SPEC_FIELDS
-from conversion.objects.pod_places import PodPlace
-from conversion.patches.decision import Decision
-
-# An Argo template, for example, has the fields of a pod beside `container`: each changed field goes to the template,
-# which then counts instead of the default of the whole Workflow.
-_SECTIONS: Final = ("initContainers", "containers")
-
-
-def write_back(data: Any, place: PodPlace, decision: Decision) -> None:
-    """Change an object as a decision about one of its made pods says.
-
-    Args:
-        data: the object, changed in place; its values are those of which the pod was made.
-    """
-    before, after = place.template, patched(place.template, decision.patch)
-    owner = _at(data, place.path)
-    for field in ("labels", "annotations"):
-        was = (before.get("metadata") or {}).get(field) or {}  # type: ignore[attr-defined]
-        for key, value in (after.get("metadata") or {}).get(field, {}).items():  # type: ignore[attr-defined]
-            if was.get(key) != value:
-                owner.setdefault("metadata", {}).setdefault(field, {})[key] = value
-    old: Any = before["spec"]
-    new: Any = after["spec"]
-    for field in SPEC_FIELDS:
-        if new.get(field) != old.get(field):
-            owner[field] = new[field]
-    for section in _SECTIONS:
-        for index, container in enumerate(new.get(section) or ()):
-            if container != old[section][index]:
-                target = _at(data, path_steps(place.field_path(f"spec.{section}[{index}]")))
-                named = (
-                    container if "name" in target else {key: each for key, each in container.items() if key != "name"}
-                )
-                target.clear()
-                target.update(named)
-
-
-def _at(data: Any, path: tuple[str | int, ...]) -> Any:
-    for step in path:
-        data = data[int(step) if isinstance(data, list) else step]
-    return data
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -389,3 +346,46 @@ def _foreign(template: Template) -> Finding:
         "Remove it: the right one is printed instead.",
         template.name,
     )
+
+
+# --- made pods --------------------------------------------------------------------------------------------------------
+
+
+# An Argo template, for example, has the fields of a pod beside `container`: each changed field goes to the template,
+# which then counts instead of the default of the whole Workflow.
+_SECTIONS: Final = ("initContainers", "containers")
+
+
+def write_back(data: Any, place: PodPlace, decision: Decision) -> None:
+    """Change an object as a decision about one of its made pods says.
+
+    Args:
+        data: the object, changed in place; its values are those of which the pod was made.
+    """
+    before, after = place.template, patched(place.template, decision.patch)
+    owner = _at(data, place.path)
+    for field in ("labels", "annotations"):
+        was = (before.get("metadata") or {}).get(field) or {}  # type: ignore[attr-defined]
+        for key, value in (after.get("metadata") or {}).get(field, {}).items():  # type: ignore[attr-defined]
+            if was.get(key) != value:
+                owner.setdefault("metadata", {}).setdefault(field, {})[key] = value
+    old: Any = before["spec"]
+    new: Any = after["spec"]
+    for field in SPEC_FIELDS:
+        if new.get(field) != old.get(field):
+            owner[field] = new[field]
+    for section in _SECTIONS:
+        for index, container in enumerate(new.get(section) or ()):
+            if container != old[section][index]:
+                target = _at(data, path_steps(place.field_path(f"spec.{section}[{index}]")))
+                named = (
+                    container if "name" in target else {key: each for key, each in container.items() if key != "name"}
+                )
+                target.clear()
+                target.update(named)
+
+
+def _at(data: Any, path: tuple[str | int, ...]) -> Any:
+    for step in path:
+        data = data[int(step) if isinstance(data, list) else step]
+    return data

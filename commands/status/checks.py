@@ -18,52 +18,6 @@ from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP
 from runtime.explanations import rule_text
 from runtime.text import named
 
-POLICIES: Final = "policies"
-
-_CLAIMS: Final = "claims"
-"""Name of the matchCondition of pods."""
-_EVERY: Final = "true"
-
-
-def check(snapshot: StatusSnapshot, replicas: Sequence[Replica]) -> Iterator[StatusLine]:
-    """A line for every policy with Deny that does not see what it must deny."""
-    needs = dict.fromkeys(each for replica in replicas for each in replica.report.unsent)
-    if not needs:
-        return
-    if isinstance(snapshot.validating, Unseen):
-        yield StatusLine(POLICIES, CheckResult.UNKNOWN, snapshot.validating.why, snapshot.validating.fix)
-        return
-    ours = next((item for item in snapshot.validating if item["metadata"]["name"] == NAME), None)
-    entries = list((ours or {}).get("webhooks") or ())
-    for need in needs:
-        if not any(_sends(entry, need) for entry in entries):
-            yield StatusLine(POLICIES, CheckResult.WRONG, _text(need), _fix(need))
-
-
-def _sends(entry: Object, need: UnsentStatus) -> bool:
-    if not covers(entry.get("rules") or (), need.group, need.resource, need.operation):
-        return False
-    conditions: Iterable[Mapping[str, object]] = entry.get("matchConditions") or ()
-    if entry["name"] != PODS or not need.condition:
-        return True
-    # The shipped entry of pods sends further pods only by its condition.
-    texts = [" ".join(str(each.get("expression")).split()) for each in conditions if each.get("name") == _CLAIMS]
-    cut = len(need.condition) >= LONGEST_CONDITION
-    wanted = (f"({need.condition}" + ("" if cut else ")"), f"({_EVERY})")
-    return not texts or any(each in text for text in texts for each in wanted)
-
-
-def _text(need: UnsentStatus) -> str:
-    what = f"{need.operation} of {need.resource}" + (" without claims" if need.condition else "")
-    return f"policy {need.policy} has the action Deny for {what}, which the webhook configuration does not send."
-
-
-def _fix(need: UnsentStatus) -> str:
-    if need.condition:
-        return f"Add the condition to the chart's validation.podConditions: {need.condition}"
-    return "Add the rule to the chart's validation.extraRules: `neuron-dra policy rules` prints it."
-
-
 API_SERVER: Final = "API server"
 PERMISSIONS: Final = "permissions"
 
@@ -82,7 +36,7 @@ def judge(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[StatusLine, ...]:
         *replicas.check_service(snapshot),
         *admission.check(snapshot),
         *replicas.check_policies(alive),
-        *check(snapshot, alive),
+        *_check_sent(snapshot, alive),
         *_permissions(snapshot),
         *nodes.check_classes(snapshot),
         *nodes.check_nodes(snapshot),
@@ -154,3 +108,55 @@ def _permissions(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
         yield StatusLine(PERMISSIONS, verdict, text, fix)
     if rights and not missing:
         yield StatusLine(PERMISSIONS, CheckResult.WELL, f"{snapshot.account} has all permissions that it needs.")
+
+
+# --- what policies must see -------------------------------------------------------------------------------------------
+
+
+POLICIES: Final = "policies"
+
+
+_CLAIMS: Final = "claims"
+"""Name of the matchCondition of pods."""
+
+
+_EVERY: Final = "true"
+
+
+def _check_sent(snapshot: StatusSnapshot, replicas: Sequence[Replica]) -> Iterator[StatusLine]:
+    """A line for every policy with Deny that does not see what it must deny."""
+    needs = dict.fromkeys(each for replica in replicas for each in replica.report.unsent)
+    if not needs:
+        return
+    if isinstance(snapshot.validating, Unseen):
+        yield StatusLine(POLICIES, CheckResult.UNKNOWN, snapshot.validating.why, snapshot.validating.fix)
+        return
+    ours = next((item for item in snapshot.validating if item["metadata"]["name"] == NAME), None)
+    entries = list((ours or {}).get("webhooks") or ())
+    for need in needs:
+        if not any(_sends(entry, need) for entry in entries):
+            yield StatusLine(POLICIES, CheckResult.WRONG, _text(need), _fix(need))
+
+
+def _sends(entry: Object, need: UnsentStatus) -> bool:
+    if not covers(entry.get("rules") or (), need.group, need.resource, need.operation):
+        return False
+    conditions: Iterable[Mapping[str, object]] = entry.get("matchConditions") or ()
+    if entry["name"] != PODS or not need.condition:
+        return True
+    # The shipped entry of pods sends further pods only by its condition.
+    texts = [" ".join(str(each.get("expression")).split()) for each in conditions if each.get("name") == _CLAIMS]
+    cut = len(need.condition) >= LONGEST_CONDITION
+    wanted = (f"({need.condition}" + ("" if cut else ")"), f"({_EVERY})")
+    return not texts or any(each in text for text in texts for each in wanted)
+
+
+def _text(need: UnsentStatus) -> str:
+    what = f"{need.operation} of {need.resource}" + (" without claims" if need.condition else "")
+    return f"policy {need.policy} has the action Deny for {what}, which the webhook configuration does not send."
+
+
+def _fix(need: UnsentStatus) -> str:
+    if need.condition:
+        return f"Add the condition to the chart's validation.podConditions: {need.condition}"
+    return "Add the rule to the chart's validation.extraRules: `neuron-dra policy rules` prints it."

@@ -24,7 +24,7 @@ class NodeApi:
         self._watching = api.watching(Collection(NODES, name=node_name), page_size=0)
 
     async def node(self) -> JsonObject:
-        """See `ports.OwnNodeStore`."""
+        """The Node object."""
         return await self._api.call("GET", self._path)
 
     async def follow(self) -> AsyncIterator[JsonObject]:

@@ -1,4 +1,4 @@
-"""DiskFiles with the metadata of a prepared claim's devices, and where containers see them (KEP-5304).
+"""Files with the metadata of a prepared claim's devices, and where containers see them (KEP-5304).
 
 A container that uses a request of a claim has the file of the request, read-only, at a path of Kubernetes. The host's
 files are in the driver's state. They are written before the CDI spec that mounts them, and removed after it. By them a

@@ -23,60 +23,6 @@ from webhook.cluster.leases import SharedTypes
 from webhook.cluster.templates import KubeTemplates, TemplateCounters
 from webhook.reviews.worker_threads import seconds_left
 
-# No API tells the version of the scheduler. It is never newer than that of an API server, and it can be older for
-# minutes during an upgrade: the API servers are upgraded first. So an older version counts for an hour after it was
-# seen last.
-PAUSE: Final = 300.0
-"""Seconds between two questions."""
-RETRY: Final = 15.0
-"""Seconds until the next question while no API server has answered."""
-KEPT: Final = 3600.0
-"""Seconds for which a version counts after it was seen last."""
-_TIMEOUT: Final = 5.0
-
-
-class ServerVersion:
-    """Asks the API server for its version again and again.
-
-    Attributes:
-        asked: set after the first question, with or without an answer.
-    """
-
-    def __init__(
-        self,
-        server: ApiServer,
-        tell: Callable[[str], None],
-        clock: Callable[[], float],
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        """`tell` receives the version in force after each answer. `clock`: monotonic seconds."""
-        self._server = server
-        self._tell = tell
-        self._clock = clock
-        self._sleep = sleep
-        self._seen: dict[str, float] = {}
-        self.asked = asyncio.Event()
-
-    async def run(self) -> None:
-        """Read the version repeatedly until cancelled."""
-        while True:
-            await self.ask()
-            await self._sleep(PAUSE if self._seen else RETRY)
-
-    async def ask(self) -> None:
-        """Read the version once. Without an answer, the known version stays."""
-        try:
-            version = await kubernetes_version(self._server, _TIMEOUT)
-        except ApiServerError:
-            version = ""
-        if version:
-            now = self._clock()
-            self._seen[version] = now
-            self._seen = {each: when for each, when in self._seen.items() if now - when <= KEPT}
-            self._tell(oldest(self._seen))
-        self.asked.set()
-
-
 _ANSWER_TIMEOUT: Final = 10.0
 """Seconds to wait for the version of the API server."""
 
@@ -180,3 +126,66 @@ async def _first_sync(caches: Sequence[Reflector[object]], address: str, wait: f
     if unseen:
         reasons = dict.fromkeys(cache.problem or f"no list of {cache.resource} within {wait:g} s" for cache in unseen)
         raise ClusterUnavailableError(f"the cluster at {address} cannot be used: {'; '.join(reasons)}")
+
+
+# --- the version of the control plane ---------------------------------------------------------------------------------
+
+
+# No API tells the version of the scheduler. It is never newer than that of an API server, and it can be older for
+# minutes during an upgrade: the API servers are upgraded first. So an older version counts for an hour after it was
+# seen last.
+PAUSE: Final = 300.0
+"""Seconds between two questions."""
+
+
+RETRY: Final = 15.0
+"""Seconds until the next question while no API server has answered."""
+
+
+KEPT: Final = 3600.0
+"""Seconds for which a version counts after it was seen last."""
+
+
+_TIMEOUT: Final = 5.0
+
+
+class ServerVersion:
+    """Asks the API server for its version again and again.
+
+    Attributes:
+        asked: set after the first question, with or without an answer.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        tell: Callable[[str], None],
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`tell` receives the version in force after each answer. `clock`: monotonic seconds."""
+        self._server = server
+        self._tell = tell
+        self._clock = clock
+        self._sleep = sleep
+        self._seen: dict[str, float] = {}
+        self.asked = asyncio.Event()
+
+    async def run(self) -> None:
+        """Read the version repeatedly until cancelled."""
+        while True:
+            await self.ask()
+            await self._sleep(PAUSE if self._seen else RETRY)
+
+    async def ask(self) -> None:
+        """Read the version once. Without an answer, the known version stays."""
+        try:
+            version = await kubernetes_version(self._server, _TIMEOUT)
+        except ApiServerError:
+            version = ""
+        if version:
+            now = self._clock()
+            self._seen[version] = now
+            self._seen = {each: when for each, when in self._seen.items() if now - when <= KEPT}
+            self._tell(oldest(self._seen))
+        self.asked.set()

@@ -37,7 +37,8 @@ from runtime.backoff import Backoff
 from runtime.media_types import COMPACT, MERGE_PATCH
 from webhook.cluster import template_errors
 
-# Watches how late the event loop runs. A time-out says nothing about a server if this process did not come to read.
+# Measures how late the event loop runs. After a time-out, the answer may have come and waited in this process: the
+# time-out is then no fault of the server.
 _TICK: Final = 0.02
 """Seconds between two looks at the clock."""
 _LATE: Final = 0.5

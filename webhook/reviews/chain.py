@@ -1,7 +1,7 @@
 """The reviewers of the two paths, in the order in which a review passes them.
 
-    /mutate    RefusalReporter -> SteeredMutator -> Mutator   -> decisions/decide.py   (PolicyChanges before and after)
-    /validate                     PolicedValidator -> Validator -> decisions/decide.py
+    /mutate    RefusalReporter -> SteeredMutator -> Mutator   -> conversion/decide.py   (PolicyChanges before and after)
+    /validate                     PolicedValidator -> Validator -> conversion/decide.py
 
 `SteeredMutator` and `PolicedValidator` are there with policies only. `RefusalReporter` is there in a cluster only.
 """
