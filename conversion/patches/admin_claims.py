@@ -8,28 +8,24 @@ import json
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 
 from conversion.asks.conversion_context import ConversionContext
-from conversion.asks.steering import NO_STEERING, Mode, Steering, annotated_settings, combined
+from conversion.asks.steering import NO_STEERING, Mode, Steering
 from conversion.facts import NamespaceFacts
-from conversion.objects import pods
 from conversion.objects.pod_places import pointer
 from conversion.patches.decision import Decision, Operation, Outcome, unchanged
+from conversion.patches.enrich_claims import PLACES, metadata_of, pod_of, read_of, settings_of, shadowed
 from conversion.patches.operations import add, set_members
 from neuron import names
-from neuron.api.fields import WrongFormError, mapping, mappings, read, text
+from neuron.api.fields import mapping, mappings, text
 from neuron.api.metadata import ObjectMeta
-from neuron.findings import warning
 
 _NO_CORES: Final = {names.CAPACITY_CORES: "0"}
-_READ: Final = (names.ANNOTATION_ENRICH, *(each.encode_name for each in msgspec.structs.fields(pods.Annotations)))
-"""Annotations that decide."""
 
 
 class AdminRequest(Struct, frozen=True):
-    """A request with `adminAccess` that says nothing of cores.
+    """A request with `adminAccess` and without an amount of cores.
 
     Attributes:
         path: of its fields, as a JSON pointer.
@@ -52,26 +48,20 @@ class AdminClaim(Struct, frozen=True):
     @property
     def key(self) -> Hashable:
         """All that `look` reads, but the name."""
-        annotations = self.metadata.annotations
-        known = None if annotations is None else sorted((key, annotations.get(key)) for key in _READ)
-        return self.kind, repr((known, self.requests))
+        return self.kind, read_of(self.metadata, self.requests)
 
     def pod(self) -> dict[str, object]:
         """A pod with its labels and annotations, for policies."""
-        kept = {"labels": self.metadata.labels, "annotations": self.metadata.annotations}
-        return {"metadata": {key: dict(value) for key, value in kept.items() if value}, "spec": {"containers": []}}
+        return pod_of(self.metadata, ())
 
 
 def read_admin(kind: str, data: Mapping[str, object], device_class: str) -> AdminClaim | None:
-    """The claim, if it has requests with `adminAccess` for a DeviceClass that say nothing of cores; else None."""
-    at = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}.get(kind)
-    if at is None:
+    """The claim, if it has requests with `adminAccess` for a DeviceClass and without an amount of cores; else None."""
+    at = PLACES.get(kind)
+    metadata = metadata_of(data) if at is not None else None
+    if at is None or metadata is None:
         return None
-    try:
-        metadata = read(data.get("metadata"), ObjectMeta)
-    except WrongFormError:
-        return None
-    found = tuple(_requests(data, (*at, "devices"), device_class))
+    found = tuple(_requests(data, at, device_class))
     return AdminClaim(kind, at, metadata, found) if found else None
 
 
@@ -100,14 +90,12 @@ def look(
     own = claim.metadata.annotations or {}
     if own.get(names.ANNOTATION_ENRICH, dict(facts.annotations).get(names.ANNOTATION_ENRICH)) == "false":
         return unchanged("not-enriched")
-    settings = combined(
-        annotated_settings(msgspec.convert(own, pods.Annotations), facts, Mode(context.options.mode)), steering
-    )
+    settings = settings_of(claim.metadata, facts, context, steering)
     if settings.mode is Mode.OFF:
         return unchanged(f"mode-off-by-{settings.source}")
     if settings.mode is Mode.SHADOW:
-        message = f"shadow mode: this {claim.kind} would be enriched: adminAccess with {names.CAPACITY_CORES} 0."
-        said = warning("NEU240", ".".join((*claim.at, "devices")), message, "", claim.metadata.name)
+        what = f"adminAccess with {names.CAPACITY_CORES} 0"
+        said = shadowed(claim.kind, claim.metadata.name, ".".join(claim.at), what)
         return Decision(Outcome.SHADOWED, "shadow", warnings=(said,), shadowed=Outcome.ENRICHED)
     return Decision(Outcome.ENRICHED, "admin-access", patch=tuple(_patch(claim)), audit={"enriched": _record(claim)})
 
@@ -122,7 +110,7 @@ def keep_looking(claim: AdminClaim, old: Mapping[str, object], device_class: str
     if annotations.get(names.ANNOTATION_ENRICHED) != _record(claim):
         return unchanged("not-enriched")
     if read_admin(claim.kind, old, device_class) is not None:
-        return unchanged("not-enriched")  # the stored object says nothing of cores either
+        return unchanged("not-enriched")  # the stored object has no amount of cores either
     return Decision(Outcome.ENRICHED, "enriched-before", patch=tuple(_patch(claim)))
 
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from conversion.asks.conversion_context import ConversionContext, steered
-from conversion.asks.steering import NO_STEERING, Mode, Steering, allowed, annotated_settings, combined
+from conversion.asks.steering import NO_STEERING, Mode, ModeSettings, Steering, allowed, annotated_settings, combined
 from conversion.claims import candidates
 from conversion.claims.containers import Ask, Role
 from conversion.claims.making import Refusal, make_claim
@@ -29,7 +29,11 @@ from neuron.api.resource_versions import converted
 from neuron.findings import Finding, as_warning, quoted, warning
 from runtime.remembered import fingerprint
 
-KINDS: Final = ("ResourceClaim", TEMPLATE)
+PLACES: Final[Mapping[str, tuple[str, ...]]] = {
+    "ResourceClaim": ("spec", "devices"),
+    TEMPLATE: ("spec", "spec", "devices"),
+}
+"""Path of `devices` in the objects that are enriched, by kind."""
 _PLAIN: Final = frozenset({"deviceClassName", "allocationMode", "count", "tolerations"})
 """Fields of a request that says no more than class and count. Tolerations do not choose devices."""
 _OWNERS: Final = frozenset({"Pod", "PodGroup"})
@@ -87,22 +91,47 @@ class PlainClaim(Struct, frozen=True):
     @property
     def key(self) -> Hashable:
         """All that `enrich` reads, but the name."""
-        annotations = self.metadata.annotations
-        known = None if annotations is None else {key: annotations[key] for key in annotations.keys() & _READ}
-        read = repr((sorted((known or {}).items()), self.devices)).encode(errors="surrogatepass")
-        return self.kind, self.version, bool(annotations), annotations is None, fingerprint(read)
+        return self.kind, self.version, read_of(self.metadata, self.devices)
 
     def pod(self) -> dict[str, object]:
         """The pod with limits that requests as much, for policies."""
-        kept = {"labels": self.metadata.labels, "annotations": self.metadata.annotations}
         counts = [(each.name, each.count) for each in self.requests]
         if self.one_by_one:
             counts = [(counts[0][0], len(counts))]
         containers = [
             {"name": name, "resources": {"limits": {names.RESOURCE_NEURON: str(count)}}} for name, count in counts
         ]
-        metadata = {key: dict(value) for key, value in kept.items() if value}
-        return {"metadata": metadata, "spec": {"containers": containers}}
+        return pod_of(self.metadata, containers)
+
+
+def read_of(metadata: ObjectMeta, requested: object) -> Hashable:
+    """What decides about a claim: its annotations that are read, and what it requests."""
+    annotations = metadata.annotations
+    known = {key: annotations[key] for key in annotations.keys() & _READ} if annotations else {}
+    read = repr((sorted(known.items()), requested)).encode(errors="surrogatepass")
+    return bool(annotations), annotations is None, fingerprint(read)
+
+
+def pod_of(metadata: ObjectMeta, containers: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """A pod with the labels and annotations of a claim, for policies."""
+    kept = {"labels": metadata.labels, "annotations": metadata.annotations}
+    return {
+        "metadata": {key: dict(value) for key, value in kept.items() if value},
+        "spec": {"containers": list(containers)},
+    }
+
+
+def settings_of(
+    metadata: ObjectMeta, facts: NamespaceFacts, context: ConversionContext, steering: Steering
+) -> ModeSettings:
+    """The settings for a claim: its annotations, those of its Namespace, and policies."""
+    own = msgspec.convert(metadata.annotations or {}, pods.Annotations)
+    return combined(annotated_settings(own, facts, Mode(context.options.mode)), steering)
+
+
+def shadowed(kind: str, name: str, path: str, what: str) -> Finding:
+    """NEU240: what shadow mode leaves out."""
+    return warning("NEU240", path, f"shadow mode: this {kind} would be enriched: {what}.", "", name)
 
 
 def read_plain(kind: str, data: Mapping[str, object], device_class: str, *, updates: bool = False) -> PlainClaim | None:
@@ -115,16 +144,13 @@ def read_plain(kind: str, data: Mapping[str, object], device_class: str, *, upda
         updates: whether it is the new object of an update: `kubectl apply` writes the requests as they were, and leaves
             the constraints that were added.
     """
-    if kind not in KINDS:
-        return None
-    try:
-        metadata = read(data.get("metadata"), ObjectMeta)
-    except WrongFormError:
+    at = PLACES.get(kind)
+    metadata = metadata_of(data) if at is not None else None
+    if at is None or metadata is None:
         return None
     labels = metadata.labels or {}
     if labels.get(names.LABEL_MANAGED_BY) == names.MANAGER or _is_made_for_pods(metadata):
         return None
-    at = ("spec", "spec", "devices") if kind == TEMPLATE else ("spec", "devices")
     devices: Any = converted(kind, data, "v1")
     for step in at:
         devices = mapping(mapping(devices).get(step))
@@ -137,6 +163,14 @@ def read_plain(kind: str, data: Mapping[str, object], device_class: str, *, upda
         return None
     version = text(data.get("apiVersion")).rpartition("/")[2]
     return PlainClaim(kind, version, metadata, at, devices, tuple(requests))
+
+
+def metadata_of(data: Mapping[str, object]) -> ObjectMeta | None:
+    """The metadata of an object; None if it has the wrong form."""
+    try:
+        return read(data.get("metadata"), ObjectMeta)
+    except WrongFormError:
+        return None
 
 
 def _is_made_for_pods(metadata: ObjectMeta) -> bool:
@@ -190,10 +224,7 @@ def enrich(
     wanted, wrong = wants(claim, facts, steering)
     if not wanted:
         return unchanged("not-enriched", *wrong)
-    own = claim.metadata.annotations or {}
-    settings = combined(
-        annotated_settings(msgspec.convert(own, pods.Annotations), facts, Mode(context.options.mode)), steering
-    )
+    settings = settings_of(claim.metadata, facts, context, steering)
     findings = [as_warning(each) for each in settings.findings]
     if settings.mode is Mode.OFF or findings:
         return unchanged(f"mode-off-by-{settings.source}" if settings.mode is Mode.OFF else "bad-request", *findings)
@@ -226,8 +257,7 @@ def enrich(
     warnings = tuple(_moved(each) for each in made.warnings)
     audit = {"enriched": changes.record}
     if settings.mode is Mode.SHADOW:
-        message = f"shadow mode: this {claim.kind} would be enriched: {changes.text}."
-        said = warning("NEU240", _path(claim.at), message, "", claim.metadata.name)
+        said = shadowed(claim.kind, claim.metadata.name, _path(claim.at), changes.text)
         return Decision(Outcome.SHADOWED, "shadow", warnings=(said, *warnings), audit=audit, shadowed=Outcome.ENRICHED)
     return Decision(Outcome.ENRICHED, "class-and-count", patch=changes.patch, warnings=warnings, audit=audit)
 
