@@ -4,7 +4,7 @@ import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from conversion.claims.instance_fit import most_interfaces
 from kubecel.budget import DEFAULT_LIMITS, Clock
@@ -41,6 +41,14 @@ _EXPRESSION_LIMITS: Final = dataclasses.replace(DEFAULT_LIMITS, expression_bytes
 """Of expressions that admins write: those of the API server, whose parser has the limit of 100,000 characters."""
 _MOST_NAMED: Final = 3
 """Files that a note names."""
+_AnyBinding: TypeAlias = schema.ValidatingAdmissionPolicyBinding | schema.MutatingAdmissionPolicyBinding
+_BindingSpec: TypeAlias = schema.BindingSpec | schema.MutatingBindingSpec
+_BoundPolicy: TypeAlias = schema.ValidatingAdmissionPolicy | schema.MutatingAdmissionPolicy
+_BOUND: Final[tuple[tuple[type[_BoundPolicy], type[_AnyBinding]], ...]] = (
+    (schema.ValidatingAdmissionPolicy, schema.ValidatingAdmissionPolicyBinding),
+    (schema.MutatingAdmissionPolicy, schema.MutatingAdmissionPolicyBinding),
+)
+"""The kinds of policies that bindings put in force, and of the bindings."""
 
 __all__ = ["PolicyError", "digest", "load", "load_folder", "read_folder"]
 
@@ -142,14 +150,15 @@ class _PolicyReader:
         self,
     ) -> Iterator[tuple[PolicyDocument, schema.BindingSpec | schema.MutatingBindingSpec, schema.PolicySpec]]:
         """Every binding of a policy in these files, with the spec of the policy."""
-        judging = {policy.metadata.name: policy.spec for _, policy in self.of(schema.ValidatingAdmissionPolicy)}
-        for document, binding in self.of(schema.ValidatingAdmissionPolicyBinding):
-            if binding.spec.policy_name in judging:
-                yield document, binding.spec, judging[binding.spec.policy_name]
-        changing = {policy.metadata.name: policy.spec for _, policy in self.of(schema.MutatingAdmissionPolicy)}
-        for document, other in self.of(schema.MutatingAdmissionPolicyBinding):
-            if other.spec.policy_name in changing:
-                yield document, other.spec, changing[other.spec.policy_name]
+        for policies, bindings in _BOUND:
+            known = self.specs(policies)
+            for document, binding in self.of(bindings):
+                if binding.spec.policy_name in known:
+                    yield document, binding.spec, known[binding.spec.policy_name]
+
+    def specs(self, kind: type[_BoundPolicy]) -> dict[str, schema.PolicySpec]:
+        """The specs of the policies of a kind that has bindings, by name."""
+        return {policy.metadata.name: policy.spec for _, policy in self.of(kind)}
 
     def _take(self, document: PolicyDocument, policy: schema.AnyPolicy) -> None:
         path: documents.Path = ("metadata", "name")
@@ -206,23 +215,19 @@ class _Assembly:
 
     # --- validation -----------------------------------------------------------------------------------------
 
-    def _bindings(self, reader: _PolicyReader) -> tuple[dict[str, list[Binding]], dict[str, list[Binding]]]:
-        """The bindings of validating and of mutating policies, by the name of the policy."""
-        validating: dict[str, list[Binding]] = {}
-        known = {policy.metadata.name: policy.spec for _, policy in reader.of(schema.ValidatingAdmissionPolicy)}
-        for document, policy in reader.of(schema.ValidatingAdmissionPolicyBinding):
-            bound = self._bound(document, policy.spec.policy_name, known, reader)
-            binding = self._binding(document, policy.metadata.name, policy.spec, bound, reader)
-            actions = policy.spec.validation_actions
-            made = dataclasses.replace(binding, actions=actions)
-            validating.setdefault(policy.spec.policy_name, []).append(made)
-        mutating: dict[str, list[Binding]] = {}
-        changing = {policy.metadata.name: policy.spec for _, policy in reader.of(schema.MutatingAdmissionPolicy)}
-        for document, other in reader.of(schema.MutatingAdmissionPolicyBinding):
-            bound = self._bound(document, other.spec.policy_name, changing, reader)
-            made = self._binding(document, other.metadata.name, other.spec, bound, reader)
-            mutating.setdefault(other.spec.policy_name, []).append(made)
-        return validating, mutating
+    def _bindings(self, reader: _PolicyReader) -> Iterator[dict[str, list[Binding]]]:
+        """The bindings by the name of the policy, for each pair of `_BOUND`."""
+        for policies, bindings in _BOUND:
+            known, found = reader.specs(policies), dict[str, list[Binding]]()
+            for document, binding in reader.of(bindings):
+                spec = binding.spec
+                parameters = self._parameters(
+                    document, spec.param_ref, self._bound(document, spec.policy_name, known, reader), reader
+                )
+                actions = spec.validation_actions if isinstance(spec, schema.BindingSpec) else ()
+                made = Binding(binding.metadata.name, spec.match_resources, actions, parameters)
+                found.setdefault(spec.policy_name, []).append(made)
+            yield found
 
     def _bound(
         self, document: PolicyDocument, name: str, known: Mapping[str, schema.PolicySpec], reader: _PolicyReader
@@ -232,16 +237,6 @@ class _Assembly:
             message = f"spec.policyName is '{name}', but no file has a policy of that name."
             self._say(document, ("spec", "policyName"), message + did_you_mean(name, known))
         return known.get(name)
-
-    def _binding(
-        self,
-        document: PolicyDocument,
-        name: str,
-        spec: schema.BindingSpec | schema.MutatingBindingSpec,
-        bound: schema.PolicySpec | None,
-        reader: _PolicyReader,
-    ) -> Binding:
-        return Binding(name, spec.match_resources, (), self._parameters(document, spec.param_ref, bound, reader))
 
     def _parameters(
         self,
@@ -267,7 +262,7 @@ class _Assembly:
 
     def _mutation_tests(self, reader: _PolicyReader) -> dict[str, list[PlacedCase]]:
         """The cases of mutating policies, by the name of the policy."""
-        known = {policy.metadata.name: policy.spec for _, policy in reader.of(schema.MutatingAdmissionPolicy)}
+        known = reader.specs(schema.MutatingAdmissionPolicy)
         tests: dict[str, list[PlacedCase]] = {}
         for document, found in reader.of(schema.MutatingPolicyTest):
             self._bound(document, found.spec.policy_name, known, reader)

@@ -17,6 +17,7 @@ from kubecel.syntax.nodes import Literal, ObjectLiteral, walk
 from kubecel.types import DYN, JSON_PATCH, Type, record
 from neuron.findings import did_you_mean, few
 from policies.judging.subjects import types_with
+from policies.patching.json_patch import steps
 from policies.schema.documents import Path, PolicyDocument
 from policies.schema.kinds import MutationSpec, PolicySpec, ValidationSpec
 
@@ -108,13 +109,10 @@ def _wrong_fields(engine: CelEngine, source: str, known: Mapping[str, Type], kin
         if node.type_name == JSON_PATCH.name:
             for field in node.fields:
                 if field.name == "path" and isinstance(field.value, Literal):
-                    keys = [
-                        part.replace("~1", "/").replace("~0", "~") for part in str(field.value.value).split("/")[1:]
-                    ]
-                    yield from _unknown_step(kind, keys)
+                    yield from _unknown_step(kind, steps(str(field.value.value)))
             continue
-        steps = node.type_name.split(".")[1:]
-        yield from (wrong for field in node.fields for wrong in _unknown_step(kind, [*steps, field.name]))
+        above = node.type_name.split(".")[1:]
+        yield from (wrong for field in node.fields for wrong in _unknown_step(kind, [*above, field.name]))
 
 
 def _unknown_step(kind: Type, keys: Sequence[str]) -> Iterator[str]:

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
+from conversion.objects.pod_places import pointer
 from conversion.patches.decision import Operation
 from conversion.patches.operations import add, remove, replace
-from policies.patching.json_patch import pointer, same
+from policies.patching.json_patch import same
 
 
 def difference(before: Any, after: Any) -> tuple[Operation, ...]:
@@ -17,9 +18,9 @@ def _difference(before: Any, after: Any, path: str) -> Iterator[Operation]:
     if before is after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
-        yield from (remove(path + pointer([key])) for key in before if key not in after)
+        yield from (remove(path + pointer(key)) for key in before if key not in after)
         for key, value in after.items():
-            here = path + pointer([key])
+            here = path + pointer(key)
             if key in before:
                 yield from _difference(before[key], value, here)
             else:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from conversion.objects.pod_places import pointer
 from conversion.patches.operations import size_of
 
 MISSING: Final = object()
@@ -72,12 +73,12 @@ def tokens(path: str) -> list[str]:
         return []
     if not path.startswith("/"):
         raise PatchError(f"the path '{path}' must begin with '/'")
+    return steps(path)
+
+
+def steps(path: str) -> list[str]:
+    """The keys behind the slashes of a JSON pointer."""
     return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
-
-
-def pointer(keys: Sequence[str | int]) -> str:
-    """A JSON pointer."""
-    return "".join(f"/{str(key).replace('~', '~0').replace('/', '~1')}" for key in keys)
 
 
 def same(a: Any, b: Any) -> bool:
@@ -163,7 +164,7 @@ def _at(data: Any, path: str) -> Any:
         else:
             data = MISSING
         if data is MISSING and not last:
-            raise PatchError(f"there is nothing at '{pointer(keys[: number + 1])}' of '{path}'")
+            raise PatchError(f"there is nothing at '{pointer(*keys[: number + 1])}' of '{path}'")
     return data
 
 
@@ -177,7 +178,7 @@ def _changed(data: Any, path: str, change: Callable[[Any, str], Any]) -> Any:
 
 def _within(data: Any, keys: Sequence[str], depth: int, path: str, change: Callable[[Any, str], Any]) -> Any:
     if not isinstance(data, dict | list):
-        raise PatchError(f"there is nothing at '{pointer(keys[:depth])}', the parent in the path '{path}'")
+        raise PatchError(f"there is nothing at '{pointer(*keys[:depth])}', the parent in the path '{path}'")
     key = keys[depth]
     if depth == len(keys) - 1:
         try:
@@ -186,7 +187,7 @@ def _within(data: Any, keys: Sequence[str], depth: int, path: str, change: Calla
             raise PatchError(f"at '{path}': {error}") from None
     if isinstance(data, dict):
         if data.get(key) is None:
-            raise PatchError(f"there is nothing at '{pointer(keys[: depth + 1])}', the parent in the path '{path}'")
+            raise PatchError(f"there is nothing at '{pointer(*keys[: depth + 1])}', the parent in the path '{path}'")
         return {**data, key: _within(data[key], keys, depth + 1, path, change)}
     at = _index(key, len(data), path)
     return [*data[:at], _within(data[at], keys, depth + 1, path, change), *data[at + 1 :]]

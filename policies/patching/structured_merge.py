@@ -10,8 +10,9 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from conversion.objects.pod_places import pointer
 from neuron.findings import did_you_mean
-from policies.patching.json_patch import MISSING, pointer
+from policies.patching.json_patch import MISSING
 
 _KINDS: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
     "s": ("text", (str,)),
@@ -191,7 +192,7 @@ def unknown_at(shape: Shape, keys: Sequence[str]) -> str:
             return ""
         if parent.is_map and parent.child(key) is None and parent.scalar != "x":
             name = parent.name or "the object"
-            return f"{pointer(keys[: number + 1])}: {name} has no field '{key}'.{did_you_mean(key, parent.fields)}"
+            return f"{pointer(*keys[: number + 1])}: {name} has no field '{key}'.{did_you_mean(key, parent.fields)}"
     return ""
 
 
