@@ -45,7 +45,7 @@ from runtime.once import Once
 from webhook.reviews import effort
 from webhook.reviews.policy_allowance import ON_LOOP, Execution, run_with_retry
 from webhook.reviews.policy_metrics import PolicyMetrics
-from webhook.reviews.policy_requests import LONGEST_LOOK_UP, LOOK_UP, MatchingPolicies, with_namespace
+from webhook.reviews.policy_requests import LONGEST_LOOK_UP, LOOK_UP, MatchingPolicies, subject_for, unreadable
 from webhook.reviews.reviewer import Reviewer, before_waiting
 from webhook.reviews.slices import working_time
 from webhook.reviews.warning_lines import fitting
@@ -139,7 +139,7 @@ class PolicedValidator:
         try:
             candidates = self._candidates.of(request)
         except msgspec.DecodeError as error:
-            return denied("unreadable", _unreadable(request, error))
+            return denied("unreadable", unreadable(request, error))
         if not candidates or request.namespace in self._excluded:
             return await self._inner.review(request)
         await before_waiting()
@@ -148,9 +148,9 @@ class PolicedValidator:
             with tracing.span("policies"):
                 verdicts = await self._judge(request, candidates, now)
         except msgspec.DecodeError as error:
-            unreadable = denied("unreadable", _unreadable(request, error))
-            decision = await self._ask(request, unreadable)
-            return decision if decision.errors else unreadable
+            answer = denied("unreadable", unreadable(request, error))
+            decision = await self._ask(request, answer)
+            return decision if decision.errors else answer
         self._metrics.judged(verdicts)
         self._log_errors(verdicts)
         refused = any(verdict.outcome is PolicyOutcome.DENY for verdict in verdicts)
@@ -183,9 +183,7 @@ class PolicedValidator:
         Raises:
             msgspec.DecodeError: the objects cannot be decoded.
         """
-        subject = placed(bare_subject(request), self._view)
-        if any(rule.reads_namespace for rule in candidates):
-            subject = await with_namespace(subject, self._view)
+        subject = await subject_for(candidates, request, self._view)
         size = size_of(request)
         small = size <= LARGE_OBJECT
         try:
@@ -365,12 +363,6 @@ def _let_pass(verdict: Verdict) -> Finding:
     """The warning of a policy with failurePolicy Ignore that was not evaluated."""
     message = f"policy '{verdict.rule.name}': {verdict.unfinished}. failurePolicy is Ignore: the object is admitted."
     return warning("NEU803", "", message)
-
-
-def _unreadable(request: AdmissionRequest, error: Exception) -> Finding:
-    """The error for an object that cannot be decoded: policies must not admit it."""
-    message = f"policies cannot read the {request.kind.kind}: {error}."
-    return Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
 
 
 def _audit_key(key: str) -> str:

@@ -23,7 +23,7 @@ from conversion.objects.wire import ABSENT, AdmissionRequest
 from conversion.patches.decision import Decision, Operation, Outcome, denied
 from conversion.patches.operations import MOST_BYTES, size_of
 from neuron.findings import Finding
-from policies.applying.subjects import bare_subject, decoded, placed
+from policies.applying.subjects import decoded
 from policies.applying.subjects import size_of as size_of_request
 from policies.judging.evaluate import REVIEW_SECONDS, TakesLongError, TimeLimit
 from policies.judging.mutations import Mutated, Mutating
@@ -35,7 +35,7 @@ from runtime.once import Once
 from webhook.reviews import effort
 from webhook.reviews.policy_allowance import Execution, run_with_retry
 from webhook.reviews.policy_metrics import PolicyMetrics
-from webhook.reviews.policy_requests import MatchingPolicies, with_namespace
+from webhook.reviews.policy_requests import MatchingPolicies, subject_for, unreadable
 from webhook.reviews.reviewer import before_waiting
 from webhook.reviews.worker_threads import LARGE_OBJECT, seconds_left
 
@@ -88,10 +88,7 @@ class PolicyChanges:
             with tracing.span("policies"):
                 mutating = await self._prepared(request, candidates)
         except msgspec.DecodeError as error:
-            message = f"policies cannot read the {request.kind.kind}: {error}."
-            return denied(
-                "unreadable", Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
-            )
+            return denied("unreadable", unreadable(request, error))
         decision = await self._decided(request, mutating, convert)
         self._noted(mutating.results)
         return decision
@@ -124,9 +121,7 @@ class PolicyChanges:
         Raises:
             msgspec.DecodeError: the objects cannot be decoded.
         """
-        subject = placed(bare_subject(request), self._view)
-        if any(rule.reads_namespace for rule in candidates):
-            subject = await with_namespace(subject, self._view)
+        subject = await subject_for(candidates, request, self._view)
         size = size_of_request(request)
         read = functools.partial(decoded, subject, request)
         known = (

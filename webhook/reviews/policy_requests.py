@@ -7,6 +7,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from cluster.answers import NamespaceView
 from conversion.objects.wire import AdmissionRequest
+from neuron.findings import Finding
 from policies.applying.subjects import bare_subject, placed, with_whole_namespace
 from policies.judging import matching
 from policies.judging.subjects import RequestSubject
@@ -23,10 +24,13 @@ _LONGEST_KIND: Final = 1024
 
 
 class MatchingRule(Protocol):
-    """A policy with resource rules."""
+    """A policy with resource rules; whether it reads more of the Namespace than its name and labels."""
 
     @property
     def match(self) -> MatchResources: ...
+
+    @property
+    def reads_namespace(self) -> bool: ...
 
 
 AnyRule = TypeVar("AnyRule", bound=MatchingRule)
@@ -64,7 +68,23 @@ def _length(key: tuple[object, ...]) -> int:
     return sum(len(text) for text in texts if isinstance(text, str | bytes))
 
 
-async def with_namespace(subject: RequestSubject, view: NamespaceView) -> RequestSubject:
+def unreadable(request: AdmissionRequest, error: Exception) -> Finding:
+    """The error for an object that cannot be decoded: policies must not admit it."""
+    message = f"policies cannot read the {request.kind.kind}: {error}."
+    return Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
+
+
+async def subject_for(rules: Iterable[MatchingRule], request: AdmissionRequest, view: NamespaceView) -> RequestSubject:
+    """The subject of a request, without its objects, and with what policies read of its Namespace.
+
+    Raises:
+        msgspec.DecodeError: `resource` nests too deeply.
+    """
+    subject = placed(bare_subject(request), view)
+    return await _with_namespace(subject, view) if any(rule.reads_namespace for rule in rules) else subject
+
+
+async def _with_namespace(subject: RequestSubject, view: NamespaceView) -> RequestSubject:
     """The subject with all fields of its Namespace. A new Namespace reaches the cache after a moment."""
     found = with_whole_namespace(subject, view)
     if not found.namespace_unknown or view.namespace_labels(subject.namespace) is not None:
