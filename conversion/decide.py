@@ -20,7 +20,9 @@ from checks.words.keys import misspelt_keys
 from checks.workloads.pod_groups import check_member, check_missing
 from conversion.asks.conversion_context import ConversionContext
 from conversion.asks.steering import NO_STEERING, Mode, ModeSettings, Steering, annotated_settings, combined
+from conversion.claims.templates import KIND
 from conversion.facts import NamespaceFacts
+from conversion.findings import named_templates
 from conversion.findings.bound_claims import check_bound
 from conversion.findings.check_pods import check_pod
 from conversion.findings.check_resources import misspelt_resources
@@ -329,7 +331,12 @@ def check_created(
         known: as for `PodFacts`.
         claims: None if no claim is known.
     """
-    return [*check_pod(claiming.pod, known, claims), *misspelt_resources(claiming.pod, extended_resources)]
+    found = [*check_pod(claiming.pod, known, claims), *misspelt_resources(claiming.pod, extended_resources)]
+    annotation = claiming.pod.annotations.template
+    if annotation is not None and claiming.pod.annotations.mirror is None:
+        declared = {name for _, kind, name in claiming.names if kind == KIND}
+        found += () if named_templates.wanted(annotation)[1] in declared else (named_templates.not_made(annotation),)
+    return found
 
 
 def with_needs(decision: Decision, found: Iterable[Finding | None]) -> Decision:
@@ -440,7 +447,8 @@ def _decided(pod: pods.Pod, each: PodFacts, inputs: DecisionInputs, *, is_pod: b
     one_way = decision.outcome in _ONE_WAY or any(finding.code == "NEU206" for finding in findings)
     claims = inputs.claims if each.known else None
     checked = check_created(Claiming.of(pod), each.known, claims, conversion.extended_resources)
-    findings += [finding for finding in checked if finding.code != "NEU704" or not one_way]
+    # NEU722: conversion adds the claim, or denies the pod.
+    findings += [each for each in checked if each.code != "NEU722" and not (each.code == "NEU704" and one_way)]
     annotated = annotated_settings(pod.annotations, inputs.facts, Mode(conversion.options.mode))
     settings = combined(annotated, steering)
     left = (Mode.OFF,) if inputs.past_shadow else (Mode.OFF, Mode.SHADOW)

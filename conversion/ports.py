@@ -31,6 +31,14 @@ class TemplateStore(Protocol):
                 answer.
         """
 
+    def other(self, namespace: str, template: Template) -> int | None:
+        """What stands in the place of the template of a ClaimTemplate policy. Reads the cache.
+
+        Returns:
+            Its version, if it is one of a later version; 0 for another template, which stays; None if there is neither:
+            `ensure` creates the template, also in the place of an earlier version.
+        """
+
     async def read(self, namespace: str, name: str) -> "FoundTemplate":
         """Find the template of an operator. Reads the cache first.
 
@@ -70,6 +78,16 @@ class TemplateUnavailableError(Exception):
         self.finding = finding
         self.status_code = status_code
         self.status_reason = status_reason
+
+
+class OtherTemplateError(TemplateUnavailableError):
+    """Another template stands in the place of one of a ClaimTemplate policy; pods use that.
+
+    Attributes:
+        version: as of `TemplateStore.other`.
+    """
+
+    version = 0
 
 
 class Refusals(Protocol):

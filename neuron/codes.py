@@ -1205,6 +1205,30 @@ CODES: Final = {
         "resource.k8s.io/v1beta1 is not served by default: a cluster that serves only resource.k8s.io/v1 refuses "
         "this object. Write apiVersion: resource.k8s.io/v1; neuron-dra convert rewrites the object.",
     ),
+    "NEU721": FindingCode(
+        "Another template stands in the place of a ClaimTemplate's",
+        "A warning. The webhook makes the template of a ClaimTemplate only where none of that name exists, and "
+        "replaces only what it made itself for an earlier version. Pods that name it use the other one, and their "
+        "annotation `neuron.aws.com/template-version` says so: `NAME=own`, or the later version.",
+        "Nothing, if it is meant so.",
+        "namespace team-a has a ResourceClaimTemplate xl-trn2 of its own: the pod uses that, and not version 1 of "
+        "policy 'xl-trn2'. Delete or rename it if the policy's template is to be used.",
+    ),
+    "NEU722": FindingCode(
+        "No ClaimTemplate has the template that the annotation names",
+        "`neuron.aws.com/template` asks for devices instead of limits. A pod whose annotation is not understood would "
+        "run without them.",
+        "",
+        "the pod asks for template 'xxl-trn2', which no ClaimTemplate policy that matches it has, so it would run "
+        "without devices. Name a template of a policy for this namespace, or ask the cluster's admins.",
+    ),
+    "NEU723": FindingCode(
+        "The annotation `neuron.aws.com/template` contradicts the pod",
+        "The pod has limits of Neuron, too, or no container of the name that the annotation gives.",
+        "",
+        "the pod asks for template 'xl-trn2', and container 'main' for aws.amazon.com/neuron: it would get both. "
+        "Remove aws.amazon.com/neuron, or the annotation.",
+    ),
     # 8xx: policy files
     "NEU801": FindingCode(
         "A policy refuses the object",

@@ -53,6 +53,8 @@ ANNOTATION_LNC: Final = "neuron.aws.com/logical-neuron-core"
 ANNOTATION_INSTANCE_TYPE: Final = "neuron.aws.com/instance-type"
 ANNOTATION_ULTRASERVER_MODE: Final = "neuron.aws.com/ultraserver-mode"
 ANNOTATION_ROUND_CORES: Final = "neuron.aws.com/round-cores"
+ANNOTATION_TEMPLATE: Final = "neuron.aws.com/template"
+"""On a pod: the template of a ClaimTemplate policy that it asks for instead of limits, as `[CONTAINER=]TEMPLATE`."""
 ANNOTATION_ENRICH: Final = "neuron.aws.com/enrich-claims"
 """On claims, templates and Namespaces."""
 ANNOTATION_KARPENTER_SERVES: Final = "neuron.aws.com/karpenter-serves-claims"
@@ -77,7 +79,10 @@ ANNOTATION_PRUNE_AFTER: Final = "neuron.aws.com/prune-after"
 """On a generated template: the time (RFC 3339) at which it is deleted, unless the annotation is removed before."""
 
 ANNOTATION_TEMPLATE_DIGEST: Final = "neuron.aws.com/template-digest"
-"""On a template that a ConversionPolicy carries: the hash of its spec."""
+"""On a template that a policy carries: the hash of its spec."""
+
+ANNOTATION_TEMPLATE_VERSION: Final = "neuron.aws.com/template-version"
+"""On a template of a ClaimTemplate policy: the version. On a pod that uses some: `NAME=VERSION`, with commas."""
 
 # --- attributes that the driver publishes in ResourceSlices ----------------------------------------------
 

@@ -24,6 +24,7 @@ SETTINGS: Final = (
     names.ANNOTATION_INSTANCE_TYPE,
     names.ANNOTATION_ULTRASERVER_MODE,
     names.ANNOTATION_ROUND_CORES,
+    names.ANNOTATION_TEMPLATE,
     names.ANNOTATION_ENRICH,
 )
 """The annotations that a user sets, on pods, claims and Namespaces."""
@@ -35,6 +36,7 @@ _KNOWN: Final = frozenset(
         names.ANNOTATION_ENRICHED,
         names.ANNOTATION_PRUNE_AFTER,
         names.ANNOTATION_TEMPLATE_DIGEST,
+        names.ANNOTATION_TEMPLATE_VERSION,
         names.ANNOTATION_CORDONED,
         names.ANNOTATION_KARPENTER_SERVES,
     }

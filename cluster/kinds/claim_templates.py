@@ -61,6 +61,7 @@ class TemplateFacts(Struct, frozen=True, gc=False):
         ultraserver_mode: of its UltraServerConfig, if it has a readable one.
         spec: its requests; None if unknown: the spec cannot be read, or is larger than the cache keeps.
         prune_after: time of its removal, from its annotation; empty if it is not marked.
+        version: as of `templates.version_of`.
     """
 
     digest: str
@@ -69,6 +70,7 @@ class TemplateFacts(Struct, frozen=True, gc=False):
     ultraserver_mode: int | None
     spec: ClaimSpec | None
     prune_after: str = ""
+    version: int = 0
 
 
 UNREADABLE_TEMPLATE: Final = TemplateFacts("", False, frozenset(), None, None)
@@ -98,9 +100,10 @@ def project_template(item: Mapping[str, Any]) -> TemplateFacts:
         templates.digest(spec) if _is_compared(metadata) else "",
         (metadata.get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.MANAGER,
         frozenset(_device_classes(devices.get("requests") or ())),
-        _ultraserver_mode(devices.get("config") or ()),
+        ultraserver_mode(spec),
         read_claim("ResourceClaimTemplate", _API_VERSION, spec)[0],
         ((metadata.get("annotations") or {}).get(names.ANNOTATION_PRUNE_AFTER) or "")[:_LONGEST_VALUE],
+        templates.version_of(item),
     )
     return _SHARED.of(facts)
 
@@ -118,8 +121,10 @@ def _device_classes(requests: Iterable[Mapping[str, Any]]) -> Iterator[str]:
                 yield part["deviceClassName"]
 
 
-def _ultraserver_mode(entries: Iterable[Mapping[str, Any]]) -> int | None:
-    for entry in entries:
+def ultraserver_mode(spec: Mapping[str, Any]) -> int | None:
+    """The mode of the UltraServerConfig of a template's spec, if it has a readable one."""
+    devices = (spec.get("spec") or {}).get("devices") or {}
+    for entry in devices.get("config") or ():
         opaque = entry.get("opaque") or {}
         if opaque.get("driver") == names.DRIVER:
             config = configs.decode_object(opaque.get("parameters")).config

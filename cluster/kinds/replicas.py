@@ -60,6 +60,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         policies_problem: why a newer set was refused.
         policies_since: when the older set was loaded that is in force, RFC 3339; empty: the set of the folder is.
         unsent: what policies with Deny see only if the webhook configuration was changed for them.
+        templates: of ClaimTemplate policies, as `NAME=VERSION`.
         types: instance types that it knows of nodes without a pool, with the values of these Nodes' labels.
     """
 
@@ -75,6 +76,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     policies_problem: str = ""
     policies_since: str = ""
     unsent: tuple[UnsentStatus, ...] = ()
+    templates: tuple[str, ...] = ()
     types: dict[str, tuple[str, ...]] = {}
 
 

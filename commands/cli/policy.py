@@ -50,6 +50,7 @@ def check(context: click.Context, folder: Path) -> None:
         "for changes": len(found.mutating),
         "for conversion": len(found.conversions),
         "for scheduling hints": len(found.hints),
+        "with named templates": len(found.templates),
     }
     counts = ", ".join(f"{count} {words}" for words, count in kinds.items() if count) or "none, only catalogues"
     write(f"{counted(found.files, 'file')}: policies: {counts}. No problems.\n")

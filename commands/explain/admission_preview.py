@@ -28,7 +28,7 @@ from neuron.api.pod_groups import group_of
 from neuron.findings import Finding, Severity
 from policies.judging.explain import CHANGE_WORDS, OUTCOME_WORDS
 from policies.judging.mutations import Mutated, MutationOutcome
-from policies.judging.rules import HintRule, MutatingRule, PodRule, ValidatingRule
+from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, PodRule, TemplateRule, ValidatingRule
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from policies.patching.differences import difference
 from runtime.text import named
@@ -262,16 +262,16 @@ def _decided_by(settings: ModeSettings, namespace: str, steering: Steering, arou
 # --- policies ---------------------------------------------------------------------------------------------------
 
 
-def _place(rule: ValidatingRule | MutatingRule | PodRule | HintRule) -> str:
+def _place(rule: ValidatingRule | MutatingRule | AnyPodRule) -> str:
     return f"{rule.document.file}:{rule.document.line(('metadata', 'name'))}"
 
 
-def _rule(name: str, kind: type[PodRule] | type[HintRule], around: PreviewInputs) -> PodRule | HintRule | None:
+def _rule(name: str, kind: type[AnyPodRule], around: PreviewInputs) -> AnyPodRule | None:
     rules = around.policies.rules if around.policies else ()
     return next((rule for rule in rules if isinstance(rule, kind) and rule.name == name), None)
 
 
-def _place_of(name: str, kind: type[PodRule] | type[HintRule], around: PreviewInputs) -> str:
+def _place_of(name: str, kind: type[AnyPodRule], around: PreviewInputs) -> str:
     rule = _rule(name, kind, around)
     return _place(rule) if rule else ""
 
@@ -290,11 +290,14 @@ def _hits(
     for each in around.policies.changes(manifest, before, around.view):
         if each.outcome is not MutationOutcome.NO_MATCH:
             yield _changing_hit(each)
-    steers: list[tuple[str, type[PodRule] | type[HintRule], str, str]] = [
+    steers: list[tuple[str, type[AnyPodRule], str, str]] = [
         (name, PodRule, "ConversionPolicy", f"sets {', '.join(steering.settings_of(name))}")
         for name in steering.policy_names
     ]
     steers.append((steering.hints.policy, HintRule, "SchedulingHintPolicy", "gives scheduling hints"))
+    for made in steering.named:
+        effect = f"makes ResourceClaimTemplate {made.name}, version {made.version}, if the namespace has none"
+        steers.append((made.policy, TemplateRule, "ClaimTemplate", effect))
     for name, kind, kind_name, effect in steers:
         if name and (rule := _rule(name, kind, around)) is not None:
             yield Hit(name, kind_name, _place(rule), effect)

@@ -14,6 +14,8 @@ from commands.objects.file_store import FileStore
 from commands.objects.manifests import Manifest, patched
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from conversion.asks.steering import NO_STEERING, Steering
+from conversion.claims.templates import API_VERSION as TEMPLATE_VERSION
+from conversion.claims.templates import Template
 from conversion.decide import (
     Answer,
     DecisionInputs,
@@ -78,7 +80,7 @@ class Decider:
         self._past_shadow = past_shadow
         self._counted_classes = counted_classes
         self._answers: dict[object, Answer] = {}
-        self._judged: dict[tuple[str, str, str], ClaimJudgement] = {}
+        self._judged: dict[tuple[str, str, str, str], ClaimJudgement] = {}
 
     @functools.cached_property
     def conversion(self) -> ConversionContext:
@@ -163,8 +165,11 @@ class Decider:
         self, manifest: Manifest, place: PodPlace, pod: pods.Pod, missing: Collection[tuple[str, str]]
     ) -> PodFacts:
         named = readable_names(pod)
-        known = {name: self._claim(manifest.namespace, kind, each, missing) for name, kind, each in named}
         steering, faults = self._steering(manifest, place)
+        made = {each.name: each for each in steering.named}
+        known = {
+            name: self._claim(manifest.namespace, kind, each, missing, made.get(each)) for name, kind, each in named
+        }
         shared = self._store.group_claims(manifest.namespace, place.template)
         return PodFacts(place, pod, known, steering, faults, shared=shared)
 
@@ -173,15 +178,24 @@ class Decider:
             return NO_STEERING, ()
         return self._policies.steer(manifest, place.template, self._store)
 
-    def _claim(self, namespace: str, kind: str, name: str, missing: Collection[tuple[str, str]]) -> KnownClaim:
-        """The claim that a pod names, as far as it is known."""
-        key = (kind, namespace, name)
+    def _claim(
+        self,
+        namespace: str,
+        kind: str,
+        name: str,
+        missing: Collection[tuple[str, str]],
+        made: Template | None,
+    ) -> KnownClaim:
+        """The claim that a pod names, as far as it is known. `made`: by a ClaimTemplate policy, if there is none."""
+        key = (kind, namespace, name, "" if made is None else made.digest)
         judged = self._judged.get(key)
         if judged is None:
             written = self._written(kind, namespace, name)
             spec = None if written is None else self._spec(written)
             if spec is None and kind == "ResourceClaimTemplate":
                 spec = self._store.claim_template(namespace, name)
+                if spec is None and made is not None:
+                    spec = read_claim(kind, TEMPLATE_VERSION, made.spec)[0]
             if spec is None:
                 return KnownClaim(missing=(kind, name) in missing)
             judged = self._judged[key] = judge_claim(spec, self.for_one_object())

@@ -43,7 +43,7 @@ from policies.files.loader import PolicyError, load_folder
 from policies.judging.evaluate import evaluate
 from policies.judging.mutations import Mutated, Mutating
 from policies.judging.policy_set import PolicySet
-from policies.judging.rules import HintRule, MutatingRule, PodRule, ValidatingRule
+from policies.judging.rules import AnyPodRule, MutatingRule, ValidatingRule
 from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, RequestSubject, of_object
 from policies.judging.verdicts import Verdict
 from policies.schema.documents import PolicyProblem
@@ -97,7 +97,7 @@ class FilePolicies:
         return frozenset(each.name for each in found if each.inline is None)
 
     @property
-    def rules(self) -> tuple[ValidatingRule | MutatingRule | PodRule | HintRule, ...]:
+    def rules(self) -> tuple[ValidatingRule | MutatingRule | AnyPodRule, ...]:
         """All policies."""
         return self._policies.rules
 
@@ -117,7 +117,7 @@ class FilePolicies:
         self, manifest: Manifest, template: dict[str, object], namespaces: ServerView
     ) -> tuple[Steering, list[Finding]]:
         """The steering of a template's pods, and findings about policies that could not be evaluated."""
-        if not self._policies.conversions and not self._policies.hints:
+        if not (self._policies.conversions or self._policies.hints or self._policies.templates):
             return NO_STEERING, []
         # Mutating webhooks are called before the API server generates a name.
         pod = _pod(manifest, template)

@@ -58,19 +58,15 @@ class Generated:
 def read_generated(item: Mapping[str, Any]) -> Generated | None:
     """A ResourceClaimTemplate (`resource.k8s.io/v1`) if prune may remove it, else None.
 
-    It may if it has the label, the name of a generated template or the annotation of one that a ConversionPolicy
-    carries, and only the webhook wrote it
-    (`metadata.managedFields`). `neuron-dra convert` prints the same objects; those that users apply are kept.
+    It may if it has the label, the name of a generated template or the annotation of one that a policy carries, and
+    only the webhook wrote it (`metadata.managedFields`). `neuron-dra convert` prints the same objects; those that users apply are kept.
     """
     metadata, spec = item["metadata"], item["spec"]
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
-    if labels.get(names.LABEL_MANAGED_BY) != names.MANAGER:
+    if not templates.is_written_by_us(metadata) or metadata.get("deletionTimestamp"):
         return None
     if not templates.is_unchanged(metadata["name"], annotations, spec):
-        return None
-    managers = {entry.get("manager") for entry in metadata.get("managedFields") or ()}
-    if managers != {names.MANAGER} or metadata.get("ownerReferences") or metadata.get("deletionTimestamp"):
         return None
     created = _time(metadata.get("creationTimestamp"))
     if created is None:

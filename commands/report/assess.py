@@ -58,6 +58,7 @@ _STAYS: Final = {
     "unknown-type": "its instance type is not in the catalogue",
     "autoscaled": "no node is made for its claim",
     "node-name": "nodeName is set, so no scheduler would allocate a claim",
+    "claim-template": "it uses a template of a ClaimTemplate policy",
     "served-by-extended-resource-name": "the scheduler serves the resource by a DeviceClass with extendedResourceName",
 }
 
@@ -130,7 +131,8 @@ class Assessor:
                 continue
             demand = None if part.facts.pod is None else PodDemand.of(part.facts.pod, ())
             refused = any(each.severity is Severity.ERROR for each in part.findings)
-            if demand is None or (demand.is_empty and not part.answer.findings and not refused):
+            names_some = bool(part.facts.steering.named)
+            if demand is None or (demand.is_empty and not part.answer.findings and not refused and not names_some):
                 continue
             mode = mode or _mode(part)
             judged.append(part)
@@ -311,6 +313,8 @@ def _fate(judged: list[Part]) -> tuple[Fate, str]:
         return Fate.CONVERTS, ""
     if Outcome.RESTORED in outcomes or any(each.decision.reason == "already-converted" for each in judged):
         return Fate.CONVERTED, ""
+    if Outcome.MUTATED in outcomes:
+        return Fate.STAYS, _STAYS[outcomes[Outcome.MUTATED].reason]
     reason = outcomes[Outcome.UNCHANGED].reason if Outcome.UNCHANGED in outcomes else ""
     return Fate.STAYS, _STAYS.get(reason, reason)
 

@@ -37,6 +37,7 @@ def judge(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[StatusLine, ...]:
         *admission.check(snapshot),
         *replicas.check_policies(alive),
         *_check_sent(snapshot, alive),
+        *_check_templates(snapshot, alive),
         *_permissions(snapshot),
         *nodes.check_classes(snapshot),
         *nodes.check_nodes(snapshot),
@@ -120,6 +121,10 @@ _CLAIMS: Final = "claims"
 """Name of the matchCondition of pods."""
 
 
+_NEURON: Final = "neuron"
+"""Name of the matchCondition of pods that are converted."""
+
+
 _EVERY: Final = "true"
 
 
@@ -136,6 +141,26 @@ def _check_sent(snapshot: StatusSnapshot, replicas: Sequence[Replica]) -> Iterat
     for need in needs:
         if not any(_sends(entry, need) for entry in entries):
             yield StatusLine(POLICIES, CheckResult.WRONG, _text(need), _fix(need))
+
+
+def _check_templates(snapshot: StatusSnapshot, replicas: Sequence[Replica]) -> Iterator[StatusLine]:
+    """Which named templates are in force, and whether the pods that name them are sent."""
+    found = sorted({each for replica in replicas for each in replica.report.templates})
+    if not found:
+        return
+    if isinstance(snapshot.mutating, Unseen):
+        yield StatusLine(POLICIES, CheckResult.UNKNOWN, snapshot.mutating.why, snapshot.mutating.fix)
+        return
+    ours = next((item for item in snapshot.mutating if item["metadata"]["name"] == NAME), None) or {}
+    conditions = [each for entry in ours.get("webhooks") or () for each in entry.get("matchConditions") or ()]
+    texts = [str(each.get("expression")) for each in conditions if each.get("name") == _NEURON]
+    unsent = [each for each in found if not any(f"'{each.partition('=')[0]}'" in text for text in texts)]
+    if unsent:
+        wanted = ", ".join(named(each.partition("=")[0]) for each in unsent)
+        text = f"pods that name the templates {wanted} of ClaimTemplates are not sent: nobody makes them."
+        yield StatusLine(POLICIES, CheckResult.WRONG, text, "Add the names to the chart's policies.claimTemplates.")
+    else:
+        yield StatusLine(POLICIES, CheckResult.WELL, f"named templates: {', '.join(map(named, found))}.")
 
 
 def _sends(entry: Object, need: UnsentStatus) -> bool:

@@ -15,6 +15,7 @@ from conversion.claims.candidates import Candidates
 from conversion.claims.instance_fit import DeviceConfig
 from conversion.claims.mapped_templates import MappedTemplate
 from conversion.claims.scheduling import NO_HINTS, SchedulingHints
+from conversion.claims.templates import Template
 from conversion.facts import NamespaceFacts
 from conversion.objects.pods import Annotations
 from conversion.objects.wire import AdmissionRequest
@@ -149,6 +150,7 @@ class Steering(Struct, frozen=True):
         enriches_claims: whether claims and templates with class and count only are enriched.
         queued: whether `mode` is that for pods in a queue of Kueue.
         efa: DeviceClass from which EFA limits are requested in the claim; None: they stay limits.
+        named: templates of the ClaimTemplate policies that match the pod and that it names.
     """
 
     policies: tuple[tuple[str, str], ...] = ()
@@ -167,6 +169,7 @@ class Steering(Struct, frozen=True):
     enriches_claims: bool = False
     queued: bool = False
     efa: str | None = None
+    named: tuple[Template, ...] = ()
 
     def decided_by(self, setting: str) -> str:
         """Name of the ConversionPolicy that decides a setting; empty if none does."""

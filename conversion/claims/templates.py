@@ -18,6 +18,8 @@ _NAME: Final = re.compile(
     rf"-(?P<digest>[0-9a-f]{{{_DIGEST_LENGTH}}})"
 )
 
+_VERSION: Final = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
+
 _LONGEST_NAME: Final = len(names.TEMPLATE_PREFIX) + _SUMMARY_LENGTH + 1 + _DIGEST_LENGTH
 
 API_VERSION: Final = "resource.k8s.io/v1"
@@ -71,15 +73,36 @@ def is_unchanged(name: str, annotations: Mapping[str, str], spec: Mapping[str, o
     return recorded is not None and recorded == digest(spec)
 
 
+def version_of(item: Mapping[str, Any]) -> int:
+    """The version of a stored template that the webhook made for a ClaimTemplate policy and nobody changed; else 0.
+
+    Only such a template is replaced by one of a later version.
+    """
+    metadata, spec = item["metadata"], item["spec"]
+    annotations = metadata.get("annotations") or {}
+    written = annotations.get(names.ANNOTATION_TEMPLATE_VERSION) or ""
+    if not _VERSION.fullmatch(written) or not is_written_by_us(metadata):
+        return 0
+    return int(written) if is_unchanged(metadata["name"], annotations, spec) else 0
+
+
+def is_written_by_us(metadata: Mapping[str, Any]) -> bool:
+    """Whether a stored template has our label, and only the webhook wrote it (`metadata.managedFields`)."""
+    managers = {entry.get("manager") for entry in metadata.get("managedFields") or ()}
+    ours = (metadata.get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.MANAGER
+    return ours and managers == {names.MANAGER} and not metadata.get("ownerReferences")
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Template:
     """A ResourceClaimTemplate that the webhook creates. The same demand gives a generated one the same name everywhere.
 
     Attributes:
-        name: `neuron-<summary>-<digest>`, at most 63 characters; or the name that a ConversionPolicy gives.
+        name: `neuron-<summary>-<digest>`, at most 63 characters; or the name that a policy gives.
         spec: the ResourceClaimTemplateSpec (`resource.k8s.io/v1`), JSON-like.
         digest: `digest(spec)`.
-        policy: the ConversionPolicy that carries it; empty for a generated template.
+        policy: the policy that carries it; empty for a generated template.
+        version: that of a ClaimTemplate policy, from 1; 0: another template.
         size: bytes of the spec as JSON, of a generated template; 0: not counted.
         has_alternatives: whether a request of the claim has alternatives (`firstAvailable`).
     """
@@ -91,6 +114,7 @@ class Template:
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     annotations: Mapping[str, str] = dataclasses.field(default_factory=dict)
     size: int = 0
+    version: int = 0
     has_alternatives: bool = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,7 +137,10 @@ class Template:
         metadata: dict[str, object] = {"name": self.name, "labels": labels}
         if self.policy:
             # Its name does not say what it contains. Prune removes only what was not changed since.
-            metadata["annotations"] = {**self.annotations, names.ANNOTATION_TEMPLATE_DIGEST: self.digest}
+            annotations = {**self.annotations, names.ANNOTATION_TEMPLATE_DIGEST: self.digest}
+            if self.version:
+                annotations[names.ANNOTATION_TEMPLATE_VERSION] = str(self.version)
+            metadata["annotations"] = annotations
         if namespace:
             metadata["namespace"] = namespace
         return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": dict(self.spec)}

@@ -286,6 +286,7 @@ class Annotations(Queues, frozen=True):
     round_cores: str | None = msgspec.field(name=names.ANNOTATION_ROUND_CORES, default=None)
     converted_from: str | None = msgspec.field(name=names.ANNOTATION_CONVERTED_FROM, default=None)
     mirror: str | None = msgspec.field(name=names.ANNOTATION_MIRROR_POD, default=None)
+    template: str | None = msgspec.field(name=names.ANNOTATION_TEMPLATE, default=None)
 
     @property
     def sets_nothing(self) -> bool:

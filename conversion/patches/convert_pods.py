@@ -41,6 +41,7 @@ from conversion.objects.pods import Excess
 from conversion.patches import hints, operations
 from conversion.patches.claim_patches import claim_patch, encode_record, free_name, mark
 from conversion.patches.decision import Decision, Outcome, denied, unchanged
+from conversion.patches.named_templates import with_named
 from neuron.api.node_selection import Affinity, required_terms
 from neuron.api.taints import TolerationSpec
 from neuron.findings import Finding, as_warning, warning
@@ -69,6 +70,22 @@ def convert(
     Raises:
         conversion.objects.pods.UnreadableError: a field has the wrong type.
     """
+    decision = _converted(pod, facts, context, claiming, steering, by_kubelet=by_kubelet)
+    if not steering.named and pod.annotations.template is None:
+        return decision
+    return with_named(decision, pod, context.options, steering)
+
+
+def _converted(
+    pod: pods.Pod,
+    facts: NamespaceFacts,
+    context: ConversionContext,
+    claiming: Sequence[str],
+    steering: Steering,
+    *,
+    by_kubelet: bool,
+) -> Decision:
+    """The decision about the limits of a pod; arguments as for `convert`."""
     if not pod.concerns_us:
         return unchanged("not-neuron")
     mirrors = pod.annotations.mirror is not None

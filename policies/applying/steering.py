@@ -7,14 +7,17 @@ from msgspec import structs
 
 from conversion.asks.steering import NO_STEERING, Mode, Steering
 from conversion.claims.scheduling import missing_labels
+from conversion.claims.templates import Template
+from conversion.findings.named_templates import names_in
 from conversion.objects.queues import KUEUE_LABEL
 from kubecel.budget import Clock
+from neuron.api.fields import mapping
 from neuron.findings import Finding
 from policies.judging import matching
 from policies.judging.evaluate import REVIEW_LIMIT, TimeLimit, UndecidedError, first_match, matching_rules
 from policies.judging.failures import Failure
 from policies.judging.policy_set import PolicySet
-from policies.judging.rules import PodRule
+from policies.judging.rules import PodRule, TemplateRule
 from policies.judging.subjects import RequestSubject
 from policies.schema.kinds import ConversionPolicySpec
 
@@ -52,8 +55,9 @@ def find_steering(
         time_limit: for all policies together.
 
     Returns:
-        The settings of the ConversionPolicies and of the first SchedulingHintPolicy that match, and the failures of
-        policies that do not match because they fail.
+        The settings of the ConversionPolicies and of the first SchedulingHintPolicy that match, the templates of the
+        ClaimTemplates that match and that the pod names, and the failures of policies that do not match because they
+        fail.
 
     Raises:
         SteeringRefusedError: a policy with failurePolicy Fail cannot be evaluated.
@@ -64,12 +68,30 @@ def find_steering(
         steering, errors = _conversion_settings(policies.conversions, subject, clock, time_limit)
         left = TimeLimit(max(0.0, deadline - clock()), time_limit.raises)
         hinting, more = first_match(policies.hints, subject, clock, left)
+        if policies.templates:
+            failures = list(more)
+            left = TimeLimit(max(0.0, deadline - clock()), time_limit.raises)
+            named = _named_templates(policies.templates, subject, clock, failures, left)
+            steering, more = structs.replace(steering, named=named) if named else steering, tuple(failures)
     except UndecidedError as error:
         raise SteeringRefusedError(error) from error
     if hinting is not None:
         labels = missing_labels(matching.labels_of(subject.object), hinting.hints)
         steering = structs.replace(steering, hints=hinting.hints, labels=labels)
     return steering, (*errors, *more)
+
+
+def _named_templates(
+    rules: Sequence[TemplateRule],
+    subject: RequestSubject,
+    clock: Clock,
+    failures: list[Failure],
+    time_limit: TimeLimit,
+) -> tuple[Template, ...]:
+    """The templates that a pod names, of the policies that match it. No condition of another policy is evaluated."""
+    wanted = names_in(mapping(subject.object))
+    named = [rule for rule in rules if rule.template.name in wanted]
+    return tuple(rule.template for rule in matching_rules(named, subject, clock, failures, time_limit))
 
 
 def _conversion_settings(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from conversion.claims import scheduling
+from conversion.findings.named_templates import names_in
 from kubecel.budget import Clock
 from neuron import names
 from neuron.api.claim_reader import read_claim, read_class
@@ -17,7 +18,7 @@ from policies.judging.evaluate import REVIEW_SECONDS, TimeLimit, UndecidedError,
 from policies.judging.failures import Failure
 from policies.judging.knowledge import CountPods, DeviceKnowledge, no_kind_known
 from policies.judging.mutations import Mutated, Mutating, MutationOutcome
-from policies.judging.rules import HintRule, MutatingRule, PodRule, ValidatingRule
+from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, TemplateRule, ValidatingRule
 from policies.judging.subjects import RequestContext, RequestSubject, of_object
 from policies.judging.verdicts import Verdict
 from policies.patching.json_patch import same
@@ -47,7 +48,7 @@ class CaseResult:
     after: Any = None
 
 
-AnyRule: TypeAlias = ValidatingRule | MutatingRule | PodRule | HintRule
+AnyRule: TypeAlias = ValidatingRule | MutatingRule | AnyPodRule
 
 
 def number_of_cases(rule: AnyRule) -> int:
@@ -55,7 +56,7 @@ def number_of_cases(rule: AnyRule) -> int:
     return len(rule.tests) if isinstance(rule, MutatingRule) else len(_cases(rule))
 
 
-def _cases(rule: ValidatingRule | PodRule | HintRule) -> tuple[schema.Case | schema.PodCase, ...]:
+def _cases(rule: ValidatingRule | AnyPodRule) -> tuple[schema.Case | schema.PodCase, ...]:
     return rule.tests if isinstance(rule, ValidatingRule) else rule.spec.tests
 
 
@@ -241,10 +242,12 @@ def _details(verdict: Verdict | None) -> str:
     return f" {'; '.join(dict.fromkeys(messages))}" if messages else ""
 
 
-def _pod(rule: PodRule | HintRule, case: schema.PodCase, clock: Clock, limit: TimeLimit) -> str:
+def _pod(rule: AnyPodRule, case: schema.PodCase, clock: Clock, limit: TimeLimit) -> str:
     subject = of_object(case.object, RequestContext(case.namespace_object))
     errors: list[Failure] = []
-    rules: tuple[PodRule | HintRule, ...] = (rule,)
+    # A ClaimTemplate is for pods that name its template.
+    is_for = not isinstance(rule, TemplateRule) or rule.template.name in names_in(case.object)
+    rules: tuple[AnyPodRule, ...] = (rule,) if is_for else ()
     try:
         found = next(matching_rules(rules, subject, clock, errors, limit), None)
     except UndecidedError as error:

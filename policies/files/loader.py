@@ -13,7 +13,7 @@ from kubecel.engine import CelEngine
 from neuron import names
 from neuron.findings import did_you_mean, few
 from neuron.hardware.instances import Topology
-from policies.files import catalogues, mapped_templates, reading
+from policies.files import catalogues, claim_templates, mapped_templates, reading
 from policies.files.api_types import ApiTypes
 from policies.files.case_time import CaseTime
 from policies.files.folders import PolicyError, digest, read_folder
@@ -29,6 +29,7 @@ from policies.judging.rules import (
     Parameters,
     PlacedCase,
     PodRule,
+    TemplateRule,
     ValidatingRule,
 )
 from policies.judging.sharing import Sharing
@@ -95,6 +96,7 @@ def load(
         loaded.hints,
         tuple(reader.notes),
         loaded.mutating,
+        loaded.templates,
     )
     if run_tests:
         (case_time or CaseTime(clock)).run(found.rules, files)
@@ -209,6 +211,7 @@ class _Assembly:
         self._problems += problems
         self._families(reader.of(schema.ConversionPolicy))
         self._problems += mapped_templates.check(conversions, self.catalogue)
+        self.templates = self._claim_templates(reader.of(schema.ClaimTemplate), conversions)
 
     def _say(self, document: PolicyDocument, path: documents.Path, message: str) -> None:
         self._problems.append(document.problem(path, message))
@@ -345,6 +348,18 @@ class _Assembly:
             rules.append(compiler.hints(policy))
             self._problems += compiler.problems
         return tuple(sorted(rules, key=lambda rule: rule.spec.order))
+
+    def _claim_templates(
+        self, found: Sequence[tuple[PolicyDocument, schema.ClaimTemplate]], conversions: Sequence[PodRule]
+    ) -> tuple[TemplateRule, ...]:
+        rules = []
+        for document, policy in found:
+            spec, problems = claim_templates.filled(document, policy.spec)
+            compiler = ExpressionCompiler(self._engine, document, self._sharing)
+            rules.append(compiler.claim_template(policy, spec))
+            self._problems += [*problems, *compiler.problems]
+        self._problems += claim_templates.check(rules, conversions, self.catalogue)
+        return tuple(rules)
 
     def _check_orders(
         self, found: Sequence[tuple[PolicyDocument, schema.ConversionPolicy | schema.SchedulingHintPolicy]]

@@ -52,9 +52,8 @@ def _faults(spec: schema.ConversionPolicySpec, mapped: MappedTemplate, context: 
     inline = mapped.inline
     if inline is None:
         return
-    findings = validate(templates.KIND, templates.API_VERSION, inline.spec, context, accepted=False)
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    yield from (f"has an error at {finding.path}: {str(finding).rstrip('.')}" for finding in errors)
+    errors = [*errors_of(inline, context)]
+    yield from errors
     if errors or mapped.spec is None:
         return
     types = tuple(entry for entry in context.catalogue if not spec.families or entry.family in spec.families)
@@ -66,6 +65,13 @@ def _faults(spec: schema.ConversionPolicySpec, mapped: MappedTemplate, context: 
     if differences and all(differences):
         unit = "cores" if names.RESOURCE_NEURONCORE in mapped.resources else "devices"
         yield f"does not serve a pod that asks for {mapped.amount} {unit}: {_closest(differences)}"
+
+
+def errors_of(template: templates.Template, context: ClaimContext) -> Iterator[str]:
+    """The errors of a template that a policy carries, as clauses."""
+    for finding in validate(templates.KIND, templates.API_VERSION, template.spec, context, accepted=False):
+        if finding.severity is Severity.ERROR:
+            yield f"has an error at {finding.path}: {str(finding).rstrip('.')}"
 
 
 def _closest(differences: Sequence[str]) -> str:

@@ -207,6 +207,11 @@ class PolicyStore:
         return self._unsent
 
     @property
+    def templates(self) -> tuple[str, ...]:
+        """The templates of ClaimTemplates in force, as `NAME=VERSION`."""
+        return tuple(f"{each.template.name}={each.template.version}" for each in self.current.templates)
+
+    @property
     def rejected(self) -> tuple[str, ...]:
         """Names of the files in the folder that are not in force."""
         return tuple(dict.fromkeys(problem.file for problem in self.problems))

@@ -14,7 +14,7 @@ from kubecel.budget import MATCH_CONDITION_LIMITS, POLICY_LIMITS, Budget, Clock,
 from policies.judging import matching, parameters
 from policies.judging.conditions import all_hold
 from policies.judging.failures import Failure
-from policies.judging.rules import Binding, HintRule, PodRule, ValidatingRule
+from policies.judging.rules import AnyPodRule, Binding, ValidatingRule
 from policies.judging.runs import MOST_ERRORS, Budgets, Run, within
 from policies.judging.sharing import Memo
 from policies.judging.subjects import Api, RequestSubject
@@ -52,7 +52,7 @@ class TakesLongError(Exception):
 class UndecidedError(Exception):
     """A policy on pods with failurePolicy Fail could not be evaluated. The message has the condition and the error."""
 
-    def __init__(self, rule: PodRule | HintRule, message: str) -> None:
+    def __init__(self, rule: AnyPodRule, message: str) -> None:
         super().__init__(message)
         self.rule = rule
 
@@ -225,15 +225,15 @@ def _may_apply(binding: Binding, subject: RequestSubject) -> bool:
     return matching.rules_match(match, subject) is not None and matching.namespace_matches(match, subject)
 
 
-AnyPodRule = TypeVar("AnyPodRule", bound=PodRule | HintRule)
+Matched = TypeVar("Matched", bound=AnyPodRule)
 
 
 def first_match(
-    rules: Sequence[AnyPodRule],
+    rules: Sequence[Matched],
     subject: RequestSubject,
     clock: Clock,
     time_limit: TimeLimit = REVIEW_LIMIT,
-) -> tuple[AnyPodRule | None, tuple[Failure, ...]]:
+) -> tuple[Matched | None, tuple[Failure, ...]]:
     """The first policy that matches a pod, and the failures of earlier ones. See `matching_rules`."""
     errors: list[Failure] = []
     found = next(matching_rules(rules, subject, clock, errors, time_limit), None)
@@ -241,12 +241,12 @@ def first_match(
 
 
 def matching_rules(
-    rules: Iterable[AnyPodRule],
+    rules: Iterable[Matched],
     subject: RequestSubject,
     clock: Clock,
     errors: list[Failure],
     time_limit: TimeLimit = REVIEW_LIMIT,
-) -> Iterator[AnyPodRule]:
+) -> Iterator[Matched]:
     """The policies that match a pod, each evaluated when it is wanted.
 
     Args:

@@ -5,16 +5,26 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from conversion.findings.named_templates import names_in
 from kubecel.budget import POLICY_LIMITS, Budget, Clock
 from kubecel.errors import CelError
 from kubecel.values import kind_of
+from neuron.api.fields import mapping
 from policies.judging import matching
 from policies.judging.conditions import Variables, all_hold
 from policies.judging.evaluate import evaluate
 from policies.judging.mutations import Mutating, MutationOutcome
 from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
-from policies.judging.rules import CompiledCondition, HintRule, MutatingRule, PodRule, ValidatingRule
+from policies.judging.rules import (
+    AnyPodRule,
+    CompiledCondition,
+    HintRule,
+    MutatingRule,
+    PodRule,
+    TemplateRule,
+    ValidatingRule,
+)
 from policies.judging.subjects import RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from policies.patching.differences import difference
@@ -52,6 +62,7 @@ def explain(policies: PolicySet, subject: RequestSubject, now: dt.datetime, cloc
     if subject.kind == "Pod" and subject.group == "":
         yield from _conversion(policies.conversions, subject, clock)
         yield from _hinting(policies.hints, subject, clock)
+        yield from _naming(policies.templates, subject, clock)
 
 
 def _mutating(rules: Sequence[MutatingRule], subject: RequestSubject, clock: Clock) -> Iterator[str]:
@@ -114,11 +125,28 @@ def _hinting(rules: Sequence[HintRule], subject: RequestSubject, clock: Clock) -
             yield from (f"    {each}" for each in _hints(rule))
 
 
-def _refuses(rule: PodRule | HintRule, why: str) -> str:
+def _naming(rules: Sequence[TemplateRule], subject: RequestSubject, clock: Clock) -> Iterator[str]:
+    """A line for each ClaimTemplate."""
+    wanted = names_in(mapping(subject.object))
+    for rule in rules:
+        name = f"ResourceClaimTemplate {rule.template.name}, version {rule.template.version}"
+        if rule.template.name not in wanted:
+            yield f"{rule.name}: makes no template: the pod does not name {rule.template.name}"
+            continue
+        why = _unmet_by_pod(rule, subject, clock)
+        if why and rule.fails_closed and _fails(rule, subject, clock):
+            yield _refuses(rule, why)
+        elif why:
+            yield f"{rule.name}: makes no template: {why}"
+        else:
+            yield f"{rule.name}: makes {name}, if the namespace has none of this name"
+
+
+def _refuses(rule: AnyPodRule, why: str) -> str:
     return f"{rule.name}: refuses the pod, since its failurePolicy is Fail: {why}"
 
 
-def _fails(rule: PodRule | HintRule, subject: RequestSubject, clock: Clock) -> bool:
+def _fails(rule: AnyPodRule, subject: RequestSubject, clock: Clock) -> bool:
     """Whether the conditions of a policy cannot be evaluated."""
     activation = {**subject.activation({}), "variables": {}}
     return all_hold(rule.conditions, activation, Budget(clock, POLICY_LIMITS))[0] is None
@@ -193,7 +221,7 @@ def _unmet(conditions: tuple[CompiledCondition, ...], activation: dict[str, obje
     return failure
 
 
-def _unmet_by_pod(rule: PodRule | HintRule, subject: RequestSubject, clock: Clock) -> str:
+def _unmet_by_pod(rule: AnyPodRule, subject: RequestSubject, clock: Clock) -> str:
     if not matching.pod_matches(rule.spec.match, subject):
         return "its namespaces or selectors select something else"
     return _unmet(rule.conditions, {**subject.activation({}), "variables": {}}, clock)

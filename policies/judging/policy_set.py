@@ -5,7 +5,7 @@ from typing import Final
 
 from neuron import names
 from neuron.hardware.instances import Catalogue
-from policies.judging.rules import HintRule, MutatingRule, PodRule, ValidatingRule
+from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, PodRule, TemplateRule, ValidatingRule
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class PolicySet:
         digest: of all files; empty if there are none.
         notes: about files that are read in another way than they are written.
         mutating: for changes of objects, in the order of files.
+        templates: named templates, in the order of files; their names differ.
     """
 
     validating: tuple[ValidatingRule, ...] = ()
@@ -30,10 +31,11 @@ class PolicySet:
     hints: tuple[HintRule, ...] = ()
     notes: tuple[str, ...] = ()
     mutating: tuple[MutatingRule, ...] = ()
+    templates: tuple[TemplateRule, ...] = ()
 
     @property
-    def rules(self) -> tuple[ValidatingRule | MutatingRule | PodRule | HintRule, ...]:
-        return (*self.validating, *self.mutating, *self.conversions, *self.hints)
+    def rules(self) -> tuple[ValidatingRule | MutatingRule | AnyPodRule, ...]:
+        return (*self.validating, *self.mutating, *self.conversions, *self.hints, *self.templates)
 
     @property
     def unconnected(self) -> bool:

@@ -22,7 +22,7 @@ from policies.judging.subjects import types_with
 from policies.patching.structured_merge import Shape
 from policies.schema import kinds as schema
 from policies.schema.constraints import MatchResources
-from policies.schema.conversion import TemplateMapping
+from policies.schema.conversion import InlineTemplate, TemplateMapping
 from policies.schema.documents import Path, PolicyDocument, PolicyProblem
 from policies.schema.hints import PreferredSchedulingTerm, manifest
 from policies.schema.schedule import Window
@@ -300,6 +300,31 @@ class HintRule:
         return self.spec.failure_policy == "Fail"
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class TemplateRule:
+    """A compiled ClaimTemplate; `template` is what the webhook creates."""
+
+    name: str
+    document: PolicyDocument
+    conditions: tuple[CompiledCondition, ...]
+    spec: schema.ClaimTemplateSpec
+    template: Template
+
+    @property
+    def reads_namespace(self) -> bool:
+        """Whether a condition reads more of the Namespace than its name and labels."""
+        return reads_whole_namespace(condition.program for condition in self.conditions)
+
+    @property
+    def fails_closed(self) -> bool:
+        """Whether a pod that names the template is denied if the conditions cannot be evaluated."""
+        return self.spec.failure_policy == "Fail"
+
+
+AnyPodRule: TypeAlias = PodRule | HintRule | TemplateRule
+"""Policies that match pods."""
+
+
 class ExpressionCompiler:
     """Compiles the expressions of one document, and collects problems with file and line."""
 
@@ -427,6 +452,17 @@ class ExpressionCompiler:
         name = policy.metadata.name
         return HintRule(name, self._document, conditions, policy.spec, scheduling_hints(name, policy.spec))
 
+    def claim_template(self, policy: schema.ClaimTemplate, spec: Mapping[str, object]) -> TemplateRule:
+        """Compile a ClaimTemplate. The result is valid only if `problems` stays empty.
+
+        Args:
+            spec: of its template, with the values of its parameters.
+        """
+        conditions = self._conditions(("spec", "match", "conditions"), policy.spec.match.conditions)
+        name, version = policy.metadata.name, policy.spec.version
+        made = dataclasses.replace(_inline(policy.spec.template, name, spec), version=version)
+        return TemplateRule(name, self._document, conditions, policy.spec, made)
+
     def _conditions(self, path: Path, conditions: tuple[schema.MatchCondition, ...]) -> tuple[CompiledCondition, ...]:
         compiled = []
         for at, condition in enumerate(conditions):
@@ -522,10 +558,8 @@ def _mapped(policy: str, mapping: TemplateMapping) -> MappedTemplate:
     demand, inline = mapping.demand, mapping.template
     made = spec = None
     if inline is not None:
-        metadata = inline.metadata
-        fingerprint = templates.digest(inline.spec)
-        made = Template(metadata.name, inline.spec, fingerprint, policy, metadata.labels, metadata.annotations)
-        spec = read_claim(templates.KIND, templates.API_VERSION, inline.spec)[0]
+        made = _inline(inline, policy, inline.current_spec)
+        spec = read_claim(templates.KIND, templates.API_VERSION, made.spec)[0]
     return MappedTemplate(
         policy,
         mapping.template_name,
@@ -536,6 +570,12 @@ def _mapped(policy: str, mapping: TemplateMapping) -> MappedTemplate:
         made,
         spec,
     )
+
+
+def _inline(inline: InlineTemplate, policy: str, spec: Mapping[str, object]) -> Template:
+    """The template that a policy carries; `spec` as in `resource.k8s.io/v1`."""
+    metadata = inline.metadata
+    return Template(metadata.name, spec, templates.digest(spec), policy, metadata.labels, metadata.annotations)
 
 
 def scheduling_hints(name: str, spec: schema.SchedulingHintPolicySpec) -> SchedulingHints:

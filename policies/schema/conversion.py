@@ -1,4 +1,4 @@
-"""The templates that a ConversionPolicy maps to demands, as pydantic models."""
+"""The templates of ConversionPolicies and ClaimTemplates, as pydantic models."""
 
 from typing import Annotated, Final, Literal, Self
 
@@ -6,11 +6,17 @@ from pydantic import AfterValidator, Field, StrictInt, model_validator
 
 from conversion.claims import templates
 from neuron import names
+from neuron.api import resource_versions
 from policies.schema.base import Model, Name, Object, fault
 from policies.schema.hints import LabelKey, LabelValue
 
 _MOST: Final = 1024
-_OURS: Final = (names.LABEL_MANAGED_BY, names.ANNOTATION_TEMPLATE_DIGEST, names.ANNOTATION_PRUNE_AFTER)
+_OURS: Final = (
+    names.LABEL_MANAGED_BY,
+    names.ANNOTATION_TEMPLATE_DIGEST,
+    names.ANNOTATION_TEMPLATE_VERSION,
+    names.ANNOTATION_PRUNE_AFTER,
+)
 
 
 def _template_name(name: str) -> str:
@@ -55,6 +61,9 @@ class InlineMetadata(Model):
     """`metadata` of a template that the webhook creates."""
 
     name: Annotated[TemplateName, Field(description="Not of the form of a generated name.")]
+    namespace: Annotated[
+        str | None, Field(description="Ignored: the template is made in the namespaces of the pods.")
+    ] = None
     labels: Annotated[
         dict[LabelKey, LabelValue], AfterValidator(_without_ours), Field(description="Labels of the template.")
     ] = Field(default_factory=dict)
@@ -66,10 +75,20 @@ class InlineMetadata(Model):
 class InlineTemplate(Model):
     """A ResourceClaimTemplate, as in a manifest of `resource.k8s.io/v1`."""
 
-    api_version: Annotated[Literal["resource.k8s.io/v1"], Field(description="Of the template.")] = "resource.k8s.io/v1"
+    api_version: Annotated[
+        Literal["resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1"],
+        Field(description="Of the template, which is created as v1."),
+    ] = "resource.k8s.io/v1"
     kind: Annotated[Literal["ResourceClaimTemplate"], Field(description="Of the template.")] = "ResourceClaimTemplate"
     metadata: InlineMetadata
     spec: Annotated[Object, Field(description="The spec of the ResourceClaimTemplate.")]
+
+    @property
+    def current_spec(self) -> Object:
+        """The spec as in `resource.k8s.io/v1`."""
+        manifest = {"apiVersion": self.api_version, "spec": self.spec}
+        found: Object = resource_versions.converted(self.kind, manifest, "v1")["spec"]
+        return found
 
 
 class EfaSettings(Model):

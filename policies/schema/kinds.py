@@ -11,6 +11,7 @@ from pydantic import (
     Field,
     StrictBool,
     StrictInt,
+    StrictStr,
     StringConstraints,
     model_validator,
 )
@@ -30,7 +31,7 @@ from policies.schema.base import (
     fault,
 )
 from policies.schema.constraints import LabelSelector, MatchResources
-from policies.schema.conversion import EfaSettings, TemplateMapping
+from policies.schema.conversion import EfaSettings, InlineTemplate, TemplateMapping
 from policies.schema.schedule import Schedule
 
 API_VERSION: Final = "policy.neuron.aws.com/v1alpha1"
@@ -540,6 +541,51 @@ class SchedulingHintPolicy(Model):
     spec: SchedulingHintPolicySpec
 
 
+# --- named templates ----------------------------------------------------------------------------------------
+
+ParameterName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
+Parameter = StrictStr | StrictInt | StrictBool
+
+
+class ClaimTemplateSpec(Model):
+    """A ResourceClaimTemplate that pods of many namespaces name; the webhook makes it there."""
+
+    version: Annotated[
+        StrictInt,
+        Field(
+            ge=1,
+            le=999_999_999,
+            description="Raise it with each change of the template: only a higher version replaces the template in"
+            " namespaces that have it.",
+        ),
+    ]
+    match: Annotated[PodMatch, Field(description="The pods for which it is made. Default: all that name it.")] = (
+        PodMatch()
+    )
+    tests: Annotated[tuple[PodCase, ...], Field(description="Cases. A file is loaded only if all of them pass.")] = ()
+    failure_policy: PodFailurePolicy = None
+    parameters: Annotated[
+        dict[ParameterName, Parameter],
+        Field(
+            max_length=64,
+            description="Values that texts of the template's spec read as $(name): a text that is nothing else becomes"
+            " the value, with its type. $$(name) stays $(name).",
+        ),
+    ] = Field(default_factory=dict)
+    template: Annotated[
+        InlineTemplate, Field(description="The template, as in a manifest. Pods use the name in its metadata.")
+    ]
+
+
+class ClaimTemplate(Model):
+    """`policy.neuron.aws.com/v1alpha1` ClaimTemplate."""
+
+    api_version: Literal["policy.neuron.aws.com/v1alpha1"]
+    kind: Literal["ClaimTemplate"]
+    metadata: Metadata
+    spec: ClaimTemplateSpec
+
+
 # --- the catalogue ------------------------------------------------------------------------------------------
 
 Count = Annotated[StrictInt, Field(ge=1, le=1024)]
@@ -598,6 +644,7 @@ AnyPolicy = (
     | MutatingPolicyTest
     | ConversionPolicy
     | SchedulingHintPolicy
+    | ClaimTemplate
     | InstanceTypeCatalog
 )
 
@@ -610,6 +657,7 @@ KINDS: Final[dict[tuple[str, str], type[AnyPolicy]]] = {
     (API_VERSION, "MutatingPolicyTest"): MutatingPolicyTest,
     (API_VERSION, "ConversionPolicy"): ConversionPolicy,
     (API_VERSION, "SchedulingHintPolicy"): SchedulingHintPolicy,
+    (API_VERSION, "ClaimTemplate"): ClaimTemplate,
     (API_VERSION, "InstanceTypeCatalog"): InstanceTypeCatalog,
 }
 """apiVersion and kind of a file -> its model."""

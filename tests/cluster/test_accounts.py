@@ -24,7 +24,7 @@ VALUES: Final[dict[str, Any]] = {
         "conversion": {"failurePolicy": "Ignore", "timeoutSeconds": 1},
         "workloads": {"failurePolicy": "Ignore", "timeoutSeconds": 1},
     },
-    "policies": {"packs": ["privileged"]},
+    "policies": {"packs": ["privileged"], "claimTemplates": ["xl-trn2"]},
     "prune": {"enabled": True},
     "map": {"enabled": True},
 }

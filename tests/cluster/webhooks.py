@@ -8,7 +8,7 @@ import signal
 import ssl
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -160,7 +160,10 @@ class Webhook:
 
     def configurations(self, manifest: str = "webhook.yaml") -> list[Object]:
         """The webhook configurations of a shipped manifest, pointed at this process."""
-        documents = load(MANIFESTS / manifest)
+        return self.pointed(load(MANIFESTS / manifest))
+
+    def pointed(self, documents: Iterable[Object]) -> list[Object]:
+        """The webhook configurations among some documents, pointed at this process."""
         found = [document for document in documents if document["kind"] in CONFIGURATION_KINDS]
         bundle = base64.b64encode(self._authority.read_bytes()).decode()
         for configuration in found:

@@ -14,7 +14,11 @@ from tests.deploy.account_requests import DRIVER, DRIVER_REQUESTS, NODE, Request
 from tests.deploy.admission import POD_NAME, POD_NODE, Policies
 from tests.deploy.charts import AUDIT, Object, find, flags, pod_specs, render
 
-VALUES: Object = {**AUDIT, "prune": {"enabled": True}, "policies": {"packs": ["privileged"]}}
+VALUES: Object = {
+    **AUDIT,
+    "prune": {"enabled": True},
+    "policies": {"packs": ["privileged"], "claimTemplates": ["xl-trn2"]},
+}
 CONFIGURATIONS = webhook.configuration_requests(render(VALUES))
 OTHERS = (
     *webhook.SECRET_REQUESTS,
@@ -133,7 +137,10 @@ def test_the_map_has_the_verb_list_only() -> None:
 
 # --- rules of the entry for policies ------------------------------------------------------------------------------
 
-FOLLOWING: Object = {"policies": {"packs": ["privileged"]}, "validation": {"followPolicies": True}}
+FOLLOWING: Object = {
+    "policies": {"packs": ["privileged"], "claimTemplates": ["xl-trn2"]},
+    "validation": {"followPolicies": True},
+}
 
 
 def with_rules(values: Object, rule: Object) -> list[str]:

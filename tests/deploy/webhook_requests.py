@@ -247,6 +247,7 @@ def _templates(account: str) -> tuple[Request, ...]:
     )
 
 
+_VERSIONED: Final = changed(_TEMPLATE, {"metadata": {"annotations": {"neuron.aws.com/template-version": "1"}}})
 _SET: Final[Object] = {"metadata": {"annotations": {_MARK: "2027-01-01T00:00:00Z"}}}
 TEMPLATE_REQUESTS: Final = (
     *_templates(WEBHOOK),
@@ -259,7 +260,9 @@ TEMPLATE_REQUESTS: Final = (
         _TEMPLATE,
         "may remove the annotation neuron.aws.com/prune-after, and not set it",
     ),
-    _of_template(WEBHOOK, "template deleted", "DELETE", None, _TENANTS, _LABEL_SAID, rbac=True),
+    _of_template(WEBHOOK, "tenant's template deleted", "DELETE", None, _TENANTS, _LABEL_SAID),
+    _of_template(WEBHOOK, "generated template deleted", "DELETE", None, _TEMPLATE, "of ClaimTemplates only"),
+    _of_template(WEBHOOK, "earlier version deleted", "DELETE", None, _VERSIONED),
     _of_template(PRUNE, "template marked", "PATCH", _SET, _TEMPLATE),
     _of_template(PRUNE, "template deleted", "DELETE", None, _TEMPLATE),
     _of_template(PRUNE, "tenant's template deleted", "DELETE", None, _TENANTS, _LABEL_SAID),

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from conversion.objects.pod_numbers import pods_of_workload
 from policies.files.cases import AnyRule, run_cases
@@ -10,15 +11,16 @@ from policies.files.loader import load_folder
 from policies.judging.rules import MutatingRule, ValidatingRule
 from tests.kubecel.evaluating import frozen_clock
 
-FOLDER = Path(__file__).parents[2] / "deploy/policy-examples"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy/policy-examples"
 FOUND = load_folder(FOLDER, run_tests=False)
 VERBATIM = {"owner"}
 """Policies of the API server's kind for validation, which has no cases."""
 
 
-def test_there_are_fifteen_and_the_book_says_so() -> None:
-    assert (FOUND.files, len(FOUND.rules)) == (15, 15)
-    assert "fifteen more files" in (FOLDER.parents[1] / "docs/policies.md").read_text()
+def test_there_are_sixteen_and_the_book_says_so() -> None:
+    assert (FOUND.files, len(FOUND.rules)) == (16, 26)
+    assert "sixteen more files" in (FOLDER.parents[1] / "docs/policies.md").read_text()
     assert FOUND.notes == ()
 
 
@@ -36,3 +38,10 @@ def test_the_cases_pass_and_show_both_sides(rule: AnyRule) -> None:
     else:
         expected = {case.expect for case in rule.spec.tests}
         assert expected == {"Match", "NoMatch"}
+
+
+def test_the_named_templates_are_those_of_the_documents_word_for_word() -> None:
+    beta = ROOT / "tests/support/source_examples/beta.yaml"
+    written = [each for each in yaml.safe_load_all(beta.read_text()) if each["kind"] == "ResourceClaimTemplate"]
+    shipped = {each.spec.template.metadata.name: each.document.data["spec"]["template"] for each in FOUND.templates}
+    assert {each["metadata"]["name"]: each for each in written}.items() <= shipped.items()

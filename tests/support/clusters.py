@@ -18,6 +18,7 @@ from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 from policies.judging.policy_set import NO_POLICIES, PolicySet
 from tests.support.trainium import trainium
+from webhook.reviews.early_templates import finder
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.template_checks import TemplateChecks
@@ -99,9 +100,13 @@ class FakeTemplates:
         self.made: dict[tuple[str, str], Template] = {}
         self.operators = operators or {}
         self.refusal = refusal
+        self.others: dict[tuple[str, str], int] = {}
 
     def holds(self, namespace: str, template: Template) -> bool:
         return (namespace, template.name) in self.made
+
+    def other(self, namespace: str, template: Template) -> int | None:
+        return self.others.get((namespace, template.name))
 
     async def read(self, namespace: str, name: str) -> FoundTemplate:
         if self.refusal is not None:
@@ -132,7 +137,9 @@ def mutator(
     steer = PolicySteer(policies, cluster)
     store = templates or FakeTemplates()
     checks = TemplateChecks(trainium(**options), policies.catalogue, cluster, store, lane)
-    return Mutator(trainium(**options), policies.catalogue, cluster, store, steer, lane=lane, checks=checks)
+    return Mutator(
+        trainium(**options), policies.catalogue, cluster, store, steer, lane=lane, checks=checks, named=finder(policies)
+    )
 
 
 def request(

@@ -3,8 +3,9 @@
 from typing import Any, Final
 
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
-from conversion.claims.templates import Template
-from conversion.ports import TemplateUnavailableError
+from conversion.claims.templates import Template, version_of
+from conversion.findings import named_templates
+from conversion.ports import OtherTemplateError, TemplateUnavailableError
 from neuron import names
 from neuron.findings import Finding
 from runtime.api_errors import (
@@ -31,6 +32,8 @@ def _error(code: str, status: tuple[int, str], template: Template, message: str,
 
 def foreign(namespace: str, template: Template, found: dict[str, Any] | None) -> TemplateUnavailableError:
     """NEU303, or NEU122 for a policy's template: the name has another spec. `found`: the object; None: unreadable."""
+    if template.version:
+        return instead(namespace, template, 0 if found is None else version_of(found))
     if template.policy:
         return _error(
             "NEU122",
@@ -52,6 +55,13 @@ def foreign(namespace: str, template: Template, found: dict[str, Any] | None) ->
         "If nothing else uses it, delete it; it is then created again with the right spec: "
         f"kubectl delete resourceclaimtemplate {template.name} -n {namespace}",
     )
+
+
+def instead(namespace: str, template: Template, version: int) -> OtherTemplateError:
+    """NEU721: another template stands in the place of one of a ClaimTemplate policy."""
+    error = OtherTemplateError(named_templates.instead(namespace, template, version), *_CONFLICT)
+    error.version = version
+    return error
 
 
 def changed(namespace: str, template: Template) -> TemplateUnavailableError:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from cluster.from_watches.reflector import Key, Reflector
 from cluster.kinds.claim_templates import TemplateFacts
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
-from conversion.claims.templates import API_VERSION, KIND, Template, digest
+from conversion.claims.templates import API_VERSION, KIND, Template, digest, version_of
 from conversion.ports import FoundTemplate, TemplateUnavailableError
 from neuron import names
 from neuron.api.claim_reader import read_claim
@@ -164,12 +164,20 @@ class KubeTemplates:
         made = self._made.get((namespace, template.name))
         return made is not None and made.digest == template.digest and self._clock() < made.until
 
+    def other(self, namespace: str, template: Template) -> int | None:
+        """See `TemplateStore.other`."""
+        facts = self._cache.get(namespace, template.name)
+        if facts is None or facts.digest == template.digest or 0 < facts.version < template.version:
+            return None
+        return facts.version if facts.version > template.version else 0
+
     async def ensure(self, namespace: str, template: Template) -> None:
         """Return when the template exists in the namespace; create it, or remove its mark, if necessary.
 
         Concurrent calls for the same template share one attempt, which continues if some callers are cancelled.
 
         Raises:
+            OtherTemplateError: see there.
             TemplateUnavailableError: it cannot be created within the budget, or its mark cannot be removed.
         """
         if self.holds(namespace, template):
@@ -197,6 +205,8 @@ class KubeTemplates:
         except StatusError:
             return False
         if found is None or _digest(found) != template.digest:
+            if found is not None and 0 < version_of(found) < template.version:
+                return False
             raise template_errors.foreign(namespace, template, found)
         return True
 
@@ -335,11 +345,34 @@ class KubeTemplates:
                 raise UnreachableError("it existed, and was deleted before it could be read") from error
             raise
         if found is None or _digest(found) != template.digest:
-            raise template_errors.foreign(namespace, template, found)
+            await self._replace(namespace, template, found, deadline)
+            return
         self.counters.found += 1
         marked = names.ANNOTATION_PRUNE_AFTER in (found["metadata"].get("annotations") or {})
         if marked and not await self._keep(namespace, template, deadline):
             raise UnreachableError("it existed, and was pruned before it could be kept")
+
+    async def _replace(self, namespace: str, template: Template, found: dict[str, Any] | None, deadline: float) -> None:
+        """Create a template in the place of an earlier version of it; no other template is touched.
+
+        Templates cannot change, so the earlier one is deleted, if it is still the one that was read.
+        """
+        if found is None or not 0 < version_of(found) < template.version:
+            raise template_errors.foreign(namespace, template, found)
+        metadata = found["metadata"]
+        same = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        path = RESOURCE_CLAIM_TEMPLATES.path(namespace, template.name)
+        try:
+            await self._server.request(
+                "DELETE",
+                path,
+                timeout=self._left(deadline),
+                body={"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": same},
+            )
+        except StatusError as error:
+            if error.code not in (NOT_FOUND, CONFLICT):
+                raise
+        raise UnreachableError("an earlier version was deleted")  # The caller tries again.
 
     def _left(self, deadline: float) -> float:
         left = deadline - self._clock()

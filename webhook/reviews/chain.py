@@ -1,7 +1,7 @@
 """The reviewers of the two paths, in the order in which a review passes them.
 
     /mutate    RefusalReporter -> SteeredMutator -> Mutator   -> conversion/decide.py   (PolicyChanges before and after)
-    /validate                     PolicedValidator -> Validator -> conversion/decide.py
+    /validate                     PolicedValidator -> Validator -> conversion/decide.py   (EarlyTemplates around it)
 
 `SteeredMutator` and `PolicedValidator` are there with policies only. `RefusalReporter` is there in a cluster only.
 """
@@ -97,6 +97,7 @@ def _with_policies(
     from policies.applying.knowledge import ClusterLookups
     from policies.judging.policy_set import PolicySet
     from webhook.reviews.claim_bounds import ClaimBounds
+    from webhook.reviews.early_templates import EarlyTemplates, finder
     from webhook.reviews.policed import PolicedValidator
     from webhook.reviews.policy_allowance import Allowance, Execution
     from webhook.reviews.policy_steering import PolicySteer
@@ -108,7 +109,8 @@ def _with_policies(
         steer = PolicySteer(policies, view, allowance=allowance)
         binds = any(rule.spec.binds_claims for rule in policies.conversions)
         sources = Sources.of(options.device_class, policies)
-        return Validator(
+        finds = finder(policies)
+        found = Validator(
             options,
             policies.catalogue,
             view,
@@ -116,7 +118,9 @@ def _with_policies(
             policies=policies,
             lane=lane,
             bounds=ClaimBounds(steer, parts.find, lane, sources) if binds else None,
+            finds=finds,
         )
+        return found if finds is None else EarlyTemplates(found, steer.of_template, templates, finds)
 
     policed = PolicedValidator(
         validator,

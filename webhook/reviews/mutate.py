@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from cluster.kinds.claim_templates import ultraserver_mode
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from conversion.asks.steering import NO_STEERING, Mode, Steer, Steering
 from conversion.claims.templates import KIND, Template
@@ -28,8 +29,9 @@ from conversion.objects import nesting, pods
 from conversion.objects.wire import ABSENT, AdmissionRequest
 from conversion.patches import leader_worker_sets, restore_pods
 from conversion.patches.decision import Decision, denied, unchanged
+from conversion.patches.named_templates import instead
 from conversion.patches.operations import size_of
-from conversion.ports import TemplateStore, TemplateUnavailableError
+from conversion.ports import OtherTemplateError, TemplateStore, TemplateUnavailableError
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping
 from neuron.findings import Finding, warning
@@ -82,12 +84,15 @@ class Mutator:
         checks: TemplateChecks | None = None,
         queues: QueueNotices | None = None,
         sources: Sources | None = None,
+        named: Callable[[bytes], object] | None = None,
     ) -> None:
         """Decide with these settings and facts; `checks` is needed where `steer` names templates of operators.
 
         `queues` outlives this object where a new one is made for each set of policies. `sources` are the DeviceClasses
-        and templates of conversion; None: without policies.
+        and templates of conversion; None: without policies. `named` finds names of templates of ClaimTemplate policies
+        in the bytes of a pod; None: there are no such policies.
         """
+        self._named = named
         self._sources = sources or Sources.of(options.device_class)
         self._lane = lane or Inline()
         self._checks = checks
@@ -143,7 +148,7 @@ class Mutator:
             return subject
         if subject is _Subject.NEW_POD:
             raw = bytes(request.object)
-            if not pods.may_concern_us(raw):
+            if not pods.may_concern_us(raw) and (self._named is None or not self._named(raw)):
                 return _NOT_NEURON
             return None if len(raw) > LARGE_OBJECT else self._create_pod(request)
         if len(bytes(request.object)) + len(bytes(request.oldObject)) > LARGE_OBJECT:
@@ -186,6 +191,7 @@ class Mutator:
         facts = self._cluster.namespace(namespace)
         steer = None if self._steer is None else self._steer.fixed(namespace)
         modes_of = leader_worker_sets.ultraserver_modes(named, namespace, self._cluster)
+        unknown = frozenset(each for each in named if self._cluster.claim_template(namespace, each) is None)
 
         def work() -> Decision:
             steerings: list[Steering] = []
@@ -193,7 +199,10 @@ class Mutator:
                 data = mapping(nesting.decode(request.object))
                 templates = leader_worker_sets.pod_templates(data)
                 steerings = [steer.of_template(template, namespace, data) for template in templates]
-            return leader_worker_sets.place(workload, modes_of, facts, mode, steerings)
+            # Templates of ClaimTemplate policies, which the first pod makes.
+            made = {each.name: ultraserver_mode(each.spec) for found in steerings for each in found.named}
+            known = {name: mode for name, mode in made.items() if name in unknown and mode is not None} | modes_of
+            return leader_worker_sets.place(workload, known, facts, mode, steerings)
 
         return work
 
@@ -324,11 +333,17 @@ class Mutator:
         for template in decision.templates:
             if self._templates.holds(request.namespace, template):
                 continue
+            other = self._templates.other(request.namespace, template) if template.version else None
+            if other is not None:
+                decision = instead(decision, request.namespace, template, other)
+                continue
             try:
                 if not request.dryRun:
                     await self._templates.ensure(request.namespace, template)
                 elif not await self._templates.check(request.namespace, template):
                     decision = dataclasses.replace(decision, warnings=(*decision.warnings, _not_created(template)))
+            except OtherTemplateError as error:
+                decision = instead(decision, request.namespace, template, error.version)
             except TemplateUnavailableError as error:
                 return self._without_template(error, decision)
         return decision

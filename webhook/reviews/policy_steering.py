@@ -29,7 +29,7 @@ from policies.judging.evaluate import (
     TimeLimit,
 )
 from policies.judging.policy_set import PolicySet
-from policies.judging.rules import HintRule, PodRule
+from policies.judging.rules import AnyPodRule
 from policies.judging.subjects import RequestContext, RequestSubject, of_object
 from runtime.once import Once
 from webhook.reviews.policy_allowance import ON_LOOP, Allowance
@@ -86,14 +86,10 @@ class PolicySteer:
         """`clock` bounds evaluation, in seconds; `allowance` bounds the time on the event loop."""
         self._allowance = allowance or Allowance()
         self._policies = policies
-        self._idle = not (policies.conversions or policies.hints)
-        self._reads_namespace = any(
-            [
-                *(rule.reads_namespace for rule in policies.conversions),
-                *(rule.reads_namespace for rule in policies.hints),
-            ]
-        )
-        self._counts = any(map(_counts_devices, policies.conversions)) or any(map(_counts_devices, policies.hints))
+        matched: tuple[AnyPodRule, ...] = (*policies.conversions, *policies.hints, *policies.templates)
+        self._idle = not matched
+        self._reads_namespace = any(rule.reads_namespace for rule in matched)
+        self._counts = any(map(_counts_devices, matched))
         self.namespaces: NamespaceView = view
         self._knower = DeviceKnower(view, policies.catalogue)
         self._clock = clock
@@ -203,6 +199,6 @@ def _on_loop() -> bool:
     return True
 
 
-def _counts_devices(rule: PodRule | HintRule) -> bool:
+def _counts_devices(rule: AnyPodRule) -> bool:
     """Whether the conditions of a policy read the device counts of a pod."""
     return any(path[0] == "neuron" for condition in rule.conditions for path in condition.program.references)

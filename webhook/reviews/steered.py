@@ -12,6 +12,7 @@ from policies.applying.steering import SteeringRefusedError
 from policies.files.store import PolicyStore
 from policies.judging.evaluate import TakesLongError
 from policies.judging.policy_set import PolicySet
+from webhook.reviews.early_templates import finder
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_allowance import ON_LOOP, Allowance, Execution, run_with_retry
 from webhook.reviews.policy_changes import PolicyChanges
@@ -61,6 +62,7 @@ class SteeredMutator:
             checks=checks,
             queues=self._queues,
             sources=Sources.of(options.device_class, policies),
+            named=finder(policies),
         )
         self._parts = (steer, mutator)
         self._changes: PolicyChanges | None = None

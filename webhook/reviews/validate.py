@@ -6,7 +6,7 @@ Objects without Neuron devices are allowed.
 
 import dataclasses
 import functools
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from checks.claims.configs import ratcheted
@@ -14,7 +14,7 @@ from checks.claims.judging import ClaimContext, ClaimJudgement, ReadSpec, for_on
 from checks.words.keys import misspelt_keys_in
 from cluster.answers import ServerView
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from conversion.asks.steering import NO_STEERING, SteerTemplate
+from conversion.asks.steering import NO_STEERING, Steering, SteerTemplate
 from conversion.claims.templates import API_VERSION, KIND
 from conversion.decide import DecisionInputs, PodFacts, check_created, check_names, templates_of_record
 from conversion.findings.pod_claims import Claiming, ClaimNames, KnownClaim
@@ -79,12 +79,14 @@ class Validator:
         policies: ClaimPolicies | None = None,
         lane: Lane | None = None,
         bounds: "ClaimBounds | None" = None,
+        finds: Callable[[bytes], object] | None = None,
     ) -> None:
         """Validate with these settings and facts.
 
         `steer` finds the policies of a workload's pods, `policies` are for claims, `bounds` checks claims that a policy
-        binds.
+        binds. `finds` is as `named` of `Mutator`.
         """
+        self._finds = finds
         self._bounds = bounds
         self._lane = lane or Inline()
         self._steer = steer
@@ -229,7 +231,7 @@ class Validator:
         bound: list[Finding] = []
         if not claiming.is_empty:
             await self._judge_templates(claiming.names, request.namespace)
-            made = await self._computed(claiming, raw, request.namespace)
+            made = {**await self._computed(claiming, raw, request.namespace), **self._carried(raw, request.namespace)}
             known = await self._claims(claiming.names, request.namespace, made)
             if self._bounds is not None:
                 bound = await self._bounds.check(request, claiming, known, self._world, self._conversion)
@@ -258,7 +260,7 @@ class Validator:
             raw: the pod as JSON.
             resizers: as for `DecisionInputs`.
         """
-        if claiming.is_empty:
+        if claiming.is_empty and claiming.pod.annotations.template is None:
             return self._without_claims(claiming, keys)
         extended = self._conversion.extended_resources
         found = [*check_created(claiming, known, self._world, extended), *bound, *keys]
@@ -290,17 +292,18 @@ class Validator:
         else:
             workload = await self._lane.run(request.namespace, read_it, effort.of_reading(len(raw)))
         small = small and len(workload.pods) <= _FEW_TEMPLATES
+        names_some = self._finds is not None and bool(self._finds(raw))
         found: list[PodFacts] = []
         for each, declared in workload.pods:
             if each.pod is None:
                 found.append(each)
                 continue
             await self._judge_templates(declared, request.namespace)
-            known = await self._claims(declared, request.namespace)
             steering = NO_STEERING
             binds = self._bounds is not None and bool(declared)
-            if self._steer is not None and (binds or each.pod.concerns_us):
+            if self._steer is not None and (binds or each.pod.concerns_us or names_some):
                 steering = self._steer(each.place.template, request.namespace, workload.data)
+            known = await self._claims(declared, request.namespace, _specs(steering))
             found.append(dataclasses.replace(each, known=known, steering=steering))
         context = self._world
         world = DecisionInputs(
@@ -363,6 +366,12 @@ class Validator:
 
         return await on_loop_or_in(self._lane, namespace, compute, len(raw))
 
+    def _carried(self, raw: bytes, namespace: str) -> Mapping[str, ClaimSpec]:
+        """Templates of ClaimTemplate policies that a pod names. In a dry run none is made."""
+        if self._steer is None or self._finds is None or len(raw) > LARGE_OBJECT or not self._finds(raw):
+            return _NOTHING_MADE
+        return _specs(self._steer(nesting.decode(raw), namespace))
+
     async def _claims(
         self, declared: ClaimNames, namespace: str, made: Mapping[str, ClaimSpec] = _NOTHING_MADE
     ) -> dict[str, KnownClaim]:
@@ -385,6 +394,11 @@ class Validator:
             exist = await self._cluster.exist(kind, namespace, dict.fromkeys(wanted.values()))
             known |= {name: KnownClaim(missing=exist[object_name] is False) for name, object_name in wanted.items()}
         return known
+
+
+def _specs(steering: Steering) -> Mapping[str, ClaimSpec]:
+    """The templates of ClaimTemplate policies that a pod names, by name."""
+    return {each.name: read_claim(KIND, API_VERSION, each.spec)[0] for each in steering.named}
 
 
 class _ReviewedClaim:

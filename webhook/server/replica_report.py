@@ -17,6 +17,7 @@ _WITH_DETAIL: Final = ("caches", "policy rules")
 _MOST: Final = 10
 """Problems of a report."""
 _MOST_UNSENT: Final = 16
+_MOST_TEMPLATES: Final = 64
 _NO_TYPES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
 _LONGEST: Final = 500
 """Characters of a problem, so that all problems fit into an annotation."""
@@ -40,6 +41,10 @@ class PolicyState(Protocol):
     @property
     def unsent(self) -> "tuple[Unsent, ...]":
         """What policies with Deny see only if the webhook configuration was changed for them."""
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """The templates of ClaimTemplate policies, as `NAME=VERSION`."""
 
 
 def report(
@@ -74,6 +79,7 @@ def report(
         policies_problem=policies.problem[:_LONGEST] if policies else "",
         policies_since=_text(policies.older_since) if policies else "",
         unsent=tuple(map(_status, policies.unsent[:_MOST_UNSENT])) if policies else (),
+        templates=policies.templates[:_MOST_TEMPLATES] if policies else (),
         types=dict(types),
     )
 

@@ -53,6 +53,12 @@ class MemoryTemplates:
         made = self._made.get((namespace, template.name))
         return made is not None and made.template.digest == template.digest
 
+    def other(self, namespace: str, template: Template) -> int | None:
+        """See `TemplateStore.other`. No user makes templates here."""
+        made = self._made.get((namespace, template.name))
+        later = made is not None and made.template.version > template.version
+        return made.template.version if made is not None and later else None
+
     def facts(self, namespace: str, name: str) -> TemplateFacts | None:
         """What a store keeps of a template; None if it was not created."""
         made = self._made.get((namespace, name))

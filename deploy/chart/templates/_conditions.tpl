@@ -119,6 +119,36 @@ variables. The pod does not contain the classes of its claims. Call with its CEL
 || {{ include "neuron-dra.celSpeaks" . }}
 {{- end }}
 
+{{/*
+Names of the templates of ClaimTemplates: those of policies.files, which can be read here, and those that are listed. A JSON list.
+*/}}
+{{- define "neuron-dra.claimTemplates" -}}
+{{- $names := .Values.policies.claimTemplates | default list -}}
+{{- range values (.Values.policies.files | default dict) -}}
+{{- range regexSplit "(?m)^---.*$" . -1 -}}
+{{- $document := fromYaml . -}}
+{{- if eq (toString $document.kind) "ClaimTemplate" -}}
+{{- $names = append $names (toString (dig "spec" "template" "metadata" "name" "" $document)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $known := list -}}
+{{- range $names -}}
+{{- if regexMatch "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$" . -}}
+{{- $known = append $known . -}}
+{{- end -}}
+{{- end -}}
+{{- $known | uniq | sortAlpha | toJson -}}
+{{- end }}
+
+{{/* A new pod that asks for a template of a ClaimTemplate: by the annotation, or by a claim. */}}
+{{- define "neuron-dra.celNamesTemplate" -}}
+{{- with include "neuron-dra.claimTemplates" . | fromJsonArray }}
+|| 'neuron.aws.com/template' in object.metadata.?annotations.orValue({})
+|| object.?spec.?resourceClaims.orValue([]).exists(c, c.?resourceClaimTemplateName.orValue('') in ['{{ join "', '" . }}'])
+{{- end }}
+{{- end }}
+
 {{/* The pod templates of a LeaderWorkerSet, as a CEL list. */}}
 {{- define "neuron-dra.celGroups" -}}
 [object.?spec.?leaderWorkerTemplate.?leaderTemplate.orValue({}),

@@ -1,0 +1,140 @@
+"""Templates of ClaimTemplate policies in the decision about a new pod: which must exist, and what the pod says of them.
+
+A pod names a template in `resourceClaimTemplateName`, or asks for it by the annotation `neuron.aws.com/template`. Then
+it gets a claim, for the container that the annotation names or else the first one, and the hints of a converted pod.
+Every such pod gets the versions of its templates as an annotation. Pure.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Final
+
+from conversion.asks.conversion_context import ConversionOptions
+from conversion.asks.pod_demand import ContainerDemand, PodDemand
+from conversion.asks.steering import Steering
+from conversion.claims.candidates import NodeSelection
+from conversion.claims.templates import Template
+from conversion.findings import named_templates, pod_findings
+from conversion.objects import pods
+from conversion.objects.pod_places import pointer
+from conversion.patches import hints
+from conversion.patches.claim_patches import free_name
+from conversion.patches.decision import Decision, Operation, Outcome, denied
+from conversion.patches.operations import add, append
+from neuron import names
+from neuron.findings import Finding, quoted
+
+_ANNOTATIONS: Final = "/metadata/annotations"
+_VERSIONS: Final = _ANNOTATIONS + pointer(names.ANNOTATION_TEMPLATE_VERSION)
+_OWN: Final = "own"
+"""The version of a template that is none of a ClaimTemplate policy."""
+
+
+def with_named(decision: Decision, pod: pods.Pod, options: ConversionOptions, steering: Steering) -> Decision:
+    """The decision with the templates that the pod names.
+
+    Args:
+        decision: of conversion.
+        steering: has the templates.
+
+    Raises:
+        conversion.objects.pods.UnreadableError: a field has the wrong type.
+    """
+    if decision.errors or pod.annotations.mirror is not None or pod.excess() is not None:
+        return decision
+    claims = pod.decode_claims() or ()
+    templates = (*decision.templates, *steering.named)
+    declared = {entry.get("resourceClaimTemplateName") for entry in claims}
+    asked = None if pod.annotations.template is None else named_templates.wanted(pod.annotations.template)[1]
+    patch: list[Operation] = []
+    warnings: tuple[Finding, ...] = ()
+    if asked is not None and asked not in declared and asked in {each.name for each in steering.named}:
+        demand = PodDemand.of(pod, ())
+        container = _container(demand, pod.annotations.template or "")
+        if isinstance(container, Finding):
+            return denied("claim-template", container, warnings=decision.warnings)
+        claim = free_name(demand)
+        if claim is None:
+            return denied("claim-names-taken", pod_findings.names_taken())
+        hint = hints.hint_patch(pod, pod.decode_affinity(), NodeSelection(), None, options, steering)
+        patch = [
+            *append("/spec/resourceClaims", pod.decode_claims(), [{"name": claim, "resourceClaimTemplateName": asked}]),
+            *_refer(container, claim),
+            *hint.labels,
+            *hint.patch,
+        ]
+        warnings = hint.warnings
+    elif asked is not None and asked not in declared:
+        return denied("claim-template", named_templates.not_made(pod.annotations.template or ""))
+    elif decision.shadowed is not None or not steering.named:
+        return dataclasses.replace(decision, templates=templates) if steering.named else decision
+    versions = ",".join(f"{each.name}={each.version}" for each in steering.named)
+    patch += _annotated(pod, decision, versions)
+    unchanged = decision.outcome is Outcome.UNCHANGED
+    return dataclasses.replace(
+        decision,
+        outcome=Outcome.MUTATED if unchanged else decision.outcome,
+        reason="claim-template" if unchanged else decision.reason,
+        patch=(*decision.patch, *patch),
+        patch_size=0,
+        templates=templates,
+        warnings=(*decision.warnings, *warnings),
+        audit={**decision.audit, "claim-templates": versions},
+    )
+
+
+def instead(decision: Decision, namespace: str, template: Template, version: int) -> Decision:
+    """The decision where another template stands in the place of one: pods use that, and say so.
+
+    Args:
+        version: of the other template; 0: it is none of a ClaimTemplate policy.
+    """
+    text = f"{template.name}={template.version}"
+    other = f"{template.name}={version or _OWN}"
+
+    def renamed(value: object) -> object:
+        return ",".join(other if each == text else each for each in str(value).split(","))
+
+    patch = tuple(_with_versions(each, renamed) for each in decision.patch)
+    finding = named_templates.instead(namespace, template, version)
+    return dataclasses.replace(decision, patch=patch, patch_size=0, warnings=(*decision.warnings, finding))
+
+
+def _with_versions(operation: Operation, change: Callable[[object], object]) -> Operation:
+    key = names.ANNOTATION_TEMPLATE_VERSION
+    if operation["path"] == _VERSIONS:
+        return {**operation, "value": change(operation["value"])}
+    if operation["path"] == _ANNOTATIONS and key in operation["value"]:
+        return {**operation, "value": {**operation["value"], key: change(operation["value"][key])}}
+    return operation
+
+
+def _container(demand: PodDemand, annotation: str) -> ContainerDemand | Finding:
+    """The container that gets the claim: the one that is named, or the first one."""
+    for each in demand.containers:
+        if each.amounts:
+            return named_templates.limits_too(annotation, quoted(each.container.name), next(iter(each.amounts)))
+    name = named_templates.wanted(annotation)[0]
+    apps = [each for each in demand.containers if each.section == "containers"]
+    found = next((each for each in (*apps, *demand.containers) if name in ("", each.container.name)), None)
+    return found or named_templates.no_container(annotation, demand.pod.container_names)
+
+
+def _refer(container: ContainerDemand, claim: str) -> list[Operation]:
+    path = f"{container.pointer}/resources"
+    if container.resources is None:
+        # An empty object counts as none, and `add` replaces it.
+        return [add(path, {"claims": [{"name": claim}]})]
+    return append(f"{path}/claims", container.resources.get("claims"), [{"name": claim}])
+
+
+def _annotated(pod: pods.Pod, decision: Decision, versions: str) -> list[Operation]:
+    """Set the annotation with the versions, also if the pod has it: its author may have written it."""
+    paths = {each["path"] for each in decision.patch}
+    operations: list[Operation] = []
+    if pod.metadata is None and "/metadata" not in paths:
+        operations.append(add("/metadata", {}))
+    annotated = pod.metadata is not None and pod.metadata.annotations is not None
+    if annotated or any(path.startswith(_ANNOTATIONS) for path in paths):
+        return [*operations, add(_VERSIONS, versions)]
+    return [*operations, add(_ANNOTATIONS, {names.ANNOTATION_TEMPLATE_VERSION: versions})]
