@@ -35,8 +35,8 @@ class TemplateStore(Protocol):
         """What stands in the place of the template of a ClaimTemplate policy. Reads the cache.
 
         Returns:
-            Its version, if it is one of a later version; 0 for another template, which stays; None if there is neither:
-            `ensure` creates the template, also in the place of an earlier version.
+            Its version, if it is one of this version with another spec, or of a later version; 0 for another template,
+            which stays; None if there is neither: `ensure` creates the template, also in the place of an earlier version.
         """
 
     async def read(self, namespace: str, name: str) -> "FoundTemplate":

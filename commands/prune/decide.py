@@ -59,7 +59,8 @@ def read_generated(item: Mapping[str, Any]) -> Generated | None:
     """A ResourceClaimTemplate (`resource.k8s.io/v1`) if prune may remove it, else None.
 
     It may if it has the label, the name of a generated template or the annotation of one that a policy carries, and
-    only the webhook wrote it (`metadata.managedFields`). `neuron-dra convert` prints the same objects; those that users apply are kept.
+    only the webhook wrote it (`metadata.managedFields`). `neuron-dra convert` prints the same objects; those that users
+    apply are kept.
     """
     metadata, spec = item["metadata"], item["spec"]
     labels = metadata.get("labels") or {}

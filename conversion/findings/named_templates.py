@@ -28,7 +28,13 @@ def names_in(pod: Mapping[str, object]) -> frozenset[str]:
 def instead(namespace: str, template: Template, version: int) -> Finding:
     """NEU721: another template stands in the place of one of a ClaimTemplate policy. `version`: its; 0: not ours."""
     what = f"{namespace}/{template.name}" if namespace else template.name
-    if version:
+    if version == template.version:
+        message = (
+            f"ResourceClaimTemplate {what} has another spec than policy '{template.policy}' gives version {version}"
+        )
+        message += " now: the pod uses that of the namespace."
+        fix = "Give the policy a higher version with each change: templates cannot change."
+    elif version:
         message = f"ResourceClaimTemplate {what} has version {version}, and policy '{template.policy}' has only"
         message += f" {template.version}: the pod uses version {version}."
         fix = "Give the policy a higher version if its template is to be used."

@@ -13,7 +13,7 @@ from tests.cluster.kubectl import Kubectl
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import pod
 from tests.cluster.processes import eventually
-from tests.cluster.webhooks import Webhook
+from tests.cluster.webhooks import MANIFESTS, Webhook, load
 from tests.deploy.charts import find, render
 
 EXAMPLES = Path(__file__).parents[2] / "deploy/policy-examples/claim-templates.yaml"
@@ -62,7 +62,7 @@ def with_templates(webhook: Webhook, control_plane: ControlPlane, folder: Path) 
     """The webhook with the shipped file, and what the chart then gives it: rights, policies and entries."""
     kubectl = control_plane.kubectl().within("")
     shipped = render({"policies": {"files": {"templates.yaml": EXAMPLES.read_text()}}})
-    before = [found for kind, name in RIGHTS if (found := find(render(), kind, name))]
+    before = [find(load(MANIFESTS / "rbac.yaml"), kind, name) for kind, name in RIGHTS]
     for kind, name in RIGHTS:
         applied = kubectl.feed("apply", find(shipped, kind, name))
         assert applied.ok, applied.stderr
@@ -71,6 +71,7 @@ def with_templates(webhook: Webhook, control_plane: ControlPlane, folder: Path) 
         assert replaced.ok, replaced.stderr
     with webhook.running_with(f"--policies={folder}"):
         yield webhook
+    kubectl.must("delete", "validatingwebhookconfiguration", "neuron-dra")
     for each in (*before, *webhook.configurations()):
         kubectl.feed("apply", each)
 

@@ -169,7 +169,7 @@ class KubeTemplates:
         facts = self._cache.get(namespace, template.name)
         if facts is None or facts.digest == template.digest or 0 < facts.version < template.version:
             return None
-        return facts.version if facts.version > template.version else 0
+        return facts.version
 
     async def ensure(self, namespace: str, template: Template) -> None:
         """Return when the template exists in the namespace; create it, or remove its mark, if necessary.

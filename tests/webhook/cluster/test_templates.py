@@ -12,8 +12,8 @@ from cluster.from_watches.reflector import Reflector
 from cluster.kinds.claim_templates import TemplateFacts, project_template
 from cluster.object_reader import Projection
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
-from conversion.claims.templates import Template
-from conversion.ports import TemplateUnavailableError
+from conversion.claims.templates import Template, digest
+from conversion.ports import OtherTemplateError, TemplateUnavailableError
 from neuron.codes import CODES
 from runtime.api_server import Collection
 from runtime.api_transport import Connection
@@ -603,3 +603,73 @@ async def test_a_template_that_a_policy_carries_is_made_once_and_not_overwritten
             await store.ensure("team", other)
         assert caught.value.finding.code == "NEU122"
         assert "exists with another spec than policy 'team-a' gives it" in caught.value.finding.message
+
+
+# --- templates of ClaimTemplates ------------------------------------------------------------------------------
+
+
+def versioned(version: int = 2, count: int = 8) -> Template:
+    spec = template(count).spec
+    return Template("xl-trn2", spec, digest(spec), "xl", version=version)
+
+
+def made_before(version: str = "1", count: int = 4, *, manager: str = "neuron-dra", **metadata: Any) -> dict[str, Any]:
+    """A template as the webhook made it for an earlier version."""
+    item = defaulted(stored(template(count).spec, "xl-trn2", **{"app.kubernetes.io/managed-by": "neuron-dra"}))
+    annotations = {"neuron.aws.com/template-digest": digest(item["spec"]), "neuron.aws.com/template-version": version}
+    ours = {"annotations": annotations, "managedFields": [{"manager": manager}], "uid": "u", **metadata}
+    return {**item, "metadata": {**item["metadata"], **ours}}
+
+
+@pytest.mark.parametrize("watch", [True, False], ids=["seen", "not seen"])
+async def test_an_earlier_version_is_replaced(api: FakeApi, watch: bool) -> None:
+    async with opened(api, watch=watch) as store:
+        before = api.put(PLURAL, made_before())
+        if watch:
+            await eventually(lambda: store.other("team", versioned(1)) == 1)
+        assert store.other("team", versioned()) is None
+        assert not await store.check("team", versioned())
+        await store.ensure("team", versioned())
+        (call,) = api.calls("delete", PLURAL)
+        assert call.body["preconditions"] == {"uid": "u", "resourceVersion": before["metadata"]["resourceVersion"]}
+        after = api.get(PLURAL, "xl-trn2", "team")
+        assert after["metadata"]["annotations"]["neuron.aws.com/template-version"] == "2"
+        assert store.counters.created == 1
+
+
+@pytest.mark.parametrize(
+    ("item", "version"),
+    [
+        pytest.param(made_before("3"), 3, id="later"),
+        pytest.param(made_before("2"), 2, id="same version, other spec"),
+        pytest.param(made_before(manager="kubectl"), 0, id="written by another client"),
+        pytest.param(made_before(ownerReferences=[{"uid": "o"}]), 0, id="owned"),
+        pytest.param(made_before("0"), 0, id="no version"),
+        pytest.param(made_before("1" * 4000), 0, id="long version"),
+        pytest.param(made_before("one"), 0, id="version in words"),
+        pytest.param({**made_before(), "spec": defaulted(stored(template(2).spec))["spec"]}, 0, id="changed"),
+        pytest.param(defaulted(stored(template(4).spec, "xl-trn2")), 0, id="tenant's"),
+    ],
+)
+@pytest.mark.parametrize("watch", [True, False], ids=["seen", "not seen"])
+async def test_no_other_template_is_touched(api: FakeApi, item: dict[str, Any], version: int, watch: bool) -> None:
+    async with opened(api, watch=watch) as store:
+        api.put(PLURAL, item)
+        if watch:
+            await eventually(lambda: store.other("team", versioned()) == version)
+        with pytest.raises(OtherTemplateError) as caught:
+            await store.ensure("team", versioned())
+        with pytest.raises(OtherTemplateError):
+            await store.check("team", versioned())
+        assert (caught.value.version, caught.value.finding.code) == (version, "NEU721")
+        assert api.calls("delete", PLURAL) == []
+        assert api.get(PLURAL, "xl-trn2", "team")["spec"] == item["spec"]
+
+
+async def test_a_template_that_changed_since_it_was_read_is_read_again(api: FakeApi) -> None:
+    async with opened(api, watch=False) as store:
+        api.put(PLURAL, made_before())
+        api.fault("delete", PLURAL, answer(409, "Conflict", "the UID in the precondition differs"))
+        await store.ensure("team", versioned())
+        assert len(api.calls("delete", PLURAL)) == 2
+        assert api.get(PLURAL, "xl-trn2", "team")["metadata"]["annotations"]["neuron.aws.com/template-version"] == "2"

@@ -1,0 +1,127 @@
+"""ClaimTemplates as files: parameters, versions, names and problems."""
+
+from typing import Any
+
+import pytest
+
+from tests.policies.policy_files import loaded, problems
+
+POLICY = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ClaimTemplate
+metadata: {name: POLICY}
+spec:
+  version: VERSION
+  parameters: PARAMETERS
+  template:
+    apiVersion: RELEASE
+    metadata: {name: NAME}
+    spec: SPEC
+"""
+SPEC = "{spec: {devices: {requests: [{name: r, exactly: {deviceClassName: neuron.aws.com, count: COUNT}}]}}}"
+
+
+def policy(
+    *,
+    name: str = "xl-trn2",
+    version: Any = 1,
+    parameters: str = "{}",
+    count: Any = 16,
+    spec: str = SPEC,
+    api_version: str = "resource.k8s.io/v1",
+    policy: str = "xl",
+) -> str:
+    values = {
+        "VERSION": str(version),
+        "PARAMETERS": parameters,
+        "RELEASE": api_version,
+        "NAME": name,
+        "POLICY": policy,
+        "SPEC": spec.replace("COUNT", str(count)),
+    }
+    text = POLICY
+    for word, value in values.items():
+        text = text.replace(word, value)
+    return text
+
+
+def requests(text: str) -> Any:
+    (rule,) = loaded(text).templates
+    return rule.template.spec["spec"]["devices"]["requests"]
+
+
+def test_a_template_has_name_version_and_policy() -> None:
+    (rule,) = loaded(policy(version=7)).templates
+    made = rule.template.manifest("team-a")
+    assert made["metadata"] == {
+        "name": "xl-trn2",
+        "namespace": "team-a",
+        "labels": {"app.kubernetes.io/managed-by": "neuron-dra"},
+        "annotations": {
+            "neuron.aws.com/template-digest": rule.template.digest,
+            "neuron.aws.com/template-version": "7",
+        },
+    }
+
+
+def test_a_template_of_an_older_api_version_is_made_as_v1() -> None:
+    flat = "{spec: {devices: {requests: [{name: r, deviceClassName: neuron.aws.com, count: 4}]}}}"
+    found = requests(policy(spec=flat, api_version="resource.k8s.io/v1beta1"))
+    assert found == [{"name": "r", "exactly": {"deviceClassName": "neuron.aws.com", "count": 4}}]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "count", "made"),
+    [
+        pytest.param("{size: 8}", "$(size)", 8, id="a number stays a number"),
+        pytest.param("{a: 1}", "$(a)", 1, id="one"),
+    ],
+)
+def test_a_parameter_that_is_the_whole_text_keeps_its_type(parameters: str, count: str, made: object) -> None:
+    assert requests(policy(parameters=parameters, count=count))[0]["exactly"]["count"] == made
+
+
+def test_parameters_are_read_within_texts() -> None:
+    selector = "device.attributes['neuron.aws.com'].instanceType == '$(type)' && '$$(type)' != ''"
+    exactly = f'{{deviceClassName: neuron.aws.com, selectors: [{{cel: {{expression: "{selector}"}}}}]}}'
+    spec = f"{{spec: {{devices: {{requests: [{{name: r, exactly: {exactly}}}]}}}}}}"
+    (request,) = requests(policy(parameters="{type: trn2.48xlarge}", spec=spec))
+    assert request["exactly"]["selectors"][0]["cel"]["expression"] == (
+        "device.attributes['neuron.aws.com'].instanceType == 'trn2.48xlarge' && '$(type)' != ''"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (policy(version=0), "spec.version"),
+        (policy(version="'1'"), "spec.version"),
+        (policy(parameters="{sise: 8}", count="$(size)"), "spec.parameters has no size. Did you mean 'sise'?"),
+        (policy(parameters="{}", count="$(size)"), "Write $$(size) for the text itself."),
+        (policy(parameters="{size: 8}"), "spec.parameters.size is not read: write $(size) in the template"),
+        (policy(parameters="{a b: 8}"), "spec.parameters"),
+        (policy(count=17), "template xl-trn2 has an error at spec.spec.devices.requests[0].exactly.count: NEU521"),
+        (policy(parameters="{n: many}", count="$(n)"), "template xl-trn2 has an error at"),
+        (policy(name="neuron-4-fdc84041cb55"), "this has the form of a generated name"),
+        (policy(spec="[]"), "spec.template.spec"),
+        (policy(spec="{}"), "template xl-trn2 has an error"),
+        (policy() + "---" + policy(policy="other"), "template xl-trn2 is already in policy 'xl'"),
+        (
+            policy()
+            + """---
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ConversionPolicy
+metadata: {name: mapped}
+spec:
+  order: 1
+  templates:
+  - demand: {devices: 16}
+    template: {metadata: {name: xl-trn2}, spec: """
+            + SPEC.replace("COUNT", "16")
+            + "}",
+            "template xl-trn2 is already in policy 'mapped'",
+        ),
+    ],
+)
+def test_a_problem_is_told(text: str, said: str) -> None:
+    assert any(said in each for each in problems(text)), problems(text)
