@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from neuron import names
+from neuron.api.fields import mapping, mappings
 
 _DIGEST_LENGTH: Final = 12
 _SUMMARY_LENGTH: Final = 40
@@ -118,9 +119,9 @@ class Template:
     has_alternatives: bool = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        # Of a valid spec: a policy with another one is not loaded. Without a spec, only the name is known.
-        devices = (self.spec.get("spec") or {}).get("devices") or {}
-        alternatives = any("firstAvailable" in request for request in devices.get("requests") or ())
+        # A policy with a spec of other types is not loaded. Without a spec, only the name is known.
+        requests = mapping(mapping(self.spec.get("spec")).get("devices")).get("requests")
+        alternatives = any("firstAvailable" in request for request in mappings(requests))
         object.__setattr__(self, "has_alternatives", alternatives)
 
     @classmethod

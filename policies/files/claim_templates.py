@@ -6,6 +6,8 @@ from typing import Final
 
 from checks.claims.device_index import DeviceIndex
 from checks.claims.judging import ClaimContext
+from conversion.claims.templates import API_VERSION, KIND
+from neuron.api.claim_reader import read_claim
 from neuron.findings import did_you_mean
 from neuron.hardware.device_shapes import catalogue_shapes
 from neuron.hardware.instances import Catalogue
@@ -90,6 +92,8 @@ def check(rules: Sequence[TemplateRule], conversions: Sequence[PodRule], catalog
         if owner is not rule.name:
             message = f"template {name} is already in policy '{owner}'; give one of them another name."
             problems.append(rule.document.problem(("spec", "template", "metadata", "name"), message))
-        faults = errors_of(rule.template, context)
+        faults = list(errors_of(rule.template, context))
+        if not faults and not read_claim(KIND, API_VERSION, rule.template.spec)[0].requests:
+            faults.append("requests no devices")
         problems += [rule.document.problem(_SPEC, f"template {name} {fault}.") for fault in faults]
     return problems

@@ -169,3 +169,40 @@ def test_pods_with_extended_resources_of_neuron_are_sent(scope: str) -> None:
     assert "name in ['example.com/accelerator', 'example.com/mine', 'example.com/trn']" in expression
     mutating = conditions(values, "MutatingWebhookConfiguration")
     assert not any("deviceclass.resource" in each for each in mutating.values())
+
+
+TEMPLATES = "kind: ClaimTemplate\nspec: {template: {metadata: {name: l-trn2}}}\n---\nkind: ClaimTemplate\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "sent"),
+    [
+        pytest.param({}, set(), id="none"),
+        pytest.param({"claimTemplates": ["xl-trn2"]}, {"xl-trn2", "annotation"}, id="listed"),
+        pytest.param({"files": {"a.yaml": TEMPLATES}}, {"l-trn2", "annotation"}, id="in a file"),
+        pytest.param(
+            {"files": {"a.yaml": TEMPLATES}, "claimTemplates": ["xl-trn2", "l-trn2"]},
+            {"xl-trn2", "l-trn2", "annotation"},
+            id="both",
+        ),
+    ],
+)
+def test_new_pods_that_name_a_template_are_sent(values: Object, sent: set[str]) -> None:
+    expression = conditions({"policies": values}, "MutatingWebhookConfiguration")["mutate/neuron"]
+    found = {
+        "annotation": {"metadata": {"annotations": {"neuron.aws.com/template": "a"}}, "spec": {}},
+        "other annotation": {"metadata": {"annotations": {"a": "b"}}, "spec": {"resourceClaims": []}},
+        "claim": {"metadata": {}, "spec": {"resourceClaims": [{"name": "xl-trn2", "resourceClaimName": "xl-trn2"}]}},
+    }
+    for name in ("xl-trn2", "l-trn2"):
+        claims = [{"name": "a", "resourceClaimName": "b"}, {"name": "b", "resourceClaimTemplateName": name}]
+        found[name] = {"metadata": {}, "spec": {"resourceClaims": claims}}
+    assert {name for name, each in found.items() if holds(expression, None, each)} == sent
+    assert not any(holds(expression, each, each) for each in found.values())
+
+
+def test_rights_are_widened_only_with_such_templates() -> None:
+    for values, verbs in (({}, set()), ({"policies": {"claimTemplates": ["a"]}}, {"delete"})):
+        rules = find(render(values), "ClusterRole")["rules"]
+        allowed = {verb for rule in rules if rule["resources"] == ["resourceclaimtemplates"] for verb in rule["verbs"]}
+        assert allowed == {"get", "list", "watch", "create", "patch", *verbs}

@@ -104,7 +104,11 @@ def test_parameters_are_read_within_texts() -> None:
         (policy(parameters="{n: many}", count="$(n)"), "template xl-trn2 has an error at"),
         (policy(name="neuron-4-fdc84041cb55"), "this has the form of a generated name"),
         (policy(spec="[]"), "spec.template.spec"),
-        (policy(spec="{}"), "template xl-trn2 has an error"),
+        (policy(spec="{}"), "template xl-trn2 requests no devices"),
+        (policy(spec="{spec: null}"), "template xl-trn2 requests no devices"),
+        (policy(spec="{spec: 5}"), "template xl-trn2"),
+        (policy(spec="{spec: {devices: {requests: 5}}}"), "NEU502: requests is 5"),
+        (policy(spec="{spec: {devices: {requests: [5]}}}", api_version="resource.k8s.io/v1beta1"), "requests[0] is 5"),
         (policy() + "---" + policy(policy="other"), "template xl-trn2 is already in policy 'xl'"),
         (
             policy()

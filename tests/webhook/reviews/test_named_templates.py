@@ -213,5 +213,5 @@ def test_a_workload_gets_its_templates_early(fields: dict[str, Any], made: bool)
     assert steer is not None
     workload = {"kind": "Deployment", "apiVersion": "apps/v1", "spec": {"template": {"spec": named()["spec"]}}}
     early = EarlyTemplates(_Valid(), steer.of_template, store, finds)
-    asyncio.run(early.review(request(workload, **{"namespace": "team-a", **fields})))
+    asyncio.run(early.review(request(workload, kind="Deployment", group="apps", **{"namespace": "team-a", **fields})))
     assert bool(store.made) is made

@@ -1,0 +1,84 @@
+"""Commands know the templates of ClaimTemplates: they make them, check pods against them, and show them."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from commands.cli.main import main
+from tests.policies.files.test_claim_templates import policy
+
+PODS = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: by-claim, namespace: team-a}
+spec:
+  replicas: 2
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec:
+      containers: [{name: main, image: a, resources: {claims: [{name: d, request: REQUEST}]}}]
+      resourceClaims: [{name: d, resourceClaimTemplateName: xl-trn2}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: by-annotation, namespace: team-a, annotations: {neuron.aws.com/template: NAME}}
+spec:
+  containers: [{name: main, image: a}]
+"""
+
+
+def run(folder: Path, *argv: str, name: str = "xl-trn2", request: str = "r") -> Result:
+    (folder / "policies").mkdir(exist_ok=True)
+    (folder / "policies/xl.yaml").write_text(policy())
+    (folder / "pods.yaml").write_text(PODS.replace("NAME", name).replace("REQUEST", request))
+    arguments = [*argv, "-f", str(folder / "pods.yaml"), "--policies", str(folder / "policies")]
+    return CliRunner().invoke(main, arguments, catch_exceptions=False)
+
+
+def test_convert_prints_the_template_and_the_claim(tmp_path: Path) -> None:
+    done = run(tmp_path, "convert")
+    assert done.exit_code == 0, done.output
+    objects = [each for each in yaml.safe_load_all(done.stdout) if each]
+    (template,) = [each for each in objects if each["kind"] == "ResourceClaimTemplate"]
+    assert (template["metadata"]["name"], template["metadata"]["namespace"]) == ("xl-trn2", "team-a")
+    (pod,) = [each for each in objects if each["kind"] == "Pod"]
+    assert pod["spec"]["resourceClaims"] == [{"name": "neuron", "resourceClaimTemplateName": "xl-trn2"}]
+
+
+def test_validate_checks_pods_against_the_template(tmp_path: Path) -> None:
+    assert run(tmp_path, "validate").exit_code == 0
+    wrong = run(tmp_path, "validate", request="rr")
+    assert "NEU708" in wrong.output, wrong.output
+
+
+@pytest.mark.parametrize("command", ["validate", "explain"])
+def test_an_unknown_name_in_the_annotation_is_an_error(command: str, tmp_path: Path) -> None:
+    wrong = run(tmp_path, command, name="xxl")
+    assert wrong.exit_code == 1
+    assert "NEU722" in wrong.output
+
+
+def test_explain_names_the_policy_and_the_devices(tmp_path: Path) -> None:
+    done = run(tmp_path, "explain")
+    assert done.output.count("makes ResourceClaimTemplate xl-trn2, version 1, if the namespace has none") == 2
+    assert "16 devices of neuron.aws.com" in done.output
+
+
+def test_report_lists_the_workloads_with_their_template(tmp_path: Path) -> None:
+    done = run(tmp_path, "report")
+    (line,) = [each for each in done.output.splitlines() if "by-claim" in each]
+    assert "xl-trn2" in line
+    assert "32 devices" in line, line
+
+
+def test_policy_check_and_test_know_the_kind(tmp_path: Path) -> None:
+    run(tmp_path, "validate")
+    done = CliRunner().invoke(main, ["policy", "check", str(tmp_path / "policies")])
+    assert done.stdout == "1 file: policies: 1 with named templates. No problems.\n"
+    done = CliRunner().invoke(
+        main, ["policy", "explain", str(tmp_path / "policies"), "-f", str(tmp_path / "pods.yaml")]
+    )
+    assert "xl: makes ResourceClaimTemplate xl-trn2, version 1, if the namespace has none of this name" in done.output
