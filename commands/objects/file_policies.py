@@ -8,7 +8,7 @@ Imported only if there are policies: schema and engine take 20 MiB.
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path as FilePath
 from typing import Final
 
@@ -36,7 +36,7 @@ from policies.applying.knowledge import (
     verified,
     with_record,
 )
-from policies.applying.steering import SteeringRefusedError, find_steering
+from policies.applying.steering import SteeringRefusedError, find_steering, finder
 from policies.applying.subjects import created_pod, namespace_object, with_whole_namespace
 from policies.applying.verdicts import findings
 from policies.files.loader import PolicyError, load_folder
@@ -95,6 +95,11 @@ class FilePolicies:
         """Templates of operators that policies name."""
         found = (each for rule in self._policies.conversions for each in rule.templates)
         return frozenset(each.name for each in found if each.inline is None)
+
+    @property
+    def finds_template(self) -> Callable[[bytes], object] | None:
+        """As `finder` of the policies."""
+        return finder(self._policies)
 
     @property
     def rules(self) -> tuple[ValidatingRule | MutatingRule | AnyPodRule, ...]:

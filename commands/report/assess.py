@@ -58,9 +58,11 @@ _STAYS: Final = {
     "unknown-type": "its instance type is not in the catalogue",
     "autoscaled": "no node is made for its claim",
     "node-name": "nodeName is set, so no scheduler would allocate a claim",
-    "claim-template": "it uses a template of a ClaimTemplate policy",
     "served-by-extended-resource-name": "the scheduler serves the resource by a DeviceClass with extendedResourceName",
 }
+
+
+_BY_TEMPLATE: Final = "it uses the template of a ClaimTemplate"
 
 
 _DECIDED_LATER: Final = {Fate.CONVERTS: "converted", Fate.REFUSED: "refused"}
@@ -314,7 +316,7 @@ def _fate(judged: list[Part]) -> tuple[Fate, str]:
     if Outcome.RESTORED in outcomes or any(each.decision.reason == "already-converted" for each in judged):
         return Fate.CONVERTED, ""
     if Outcome.MUTATED in outcomes:
-        return Fate.STAYS, _STAYS[outcomes[Outcome.MUTATED].reason]
+        return Fate.CONVERTED, _BY_TEMPLATE
     reason = outcomes[Outcome.UNCHANGED].reason if Outcome.UNCHANGED in outcomes else ""
     return Fate.STAYS, _STAYS.get(reason, reason)
 

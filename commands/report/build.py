@@ -54,7 +54,7 @@ class ReportBuilder:
         self._view = view
         self._places = None if cluster is None else Places(cluster, view.device_classes)
         self._neuron_nodes = None if cluster is None or self._places is None else _nodes(cluster, self._places)
-        self._inventory = Inventory()
+        self._inventory = Inventory(None if policies is None else policies.finds_template)
         self._assessor = Assessor(options, view, policies, self._neuron_nodes, self._places, counted_classes)
         self._auditor: Auditor | None = None
         if policies is not None and policies.validating:

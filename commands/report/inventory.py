@@ -130,7 +130,9 @@ class Inventory:
         unreadable: objects that could not be read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, finds_template: Callable[[bytes], object] | None = None) -> None:
+        """Prepare. `finds_template` finds what names a template of a ClaimTemplate; None: there is none."""
+        self._finds_template = finds_template
         self.finished = 0
         self.unreadable: list[str] = []
         self._owners: dict[str, Owner] = {}
@@ -143,7 +145,8 @@ class Inventory:
 
     def take(self, found: Found) -> Root | None:
         """Take an object; returns it if it is a workload. Objects that do not name Neuron resources are ignored."""
-        if found.readable and not pods.may_concern_us(found.raw):
+        concerns_us = not found.readable or pods.may_concern_us(found.raw)
+        if not concerns_us and (self._finds_template is None or not self._finds_template(found.raw)):
             return None
         try:
             head = _decode(found.raw)
@@ -159,7 +162,7 @@ class Inventory:
         owner = self._note_owner(metadata)
         if owner is not None and head.spec is not None and head.spec.replicas == 0:
             return None  # An old revision: it has no pods.
-        if kind == ("", "Pod"):
+        if kind == ("", "Pod") and concerns_us:
             self._count(metadata, head, owner)
         if owner is None:
             if metadata.uid:

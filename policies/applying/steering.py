@@ -1,6 +1,7 @@
 """Finds the policies that match a pod, and combines their settings for conversion."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec import structs
@@ -9,8 +10,10 @@ from conversion.asks.steering import NO_STEERING, Mode, Steering
 from conversion.claims.scheduling import missing_labels
 from conversion.claims.templates import Template
 from conversion.findings.named_templates import names_in
+from conversion.objects import pods
 from conversion.objects.queues import KUEUE_LABEL
 from kubecel.budget import Clock
+from neuron import names
 from neuron.api.fields import mapping
 from neuron.findings import Finding
 from policies.judging import matching
@@ -79,6 +82,15 @@ def find_steering(
         labels = missing_labels(matching.labels_of(subject.object), hinting.hints)
         steering = structs.replace(steering, hints=hinting.hints, labels=labels)
     return steering, (*errors, *more)
+
+
+def finder(policies: PolicySet) -> Callable[[bytes], object] | None:
+    """Finds the annotation, or the name of a template of a ClaimTemplate policy, in JSON; None: no such policies."""
+    if not policies.templates:
+        return None
+    words = (names.ANNOTATION_TEMPLATE, *(rule.template.name for rule in policies.templates))
+    find = re.compile(b"|".join(b'[="]%b"' % re.escape(each).encode() for each in words)).search
+    return lambda raw: find(raw) or pods.has_escapes(raw)
 
 
 def _named_templates(

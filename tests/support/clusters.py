@@ -16,9 +16,9 @@ from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.namespaces import namespace_named
 from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
+from policies.applying.steering import finder
 from policies.judging.policy_set import NO_POLICIES, PolicySet
 from tests.support.trainium import trainium
-from webhook.reviews.early_templates import finder
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.template_checks import TemplateChecks

@@ -95,9 +95,10 @@ def _with_policies(
     # Imported only with policies: the schema and the engine take 20 MiB.
     from conversion.findings.verification import Sources
     from policies.applying.knowledge import ClusterLookups
+    from policies.applying.steering import finder
     from policies.judging.policy_set import PolicySet
     from webhook.reviews.claim_bounds import ClaimBounds
-    from webhook.reviews.early_templates import EarlyTemplates, finder
+    from webhook.reviews.early_templates import EarlyTemplates
     from webhook.reviews.policed import PolicedValidator
     from webhook.reviews.policy_allowance import Allowance, Execution
     from webhook.reviews.policy_steering import PolicySteer

@@ -6,35 +6,23 @@ depends on it: the review of each pod makes what is missing.
 
 import asyncio
 import dataclasses
-import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from conversion.asks.steering import SteerTemplate
 from conversion.claims.templates import Template
-from conversion.objects import nesting, pods
+from conversion.objects import nesting
 from conversion.objects.kinds import KINDS, pods_of
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision
 from conversion.ports import OtherTemplateError, TemplateStore, TemplateUnavailableError
-from neuron import names
 from neuron.findings import Finding
-from policies.judging.policy_set import PolicySet
 from webhook.reviews.reviewer import Reviewer, before_waiting
 from webhook.reviews.worker_threads import LARGE_OBJECT
 from webhook.reviews.workloads import MOST_TEMPLATES
 
 _SECONDS: Final = 0.5
 """Time for all templates of a workload, of the two seconds that the API server gives its review."""
-
-
-def finder(policies: PolicySet) -> Callable[[bytes], object] | None:
-    """Finds the annotation, or the name of a template of a ClaimTemplate policy, in JSON; None: no such policies."""
-    if not policies.templates:
-        return None
-    words = (names.ANNOTATION_TEMPLATE, *(rule.template.name for rule in policies.templates))
-    find = re.compile(b"|".join(b'[="]%b"' % re.escape(each).encode() for each in words)).search
-    return lambda raw: find(raw) or pods.has_escapes(raw)
 
 
 class EarlyTemplates:

@@ -8,11 +8,10 @@ from conversion.findings.verification import Sources
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision, denied
 from conversion.ports import TemplateStore
-from policies.applying.steering import SteeringRefusedError
+from policies.applying.steering import SteeringRefusedError, finder
 from policies.files.store import PolicyStore
 from policies.judging.evaluate import TakesLongError
 from policies.judging.policy_set import PolicySet
-from webhook.reviews.early_templates import finder
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_allowance import ON_LOOP, Allowance, Execution, run_with_retry
 from webhook.reviews.policy_changes import PolicyChanges

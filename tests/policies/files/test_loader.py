@@ -107,7 +107,8 @@ data: {name: train}
             [VAP, PARAMETER],
             "1.yaml:3: kind 'ConfigMap' is unknown. Known are ValidatingAdmissionPolicy, "
             "ValidatingAdmissionPolicyBinding, MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, "
-            "ValidatingPolicy, MutatingPolicyTest, ConversionPolicy, SchedulingHintPolicy, ClaimTemplate, InstanceTypeCatalog "
+            "ValidatingPolicy, MutatingPolicyTest, ConversionPolicy, SchedulingHintPolicy, ClaimTemplate, "
+            "InstanceTypeCatalog "
             "(policy.neuron.aws.com/v1alpha1, admissionregistration.k8s.io/v1).",
             id="an-object-that-is-no-parameter",
         ),
