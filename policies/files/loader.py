@@ -337,9 +337,8 @@ class _Assembly:
         self._check_orders(found)
         for document, policy in found:
             spec = policy.spec
-            if not any(
-                (spec.tolerations, spec.node_affinity, spec.scheduler_name, spec.labels, spec.leader_worker_set)
-            ):
+            others = (spec.priority_class_name, spec.labels, spec.leader_worker_set)
+            if not any((spec.tolerations, spec.node_affinity, spec.scheduler_name, *others)):
                 self._say(document, ("spec",), "spec sets no hint: the policy would do nothing.")
             compiler = ExpressionCompiler(self._engine, document, self._sharing)
             rules.append(compiler.hints(policy))

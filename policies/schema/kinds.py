@@ -175,6 +175,24 @@ class PolicyException(Model):
     ]
 
 
+class AccessAnswer(Model):
+    """The answer to a question of `authorizer`. Fields that are not set match every question."""
+
+    verb: Text | None = None
+    path: Text | None = None
+    group: str | None = None
+    resource: Text | None = None
+    subresource: str | None = None
+    namespace: str | None = None
+    name: str | None = None
+    service_account: Annotated[
+        Text | None, Field(pattern="^[^/]+/[^/]+$", description="Namespace and name, as in default/builder.")
+    ] = None
+    allowed: Annotated[StrictBool, Field(description="The answer.")]
+    reason: Annotated[str, Field(description="What reason() returns.")] = ""
+    error: Annotated[str, Field(description="What error() returns; empty: the authorizer did not fail.")] = ""
+
+
 class RequestCase(Model):
     """A request."""
 
@@ -199,6 +217,10 @@ class RequestCase(Model):
         None
     )
     user_info: Object = Field(default_factory=dict, description="The user of the request.")
+    access: Annotated[
+        tuple[AccessAnswer, ...],
+        Field(description="What the cluster answers to questions of authorizer; the first that matches counts."),
+    ] = ()
 
 
 class Case(RequestCase):
@@ -527,6 +549,7 @@ class SchedulingHintPolicySpec(Model):
     tolerations: schema_hints.TolerationHints | None = None
     node_affinity: schema_hints.NodeAffinityHints | None = None
     scheduler_name: schema_hints.SchedulerNameHint | None = None
+    priority_class_name: schema_hints.PriorityClassHint | None = None
     labels: schema_hints.LabelHints | None = None
     leader_worker_set: schema_hints.LeaderWorkerSetHint | None = None
 

@@ -1,5 +1,6 @@
 """Mutating policies around conversion: runs the steps of `policies.applying.changes` for a review."""
 
+import dataclasses
 import functools
 import json
 import logging
@@ -13,14 +14,17 @@ from cluster.answers import ServerView
 from conversion.objects.wire import ABSENT, AdmissionRequest
 from conversion.patches.decision import Decision, denied
 from policies.applying import changes
+from policies.applying.knowledge import ReviewAccess, review_nothing
 from policies.applying.subjects import decoded
 from policies.applying.subjects import size_of as size_of_request
+from policies.judging.access import asks
 from policies.judging.evaluate import REVIEW_SECONDS, TakesLongError, TimeLimit
 from policies.judging.mutations import Mutated, Mutating
 from policies.judging.rules import MutatingRule
 from runtime import tracing
 from runtime.once import Once
 from webhook.reviews import effort
+from webhook.reviews.access import Answers
 from webhook.reviews.policy_allowance import Execution, run_with_retry
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_requests import MatchingPolicies, subject_for, unreadable
@@ -43,7 +47,12 @@ class PolicyChanges:
         excluded_namespaces: frozenset[str],
         execution: Execution,
         metrics: PolicyMetrics | None = None,
+        review: ReviewAccess = review_nothing,
     ) -> None:
+        """`review` looks up permissions."""
+        rules = tuple(rules)
+        self._asks = {rule.name for rule in rules if asks(rule.programs())}
+        self._review = review
         self._candidates = MatchingPolicies(rules)
         self._view = view
         self._excluded = excluded_namespaces
@@ -67,14 +76,16 @@ class PolicyChanges:
                 return await convert(request)
             await before_waiting()
             with tracing.span("policies"):
-                mutating = await self._prepared(request, candidates)
+                mutating, answers = await self._prepared(request, candidates)
         except msgspec.DecodeError as error:
             return denied("unreadable", unreadable(request, error))
-        decision = await self._decided(request, mutating, convert)
+        decision = await self._decided(request, mutating, answers, convert)
         self._noted(mutating.results)
         return decision
 
-    async def _decided(self, request: AdmissionRequest, mutating: Mutating, convert: Convert) -> Decision:
+    async def _decided(
+        self, request: AdmissionRequest, mutating: Mutating, answers: Answers | None, convert: Convert
+    ) -> Decision:
         steps = changes.steps(mutating)
         answer = None
         while True:
@@ -84,12 +95,15 @@ class PolicyChanges:
                 decision: Decision = end.value
                 return decision
             if isinstance(step, changes.Apply):
-                answer = await self._run(request, step.work)
+                work = functools.partial(self._run, request, step.work)
+                answer = await (work() if answers is None else answers.complete(work))
             else:
                 answer = await convert(_with_object(request, step.data) if step.changed else request)
 
-    async def _prepared(self, request: AdmissionRequest, candidates: tuple[MutatingRule, ...]) -> Mutating:
-        """The policies and the decoded request.
+    async def _prepared(
+        self, request: AdmissionRequest, candidates: tuple[MutatingRule, ...]
+    ) -> tuple[Mutating, Answers | None]:
+        """The policies with the decoded request, and the answers about permissions if a policy asks for any.
 
         Raises:
             msgspec.DecodeError: the objects cannot be decoded.
@@ -100,7 +114,11 @@ class PolicyChanges:
         known = (
             read() if size <= LARGE_OBJECT else await self._lane.run(request.namespace, read, effort.of_reading(size))
         )
-        return Mutating(candidates, known, self._clock)
+        answers = None
+        if any(rule.name in self._asks for rule in candidates):
+            answers = Answers(self._review, known.user_info)
+            known = dataclasses.replace(known, ask=answers)
+        return Mutating(candidates, known, self._clock), answers
 
     async def _run(self, request: AdmissionRequest, work: Callable[[TimeLimit], Any]) -> Any:
         """The object after the policies: on the event loop if that takes milliseconds, else in the lane."""
