@@ -284,8 +284,7 @@ class _Assembly:
         self._problems += compiler.problems
         if not compiler.problems:
             self._notes += never.notes(name, policy.spec.match_constraints.resource_rules)
-            kinds = self._types.matched(policy.spec.match_constraints)
-            self._notes += type_checks.warnings(self._engine, document, policy.spec, kinds)
+            self._check_types(document, policy.spec)
         return rule
 
     def _validating(
@@ -307,9 +306,13 @@ class _Assembly:
         self._problems += compiler.problems
         if not compiler.problems:
             self._notes += never.notes(policy.metadata.name, spec.match_constraints.resource_rules)
-            kinds = self._types.matched(spec.match_constraints)
-            self._notes += type_checks.warnings(self._engine, document, spec, kinds)
+            self._check_types(document, spec)
         return rule
+
+    def _check_types(self, document: PolicyDocument, spec: schema.PolicySpec) -> None:
+        kinds, of = self._types.matched(spec.match_constraints), spec.param_kind
+        params = None if of is None else self._types.named(of.api_version, of.kind)
+        self._notes += type_checks.warnings(self._engine, document, spec, kinds, params)
 
     # --- pods -----------------------------------------------------------------------------------------------
 

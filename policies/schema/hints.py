@@ -194,8 +194,8 @@ class PriorityClassHint(Model):
         Literal["Add", "Replace"],
         BeforeValidator(_switch),
         Field(
-            description="Add: the pod's own class stays. Replace: name replaces it, also that of a global default class,"
-            " which Kubernetes sets before webhooks are called."
+            description="Add: the pod's own class stays. Replace: name replaces it, also a global default class, which"
+            " Kubernetes sets before webhooks are called."
         ),
     ]
     name: Annotated[Name, Field(description="The PriorityClass, which must exist when the pod is created.")]

@@ -27,16 +27,19 @@ EXPRESSIONS: Final = {
     "account-elsewhere": f"string({_BUILDER}.resource('pods').namespace('other').check('get').allowed())",
     "account-everywhere": f"string({_BUILDER}.resource('pods').check('get').allowed())",
     "account-name": f"string({_BUILDER}.resource('secrets').namespace('%(ns)s').name('one').check('get').allowed())",
-    "account-other-name": f"string({_BUILDER}.resource('secrets').namespace('%(ns)s').name('two').check('get').allowed())",
+    "account-other-name": f"string({_BUILDER}.resource('secrets').namespace('%(ns)s').name('two').check('get')"
+    ".allowed())",
     "account-log": f"string({_BUILDER}.resource('pods').subresource('log').namespace('%(ns)s').check('get').allowed())",
     "account-path": "string(authorizer.serviceAccount('%(ns)s', 'builder').path('/healthz').check('get').allowed())",
     "selectors": f"string({_BUILDER}.resource('pods').namespace('%(ns)s').fieldSelector('spec.nodeName=a')"
     ".labelSelector('a in (b)').check('get').allowed())",
     "bad-selectors": f"string({_BUILDER}.resource('pods').namespace('%(ns)s').fieldSelector('===')"
     ".labelSelector('a in b').check('get').allowed())",
-    "empty-selector": f"string({_BUILDER}.resource('pods').namespace('%(ns)s').fieldSelector('').check('get').allowed())",
+    "empty-selector": f"string({_BUILDER}.resource('pods').namespace('%(ns)s').fieldSelector('').check('get')"
+    ".allowed())",
     "request": "string(authorizer.requestResource.check('create').allowed())",
-    "errored": f"string({_BUILDER}.resource('pods').check('get').errored()) + {_BUILDER}.resource('pods').check('get').error()",
+    "errored": f"string({_BUILDER}.resource('pods').check('get').errored())"
+    f" + {_BUILDER}.resource('pods').check('get').error()",
     "two": f"string({_PODS}.check('get').allowed() && {_PODS}.check('list').allowed())",
     "in-a-variable": "string(variables.pods.check('get').allowed())",
     "empty-path": "string(authorizer.path('').check('get').allowed())",

@@ -54,7 +54,10 @@ def asked(source: str, answer: Decision = Decision(allowed=True)) -> tuple[objec
             "authorizer.serviceAccount('lab', 'builder').path('/x').check('get')",
             Question("get", ("lab", "builder"), "/x"),
         ),
-        ("authorizer.requestResource.check('update')", Question("update", None, "", "apps", "deployments", "scale", "lab", "web")),
+        (
+            "authorizer.requestResource.check('update')",
+            Question("update", None, "", "apps", "deployments", "scale", "lab", "web"),
+        ),
     ],
     ids=str,
 )  # fmt: skip

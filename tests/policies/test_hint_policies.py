@@ -352,6 +352,7 @@ def test_explain_lists_the_hints_of_the_first_match() -> None:
         '    preferred node affinity: [{"weight": 5, "preference": {"matchExpressions": [{"key": "zone", "operator": '
         '"Exists"}]}}]',
         "    scheduler name: kueue",
+        "    priority class, instead of the pod's own: urgent",
         '    labels, before the pod\'s own: {"team": "ml"}',
         "    exclusive topology of LeaderWorkerSets: off",
         "later: gives no scheduling hints: an earlier policy does",

@@ -211,8 +211,8 @@ def test_contradictions_within_and_between_files_are_rejected(texts: list[str], 
         ),
         pytest.param(
             "validations:\n- expression: \"authorizer.group('').resource('pods').check(1).allowed()\"",
-            "0.yaml:11: spec.validations[0].expression (column 39 of that line of the expression): 'check' does not take"
-            " kubernetes.authorization.ResourceCheck.(int).",
+            "0.yaml:11: spec.validations[0].expression (column 39 of that line of the expression): 'check' does not "
+            "take kubernetes.authorization.ResourceCheck.(int).",
             id="authorizer",
         ),
         *(

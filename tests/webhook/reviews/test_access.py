@@ -139,14 +139,11 @@ def test_policies_that_ask_nothing_look_nothing_up() -> None:
 
 
 def test_a_mutating_policy_asks_before_and_after_conversion() -> None:
-    expression = f"{MAY_CREATE} ? [JSONPatch{{op: 'add', path: '/metadata/labels', value: {{'may': string(has(object.spec.resourceClaims))}}}}] : []"
+    value = "{'may': string(has(object.spec.resourceClaims))}"
+    expression = f"{MAY_CREATE} ? [JSONPatch{{op: 'add', path: '/metadata/labels', value: {value}}}] : []"
     cluster = Cluster()
-    store = PolicyStore(
-        Path("policies"),
-        lambda: NOW,
-        Loaded(written(text(json_patch(expression, reinvocationPolicy="IfNeeded"))), {}),
-        (),
-    )
+    policies = written(text(json_patch(expression, reinvocationPolicy="IfNeeded")))
+    store = PolicyStore(Path("policies"), lambda: NOW, Loaded(policies, {}), ())
     mutator = SteeredMutator(trainium(), store, Store(), MemoryTemplates(), review=cluster.review)
     neuron = {**pod(container(neuron="4")), "apiVersion": "v1", "kind": "Pod"}
     decision = asyncio.run(mutator.review(sent(neuron, userInfo=USER)))
