@@ -29,7 +29,8 @@ from policies.schema.hints import PreferredSchedulingTerm, manifest
 from policies.schema.schedule import Window
 
 _NO_AUTHORIZER: Final = (
-    "'authorizer' is not known here: write the condition in a ValidatingPolicy, or in a policy file of the API server"
+    "'authorizer' is not known here: only conditions, variables, validations, audit annotations and mutations of policies"
+    " that validate or change objects have it"
 )
 _CLOCK: Final = re.compile(r"(?<!variables\.)now\b")
 _NO_CLOCK: Final = "CEL has no clock. A policy that holds at some times has spec.schedule; exceptions have schedule too"
@@ -40,8 +41,8 @@ _BIND: Final = re.compile(r"\bcel\s*\.\s*bind\s*\(")
 _NO_BIND: Final = "the API server has cel.bind for device selectors only; declare one of spec.variables"
 _ONLY_OURS: Final = frozenset({"neuron", "claim", "template"})
 """Variables that expressions of the API server's own kinds do not have."""
-_NOT_OF_PODS: Final = frozenset({access.NAME})
-"""Variables that policies for conversion and hints do not have: they are evaluated without waiting."""
+_NOT_ASKING: Final = frozenset({access.NAME})
+"""Variables that messages do not have, as in the API server, nor policies for conversion and hints, which do not wait."""
 
 
 def _missing(name: str) -> str:
@@ -420,7 +421,7 @@ class ExpressionCompiler:
 
     def pods(self, policy: schema.ConversionPolicy) -> PodRule:
         """Compile a policy for conversion. The result is valid only if `problems` stays empty."""
-        self._missing = _NOT_OF_PODS
+        self._missing = _NOT_ASKING
         conditions = self._conditions(("spec", "match", "conditions"), policy.spec.match.conditions)
         name = policy.metadata.name
         mapped = tuple(_mapped(name, each) for each in policy.spec.templates)
@@ -428,7 +429,7 @@ class ExpressionCompiler:
 
     def hints(self, policy: schema.SchedulingHintPolicy) -> HintRule:
         """Compile a policy for scheduling hints. The result is valid only if `problems` stays empty."""
-        self._missing = _NOT_OF_PODS
+        self._missing = _NOT_ASKING
         conditions = self._conditions(("spec", "match", "conditions"), policy.spec.match.conditions)
         name = policy.metadata.name
         return HintRule(name, self._document, conditions, policy.spec, scheduling_hints(name, policy.spec))
@@ -446,7 +447,7 @@ class ExpressionCompiler:
         path: Path = ("spec", "validations", at)
         program = self._compile((*path, "expression"), validation.expression, BOOL)
         wording = validation.message_expression
-        wording_program = wording and self._compile((*path, "messageExpression"), wording, STRING)
+        wording_program = wording and self._compile((*path, "messageExpression"), wording, STRING, missing=_NOT_ASKING)
         if program is None:
             return None
         message = validation.message or f"failed expression: {validation.expression.strip()}"
@@ -468,8 +469,17 @@ class ExpressionCompiler:
                 compiled[annotation.key] = program
         return compiled
 
-    def _compile(self, path: Path, source: str, result: Type, *, mutates: bool = False) -> Program | None:
-        known = types_with(self._variables, self._missing)
+    def _compile(
+        self,
+        path: Path,
+        source: str,
+        result: Type,
+        *,
+        mutates: bool = False,
+        missing: frozenset[str] = frozenset(),
+    ) -> Program | None:
+        absent = self._missing | missing
+        known = types_with(self._variables, absent)
         try:
             if mutates:
                 program = self._engine.compile(source, known, result=result, mutates=True)
@@ -480,11 +490,11 @@ class ExpressionCompiler:
             self._check_program(program, result)
         except CelError as caught:
             error = caught
-            missing = None if error.offset is None else _WORD.match(source, error.offset)
-            if missing is not None and missing[0] in self._missing:
-                error = CelTypeError(_missing(missing[0]), error.offset, source)
-            if missing is not None and missing[0] in self._later and source[: error.offset].endswith("variables."):
-                said = f"variables.{missing[0]} has no value here: a variable reads only those that stand before it"
+            word = None if error.offset is None else _WORD.match(source, error.offset)
+            if word is not None and word[0] in absent:
+                error = CelTypeError(_missing(word[0]), error.offset, source)
+            if word is not None and word[0] in self._later and source[: error.offset].endswith("variables."):
+                said = f"variables.{word[0]} has no value here: a variable reads only those that stand before it"
                 error = CelTypeError(said, error.offset, source)
             if error.offset is not None and _CLOCK.match(source, error.offset):
                 error = CelTypeError(_NO_CLOCK, error.offset, source)

@@ -51,4 +51,11 @@ def test_policies_for_conversion_have_no_authorizer(kind: str) -> None:
         f"apiVersion: policy.neuron.aws.com/v1alpha1\nkind: {kind}\nmetadata: {{name: p}}\nspec:\n  order: 1{mode}\n"
         "  match: {conditions: [{name: a, expression: \"authorizer.path('/').check('get').allowed()\"}]}\n"
     )
-    assert "'authorizer' is not known here: write the condition in a ValidatingPolicy" in found
+    assert "'authorizer' is not known here: only conditions, variables, validations" in found
+
+
+def test_messages_have_no_authorizer() -> None:
+    message = "messageExpression: \"authorizer.path('/x').check('get').reason()\""
+    (found,) = problems(policy(f"validations: [{{expression: 'true', {message}}}]"))
+    assert "spec.validations[0].messageExpression" in found
+    assert "'authorizer' is not known here" in found
