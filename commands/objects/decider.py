@@ -141,7 +141,8 @@ class Decider:
             own = self.enrichment(manifest)
             form = form if own is None else (*form, *own.errors)
             manifest = manifest if own is None else _patched(manifest, own)
-        found, changes = [], {}
+        found: list[PodFacts] = []
+        changes: dict[int, ChangedPod] = {}
         for each in places_of(manifest.group, manifest.kind, manifest.data):
             change = self.change(manifest, each, missing)
             if change is not None:

@@ -29,8 +29,8 @@ from policies.schema.hints import PreferredSchedulingTerm, manifest
 from policies.schema.schedule import Window
 
 _NO_AUTHORIZER: Final = (
-    "'authorizer' is not known here: only conditions, variables, validations, audit annotations and mutations of policies"
-    " that validate or change objects have it"
+    "'authorizer' is not known here: only conditions, variables, validations, audit annotations and mutations of"
+    " policies that validate or change objects have it"
 )
 _CLOCK: Final = re.compile(r"(?<!variables\.)now\b")
 _NO_CLOCK: Final = "CEL has no clock. A policy that holds at some times has spec.schedule; exceptions have schedule too"
@@ -42,7 +42,7 @@ _NO_BIND: Final = "the API server has cel.bind for device selectors only; declar
 _ONLY_OURS: Final = frozenset({"neuron", "claim", "template"})
 """Variables that expressions of the API server's own kinds do not have."""
 _NOT_ASKING: Final = frozenset({access.NAME})
-"""Variables that messages do not have, as in the API server, nor policies for conversion and hints, which do not wait."""
+"""What messages do not have, as in the API server, nor policies for conversion and hints, which cannot wait."""
 
 
 def _missing(name: str) -> str:
