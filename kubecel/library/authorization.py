@@ -59,7 +59,7 @@ class Question:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Decision(OpaqueValue):
+class AccessDecision(OpaqueValue):
     """The answer. `error`: why the authorizer failed; empty if it did not."""
 
     allowed: bool
@@ -68,7 +68,7 @@ class Decision(OpaqueValue):
     cel_type: ClassVar[Type] = DECISION
 
 
-Ask: TypeAlias = Callable[[Question], Decision]
+Ask: TypeAlias = Callable[[Question], AccessDecision]
 """Answers a question, or raises."""
 
 
@@ -143,7 +143,7 @@ def _service_account(authorizer: Authorizer, namespace: str, name: str) -> Autho
     return dataclasses.replace(authorizer, account=(namespace, name))
 
 
-def _check(budget: Budget, asking: _Asking, verb: str) -> Decision:
+def _check(budget: Budget, asking: _Asking, verb: str) -> AccessDecision:
     budget.spend(_COST - 1)
     return asking.ask(dataclasses.replace(asking.question, verb=verb))
 

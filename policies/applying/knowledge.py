@@ -11,7 +11,7 @@ from conversion.asks.claimed import Restated, restated
 from conversion.findings.verification import Sources, Verified, verify
 from conversion.objects import pods
 from conversion.objects.pod_numbers import pods_of_workload
-from kubecel.library.authorization import Decision, Question
+from kubecel.library.authorization import AccessDecision, Question
 from neuron import names
 from neuron.api.claim_specs import ClaimSpec, ClassSpec, Selector
 from neuron.api.fields import mapping, mappings
@@ -36,11 +36,11 @@ async def find_nothing(kind: str, namespace: str, wanted: Collection[str]) -> Ma
     return {}
 
 
-ReviewAccess = Callable[[Mapping[str, Any], Question], Awaitable[Decision | str]]
+ReviewAccess = Callable[[Mapping[str, Any], Question], Awaitable[AccessDecision | str]]
 """Takes the user of a request (`UserInfo`) and a question. Returns the answer, or why there is none."""
 
 
-async def review_nothing(user: Mapping[str, Any], question: Question) -> Decision | str:  # noqa: ARG001
+async def review_nothing(user: Mapping[str, Any], question: Question) -> AccessDecision | str:  # noqa: ARG001
     """A `ReviewAccess` for use without an API server."""
     return "this webhook runs without a cluster, which alone knows the permissions of its users"
 

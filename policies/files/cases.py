@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from conversion.claims import scheduling
 from kubecel.budget import Clock
 from kubecel.errors import CelRuntimeError
-from kubecel.library.authorization import Ask, Decision, Question
+from kubecel.library.authorization import AccessDecision, Ask, Question
 from neuron import names
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec
@@ -178,13 +178,13 @@ def _asked(case: schema.RequestCase) -> Ask:
     """Answers questions of `authorizer` from the case."""
     fields = ("verb", "path", "group", "resource", "subresource", "namespace", "name")
 
-    def answer(question: Question) -> Decision:
+    def answer(question: Question) -> AccessDecision:
         account = "/".join(question.account or ())
         for each in case.access:
             wanted = [(getattr(each, field), getattr(question, field)) for field in fields]
             wanted.append((each.service_account, account))
             if all(value is None or value == found for value, found in wanted):
-                return Decision(each.allowed, each.reason, each.error)
+                return AccessDecision(each.allowed, each.reason, each.error)
         if not case.access:
             return ask_nobody(question)
         raise CelRuntimeError(f"the test has no answer for {question}: add it to access")

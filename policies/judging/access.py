@@ -5,7 +5,7 @@ from typing import Final
 
 from kubecel.engine import Program
 from kubecel.errors import CelRuntimeError
-from kubecel.library.authorization import Decision, Question
+from kubecel.library.authorization import AccessDecision, Question
 
 NAME: Final = "authorizer"
 
@@ -18,7 +18,7 @@ class UnansweredError(Exception):
         self.question = question
 
 
-def ask_nobody(question: Question) -> Decision:
+def ask_nobody(question: Question) -> AccessDecision:
     """The answer where no cluster is.
 
     Raises:

@@ -178,13 +178,13 @@ class PolicyException(Model):
 class AccessAnswer(Model):
     """The answer to a question of `authorizer`. Fields that are not set match every question."""
 
-    verb: Text | None = None
-    path: Text | None = None
-    group: str | None = None
-    resource: Text | None = None
-    subresource: str | None = None
-    namespace: str | None = None
-    name: str | None = None
+    verb: Annotated[Text | None, Field(description="What is to be done, as in check('create').")] = None
+    path: Annotated[Text | None, Field(description="The path of a question that is about no resource.")] = None
+    group: Annotated[str | None, Field(description="API group of the resource; empty: that of pods.")] = None
+    resource: Annotated[Text | None, Field(description="Plural name of the resource.")] = None
+    subresource: Annotated[str | None, Field(description="Subresource; empty: none.")] = None
+    namespace: Annotated[str | None, Field(description="Namespace; empty: all namespaces.")] = None
+    name: Annotated[str | None, Field(description="Name of the object; empty: every object.")] = None
     service_account: Annotated[
         Text | None, Field(pattern="^[^/]+/[^/]+$", description="Namespace and name, as in default/builder.")
     ] = None

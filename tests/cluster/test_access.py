@@ -8,7 +8,7 @@ import pytest
 from kubecel.budget import POLICY_LIMITS, Budget
 from kubecel.compile import Cel
 from kubecel.errors import CelError
-from kubecel.library.authorization import Decision, Question
+from kubecel.library.authorization import AccessDecision, Question
 from policies.judging.subjects import RequestContext, of_object, types_with
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.controlplane import ControlPlane
@@ -104,10 +104,10 @@ def _theirs(api: Api, name: str, namespace: str) -> str:
 
 
 def _ours(api: Api, name: str, expression: str, namespace: str, user: Object) -> str:
-    def ask(question: Question) -> Decision:
+    def ask(question: Question) -> AccessDecision:
         body = review(user, question)
         status = api.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", json=body).body["status"]
-        return Decision(status["allowed"], status.get("reason", ""), status.get("evaluationError", ""))
+        return AccessDecision(status["allowed"], status.get("reason", ""), status.get("evaluationError", ""))
 
     subject = dataclasses.replace(of_object(_object(name, namespace), RequestContext(user_info=user)), ask=ask)
     engine = Cel()

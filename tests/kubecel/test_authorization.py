@@ -8,22 +8,24 @@ from kubecel.budget import POLICY_LIMITS, Budget
 from kubecel.checking.size_estimates import CostLimit
 from kubecel.compile import Cel
 from kubecel.errors import CelBudgetExceededError, CelCostExceededError, CelRuntimeError, CelTypeError
-from kubecel.library.authorization import Authorizer, Decision, Question
+from kubecel.library.authorization import AccessDecision, Authorizer, Question
 from kubecel.types import AUTHORIZER
 
 REQUEST = Question(group="apps", resource="deployments", subresource="scale", namespace="lab", name="web")
 
 
-def evaluated(source: str, answer: Decision = Decision(allowed=True, reason="because", error="broken")) -> object:
+def evaluated(
+    source: str, answer: AccessDecision = AccessDecision(allowed=True, reason="because", error="broken")
+) -> object:
     result, _, _ = asked(source, answer)
     return result
 
 
-def asked(source: str, answer: Decision = Decision(allowed=True)) -> tuple[object, list[Question], int]:
+def asked(source: str, answer: AccessDecision = AccessDecision(allowed=True)) -> tuple[object, list[Question], int]:
     """The result, the questions and the cost."""
     questions: list[Question] = []
 
-    def ask(question: Question) -> Decision:
+    def ask(question: Question) -> AccessDecision:
         questions.append(question)
         return answer
 
@@ -73,7 +75,7 @@ def test_what_an_answer_has(method: str, result: object) -> None:
 
 
 def test_an_answer_without_error() -> None:
-    assert evaluated("authorizer.path('/x').check('get').errored()", Decision(allowed=False)) is False
+    assert evaluated("authorizer.path('/x').check('get').errored()", AccessDecision(allowed=False)) is False
 
 
 @pytest.mark.parametrize(

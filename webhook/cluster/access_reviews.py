@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from cluster.resources import ACCESS_REVIEWS
-from kubecel.library.authorization import Decision, Question
+from kubecel.library.authorization import AccessDecision, Question
 from runtime.api_errors import FORBIDDEN, ApiServerError, StatusError
 from runtime.api_server import ApiServer, decoded
 
@@ -36,7 +36,7 @@ class AccessReviews:
     def __init__(self, server: ApiServer) -> None:
         self._server = server
 
-    async def ask(self, user: Mapping[str, Any], question: Question) -> Decision | str:
+    async def ask(self, user: Mapping[str, Any], question: Question) -> AccessDecision | str:
         """A `policies.applying.knowledge.ReviewAccess`."""
         try:
             body = await self._server.request(
@@ -47,7 +47,7 @@ class AccessReviews:
             return _FIX if error.code == FORBIDDEN else str(error)
         except ApiServerError as error:
             return str(error)
-        return Decision(status.allowed, status.reason, status.evaluationError)
+        return AccessDecision(status.allowed, status.reason, status.evaluationError)
 
 
 def review(user: Mapping[str, Any], question: Question) -> dict[str, object]:

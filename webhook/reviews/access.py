@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from kubecel.errors import CelRuntimeError
-from kubecel.library.authorization import Decision, Question
+from kubecel.library.authorization import AccessDecision, Question
 from policies.applying.knowledge import ReviewAccess
 from policies.judging.access import UnansweredError
 from webhook.reviews.policy_requests import LONGEST_LOOK_UP, LOOK_UP
@@ -23,9 +23,9 @@ class Answers:
     def __init__(self, review: ReviewAccess, user: Mapping[str, Any]) -> None:
         self._review = review
         self._user = user
-        self._known: dict[Question, Decision | str] = {}
+        self._known: dict[Question, AccessDecision | str] = {}
 
-    def __call__(self, question: Question) -> Decision:
+    def __call__(self, question: Question) -> AccessDecision:
         """A `kubecel.library.authorization.Ask`.
 
         Raises:
@@ -47,7 +47,7 @@ class Answers:
             except UnansweredError as error:
                 self._known[error.question] = await self._answer(error.question)
 
-    async def _answer(self, question: Question) -> Decision | str:
+    async def _answer(self, question: Question) -> AccessDecision | str:
         if len(self._known) >= MOST:
             return f"policies ask for more than {MOST} permissions of one request"
         try:

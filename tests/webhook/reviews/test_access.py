@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cluster.store import Store
-from conversion.patches.decision import Decision as ReviewDecision
-from kubecel.library.authorization import Decision, Question
+from conversion.patches.decision import Decision
+from kubecel.library.authorization import AccessDecision, Question
 from policies.applying.knowledge import ClusterLookups, review_nothing
 from policies.files.each_file import Loaded
 from policies.files.store import PolicyStore
@@ -37,17 +37,17 @@ MAY_CREATE = "authorizer.group('resource.k8s.io').resource('deviceclasses').chec
 class Cluster:
     """Answers questions, and remembers them."""
 
-    def __init__(self, answer: Decision | str = Decision(allowed=True)) -> None:
+    def __init__(self, answer: AccessDecision | str = AccessDecision(allowed=True)) -> None:
         self.asked: list[tuple[Mapping[str, Any], Question]] = []
         self._answer = answer
 
-    async def review(self, user: Mapping[str, Any], question: Question) -> Decision | str:
+    async def review(self, user: Mapping[str, Any], question: Question) -> AccessDecision | str:
         await asyncio.sleep(0)
         self.asked.append((user, question))
         return self._answer
 
 
-def judged(*texts: str, cluster: Cluster | None = None, lane: Lane | None = None, data: Any = POD) -> ReviewDecision:
+def judged(*texts: str, cluster: Cluster | None = None, lane: Lane | None = None, data: Any = POD) -> Decision:
     store = PolicyStore(Path("policies"), lambda: NOW, Loaded(written(*texts), {}), ())
     look_up = review_nothing if cluster is None else cluster.review
     execution = Execution() if lane is None else Execution(lane=lane)
@@ -69,7 +69,7 @@ def of(expression: str, name: str = "p") -> str:
 
 @pytest.mark.parametrize(("allowed", "denied"), [(True, []), (False, ["policy 'p': no"])])
 def test_the_answer_of_the_cluster_decides(allowed: bool, denied: list[str]) -> None:
-    cluster = Cluster(Decision(allowed))
+    cluster = Cluster(AccessDecision(allowed))
     assert [each.message for each in judged(of(MAY_CREATE), cluster=cluster).errors] == denied
     ((user, question),) = cluster.asked
     assert user == USER
@@ -113,7 +113,7 @@ def test_the_number_of_questions_is_bounded() -> None:
 
 
 def test_an_answer_that_does_not_come_is_not_waited_for() -> None:
-    async def wait(_user: Mapping[str, Any], _question: Question) -> Decision | str:
+    async def wait(_user: Mapping[str, Any], _question: Question) -> AccessDecision | str:
         await asyncio.sleep(60)
         raise AssertionError
 
