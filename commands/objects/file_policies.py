@@ -201,7 +201,7 @@ class FilePolicies:
             except StopIteration as end:
                 decision: Decision = end.value
                 break
-            answer = step.work(REVIEW_LIMIT) if isinstance(step, changes.Apply) else convert(step.data)
+            answer = step.work(REVIEW_LIMIT) if isinstance(step, changes.ApplyPolicies) else convert(step.data)
         results = tuple(each for each in mutating.results if each.outcome is not MutationOutcome.NO_MATCH)
         if decision.patch:
             patch = changes.moved(part, subject.object, decision.patch)

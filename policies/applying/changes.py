@@ -31,7 +31,7 @@ _ABSENT: Final = object()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Apply:
+class ApplyPolicies:
     """The policies are to be applied: the answer is what `work` returns."""
 
     work: Callable[[TimeLimit], Any]
@@ -45,14 +45,14 @@ class Convert:
     changed: bool
 
 
-Steps: TypeAlias = Generator[Apply | Convert, Any, Decision]
+Steps: TypeAlias = Generator[ApplyPolicies | Convert, Any, Decision]
 """The steps of one object; each gets its answer, and the last returns the decision about the object as it was sent."""
 
 
 def steps(mutating: Mutating) -> Steps:
     """The steps for one request."""
     sent = mutating.subject.object
-    data = yield Apply(mutating.first)
+    data = yield ApplyPolicies(mutating.first)
     refused = _refusal(mutating.results)
     if refused is not None:
         return refused
@@ -62,7 +62,7 @@ def steps(mutating: Mutating) -> Steps:
         return decision
     if mutating.asks_again:
         converted = patched(data, decision.patch)
-        again = yield Apply(functools.partial(mutating.again, converted, changed=bool(decision.patch)))
+        again = yield ApplyPolicies(functools.partial(mutating.again, converted, changed=bool(decision.patch)))
         refused = _refusal(mutating.results)
         if refused is not None:
             return refused

@@ -94,7 +94,7 @@ class PolicyChanges:
             except StopIteration as end:
                 decision: Decision = end.value
                 return decision
-            if isinstance(step, changes.Apply):
+            if isinstance(step, changes.ApplyPolicies):
                 work = functools.partial(self._run, request, step.work)
                 answer = await (work() if answers is None else answers.complete(work))
             else:
