@@ -216,13 +216,13 @@ class Decider:
 
         Mutating policies change it, and conversion completes a claim or template.
         """
-        if mapping(manifest.data.get("metadata")).get("uid"):
+        if _is_stored(manifest):
             return None
         found = None if (manifest.group, manifest.kind) == _POD else self._change_object(manifest)
         return self._enrichment(manifest) if found is None or not found.by_policies else found.decision
 
     def _change_object(self, manifest: Manifest) -> "Changed | None":
-        if self._policies is None or not self._may_change(manifest):
+        if self._policies is None or not self._may_change(manifest) or _is_stored(manifest):
             return None
 
         def completed(data: dict[str, object]) -> Decision:
@@ -305,6 +305,11 @@ def _patched(manifest: Manifest, decision: Decision) -> Manifest:
     if not decision.patch:
         return manifest
     return dataclasses.replace(manifest, data=patched(manifest.data, decision.patch))
+
+
+def _is_stored(manifest: Manifest) -> bool:
+    """Whether a cluster has stored the object."""
+    return bool(mapping(manifest.data.get("metadata")).get("uid"))
 
 
 def _is_kind_with_pods(manifest: Manifest) -> bool:

@@ -321,6 +321,32 @@ class TestChanges:
         assert change.wanted["spec"]["replicas"] == 7
         assert change.wanted["spec"]["template"]["spec"]["resourceClaims"]
 
+    def test_claim_templates_are_changed_and_completed(self) -> None:
+        device = {"name": "n", "exactly": {"deviceClassName": "neuron.aws.com", "count": 4}}
+        template = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "four"},
+            "spec": {"spec": {"devices": {"requests": [device]}}},
+        }
+        (change,) = [each for _, each in converted(file_policies(self.OF_TEMPLATES), template).changes]
+        assert change.wanted["metadata"]["labels"]["a"] == "b"
+        assert change.wanted["spec"] == converted(file_policies(self.LABELLED), template).changes[0][1].wanted["spec"]
+
+    def test_items_of_a_list_and_objects_without_pods_are_changed(self) -> None:
+        found = file_policies(changing(configuration("Object{data: {'x': 'y'}}"), "", "configmaps"))
+        item = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}}
+        (change,) = [
+            each for _, each in converted(found, {"apiVersion": "v1", "kind": "List", "items": [item]}).changes
+        ]
+        assert change.wanted["items"][0]["data"] == {"a": "b", "x": "y"}
+
+    def test_an_object_that_a_cluster_has_stored_is_not_changed(self) -> None:
+        stored = deployment(FOUR, "train", "lab")
+        stored["metadata"]["uid"] = "1"
+        change = converted(file_policies(self.OF_DEPLOYMENTS), stored).changes[0][1]
+        assert "replicas" not in change.wanted["spec"]
+
     @pytest.mark.parametrize("form", [FOUR, deployment(FOUR)], ids=["pod", "workload"])
     def test_a_policy_that_fails_refuses(self, form: Any) -> None:
         (finding,) = said(file_policies(self.FAILING), form)
