@@ -66,7 +66,7 @@ class UseFiles:
 
 def use_files(directory: Path) -> UseFiles:
     """The files of a device's directory that tell its use."""
-    cores = {}
+    cores: dict[int, Mapping[str, str]] = {}
     for path in sorted([*directory.glob("neuron_core*"), *directory.glob("*/neuron_core*")]):
         if match := _CORE.fullmatch(path.name):
             found = sysfs.files_by_name(path)
