@@ -114,7 +114,7 @@ class Others:
         """
         mine = [each for other in self.claims if other.uid == claim.uid for each in other.devices]
         found = (each.share for each in mine if each.share is not None and each.share.id == share_id)
-        untold = any(each.share is None and each.device == device for each in mine)
+        untold = any(each.share is None and each.device == device and not each.admin_access for each in mine)
         return next(found, Share(share_id, (), certain=not untold))
 
 
