@@ -136,9 +136,9 @@ def _group(authorizer: Authorizer, group: str) -> GroupCheck:
 
 
 def _service_account(authorizer: Authorizer, namespace: str, name: str) -> Authorizer:
-    if not _SUBDOMAIN.fullmatch(name) or len(name) > _LONGEST_SUBDOMAIN:
+    if len(name) > _LONGEST_SUBDOMAIN or not _SUBDOMAIN.fullmatch(name):
         raise CelRuntimeError(f"{quoted(name)} is not the name of a service account")
-    if not _LABEL.fullmatch(namespace) or len(namespace) > _LONGEST_LABEL:
+    if len(namespace) > _LONGEST_LABEL or not _LABEL.fullmatch(namespace):
         raise CelRuntimeError(f"{quoted(namespace)} is not the namespace of a service account")
     return dataclasses.replace(authorizer, account=(namespace, name))
 

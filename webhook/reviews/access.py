@@ -2,6 +2,7 @@
 and begins again when the answer is there."""
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -14,6 +15,8 @@ from webhook.reviews.worker_threads import seconds_left
 
 MOST: Final = 32
 """Questions of one request; the cost of one allows a policy 28."""
+LONGEST: Final = 16 * 1024
+"""Characters of one question, which is sent to the API server: expressions make it of what users write."""
 _Result = TypeVar("_Result")
 
 
@@ -50,6 +53,8 @@ class Answers:
     async def _answer(self, question: Question) -> AccessDecision | str:
         if len(self._known) >= MOST:
             return f"policies ask for more than {MOST} permissions of one request"
+        if sum(len(part) for part in dataclasses.astuple(question) if isinstance(part, str)) > LONGEST:
+            return f"the question has more than {LONGEST} characters"
         try:
             async with asyncio.timeout(min(LONGEST_LOOK_UP, max(0.0, seconds_left() * LOOK_UP))):
                 return await self._review(self._user, question)

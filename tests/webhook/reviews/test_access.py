@@ -21,7 +21,7 @@ from tests.support.trainium import trainium
 from tests.webhook.reviews.policed import Watching, sent, written
 from tests.webhook.reviews.test_policed import NOW, policy
 from webhook.cluster.access_reviews import review
-from webhook.reviews.access import MOST
+from webhook.reviews.access import LONGEST, MOST
 from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_metrics import PolicyMetrics
@@ -110,6 +110,15 @@ def test_the_number_of_questions_is_bounded() -> None:
     errors = judged(*many, cluster=cluster).errors
     assert len(cluster.asked) == MOST
     assert [f"more than {MOST} permissions" in each.message for each in errors] == [True, True]
+
+
+def test_a_question_is_bounded() -> None:
+    data = {**POD, "metadata": {**POD["metadata"], "annotations": {"a": "x" * (LONGEST + 1)}}}
+    cluster = Cluster()
+    asks = of("authorizer.path('/' + object.metadata.annotations.a).check('get').allowed()")
+    (finding,) = judged(asks, cluster=cluster, data=data).errors
+    assert f"the question has more than {LONGEST} characters" in finding.message
+    assert cluster.asked == []
 
 
 def test_an_answer_that_does_not_come_is_not_waited_for() -> None:
