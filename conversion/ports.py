@@ -36,7 +36,7 @@ class TemplateStore(Protocol):
 
         Returns:
             Its version, if it is one of this version with another spec, or of a later version; 0 for another template,
-            which stays; None if there is neither: `ensure` creates the template, also in the place of an earlier version.
+            which stays; None if there is neither: `ensure` creates it, also in the place of an earlier version.
         """
 
     async def read(self, namespace: str, name: str) -> "FoundTemplate":
