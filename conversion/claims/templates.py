@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from neuron import names
-from neuron.api.fields import mapping, mappings
 
 _DIGEST_LENGTH: Final = 12
 _SUMMARY_LENGTH: Final = 40
@@ -120,8 +119,11 @@ class Template:
 
     def __post_init__(self) -> None:
         # A policy with a spec of other types is not loaded. Without a spec, only the name is known.
-        requests = mapping(mapping(self.spec.get("spec")).get("devices")).get("requests")
-        alternatives = any("firstAvailable" in request for request in mappings(requests))
+        inner = self.spec.get("spec")
+        devices = inner.get("devices") if isinstance(inner, dict) else None
+        requests = devices.get("requests") if isinstance(devices, dict) else None
+        found = requests if isinstance(requests, list | tuple) else ()
+        alternatives = any([isinstance(each, dict) and "firstAvailable" in each for each in found])
         object.__setattr__(self, "has_alternatives", alternatives)
 
     @classmethod
