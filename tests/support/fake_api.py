@@ -269,6 +269,8 @@ class FakeApi:
             verb = "watch"
         elif request.query.get("continue"):
             verb = "continue"
+        if request.content_type == "application/apply-patch+yaml" and (namespace, name) not in self._objects.get(plural, {}):
+            verb = "create"
         token = request.headers.get("Authorization", "").removeprefix("Bearer ").removeprefix("bearer ")
         self.seen.append(Seen(verb, plural, namespace, dict(request.query), token, request.headers.get("Accept", "")))
         handler = self._fault_for(verb, plural)
@@ -380,7 +382,7 @@ class FakeApi:
         if request.content_type == "application/json-patch+json":
             patched = jsonpatch.apply_patch(item, patch)
         else:
-            assert request.content_type == "application/merge-patch+json"
+            assert request.content_type in ("application/merge-patch+json", "application/apply-patch+yaml")
             patched = _merged(item, patch)
         if any(patched["metadata"].get(field) != item["metadata"].get(field) for field in ("resourceVersion", "uid")):
             return _conflict(plural, name, "the object has been modified")
