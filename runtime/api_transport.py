@@ -102,6 +102,7 @@ class Connection:
         self._clock = clock
         self._wall = wall
         self._said: tuple[dt.datetime, float] | None = None
+        self._heard = clock()
         self._apart = False
         self._renewal = asyncio.Lock()
         self._renewed = float("-inf")
@@ -141,6 +142,11 @@ class Connection:
     def skew(self) -> dt.timedelta:
         """How far the API server's clock is ahead of ours, within a second; 0 before the first answer."""
         return dt.timedelta(0) if self._said is None else self.now() - self._wall()
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last answer of any kind; before the first, since the connection was made."""
+        return self._clock() - self._heard
 
     def now(self) -> dt.datetime:
         """The time by the API server's clock: that of its last answer, and the seconds since.
@@ -258,6 +264,7 @@ class Connection:
         asked = self._clock()
         answer = await self._client.call_api(*parts, _request_timeout=limits)
         response: aiohttp.ClientResponse = answer.response
+        self._heard = self._clock()
         self._note_time(response.headers.get("Date", ""), asked)
         return response
 
