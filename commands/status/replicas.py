@@ -70,7 +70,9 @@ def _deployment(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
         return
     ours = [item for item in snapshot.deployments if _is_ours(item, snapshot.namespace)]
     if not ours and snapshot.outside:
-        yield StatusLine(CHECK, CheckResult.NOTE, "the webhook runs outside the cluster: its configurations call a URL.")
+        yield StatusLine(
+            CHECK, CheckResult.NOTE, "the webhook runs outside the cluster: its configurations call a URL."
+        )
     elif not ours:
         labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
         text = f"there is no Deployment with labels {labels} in namespace {snapshot.namespace}."

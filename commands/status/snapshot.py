@@ -119,7 +119,6 @@ class StatusSnapshot:
     account: str = ""
     rights: Mapping[Asked, bool] | Unseen = dataclasses.field(default_factory=dict)
 
-
     @property
     def outside(self) -> bool:
         """Whether the webhook is a process outside the cluster, as of `make sandbox`: every entry calls a URL."""
@@ -223,7 +222,12 @@ class _Fetcher:
             return Unseen(f"{GROUP_PATH} cannot be read: {error}.")
 
     async def _list(
-        self, resource: Resource, namespace: str = "", *, keep: Callable[[Object], Any] = lambda item: item, **query: str
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        keep: Callable[[Object], Any] = lambda item: item,
+        **query: str,
     ) -> Seen[Any]:
         """What `keep` returns for each object; one page at a time is in memory."""
 
@@ -283,9 +287,7 @@ class _Fetcher:
 # --- what is kept of the objects of long lists ------------------------------------------------------------------------
 
 
-_READ: Final = tuple(
-    map(qualified, (names.ATTRIBUTE_INSTANCE_TYPE, names.ATTRIBUTE_RESOURCE_TYPE, DRA_DRIVER_VERSION))
-)
+_READ: Final = tuple(map(qualified, (names.ATTRIBUTE_INSTANCE_TYPE, names.ATTRIBUTE_RESOURCE_TYPE, DRA_DRIVER_VERSION)))
 """The attributes of devices that checks read."""
 
 

@@ -234,7 +234,9 @@ def test_the_fix_that_status_prints_for_edited_configurations_works(admin: Admin
     before = wrong(admin)
     for name, edit in EDITS.items():
         patch = [{"op": "add", "path": f"/webhooks/0/{field}", "value": value} for field, value in edit.items()]
-        done = kubectl.must("patch", CONFIGURATION_KINDS[0], "neuron-dra", "--type=json", f"--patch={json.dumps(patch)}")
+        done = kubectl.must(
+            "patch", CONFIGURATION_KINDS[0], "neuron-dra", "--type=json", f"--patch={json.dumps(patch)}"
+        )
         assert "patched" in done.stdout
         told = [each for each in wrong(admin) if each not in before]
         assert told, name

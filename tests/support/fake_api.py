@@ -269,7 +269,9 @@ class FakeApi:
             verb = "watch"
         elif request.query.get("continue"):
             verb = "continue"
-        if request.content_type == "application/apply-patch+yaml" and (namespace, name) not in self._objects.get(plural, {}):
+        if request.content_type == "application/apply-patch+yaml" and (namespace, name) not in self._objects.get(
+            plural, {}
+        ):
             verb = "create"
         token = request.headers.get("Authorization", "").removeprefix("Bearer ").removeprefix("bearer ")
         self.seen.append(Seen(verb, plural, namespace, dict(request.query), token, request.headers.get("Accept", "")))

@@ -89,9 +89,9 @@ class ManagedSecret:
         """The problem if it does not exist and this account may not make it, and its fix."""
         rule = rule_text("", (SECRETS.plural,), ("create",), (self.name,))
         return (
-            f"Secret {self.namespace}/{self.name} does not exist, and the webhook may not make it: create it without data "
-            f"(kubectl create secret generic {self.name} --namespace={self.namespace}), and give the webhook a Role with "
-            f"this rule, as helm upgrade does: {rule}"
+            f"Secret {self.namespace}/{self.name} does not exist, and the webhook may not make it: create it without "
+            f"data (kubectl create secret generic {self.name} --namespace={self.namespace}), and give the webhook a Role "
+            f"with this rule, as helm upgrade does: {rule}"
         )
 
     @property
@@ -117,7 +117,7 @@ class ManagedSecret:
             raise ApiAnswerError("the answer is no Secret") from error
 
     async def make(self) -> bool:
-        """Make the Secret without content, as the chart has it; False: this account may not. An existing one is unchanged.
+        """Make the Secret without content, as the chart has it; False: this account may not. One that exists stays.
 
         Raises:
             ApiServerError: it cannot be made.

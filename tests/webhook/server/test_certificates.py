@@ -157,7 +157,9 @@ async def test_a_deleted_secret_that_may_not_be_made_is_reported(api: FakeApi) -
         before, digest = data(api), certificates.live.digest
         api.forbid("create", "secrets")
         api.remove("secrets", SECRET, NAMESPACE)
-        said = "Secret neuron-dra/neuron-dra-tls does not exist, and the webhook may not make it: create it without data"
+        said = (
+            "Secret neuron-dra/neuron-dra-tls does not exist, and the webhook may not make it: create it without data"
+        )
         await eventually(lambda: any(said in each for each in certificates.problems()))
         assert certificates.check()[0]
         assert certificates.live.digest == digest
