@@ -246,7 +246,7 @@ def test_the_garbage_collector_cannot_get_a_token_of_another_account(
         "metadata": {"name": "neuron-dra-tls", "annotations": {"kubernetes.io/service-account.name": DRIVER}},
     }
     assert client.http.post(url, json=token).status_code == httpx.codes.FORBIDDEN
-    # A server-side apply may create the Secret of this name, where it does not exist: as the webhook does, and no other.
+    # A server-side apply may create the Secret of this name, where it does not exist, as the webhook does; no other.
     plane.admin.delete("Secret", "neuron-dra-tls", NAMESPACE)
     empty = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "neuron-dra-tls"}}
     for body in (token, whole, {**empty, "data": {"ca.crt": "YQ=="}}, {**empty, "immutable": True}):

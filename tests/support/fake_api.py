@@ -264,15 +264,7 @@ class FakeApi:
         if rest[0] == "namespaces" and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
         plural, name = rest[0], rest[1] if len(rest) > 1 else ""
-        verb = _VERBS.get(request.method) or ("get" if name else "list")
-        if request.query.get("watch"):
-            verb = "watch"
-        elif request.query.get("continue"):
-            verb = "continue"
-        if request.content_type == "application/apply-patch+yaml" and (namespace, name) not in self._objects.get(
-            plural, {}
-        ):
-            verb = "create"
+        verb = self._verb(request, plural, namespace, name)
         token = request.headers.get("Authorization", "").removeprefix("Bearer ").removeprefix("bearer ")
         self.seen.append(Seen(verb, plural, namespace, dict(request.query), token, request.headers.get("Accept", "")))
         handler = self._fault_for(verb, plural)
@@ -291,6 +283,17 @@ class FakeApi:
         if name:
             return await self._one(request, verb, plural, namespace, name)
         return self._list(request, plural)
+
+    def _verb(self, request: web.Request, plural: str, namespace: str, name: str) -> str:
+        """As RBAC names it. Server-side apply creates what does not exist."""
+        if request.query.get("watch"):
+            return "watch"
+        if request.query.get("continue"):
+            return "continue"
+        applied = request.content_type == "application/apply-patch+yaml"
+        if applied and (namespace, name) not in self._objects.get(plural, {}):
+            return "create"
+        return _VERBS.get(request.method) or ("get" if name else "list")
 
     async def _one(self, request: web.Request, verb: str, plural: str, namespace: str, name: str) -> web.Response:
         found = self._get(plural, namespace, name)

@@ -140,8 +140,8 @@ class EntryChecks(Collector):
         yield well
         checked = GaugeMetricFamily(
             "neuron_dra_webhook_configuration_check_age_seconds",
-            "Seconds since the webhook configurations were last compared with the release; before the first time, since "
-            "the start.",
+            "Seconds since the webhook configurations were last compared with the release; before the first time, "
+            "since the start.",
         )
         checked.add_metric((), self._clock() - self._checked)
         yield checked

@@ -90,8 +90,8 @@ class ManagedSecret:
         rule = rule_text("", (SECRETS.plural,), ("create",), (self.name,))
         return (
             f"Secret {self.namespace}/{self.name} does not exist, and the webhook may not make it: create it without "
-            f"data (kubectl create secret generic {self.name} --namespace={self.namespace}), and give the webhook a Role "
-            f"with this rule, as helm upgrade does: {rule}"
+            f"data (kubectl create secret generic {self.name} --namespace={self.namespace}), and give the webhook a "
+            f"Role with this rule, as helm upgrade does: {rule}"
         )
 
     @property
