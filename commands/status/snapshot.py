@@ -173,7 +173,7 @@ class _Fetcher:
             ),
             "namespaces": self._list(NAMESPACES, keep=_namespace),
         }
-        fetched = dict(zip(wanted, await asyncio.gather(*wanted.values()), strict=True))
+        fetched: dict[str, Any] = dict(zip(wanted, await asyncio.gather(*wanted.values()), strict=True))
         account = f"system:serviceaccount:{here}:{_account(fetched['deployments'], here)}"
         tried = namespace_of(*map(items, (fetched["mutating"], fetched["namespaces"])))
         versions, rights, queues, probed = await asyncio.gather(
@@ -226,7 +226,7 @@ class _Fetcher:
         resource: Resource,
         namespace: str = "",
         *,
-        keep: Callable[[Object], Any] = lambda item: item,
+        keep: Callable[[Any], Any] = lambda item: item,
         **query: str,
     ) -> Seen[Any]:
         """What `keep` returns for each object; one page at a time is in memory."""
