@@ -1,6 +1,7 @@
 """Reads the objects of a report from files, with little memory: workloads stay JSON text until they are assessed."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -9,9 +10,11 @@ import orjson
 
 from commands.objects.decider import is_readable
 from commands.objects.documents import Document
+from commands.objects.long_lists import LONG
 from commands.objects.manifest_files import STDIN, GivenManifests, ReadProblem, inputs, read_sources
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, manifests_of, path_steps
 from commands.report.inventory import CONTROLLED, Found
+from conversion.objects import pods
 from conversion.objects.kinds import WITHOUT_PODS
 from neuron.api import node_pools, vertical_autoscalers
 from neuron.api.claim_specs import GROUP
@@ -73,7 +76,11 @@ class _InputReader:
         for name, opened in inputs([each for each in given if isinstance(each, str)], _COMMAND):
             try:
                 with opened() as content:
-                    self._sort(name, iter(content))
+                    head = b"" if name == STDIN else content.read(LONG)
+                    if len(head) == LONG:
+                        self._slow.append(name)  # a long List is read item by item
+                    else:
+                        self._sort(name, itertools.chain(head.splitlines(keepends=True), content))
             except OSError as error:
                 self.faults.append(ReadProblem(name, 0, 0, str(error.strerror)))
         read = read_sources(self._slow, DEFAULT_NAMESPACE, step=self._step, command=_COMMAND)
@@ -109,7 +116,8 @@ class _InputReader:
         # YAML has types that JSON lacks, such as dates.
         raw = orjson.dumps(_placed(manifest), default=str, option=orjson.OPT_NON_STR_KEYS)
         readable = is_readable(manifest)
-        self.found.append(Found(manifest.group, version, manifest.kind, raw, name, line, manifest.form, readable))
+        if not readable or pods.may_concern_us(raw):  # the inventory ignores all others
+            self.found.append(Found(manifest.group, version, manifest.kind, raw, name, line, manifest.form, readable))
 
     def _read_json(self, name: str, content: bytes) -> bool:
         """Read one JSON object or List; False if the file must be read as YAML, or has several objects."""
