@@ -1,7 +1,6 @@
 """Reads the objects of a report from files, with little memory: workloads stay JSON text until they are assessed."""
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -10,7 +9,7 @@ import orjson
 
 from commands.objects.decider import is_readable
 from commands.objects.documents import Document
-from commands.objects.long_lists import LONG
+from commands.objects.long_lists import LONG, recognise
 from commands.objects.manifest_files import STDIN, GivenManifests, ReadProblem, inputs, read_sources
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, manifests_of, path_steps
 from commands.report.inventory import CONTROLLED, Found
@@ -76,11 +75,14 @@ class _InputReader:
         for name, opened in inputs([each for each in given if isinstance(each, str)], _COMMAND):
             try:
                 with opened() as content:
-                    head = b"" if name == STDIN else content.read(LONG)
-                    if len(head) == LONG:
-                        self._slow.append(name)  # a long List is read item by item
-                    else:
-                        self._sort(name, itertools.chain(head.splitlines(keepends=True), content))
+                    if name != STDIN and len(content.read(LONG)) == LONG:
+                        content.seek(0)
+                        if recognise(content) is not None:
+                            self._slow.append(name)  # It is read item by item.
+                            continue
+                    if name != STDIN:
+                        content.seek(0)
+                    self._sort(name, iter(content))
             except OSError as error:
                 self.faults.append(ReadProblem(name, 0, 0, str(error.strerror)))
         read = read_sources(self._slow, DEFAULT_NAMESPACE, step=self._step, command=_COMMAND)
