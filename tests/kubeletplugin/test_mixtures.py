@@ -16,8 +16,8 @@ from tests.kubeletplugin.mixtures import TYPES, Life, Pod, physical_cores
 
 LIVES = 50
 STEPS = 12
-PARTS = 10
-"""50 lives of 12 steps, ten times: 6,000 cases."""
+PARTS = 6
+"""50 lives of 12 steps, six times: 3,600 cases."""
 
 
 @pytest.fixture(scope="module")
