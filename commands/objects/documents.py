@@ -30,7 +30,7 @@ _NO_CONTENT: Final = re.compile(r"(---|\.\.\.)?\s*(#.*)?\s*|%.*\s*")
 # JSON of which YAML has another reading, or none: escapes of characters, and characters that YAML does not print.
 _ODD_JSON: Final = re.compile(r"[^\n\r\x20-\x7e]|\\[u/]")
 _BETWEEN: Final = re.compile(r"[ \t\n\r,:]*")
-_decode: Final = json.JSONDecoder().scan_once
+_decode: Final = json.JSONDecoder().raw_decode
 
 
 class ManifestError(ValueError):

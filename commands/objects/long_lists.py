@@ -174,7 +174,7 @@ def _is_deep(text: str, value: object) -> bool:
     return True
 
 
-class _Scan:
+class _JsonScan:
     """Finds the end of JSON objects, and whether every reader reads their values alike, without their values.
 
     The decoder calls nothing but methods of lists, so that it stays as fast as C.
@@ -258,7 +258,7 @@ class _ChunkedText:
 class _JsonReader:
     def __init__(self) -> None:
         self._objects = JsonObjects()
-        self._scan = _Scan()
+        self._scan = _JsonScan()
         self._layout = array("Q")
         self._around: dict[str, object] = {}
         self._sample = ""

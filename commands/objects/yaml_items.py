@@ -67,8 +67,11 @@ def _place_of(value: object, path: Sequence[str | int]) -> int:
         if isinstance(value, dict):
             if step not in value:
                 break
-            before = itertools.takewhile(lambda each, step=step: each != step, value)
-            place += 1 + sum(_values_in(value[each]) for each in before)
+            for key, each in value.items():
+                if key == step:
+                    break
+                place += _values_in(each)
+            place += 1
             value = value[step]
         elif isinstance(value, list) and str(step).isdecimal() and int(step) < len(value):
             place += 1 + sum(map(_values_in, value[: int(step)]))

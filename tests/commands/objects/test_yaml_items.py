@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from commands.objects import documents
 from commands.objects.documents import Documents, TextBudget, _locate
 from commands.objects.yaml_items import YamlItems
-from runtime.yaml_nodes import Mapping_, YamlError, YamlNode, compose
+from runtime.yaml_nodes import Mapping_, Sequence_, YamlError, YamlNode, compose
 from tests.commands.objects.test_long_lists import written
 
 POD = """- apiVersion: v1
@@ -41,7 +41,7 @@ def root_of(text: str) -> YamlNode | None:
         root = compose(text)
     except YamlError:
         return None
-    return getattr(root, "items", [None])[0]
+    return root.items[0] if isinstance(root, Sequence_) else None
 
 
 def paths(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
