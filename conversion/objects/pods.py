@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypedDict
 
 import msgspec
+import orjson
 from msgspec import Raw, Struct
 
 from conversion.objects import nesting, queues
@@ -319,6 +320,15 @@ class PodSpec(Struct, frozen=True):
     volumes: Raw = ABSENT
     schedulerName: str | None = None  # noqa: N815
     nodeName: str | None = None  # noqa: N815
+    priorityClassName: str | None = None  # noqa: N815
+    priority: Raw = ABSENT
+    preemptionPolicy: Raw = ABSENT  # noqa: N815
+
+    @property
+    def computed_priority(self) -> tuple[str, ...]:
+        """The fields that Kubernetes computes by the PriorityClass and that are set."""
+        found = (("priority", self.priority), ("preemptionPolicy", self.preemptionPolicy))
+        return tuple([name for name, value in found if value is not ABSENT])
 
 
 class Pod(Struct, frozen=True):
@@ -462,7 +472,7 @@ class Pod(Struct, frozen=True):
         spec = self.spec
         containers = (*self.containers, *self.init_containers)
         parts = [spec.nodeSelector, spec.affinity, spec.tolerations, spec.resourceClaims]
-        texts = [spec.schedulerName, spec.nodeName]
+        texts = [spec.schedulerName, spec.nodeName, spec.priorityClassName]
         for each in containers:
             parts.append(each.resources)
             texts += (each.name, each.restartPolicy)
@@ -485,6 +495,9 @@ class Pod(Struct, frozen=True):
             self.host_devices,
             spec.schedulerName,
             spec.nodeName,
+            spec.priorityClassName,
+            spec.priority is ABSENT,
+            spec.preemptionPolicy is ABSENT,
             *[each.shape() for each in self.containers],
             None,
             *[each.shape() for each in self.init_containers],
@@ -541,5 +554,12 @@ def view(manifest: object) -> Pod:
     Raises:
         UnreadableError: a field has the wrong type.
     """
+    return decode(_encoded(manifest))
+
+
+def _encoded(manifest: object) -> bytes:
     # YAML has types that JSON lacks, such as dates. No field of the view has such a type.
-    return decode(json.dumps(manifest, default=str).encode())
+    try:
+        return orjson.dumps(manifest, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATETIME)
+    except orjson.JSONEncodeError:
+        return json.dumps(manifest, default=str).encode()  # such as integers of more than 64 bits
