@@ -15,11 +15,13 @@ from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, m
 from commands.report.inventory import CONTROLLED, Found
 from conversion.objects import pods
 from conversion.objects.kinds import WITHOUT_PODS
+from neuron import names
 from neuron.api import node_pools, vertical_autoscalers
 from neuron.api.claim_specs import GROUP
 
 _COMMAND: Final = "report"
 _WRAPPER: Final = b'"AppWrapper"'
+_NAMES_TEMPLATE: Final = (b'"resourceClaimTemplateName"', f'"{names.ANNOTATION_TEMPLATE}"'.encode())
 _FACTS: Final = frozenset(
     {
         *(("", kind) for kind in ("Namespace", "ResourceQuota", "LimitRange")),
@@ -118,7 +120,8 @@ class _InputReader:
         # YAML has types that JSON lacks, such as dates.
         raw = orjson.dumps(_placed(manifest), default=str, option=orjson.OPT_NON_STR_KEYS)
         readable = is_readable(manifest)
-        if not readable or pods.may_concern_us(raw):  # the inventory ignores all others
+        # The inventory ignores all others. A policy may have the template that an object names.
+        if not readable or pods.may_concern_us(raw) or any(word in raw for word in _NAMES_TEMPLATE):
             self.found.append(Found(manifest.group, version, manifest.kind, raw, name, line, manifest.form, readable))
 
     def _read_json(self, name: str, content: bytes) -> bool:
