@@ -48,6 +48,7 @@ def with_named(decision: Decision, pod: pods.Pod, options: ConversionOptions, st
     asked = None if pod.annotations.template is None else named_templates.wanted(pod.annotations.template)[1]
     patch: list[Operation] = []
     warnings: tuple[Finding, ...] = ()
+    claims_it = asked is not None and asked not in declared
     if asked is not None and asked not in declared and asked in {each.name for each in steering.named}:
         demand = PodDemand.of(pod, ())
         container = _container(demand, pod.annotations.template or "")
@@ -77,6 +78,8 @@ def with_named(decision: Decision, pod: pods.Pod, options: ConversionOptions, st
         reason="claim-template" if unchanged else decision.reason,
         patch=(*decision.patch, *patch),
         patch_size=0,
+        # Without the template, a pod that asks by annotation would run without devices.
+        locked=decision.locked or claims_it,
         templates=templates,
         warnings=(*decision.warnings, *warnings),
         audit={**decision.audit, "claim-templates": versions},

@@ -7,6 +7,9 @@ import yaml
 from click.testing import CliRunner, Result
 
 from commands.cli.main import main
+from commands.prune.decide import read_generated
+from neuron.api.fields import mapping
+from policies.files.loader import load
 from tests.policies.files.test_claim_templates import policy
 
 PODS = """
@@ -82,3 +85,16 @@ def test_policy_check_and_test_know_the_kind(tmp_path: Path) -> None:
         main, ["policy", "explain", "--policies", str(tmp_path / "policies"), str(tmp_path / "pods.yaml")]
     )
     assert "xl: makes ResourceClaimTemplate xl-trn2, version 1, if the namespace has none of this name" in done.output
+
+
+def test_prune_removes_a_template_that_only_the_webhook_wrote() -> None:
+    (rule,) = load({"xl.yaml": policy().encode()}).templates
+    made = rule.template.manifest("team-a")
+    metadata = {"uid": "u", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    fields = [{"manager": "neuron-dra"}]
+    stored = {**made, "metadata": {**mapping(made["metadata"]), **metadata, "managedFields": fields}}
+    found = read_generated(stored)
+    assert found is not None
+    assert mapping(found.manifest()["metadata"])["annotations"] == mapping(made["metadata"])["annotations"]
+    edited = {**stored, "metadata": {**stored["metadata"], "managedFields": [*fields, {"manager": "kubectl"}]}}
+    assert read_generated(edited) is None

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from conversion.patches.decision import Decision, Outcome
-from conversion.ports import OtherTemplateError
+from conversion.ports import OtherTemplateError, TemplateUnavailableError
 from neuron.findings import Finding
 from policies.applying.steering import SteeringRefusedError, finder
 from policies.files.loader import load
@@ -216,3 +216,12 @@ def test_a_workload_gets_its_templates_early(fields: dict[str, Any], made: bool)
     early = EarlyTemplates(_Valid(), steer.of_template, store, finds)
     asyncio.run(early.review(request(workload, kind="Deployment", group="apps", **{"namespace": "team-a", **fields})))
     assert bool(store.made) is made
+
+
+@pytest.mark.parametrize(("manifest", "allowed"), [(named(), True), (asking(), False)], ids=["claim", "annotation"])
+def test_a_pod_that_asks_by_annotation_is_never_admitted_without_the_template(manifest: Any, allowed: bool) -> None:
+    refusal = TemplateUnavailableError(Finding("NEU302", "", "no answer", ""), 503, "ServiceUnavailable")
+    store = FakeTemplates(refusal=refusal)
+    subject = mutator(templates=store, policies=policies(), on_template_failure="admit")
+    decision = asyncio.run(subject.review(request(manifest)))
+    assert (decision.allowed, decision.patch) == (allowed, ())
