@@ -6,7 +6,7 @@ Every such pod gets the versions of its templates as an annotation. Pure.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from conversion.asks.conversion_context import ConversionOptions
@@ -49,7 +49,7 @@ def with_named(decision: Decision, pod: pods.Pod, options: ConversionOptions, st
     patch: list[Operation] = []
     warnings: tuple[Finding, ...] = ()
     claims_it = asked is not None and asked not in declared
-    if asked is not None and asked not in declared and asked in {each.name for each in steering.named}:
+    if claims_it and asked in {each.name for each in steering.named}:
         demand = PodDemand.of(pod, ())
         container = _container(demand, pod.annotations.template or "")
         if isinstance(container, Finding):
@@ -61,11 +61,11 @@ def with_named(decision: Decision, pod: pods.Pod, options: ConversionOptions, st
         patch = [
             *append("/spec/resourceClaims", pod.decode_claims(), [{"name": claim, "resourceClaimTemplateName": asked}]),
             *_refer(container, claim),
-            *hint.labels,
+            *_labelled(pod, hint.labels),
             *hint.patch,
         ]
         warnings = hint.warnings
-    elif asked is not None and asked not in declared:
+    elif claims_it:
         return denied("claim-template", named_templates.not_made(pod.annotations.template or ""))
     elif decision.shadowed is not None or not steering.named:
         return dataclasses.replace(decision, templates=templates) if steering.named else decision
@@ -129,6 +129,12 @@ def _refer(container: ContainerDemand, claim: str) -> list[Operation]:
         # An empty object counts as none, and `add` replaces it.
         return [add(path, {"claims": [{"name": claim}]})]
     return append(f"{path}/claims", container.resources.get("claims"), [{"name": claim}])
+
+
+def _labelled(pod: pods.Pod, labels: Sequence[Operation]) -> list[Operation]:
+    """Labels of policies, for a pod that may have none."""
+    has_labels = pod.metadata is not None and pod.metadata.labels is not None
+    return [*labels] if has_labels or not labels else [add("/metadata/labels", {}), *labels]
 
 
 def _annotated(pod: pods.Pod, decision: Decision, versions: str) -> list[Operation]:

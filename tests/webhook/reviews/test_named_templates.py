@@ -225,3 +225,24 @@ def test_a_pod_that_asks_by_annotation_is_never_admitted_without_the_template(ma
     subject = mutator(templates=store, policies=policies(), on_template_failure="admit")
     decision = asyncio.run(subject.review(request(manifest)))
     assert (decision.allowed, decision.patch) == (allowed, ())
+
+
+HINTS = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: SchedulingHintPolicy
+metadata: {name: hints}
+spec:
+  order: 1
+  labels: {action: Add, items: {team: a}}
+"""
+
+
+@pytest.mark.parametrize("labels", [None, {}, {"b": "c"}])
+def test_a_pod_that_asks_by_annotation_gets_the_hints_of_policies(labels: dict[str, str] | None) -> None:
+    found = load({"p.yaml": policy(version=3).encode(), "h.yaml": HINTS.encode()})
+    manifest = asking()
+    manifest["metadata"].pop("labels", None)
+    if labels is not None:
+        manifest["metadata"]["labels"] = labels
+    after = patched(manifest, review(manifest, found=found))
+    assert after["metadata"]["labels"] == {**(labels or {}), "team": "a"}
