@@ -112,6 +112,7 @@ def result_of(entry: stored_claims.Result) -> AllocatorResult:
     consumed = {name: _amount(value) for name, value in (entry.consumed_capacity or {}).items()}
     return AllocatorResult(entry.request, entry.device, consumed, bool(entry.admin_access))
 
+
 def free_devices(hardware: Hardware, model: AllocatorNode) -> list[AllocatorDevice]:
     """The single devices that a claim can get whole. `model`: of the hardware, with what claims hold."""
     return [
@@ -140,7 +141,9 @@ def catalogue_hardware(catalogue: Catalogue) -> Iterator[tuple[str, Hardware]]:
         yield instance_type, Hardware(tuple(devices), {f"{_COUNTED}{each}": 1 for each in range(len(devices))})
 
 
-def _shape_capacities(quantities: Mapping[str, str], shares: Iterable[int] | None) -> Iterator[tuple[str, AllocatorCapacity]]:
+def _shape_capacities(
+    quantities: Mapping[str, str], shares: Iterable[int] | None
+) -> Iterator[tuple[str, AllocatorCapacity]]:
     for name, quantity in quantities.items():
         short, value = name.removeprefix(f"{names.DRIVER}/"), int(parse_amount(quantity))
         if shares is None:
