@@ -174,14 +174,15 @@ class Gathering:
             self._roots.append(root)
 
     def _take_pod(self, found: Found) -> None:
-        if not pod_views.may_concern_us(found.raw):
-            self._count(_loaded(found.raw))
-            return
         item = _loaded(found.raw)
+        holds = self._holders.get(_name(mapping(item.get("metadata"))))
+        if not holds and not pod_views.may_concern_us(found.raw):
+            self._count(item)
+            return
         metadata, spec, status = (mapping(item.get(key)) for key in ("metadata", "spec", "status"))
         if not status and not spec.get("nodeName"):
-            root = self._inventory.take(found)  # A manifest.
-            self._roots += [root] if root is not None else []
+            manifest = self._inventory.take(found)
+            self._roots += [manifest] if manifest is not None else []
             return
         if status.get("phase") in _ENDED:
             return
@@ -192,8 +193,8 @@ class Gathering:
         self._note(spec)
         owner = _owner(metadata)
         labels = {str(key): str(value) for key, value in mapping(metadata.get("labels")).items()}
-        namespace, name = text(metadata.get("namespace")) or "default", text(metadata.get("name"))
-        converted = (namespace, name) in self._holders or not kind.plugin.plugin
+        namespace, name = _name(metadata)
+        converted = bool(holds) or not kind.plugin.plugin
         self._with_pods |= {text(metadata.get("uid")), text(owner.get("uid"))}
         root = self._inventory.root_of(text(owner.get("uid")))
         self._with_pods.add(root.uid if root is not None else "")
@@ -258,27 +259,37 @@ class Gathering:
         key = orjson.dumps(parts, default=str, option=orjson.OPT_NON_STR_KEYS)
         if key not in self._kinds:
             root = Root(found, None, text(metadata.get("uid")), running=True)
-            made = self._made(self._assess(root), owner)
-            holders = self._holders.get((text(metadata.get("namespace")), text(metadata.get("name"))), ())
-            self._kinds[key] = self._with_claims(made[0], holders) if made else None
+            holders = self._holders.get(_name(metadata), ())
+            made = [self._claimed(metadata, spec, holders)] if holders else self._made(self._assess(root), owner)
+            self._kinds[key] = made[0] if made else None
         kind = self._kinds[key]
-        if kind is not None:
+        if kind in self._assessed:
             self.workloads[self._assessed[kind]] += 1
         return kind
 
-    def _with_claims(self, kind: PodKind, holders: Sequence[StoredClaim]) -> PodKind:
-        """The kind of pods that have claims already."""
-        if not holders or kind.plugin.plugin:
-            return kind
-        demand = self._demand([claim_spec(each.spec) for each in holders])
-        if demand is None:
-            return kind
+    def _claimed(
+        self, metadata: Mapping[str, object], spec: Mapping[str, object], holders: Sequence[StoredClaim]
+    ) -> PodKind:
+        """The kind of pods that have devices by claims already."""
+        owner = _owner(metadata)
+        namespace = _name(metadata)[0]
+        bare = Reference("", "Pod", namespace, text(metadata.get("name")), text(metadata.get("uid")))
+        ref = self._owner_reference(owner, namespace) or bare
+        selection = {"spec": {key: spec[key] for key in _SELECTION if spec.get(key)}}
+        amounts = with_scores(amounts_of(basic_requests(spec)))
         devices = sum(len(each.ours) for each in holders)
-        made = dataclasses.replace(kind, decided=True)
-        form = Form(kind.plugin.pod, {}, demand, kind.plugin.amounts, devices)
-        made = dataclasses.replace(made, claims=form)
-        self._assessed[made] = self._assessed[kind]
-        return made
+        demand = self._demand([claim_spec(each.spec) for each in holders])
+        claims = None if demand is None else Form(selection, {}, demand, amounts, devices)
+        return PodKind(ref, Form(selection, {}, None, amounts, devices), claims, decided=True)
+
+    def _owner_reference(self, owner: Mapping[str, object], namespace: str) -> Reference | None:
+        """The workload above a pod, by its controller; None without one."""
+        uid = text(owner.get("uid"))
+        root = self._inventory.root_of(uid)
+        if root is not None:
+            return Reference(root.group, root.kind, namespace, root.name, root.uid)
+        group = text(owner.get("apiVersion")).rpartition("/")[0]
+        return Reference(group, text(owner.get("kind")), namespace, text(owner.get("name")), uid) if owner else None
 
     def _assess(self, root: Root) -> Assessment | None:
         try:
@@ -292,16 +303,8 @@ class Gathering:
         if assessment is None:
             return []
         workload = assessment.workload
-        ref = workload.ref
-        root = self._inventory.root_of(text(owner.get("uid")))
-        if root is not None:
-            ref = Reference(root.group, root.kind, ref.namespace, root.name, root.uid)
-        elif owner:
-            group = text(owner.get("apiVersion")).rpartition("/")[0]
-            ref = Reference(
-                group, text(owner.get("kind")), ref.namespace, text(owner.get("name")), text(owner.get("uid"))
-            )
-        workload = dataclasses.replace(workload, ref=ref)
+        above = self._owner_reference(owner, workload.ref.namespace)
+        workload = dataclasses.replace(workload, ref=above) if above is not None else workload
         found = []
         for part, group in zip(assessment.judged, workload.groups, strict=False):
             kind = self._kind(workload, group, part.place.template)
@@ -573,7 +576,7 @@ def charged(spec: ClaimSpec, device_class: str) -> int:
             for part in request.alternatives
             if part.device_class == device_class
         ]
-        total += max((each for each in counts if each is not None), default=0)
+        total += max(counts, default=0)
     return total
 
 
@@ -583,6 +586,11 @@ def group_name(node: Node, instance_type: str, label: str = "") -> str:
         if node.labels.get(key):
             return f"{key}={node.labels[key]}"
     return f"{names.LABEL_INSTANCE_TYPE}={node.type_label or instance_type}"
+
+
+def _name(metadata: Mapping[str, object]) -> tuple[str, str]:
+    """Namespace and name."""
+    return text(metadata.get("namespace")) or "default", text(metadata.get("name"))
 
 
 def _loaded(raw: bytes) -> Mapping[str, Any]:

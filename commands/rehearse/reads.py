@@ -48,7 +48,8 @@ def from_files(
         kubernetes: version of the API server; empty: that of the newest kubelet.
         step: is called after each object.
     """
-    devices, others = [], []
+    devices: list[Found] = []
+    others: list[Found] = []
     for found in inputs.found:
         (devices if (found.group, found.kind) in _DEVICE_KINDS else others).append(found)
     read = [{**orjson.loads(each.raw), "kind": each.kind} for each in devices]

@@ -106,8 +106,10 @@ def needed_spares(scene: Scene, best: Play, given: Mapping[str, int], make: Spar
     Pods that wait with any number of spare nodes, such as those that are denied, are left out, and said.
     """
     kinds = _types(scene, best)
-    if not _waits(best) or not kinds:
-        return Spares(given, {} if not _waits(best) else None, "the types of their nodes are not in the catalogue")
+    if not _waits(best):
+        return Spares(given, {})
+    if not kinds:
+        return Spares(given, None, "the types of the nodes of pods that wait are not in the catalogue")
     start = plays.work
 
     def waits(counts: Mapping[str, int]) -> int:

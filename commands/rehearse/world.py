@@ -9,6 +9,7 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Final
 
 from msgspec import structs
@@ -239,7 +240,7 @@ def amounts_of(requests: Mapping[str, object]) -> dict[str, int]:
     """Amounts of a pod or node as whole numbers: CPU in thousandths, the rest in units."""
     found = {}
     for resource, amount in requests.items():
-        number = amount if isinstance(amount, int) else amount_of(amount)
+        number = amount if isinstance(amount, Decimal) else amount_of(amount)
         found[resource] = int(number * 1000) if resource == "cpu" else int(number)
     return found
 
@@ -399,7 +400,7 @@ class World:
                 lacking = lacking or short
                 continue
             free = self._free(node, form)
-            if best is None or free > best[0]:
+            if best is None or free > best[0] or best[1].model is None:
                 best = free, node
         if best is not None:
             return self._short(form, *best)
@@ -429,6 +430,9 @@ class World:
 
     def _short(self, form: Form, free: int, node: NodeState) -> Reason:
         name = named(node.node.name)
+        if form.claim is not None and node.model is None:
+            text = f"what {name} publishes is not known: its type {named(node.instance_type)} is not in the catalogue"
+            return Reason(Cause.UNKNOWN, text, "Describe the type in an InstanceTypeCatalog (docs/policies.md).")
         if form.claim is not None and node.model is not None:
             loose = AllocatorClaim(form.claim.requests)
             if node.model.allocate(node.all_held, loose) is not None:
