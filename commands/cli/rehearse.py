@@ -28,7 +28,7 @@ from runtime import console
 
 if TYPE_CHECKING:
     from commands.objects.manifest_files import GivenManifests
-    from commands.rehearse.gather import Gathering, Settings
+    from commands.rehearse.gather import Gathering, GatheringSettings
     from commands.rehearse.model import Rehearsal
     from commands.report.build import Heading
     from commands.report.file_inputs import FileInputs
@@ -124,22 +124,22 @@ def rehearse(
 
     Exit codes: 0; 1 if a pod would wait or be denied; 2 if an input or the cluster cannot be read.
     """
-    from commands.rehearse.rehearsing import Choice, UnknownGroupError
+    from commands.rehearse.rehearsing import RehearsalChoice, UnknownGroupError
     from commands.rehearse.rehearsing import rehearse as play
-    from commands.rehearse.search import UnknownTypeError
+    from commands.rehearse.search import NoSuchTypeError
 
     if (filenames or directories) and cluster.is_chosen:
         raise click.UsageError("Arguments, -f and -k read files; --kubeconfig and --context read a cluster.")
     source = _Source.of(filenames, directories, cluster)
     gathered, problems, origin = source.read(_settings(flags, namespaces, group_label), live=source.files is None)
-    choice = Choice(spares, order, pictures=output == "html")
+    choice = RehearsalChoice(spares, order, pictures=output == "html")
     counter = Counter("groups")
     counter.phase("played")
     try:
         made = play(gathered, choice, _heading(origin), problems, counter.step)
     except UnknownGroupError as error:
         raise click.BadParameter(f"{error}.", param_hint="'--order'") from error
-    except UnknownTypeError as error:
+    except NoSuchTypeError as error:
         message = f"{str(error)!r} is no instance type with Neuron devices: `neuron-dra types` lists them."
         raise click.BadParameter(message, param_hint="'--spare'") from error
     finally:
@@ -181,16 +181,16 @@ class _Asked:
     """Settings of a run: those of the webhook, and what is converted."""
 
     chosen: "WebhookSettings"
-    settings: "Settings"
+    settings: "GatheringSettings"
 
 
 def _settings(flags: dict[str, object], namespaces: tuple[str, ...] = (), group_label: str = "") -> _Asked:
-    from commands.rehearse.gather import Settings
+    from commands.rehearse.gather import GatheringSettings
 
     chosen = load_settings(flags)
     return _Asked(
         chosen,
-        Settings(
+        GatheringSettings(
             chosen.conversion(),
             file_policies(chosen),
             past_shadow=flags.get("mode") is None,
@@ -350,7 +350,7 @@ def fit(
     context.exit(UNREADABLE if unread else 0 if found.fits else REFUSED)
 
 
-def _counted(count: int, kind: str, namespace: str, settings: "Settings") -> "Found":
+def _counted(count: int, kind: str, namespace: str, settings: "GatheringSettings") -> "Found":
     """A pod that requests devices of an instance type or family.
 
     Raises:

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
-from commands.rehearse.model import Budget
+from commands.rehearse.model import DrainBudget
 from neuron.api.fields import mapping, mappings
 from neuron.api.node_selection import unmet_selector, unmet_terms
 
@@ -24,7 +24,7 @@ class _Read:
     members: int = 0
 
 
-class Budgets:
+class DrainBudgets:
     """The budgets of all namespaces. Take them before pods."""
 
     def __init__(self) -> None:
@@ -50,9 +50,9 @@ class Budgets:
             self._found[number].members += 1
         return found
 
-    def made(self) -> tuple[Budget, ...]:
+    def made(self) -> tuple[DrainBudget, ...]:
         """All budgets. Call it after all pods."""
-        return tuple(Budget(f"{each.namespace}/{each.name}", _most(each)) for each in self._found)
+        return tuple(DrainBudget(f"{each.namespace}/{each.name}", _most(each)) for each in self._found)
 
 
 def _selects(selector: object, labels: Mapping[str, str]) -> bool:

@@ -5,11 +5,12 @@ from typing import Final
 
 import orjson
 
-from commands.rehearse.fitting import Change, Fitting
-from commands.rehearse.model import Pod
+from commands.rehearse.fitting import Fitting, MadePlace
+from commands.rehearse.model import PlayedPod
 from commands.rehearse.rehearsing import FitAnswer
 from commands.status.lines import counted, listed
 from runtime.terminal import BOLD, GREEN, RED, Style, printable, wrapped
+from runtime.text import number_ranges
 
 _MOST: Final = 6
 """Nodes that text names for each answer."""
@@ -37,9 +38,9 @@ def as_text(answer: FitAnswer, origin: str, problems: Sequence[str], style: Styl
     return "".join(f"{wrapped(line, 4, style.width)}\n" for line in lines)
 
 
-def _answers(found: Fitting, pods: Sequence[Pod], style: Style) -> Iterator[str]:
+def _answers(found: Fitting, pods: Sequence[PlayedPod], style: Style) -> Iterator[str]:
     if found.now:
-        spots = [f"{each.node} ({', '.join(each.devices)})" if each.devices else each.node for each in found.now]
+        spots = [f"{each.node} ({_devices(each.devices)})" if each.devices else each.node for each in found.now]
         more = f" and {len(spots) - _MOST} more" if len(spots) > _MOST else ""
         now = style.painted("now", GREEN)
         yield f"  {now}: on {', '.join(spots[:_MOST])}{more}; {counted(found.at_once, 'such pod')} at the same time"
@@ -57,7 +58,15 @@ def _answers(found: Fitting, pods: Sequence[Pod], style: Style) -> Iterator[str]
             yield f"  {name}: and on {len(changes) - _MOST} more nodes"
 
 
-def _change(change: Change, pods: Sequence[Pod], verb: str) -> str:
+def _devices(names: Sequence[str]) -> str:
+    """`devices 0-3, 8`, or names that have another form."""
+    numbers = [each.removeprefix("neuron-device-") for each in names]
+    if not all(each.isdecimal() for each in numbers):
+        return ", ".join(names)
+    return f"devices {', '.join(number_ranges(sorted(map(int, numbers))))}"
+
+
+def _change(change: MadePlace, pods: Sequence[PlayedPod], verb: str) -> str:
     names = [str(pods[each]) for each in change.pods]
     if not change.to:
         return f"when {listed(names, 6)} {verb}{'s' if len(names) == 1 else ''}"
@@ -83,7 +92,7 @@ def as_json(answer: FitAnswer, origin: str, problems: Sequence[str]) -> str:
     return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 
 
-def _fitting(found: Fitting | None, pods: Sequence[Pod]) -> dict[str, object] | None:
+def _fitting(found: Fitting | None, pods: Sequence[PlayedPod]) -> dict[str, object] | None:
     if found is None:
         return None
     return {

@@ -8,9 +8,9 @@ import itertools
 from collections.abc import Iterator
 from typing import Final
 
-from commands.rehearse.model import Form, Maker, Pod, Reason
-from commands.rehearse.play import Scene
-from commands.rehearse.world import NodeState, World
+from commands.rehearse.model import Form, Maker, PlayedPod, Reason
+from commands.rehearse.play import RehearsalScene
+from commands.rehearse.world import PlayedNode, World
 
 MOST_TRIES: Final = 60_000
 """Sets of pods that are looked at before the search for a larger set ends."""
@@ -29,7 +29,7 @@ class Spot:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Change:
+class MadePlace:
     """A node that has place after a change.
 
     Attributes:
@@ -57,13 +57,13 @@ class Fitting:
 
     now: tuple[Spot, ...]
     at_once: int
-    ends: tuple[Change, ...] = ()
-    moves: tuple[Change, ...] = ()
+    ends: tuple[MadePlace, ...] = ()
+    moves: tuple[MadePlace, ...] = ()
     why: Reason | None = None
     complete: bool = True
 
 
-def fit(scene: Scene, form: Form) -> Fitting:
+def fit(scene: RehearsalScene, form: Form) -> Fitting:
     """Where a pod of this form fits."""
     world = scene.world.copy()
     now = tuple(_spots(world, form))
@@ -74,7 +74,7 @@ def fit(scene: Scene, form: Form) -> Fitting:
             1 for _ in itertools.takewhile(bool, (counted.place(number + each, form) for each in range(_MOST_PODS)))
         )
         return Fitting(now, at_once)
-    search = _Search(world, scene.pods, form)
+    search = _FewestPods(world, scene.pods, form)
     ends = search.first(moving=False)
     moves = search.first(moving=True)
     return Fitting((), 0, ends, moves, world.why(form), search.complete)
@@ -87,15 +87,15 @@ def _spots(world: World, form: Form) -> Iterator[Spot]:
             yield Spot(name, tuple(each.device for each in found))
 
 
-class _Search:
-    def __init__(self, world: World, pods: tuple[Pod, ...], form: Form) -> None:
+class _FewestPods:
+    def __init__(self, world: World, pods: tuple[PlayedPod, ...], form: Form) -> None:
         self._world = world
         self._pods = pods
         self._form = form
         self._tries = 0
         self.complete = True
 
-    def first(self, *, moving: bool) -> tuple[Change, ...]:
+    def first(self, *, moving: bool) -> tuple[MadePlace, ...]:
         """The changes with the fewest pods: of each node the one that takes the fewest devices."""
         self._tries = 0
         nodes = [node for _, node in sorted(self._world.nodes.items()) if self._world.may_serve(node, self._form)]
@@ -108,7 +108,7 @@ class _Search:
                 break
         return ()
 
-    def _on(self, node: NodeState, size: int, *, moving: bool) -> Change | None:
+    def _on(self, node: PlayedNode, size: int, *, moving: bool) -> MadePlace | None:
         candidates = [each for each in node.forms if 0 <= each < len(self._pods)]
         if moving:
             candidates = [each for each in candidates if self._may_move(self._pods[each])]
@@ -123,17 +123,17 @@ class _Search:
             if self._world.would_fit(trial, self._form) is None:
                 continue
             if not moving:
-                return Change(node.node.name, pods)
+                return MadePlace(node.node.name, pods)
             to = self._elsewhere(node, pods)
             if to is not None:
-                return Change(node.node.name, pods, to)
+                return MadePlace(node.node.name, pods, to)
         return None
 
     @staticmethod
-    def _may_move(pod: Pod) -> bool:
+    def _may_move(pod: PlayedPod) -> bool:
         return pod.maker is Maker.CONTROLLER and not pod.keeps
 
-    def _elsewhere(self, node: NodeState, pods: tuple[int, ...]) -> tuple[str, ...] | None:
+    def _elsewhere(self, node: PlayedNode, pods: tuple[int, ...]) -> tuple[str, ...] | None:
         """Where pods go that leave a node for others; None if one finds no place."""
         was, node.open = node.open, False
         shadows: list[tuple[int, str]] = []

@@ -26,15 +26,14 @@ from commands.devices.allocator_inputs import (
     result_of,
 )
 from commands.devices.cluster_devices import ClusterDevices
-from commands.rehearse.budgets import POD_DISRUPTION_BUDGET, Budgets
-from commands.rehearse.model import Form, Group, Maker, Pod, PodKind, Results
-from commands.rehearse.play import Scene
-from commands.rehearse.search import UnknownTypeError, like
-from commands.rehearse.world import DRIVER, PLUGIN, DeviceModel, NodeState, World, amounts_of, with_scores
+from commands.rehearse.budgets import POD_DISRUPTION_BUDGET, DrainBudgets
+from commands.rehearse.model import Form, Group, Maker, PlayedPod, PodKind, Results
+from commands.rehearse.play import RehearsalScene
+from commands.rehearse.search import NoSuchTypeError, like
+from commands.rehearse.world import DRIVER, PLUGIN, DeviceModel, PlayedNode, World, amounts_of, with_scores
 from commands.report.assess import Assessment, Assessor, NotReadableError
 from commands.report.inventory import Found, Inventory, Root
-from commands.report.model import Cause as ReportCause
-from commands.report.model import Fate, Prospect, Reference, TemplatePods, Workload
+from commands.report.model import Cause, Fate, Prospect, Reference, TemplatePods, Workload
 from commands.report.places import Places, PodNeed
 from commands.report.plan import QUOTA, namespace_order
 from commands.status.lines import counted, listed
@@ -82,12 +81,12 @@ _IDS: Final = re.compile(r"[0-9]{1,3}(?:\s*,\s*[0-9]{1,3})*", re.ASCII)
 _SELECTION: Final = ("nodeSelector", "affinity", "tolerations")
 _CONTAINERS: Final = ("initContainers", "containers")
 _FIELDS: Final = ("name", "resources", "restartPolicy", "env")
-_WAITING: Final = (ReportCause.QUEUE, ReportCause.KARPENTER, ReportCause.SELECTION)
+_WAITING: Final = (Cause.QUEUE, Cause.KARPENTER, Cause.SELECTION)
 _MOST_SYNTHETIC: Final = 100_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
+class GatheringSettings:
     """What the user chose.
 
     Attributes:
@@ -106,7 +105,7 @@ class Settings:
     group_label: str = ""
     counted_classes: Collection[str] = ()
 
-    def counting(self, classes: Collection[str]) -> "Settings":
+    def counting(self, classes: Collection[str]) -> "GatheringSettings":
         """The settings with DeviceClasses that Kueue counts."""
         return dataclasses.replace(self, counted_classes=classes)
 
@@ -118,7 +117,7 @@ class Gathering:
         workloads: assessments, one for each workload and kind of pods, with their number.
     """
 
-    def __init__(self, settings: Settings, store: Store, cluster: ClusterDevices) -> None:
+    def __init__(self, settings: GatheringSettings, store: Store, cluster: ClusterDevices) -> None:
         """Prepare. `cluster`: nodes, slices and claims."""
         self._settings = settings
         self._store = store
@@ -131,10 +130,10 @@ class Gathering:
         )
         self._inventory = Inventory()
         self._roots: list[Root] = []
-        self._budgets = Budgets()
+        self._budgets = DrainBudgets()
         self._backoff: dict[str, object] = {}
         self._kinds: dict[object, PodKind | None] = {}
-        self._pods: list[Pod] = []
+        self._pods: list[PlayedPod] = []
         self._with_pods: set[str] = set()
         self._loads: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._forms: dict[object, Form] = {}
@@ -148,9 +147,9 @@ class Gathering:
             for user in claim.pods if claim.ours else ():
                 self._holders[claim.metadata.namespace, user.name].append(claim)
         self._assessed: dict[PodKind, Workload] = {}
-        self._synthetic: set[Pod] = set()
+        self._synthetic: set[PlayedPod] = set()
         self._assumed = 0
-        self._states: list[NodeState] = []
+        self._states: list[PlayedNode] = []
         self.workloads: Counter[Workload] = Counter()
         self.unreadable: list[str] = []
 
@@ -200,7 +199,7 @@ class Gathering:
         self._with_pods.add(root.uid if root is not None else "")
         group = f"{namespace}/{labels[_LWS]}/{labels[_LWS_GROUP]}" if {_LWS, _LWS_GROUP} <= labels.keys() else ""
         self._pods.append(
-            Pod(
+            PlayedPod(
                 namespace,
                 name,
                 kind,
@@ -381,35 +380,35 @@ class Gathering:
         entry = self._cluster.catalogue.get(instance_type)
         return DeviceModel(hardware, entry, counters_leak=self._cluster.counters_leak)
 
-    def _node(self, node: Node) -> NodeState:
+    def _node(self, node: Node) -> PlayedNode:
         cluster = self._cluster
         instance_type = cluster.instance_type(node)
         group = group_name(node, instance_type, self._settings.group_label)
         after = self._model_after(instance_type)
         used = self._loads.get(node.name)
         if node.legacy:
-            return NodeState(node, instance_type, group=group, side=PLUGIN, after=after, used=used)
+            return PlayedNode(node, instance_type, group=group, side=PLUGIN, after=after, used=used)
         if cluster.publishes(node.name):
             found = cluster.devices(node.name)
             model = self._model(found.hardware, instance_type) if found.missing is None else None
-            return NodeState(
+            return PlayedNode(
                 node, instance_type, group=group, side=DRIVER, model=model, after=model, fixed=found.held, used=used
             )
-        return NodeState(node, instance_type, group=group, after=after, used=used)
+        return PlayedNode(node, instance_type, group=group, after=after, used=used)
 
-    def spare(self, name: str, instance_type: str) -> NodeState:
-        """A spare node with the driver. Raises UnknownTypeError."""
+    def spare(self, name: str, instance_type: str) -> PlayedNode:
+        """A spare node with the driver. Raises NoSuchTypeError."""
         entry = self._cluster.catalogue.get(instance_type)
         model = self._model_after(instance_type)
         if entry is None or model is None:
-            raise UnknownTypeError(instance_type)
+            raise NoSuchTypeError(instance_type)
         labels = {key: value for key, value in labels_of(entry).items() if value is not None}
-        empty = NodeState(Node(name, labels=labels), instance_type, side=DRIVER, model=model)
+        empty = PlayedNode(Node(name, labels=labels), instance_type, side=DRIVER, model=model)
         return like(name, instance_type, self._states, empty)
 
     # --- the scene ----------------------------------------------------------------------------------------------
 
-    def scene(self, *, manifests: bool = True) -> Scene:
+    def scene(self, *, manifests: bool = True) -> RehearsalScene:
         """The scene. Call it after all objects were taken. `manifests`: whether they get pods."""
         self._states = [
             state
@@ -419,8 +418,8 @@ class Gathering:
         world = World(self._states)
         if manifests:
             self._synthesize()
-        pods: list[Pod] = []
-        late: list[Pod] = []
+        pods: list[PlayedPod] = []
+        late: list[PlayedPod] = []
         for pod in self._pods:
             if pod.node in world.nodes:
                 if not pod.converted:
@@ -436,7 +435,7 @@ class Gathering:
             node = world.place(len(pods), pod.kind.plugin) if pod in self._synthetic else ""
             self._assumed += bool(node)
             pods.append(dataclasses.replace(pod, node=node))
-        groups: defaultdict[str, list[NodeState]] = defaultdict(list)
+        groups: defaultdict[str, list[PlayedNode]] = defaultdict(list)
         for state in self._states:
             if state.side != DRIVER:
                 groups[state.group].append(state)
@@ -445,7 +444,7 @@ class Gathering:
             for name, found in sorted(groups.items())
             if any(each.side == PLUGIN for each in found)
         )
-        return Scene(
+        return RehearsalScene(
             World(world.nodes.values()),
             tuple(pods),
             made,
@@ -455,7 +454,7 @@ class Gathering:
             self._quotas(),
         )
 
-    def _own(self, world: World, pod: Pod) -> Results:
+    def _own(self, world: World, pod: PlayedPod) -> Results:
         """The devices that a pod alone holds. They are no longer what others hold on its node."""
         claims = self._holders.get((pod.namespace, pod.name), ())
         mine = tuple(
@@ -479,7 +478,7 @@ class Gathering:
                     name = kind.workload.name if kind.workload.kind == "Pod" else f"{kind.workload.name}-{number}"
                     budgets = self._budgets.of(kind.namespace, labels)
                     maker = Maker.NOBODY if kind.workload.kind == "Pod" else Maker.CONTROLLER
-                    pod = Pod(kind.namespace, name, kind, "", budgets, maker)
+                    pod = PlayedPod(kind.namespace, name, kind, "", budgets, maker)
                     self._pods.append(pod)
                     self._synthetic.add(pod)
 
@@ -527,7 +526,7 @@ class Gathering:
 
     # --- what is told -------------------------------------------------------------------------------------------
 
-    def unknown(self, scene: Scene) -> tuple[str, ...]:
+    def unknown(self, scene: RehearsalScene) -> tuple[str, ...]:
         """What cannot be known, each with its reason."""
         found = ["Which of several equal nodes the scheduler chooses: the first by name is assumed."]
         unplaced = sum(bool(pod.node) and not pod.converted and pod.devices is None for pod in scene.pods)

@@ -10,7 +10,7 @@ from neuron.allocator.search import AllocatorClaim, AllocatorResult
 from neuron.findings import Finding
 
 
-class Cause(enum.StrEnum):
+class WaitCause(enum.StrEnum):
     """Why a pod waits, or is not created."""
 
     COUNT = "count"
@@ -35,7 +35,7 @@ class Cause(enum.StrEnum):
 class Reason:
     """Why a pod does not run; `fix` is empty if there is nothing to do but wait."""
 
-    cause: Cause
+    cause: WaitCause
     text: str
     fix: str = ""
 
@@ -100,7 +100,7 @@ class Maker(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Pod:
+class PlayedPod:
     """A pod of the cluster that uses Neuron devices.
 
     Attributes:
@@ -143,7 +143,7 @@ class Group:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Budget:
+class DrainBudget:
     """A PodDisruptionBudget: `most` pods may be unavailable at one time."""
 
     name: str
@@ -184,7 +184,7 @@ class FreePlace:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Figures:
+class DeviceFigures:
     """Devices of the cluster at one time: offered and used by plugin and driver, and of pods that do not run."""
 
     plugin: int
@@ -239,7 +239,7 @@ class Step:
     by_hand: tuple[int, ...]
     stalled: str
     back: str
-    figures: Figures
+    figures: DeviceFigures
     free: Mapping[str, FreePlace]
     shots: tuple[NodeShot, ...] = ()
 
@@ -250,7 +250,7 @@ class Step:
 
     @property
     def denied(self) -> int:
-        return sum(reason.cause is Cause.DENIED for _, reason in self.waiting)
+        return sum(reason.cause is WaitCause.DENIED for _, reason in self.waiting)
 
 
 @dataclasses.dataclass(frozen=True, order=True, slots=True)
@@ -328,8 +328,8 @@ class Rehearsal:
     made: str
     version: str
     groups: tuple[Group, ...]
-    pods: Sequence[Pod]
-    start: Figures
+    pods: Sequence[PlayedPod]
+    start: DeviceFigures
     best: Play
     others: tuple[tuple[tuple[str, ...], Cost], ...]
     all_orders: bool

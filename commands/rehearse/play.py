@@ -11,55 +11,57 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from commands.rehearse.model import (
-    Budget,
-    Cause,
-    Figures,
+    DeviceFigures,
+    DrainBudget,
     Form,
     Group,
     Maker,
     Move,
     NodeShot,
     Play,
-    Pod,
+    PlayedPod,
     Reason,
     Results,
     Step,
+    WaitCause,
 )
-from commands.rehearse.world import DRIVER, PLUGIN, NodeState, World
+from commands.rehearse.world import DRIVER, PLUGIN, PlayedNode, World
 from commands.status.lines import counted, listed
 from neuron.findings import Finding
 
-_FAILS: Final = Reason(Cause.UNKNOWN, "it has claims already and waits today", "neuron-dra explain pod/NAME says why.")
-_STATIC: Final = Reason(Cause.UNKNOWN, "a static pod: its kubelet runs it on, and nothing converts it")
+_FAILS: Final = Reason(
+    WaitCause.UNKNOWN, "it has claims already and waits today", "neuron-dra explain pod/NAME says why."
+)
+_STATIC: Final = Reason(WaitCause.UNKNOWN, "a static pod: its kubelet runs it on, and nothing converts it")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Scene:
+class RehearsalScene:
     """What a rehearsal starts from. Plays do not change it.
 
     Attributes:
         world: nodes; pods that run are counted on them.
         results: devices of pods that run with claims, by number of the pod.
-        budgets: that `Pod.budgets` point at.
+        budgets: that `PlayedPod.budgets` point at.
         namespaces: in the order in which they are converted.
         converting: namespaces that may be converted; None: all.
         quotas: devices that a namespace may still claim, where a quota bounds them.
     """
 
     world: World
-    pods: tuple[Pod, ...]
+    pods: tuple[PlayedPod, ...]
     groups: tuple[Group, ...]
-    budgets: tuple[Budget, ...] = ()
+    budgets: tuple[DrainBudget, ...] = ()
     namespaces: tuple[str, ...] = ()
     converting: frozenset[str] | None = None
     quotas: Mapping[str, int] = dataclasses.field(default_factory=dict)
     results: Mapping[int, Results] = dataclasses.field(default_factory=dict)
 
-    def with_nodes(self, spare: Iterable[NodeState]) -> "Scene":
+    def with_nodes(self, spare: Iterable[PlayedNode]) -> "RehearsalScene":
         """The scene with more nodes."""
         return dataclasses.replace(self, world=World([*self.world.copy().nodes.values(), *spare]))
 
-    def figures(self) -> Figures:
+    def figures(self) -> DeviceFigures:
         """The figures before the first step."""
         return Player(self).figures()
 
@@ -71,7 +73,7 @@ class Scene:
 class Player:
     """One play. Its state is that after the last step."""
 
-    def __init__(self, scene: Scene, *, shots: bool = False) -> None:
+    def __init__(self, scene: RehearsalScene, *, shots: bool = False) -> None:
         """Prepare. `shots`: whether steps have pictures of the nodes."""
         self._scene = scene
         self._pods = scene.pods
@@ -119,11 +121,11 @@ class Player:
             left = again if helped else []
         return Play(tuple(order), tuple(steps))
 
-    def figures(self) -> Figures:
+    def figures(self) -> DeviceFigures:
         plugin, used = self.world.count(PLUGIN)
         driver, held = self.world.count(DRIVER)
         waiting = sum(self._pods[each].kind.plugin.devices for each in self.reasons)
-        return Figures(plugin, used, driver, held, waiting)
+        return DeviceFigures(plugin, used, driver, held, waiting)
 
     # --- one group ----------------------------------------------------------------------------------------------
 
@@ -329,7 +331,7 @@ class Player:
             self.converted.add(number)
             if self._over_quota(kind.namespace, form.charge):
                 text = f"the ResourceQuota of {kind.namespace} allows no {counted(form.charge, 'more device')}"
-                self._wait(number, Reason(Cause.QUOTA, text, "Raise it (docs/migrate.md, step 2)."))
+                self._wait(number, Reason(WaitCause.QUOTA, text, "Raise it (docs/migrate.md, step 2)."))
                 return ""
             self._claimed[number] = form.charge
             self._charged[kind.namespace] += form.charge
@@ -414,7 +416,7 @@ def _shadow(number: int) -> int:
     return -2 - number
 
 
-def _emptied(node: NodeState) -> NodeState:
+def _emptied(node: PlayedNode) -> PlayedNode:
     """A node of the plugin without the pods of the rehearsal."""
     new = node.copy()
     for number in list(new.forms):
@@ -424,11 +426,16 @@ def _emptied(node: NodeState) -> NodeState:
 
 
 def _denied(finding: Finding) -> Reason:
-    return Reason(Cause.DENIED, f"{finding.code}: {finding.message}", finding.fix)
+    return Reason(WaitCause.DENIED, f"{finding.code}: {finding.message}", finding.fix)
 
 
-_CAUSES: Final = {"NEU232": Cause.QUEUE, "NEU903": Cause.POOL, "NEU905": Cause.POOL, "NEU204": Cause.QUOTA}
+_CAUSES: Final = {
+    "NEU232": WaitCause.QUEUE,
+    "NEU903": WaitCause.POOL,
+    "NEU905": WaitCause.POOL,
+    "NEU204": WaitCause.QUOTA,
+}
 
 
-def _cause(finding: Finding) -> Cause:
-    return _CAUSES.get(finding.code, Cause.SELECTION)
+def _cause(finding: Finding) -> WaitCause:
+    return _CAUSES.get(finding.code, WaitCause.SELECTION)

@@ -13,7 +13,7 @@ from commands.explain.cluster_view import store_of
 from commands.objects.file_store import FileStore
 from commands.objects.manifest_files import ReadProblem
 from commands.rehearse.budgets import POD_DISRUPTION_BUDGET
-from commands.rehearse.gather import Gathering, Settings
+from commands.rehearse.gather import Gathering, GatheringSettings
 from commands.report.cluster_inputs import ClusterInputs
 from commands.report.file_inputs import FileInputs
 from commands.report.inventory import Found
@@ -36,7 +36,7 @@ class CannotPlayError(Exception):
 
 def from_files(
     inputs: FileInputs,
-    settings: Settings,
+    settings: GatheringSettings,
     kubernetes: str,
     now: "dt.datetime",
     step: Callable[[], None],
@@ -77,7 +77,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 async def from_cluster(
     server: TimedApiServer,
     address: str,
-    settings: Settings,
+    settings: GatheringSettings,
     store: FileStore,
     progress: Progress,
 ) -> tuple[Gathering, list[str]]:

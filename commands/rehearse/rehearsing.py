@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import orjson
 
 from commands.rehearse.fitting import Fitting, fit
-from commands.rehearse.gather import Gathering, Settings
-from commands.rehearse.model import Group, Pod, Rehearsal
-from commands.rehearse.play import Player, Scene
+from commands.rehearse.gather import Gathering, GatheringSettings
+from commands.rehearse.model import Group, PlayedPod, Rehearsal
+from commands.rehearse.play import Player, RehearsalScene
 from commands.rehearse.search import Plays, Told, best_order, needed_spares, with_spares
 from commands.rehearse.world import PLUGIN
 from commands.report.build import Heading
@@ -26,7 +26,7 @@ MOST_SHOTS = 20_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Choice:
+class RehearsalChoice:
     """What the user chose to play.
 
     Attributes:
@@ -45,7 +45,11 @@ class UnknownGroupError(Exception):
 
 
 def rehearse(
-    gathered: Gathering, choice: Choice, heading: Heading, problems: Iterable[str] = (), step: Told = lambda: None
+    gathered: Gathering,
+    choice: RehearsalChoice,
+    heading: Heading,
+    problems: Iterable[str] = (),
+    step: Told = lambda: None,
 ) -> Rehearsal:
     """Play the migration.
 
@@ -54,7 +58,7 @@ def rehearse(
 
     Raises:
         UnknownGroupError: `choice.order` names a group that does not exist.
-        UnknownTypeError: a spare node has a type that is not in the catalogue.
+        NoSuchTypeError: a spare node has a type that is not in the catalogue.
     """
     bare = gathered.scene()
     scene = with_spares(bare, choice.spares, gathered.spare)
@@ -85,7 +89,7 @@ def rehearse(
     )
 
 
-def _today(scene: Scene) -> tuple[tuple[int, str], ...]:
+def _today(scene: RehearsalScene) -> tuple[tuple[int, str], ...]:
     """Pods that wait before the first step, and why."""
     player = Player(scene)
     return tuple((number, reason.text) for number, reason in player.reasons.items())
@@ -152,7 +156,7 @@ class FitAnswer:
     why: str
     claims: Fitting | None
     plugin: Fitting | None
-    pods: Sequence[Pod]
+    pods: Sequence[PlayedPod]
 
     @property
     def fits(self) -> bool:
@@ -160,7 +164,7 @@ class FitAnswer:
         return any(each is not None and each.now for each in (self.claims, self.plugin))
 
 
-def types_of(settings: Settings, kind: str) -> tuple[str, ...]:
+def types_of(settings: GatheringSettings, kind: str) -> tuple[str, ...]:
     """The instance types of a type or family; empty if there is none of that name."""
     catalogue = settings.policies.catalogue if settings.policies else Catalogue()
     return tuple(each.name for each in catalogue if kind in (each.name, each.family))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import orjson
 
 from commands.rehearse import tables
-from commands.rehearse.model import Cost, Figures, FreePlace, Reason, Rehearsal, Step
+from commands.rehearse.model import Cost, DeviceFigures, FreePlace, Reason, Rehearsal, Step
 
 
 def as_json(rehearsal: Rehearsal) -> str:
@@ -105,7 +105,7 @@ def _cost(cost: Cost) -> dict[str, int]:
     return {"notDrained": cost.stalled, "notRunning": cost.waiting, "waited": cost.paused, "moves": cost.moved}
 
 
-def _figures(figures: Figures) -> dict[str, int]:
+def _figures(figures: DeviceFigures) -> dict[str, int]:
     found = dataclasses.asdict(figures)
     return {
         "plugin": found["plugin"],

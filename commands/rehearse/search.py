@@ -11,8 +11,8 @@ from typing import Final
 from msgspec import structs
 
 from commands.rehearse.model import Cost, Play, Spares
-from commands.rehearse.play import Player, Scene
-from commands.rehearse.world import DRIVER, NodeState
+from commands.rehearse.play import Player, RehearsalScene
+from commands.rehearse.world import DRIVER, PlayedNode
 from commands.status.lines import counted
 from neuron import names
 
@@ -34,7 +34,7 @@ class Plays:
         self.work = 0
         self._step = step
 
-    def play(self, scene: Scene, order: Iterable[str]) -> Play:
+    def play(self, scene: RehearsalScene, order: Iterable[str]) -> Play:
         """One play."""
         player = Player(scene)
         found = player.play(tuple(order))
@@ -44,7 +44,7 @@ class Plays:
 
 
 def best_order(
-    scene: Scene, given: tuple[str, ...], plays: Plays
+    scene: RehearsalScene, given: tuple[str, ...], plays: Plays
 ) -> tuple[Play, tuple[tuple[tuple[str, ...], Cost], ...], bool]:
     """The play of the best order, the costs of the others that were tried, and whether all were tried.
 
@@ -64,7 +64,7 @@ def best_order(
     return best, tuple((order, cost) for cost, order in others), every
 
 
-def _orders(scene: Scene) -> Iterator[tuple[str, ...]]:
+def _orders(scene: RehearsalScene) -> Iterator[tuple[str, ...]]:
     """Orders to try: the groups with the fewest devices in use first, that order turned round, by name, all others."""
     used = {
         group.name: sum(form.devices for name in group.nodes for form in scene.world.nodes[name].forms.values())
@@ -86,21 +86,25 @@ def _orders(scene: Scene) -> Iterator[tuple[str, ...]]:
 # --- spare nodes ------------------------------------------------------------------------------------------------
 
 
-class UnknownTypeError(Exception):
+class NoSuchTypeError(Exception):
     """No node of the cluster has the type, and the catalogue lacks it; the message is the type."""
 
 
-SpareMaker = Callable[[str, str], NodeState]
-"""From name and instance type to a node with the driver. Raises UnknownTypeError."""
+SpareMaker = Callable[[str, str], PlayedNode]
+"""From name and instance type to a node with the driver. Raises NoSuchTypeError."""
 
 
-def with_spares(scene: Scene, spares: Mapping[str, int], make: SpareMaker, prefix: str = "spare") -> Scene:
+def with_spares(
+    scene: RehearsalScene, spares: Mapping[str, int], make: SpareMaker, prefix: str = "spare"
+) -> RehearsalScene:
     """The scene with spare nodes, which have the driver from the start."""
     made = [make(f"{prefix}-{kind}-{number}", kind) for kind, count in spares.items() for number in range(1, count + 1)]
     return scene.with_nodes(made) if made else scene
 
 
-def needed_spares(scene: Scene, best: Play, given: Mapping[str, int], make: SpareMaker, plays: Plays) -> Spares:
+def needed_spares(
+    scene: RehearsalScene, best: Play, given: Mapping[str, int], make: SpareMaker, plays: Plays
+) -> Spares:
     """The fewest spare nodes, beside those that are given, with which nothing waits in this order.
 
     Pods that wait with any number of spare nodes, such as those that are denied, are left out, and said.
@@ -146,7 +150,7 @@ def _waits(play: Play) -> int:
     return found + sum(bool(step.stalled) for step in play.steps)
 
 
-def _types(scene: Scene, play: Play) -> list[str]:
+def _types(scene: RehearsalScene, play: Play) -> list[str]:
     """Instance types of the nodes from which pods come that wait."""
     found = set()
     kinds = {scene.pods[each.pod].kind for step in play.steps for each in step.moves if each.paused}
@@ -166,7 +170,7 @@ def _types(scene: Scene, play: Play) -> list[str]:
     return sorted(found)
 
 
-def like(name: str, instance_type: str, nodes: Iterable[NodeState], empty: NodeState) -> NodeState:
+def like(name: str, instance_type: str, nodes: Iterable[PlayedNode], empty: PlayedNode) -> PlayedNode:
     """A spare node with the labels that all nodes of its type have; `empty`: a node of the catalogue without any."""
     same = [each.node for each in nodes if each.instance_type == instance_type]
     if not same:
@@ -176,7 +180,7 @@ def like(name: str, instance_type: str, nodes: Iterable[NodeState], empty: NodeS
         common = {key: value for key, value in common.items() if node.labels.get(key) == value}
     labels = {**common, "kubernetes.io/hostname": name, "neuron.aws.com/driver": "dra"}
     made = structs.replace(empty.node, labels={**empty.node.labels, **labels}, allocatable=_basic(same[0].allocatable))
-    return NodeState(made, instance_type, side=DRIVER, model=empty.model, after=empty.model)
+    return PlayedNode(made, instance_type, side=DRIVER, model=empty.model, after=empty.model)
 
 
 def _basic(allocatable: Mapping[str, object]) -> dict[str, object]:

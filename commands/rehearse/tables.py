@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from commands.rehearse.model import Cost, FreePlace, Maker, Move, Pod, Reason, Rehearsal, Spares, Step
+from commands.rehearse.model import Cost, FreePlace, Maker, Move, PlayedPod, Reason, Rehearsal, Spares, Step
 from commands.report.tables import NOTHING, Table
 from commands.status.lines import counted, listed
 from runtime.text import named
@@ -45,7 +45,7 @@ def waits(rehearsal: Rehearsal) -> tuple[Wait, ...]:
 
 
 def _grouped(
-    waiting: Iterable[tuple[int, Reason]], pods: Sequence[Pod]
+    waiting: Iterable[tuple[int, Reason]], pods: Sequence[PlayedPod]
 ) -> Mapping[tuple[str, str], tuple[Reason, int]]:
     found: dict[tuple[str, str], tuple[Reason, int]] = {}
     for number, reason in waiting:
@@ -61,9 +61,10 @@ def summary(rehearsal: Rehearsal) -> list[str]:
     if not rehearsal.groups:
         return [*lines, "No node has the device plugin: there is nothing to migrate."]
     nodes = sum(len(each.nodes) for each in rehearsal.groups)
+    labels = {each.name.partition("=")[0] for each in rehearsal.groups}
     moving = sum(bool(pod.node) and not pod.converted for pod in rehearsal.pods)
     lines.append(
-        f"{counted(len(rehearsal.groups), 'node group')} with {counted(nodes, 'node')} and"
+        f"{counted(len(rehearsal.groups), 'node group')} ({listed(labels, 3)}) with {counted(nodes, 'node')} and"
         f" {counted(start.plugin, 'device')} of the device plugin; {counted(moving, 'pod')}"
         f" {'uses' if moving == 1 else 'use'} {start.plugin_used} of them."
     )
@@ -75,6 +76,12 @@ def summary(rehearsal: Rehearsal) -> list[str]:
         names = named(str(rehearsal.pods[number])) + (f" and {more} more" if more else "")
         lines.append(f"Already waiting before the first step: {names}: {why}.")
     return lines
+
+
+def short_names(rehearsal: Rehearsal) -> Mapping[str, str]:
+    """Node groups by the values of their labels; by their full names if two have one value."""
+    values = {group.name: group.name.partition("=")[2] for group in rehearsal.groups}
+    return values if len(set(values.values())) == len(values) else {name: name for name in values}
 
 
 def outcome(rehearsal: Rehearsal, cost: Cost) -> str:
@@ -114,6 +121,11 @@ def order_line(rehearsal: Rehearsal) -> str:
     """The order, and what others cost."""
     if len(rehearsal.groups) < 2 or not rehearsal.others:
         return ""
+    short = short_names(rehearsal)
+
+    def told(order: Iterable[str]) -> str:
+        return " -> ".join(named(short[each]) for each in order)
+
     worst_order, worst = max(rehearsal.others, key=lambda each: each[1])
     best = rehearsal.best.cost
     tried = "all orders" if rehearsal.all_orders else f"{len(rehearsal.others) + 1} orders"
@@ -122,10 +134,9 @@ def order_line(rehearsal: Rehearsal) -> str:
     least = min((cost for _, cost in rehearsal.others), default=best)
     if least < best:
         better = next(order for order, cost in rehearsal.others if cost == least)
-        return f"Order: {' -> '.join(map(named, better))} costs less: {cost_text(least)} instead of {cost_text(best)}."
+        return f"Order: {told(better)} costs less: {cost_text(least)} instead of {cost_text(best)}."
     return (
-        f"Order: the best of {tried}. {' -> '.join(map(named, worst_order))} costs more: {cost_text(worst)} instead of"
-        f" {cost_text(best)}."
+        f"Order: the best of {tried}. {told(worst_order)} costs more: {cost_text(worst)} instead of {cost_text(best)}."
     )
 
 
@@ -143,13 +154,14 @@ def cost_text(cost: Cost) -> str:
 def steps(rehearsal: Rehearsal) -> Table:
     """One row for each step."""
     head = ("step", "group", "nodes", "converts", "waves", "moved", "waited", "waiting", "denied", "free afterwards")
+    short = short_names(rehearsal)
     sizes = {group.name: len(group.nodes) for group in rehearsal.groups}
     rows = []
     for at, step in enumerate(rehearsal.best.steps, start=1):
         rows.append(
             (
                 str(at),
-                step.group,
+                short[step.group],
                 str(sizes[step.group]),
                 listed(step.converts, 3) or NOTHING,
                 str(step.waves),
@@ -177,7 +189,7 @@ def devices_text(step: Step) -> str:
     return f"{text}, {found.waiting} waiting" if found.waiting else text
 
 
-def step_note(step: Step, pods: Sequence[Pod]) -> str:
+def step_note(step: Step, pods: Sequence[PlayedPod]) -> str:
     """What an operator has to know about a step."""
     if step.stalled:
         return f"the drain does not end: {step.stalled}"
@@ -194,7 +206,7 @@ def step_note(step: Step, pods: Sequence[Pod]) -> str:
     return "; ".join(parts)
 
 
-def moves(step: Step, pods: Sequence[Pod]) -> Iterable[str]:
+def moves(step: Step, pods: Sequence[PlayedPod]) -> Iterable[str]:
     """One line for each pod that is created again, and for each that waits."""
     for each in step.moves:
         yield move_text(each, pods)
@@ -203,7 +215,7 @@ def moves(step: Step, pods: Sequence[Pod]) -> Iterable[str]:
         yield f"{pods[number]}: still waits: {reasons[number].text}"
 
 
-def move_text(move: Move, pods: Sequence[Pod]) -> str:
+def move_text(move: Move, pods: Sequence[PlayedPod]) -> str:
     """`team-a/x: node-1 -> node-2, converted, waited`."""
     pod = pods[move.pod]
     words = ["converted"] if move.converted else []

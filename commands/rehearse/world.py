@@ -17,7 +17,7 @@ from msgspec import structs
 from checks.claims.device_index import SelectorError
 from commands.devices import connected, node_fit
 from commands.devices.allocator_inputs import Hardware, free_devices
-from commands.rehearse.model import Cause, Form, FreePlace, NodeShot, Reason, Results
+from commands.rehearse.model import Form, FreePlace, NodeShot, Reason, Results, WaitCause
 from conversion.claims.containers import BASIC_RESOURCES
 from neuron import names
 from neuron.allocator.search import AllocatorClaim, AllocatorNode, SearchTooLongError
@@ -100,7 +100,7 @@ def _key(held: Iterable[Results]) -> object:
     return tuple(found)
 
 
-class NodeState:
+class PlayedNode:
     """A node, and what pods hold of it.
 
     Attributes:
@@ -166,10 +166,10 @@ class NodeState:
         self.load = 0.0
         self._weigh()
 
-    def copy(self) -> "NodeState":
+    def copy(self) -> "PlayedNode":
         """An independent copy."""
-        new = object.__new__(NodeState)
-        for name in NodeState.__slots__:
+        new = object.__new__(PlayedNode)
+        for name in PlayedNode.__slots__:
             setattr(new, name, getattr(self, name))
         new.used, new.plugin_used = Counter(self.used), Counter(self.plugin_used)
         new.held, new.forms = dict(self.held), dict(self.forms)
@@ -255,25 +255,25 @@ def limits_of(node: Node) -> dict[str, int]:
     return amounts_of({key: node.allocatable[key] for key in (*BASIC_RESOURCES, _PODS) if key in node.allocatable})
 
 
-class Rules:
+class PlacementRules:
     """Whether a pod may run on a node by selection and taints. Answers are remembered by the labels that count."""
 
     def __init__(self) -> None:
         self._keys: dict[int, tuple[Form, tuple[str, ...], bool]] = {}
-        self._answers: dict[object, Cause | None] = {}
+        self._answers: dict[object, WaitCause | None] = {}
 
-    def forbids(self, form: Form, node: Node) -> Cause | None:
+    def forbids(self, form: Form, node: Node) -> WaitCause | None:
         """The cause for which the pod may not run there."""
         _, keys, by_name = self._keys.get(id(form)) or self._read(form)
         labels = node.labels
         seen = tuple([labels.get(key) for key in keys])
         answer = (id(form), seen, node.taints, node.name if by_name else "")
         if answer not in self._answers:
-            found: Cause | None = None
+            found: WaitCause | None = None
             if node_fit.unmet_selection(form.pod, node):
-                found = Cause.SELECTION
+                found = WaitCause.SELECTION
             elif node_fit.untolerated(form.pod, node):
-                found = Cause.TAINT
+                found = WaitCause.TAINT
             self._answers[answer] = found
         return self._answers[answer]
 
@@ -295,10 +295,10 @@ class World:
         tries: nodes on which a place was looked for: the work that was done.
     """
 
-    def __init__(self, nodes: Iterable[NodeState], rules: Rules | None = None) -> None:
+    def __init__(self, nodes: Iterable[PlayedNode], rules: PlacementRules | None = None) -> None:
         self.nodes: Final = {each.node.name: each for each in nodes}
         self.tries = 0
-        self._rules = rules or Rules()
+        self._rules = rules or PlacementRules()
         self._queues: dict[int, tuple[Form, list[tuple[float, str]], int]] = {}
         """By form: its nodes by load; how much of `_changed` it has seen."""
         self._changed: list[str] = []
@@ -308,7 +308,7 @@ class World:
         """An independent copy."""
         return World([each.copy() for each in self.nodes.values()], self._rules)
 
-    def part(self, nodes: Iterable[NodeState]) -> "World":
+    def part(self, nodes: Iterable[PlayedNode]) -> "World":
         """A world of some nodes only."""
         return World(nodes, self._rules)
 
@@ -363,7 +363,7 @@ class World:
         self._queues[id(form)] = form, queue, len(self._changed)
         return queue
 
-    def _fits(self, node: NodeState, form: Form) -> Results | None:
+    def _fits(self, node: PlayedNode, form: Form) -> Results | None:
         if node.lacks(form):
             return None
         if form.claim is not None:
@@ -372,11 +372,11 @@ class World:
         short = any(used[each] + amount > node.offers.get(each, 0) for each, amount in form.plugin.items())
         return None if short else ()
 
-    def may_serve(self, node: NodeState, form: Form) -> bool:
+    def may_serve(self, node: PlayedNode, form: Form) -> bool:
         """Whether a node would take a pod, if nothing else ran there."""
         return _serves(node, form) and self._rules.forbids(form, node.node) is None
 
-    def would_fit(self, node: NodeState, form: Form) -> Results | None:
+    def would_fit(self, node: PlayedNode, form: Form) -> Results | None:
         """The devices that a pod would get on a node, which may be a copy; None if it does not fit."""
         return self._fits(node, form) if self.may_serve(node, form) else None
 
@@ -384,8 +384,8 @@ class World:
 
     def why(self, form: Form) -> Reason:
         """Why no node takes a pod now."""
-        blocked: dict[Cause, str] = {}
-        best: tuple[int, NodeState] | None = None
+        blocked: dict[WaitCause, str] = {}
+        best: tuple[int, PlayedNode] | None = None
         lacking: list[str] = []
         elsewhere = False
         for node in self.nodes.values():
@@ -405,47 +405,47 @@ class World:
         if best is not None:
             return self._short(form, *best)
         if lacking:
-            return Reason(Cause.RESOURCES, f"not enough {' and '.join(map(named, lacking))} free on its nodes")
+            return Reason(WaitCause.RESOURCES, f"not enough {' and '.join(map(named, lacking))} free on its nodes")
         if elsewhere:
             return _NO_DRIVER if form.claim is not None else _NO_PLUGIN
         return self._forbidden(form, blocked)
 
-    def _forbidden(self, form: Form, blocked: Mapping[Cause, str]) -> Reason:
-        if Cause.TAINT in blocked:
-            node = self.nodes[blocked[Cause.TAINT]].node
+    def _forbidden(self, form: Form, blocked: Mapping[WaitCause, str]) -> Reason:
+        if WaitCause.TAINT in blocked:
+            node = self.nodes[blocked[WaitCause.TAINT]].node
             taints = ", ".join(map(node_fit.taint_text, node_fit.untolerated(form.pod, node)))
             text = f"it does not tolerate the taint {taints} of {named(node.name)}"
-            return Reason(Cause.TAINT, text, "Add a toleration, or remove the taint.")
-        name = blocked.get(Cause.SELECTION)
+            return Reason(WaitCause.TAINT, text, "Add a toleration, or remove the taint.")
+        name = blocked.get(WaitCause.SELECTION)
         if name is None:
-            return Reason(Cause.SELECTION, "the cluster has no Neuron node")
+            return Reason(WaitCause.SELECTION, "the cluster has no Neuron node")
         unmet = node_fit.unmet_selection(form.pod, self.nodes[name].node)
         text = f"no Neuron node meets its node selection: {', '.join(map(node_fit.requirement_text, unmet))}"
-        return Reason(Cause.SELECTION, text, "Label a node, or change the node selection.")
+        return Reason(WaitCause.SELECTION, text, "Label a node, or change the node selection.")
 
-    def _free(self, node: NodeState, form: Form) -> int:
+    def _free(self, node: PlayedNode, form: Form) -> int:
         if form.claim is not None:
             return 0 if node.model is None else len(node.model.free(node.all_held)[0])
         return min((node.offers.get(each, 0) - node.plugin_used[each] for each in form.plugin), default=0)
 
-    def _short(self, form: Form, free: int, node: NodeState) -> Reason:
+    def _short(self, form: Form, free: int, node: PlayedNode) -> Reason:
         name = named(node.node.name)
         if form.claim is not None and node.model is None:
             text = f"what {name} publishes is not known: its type {named(node.instance_type)} is not in the catalogue"
-            return Reason(Cause.UNKNOWN, text, "Describe the type in an InstanceTypeCatalog (docs/policies.md).")
+            return Reason(WaitCause.UNKNOWN, text, "Describe the type in an InstanceTypeCatalog (docs/policies.md).")
         if form.claim is not None and node.model is not None:
             loose = AllocatorClaim(form.claim.requests)
             if node.model.allocate(node.all_held, loose) is not None:
                 size = node.model.free(node.all_held)[1]
                 text = f"{free} devices of {name} are free, at most {size} of them connected; it needs {form.devices}"
-                return Reason(Cause.RUN, text, "Free connected devices: `neuron-dra fit` names the pods to move.")
+                return Reason(WaitCause.RUN, text, "Free connected devices: `neuron-dra fit` names the pods to move.")
         if form.claim is None:
             wanted = ", ".join(f"{amount} of {resource}" for resource, amount in form.plugin.items())
-            return Reason(Cause.COUNT, f"at most {max(free, 0)} are free on one node ({name}); it needs {wanted}")
+            return Reason(WaitCause.COUNT, f"at most {max(free, 0)} are free on one node ({name}); it needs {wanted}")
         need = f"it needs {form.devices}" if form.devices else "it needs a share of one"
         if free <= 0:
-            return Reason(Cause.COUNT, f"no device is free on nodes with the driver that it may run on; {need}")
-        return Reason(Cause.COUNT, f"at most {free} devices are free on one node ({name}); {need}")
+            return Reason(WaitCause.COUNT, f"no device is free on nodes with the driver that it may run on; {need}")
+        return Reason(WaitCause.COUNT, f"at most {free} devices are free on one node ({name}); {need}")
 
     def free(self) -> dict[str, FreePlace]:
         """What is free on open nodes with the driver, by instance type."""
@@ -478,19 +478,19 @@ class World:
         return tuple(_shot(node, places) for _, node in sorted(self.nodes.items()))
 
 
-_NO_DRIVER: Final = Reason(Cause.NO_DRIVER, "no node with the driver that it may run on takes pods yet")
+_NO_DRIVER: Final = Reason(WaitCause.NO_DRIVER, "no node with the driver that it may run on takes pods yet")
 _NO_PLUGIN: Final = Reason(
-    Cause.NO_PLUGIN,
+    WaitCause.NO_PLUGIN,
     "no node with the device plugin that it may run on is left",
     "Convert it, or keep a node group on the plugin.",
 )
 
 
-def _serves(node: NodeState, form: Form) -> bool:
+def _serves(node: PlayedNode, form: Form) -> bool:
     return node.open and node.side == (PLUGIN if form.claim is None else DRIVER)
 
 
-def _shot(node: NodeState, places: Mapping[int, Sequence[int] | None]) -> NodeShot:
+def _shot(node: PlayedNode, places: Mapping[int, Sequence[int] | None]) -> NodeShot:
     held: dict[int, list[int]] = {}
     if node.side == DRIVER and node.model is not None:
         count = node.model.count

@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 
 from commands.objects.manifest_files import GivenManifests
-from commands.rehearse.gather import Gathering, Settings
+from commands.rehearse.gather import Gathering, GatheringSettings
 from commands.rehearse.model import Rehearsal
 from commands.rehearse.reads import from_files
-from commands.rehearse.rehearsing import Choice, rehearse
+from commands.rehearse.rehearsing import RehearsalChoice, rehearse
 from commands.report.build import Heading
 from commands.report.file_inputs import read_files
 from tests.support.emulated import EmulatedCluster
@@ -107,12 +107,12 @@ def gathered(*items: Object, **settings: Any) -> Gathering:
     """The cluster of objects."""
     options = settings.pop("options", None) or trainium(families=())
     inputs = read_files([GivenManifests("cluster.json", as_list(items).encode())], lambda: None)
-    found, problems = from_files(inputs, Settings(options, **settings), "v1.36.3", NOW, lambda: None)
+    found, problems = from_files(inputs, GatheringSettings(options, **settings), "v1.36.3", NOW, lambda: None)
     assert problems == []
     return found
 
 
-def rehearsal(*items: Object, choice: Choice = Choice(), **settings: Any) -> Rehearsal:
+def rehearsal(*items: Object, choice: RehearsalChoice = RehearsalChoice(), **settings: Any) -> Rehearsal:
     """The rehearsal of objects."""
     return rehearse(gathered(*items, **settings), choice, HEADING)
 

@@ -62,7 +62,10 @@ class TestRehearse:
     def test_text_is_one_screen_with_steps_waits_and_fixes(self) -> None:
         result = run("rehearse", "-f", "-", stdin=as_list(CLUSTER))
         assert result.exit_code == 1
-        assert "2 node groups with 2 nodes and 32 devices of the device plugin; 3 pods use 14 of them." in result.stdout
+        told = (
+            "2 node groups (eks.amazonaws.com/nodegroup) with 2 nodes and 32 devices of the device plugin; 3 pods use"
+        )
+        assert told in " ".join(result.stdout.split())
         assert "denied: 1 pod of ReplicaSet team-b/odd, at the end" in result.stdout
         assert "-> Nearest valid counts: 4 or 8." in result.stdout
         assert "Cannot know" in result.stdout
@@ -118,8 +121,8 @@ class TestRehearse:
 
     def test_policies_decide(self, tmp_path: Path) -> None:
         (tmp_path / "off.yaml").write_text(
-            "apiVersion: policy.neuron.aws.com/v1alpha1\nkind: ConversionPolicy\nmetadata: {name: off}\n"
-            "spec: {match: {namespaces: [team-a]}, mode: 'off'}\n"
+            "apiVersion: policy.neuron.aws.com/v1alpha1\nkind: ConversionPolicy\nmetadata: {name: none}\n"
+            "spec: {order: 1, match: {namespaces: [team-a]}, mode: 'off'}\n"
         )
         text = as_list([node("n1"), *pods("a", "n1")])
         found = read(run("rehearse", "-f", "-", "-o", "json", "--policies", tmp_path, stdin=text))
@@ -168,7 +171,7 @@ class TestFit:
         text = as_list([*driver_nodes("d"), node("n1"), *pods("x", "n1", count=16)])
         result = run("fit", "--count", "8", "--type", "trn1", "-f", "-", stdin=text)
         assert result.exit_code == 0
-        assert "now: on d (neuron-device-0, neuron-device-1" in result.stdout
+        assert "now: on d (devices 0-7)" in result.stdout
         assert "2 such pods at the same time" in " ".join(result.stdout.split())
         assert "after pods end: on n1, when team-a/x-0 ends" in result.stdout
 

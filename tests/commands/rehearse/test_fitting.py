@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from commands.rehearse.fitting import Change
+from commands.rehearse.fitting import MadePlace
 from commands.rehearse.rehearsing import FitAnswer, NothingToFitError, fits, pod_of, types_of
 from commands.report.inventory import Found
 from tests.support.emulated import EmulatedCluster
@@ -61,7 +61,7 @@ def test_the_fewest_pods_that_end_or_move_are_found() -> None:
     assert found.now == ()
     names = {number: pod.name for number, pod in enumerate(answer.pods)}
 
-    def told(changes: tuple[Change, ...]) -> list[tuple[str, list[str], tuple[str, ...]]]:
+    def told(changes: tuple[MadePlace, ...]) -> list[tuple[str, list[str], tuple[str, ...]]]:
         return [(each.node, [names[pod] for pod in each.pods], each.to) for each in changes]
 
     assert told(found.ends) == [("d0", ["p0-0"], ()), ("d1", ["p1-8"], ())]
@@ -114,10 +114,10 @@ def test_a_denied_pod_is_told() -> None:
     ],
 )
 def test_a_type_or_family_names_instance_types(kind: str, types: tuple[str, ...]) -> None:
-    from commands.rehearse.gather import Settings
+    from commands.rehearse.gather import GatheringSettings
     from tests.support.trainium import trainium
 
-    assert sorted(types_of(Settings(trainium()), kind)) == sorted(types)
+    assert sorted(types_of(GatheringSettings(trainium()), kind)) == sorted(types)
 
 
 def test_the_first_object_that_is_to_be_created_is_fitted() -> None:

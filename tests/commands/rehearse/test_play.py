@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from commands.rehearse.model import Cause, Cost, Maker
-from commands.rehearse.rehearsing import Choice, UnknownGroupError
-from commands.rehearse.search import UnknownTypeError
+from commands.rehearse.model import Cost, Maker, WaitCause
+from commands.rehearse.rehearsing import RehearsalChoice, UnknownGroupError
+from commands.rehearse.search import NoSuchTypeError
 from tests.support.emulated import EmulatedCluster
 from tests.support.rehearsing import Object, after, budget, driver_nodes, gathered, node, of_namespace, pods, rehearsal
 
-B = Choice(order=("b", "a"))
+B = RehearsalChoice(order=("b", "a"))
 
 
 def test_a_drained_pod_is_converted_and_waits_for_the_driver_on_its_own_group() -> None:
@@ -23,7 +23,7 @@ def test_a_drained_pod_is_converted_and_waits_for_the_driver_on_its_own_group() 
 
 
 def test_pods_stay_unconverted_on_other_nodes_of_the_plugin_while_these_have_place() -> None:
-    found = rehearsal(node("n1", "a"), node("n2", "b"), *pods("serve", "n1"), choice=Choice(order=("a", "b")))
+    found = rehearsal(node("n1", "a"), node("n2", "b"), *pods("serve", "n1"), choice=RehearsalChoice(order=("a", "b")))
     first, second = found.best.steps
     assert (first.converts, [(each.to, each.paused, each.converted) for each in first.moves]) == (
         (),
@@ -128,9 +128,9 @@ def test_devices_that_are_free_and_not_connected_are_told_apart_from_too_few() -
     assert four is not None
     assert sixteen is not None
     text = "12 devices of d are free, at most 1 of them connected; it needs 4"
-    assert (scene.world.why(four).cause, scene.world.why(four).text) == (Cause.RUN, text)
+    assert (scene.world.why(four).cause, scene.world.why(four).text) == (WaitCause.RUN, text)
     assert (scene.world.why(sixteen).cause, scene.world.why(sixteen).text) == (
-        Cause.COUNT,
+        WaitCause.COUNT,
         "at most 12 devices are free on one node (d); it needs 16",
     )
 
@@ -193,7 +193,7 @@ def test_a_budget_of_zero_allows_no_eviction(spec: dict[str, Any]) -> None:
 
 def test_a_stalled_group_is_tried_again_after_another_one_has_moved() -> None:
     objects = [node("n1", "a"), node("n2", "b"), *pods("serve", "n1", "n1", count=8), *pods("x", "n2", count=16)]
-    found = rehearsal(*objects, budget("serve", maxUnavailable=1), choice=Choice(order=("a", "b")))
+    found = rehearsal(*objects, budget("serve", maxUnavailable=1), choice=RehearsalChoice(order=("a", "b")))
     assert [(each.group[-1], bool(each.stalled)) for each in found.best.steps] == [
         ("a", True),
         ("b", False),
@@ -212,7 +212,7 @@ def test_budgets_select_by_expressions_and_only_in_their_namespace() -> None:
 def test_pods_of_a_group_of_a_leader_worker_set_are_created_again_together() -> None:
     labels = {"leaderworkerset.sigs.k8s.io/name": "lws", "leaderworkerset.sigs.k8s.io/group-index": "0"}
     objects = [node("n1", "a"), node("n2", "b"), *driver_nodes("d1", "d2"), *pods("lws", "n1", "n2", labels=labels)]
-    first = rehearsal(*objects, choice=Choice(order=("a", "b"))).best.steps[0]
+    first = rehearsal(*objects, choice=RehearsalChoice(order=("a", "b"))).best.steps[0]
     assert len(first.moves) == 2
 
 
@@ -255,7 +255,7 @@ def test_pods_that_a_drain_does_not_move_are_moved_by_hand(kind: str, maker: Mak
 def test_a_spare_node_keeps_everything_running() -> None:
     objects = [node("n1"), *pods("serve", "n1", "n1")]
     assert rehearsal(*objects).spares.needed == {"trn1.32xlarge": 1}
-    found = rehearsal(*objects, choice=Choice(spares={"trn1.32xlarge": 1}))
+    found = rehearsal(*objects, choice=RehearsalChoice(spares={"trn1.32xlarge": 1}))
     assert (found.well, after(found)["team-a/serve-0"]) == (True, "spare-trn1.32xlarge-1")
     assert found.spares.needed == {}
 
@@ -284,8 +284,8 @@ def test_a_namespace_that_converts_already_needs_no_step() -> None:
 
 
 def test_a_type_for_spare_nodes_has_to_exist() -> None:
-    with pytest.raises(UnknownTypeError, match="trn9"):
-        rehearsal(node("n1"), *pods("a", "n1"), choice=Choice(spares={"trn9.48xlarge": 1}))
+    with pytest.raises(NoSuchTypeError, match="trn9"):
+        rehearsal(node("n1"), *pods("a", "n1"), choice=RehearsalChoice(spares={"trn9.48xlarge": 1}))
 
 
 # --- order ------------------------------------------------------------------------------------------------------
@@ -300,10 +300,10 @@ def test_the_best_order_begins_where_pods_find_place_elsewhere() -> None:
 
 def test_a_given_order_is_kept_and_groups_that_it_lacks_come_last() -> None:
     objects = [node("n1", "a"), node("n2", "b"), node("n3", "c"), *pods("x", "n1")]
-    found = rehearsal(*objects, choice=Choice(order=("c",)))
+    found = rehearsal(*objects, choice=RehearsalChoice(order=("c",)))
     assert [each[-1] for each in found.best.order] == ["c", "a", "b"]
     with pytest.raises(UnknownGroupError, match="there is no node group 'z': the groups are eks"):
-        rehearsal(*objects, choice=Choice(order=("z",)))
+        rehearsal(*objects, choice=RehearsalChoice(order=("z",)))
 
 
 def test_nodes_form_groups_by_label_or_by_instance_type() -> None:
@@ -371,7 +371,7 @@ def test_pods_that_wait_today_do_not_count_against_the_migration() -> None:
 
 def test_devices_of_the_scheduler_extension_are_shown_where_the_annotation_has_them() -> None:
     placed = pods("x", "n1", annotations={"AWS_NEURON_IDS": "4,5,6,7"})
-    found = rehearsal(node("n1"), *placed, *pods("y", "n1"), choice=Choice(pictures=True))
+    found = rehearsal(node("n1"), *placed, *pods("y", "n1"), choice=RehearsalChoice(pictures=True))
     [shot] = found.shots
     assert dict(shot.held) == {
         **dict.fromkeys(range(4), (1,)),

@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commands.rehearse.play import Player, Scene
-from commands.rehearse.rehearsing import Choice
+from commands.rehearse.play import Player, RehearsalScene
+from commands.rehearse.rehearsing import RehearsalChoice
 from commands.rehearse.search import with_spares
 from tests.support.rehearsing import Object, budget, gathered, node, pods, rehearsal
 
@@ -38,7 +38,7 @@ def objects(parts: list[tuple[int, list[int], int | str | None, str]]) -> list[O
     return made
 
 
-def check(scene: Scene, player: Player) -> None:
+def check(scene: RehearsalScene, player: Player) -> None:
     """Every pod is in one state, and nothing is held twice."""
     states = [*player.where, *player.reasons, *player.ended]
     assert sorted(states) == list(range(len(scene.pods)))
@@ -80,5 +80,5 @@ def test_the_needed_spare_nodes_are_enough(parts: list[tuple[int, list[int], int
     usual = [(count, nodes, most or None, "ReplicaSet") for count, nodes, most, _ in parts]
     found = rehearsal(*objects(usual))
     assert found.spares.needed is not None
-    choice = Choice(found.spares.needed, found.best.order)
+    choice = RehearsalChoice(found.spares.needed, found.best.order)
     assert rehearsal(*objects(usual), choice=choice).well
