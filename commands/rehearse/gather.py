@@ -465,7 +465,7 @@ class Gathering:
         for each in mine:
             if each in left:
                 left.remove(each)
-        state.fixed = tuple(left)
+        state.hold(tuple(left))
         return tuple(each for each in mine if each.device in self._cluster.devices(pod.node).hardware.names)
 
     def _synthesize(self) -> None:

@@ -32,6 +32,7 @@ from neuron.findings import Finding
 _FAILS: Final = Reason(
     WaitCause.UNKNOWN, "it has claims already and waits today", "neuron-dra explain pod/NAME says why."
 )
+NO_FIGURES: Final = DeviceFigures(0, 0, 0, 0, 0)
 _STATIC: Final = Reason(WaitCause.UNKNOWN, "a static pod: its kubelet runs it on, and nothing converts it")
 
 
@@ -73,11 +74,17 @@ class RehearsalScene:
 class Player:
     """One play. Its state is that after the last step."""
 
-    def __init__(self, scene: RehearsalScene, *, shots: bool = False) -> None:
-        """Prepare. `shots`: whether steps have pictures of the nodes."""
+    def __init__(self, scene: RehearsalScene, *, shots: bool = False, brief: bool = False) -> None:
+        """Prepare.
+
+        Args:
+            shots: whether steps have pictures of the nodes.
+            brief: whether steps say only what moves and waits, without figures and the way back.
+        """
         self._scene = scene
         self._pods = scene.pods
         self._shots = shots
+        self._brief = brief
         self.world: Final = scene.world.copy()
         self.where: Final[dict[int, str]] = {number: pod.node for number, pod in enumerate(scene.pods) if pod.node}
         self.reasons: Final[dict[int, Reason]] = {}
@@ -188,9 +195,9 @@ class Player:
             tuple(ended),
             by_hand,
             stalled,
-            "" if stalled else self._no_way_back(group),
-            self.figures(),
-            self.world.free(),
+            "" if stalled or self._brief else self._no_way_back(group),
+            NO_FIGURES if self._brief else self.figures(),
+            {} if self._brief else self.world.free(),
             shots,
         )
 

@@ -66,8 +66,7 @@ def rehearse(
     best, others, every = best_order(scene, _order(choice.order, scene.groups), plays)
     spares = needed_spares(scene, best, choice.spares, gathered.spare, plays)
     pictures = choice.pictures and len(scene.world.nodes) * (len(best.steps) + 1) <= MOST_SHOTS
-    if pictures:
-        best = Player(scene, shots=True).play(best.order)
+    best = Player(scene, shots=pictures).play(best.order)
     told = gathered.told()
     return Rehearsal(
         heading.origin,

@@ -5,6 +5,7 @@ by time: the same cluster gives the same answer on every machine.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
@@ -16,7 +17,7 @@ from commands.rehearse.world import DRIVER, PlayedNode
 from commands.status.lines import counted
 from neuron import names
 
-MOST_WORK: Final = 250_000
+MOST_WORK: Final = 20_000
 """Placements of the plays that look for an order, and of those that look for spare nodes."""
 _ALL_ORDERS: Final = 4
 """Groups of which all orders are tried."""
@@ -35,8 +36,8 @@ class Plays:
         self._step = step
 
     def play(self, scene: RehearsalScene, order: Iterable[str]) -> Play:
-        """One play."""
-        player = Player(scene)
+        """One play, in brief."""
+        player = Player(scene, brief=True)
         found = player.play(tuple(order))
         self.work += player.world.tries
         self._step()
@@ -123,7 +124,7 @@ def needed_spares(
         return plays.work - start > MOST_WORK
 
     largest = max(sum(node.instance_type == kind for node in scene.world.nodes.values()) for kind in kinds)
-    counts, least = dict.fromkeys(kinds, 1), 0
+    counts, least = _guess(scene, best, kinds), 0
     while (least := waits(counts)) and not spent() and max(counts.values()) <= min(largest, _MOST_SPARES):
         counts = {kind: 2 * count for kind, count in counts.items()}
     if least >= _waits(best):
@@ -148,6 +149,21 @@ def _waits(play: Play) -> int:
     """Waits of pods in all steps, without denied pods. A pod that cannot be evicted keeps a group from moving."""
     found = sum(step.paused + len(step.waiting) - step.denied for step in play.steps)
     return found + sum(bool(step.stalled) for step in play.steps)
+
+
+def _guess(scene: RehearsalScene, play: Play, kinds: Iterable[str]) -> dict[str, int]:
+    """Spare nodes with as many devices as the pods have that wait in one step."""
+    sizes = {node.instance_type: node.after.count for node in scene.world.nodes.values() if node.after is not None}
+    most: Counter[str] = Counter()
+    for step in play.steps:
+        waiting = {each.pod for each in step.moves if each.paused} | {number for number, _ in step.waiting}
+        now: Counter[str] = Counter()
+        for number in waiting:
+            state = scene.world.nodes.get(scene.pods[number].node)
+            if state is not None:
+                now[state.instance_type] += scene.pods[number].kind.plugin.devices
+        most |= now
+    return {kind: max(1, min(_MOST_SPARES, -(-most[kind] // sizes[kind]))) for kind in kinds}
 
 
 def _types(scene: RehearsalScene, play: Play) -> list[str]:

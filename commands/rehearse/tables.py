@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from commands.rehearse.model import Cost, FreePlace, Maker, Move, PlayedPod, Reason, Rehearsal, Spares, Step
+from commands.rehearse.model import Cost, FreePlace, Maker, Move, PlayedPod, Reason, Rehearsal, Spares, Step, WaitCause
 from commands.report.tables import NOTHING, Table
 from commands.status.lines import counted, listed
 from runtime.text import named
@@ -15,7 +15,7 @@ _MOST_ORDERS: Final = 5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wait:
-    """Pods of one workload that do not run for one reason.
+    """Pods of one workload that do not run for one cause.
 
     Attributes:
         steps: numbers of the steps after which they do not run.
@@ -29,29 +29,18 @@ class Wait:
 
 
 def waits(rehearsal: Rehearsal) -> tuple[Wait, ...]:
-    """What does not run after a step, those at the end first."""
-    found: dict[tuple[str, str], dict[int, int]] = {}
-    reasons: dict[tuple[str, str], Reason] = {}
+    """What does not run after a step, those at the end first. The reason is that of the last step."""
+    found: dict[tuple[str, WaitCause], dict[int, int]] = {}
+    reasons: dict[tuple[str, WaitCause], Reason] = {}
     for at, step in enumerate(rehearsal.best.steps, start=1):
-        for (workload, text), (reason, pods) in _grouped(step.waiting, rehearsal.pods).items():
-            found.setdefault((workload, text), {})[at] = pods
-            reasons[workload, text] = reason
-    made = [
-        Wait(workload, reasons[workload, text], tuple(steps), max(steps.values()))
-        for (workload, text), steps in found.items()
-    ]
+        for number, reason in step.waiting:
+            key = str(rehearsal.pods[number].kind.workload), reason.cause
+            pods = found.setdefault(key, {})
+            pods[at] = pods.get(at, 0) + 1
+            reasons[key] = reason
+    made = [Wait(key[0], reasons[key], tuple(steps), max(steps.values())) for key, steps in found.items()]
     last = len(rehearsal.best.steps)
     return tuple(sorted(made, key=lambda each: (last not in each.steps, -each.pods, each.workload)))
-
-
-def _grouped(
-    waiting: Iterable[tuple[int, Reason]], pods: Sequence[PlayedPod]
-) -> Mapping[tuple[str, str], tuple[Reason, int]]:
-    found: dict[tuple[str, str], tuple[Reason, int]] = {}
-    for number, reason in waiting:
-        key = str(pods[number].kind.workload), reason.text
-        found[key] = reason, found.get(key, (reason, 0))[1] + 1
-    return found
 
 
 def summary(rehearsal: Rehearsal) -> list[str]:

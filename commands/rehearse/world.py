@@ -60,9 +60,10 @@ class DeviceModel:
         self.single: Final = bool(singles)
         self.count: Final = len(singles) or (entry.devices if entry is not None and entry.devices else len(self.whole))
 
-    def allocate(self, held: Iterable[Results], claim: AllocatorClaim) -> Results | None:
+    def allocate(self, node: "PlayedNode", claim: AllocatorClaim) -> Results | None:
         """The devices of a claim beside those that are held; None if it gets none."""
-        key = (_key(held), id(claim))
+        held = node.all_held
+        key = (node.held_key, id(claim))
         if key not in self._answers:
             try:
                 found = self._node(held).allocate(claim)
@@ -71,11 +72,11 @@ class DeviceModel:
             self._answers[key] = claim, found
         return self._answers[key][1]
 
-    def free(self, held: Iterable[Results]) -> tuple[tuple[int, ...], int]:
+    def free(self, node: "PlayedNode") -> tuple[tuple[int, ...], int]:
         """Indices of the devices that a claim can get whole, and the size of the largest connected set of them."""
-        key = _key(held)
+        key = node.held_key
         if key not in self._free:
-            self._free[key] = self._count(held)
+            self._free[key] = self._count(node.all_held)
         return self._free[key]
 
     def _count(self, held: Iterable[Results]) -> tuple[tuple[int, ...], int]:
@@ -114,6 +115,8 @@ class PlayedNode:
     """
 
     __slots__ = (
+        "_key",
+        "_scores",
         "after",
         "fixed",
         "forms",
@@ -164,6 +167,8 @@ class PlayedNode:
         self.held: dict[int, Results] = {}
         self.forms: dict[int, Form] = {}
         self.load = 0.0
+        self._key: object = None
+        self._scores = [(f"scored-{name}", self.limits[name]) for name in SCORED if self.limits.get(name)]
         self._weigh()
 
     def copy(self) -> "PlayedNode":
@@ -180,9 +185,17 @@ class PlayedNode:
         """What claims hold."""
         return [self.fixed, *self.held.values()]
 
+    @property
+    def held_key(self) -> object:
+        """Equal for equal devices that are held."""
+        if self._key is None:
+            self._key = _key(self.all_held)
+        return self._key
+
     def add(self, pod: int, form: Form, results: Results) -> None:
         """Count a pod. `results`: its devices; empty for a pod of the plugin."""
         self.forms[pod] = form
+        self._key = None
         if form.claim is None:
             self.plugin_used.update(form.plugin)
         else:
@@ -191,10 +204,15 @@ class PlayedNode:
             self.used[resource] += amount
         self._weigh()
 
+    def hold(self, fixed: Results) -> None:
+        """Set what claims hold that no pod of the rehearsal has."""
+        self.fixed, self._key = fixed, None
+
     def remove(self, pod: int) -> None:
         """Forget a pod."""
         form = self.forms.pop(pod)
         self.held.pop(pod, None)
+        self._key = None
         if form.claim is None:
             self.plugin_used.subtract(form.plugin)
         for resource, amount in form.amounts.items():
@@ -231,9 +249,10 @@ class PlayedNode:
         self.open = self.node.ready
 
     def _weigh(self) -> None:
-        parts = [self.used[f"scored-{name}"] / self.limits[name] for name in SCORED if self.limits.get(name)]
-        self.load = round(sum(parts) / len(parts), 9) if parts else 0.0
-        self.load += self.used[_PODS] * _POD
+        total = 0.0
+        for name, limit in self._scores:
+            total += self.used[name] / limit
+        self.load = round(total / max(1, len(self._scores)), 9) + self.used[_PODS] * _POD
 
 
 def amounts_of(requests: Mapping[str, object]) -> dict[str, int]:
@@ -367,7 +386,7 @@ class World:
         if node.lacks(form):
             return None
         if form.claim is not None:
-            return None if node.model is None else node.model.allocate(node.all_held, form.claim)
+            return None if node.model is None else node.model.allocate(node, form.claim)
         used = node.plugin_used
         short = any(used[each] + amount > node.offers.get(each, 0) for each, amount in form.plugin.items())
         return None if short else ()
@@ -425,7 +444,7 @@ class World:
 
     def _free(self, node: PlayedNode, form: Form) -> int:
         if form.claim is not None:
-            return 0 if node.model is None else len(node.model.free(node.all_held)[0])
+            return 0 if node.model is None else len(node.model.free(node)[0])
         return min((node.offers.get(each, 0) - node.plugin_used[each] for each in form.plugin), default=0)
 
     def _short(self, form: Form, free: int, node: PlayedNode) -> Reason:
@@ -435,8 +454,8 @@ class World:
             return Reason(WaitCause.UNKNOWN, text, "Describe the type in an InstanceTypeCatalog (docs/policies.md).")
         if form.claim is not None and node.model is not None:
             loose = AllocatorClaim(form.claim.requests)
-            if node.model.allocate(node.all_held, loose) is not None:
-                size = node.model.free(node.all_held)[1]
+            if node.model.allocate(node, loose) is not None:
+                size = node.model.free(node)[1]
                 text = f"{free} devices of {name} are free, at most {size} of them connected; it needs {form.devices}"
                 return Reason(WaitCause.RUN, text, "Free connected devices: `neuron-dra fit` names the pods to move.")
         if form.claim is None:
@@ -453,7 +472,7 @@ class World:
         for name, node in self.nodes.items():
             if node.side != DRIVER or not node.open or node.model is None:
                 continue
-            devices, size = node.model.free(node.all_held)
+            devices, size = node.model.free(node)
             known = found.get(node.instance_type, FreePlace(0, 0, ""))
             best = (size, name) if size > known.connected else (known.connected, known.node)
             found[node.instance_type] = FreePlace(known.devices + len(devices), *best)
@@ -470,7 +489,7 @@ class World:
                 used += sum(form.devices for form in node.forms.values())
             elif node.model is not None:
                 total += node.model.count
-                used += node.model.count - len(node.model.free(node.all_held)[0])
+                used += node.model.count - len(node.model.free(node)[0])
         return total, used
 
     def shots(self, places: Mapping[int, Sequence[int] | None]) -> tuple[NodeShot, ...]:
