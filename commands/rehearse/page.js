@@ -33,12 +33,12 @@
     made.append(cells);
     return made;
   };
-  const bar = (name, used, total, most) => {
+  const bar = (text, used, total, most) => {
     const space = "http://www.w3.org/2000/svg";
     const box = document.createElementNS(space, "svg");
     box.setAttribute("class", "bar");
     box.setAttribute("role", "img");
-    box.setAttribute("aria-label", name + ": " + used + " of " + total + " devices in use");
+    box.setAttribute("aria-label", text);
     for (const [amount, kind] of [[total, "var(--plugin)"], [used, "var(--c0)"]]) {
       const part = document.createElementNS(space, "rect");
       part.setAttribute("height", "100%");
@@ -46,11 +46,11 @@
       part.setAttribute("fill", kind);
       box.append(part);
     }
-    const text = document.createElementNS(space, "text");
-    text.setAttribute("x", "6");
-    text.setAttribute("y", "13");
-    text.textContent = name + ": " + used + " of " + total + " devices in use";
-    box.append(text);
+    const label = document.createElementNS(space, "text");
+    label.setAttribute("x", "6");
+    label.setAttribute("y", "13");
+    label.textContent = text;
+    box.append(label);
     return box;
   };
   const draw = (step) => {
@@ -73,9 +73,9 @@
     const [plugin, pluginUsed, driver, driverUsed, waiting] = data.figures[step];
     const most = Math.max(...data.figures.map((each) => Math.max(each[0], each[2], each[4])));
     get("bars").replaceChildren(
-      bar("device plugin", pluginUsed, plugin, most),
-      bar("driver", driverUsed, driver, most),
-      bar("pods that do not run", waiting, waiting, most),
+      bar("device plugin: " + pluginUsed + " of " + plugin + " devices in use", pluginUsed, plugin, most),
+      bar("driver: " + driverUsed + " of " + driver + " devices in use", driverUsed, driver, most),
+      bar("pods that do not run: " + waiting + " devices", waiting, waiting, most),
     );
     get("told").textContent = data.told[step];
     get("waiting").replaceChildren(...data.waiting[step].map((text) => make("li", "", text)));
