@@ -77,7 +77,7 @@ lint-ruff: $(STAMP)
 	$(BIN)/ruff format --check .
 
 lint-mypy: $(STAMP)
-	$(BIN)/mypy --num-workers auto
+	$(BIN)/mypy
 
 lint-imports: $(STAMP)
 	$(BIN)/lint-imports

@@ -124,6 +124,12 @@ def mutation_type(name: str) -> Type | None:
     return record(name, _ANY_FIELD) if name.startswith(f"{OBJECT.name}.") else None
 
 
+PATH_CHECK: Final = Type("kubernetes.authorization.PathCheck")
+GROUP_CHECK: Final = Type("kubernetes.authorization.GroupCheck")
+RESOURCE_CHECK: Final = Type("kubernetes.authorization.ResourceCheck")
+DECISION: Final = Type("kubernetes.authorization.Decision")
+AUTHORIZER: Final = record("kubernetes.authorization.Authorizer", {"requestResource": RESOURCE_CHECK})
+
 LIST: Final = list_of(DYN)
 MAP: Final = map_of(DYN, DYN)
 

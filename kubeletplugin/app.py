@@ -23,6 +23,7 @@ from kubeletplugin.clock import Clock
 from kubeletplugin.device_info import DeviceInfo
 from kubeletplugin.discover import emulate
 from kubeletplugin.discover.catalogues import Catalogues
+from kubeletplugin.discover.core_use import UseReader
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.node_object import NodeApi
 from kubeletplugin.discover.own_node import OwnNode
@@ -160,7 +161,9 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             Sweeper(driver, node, settings.sweep_interval, clock=clock, metrics=metrics),
             HoldReporter(driver.holds, own, clock=clock, metrics=metrics),
             OwnerReporter(own, offers.guard, clock=clock, metrics=metrics),
-            DeviceInfo(driver, preparer, usage, monitor, clock=clock, metrics=metrics),
+            DeviceInfo(
+                driver, preparer, usage, monitor, UseReader(settings.sysfs_root).read, clock=clock, metrics=metrics
+            ),
         ]
         looks = ContainerLooks(driver.prepared_claims, api, usage, processes, settings.proc_root)
         reader = NodeReader(_roots(settings), monitor, lambda: node_info(own.state), looks, processes)
@@ -270,6 +273,7 @@ def _emulated(settings: DriverSettings, catalogue: Catalogue) -> DriverSettings:
             driver_version=settings.emulate_driver_version,
             node_id=settings.emulate_node_id,
             server=settings.emulate_ultraserver,
+            use=True,
         )
     except emulate.UnknownTypeError as error:
         raise StartupError(f"--emulate: {error}") from error

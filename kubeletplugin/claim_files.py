@@ -13,7 +13,7 @@ from typing import Final
 
 SUFFIX: Final = ".json"
 _PART: Final = re.compile(r"[A-Za-z0-9-]{1,63}", re.ASCII)
-_NAME: Final = re.compile(r"([A-Za-z0-9-]{1,63})_([A-Za-z0-9-]{1,63})(?:_([0-9]{1,18}))?\.json", re.ASCII)
+_NAME: Final = re.compile(r"([A-Za-z0-9-]{1,63})_([A-Za-z0-9-]{1,63})_([0-9]{1,18})\.json", re.ASCII)
 """Neither UIDs nor names of requests contain an underscore."""
 _DELETED: Final = "//deleted"
 """What the kernel adds to the name of a file that is mounted and removed (d_path)."""
@@ -26,12 +26,12 @@ class ClaimFile:
     """A file of a claim.
 
     Attributes:
-        number: of the preparation (`PreparedClaim.number`); 0 in files of older versions.
+        number: of the preparation (`PreparedClaim.number`).
     """
 
     uid: str
     request: str
-    number: int = 0
+    number: int
 
     @property
     def name(self) -> str:
@@ -39,14 +39,13 @@ class ClaimFile:
         for part in (self.uid, self.request):
             if not _PART.fullmatch(part):
                 raise ValueError(f"{part!r} is neither the UID of a claim nor the name of a request.")
-        ending = f"_{self.number}" if self.number else ""
-        return f"{self.uid}_{self.request}{ending}{SUFFIX}"
+        return f"{self.uid}_{self.request}_{self.number}{SUFFIX}"
 
 
 def read_name(name: str) -> ClaimFile | None:
     """The file of that name; None if it is no file of a claim."""
     match = _NAME.fullmatch(name)
-    return ClaimFile(match[1], match[2], int(match[3] or 0)) if match else None
+    return ClaimFile(match[1], match[2], int(match[3])) if match else None
 
 
 class Folder:

@@ -1,23 +1,25 @@
-"""Who uses which device, as metrics: `neuron_dra_device_info`, and the health of each device.
+"""Who uses which device, and how much, as metrics: `neuron_dra_device_*`.
 
-Rows come from the prepared claims; pods and containers from the kubelet. Neuron Monitor does not know claims, so
-dashboards join by the device's name.
+Rows come from the prepared claims, pods and containers from the kubelet, and what their cores do from the kernel driver
+(`core_use`). Neuron Monitor does not know claims, so dashboards join by the device's name.
 """
 
+import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from kubeletplugin.clock import Clock
-from kubeletplugin.discover.devices import NODE_DEVICE, device_name
+from kubeletplugin.discover.core_use import CoresUse, CoreUse
+from kubeletplugin.discover.devices import NODE_DEVICE, device_index, device_name
 from kubeletplugin.discover.health import HealthMonitor, HealthStatus
 from kubeletplugin.discover.sharing import physical_cores
-from kubeletplugin.metrics import DeviceUse, PluginMetrics
+from kubeletplugin.metrics import DeviceUse, PluginMetrics, UseOfCores
 from kubeletplugin.ports import UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.driver import Driver
-from kubeletplugin.prepare.environment import visible_cores
+from kubeletplugin.prepare.environment import read_visible_cores, visible_cores
 from kubeletplugin.prepare.pod_resources import NoKubeletError, UsedDevice
 from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.prepare.usage import Usage
@@ -60,6 +62,22 @@ def _cores(device: PreparedDevice, count: int) -> str:
     return visible_cores(numbers) if numbers else ""
 
 
+def use_of(row: DeviceUse, found: Mapping[int, CoresUse]) -> UseOfCores:
+    """What the cores of a row do. Containers that use the same cores have the same values.
+
+    Args:
+        found: by the device's index.
+    """
+    device = found.get(-1 if (index := device_index(row.device)) is None else index, CoresUse())
+    cores = [device.cores.get(number, CoreUse()) for number in read_visible_cores(row.cores)]
+    memory = [core.memory for core in cores if core.memory is not None]
+    busy = [core.busy for core in cores if core.busy is not None]
+    return UseOfCores(
+        sum(memory) if memory and len(memory) == len(cores) else None,
+        sum(busy) / len(busy) if busy and len(busy) == len(cores) else None,
+    )
+
+
 class DeviceInfo:
     """Follows what uses the devices, and shows it to scrapes."""
 
@@ -69,14 +87,17 @@ class DeviceInfo:
         preparer: Preparer,
         usage: Usage,
         monitor: HealthMonitor,
+        read_use: Callable[[Iterable[int]], Mapping[int, CoresUse]],
         *,
         clock: Clock,
         metrics: PluginMetrics,
     ) -> None:
+        """`read_use` reads the use of devices by index; it blocks."""
         self._driver = driver
         self._preparer = preparer
         self._usage = usage
         self._monitor = monitor
+        self._read_use = read_use
         self._clock = clock
         self._metrics = metrics
 
@@ -108,5 +129,8 @@ class DeviceInfo:
             for device in snapshot.hardware.devices
             if (count := physical_cores(snapshot.hardware, snapshot.instance, device.index)) is not None
         }
-        self._metrics.device_series.used = rows(claims, used, cores)
+        found = await asyncio.to_thread(self._read_use, [device.index for device in snapshot.hardware.devices])
+        series = self._metrics.device_series
+        series.power = {device_name(index): use.power for index, use in found.items() if use.power is not None}
+        series.used = {row: use_of(row, found) for row in rows(claims, used, cores)}
         self._metrics.worked("device-info")

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from runtime import metrics_server
@@ -36,23 +37,61 @@ class DeviceUse(NamedTuple):
     claim: str
 
 
+class UseOfCores(NamedTuple):
+    """What the kernel driver counts of the cores of one `DeviceUse`; None: it does not tell.
+
+    `memory`: bytes of all of them. `busy`: seconds in which they executed, on average.
+    """
+
+    memory: int | None = None
+    busy: float | None = None
+
+
 class DeviceSeries(Collector):
-    """The series of single devices. A scrape, in another thread, sees the values of one moment."""
+    """The series of single devices. A scrape, in another thread, sees the values of one moment.
+
+    Attributes:
+        used: who uses what, and how much.
+        power: of each device, as a part of the most that it may have.
+    """
 
     def __init__(self) -> None:
-        self.used: tuple[DeviceUse, ...] = ()
+        self.used: Mapping[DeviceUse, UseOfCores] = {}
         self.healthy: Mapping[str, bool] = {}
+        self.power: Mapping[str, float] = {}
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         """See `Collector`."""
         info = GaugeMetricFamily(
             "neuron_dra_device_info",
             "1 for each device of a prepared claim and each container that uses it.",
             labels=DeviceUse._fields,
         )
-        for use in self.used:
+        memory = GaugeMetricFamily(
+            "neuron_dra_device_memory_used_bytes",
+            "Device memory that processes have on the cores of a prepared claim, without that of the kernel driver.",
+            labels=DeviceUse._fields,
+        )
+        busy = CounterMetricFamily(
+            "neuron_dra_device_busy_seconds",
+            "Time in which the cores of a prepared claim executed, on average; counted when a process ends.",
+            labels=DeviceUse._fields,
+        )
+        for use, found in self.used.items():
             info.add_metric(use, 1)
-        yield info
+            if found.memory is not None:
+                memory.add_metric(use, found.memory)
+            if found.busy is not None:
+                busy.add_metric(use, found.busy)
+        yield from (info, memory, busy)
+        power = GaugeMetricFamily(
+            "neuron_dra_device_power_ratio",
+            "Power of the device, average of a minute, as a part of its largest.",
+            labels=("device",),
+        )
+        for device, part in self.power.items():
+            power.add_metric((device,), part)
+        yield power
         healthy = GaugeMetricFamily("neuron_dra_device_healthy", "1 if the device is healthy.", labels=("device",))
         for device, value in self.healthy.items():
             healthy.add_metric((device,), value)

@@ -866,9 +866,11 @@ CODES: Final = {
         "allocationMode All leaves out shared devices that are in use",
         "A warning: of shared devices, `All` means all with free capacity, so the pod can start with fewer devices "
         "([topology.md](topology.md#what-the-scheduler-does-with-them)).",
-        'Write a count, or let the driver share no cores on these nodes (`kubeletPlugin.shareCores: "off"`).',
+        "Write a count, or let the driver share no cores on these nodes: the Node's label "
+        '`neuron.aws.com/share-cores: "off"`, or for all nodes `kubeletPlugin.shareCores: "off"`.',
         "allocationMode All leaves out devices of inf2.48xlarge that are in use, because they are shared. Write "
-        "allocationMode: ExactCount with count: 12 to get all of them or none.",
+        "allocationMode: ExactCount with count: 12 to get all of them or none, or have sharing switched off for these "
+        "nodes (their label neuron.aws.com/share-cores: off).",
     ),
     "NEU537": FindingCode(
         "adminAccess fails on shared devices that are used up",

@@ -102,10 +102,12 @@ def commands_of(page: str) -> list[str]:
     return [line.removeprefix("$ ") for line in lines if _PROGRAM.match(line)]
 
 
-README = (ROOT / "README.md").read_text()
+README, CONTRIBUTING = ((ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md"))
 
 
-@pytest.mark.parametrize("command", sorted({each.partition("#")[0].strip() for each in commands_of(README)}))
+@pytest.mark.parametrize(
+    "command", sorted({each.partition("#")[0].strip() for each in commands_of(README) + commands_of(CONTRIBUTING)})
+)
 def test_a_command_of_the_readme_works(command: str, clone: Path) -> None:
     variables = environment(clone)
     if command == "make run":

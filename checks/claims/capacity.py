@@ -188,7 +188,10 @@ class CapacityRules:
         if not leaf.devices.everything or counts[instance_type] == 1:
             return []
         message = f"allocationMode All leaves out devices of {instance_type} that are in use, because they are shared."
-        fix = f"Write allocationMode: ExactCount with count: {counts[instance_type]} to get all of them or none."
+        fix = (
+            f"Write allocationMode: ExactCount with count: {counts[instance_type]} to get all of them or none, or have "
+            f"sharing switched off for these nodes (their label {names.LABEL_SHARE_CORES}: off)."
+        )
         return [warning("NEU536", leaf.path, message, fix, "All")]
 
     def _check_admin(self, leaf: Leaf, shared: int) -> list[Finding]:

@@ -18,7 +18,7 @@ from conversion.asks.pod_demand import PodDemand
 from conversion.asks.steering import Mode, ModeSettings, Steering, annotated_settings, combined
 from conversion.decide import Part, PodFacts
 from conversion.objects import pods
-from conversion.objects.pod_places import path_text
+from conversion.objects.pod_places import PodPlace, path_text
 from conversion.patches.decision import Decision
 from neuron import names
 from neuron.api.claim_reader import claim_spec
@@ -27,7 +27,7 @@ from neuron.api.fields import mapping, mappings
 from neuron.api.pod_groups import group_of
 from neuron.findings import Finding, Severity
 from policies.judging.explain import CHANGE_WORDS, OUTCOME_WORDS
-from policies.judging.mutations import Mutated, MutationOutcome
+from policies.judging.mutations import Mutated
 from policies.judging.rules import HintRule, MutatingRule, PodRule, ValidatingRule
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from policies.patching.differences import difference
@@ -209,7 +209,7 @@ def _preview(
     created = [claim.spec for claim in claims if claim.spec is not None and claim.kind == "ResourceClaimTemplate"]
     quotas = around.quotas.get(manifest.namespace, ())
     steering = part.facts.steering
-    hits = () if part.unknown_kind else tuple(_hits(manifest, (template, after), decision, steering, around))
+    hits = () if part.unknown_kind else tuple(_hits(manifest, (part.place, after), decision, steering, around))
     return AdmissionPreview(
         subject,
         place,
@@ -278,18 +278,16 @@ def _place_of(name: str, kind: type[PodRule] | type[HintRule], around: PreviewIn
 
 def _hits(
     manifest: Manifest,
-    pods_of: tuple[dict[str, object], dict[str, object]],
+    pod_of: tuple[PodPlace, dict[str, object]],
     decision: Decision,
     steering: Steering,
     around: PreviewInputs,
 ) -> Iterator[Hit]:
-    """The policies that match. `pods_of`: the pod template before and after conversion."""
+    """The policies that match. `pod_of`: where the pod is, and the pod as it is admitted."""
     if around.policies is None or manifest.namespace in _options(around).excluded_namespaces:
         return
-    before, after = pods_of
-    for each in around.policies.changes(manifest, before, around.view):
-        if each.outcome is not MutationOutcome.NO_MATCH:
-            yield _changing_hit(each)
+    place, after = pod_of
+    yield from map(_changing_hit, around.decider.applied(manifest, place))
     steers: list[tuple[str, type[PodRule] | type[HintRule], str, str]] = [
         (name, PodRule, "ConversionPolicy", f"sets {', '.join(steering.settings_of(name))}")
         for name in steering.policy_names
@@ -307,7 +305,7 @@ def _hits(
 
 def _changing_hit(found: Mutated) -> Hit:
     operations = [f"{each['op']} {each['path']}" for each in difference(found.before, found.after)]
-    effect = f"{CHANGE_WORDS[found.outcome]}, before conversion; what follows is about the pod as it is written"
+    effect = f"{CHANGE_WORDS[found.outcome]}, {'after' if found.again else 'before'} conversion"
     messages = (*operations, *map(str, found.failures))
     return Hit(found.rule.name, found.rule.kind, _place(found.rule), effect, messages, found.denies)
 

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -19,6 +19,7 @@ from conversion.decide import (
     DecisionInputs,
     DecisionSubject,
     ObjectDecision,
+    Part,
     PodFacts,
     decide,
     decide_claim,
@@ -31,7 +32,7 @@ from conversion.findings.template_findings import KnownTemplates
 from conversion.objects import pods
 from conversion.objects.kinds import KINDS, shared_claims
 from conversion.objects.pod_places import PodPlace
-from conversion.patches.decision import Decision
+from conversion.patches.decision import Decision, unchanged
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP, ClaimSpec
 from neuron.api.fields import mapping
@@ -41,11 +42,39 @@ from policies.selectors.claim_context import claim_context
 from policies.selectors.engine import DeviceSelectors
 
 if TYPE_CHECKING:
-    from commands.objects.file_policies import FilePolicies
+    from commands.objects.file_policies import Changed, FilePolicies
+    from policies.judging.mutations import Mutated
 
 _MOST_REMEMBERED: Final = 4096
 """Answers about pods."""
+_POD: Final = ("", "Pod")
 _NONE_MISSING: Final[Collection[tuple[str, str]]] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChangedPod:
+    """A pod that mutating policies change or refuse.
+
+    Attributes:
+        place: where it is, as it is written.
+        facts: about the pod that was converted last.
+        change: what policies and conversion make of it.
+    """
+
+    place: PodPlace
+    facts: PodFacts
+    change: "Changed"
+
+    def part(self, converted: Part) -> Part:
+        """What is decided about the pod as it is written. `converted`: about the pod that was converted last."""
+        decision, answer = self.change.decision, converted.answer
+        told = (*decision.errors, *decision.warnings)
+        if not (decision.errors and decision.reason == "policy"):
+            told = (*answer.findings, *(each for each in told if each not in answer.findings))
+        facts = dataclasses.replace(self.facts, place=self.place)
+        return dataclasses.replace(
+            converted, facts=facts, answer=dataclasses.replace(answer, decision=decision, findings=told)
+        )
 
 
 class Decider:
@@ -107,25 +136,103 @@ class Decider:
         """
         if not is_checked(manifest):
             return ObjectDecision(form=manifest.form)
-        places = places_of(manifest.group, manifest.kind, manifest.data)
-        read = (read_pod(each, manifest.kind) for each in places)
-        found = [each if each.pod is None else self._facts(manifest, each.place, each.pod, missing) for each in read]
+        form = manifest.form
+        if self._may_change(manifest) and (manifest.group, manifest.kind) != _POD:
+            own = self.enrichment(manifest)
+            form = form if own is None else (*form, *own.errors)
+            manifest = manifest if own is None else _patched(manifest, own)
+        found: list[PodFacts] = []
+        changes: dict[int, ChangedPod] = {}
+        for each in places_of(manifest.group, manifest.kind, manifest.data):
+            change = self.change(manifest, each, missing)
+            if change is not None:
+                changes[len(found)] = change
+            found.append(self._read(manifest, each, missing) if change is None else change.facts)
+        decided = self._decided(manifest, found, missing)
+        parts = (changes[at].part(each) if at in changes else each for at, each in enumerate(decided.parts))
+        decided = dataclasses.replace(decided, parts=tuple(parts)) if changes else decided
+        return dataclasses.replace(decided, form=(*form, *decided.form)) if form else decided
+
+    def _decided(
+        self, manifest: Manifest, found: Sequence[PodFacts], missing: Collection[tuple[str, str]]
+    ) -> ObjectDecision:
         subject = DecisionSubject(
             manifest.group, manifest.kind, manifest.namespace, manifest.data, found, missing=missing
         )
         if len(self._answers) > _MOST_REMEMBERED:
             self._answers.clear()
-        decided = decide(subject, self._world(manifest.namespace), self._options.excluded_namespaces)
-        return dataclasses.replace(decided, form=(*manifest.form, *decided.form)) if manifest.form else decided
+        return decide(subject, self._world(manifest.namespace), self._options.excluded_namespaces)
+
+    def change(
+        self, manifest: Manifest, place: PodPlace, missing: Collection[tuple[str, str]] = _NONE_MISSING
+    ) -> "ChangedPod | None":
+        """What mutating policies and conversion make of the pods at a place; None if policies change nothing.
+
+        Args:
+            manifest: the object, with its own changes.
+        """
+        found = self._change_pod(manifest, place, missing)
+        return found if found is not None and found.change.by_policies else None
+
+    def _change_pod(
+        self, manifest: Manifest, place: PodPlace, missing: Collection[tuple[str, str]]
+    ) -> "ChangedPod | None":
+        if self._policies is None or not self._may_change(manifest) or not _is_kind_with_pods(manifest):
+            return None
+        facts = self._read(manifest, place, missing)
+
+        def converted(data: dict[str, object]) -> Decision:
+            nonlocal facts
+            facts = self._read(manifest, dataclasses.replace(place, template=data), missing)
+            return self._decided(manifest, [facts], missing).parts[0].decision
+
+        found = self._policies.change_pod(manifest, place.template, self._store, converted)
+        return None if found is None else ChangedPod(place, facts, found)
+
+    def applied(self, manifest: Manifest, place: PodPlace) -> Iterator["Mutated"]:
+        """The results of the policies that match an object, or its pods at a place, in the order in which they run."""
+        if self._policies is None or not self._may_change(manifest):
+            return
+        is_pod = (manifest.group, manifest.kind) == _POD
+        own = None if is_pod else self._change_object(manifest)
+        yield from () if own is None else own.results
+        changed = manifest if own is None else _patched(manifest, own.decision)
+        for each in places_of(changed.group, changed.kind, changed.data):
+            if each.path == place.path:
+                found = self._change_pod(changed, each, _NONE_MISSING)
+                yield from () if found is None else found.change.results
+
+    def _may_change(self, manifest: Manifest) -> bool:
+        """Whether mutating policies are evaluated for the objects of its namespace."""
+        excluded = manifest.namespace in self._options.excluded_namespaces
+        return self._policies is not None and self._policies.changes_objects and not excluded
+
+    def _read(self, manifest: Manifest, place: PodPlace, missing: Collection[tuple[str, str]]) -> PodFacts:
+        found = read_pod(place, manifest.kind)
+        return found if found.pod is None else self._facts(manifest, place, found.pod, missing)
 
     def enrichment(self, manifest: Manifest) -> Decision | None:
-        """The decision about a claim or template that conversion completes when it is created; None for others.
+        """What an object that is no Pod gets when it is created; None: nothing, or a cluster has stored it.
 
-        One that a cluster has stored is never changed.
+        Mutating policies change it, and conversion completes a claim or template.
         """
-        if manifest.group != GROUP or manifest.namespace in self._options.excluded_namespaces:
+        if _is_stored(manifest):
             return None
-        if mapping(manifest.data.get("metadata")).get("uid"):
+        found = None if (manifest.group, manifest.kind) == _POD else self._change_object(manifest)
+        return self._enrichment(manifest) if found is None or not found.by_policies else found.decision
+
+    def _change_object(self, manifest: Manifest) -> "Changed | None":
+        if self._policies is None or not self._may_change(manifest) or _is_stored(manifest):
+            return None
+
+        def completed(data: dict[str, object]) -> Decision:
+            return self._enrichment(dataclasses.replace(manifest, data=data)) or unchanged("not-neuron")
+
+        return self._policies.change_object(manifest, self._store, completed)
+
+    def _enrichment(self, manifest: Manifest) -> Decision | None:
+        """The decision about a claim or template that conversion completes when it is created; None for others."""
+        if manifest.group != GROUP or manifest.namespace in self._options.excluded_namespaces:
             return None
         claim = enrichable_claim(manifest.kind, manifest.data, self._options.device_class)
         if claim is None:
@@ -136,11 +243,9 @@ class Decider:
         return decide_claim(claim, self._store.namespace(manifest.namespace), self.conversion, steering)
 
     def enriched(self, manifest: Manifest) -> Manifest:
-        """The claim or template as it is stored when it is created."""
+        """The object as it is stored when it is created; a Pod, and one that is refused, as it is written."""
         decision = self.enrichment(manifest)
-        if decision is None or not decision.patch:
-            return manifest
-        return dataclasses.replace(manifest, data=patched(manifest.data, decision.patch))
+        return manifest if decision is None else _patched(manifest, decision)
 
     def _world(self, namespace: str) -> DecisionInputs:
         templates = KnownTemplates(namespace)
@@ -194,6 +299,22 @@ class Decider:
 
 def _nothing_written(_kind: str, _namespace: str, _name: str) -> None:
     """Only files say how an object is written."""
+
+
+def _patched(manifest: Manifest, decision: Decision) -> Manifest:
+    if not decision.patch:
+        return manifest
+    return dataclasses.replace(manifest, data=patched(manifest.data, decision.patch))
+
+
+def _is_stored(manifest: Manifest) -> bool:
+    """Whether a cluster has stored the object."""
+    return bool(mapping(manifest.data.get("metadata")).get("uid"))
+
+
+def _is_kind_with_pods(manifest: Manifest) -> bool:
+    """Whether the kind is known: of another one nobody knows how its pods are made."""
+    return (manifest.group, manifest.kind) in KINDS
 
 
 def is_checked(manifest: Manifest) -> bool:

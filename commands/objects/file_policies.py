@@ -8,9 +8,9 @@ Imported only if there are policies: schema and engine take 20 MiB.
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path as FilePath
-from typing import Final
+from typing import Final, TypeAlias
 
 from cluster.answers import ServerView
 from commands.objects.manifests import Manifest, patched
@@ -28,6 +28,7 @@ from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping
 from neuron.findings import Finding, warning
 from neuron.hardware.instances import Catalogue
+from policies.applying import changes
 from policies.applying.knowledge import (
     DeviceKnower,
     asked_for,
@@ -40,8 +41,8 @@ from policies.applying.steering import SteeringRefusedError, find_steering
 from policies.applying.subjects import created_pod, namespace_object, with_whole_namespace
 from policies.applying.verdicts import findings
 from policies.files.loader import PolicyError, load_folder
-from policies.judging.evaluate import evaluate
-from policies.judging.mutations import Mutated, Mutating
+from policies.judging.evaluate import REVIEW_LIMIT, evaluate
+from policies.judging.mutations import Mutated, Mutating, MutationOutcome
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import HintRule, MutatingRule, PodRule, ValidatingRule
 from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, RequestSubject, of_object
@@ -50,6 +51,27 @@ from policies.schema.documents import PolicyProblem
 
 _SUFFIX: Final = "xxxxx"
 """Placeholder for the letters that the API server adds to `generateName`."""
+
+Convert: TypeAlias = Callable[[dict[str, object]], Decision]
+"""Decides about an object that policies may have changed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Changed:
+    """What mutating policies and conversion make of an object.
+
+    Attributes:
+        decision: with one patch for both, on the object or pod template as it is written.
+        results: of the policies that match, in the order in which they ran.
+    """
+
+    decision: Decision
+    results: tuple[Mutated, ...]
+
+    @property
+    def by_policies(self) -> bool:
+        """Whether a policy changes or refuses the object."""
+        return any(each.denies or each.after is not each.before for each in self.results)
 
 
 class FilePolicies:
@@ -146,14 +168,45 @@ class FilePolicies:
         """Names of the policies for validation."""
         return tuple(rule.name for rule in self._policies.validating)
 
-    def changes(self, manifest: Manifest, template: dict[str, object], namespaces: ServerView) -> list[Mutated]:
-        """What mutating policies make of the pods of a template before conversion, one for each that matches."""
-        if not self._policies.mutating:
-            return []
+    @property
+    def changes_objects(self) -> bool:
+        """Whether a policy may change an object."""
+        return bool(self._policies.mutating)
+
+    def change_pod(
+        self, manifest: Manifest, template: dict[str, object], namespaces: ServerView, convert: Convert
+    ) -> Changed | None:
+        """What mutating policies and conversion make of the pods of a template; None if no policy changes them.
+
+        Args:
+            convert: decides about the pod that the policies made.
+        """
         subject = self._subject(_pod(manifest, template), manifest.namespace, namespaces)
+        return self._change(template, subject, convert)
+
+    def change_object(self, manifest: Manifest, namespaces: ServerView, convert: Convert) -> Changed | None:
+        """The same of an object that is no Pod."""
+        subject = self._subject(manifest.data, manifest.namespace, namespaces)
+        return self._change(manifest.data, subject, convert)
+
+    def _change(self, part: dict[str, object], subject: RequestSubject, convert: Convert) -> Changed | None:
         mutating = Mutating(self._policies.mutating, subject, self._clock)
-        mutating.first()
-        return mutating.results
+        if not mutating.matches:
+            return None
+        steps = changes.steps(mutating)
+        answer = None
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration as end:
+                decision: Decision = end.value
+                break
+            answer = step.work(REVIEW_LIMIT) if isinstance(step, changes.ApplyPolicies) else convert(step.data)
+        results = tuple(each for each in mutating.results if each.outcome is not MutationOutcome.NO_MATCH)
+        if decision.patch:
+            patch = changes.moved(part, subject.object, decision.patch)
+            decision = dataclasses.replace(decision, patch=patch, patch_size=0)
+        return Changed(decision, results) if results else None
 
     def judge_pod(
         self, manifest: Manifest, template: dict[str, object], decision: Decision, namespaces: ServerView

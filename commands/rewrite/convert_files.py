@@ -167,7 +167,7 @@ class Converter:
             for finding in _needs_version(manifest, patches):
                 say.finding((), finding)
             current = current_versions.current(manifest)
-            patches += self._enrichment(manifest, current, say)
+            patches = self._enrichment(manifest, current, say) + patches
             if current is not None or any(patch.decision.patch for patch in patches):
                 if wanted is document.data:
                     wanted = orjson.loads(orjson.dumps(document.data))
@@ -183,7 +183,7 @@ class Converter:
         return change, _Outcome(tuple(templates), tuple(notices), refused, tuple(left))
 
     def _enrichment(self, manifest: Manifest, current: dict[str, object] | None, say: Reporter) -> list[PartDecision]:
-        """What is added to a claim with class and count only. `current`: in the current version of the API."""
+        """What mutating policies change, and what is added to a claim. `current`: in the current version of the API."""
         now = manifest if current is None else dataclasses.replace(manifest, data=current)
         decision = self._decider.enrichment(now)
         for finding in () if decision is None else decision.warnings:

@@ -243,7 +243,8 @@ class FileValidator:
         decision = self._decider.enrichment(manifest)
         spec = self._decider.enriched(manifest).data.get("spec")
         found = validate(manifest.kind, str(version), spec, self._decider.for_one_object(), accepted=False)
-        return [*self._check_served(manifest), *found, *(decision.warnings if decision is not None else ())]
+        told = () if decision is None else (*decision.errors, *decision.warnings)
+        return [*self._check_served(manifest), *found, *told]
 
     def _check_served(self, manifest: Manifest) -> Iterator[Finding]:
         """NEU720: a warning without a cluster, an error if the cluster does not serve the version."""
@@ -283,6 +284,7 @@ class FileValidator:
         """Findings of policies about an object and its pods; None if no policy matches."""
         if self._policies is None or manifest.namespace in self._options.excluded_namespaces:
             return None
+        manifest = self._decider.enriched(manifest)
         is_pod = (manifest.group, manifest.kind) == ("", "Pod")
         found_by_policies: list[tuple[PodPlace | None, list[Finding] | None]] = []
         if not is_pod:

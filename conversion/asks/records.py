@@ -58,6 +58,8 @@ class AddedHints(Struct, frozen=True, omit_defaults=True, rename="camel"):
         tolerations: items of `spec.tolerations`.
         node_affinity: parts of `spec.affinity.nodeAffinity`.
         scheduler_name: the scheduler name that replaced the default or a legacy one.
+        priority_class_name: the PriorityClass that the policy set.
+        replaced_priority_class: the class that it replaced; None: there was none.
         labels: labels that the pod did not have.
         replaced_labels: labels that take precedence over the pod's own values.
     """
@@ -65,6 +67,8 @@ class AddedHints(Struct, frozen=True, omit_defaults=True, rename="camel"):
     tolerations: tuple[dict[str, object], ...] = ()
     node_affinity: AddedAffinity = AddedAffinity()
     scheduler_name: str | None = None
+    priority_class_name: str | None = None
+    replaced_priority_class: str | None = None
     labels: dict[str, str] = {}
     replaced_labels: dict[str, str] = {}
 
@@ -84,6 +88,7 @@ class AddedHints(Struct, frozen=True, omit_defaults=True, rename="camel"):
         terms: Sequence[Entry] | None,
         preferred: Sequence[Entry] | None,
         scheduler: str | None,
+        priority_class: str | None,
     ) -> "AddedHints":
         """The part of it that a pod really has. Without labels."""
         if self == NOTHING_ADDED:
@@ -98,6 +103,10 @@ class AddedHints(Struct, frozen=True, omit_defaults=True, rename="camel"):
                 _among(affinity.preferred, preferred or ()),
             ),
             scheduler_name=self.scheduler_name if self.scheduler_name == scheduler else None,
+            priority_class_name=self.priority_class_name if self.priority_class_name == priority_class else None,
+            replaced_priority_class=(
+                self.replaced_priority_class if self.priority_class_name == priority_class else None
+            ),
         )
 
 

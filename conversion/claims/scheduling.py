@@ -32,6 +32,8 @@ class SchedulingHints:
         required: node selector requirements to add to each required term.
         preferred: preferred scheduling terms to add.
         scheduler_name: replaces the names of the default and legacy schedulers.
+        priority_class: the PriorityClass of pods; empty: their own.
+        replaces_priority_class: whether it takes precedence over the pod's own class.
         replaces_labels: whether `labels` take precedence over the pod's own labels.
     """
 
@@ -44,6 +46,8 @@ class SchedulingHints:
     required: tuple[Entry, ...] = ()
     preferred: tuple[Entry, ...] = ()
     scheduler_name: str = names.DEFAULT_SCHEDULER
+    priority_class: str = ""
+    replaces_priority_class: bool = False
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     replaces_labels: bool = False
 
@@ -113,6 +117,14 @@ def scheduler_for(current: str | None, hints: SchedulingHints, *, legacy: bool) 
     if not wanted or current not in REPLACED_SCHEDULERS:
         return None
     return None if (current or names.DEFAULT_SCHEDULER) == hints.scheduler_name else hints.scheduler_name
+
+
+def priority_class_for(current: str | None, hints: SchedulingHints) -> str | None:
+    """The PriorityClass that a pod gets; None if it keeps its own."""
+    wanted = hints.priority_class
+    if not wanted or current == wanted or (current and not hints.replaces_priority_class):
+        return None
+    return wanted
 
 
 def missing_labels(current: Mapping[str, object], hints: SchedulingHints) -> tuple[tuple[str, str], ...]:

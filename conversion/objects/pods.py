@@ -319,6 +319,15 @@ class PodSpec(Struct, frozen=True):
     volumes: Raw = ABSENT
     schedulerName: str | None = None  # noqa: N815
     nodeName: str | None = None  # noqa: N815
+    priorityClassName: str | None = None  # noqa: N815
+    priority: Raw = ABSENT
+    preemptionPolicy: Raw = ABSENT  # noqa: N815
+
+    @property
+    def computed_priority(self) -> tuple[str, ...]:
+        """The fields that Kubernetes computes by the PriorityClass and that are set."""
+        found = (("priority", self.priority), ("preemptionPolicy", self.preemptionPolicy))
+        return tuple([name for name, value in found if value is not ABSENT])
 
 
 class Pod(Struct, frozen=True):
@@ -462,7 +471,7 @@ class Pod(Struct, frozen=True):
         spec = self.spec
         containers = (*self.containers, *self.init_containers)
         parts = [spec.nodeSelector, spec.affinity, spec.tolerations, spec.resourceClaims]
-        texts = [spec.schedulerName, spec.nodeName]
+        texts = [spec.schedulerName, spec.nodeName, spec.priorityClassName]
         for each in containers:
             parts.append(each.resources)
             texts += (each.name, each.restartPolicy)
@@ -485,6 +494,9 @@ class Pod(Struct, frozen=True):
             self.host_devices,
             spec.schedulerName,
             spec.nodeName,
+            spec.priorityClassName,
+            spec.priority is ABSENT,
+            spec.preemptionPolicy is ABSENT,
             *[each.shape() for each in self.containers],
             None,
             *[each.shape() for each in self.init_containers],

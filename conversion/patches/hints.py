@@ -19,7 +19,7 @@ from conversion.objects import pods
 from conversion.objects.canonical import key_of, keys_of
 from conversion.objects.pod_places import pointer
 from conversion.patches.decision import Operation
-from conversion.patches.operations import add, append, replace
+from conversion.patches.operations import add, append, remove, replace
 from neuron import names
 from neuron.api.node_selection import PREFERRED, REQUIRED, Affinity, required_terms
 from neuron.findings import Finding, short, warning
@@ -73,6 +73,9 @@ def hint_patch(
     patch = _set_scheduler(pod.spec.schedulerName, scheduler)
     missing = scheduling.missing_tolerations(tolerations, hints, neuron=options.hint_toleration)
     patch += append("/spec/tolerations", tolerations, missing)
+    priority_class = scheduling.priority_class_for(pod.spec.priorityClassName, hints)
+    if priority_class is not None:
+        patch += _set_priority_class(pod.spec, priority_class)
     required = [dict(entry) for entry in hints.required]
     typed = options.hint_affinity if hints.affinity is None else hints.affinity
     if typed and types is not None and not candidates.is_sagemaker(selection):
@@ -86,11 +89,13 @@ def hint_patch(
         tuple(patch),
         tuple(add("/metadata/labels" + pointer(key), value) for key, value in steering.labels),
         _added(
-            recorded.held(tolerations, terms, _preferred(affinity), pod.spec.schedulerName),
+            recorded.held(tolerations, terms, _preferred(affinity), pod.spec.schedulerName, pod.spec.priorityClassName),
             AddedHints(
                 tolerations=tuple(entry for entry in missing if entry in hints.tolerations),
                 node_affinity=AddedAffinity(_lacked(terms, hints.required), tuple(preferred)),
                 scheduler_name=scheduler if scheduler != names.DEFAULT_SCHEDULER else None,
+                priority_class_name=priority_class,
+                replaced_priority_class=(pod.spec.priorityClassName or None) if priority_class else None,
             ),
             _labels(steering, recorded),
             replaces=hints.replaces_labels,
@@ -108,6 +113,8 @@ def _added(before: AddedHints, now: AddedHints, labels: dict[str, str], *, repla
         tolerations=union(before.tolerations, now.tolerations),
         node_affinity=AddedAffinity(union(earlier.required, later.required), union(earlier.preferred, later.preferred)),
         scheduler_name=now.scheduler_name or before.scheduler_name,
+        priority_class_name=now.priority_class_name or before.priority_class_name,
+        replaced_priority_class=(now if now.priority_class_name else before).replaced_priority_class,
         labels={} if replaces else labels,
         replaced_labels=labels if replaces else {},
     )
@@ -161,6 +168,16 @@ def _set_scheduler(current: str | None, name: str | None) -> list[Operation]:
     if name is None:
         return []
     return [add("/spec/schedulerName", name) if current is None else replace("/spec/schedulerName", name)]
+
+
+def _set_priority_class(spec: pods.PodSpec, name: str) -> list[Operation]:
+    """Set the class, and remove what Kubernetes computed by another class: it computes them again after the webhook.
+
+    The admission plugin Priority runs before webhooks, and again after one that changed the pod. It refuses a priority
+    or a preemption policy that is not that of the class.
+    """
+    change = add if spec.priorityClassName is None else replace
+    return [change("/spec/priorityClassName", name), *(remove(f"/spec/{each}") for each in spec.computed_priority)]
 
 
 def _of_types(types: Sequence[str]) -> dict[str, object]:
@@ -313,6 +330,17 @@ def restored_scheduler(new: str | None, old: str | None, added: AddedHints) -> l
     if new == old or not old or not (new in names.LEGACY_SCHEDULERS or from_default):
         return []
     return _set_scheduler(new, old)
+
+
+def restored_priority_class(new: str | None, old: str | None, added: AddedHints) -> list[Operation]:
+    """Restore the class that a policy set if the new one is that of the manifest: it cannot change.
+
+    Kubernetes keeps the priority of the old object.
+    """
+    of_manifest = not new or new == added.replaced_priority_class
+    if new == old or not old or old != added.priority_class_name or not of_manifest:
+        return []
+    return [(add if new is None else replace)("/spec/priorityClassName", old)]
 
 
 def restored_labels(new: Mapping[str, str | None], old: Mapping[str, str | None], added: AddedHints) -> list[Operation]:

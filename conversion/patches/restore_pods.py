@@ -252,6 +252,7 @@ def _restore_spec(new: pods.Pod, old: pods.Pod, conversion: Restated) -> list[Op
         hints.among(new.decode_tolerations() or (), tolerations),
     )
     operations += hints.restored_scheduler(new.spec.schedulerName, old.spec.schedulerName, added)
+    operations += hints.restored_priority_class(new.spec.priorityClassName, old.spec.priorityClassName, added)
     return operations + _restore_affinity(new.decode_affinity(), old.decode_affinity(), added)
 
 

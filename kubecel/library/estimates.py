@@ -206,7 +206,12 @@ def _validate(call: EstimatedCall) -> Estimate:
     return Estimate(scaled(call.size(0).cost(TRAVERSAL), _FORMAT_PATTERN * PATTERN))
 
 
+_ACCESS_CHECK: Final = 350_000
+"""Two of them are allowed in one expression."""
+
 _METHODS: Final[dict[str, Rule]] = {
+    "check": lambda _: Estimate(_ACCESS_CHECK),
+    **dict.fromkeys(("fieldSelector", "labelSelector"), _reading(0)),
     **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _each),
     **dict.fromkeys(("lowerAscii", "upperAscii", "substring", "trim"), _same_size(-1)),
     "replace": _replace,

@@ -6,7 +6,19 @@ Calls of other functions are compile errors.
 from typing import Final
 
 from kubecel.checking.overloads import Library
-from kubecel.library import formats, formatting, kubernetes, lists, network, optionals, standard, strings, times, urls
+from kubecel.library import (
+    authorization,
+    formats,
+    formatting,
+    kubernetes,
+    lists,
+    network,
+    optionals,
+    standard,
+    strings,
+    times,
+    urls,
+)
 
 _OVERLOADS: Final = (
     *standard.OVERLOADS,
@@ -19,6 +31,7 @@ _OVERLOADS: Final = (
     *kubernetes.OVERLOADS,
     *network.OVERLOADS,
     *urls.OVERLOADS,
+    *authorization.OVERLOADS,
 )
 LIBRARY: Final = Library(_OVERLOADS)
 MUTATION_LIBRARY: Final = Library((*_OVERLOADS, *strings.OF_MUTATIONS))

@@ -51,9 +51,7 @@ class ContainerLooks:
             claims = await self._claims()
             used = await self._usage.listed() if claims else ()
             wanted = {
-                (each.uid, each.pod, each.container): each
-                for each in used
-                if each.uid in claims and claims[each.uid].number and each.container
+                (each.uid, each.pod, each.container): each for each in used if each.uid in claims and each.container
             }
             self._proven = {key: found for key, found in self._proven.items() if key in wanted}
             open_ = {key: each for key, each in wanted.items() if key not in self._proven}

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from kubeletplugin.discover import core_use, pci, sysfs
 from kubeletplugin.discover import logical_nc as node_default
-from kubeletplugin.discover import pci, sysfs
 from kubeletplugin.discover.processes import ContainerProcess, OpenDevice
 from kubeletplugin.discover.sysfs import NodeHardware
 from neuron import names
@@ -65,11 +65,16 @@ class DeviceNode:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceFiles:
-    """The sysfs files of one device by name: path below the device's directory. `closed` cannot be read."""
+    """The sysfs files of one device by name: path below the device's directory. `closed` cannot be read.
+
+    Attributes:
+        use: those that tell the use of its first core, and of the device.
+    """
 
     index: int
     found: Mapping[str, str]
     closed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    use: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -229,7 +234,9 @@ def _device_files(root: Path, index: int) -> DeviceFiles:
             found[name] = shown
         else:
             closed[name] = shown
-    return DeviceFiles(index, found, closed)
+    use = core_use.use_files(directory)
+    told = [*next(iter(use.cores.values()), {}).items(), *use.device.items()]
+    return DeviceFiles(index, found, closed, {name: os.path.relpath(path, directory) for name, path in told})
 
 
 def _test_write(folder: Path) -> TrialWrite:

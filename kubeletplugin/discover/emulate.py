@@ -6,10 +6,11 @@ Only the files are fake. Discovery reads them like real files, and all other par
 import contextlib
 import hashlib
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from kubeletplugin.discover import pci, sysfs
+from kubeletplugin.discover import core_use, pci, sysfs
 from neuron.findings import did_you_mean
 from neuron.hardware import links, pci_addresses
 from neuron.hardware.instances import Catalogue, InstanceType
@@ -63,7 +64,13 @@ def devices_of(entry: InstanceType) -> int:
 
 
 def write_tree(
-    root: Path, entry: InstanceType, *, driver_version: str = DRIVER_VERSION, node_id: int = 0, server: str = "us-0"
+    root: Path,
+    entry: InstanceType,
+    *,
+    driver_version: str = DRIVER_VERSION,
+    node_id: int = 0,
+    server: str = "us-0",
+    use: bool = False,
 ) -> None:
     """Write `root/sys` and `root/dev` of one node. An existing tree with the same parameters is not changed.
 
@@ -73,6 +80,7 @@ def write_tree(
         driver_version: version of the kernel driver; newer ones have more files.
         node_id: the node's number in its UltraServer, from 0.
         server: name of the UltraServer; the same for all of its nodes.
+        use: whether to write the counters of use, too, which are 1,000 files on a large node.
 
     Raises:
         OSError: the tree cannot be written.
@@ -92,6 +100,8 @@ def write_tree(
     dev_root.mkdir(parents=True, exist_ok=True)
     for index in range(devices_of(entry)):
         write_device(sysfs_root, entry, index, driver_version)
+        if use:
+            write_use(sysfs_root, index, range(entry.cores_per_device or 0))
         _write(dev_root / f"neuron{index}", "")
     _write_pci(sysfs_root, entry)
     if entry.ultraserver_nodes:
@@ -131,6 +141,16 @@ def write_device(sysfs_root: Path, entry: InstanceType, index: int, driver_versi
     if version >= _COMPONENTS_SINCE:
         _write(hardware / "health_status/unhealthy_components", "\n")
         _write(hardware / "health_status/healthcheck_heartbeat", "1\n")
+
+
+def write_use(sysfs_root: Path, index: int, cores: Iterable[int], memory: int = 0, microseconds: int = 0) -> None:
+    """Write the counters of use of cores of a device, and its power."""
+    directory = sysfs_root / sysfs.DEVICES / f"neuron{index}"
+    for number in cores:
+        stats = directory / f"neuron_core{number}/stats"
+        _write(stats / f"memory_usage/{core_use.MEMORY}/total", f"{memory}\n")
+        _write(stats / f"other_info/{core_use.BUSY}/total", f"{microseconds}\n")
+    _write(directory / f"stats/power/{core_use.POWER}", "POWER_STATUS_VALID,1764259200,0.00,0.00,0.00\n")
 
 
 def _write_pci(sysfs_root: Path, entry: InstanceType) -> None:

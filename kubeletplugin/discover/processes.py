@@ -1,8 +1,8 @@
 """Finds containers and processes that have Neuron devices. Reads the host's procfs.
 
 A container of a claim names it: it has a file mounted whose name holds the claim's UID (`claim_files`), so every
-process shows it in `mountinfo`, which needs no capability. Containers without such a file, as those of older versions,
-are told by open handles and device nodes; to read these of another user takes the capability SYS_PTRACE (proc(5)).
+process shows it in `mountinfo`, which needs no capability. To read the open handles, the device nodes and the variables
+of another user's process takes the capability SYS_PTRACE (proc(5)).
 """
 
 import contextlib
@@ -29,8 +29,6 @@ _OF_THE_HOST: Final = frozenset({"kthreadd", "kubelet"})
 _POD: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?![0-9a-f])")
 """A pod's UID in the path of a cgroup; systemd's cgroup driver writes underscores, static pods have hashes."""
 _OPEN_DEVICE: Final = re.compile(r"/neuron([0-9]{1,3})(?: \(deleted\))?\Z")
-_CAPABILITIES: Final = re.compile(r"^CapEff:\s*([0-9a-f]+)$", re.MULTILINE)
-_SYS_ADMIN: Final = 1 << 21
 _CONTAINER: Final = re.compile(r"/pods/([0-9a-f-]{32,36})/containers/([a-z0-9-]{1,63})/[^/ ]+ ")
 """The kubelet mounts a file of this path into each container for its termination message."""
 _WAITS: Final = re.compile(r"^State:\s*D", re.MULTILINE)
@@ -77,14 +75,13 @@ class OpenDevice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProcessUse:
-    """A process that has devices, or whose container has.
+    """A process of a container that names claims.
 
     Attributes:
         pid: in the PID namespace of the procfs.
         pod: UID of its pod; empty if it is in no pod.
-        files: the files of claims that its container has; none if it names no claim.
-        indices: devices that it has open, or whose nodes are in its container.
-        open: whether it has them open.
+        files: the files of claims that its container has.
+        indices: devices whose nodes are in its container; none if these cannot be read.
         environment: variables of the Neuron runtime with which it was started, if they were asked for.
     """
 
@@ -93,17 +90,11 @@ class ProcessUse:
     pod: str
     files: frozenset[ClaimFile] = frozenset()
     indices: frozenset[int] = frozenset()
-    open: bool = False
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
         where = f"of pod {self.pod}" if self.pod else "of the host"
-        devices = ", ".join(f"/dev/neuron{index}" for index in sorted(self.indices))
-        if self.files:
-            how = "is in a container of the claim"
-        else:
-            how = f"has {devices} open" if self.open else f"is in a container with {devices}"
-        return f"process {self.pid} ({self.command}) {where} {how}"
+        return f"process {self.pid} ({self.command}) {where} is in a container of the claim"
 
 
 class Processes:
@@ -117,10 +108,10 @@ class Processes:
         self._seconds = seconds
 
     def scan(self, *, environment: bool = False) -> tuple[ProcessUse, ...]:
-        """What has devices of claims, or may have them. Blocks.
+        """The containers that name claims, by one process of each. Blocks.
 
         Args:
-            environment: also read the variables of containers that name a claim.
+            environment: also read their variables.
 
         Raises:
             NoProcessesError: the host's processes are not visible.
@@ -177,15 +168,14 @@ class _Scan:
         self._environment = environment
         self._devices = {index: _identity_of(dev / f"neuron{index}") for index in _nodes_in(dev)}
         self._host_dev = _identity_of(dev)
-        self._namespaces: dict[str, bool] = {}  # and whether it names a claim
+        self._namespaces: set[str] = set()
         self.of_the_host = False
         self.denied = 0
 
     def run(self) -> Iterator[ProcessUse]:
         """See `Processes.scan`."""
         for pid in self._pids():
-            # It ended, or it cannot be read without SYS_PTRACE and names no claim.
-            with contextlib.suppress(*_GONE, PermissionError):
+            with contextlib.suppress(*_GONE):
                 yield from self._process(pid)
 
     def containers(self) -> Iterator[ContainerProcess]:
@@ -229,31 +219,17 @@ class _Scan:
         namespace = ""
         with contextlib.suppress(PermissionError):
             namespace = str((self._root / pid / "ns" / "mnt").readlink())
-        match = _POD.search(self._text(pid, "cgroup"))
-        use = ProcessUse(int(pid), command, match[1].replace("_", "-") if match else "")
-        known = self._namespaces.get(namespace)
-        if known:
+        if namespace in self._namespaces:
             return
-        files = self._folder.mounted(self._mounts(pid)) if known is None else frozenset()
-        if files:
+        if files := self._folder.mounted(self._mounts(pid)):
             indices: frozenset[int] = frozenset()
             with contextlib.suppress(PermissionError, *_GONE):
                 indices = frozenset(self._nodes(pid))
-            yield dataclasses.replace(use, files=files, indices=indices, environment=self._variables(pid))
-        elif use.pod:
-            yield from self._unnamed(pid, use, look=known is None)
+            match = _POD.search(self._text(pid, "cgroup"))
+            pod = match[1].replace("_", "-") if match else ""
+            yield ProcessUse(int(pid), command, pod, files, indices, self._variables(pid))
         if namespace:
-            self._namespaces[namespace] = bool(files)
-
-    def _unnamed(self, pid: str, use: ProcessUse, *, look: bool) -> Iterator[ProcessUse]:
-        """Uses of a container of a pod that names no claim; none if it is privileged: that has all devices."""
-        capabilities = _CAPABILITIES.search(self._text(pid, "status"))
-        if capabilities is None or int(capabilities[1], 16) & _SYS_ADMIN:
-            return
-        if opened := frozenset(self._handles(pid)):
-            yield dataclasses.replace(use, indices=opened, open=True)
-        if look and (nodes := frozenset(self._nodes(pid))):
-            yield dataclasses.replace(use, indices=nodes)
+            self._namespaces.add(namespace)
 
     def _text(self, pid: str, name: str) -> str:
         return (self._root / pid / name).read_text(errors="replace")

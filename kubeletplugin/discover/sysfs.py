@@ -25,7 +25,9 @@ ECC_COUNTERS: Final = ("mem_ecc_uncorrected", "mem_ecc_repairable_uncorrected", 
 DEVICE_NAME: Final = re.compile(r"neuron([0-9]{1,3})", re.ASCII)
 """The name of a device, here and in /dev."""
 _EC2_TYPE: Final = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+", re.ASCII)
-_OTHER_DIRECTORIES: Final = re.compile(r"neuron_core[0-9]+|power", re.ASCII)
+_OTHER_DIRECTORIES: Final = re.compile(r"neuron_core[0-9]+", re.ASCII)
+_POWER_MANAGEMENT: Final = "power"
+"""A directory of the kernel for every device; the Neuron driver's own of that name are deeper."""
 _MAX_DEPTH: Final = 5
 _MAX_LENGTH: Final = 4096
 _GONE: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR})
@@ -222,7 +224,11 @@ def files_by_name(directory: Path) -> dict[str, str]:
         depth = parent.count(os.sep, len(root))
         if depth >= _MAX_DEPTH:
             directories.clear()
-        directories[:] = sorted(name for name in directories if not _OTHER_DIRECTORIES.fullmatch(name))
+        directories[:] = sorted(
+            name
+            for name in directories
+            if not _OTHER_DIRECTORIES.fullmatch(name) and (depth or name != _POWER_MANAGEMENT)
+        )
         if "total" in files:
             found.setdefault(parent.rpartition(os.sep)[2], f"{parent}{os.sep}total")
         for name in files:

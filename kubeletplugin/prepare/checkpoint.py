@@ -55,7 +55,7 @@ class PreparedDevice:
         request: its name in the allocation, `req` or `req/sub`.
         indices: N of each of its `/dev/neuronN`; several for a whole node.
         admin_access: whether the request has `adminAccess`; another claim may hold the device.
-        share: of a device that several claims can share; None for other devices, and in older checkpoints.
+        share: of a device that several claims can share; None for other devices.
     """
 
     request: str

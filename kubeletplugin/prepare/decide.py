@@ -107,11 +107,15 @@ class Others:
                 if not device.admin_access and index in device.indices:
                     yield device, other
 
-    def before(self, claim: AllocatedClaim, share_id: str) -> Share:
-        """The same share as the claim itself had it; an empty one if it had none."""
-        mine = (device for other in self.claims if other.uid == claim.uid for device in other.devices)
+    def before(self, claim: AllocatedClaim, device: str, share_id: str) -> Share:
+        """The same share as the claim itself had it; an empty one if it had none.
+
+        It is in doubt if the claim was restored from a kubelet that does not tell shares.
+        """
+        mine = [each for other in self.claims if other.uid == claim.uid for each in other.devices]
         found = (each.share for each in mine if each.share is not None and each.share.id == share_id)
-        return next(found, Share(share_id, ()))
+        untold = any(each.share is None and each.device == device and not each.admin_access for each in mine)
+        return next(found, Share(share_id, (), certain=not untold))
 
 
 _SHARED_DEVICE: Final = tuple(field.name for field in dataclasses.fields(AllocatedDevice))
@@ -329,7 +333,7 @@ def _share(claim: AllocatedClaim, wanted: _Wanted, view: NodeView, others: Other
         raise _lost_cores(device, doubtful)
     all_cores = physical_cores(view.hardware, view.instance, index) or 0
     taken = {core for each, _ in held for core in each.cores or range(all_cores)}
-    before = others.before(claim, share_id)
+    before = others.before(claim, device.device, share_id)
     if before.cores is not None and len(before.cores) == wanted.amount and not taken.intersection(before.cores):
         return dataclasses.replace(before, logical_neuron_core=lnc)
     chosen = cores.assign(all_cores, wanted.amount, lnc, taken, wanted.side)

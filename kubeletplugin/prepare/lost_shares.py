@@ -1,12 +1,11 @@
-"""Gives claims their shares back: what a version without shares dropped, and what a lost state had. Pure.
+"""Gives claims the shares back that a lost state had. Pure.
 
-Such a version reads and writes every claim as one of whole devices. What it dropped is in the allocation (share id and
-number of cores) and in the variables of the claim's containers (which cores). The variables are also in the processes
-of the containers, and in `status.devices` of the claim, which the driver writes.
+Share id and number of cores are in the allocation; which cores, in the variables of the claim's containers. Their
+processes have these, and `status.devices` of the claim, which the driver writes.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from kubeletplugin.claim_files import ClaimFile
 from kubeletplugin.discover.processes import ProcessUse
@@ -15,7 +14,6 @@ from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Shar
 from kubeletplugin.prepare.decide import (
     NodeView,
     PrepareError,
-    allocation_digest,
     core_size,
     share_amount,
     undecided_device,
@@ -33,7 +31,7 @@ class Told:
     """What others know of the claims of a node whose state was lost.
 
     Attributes:
-        containers: what runs, with its variables; only those that name claims count.
+        containers: what runs, with its variables.
         by_status: variables in `status.devices`, by UID. Everything that may write this status can choose them.
         complete: whether all containers are known.
     """
@@ -101,64 +99,39 @@ def _fits(use: ProcessUse, file: ClaimFile, claim: PreparedClaim) -> bool:
 
 def as_told(claim: AllocatedClaim, variables: Variables, view: NodeView) -> PreparedClaim:
     """The claim with those of its shares that the variables of its containers tell."""
-    devices = tuple(undecided_device(each.request, each.device, each.pool, None, view) for each in claim.devices)
-    environment = {request: dict(found) for request, found in variables.items()}
-    whole = PreparedClaim(claim.uid, claim.namespace, claim.name, "", devices, environment)
-    restored = with_shares(whole, claim, view)
-    known = tuple(each for each in restored.devices if each.share is not None and each.share.certain)
-    return dataclasses.replace(restored, devices=known)
-
-
-def lacks_shares(prepared: PreparedClaim, allocated: AllocatedClaim) -> bool:
-    """Whether the claim is prepared for the same devices, and without a share that its allocation has."""
-    pairs = list(_pairs(prepared, allocated))
-    same = len(pairs) == len(prepared.devices) == len(allocated.devices)
-    return same and any(device.share is None and result.share_id is not None for device, result in pairs)
-
-
-def with_shares(prepared: PreparedClaim, allocated: AllocatedClaim, view: NodeView) -> PreparedClaim:
-    """The claim with its shares. Where its containers' cores are not known, it holds the whole device, in doubt."""
     found: list[PreparedDevice] = []
-    for device, result in _pairs(prepared, allocated):
-        if device.share is None and result.share_id is not None:
-            share = _share(result.share_id, prepared, allocated, (device, result), (view, found))
-            found.append(dataclasses.replace(device, share=share))
-        else:
-            found.append(device)
-    # A claim of which it was not decided how to prepare it still has to be.
-    digest = prepared.allocation and allocation_digest(allocated)
-    return dataclasses.replace(prepared, devices=tuple(found), allocation=digest)
-
-
-def _pairs(prepared: PreparedClaim, allocated: AllocatedClaim) -> Iterator[tuple[PreparedDevice, AllocatedDevice]]:
-    results = {(result.request, result.device): result for result in allocated.devices}
-    for device in prepared.devices:
-        result = results.get((device.request, device.device))
-        if result is not None:
-            yield device, result
+    for each in claim.devices:
+        if each.share_id is not None:
+            device = undecided_device(each.request, each.device, each.pool, None, view)
+            value = variables.get(each.parent_request, {}).get(names.ENV_VISIBLE_CORES, "")
+            mine = {core for other in found if other.indices == device.indices for core in other.cores or ()}
+            share = _share(claim, each, device, read_visible_cores(value), mine, view)
+            found += [dataclasses.replace(device, share=share)] if share is not None else []
+    return PreparedClaim(claim.uid, claim.namespace, claim.name, "", tuple(found))
 
 
 def _share(
-    share_id: str,
-    prepared: PreparedClaim,
-    allocated: AllocatedClaim,
-    pair: tuple[PreparedDevice, AllocatedDevice],
-    known: tuple[NodeView, Iterable[PreparedDevice]],
-) -> Share:
-    (device, result), (view, before) = pair, known
-    size = core_size(allocated, device.request, view)
+    claim: AllocatedClaim,
+    result: AllocatedDevice,
+    device: PreparedDevice,
+    visible: Collection[int],
+    mine: Collection[int],
+    view: NodeView,
+) -> Share | None:
+    """The share of a device by the logical cores that a container sees; None if they do not tell it.
+
+    Args:
+        mine: physical cores of the device that earlier shares of the claim have.
+    """
+    share_id, size = result.share_id or "", core_size(claim, device.request, view)
     try:
         amount = share_amount(result, view)
     except PrepareError:
-        return Share(share_id, None, size, certain=False)
+        return None
     if amount is None:
         return Share(share_id)
     [index] = device.indices
     all_cores = physical_cores(view.hardware, view.instance, index) or 0
-    mine = {core for each in before if each.indices == device.indices for core in each.cores or ()}
-    visible = read_visible_cores(prepared.environment.get(device.parent_request, {}).get(names.ENV_VISIBLE_CORES, ""))
     numbers = (core - index * all_cores for each in visible for core in range(each * size, (each + 1) * size))
     cores = tuple(sorted(core for core in numbers if 0 <= core < all_cores and core not in mine))[:amount]
-    if len(cores) < amount:
-        return Share(share_id, None, size, certain=False)
-    return Share(share_id, cores, size)
+    return Share(share_id, cores, size) if len(cores) == amount else None

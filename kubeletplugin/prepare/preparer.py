@@ -32,7 +32,7 @@ from kubeletplugin.prepare.decide import (
     undecided,
     undecided_device,
 )
-from kubeletplugin.prepare.lost_shares import Told, as_told, lacks_shares, with_shares
+from kubeletplugin.prepare.lost_shares import Told, as_told
 from neuron.api.allocation import AllocatedClaim
 
 LOCK_NAME: Final = "serialize.lock"
@@ -112,8 +112,6 @@ class Preparer:
             checkpoint = self._load()
             checkpoint = dataclasses.replace(checkpoint, count=checkpoint.count + 1)
             before = checkpoint.claims.get(claim.uid)
-            if before is not None and lacks_shares(before, claim):
-                before = with_shares(before, claim, view)
             if before is not None and before.allocation == allocation_digest(claim):
                 prepared = dataclasses.replace(before, asked=checkpoint.count)
                 # The answer is the same if the disk is full; the number only ends a release that has begun.
@@ -187,24 +185,6 @@ class Preparer:
                 claim for claim in checkpoint.claims.values() if not claim.has_ended and self._specs.ensure(claim)
             ]
         return tuple(f"The CDI spec of claim {claim} was lost or changed, and was written again." for claim in written)
-
-    def restore_shares(self, allocated: Iterable[AllocatedClaim], view: NodeView) -> tuple[str, ...]:
-        """Give claims the shares back that an older version of the driver dropped; returns notes. Raises as `mend`."""
-        notes: list[str] = []
-        with self._locked():
-            checkpoint = self._load()
-            for claim in allocated:
-                prepared = checkpoint.claims.get(claim.uid)
-                if prepared is None or not lacks_shares(prepared, claim):
-                    continue
-                restored = with_shares(prepared, claim, view)
-                checkpoint = checkpoint.with_claim(restored)
-                notes.append(f"Claim {claim.namespace}/{claim.name} has its shares again.")
-                notes += _doubts(restored)
-            if notes:
-                self._store.save(checkpoint)
-            notes += self._align(checkpoint)
-        return tuple(notes)
 
     def complete(
         self,

@@ -6,7 +6,6 @@ server, to the kubelet and to the containers themselves.
 """
 
 import asyncio
-import dataclasses
 import functools
 import logging
 import random
@@ -21,7 +20,7 @@ from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, Prepared
 from kubeletplugin.prepare.decide import NodeView, undecided_device
 from kubeletplugin.prepare.driver import Driver, NodeClaims
 from kubeletplugin.prepare.holds import Hold
-from kubeletplugin.prepare.lost_shares import Told, Variables, lacks_shares
+from kubeletplugin.prepare.lost_shares import Told, Variables
 from kubeletplugin.prepare.pod_resources import NoKubeletError, UsedDevice
 from kubeletplugin.prepare.usage import in_use
 from neuron import names
@@ -38,19 +37,6 @@ _ODD: Final = (WrongFormError, KeyError, TypeError, ValueError, AttributeError, 
 """Errors of a claim with another structure than the API's; the other claims are swept all the same."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Found:
-    """A prepared claim at the API server.
-
-    Attributes:
-        exists: whether it still has the same UID and the prepared devices of this node.
-        allocated: its allocation; None if it cannot be read.
-    """
-
-    exists: bool
-    allocated: AllocatedClaim | None = None
 
 
 class Sweeper:
@@ -185,15 +171,14 @@ class Sweeper:
 
         await self._driver.release_ended()
         before = [claim for claim in checkpoint.claims.values() if not claim.has_ended]
-        found = list(zip(before, await asyncio.gather(*map(self._find, before)), strict=True))
-        await self._restore_shares([(claim, each.allocated) for claim, each in found if each.exists])
-        missing = {claim.uid: claim for claim, each in found if not each.exists}
+        exist = await asyncio.gather(*map(self._exists, before))
+        missing = {claim.uid: claim for claim, exists in zip(before, exist, strict=True) if not exists}
         uses = await in_use(self._usage, missing.values(), checkpoint.claims) if missing else {}
         holds = {uid: Hold(claim, uses.get(uid)) for uid, claim in missing.items()}
         if release:
             for uid in sorted(uid for uid, claim in missing.items() if self._missing.get(uid) == claim):
                 # Read again: it may have been allocated and prepared while its use was looked for.
-                if holds[uid].use is None and not (await self._find(missing[uid])).exists:
+                if holds[uid].use is None and not await self._exists(missing[uid]):
                     claim = missing.pop(uid)
                     del holds[uid]
                     # Not if it was prepared again while the API server was called, also by another instance.
@@ -206,35 +191,18 @@ class Sweeper:
         held = {uid: hold for uid, hold in (holds | ended).items() if prepared.get(uid) == hold.claim}
         self._driver.holds.take(held)
 
-    async def _restore_shares(self, found: Iterable[tuple[PreparedClaim, AllocatedClaim | None]]) -> None:
-        """Repair what an older version of the driver wrote, which was installed meanwhile."""
-        lost = [allocated for claim, allocated in found if allocated is not None and lacks_shares(claim, allocated)]
-        if not lost:
-            return
-        view = self._node.view()
-        notes = await self._driver.in_state(lambda: self._preparer.restore_shares(lost, view))
-        _log.warning("shares of claims restored", extra={"notes": list(notes)})
-
-    async def _find(self, claim: PreparedClaim) -> _Found:
+    async def _exists(self, claim: PreparedClaim) -> bool:
+        """Whether the claim's object still has the same UID and the prepared devices of this node."""
         try:
             body = await self._node.objects.claim(claim.namespace, claim.name)
-        except UnreadableObjectError:
-            return _Found(exists=True)  # a claim of that name exists
-        if body is None:
-            return _Found(exists=False)
-        try:
-            stored = read_stored_claim(body)
-        except _ODD:
-            return _Found(exists=True)
+            stored = read_stored_claim(body) if body is not None else None
+        except (UnreadableObjectError, *_ODD):
+            return True  # a claim of that name exists
+        if stored is None:
+            return False
         here = [each for each in stored.ours if each.pool == self._node.pool]
         same = all(any(_is_same(device, each) for each in here) for device in claim.devices)
-        exists = same and stored.metadata.uid == claim.uid
-        try:
-            allocated = read_allocation(body, names.DRIVER, self._node.pool, claim.uid)
-        except (AllocationError, *_ODD):
-            # It has a config or an amount of cores e.g. of a newer driver: the devices are still in use.
-            allocated = None
-        return _Found(exists, allocated)
+        return same and stored.metadata.uid == claim.uid
 
 
 def _running(used: Iterable[UsedDevice], pool: str, view: NodeView) -> tuple[PreparedClaim, ...]:
@@ -271,5 +239,5 @@ def _is_same(prepared: PreparedDevice, allocated: Result) -> bool:
     requests = allocated.request, allocated.request.partition("/")[0]
     if prepared.request not in requests or prepared.device != allocated.device:
         return False
-    # An older version of the driver does not keep the share.
+    # Some kubelets do not tell the share.
     return prepared.share is None or prepared.share.id == allocated.share_id

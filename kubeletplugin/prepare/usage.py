@@ -39,7 +39,7 @@ class Usage(Protocol):
         """Devices that the kubelet's pods use. Raises UsageUnknownError."""
 
     async def processes(self, *, environment: bool = False) -> tuple[ProcessUse, ...]:
-        """Processes that have devices, as `Processes.scan`. Raises NoProcessesError, UsageUnknownError."""
+        """Containers that name claims, as `Processes.scan`. Raises NoProcessesError, UsageUnknownError."""
 
 
 class NodeUsage:
@@ -117,17 +117,10 @@ def by_processes(
     """
     uid = claim.object_uid
     again = prepared.get(uid) if claim.has_ended else None
-    found = []
     for use in uses:
-        if use.files:
-            if any(file.uid == uid and (again is None or file.number != again.number) for file in use.files):
-                found.append(use)
-        elif use.indices & claim.held:
-            found.append(use)
-    if not found:
-        return None
-    # A name says more than an open handle, and that more than a device node.
-    return ReleaseBlocker(True, str(max(found, key=lambda use: (bool(use.files), use.open))))
+        if any(file.uid == uid and (again is None or file.number != again.number) for file in use.files):
+            return ReleaseBlocker(True, str(use))
+    return None
 
 
 def unknown(error: UsageUnknownError) -> ReleaseBlocker:

@@ -11,6 +11,7 @@ from conversion.asks.claimed import Restated, restated
 from conversion.findings.verification import Sources, Verified, verify
 from conversion.objects import pods
 from conversion.objects.pod_numbers import pods_of_workload
+from kubecel.library.authorization import AccessDecision, Question
 from neuron import names
 from neuron.api.claim_specs import ClaimSpec, ClassSpec, Selector
 from neuron.api.fields import mapping, mappings
@@ -33,6 +34,15 @@ FindClaims = Callable[[str, str, Collection[str]], Awaitable[Mapping[str, ClaimS
 async def find_nothing(kind: str, namespace: str, wanted: Collection[str]) -> Mapping[str, Any]:  # noqa: ARG001
     """A `FindClaims` for use without an API server."""
     return {}
+
+
+ReviewAccess = Callable[[Mapping[str, Any], Question], Awaitable[AccessDecision | str]]
+"""Takes the user of a request (`UserInfo`) and a question. Returns the answer, or why there is none."""
+
+
+async def review_nothing(user: Mapping[str, Any], question: Question) -> AccessDecision | str:  # noqa: ARG001
+    """A `ReviewAccess` for use without an API server."""
+    return "this webhook runs without a cluster, which alone knows the permissions of its users"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,12 +131,14 @@ class ClusterLookups:
 
     Attributes:
         find: reads claims and templates that the caches do not have.
+        review: looks up permissions.
         device_class: DeviceClass of generated requests, by the server's settings.
     """
 
     view: ServerView
     find: FindClaims = find_nothing
     device_class: str = names.DEVICE_CLASS
+    review: ReviewAccess = review_nothing
 
 
 class DeviceKnower:

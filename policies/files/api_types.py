@@ -33,6 +33,12 @@ class ApiTypes:
         found = {each.name: each for rule in match.resource_rules for each in self._named(rule)}
         return [found[name] for name in sorted(found)][:MOST_KINDS]
 
+    def named(self, api_version: str, kind: str) -> KnownKind | None:
+        """A kind; None if it is not in the table."""
+        resources: Mapping[str, Any] = self._read()["kinds"].get(api_version, {})
+        at = next((at for name, at in resources.values() if name == kind), None)
+        return None if at is None else KnownKind(f"{api_version} {kind}", self._type(at))
+
     def shape(self, api_version: str, kind: str) -> Shape:
         """How objects of a kind are merged; of a kind that is not in the table, by the form of their values.
 

@@ -8,11 +8,14 @@ from typing import Any, Final, TypeAlias
 
 from conversion.claims import scheduling
 from kubecel.budget import Clock
+from kubecel.errors import CelRuntimeError
+from kubecel.library.authorization import AccessDecision, Ask, Question
 from neuron import names
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec
 from neuron.api.fields import mapping, mappings
 from policies.judging import device_counts, matching
+from policies.judging.access import ask_nobody
 from policies.judging.evaluate import REVIEW_SECONDS, TimeLimit, UndecidedError, evaluate, matching_rules
 from policies.judging.failures import Failure
 from policies.judging.knowledge import CountPods, DeviceKnowledge, no_kind_known
@@ -105,7 +108,7 @@ def _mutations(rule: MutatingRule, clock: Clock, left: Callable[[], float]) -> I
         case, started = placed.case, clock()
         limit = TimeLimit(min(REVIEW_SECONDS, max(0.0, left())))
         data: dict[str, object] = case.object or {}
-        context = RequestContext(case.namespace_object, case.user_info)
+        context = RequestContext(case.namespace_object, case.user_info, ask=_asked(case))
         mutating = Mutating((rule,), _subject(case, data, context), clock)
         after = mutating.again(mutating.first(limit), limit, changed=False)
         wrong = _unlike(case, data, after, mutating.results)
@@ -155,7 +158,8 @@ def subject_of(case: schema.Case, count_pods: CountPods = no_kind_known) -> Requ
     """The admission request that a case describes."""
     deleted = case.operation == "DELETE"
     data: dict[str, object] = (case.old_object if deleted else case.object) or {}
-    context = RequestContext(case.namespace_object, case.user_info, case.quotas, _knowledge(case, data, count_pods))
+    knowledge = _knowledge(case, data, count_pods)
+    context = RequestContext(case.namespace_object, case.user_info, case.quotas, knowledge, _asked(case))
     return _subject(case, data, context)
 
 
@@ -168,6 +172,24 @@ def _subject(case: schema.RequestCase, data: dict[str, object], context: Request
         old_object=case.old_object,
         name=case.object_name or "",
     )
+
+
+def _asked(case: schema.RequestCase) -> Ask:
+    """Answers questions of `authorizer` from the case."""
+    fields = ("verb", "path", "group", "resource", "subresource", "namespace", "name")
+
+    def answer(question: Question) -> AccessDecision:
+        account = "/".join(question.account or ())
+        for each in case.access:
+            wanted = [(getattr(each, field), getattr(question, field)) for field in fields]
+            wanted.append((each.service_account, account))
+            if all(value is None or value == found for value, found in wanted):
+                return AccessDecision(each.allowed, each.reason, each.error)
+        if not case.access:
+            return ask_nobody(question)
+        raise CelRuntimeError(f"the test has no answer for {question}: add it to access")
+
+    return answer
 
 
 def _knowledge(case: schema.Case, data: Mapping[str, object], count_pods: CountPods) -> DeviceKnowledge:
@@ -263,6 +285,7 @@ def _gets(rule: HintRule, pod: Mapping[str, object], wanted: Gets) -> str:
     required = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
     term = next(mappings(required.get("nodeSelectorTerms")), {})
     own = str(spec.get("schedulerName") or names.DEFAULT_SCHEDULER)
+    own_class = str(spec.get("priorityClassName") or "")
     came: dict[str, tuple[object, object]] = {
         "tolerations": (
             None if wanted.tolerations is None else list(wanted.tolerations),
@@ -271,6 +294,10 @@ def _gets(rule: HintRule, pod: Mapping[str, object], wanted: Gets) -> str:
         "schedulerName": (
             wanted.scheduler_name,
             scheduling.scheduler_for(own, hints, legacy=True) or own,
+        ),
+        "priorityClassName": (
+            wanted.priority_class_name,
+            scheduling.priority_class_for(own_class, hints) or own_class,
         ),
         "labels": (wanted.labels, dict(scheduling.missing_labels(matching.labels_of(pod), hints))),
         "required": (

@@ -284,8 +284,7 @@ class _Assembly:
         self._problems += compiler.problems
         if not compiler.problems:
             self._notes += never.notes(name, policy.spec.match_constraints.resource_rules)
-            kinds = self._types.matched(policy.spec.match_constraints)
-            self._notes += type_checks.warnings(self._engine, document, policy.spec, kinds)
+            self._check_types(document, policy.spec)
         return rule
 
     def _validating(
@@ -307,9 +306,13 @@ class _Assembly:
         self._problems += compiler.problems
         if not compiler.problems:
             self._notes += never.notes(policy.metadata.name, spec.match_constraints.resource_rules)
-            kinds = self._types.matched(spec.match_constraints)
-            self._notes += type_checks.warnings(self._engine, document, spec, kinds)
+            self._check_types(document, spec)
         return rule
+
+    def _check_types(self, document: PolicyDocument, spec: schema.PolicySpec) -> None:
+        kinds, of = self._types.matched(spec.match_constraints), spec.param_kind
+        params = None if of is None else self._types.named(of.api_version, of.kind)
+        self._notes += type_checks.warnings(self._engine, document, spec, kinds, params)
 
     # --- pods -----------------------------------------------------------------------------------------------
 
@@ -337,9 +340,8 @@ class _Assembly:
         self._check_orders(found)
         for document, policy in found:
             spec = policy.spec
-            if not any(
-                (spec.tolerations, spec.node_affinity, spec.scheduler_name, spec.labels, spec.leader_worker_set)
-            ):
+            others = (spec.priority_class_name, spec.labels, spec.leader_worker_set)
+            if not any((spec.tolerations, spec.node_affinity, spec.scheduler_name, *others)):
                 self._say(document, ("spec",), "spec sets no hint: the policy would do nothing.")
             compiler = ExpressionCompiler(self._engine, document, self._sharing)
             rules.append(compiler.hints(policy))

@@ -135,6 +135,9 @@ def _hints(rule: HintRule) -> Iterator[str]:
             yield f"preferred node affinity: {json.dumps(hints.preferred)}"
     if spec.scheduler_name is not None:
         yield f"scheduler name: {hints.scheduler_name if hints.scheduler else 'as the pod sets it'}"
+    if spec.priority_class_name is not None:
+        whose = "instead of the pod's own" if hints.replaces_priority_class else "where the pod has none"
+        yield f"priority class, {whose}: {hints.priority_class}"
     if spec.labels is not None:
         whose = "before the pod's own" if hints.replaces_labels else "where the pod has none"
         yield f"labels, {whose}: {json.dumps(dict(hints.labels))}"

@@ -102,6 +102,11 @@ class Mutating:
         self._patched = False
         self.results: list[Mutated] = []
 
+    @property
+    def matches(self) -> bool:
+        """Whether the rules of a policy match the request."""
+        return bool(self._invocations)
+
     def first(self, time_limit: TimeLimit = REVIEW_LIMIT) -> Any:
         """The object after all policies; `time_limit` is for all of them together.
 

@@ -15,6 +15,7 @@ from kubecel.errors import CelError, CelTypeError
 from kubecel.types import BOOL, DYN, JSON_PATCH, NULL, OBJECT, STRING, Type, list_of
 from neuron import names
 from neuron.api.claim_reader import read_claim
+from policies.judging import access
 from policies.judging.inline_params import unknown_fields
 from policies.judging.namespaces import reads_whole_namespace
 from policies.judging.sharing import SharedExpression, Sharing
@@ -27,9 +28,9 @@ from policies.schema.documents import Path, PolicyDocument, PolicyProblem
 from policies.schema.hints import PreferredSchedulingTerm, manifest
 from policies.schema.schedule import Window
 
-_AUTHORIZER: Final = re.compile(r"\bauthorizer\s*\.")
 _NO_AUTHORIZER: Final = (
-    "'authorizer' is not supported: only the API server knows the permissions of its users. Leave this policy to it"
+    "'authorizer' is not known here: only conditions, variables, validations, audit annotations and mutations of"
+    " policies that validate or change objects have it"
 )
 _CLOCK: Final = re.compile(r"(?<!variables\.)now\b")
 _NO_CLOCK: Final = "CEL has no clock. A policy that holds at some times has spec.schedule; exceptions have schedule too"
@@ -40,9 +41,13 @@ _BIND: Final = re.compile(r"\bcel\s*\.\s*bind\s*\(")
 _NO_BIND: Final = "the API server has cel.bind for device selectors only; declare one of spec.variables"
 _ONLY_OURS: Final = frozenset({"neuron", "claim", "template"})
 """Variables that expressions of the API server's own kinds do not have."""
+_NOT_ASKING: Final = frozenset({access.NAME})
+"""What messages do not have, as in the API server, nor policies for conversion and hints, which cannot wait."""
 
 
 def _missing(name: str) -> str:
+    if name == access.NAME:
+        return _NO_AUTHORIZER
     if name == "params":
         return (
             "'params' is not known, because spec.paramKind is missing: add apiVersion and kind of the parameter objects"
@@ -416,6 +421,7 @@ class ExpressionCompiler:
 
     def pods(self, policy: schema.ConversionPolicy) -> PodRule:
         """Compile a policy for conversion. The result is valid only if `problems` stays empty."""
+        self._missing = _NOT_ASKING
         conditions = self._conditions(("spec", "match", "conditions"), policy.spec.match.conditions)
         name = policy.metadata.name
         mapped = tuple(_mapped(name, each) for each in policy.spec.templates)
@@ -423,6 +429,7 @@ class ExpressionCompiler:
 
     def hints(self, policy: schema.SchedulingHintPolicy) -> HintRule:
         """Compile a policy for scheduling hints. The result is valid only if `problems` stays empty."""
+        self._missing = _NOT_ASKING
         conditions = self._conditions(("spec", "match", "conditions"), policy.spec.match.conditions)
         name = policy.metadata.name
         return HintRule(name, self._document, conditions, policy.spec, scheduling_hints(name, policy.spec))
@@ -440,7 +447,7 @@ class ExpressionCompiler:
         path: Path = ("spec", "validations", at)
         program = self._compile((*path, "expression"), validation.expression, BOOL)
         wording = validation.message_expression
-        wording_program = wording and self._compile((*path, "messageExpression"), wording, STRING)
+        wording_program = wording and self._compile((*path, "messageExpression"), wording, STRING, missing=_NOT_ASKING)
         if program is None:
             return None
         message = validation.message or f"failed expression: {validation.expression.strip()}"
@@ -462,8 +469,17 @@ class ExpressionCompiler:
                 compiled[annotation.key] = program
         return compiled
 
-    def _compile(self, path: Path, source: str, result: Type, *, mutates: bool = False) -> Program | None:
-        known = types_with(self._variables, self._missing)
+    def _compile(
+        self,
+        path: Path,
+        source: str,
+        result: Type,
+        *,
+        mutates: bool = False,
+        missing: frozenset[str] = frozenset(),
+    ) -> Program | None:
+        absent = self._missing | missing
+        known = types_with(self._variables, absent)
         try:
             if mutates:
                 program = self._engine.compile(source, known, result=result, mutates=True)
@@ -474,16 +490,13 @@ class ExpressionCompiler:
             self._check_program(program, result)
         except CelError as caught:
             error = caught
-            missing = None if error.offset is None else _WORD.match(source, error.offset)
-            if missing is not None and missing[0] in self._missing:
-                error = CelTypeError(_missing(missing[0]), error.offset, source)
-            if missing is not None and missing[0] in self._later and source[: error.offset].endswith("variables."):
-                said = f"variables.{missing[0]} has no value here: a variable reads only those that stand before it"
+            word = None if error.offset is None else _WORD.match(source, error.offset)
+            if word is not None and word[0] in absent:
+                error = CelTypeError(_missing(word[0]), error.offset, source)
+            if word is not None and word[0] in self._later and source[: error.offset].endswith("variables."):
+                said = f"variables.{word[0]} has no value here: a variable reads only those that stand before it"
                 error = CelTypeError(said, error.offset, source)
-            authorizer = _AUTHORIZER.search(source)
-            if authorizer is not None:
-                error = CelTypeError(_NO_AUTHORIZER, authorizer.start(), source)
-            elif error.offset is not None and _CLOCK.match(source, error.offset):
+            if error.offset is not None and _CLOCK.match(source, error.offset):
                 error = CelTypeError(_NO_CLOCK, error.offset, source)
             line = self._document.text_lines.get(path, self._document.line(path)) + error.line - 1
             where = "" if error.offset is None else f" (column {error.column} of that line of the expression)"
@@ -552,6 +565,8 @@ def scheduling_hints(name: str, spec: schema.SchedulingHintPolicySpec) -> Schedu
         required=tuple(manifest(each) for each in (affinity.required if affinity else ())),
         preferred=tuple(_preferred(each) for each in (affinity.preferred if affinity else ())),
         scheduler_name=(scheduler.name if scheduler else None) or names.DEFAULT_SCHEDULER,
+        priority_class=spec.priority_class_name.name if spec.priority_class_name else "",
+        replaces_priority_class=spec.priority_class_name is not None and spec.priority_class_name.action == "Replace",
         labels=dict(labels.items) if labels else {},
         replaces_labels=labels is not None and labels.action == "Replace",
     )

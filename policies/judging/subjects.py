@@ -5,11 +5,13 @@ from collections.abc import Container, Mapping
 from typing import Any, Final, TypeAlias
 
 from kubecel import types
-from kubecel.types import BOOL, DYN, INT, LIST, STRING, Type, list_of, map_of, record
+from kubecel.library.authorization import Ask, Authorizer, Question
+from kubecel.types import AUTHORIZER, BOOL, DYN, INT, LIST, STRING, Type, list_of, map_of, record
 from neuron.api import resource_versions
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping, sequence, text
 from neuron.api.namespaces import namespace_named, namespace_value
+from policies.judging.access import ask_nobody
 from policies.judging.device_counts import of_claim, of_pod
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
 from policies.judging.namespaces import NAMESPACE
@@ -70,6 +72,7 @@ VARIABLES: Final[Mapping[str, Type]] = {
     "request": REQUEST,
     "namespaceObject": NAMESPACE,
     "params": DYN,
+    "authorizer": AUTHORIZER,
     "neuron": NEURON,
     "claim": DYN,
     "template": DYN,
@@ -108,6 +111,7 @@ class RequestSubject:
         sent_as: kind, resource and subresource of the original request, if the API server converted the object to
             another API version; None: the same.
         quotas: devices that the namespace's ResourceQuotas allow, by resource; None if they are not known.
+        ask: answers what expressions ask of `authorizer`.
     """
 
     operation: str
@@ -129,6 +133,7 @@ class RequestSubject:
     sent_as: "SentAs | None" = None
     quotas: Mapping[str, int] | None = None
     knowledge: DeviceKnowledge = NOTHING_KNOWN
+    ask: Ask = ask_nobody
 
     @property
     def api(self) -> Api:
@@ -179,9 +184,21 @@ class RequestSubject:
             "object": self.object,
             "oldObject": self.old_object,
             "request": self._request(),
+            "authorizer": self._authorizer(),
             "claim": claim_spec(self.kind, self.object),
             "template": self.object if self.kind == "ResourceClaimTemplate" else None,
         }
+
+    def _authorizer(self) -> Authorizer:
+        """The variable `authorizer`; `requestResource` is what the user sent."""
+        group, resource = self.sent_api[0], self.resource
+        subresource = self.subresource
+        if self.sent_as is not None:
+            resource, subresource = self.sent_as.resource["resource"], self.sent_as.subresource
+        about = Question(
+            group=group, resource=resource, subresource=subresource, namespace=self.namespace, name=self.name
+        )
+        return Authorizer(self.ask, about)
 
     def _identity(self) -> tuple[dict[str, str], dict[str, str]]:
         """`request.kind` and `request.resource`."""
@@ -252,6 +269,7 @@ class RequestContext:
     user_info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     quotas: Mapping[str, int] | None = None
     knowledge: DeviceKnowledge = NOTHING_KNOWN
+    ask: Ask = ask_nobody
 
 
 NO_CONTEXT: Final = RequestContext()
@@ -307,6 +325,7 @@ def of_object(
         name=name,
         namespace_object=namespace_object,
         user_info=context.user_info,
+        ask=context.ask,
         quotas=context.quotas,
         knowledge=context.knowledge,
     )

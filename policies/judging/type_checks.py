@@ -22,6 +22,8 @@ from policies.schema.documents import Path, PolicyDocument
 from policies.schema.kinds import MutationSpec, PolicySpec, ValidationSpec
 
 _MOST_NAMED: Final = 3
+_OBJECTS: Final = ("object", "oldObject")
+_PARAMETERS: Final = ("params",)
 _BY_KIND: Final = re.compile(r"\b(kind|resource|requestKind|requestResource)\b")
 """An expression that may look at one kind only."""
 _ASKED: Final = re.compile(r"(?:\.\?|\[\?['\"])(\w+)|\bhas\([^()]*\.(\w+)\)")
@@ -42,16 +44,33 @@ class KnownKind:
 
 
 def warnings(
-    engine: CelEngine, document: PolicyDocument, spec: PolicySpec, kinds: Sequence[KnownKind]
+    engine: CelEngine,
+    document: PolicyDocument,
+    spec: PolicySpec,
+    kinds: Sequence[KnownKind],
+    params: KnownKind | None = None,
 ) -> Iterator[str]:
     """Warnings about fields and types that the kinds do not have, with file and line.
 
     Of a policy that looks at the kind of the object, only what is wrong for every kind is reported, and so of fields of
-    which it asks whether they are there.
+    which it asks whether they are there. `params`: the kind of the parameter objects, if it is known.
     """
+    yield from _warned(engine, document, spec, kinds, _OBJECTS)
+    if params is not None:
+        yield from _warned(engine, document, spec, (params,), _PARAMETERS)
+
+
+def _warned(
+    engine: CelEngine,
+    document: PolicyDocument,
+    spec: PolicySpec,
+    kinds: Sequence[KnownKind],
+    variables: Sequence[str],
+) -> Iterator[str]:
+    """Warnings about some variables, which have one of the kinds."""
     found: dict[tuple[Path, str], list[str]] = {}
     for kind in kinds:
-        for path, message in _of_kind(engine, spec, kind):
+        for path, message in _of_kind(engine, spec, kind, variables):
             found.setdefault((path, message), []).append(kind.name)
     failing: dict[tuple[Path, str], set[str]] = {}
     for (path, message), names in found.items():
@@ -75,10 +94,10 @@ def _wrong(message: str) -> str:
     return message if field is None else field[0]
 
 
-def _of_kind(engine: CelEngine, spec: PolicySpec, kind: KnownKind) -> Iterator[tuple[Path, str]]:
-    """What is wrong for objects of one kind."""
+def _of_kind(engine: CelEngine, spec: PolicySpec, kind: KnownKind, names: Sequence[str]) -> Iterator[tuple[Path, str]]:
+    """What is wrong if the variables `names` are objects of one kind."""
     variables: dict[str, Type] = {}
-    typed = {"object": kind.type, "oldObject": kind.type}
+    typed = dict.fromkeys(names, kind.type)
     known_here = (*typed, "variables")
     for path, source in _expressions(spec):
         known: Mapping[str, Type] = {**types_with({}), **typed, "variables": record("variables", variables)}
@@ -91,7 +110,7 @@ def _of_kind(engine: CelEngine, spec: PolicySpec, kind: KnownKind) -> Iterator[t
             except CelError as error:
                 if _FIELD.search(error.message) or not _OBJECT_TYPE.search(error.message):
                     yield path, error.message
-        if mutates:
+        if mutates and names is _OBJECTS:
             yield from ((path, message) for message in _wrong_fields(engine, source, known, kind.type))
         if path[1] == "variables":
             variables[spec.variables[int(path[2])].name] = result

@@ -114,6 +114,13 @@ def _finalizer(name: object) -> Found:
         yield (), f"{_shown(name)}: a finalizer has the form of a label key"
 
 
+def _owner(owner: object) -> Found:
+    fields = owner if isinstance(owner, Mapping) else {}
+    yield from (
+        ((name,), "the field is missing") for name in ("apiVersion", "kind", "name", "uid") if not fields.get(name)
+    )
+
+
 def _requirement(requirement: Mapping[str, Any]) -> Found:
     operator, values = requirement.get("operator"), requirement.get("values") or ()
     if operator in ("In", "NotIn") and not values:
@@ -290,6 +297,7 @@ RULES: Final = (
     ApiRule((("metadata", "labels"),), _labels),
     ApiRule((("metadata", "annotations"),), _annotations),
     ApiRule((("metadata", "finalizers", "*"),), _finalizer),
+    ApiRule((("metadata", "ownerReferences", "*"),), _owner),
     ApiRule((("spec", "matchConstraints"),), _resource_rules),
     ApiRule((("spec",),), _does_something),
     ApiRule(_below(_SELECTORS, "matchLabels"), _labels),

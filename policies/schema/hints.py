@@ -187,6 +187,20 @@ class SchedulerNameHint(Model):
         return self
 
 
+class PriorityClassHint(Model):
+    """The PriorityClass of the pod."""
+
+    action: Annotated[
+        Literal["Add", "Replace"],
+        BeforeValidator(_switch),
+        Field(
+            description="Add: the pod's own class stays. Replace: name replaces it, also a global default class, which"
+            " Kubernetes sets before webhooks are called."
+        ),
+    ]
+    name: Annotated[Name, Field(description="The PriorityClass, which must exist when the pod is created.")]
+
+
 class LabelHints(Model):
     """Labels of the pod."""
 
@@ -238,6 +252,7 @@ class Gets(Model):
         tuple[dict[str, object], ...] | None, Field(description="The tolerations that are added, in order.")
     ] = None
     scheduler_name: Annotated[Text | None, Field(description="The scheduler name afterwards.")] = None
+    priority_class_name: Annotated[Text | None, Field(description="The PriorityClass afterwards.")] = None
     labels: Annotated[dict[str, str] | None, Field(description="The labels that are set.")] = None
     required: Annotated[
         tuple[dict[str, object], ...] | None,

@@ -175,6 +175,24 @@ class PolicyException(Model):
     ]
 
 
+class AccessAnswer(Model):
+    """The answer to a question of `authorizer`. Fields that are not set match every question."""
+
+    verb: Annotated[Text | None, Field(description="What is to be done, as in check('create').")] = None
+    path: Annotated[Text | None, Field(description="The path of a question that is about no resource.")] = None
+    group: Annotated[str | None, Field(description="API group of the resource; empty: that of pods.")] = None
+    resource: Annotated[Text | None, Field(description="Plural name of the resource.")] = None
+    subresource: Annotated[str | None, Field(description="Subresource; empty: none.")] = None
+    namespace: Annotated[str | None, Field(description="Namespace; empty: all namespaces.")] = None
+    name: Annotated[str | None, Field(description="Name of the object; empty: every object.")] = None
+    service_account: Annotated[
+        Text | None, Field(pattern="^[^/]+/[^/]+$", description="Namespace and name, as in default/builder.")
+    ] = None
+    allowed: Annotated[StrictBool, Field(description="The answer.")]
+    reason: Annotated[str, Field(description="What reason() returns.")] = ""
+    error: Annotated[str, Field(description="What error() returns; empty: the authorizer did not fail.")] = ""
+
+
 class RequestCase(Model):
     """A request."""
 
@@ -199,6 +217,10 @@ class RequestCase(Model):
         None
     )
     user_info: Object = Field(default_factory=dict, description="The user of the request.")
+    access: Annotated[
+        tuple[AccessAnswer, ...],
+        Field(description="What the cluster answers to questions of authorizer; the first that matches counts."),
+    ] = ()
 
 
 class Case(RequestCase):
@@ -527,6 +549,7 @@ class SchedulingHintPolicySpec(Model):
     tolerations: schema_hints.TolerationHints | None = None
     node_affinity: schema_hints.NodeAffinityHints | None = None
     scheduler_name: schema_hints.SchedulerNameHint | None = None
+    priority_class_name: schema_hints.PriorityClassHint | None = None
     labels: schema_hints.LabelHints | None = None
     leader_worker_set: schema_hints.LeaderWorkerSetHint | None = None
 

@@ -10,7 +10,7 @@ from tests.support.packages import PACKAGES
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
 PICTURE = (ROOT / "docs" / "architecture.svg").read_text()
-TREE = re.search(r"```\n(.*?)```", TEXT, re.DOTALL)
+TREE = re.search(r"## The folders\n.*?```\n(.*?)```", TEXT, re.DOTALL)
 
 
 def rooms() -> list[str]:

@@ -15,7 +15,7 @@ from tests.support.timing import assert_below
 
 ATTRIBUTES = "device.attributes['neuron.aws.com']"
 CONNECTIONS = 16
-REVIEWS = 10
+REVIEWS = 5
 """Of the other namespace, each with a selector of its own."""
 ALLOWED = 1.5
 """Maximum seconds for the other namespace (`make timed-test`); measured 0.2, and 4 to 7 without the bounds."""

@@ -114,7 +114,8 @@ FOUND: dict[str, tuple[Any, ClaimContext | None, str, str, str]] = {
     "All of shared devices": (
         claim(request("neurons", None, on(INF2), mode="All")), cluster(), "warning", MODE,
         "NEU536: allocationMode All leaves out devices of inf2.48xlarge that are in use, because they are shared."
-        " Write allocationMode: ExactCount with count: 12 to get all of them or none.",
+        " Write allocationMode: ExactCount with count: 12 to get all of them or none, or have sharing switched off for"
+        " these nodes (their label neuron.aws.com/share-cores: off).",
     ),
     "adminAccess to shared devices": (
         claim(request("neurons", None, on(INF2), mode="All", adminAccess=True)), cluster(), "warning", ADMIN,

@@ -47,8 +47,8 @@ CASES = [
 
 
 def amounts(most: int) -> list[int]:
-    """Every small amount, and of many the seventh: seven and the sizes of groups and devices have no common divisor."""
-    return [*range(1, min(most, 20) + 1), *range(21, most, 7), *([most] if most > 20 else [])]
+    """Small amounts, and of many the eleventh: eleven and the sizes of groups and devices have no common divisor."""
+    return [*range(1, min(most, 17) + 1), *range(18, most, 11), *([most] if most > 17 else [])]
 
 
 @pytest.mark.parametrize(("entry", "shares", "tries_orders"), CASES)

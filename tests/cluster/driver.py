@@ -196,9 +196,13 @@ class Driver:
         [found] = [device for device in self.devices() if device["name"] == name]
         return dict(found)
 
+    def scrape(self) -> str:
+        """All series, as text."""
+        return httpx.get(f"http://127.0.0.1:{self._metrics_port}/metrics", trust_env=False).text
+
     def metric(self, series: str) -> float:
         """The value of a series, e.g. `prepared_devices` or `claims_total{operation="prepare",result="error"}`."""
-        text = httpx.get(f"http://127.0.0.1:{self._metrics_port}/metrics", trust_env=False).text
+        text = self.scrape()
         match = re.search(rf"^neuron_dra_plugin_{re.escape(series)} (\S+)$", text, re.MULTILINE)
         assert match, f"no series {series} in\n{text}"
         return float(match[1])

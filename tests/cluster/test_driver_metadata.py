@@ -1,18 +1,21 @@
-"""Containers read the metadata of their devices at the path of Kubernetes, through a real kubelet."""
+"""What is told of the devices of a pod: to its containers, at the path of Kubernetes, and to Prometheus."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kubeletplugin.discover import emulate
 from tests.cluster.api import Api
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.driver import Driver, indices, run_pod, started, wait_gone, wait_running, wait_unprepared
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import container, devices_request, pod
 from tests.cluster.nodes import DRIVER
+from tests.cluster.processes import eventually
 
 ROOT = "/var/run/kubernetes.io/dra-device-attributes"
 CLAIM = {"devices": {"requests": [devices_request("one", count=2)]}}
@@ -73,3 +76,23 @@ def test_a_container_reads_the_metadata_of_its_devices(
     api.delete("ResourceClaim", "own", namespace)
     wait_unprepared(kubelet, driver)
     assert not any(source.exists() for source in sources)
+
+
+def memory(driver: Driver, namespace: str, name: str) -> dict[int, float]:
+    """Bytes by device, as the series name the container of a pod."""
+    labels = rf'container="main",cores="0-7",device="neuron-device-(\d+)",namespace="{namespace}",pod="{name}"'
+    found = re.findall(rf"^neuron_dra_device_memory_used_bytes{{[^}}]*{labels}}} (\S+)$", driver.scrape(), re.MULTILINE)
+    return {int(index): float(value) for index, value in found}
+
+
+def test_series_tell_which_devices_of_a_pod_are_idle(
+    api: Api, namespace: str, kubelet: Kubelet, driver: Driver
+) -> None:
+    run_pod(api, namespace, "lazy", CLAIM)
+    wait_running(api, namespace, "lazy")
+    used, idle = indices(started(kubelet, namespace, "lazy"))
+    emulate.write_use(driver.sysfs, used, range(8), memory=1 << 20)
+    eventually("the memory", lambda: memory(driver, namespace, "lazy") == {used: 8 << 20, idle: 0})
+    wait_gone(api, namespace, "lazy")
+    wait_unprepared(kubelet, driver)
+    eventually("no series", lambda: memory(driver, namespace, "lazy") == {})

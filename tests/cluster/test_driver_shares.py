@@ -20,6 +20,7 @@ from tests.cluster.driver import (
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import devices_request, unschedulable_message
 from tests.cluster.nodes import DRIVER
+from tests.cluster.processes import eventually
 
 pytestmark = pytest.mark.needs("shares")
 
@@ -110,3 +111,42 @@ def test_a_request_without_cores_gets_whole_devices_beside_shares(
     wait_running(api, namespace, "whole")
     seen = started(kubelet, namespace, "whole")
     assert (indices(seen), neuron_environment(seen)) == ([1, 2, 3], {})
+
+
+def everything() -> Object:
+    request = devices_request("all")
+    request["exactly"] = {"deviceClassName": DRIVER, "allocationMode": "All"}
+    return {"devices": {"requests": [request]}}
+
+
+def set_sharing(api: Api, driver: Driver, label: str | None, shared: bool) -> None:
+    api.merge("Node", driver.node, {"metadata": {"labels": {"neuron.aws.com/share-cores": label}}})
+    wanted = [shared] * 4
+    eventually("slices", lambda: [bool(e.get("allowMultipleAllocations")) for e in driver.devices()] == wanted)
+
+
+def test_all_waits_for_all_devices_only_where_the_label_of_the_node_switches_sharing_off(
+    api: Api, namespace: str, kubelet: Kubelet, driver: Driver
+) -> None:
+    one = {"devices": {"requests": [devices_request("one")]}}
+    run_pod(api, namespace, "one", one)
+    wait_running(api, namespace, "one")
+    run_pod(api, namespace, "rest", everything())
+    wait_running(api, namespace, "rest")
+    assert len(indices(started(kubelet, namespace, "rest"))) == 3, "what is used up is left out"
+    for name in ("one", "rest"):
+        wait_gone(api, namespace, name)
+    wait_unprepared(kubelet, driver)
+    set_sharing(api, driver, "off", shared=False)
+    try:
+        run_pod(api, namespace, "first", one)
+        wait_running(api, namespace, "first")
+        run_pod(api, namespace, "all", everything())
+        unschedulable_message(api, namespace, "all", "cannot allocate all claims")
+        wait_gone(api, namespace, "first")
+        wait_running(api, namespace, "all")
+        assert indices(started(kubelet, namespace, "all")) == [0, 1, 2, 3]
+        wait_gone(api, namespace, "all")
+        wait_unprepared(kubelet, driver)
+    finally:
+        set_sharing(api, driver, None, shared=True)

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -30,6 +31,7 @@ spec:
     required: [{key: pool, operator: In, values: [neuron]}, {key: dedicated, operator: Exists}]
     preferred: [{weight: 5, preference: {matchExpressions: [{key: zone, operator: In, values: [a, b]}]}}]
   schedulerName: {action: Replace, name: team-scheduler}
+  priorityClassName: {action: Add, name: training}
   labels: {action: Add, items: {team: ml, kueue.x-k8s.io/queue-name: neuron}}
 ---
 apiVersion: policy.neuron.aws.com/v1alpha1
@@ -41,6 +43,7 @@ spec:
   tolerations: {action: Replace, items: [{key: lease, operator: Exists}]}
   nodeAffinity: {action: Replace, required: [{key: pool, operator: NotIn, values: [spot]}]}
   schedulerName: {action: Off}
+  priorityClassName: {action: Replace, name: training}
   labels: {action: Replace, items: {team: ml}}
 ---
 apiVersion: policy.neuron.aws.com/v1alpha1
@@ -85,25 +88,44 @@ def manifests() -> list[Object]:
     made = [
         pod("added", labels={"policy": "added"}),
         own_hints(),
-        pod("replaced", labels={"policy": "replaced", "app": "x"}),
+        pod("replaced", labels={"policy": "replaced", "app": "x"}, priorityClassName="others"),
+        pod("own-class", labels={"policy": "added"}, priorityClassName="others"),
         pod("bare", labels={"policy": "bare"}),
         pod("unconnected", container(neuron=7), labels={"policy": "unconnected"}),
     ]
     return [replaceable(each) for each in made]
 
 
+_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+
 @pytest.fixture
-def policies(tmp_path: Path) -> str:
+def policies(api: Api, tmp_path: Path) -> Iterator[str]:
+    """The policies, and their PriorityClasses. The policies' class never preempts: pods have to get that, too."""
+    classes = {"training": (1000, "Never"), "others": (5, "PreemptLowerPriority")}
+    for name, (value, policy) in classes.items():
+        api.request("POST", _CLASSES, json={"metadata": {"name": name}, "value": value, "preemptionPolicy": policy})
     folder = tmp_path / "policies"
     folder.mkdir()
     (folder / "hints.yaml").write_text(POLICIES)
-    return f"--policies={folder}"
+    yield f"--policies={folder}"
+    for name in classes:
+        api.request("DELETE", f"{_CLASSES}/{name}")
 
 
 @pytest.fixture
 def with_policies(webhook: Webhook, policies: str) -> Iterator[Webhook]:
     with webhook.running_with(policies):
         yield webhook
+
+
+TRAINING: Final = ("training", 1000, "Never")
+OTHERS: Final = ("others", 5, "PreemptLowerPriority")
+
+
+def priority(stored_pod: Object) -> tuple[object, ...]:
+    """The PriorityClass of a pod, and what Kubernetes computed by it."""
+    return tuple(stored_pod["spec"].get(field) for field in ("priorityClassName", "priority", "preemptionPolicy"))
 
 
 def stored(api: Api, kubectl: Kubectl) -> dict[str, Object]:
@@ -126,6 +148,7 @@ def test_applying_again_changes_nothing_with_the_policy_and_without(
         assert before["added"]["spec"]["schedulerName"] == "team-scheduler"
         assert before["added"]["labels"]["team"] == "ml"
         assert before["own-hints"]["labels"]["team"] == "own"
+        assert [priority(before[name]) for name in ("added", "replaced", "own-class")] == [TRAINING, TRAINING, OTHERS]
         assert {each["key"] for each in before["added"]["spec"]["tolerations"]} >= {"lease", "drain"}
         for manifest in manifests():
             again = kubectl.feed(verb, manifest)

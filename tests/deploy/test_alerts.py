@@ -125,12 +125,16 @@ def healthy() -> dict[str, str]:
             driver("neuron_dra_plugin_ultraserver_publish", node, offer="both"): "1",
             driver("neuron_dra_plugin_ultraserver_publish", node, offer="node"): "0",
             driver("neuron_dra_plugin_devices", node, health="unhealthy"): "0",
+            driver(MEMORY, node, **HELD): "4096",
+            driver(POWER, node, device="neuron-device-0"): "0",
         }
     return made | {daemon_set("desired_number_scheduled"): "3", daemon_set("number_available"): "3"}
 
 
 EXPIRY = "neuron_dra_policy_exception_expiry_timestamp_seconds"
 CONVERSIONS = "neuron_dra_conversions_total"
+MEMORY, POWER = "neuron_dra_device_memory_used_bytes", "neuron_dra_device_power_ratio"
+HELD = {"device": "neuron-device-0", "cores": "0-7", "namespace": "ns", "pod": "p", "container": "main", "claim": "c"}
 CLAIMS = "neuron_dra_plugin_claims_total"
 CONSECUTIVE = "neuron_dra_plugin_consecutive_errors"
 
@@ -273,6 +277,7 @@ FAULTS = [
     one("NeuronDRAPluginNotRegistered", (driver("neuron_dra_plugin_registered"), "0")),
     one("NeuronDRAFaultyKubelet", (driver("neuron_dra_plugin_faulty_kubelet"), "1")),
     one("NeuronDRADevicesUnhealthy", (driver("neuron_dra_plugin_devices", health="unhealthy"), "1")),
+    one("NeuronDRADeviceIdle", (driver(MEMORY, **HELD), "0"), minutes=5 * 60),
     one("NeuronDRAPluginFieldsDropped", (driver("neuron_dra_plugin_slice_dropped_fields"), "3")),
     # Several alerts have one cause only if that cause is common to all of them.
     pytest.param(
@@ -288,6 +293,7 @@ QUIET = [
         id="no API server for a minute",
     ),
     pytest.param({driver(CLAIMS, operation="prepare", result="error"): "1"}, id="one claim fails"),
+    pytest.param({driver(MEMORY, **HELD): "0"}, id="a device is idle for some minutes"),
     pytest.param(down("webhook-1", webhook) | {webhook("up"): "0x1 _"}, id="a replica is replaced"),
     pytest.param(
         all_of("driver-1") | {AVAILABLE: "2x3 3", driver("up", "driver-4"): "1", driver("up"): "0x1 _"},
@@ -381,6 +387,11 @@ def test_an_alert_fires_by_its_own_fault_and_no_other_does(tmp_path: Path, fault
 @pytest.mark.parametrize("changes", QUIET)
 def test_no_alert_fires_without_a_fault(tmp_path: Path, changes: Mapping[str, str]) -> None:
     assert firing(tmp_path, changes, 2, 4, 8, 12, 20, LONG) == {}
+
+
+def test_a_device_that_takes_power_is_not_idle(tmp_path: Path) -> None:
+    changes = {driver(MEMORY, **HELD): "0", driver(POWER, device="neuron-device-0"): "1"}
+    assert firing(tmp_path, changes, 5 * 60) == {}
 
 
 def test_every_alert_has_a_fault() -> None:

@@ -325,6 +325,17 @@ def test_permissions_depend_on_the_certificate_mode(values: Object, secrets: boo
     assert (("ClusterRole", "neuron-dra-certificates") in kinds(objects)) is configurations
 
 
+def test_the_right_to_ask_for_permissions_needs_a_value() -> None:
+    name = ("ClusterRole", "neuron-dra-access-reviews")
+    assert name not in kinds(render({}))
+    objects = render({"validation": {"accessReviews": True}})
+    (role,) = [each for each in objects if (each["kind"], each["metadata"]["name"]) == name]
+    assert role["rules"] == [
+        {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]}
+    ]
+    assert ("ClusterRoleBinding", "neuron-dra-access-reviews") in kinds(objects)
+
+
 def test_only_followed_policies_need_the_permission_for_their_entry() -> None:
     name = ("ClusterRole", "neuron-dra-policy-rules")
     values = {"policies": {"packs": ["privileged"]}, **INLINE}

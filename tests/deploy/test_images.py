@@ -145,26 +145,6 @@ def test_the_images_can_be_built(tmp_path: Path) -> None:
         assert json.loads((tmp_path / f"sbom-{image}.cdx.json").read_text())["bomFormat"] == "CycloneDX"
 
 
-def test_the_bills_of_materials_are_made_from_the_locks_without_a_network(tmp_path: Path) -> None:
-    nowhere = {**os.environ, "https_proxy": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
-    command = [PROGRAMS / "cyclonedx-py", "requirements", "--pyproject", ROOT / "pyproject.toml"]
-    command += ["--output-reproducible", "--of", "JSON"]
-    locks = {tmp_path / f"{image}.json": ROOT / "requirements" / f"{image}.txt" for image in IMAGES}
-    makers = [
-        subprocess.Popen([*command, "-o", target, lock], stderr=subprocess.PIPE, env=nowhere)
-        for target, lock in locks.items()
-    ]
-    for maker in makers:
-        _, said = maker.communicate()
-        assert maker.returncode == 0, said
-    for target, lock in locks.items():
-        made = json.loads(target.read_text())
-        listed = {f"{each['name']}=={each['version']}" for each in made["components"]}
-        assert listed == set(re.findall(r"^([^\s=]+==[^\s;]+)", lock.read_text(), re.MULTILINE))
-        about = made["metadata"]["component"]
-        assert (about["name"], about["version"]) == ("neuron-dra", VERSION)
-
-
 # --- the wheel ------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cluster.kinds.rendered_entries import CONFIG_MAP, MUTATING, VALIDATING
 from kubeletplugin.checks.table import Grade
 from kubeletplugin.discover.health import HealthStatus
-from kubeletplugin.metrics import DeviceUse, PluginMetrics
+from kubeletplugin.metrics import DeviceUse, PluginMetrics, UseOfCores
 from kubeletplugin.publish.offer import UltraServerOffer
 from tests.deploy.charts import find, render
 from tests.support.fake_api import FakeApi, answer, eventually
@@ -175,7 +175,9 @@ def plugin() -> Exposition:
         metrics.ultraserver_publish.labels(offer.value).set(1)
     for grade in Grade:
         metrics.node_checks.labels("CDI", grade.value).set(1)
-    metrics.device_series.used = (DeviceUse("neuron-device-0", "0-7", "p", "ns", "main", "c"),)
+    use = DeviceUse("neuron-device-0", "0-7", "p", "ns", "main", "c")
+    metrics.device_series.used = {use: UseOfCores(memory=0, busy=0.0)}
+    metrics.device_series.power = {"neuron-device-0": 0.25}
     metrics.device_series.healthy = {"neuron-device-0": True}
     return Exposition(
         generate_latest(metrics.registry).decode(), openmetrics.generate_latest(metrics.registry).decode()

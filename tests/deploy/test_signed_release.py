@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ DIGESTS = {"webhook": f"sha256:{'a' * 64}", "kubeletPlugin": f"sha256:{'b' * 64}
 SET = [f"--{value}={digest}" for value, digest in DIGESTS.items()]
 EPOCH = 1764000000
 DOWNLOADS = "https://downloads.example.com/v1"
+NO_NETWORK = {"https_proxy": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
 
 
 def write_key(file: Path, key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey, password: str = "") -> Path:
@@ -60,7 +62,8 @@ def make(folder: Path, *arguments: str, bills: Path | None = None) -> str:
             "JSON",
         ]
         command += ["--pyproject", ROOT / "pyproject.toml", "-o", folder / f"sbom-{image}.cdx.json"]
-        subprocess.run([*command, ROOT / "requirements" / f"{image}.txt"], check=True, capture_output=True)
+        lock = ROOT / "requirements" / f"{image}.txt"
+        subprocess.run([*command, lock], check=True, capture_output=True, env={**environment, **NO_NETWORK})
     return pack(folder, *arguments)
 
 
@@ -119,6 +122,16 @@ def test_two_runs_write_the_same_files(made: Path, tmp_path: Path) -> None:
     ):
         assert f"  {name}" in sums
     assert (again / signing.STATEMENT_FILE).read_text() == (made / signing.STATEMENT_FILE).read_text()
+
+
+@pytest.mark.parametrize("image", release.TARGETS)
+def test_a_bill_of_materials_is_made_from_the_lock_without_a_network(made: Path, image: str) -> None:
+    bill = json.loads((made / f"sbom-{image}.cdx.json").read_text())
+    listed = {f"{each['name']}=={each['version']}" for each in bill["components"]}
+    lock = (ROOT / "requirements" / f"{image}.txt").read_text()
+    assert listed == set(re.findall(r"^([^\s=]+==[^\s;]+)", lock, re.MULTILINE))
+    about = bill["metadata"]["component"]
+    assert (about["name"], about["version"]) == ("neuron-dra", release.check_versions(ROOT))
 
 
 def test_another_time_makes_other_archives_with_the_same_content(made: Path, tmp_path: Path) -> None:

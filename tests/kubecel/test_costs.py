@@ -90,6 +90,9 @@ READ_IN_CONSTANT_TIME = {
     "one character": "charAt",
     "numbers": "sign isInteger asInteger asApproximateFloat add sub isGreaterThan isLessThan compareTo major minor "
     "patch",
+    "a question keeps its texts as they are, and names of service accounts have a limit": "path group serviceAccount"
+    " resource subresource namespace name",
+    "parts of an answer": "allowed reason errored error",
     "an address has at most 16 bytes": "family isUnspecified isLoopback isLinkLocalMulticast isLinkLocalUnicast "
     "isGlobalUnicast ip prefixLength masked",
     "parts of a URL that has been read": "getScheme getHost getHostname getPort",

@@ -74,12 +74,6 @@ REFUSED = {
         "'startsWith' is a method: write value.startsWith(…)",
         1,
     ),
-    "authorizer": (
-        "authorizer.group('')",
-        CelUnsupportedError,
-        "there is no function 'authorizer.group' here.",
-        12,
-    ),
     "misspelt variable": ("objekt.kind", CelTypeError, "there is no variable 'objekt'. Did you mean 'object'?", 1),
     "unknown variable": (
         "zzz",

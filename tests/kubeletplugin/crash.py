@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.prepare.checkpoint import encode, uid_before
+from kubeletplugin.prepare.checkpoint import uid_before
 from kubeletplugin.prepare.preparer import Preparer
 from tests.kubeletplugin.fakes import Node, allocated, config, devices, share, uid
 
@@ -150,26 +150,8 @@ def _damaged_shares(node: Node) -> None:
     (node.state_dir / "checkpoint.json").write_bytes(b"garbage")
 
 
-def _rolled_back(node: Node) -> None:
-    """A version without shares wrote the checkpoint: the variables have the cores."""
-    _both_shared(node)
-    checkpoint = node.preparer().checkpoint()
-    claims = {
-        key: dataclasses.replace(
-            claim, allocation="older", devices=tuple(dataclasses.replace(each, share=None) for each in claim.devices)
-        )
-        for key, claim in checkpoint.claims.items()
-    }
-    (node.state_dir / "checkpoint.json").write_bytes(encode(dataclasses.replace(checkpoint, claims=claims)))
-    node.preparer().recover()
-
-
 def _prepare_share(preparer: Preparer, node: Node) -> None:
     preparer.prepare(SHARE, node.view())
-
-
-def _restore_shares(preparer: Preparer, node: Node) -> None:
-    preparer.restore_shares([SHARE, OTHER_SHARE], node.view())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,7 +179,6 @@ SCENARIOS: Final = {
     "unprepare-share": Scenario(_both_shared, _unprepare, frozenset({TWO}), SHARED),
     "recover-damaged-shares": Scenario(_damaged_shares, _recover, frozenset({ONE, TWO}), SHARED),
     "recover-rebooted-shares": Scenario(_rebooted_shares, _recover, frozenset(), SHARED),
-    "restore-shares": Scenario(_rolled_back, _restore_shares, frozenset({ONE, TWO}), SHARED),
     # A node whose devices and whole consume counters.
     "prepare-counted": Scenario(_prepared, _prepare, frozenset({ONE, TWO}), COUNTED),
 }

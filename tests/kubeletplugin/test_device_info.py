@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from kubeletplugin.device_info import DeviceInfo, rows
+from kubeletplugin.device_info import DeviceInfo, rows, use_of
+from kubeletplugin.discover import emulate
+from kubeletplugin.discover.core_use import CoresUse, CoreUse, UseReader
 from kubeletplugin.discover.health import DeviceHealth, HealthSnapshot, HealthStatus
-from kubeletplugin.metrics import DeviceUse, PluginMetrics
+from kubeletplugin.metrics import DeviceUse, PluginMetrics, UseOfCores
 from kubeletplugin.ports import UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
 from kubeletplugin.prepare.pod_resources import NoKubeletError, UsedDevice
@@ -102,7 +104,8 @@ def info(node: Node, kubelet: Kubelet, metrics: PluginMetrics) -> DeviceInfo:
     inside: Any = Inside()
     preparer = node.preparer()
     preparer.prepare(allocated(1, *devices(4)), node.view())
-    return DeviceInfo(inside, preparer, kubelet, monitor, clock=FakeClock(), metrics=metrics)
+    read = UseReader(node.sysfs).read
+    return DeviceInfo(inside, preparer, kubelet, monitor, read, clock=FakeClock(), metrics=metrics)
 
 
 def shown(metrics: PluginMetrics) -> list[str]:
@@ -122,6 +125,41 @@ def test_a_scrape_shows_uses_and_health(node: Node, metrics: PluginMetrics) -> N
     ]
 
 
+LABELS = '{claim="claim-1",container="main",cores="0-7",device="neuron-device-4",namespace="ns",pod="p"}'
+
+
+def test_a_scrape_shows_what_the_cores_of_a_pod_do(node: Node, metrics: PluginMetrics) -> None:
+    emulate.write_use(node.sysfs, 4, range(8), memory=1000, microseconds=2_500_000)
+    emulate.write_use(node.sysfs, 5, range(8), memory=7)
+    use = dataclasses.replace(used(1, 4), namespace="ns", pod="ns/p")
+    asyncio.run(info(node, Kubelet((use,)), metrics).refresh())
+    found = [line for line in shown(metrics) if "info" not in line and "healthy" not in line]
+    assert found == [
+        f"neuron_dra_device_memory_used_bytes{LABELS} 8000.0",
+        f"neuron_dra_device_busy_seconds_total{LABELS} 2.5",
+        'neuron_dra_device_power_ratio{device="neuron-device-4"} 0.0',
+        'neuron_dra_device_power_ratio{device="neuron-device-5"} 0.0',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cores", "found", "told"),
+    [
+        ("0-1", {0: CoreUse(5, 1.0), 1: CoreUse(6, 3.0), 2: CoreUse(9, 9.0)}, UseOfCores(11, 2.0)),
+        ("1,2", {0: CoreUse(5, 1.0), 1: CoreUse(6), 2: CoreUse(0, 9.0)}, UseOfCores(6, None)),
+        ("0-1", {0: CoreUse(5, 1.0)}, UseOfCores(None, None)),
+        ("", {0: CoreUse(5, 1.0)}, UseOfCores(None, None)),
+    ],
+    ids=["mean", "time-not-told-of-one", "a-core-without-files", "cores-not-known"],
+)
+def test_use_is_told_only_if_all_cores_of_the_container_tell_it(
+    cores: str, found: dict[int, CoreUse], told: UseOfCores
+) -> None:
+    row = DeviceUse("neuron-device-3", cores, "p", "ns", "main", "c")
+    assert use_of(row, {3: CoresUse(found)}) == told
+    assert use_of(row, {2: CoresUse(found)}) == UseOfCores()
+
+
 def test_a_kubelet_that_does_not_answer_leaves_the_last_series(node: Node, metrics: PluginMetrics) -> None:
     use = dataclasses.replace(used(1, 4), namespace="ns", pod="ns/p")
     found = info(node, Kubelet((use,), UsageUnknownError("hangs"), NoKubeletError("no socket")), metrics)
@@ -137,6 +175,6 @@ def test_a_kubelet_that_does_not_answer_leaves_the_last_series(node: Node, metri
 
 
 def test_labels_of_the_series_are_escaped(metrics: PluginMetrics) -> None:
-    metrics.device_series.used = (DeviceUse("d", "", 'a"\n\\b', "ns", "c", "claim"),)
+    metrics.device_series.used = {DeviceUse("d", "", 'a"\n\\b', "ns", "c", "claim"): UseOfCores()}
     [line] = [each for each in shown(metrics) if "device_info" in each]
     assert 'pod="a\\"\\n\\\\b"' in line

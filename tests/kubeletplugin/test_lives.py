@@ -32,7 +32,7 @@ from tests.kubeletplugin.mixtures import DiedError, MemoryFiles
 
 DEVICES, CORES = 4, 4
 """Of an inf1.6xlarge."""
-LIVES, STEPS, PARTS = 60, 50, 3
+LIVES, STEPS, PARTS = 40, 50, 3
 
 Cores = frozenset[tuple[int, int]]
 """Device and physical core."""

@@ -21,7 +21,7 @@ from neuron.hardware.instances import Catalogue
 from tests.support import mixtures, structured
 from tests.support.mixtures import Case, Hardware, Step
 
-CASES: Final = int(os.environ.get("NEURON_DRA_MIXTURES", "5000"))
+CASES: Final = int(os.environ.get("NEURON_DRA_MIXTURES", "2000"))
 CHUNKS: Final = 10
 
 Cores = set[tuple[int, int]]

@@ -27,6 +27,7 @@ EVERYTHING = """
     required: [{key: pool, operator: In, values: [neuron]}]
     preferred: [{weight: 5, preference: {matchExpressions: [{key: zone, operator: Exists}]}}]
   schedulerName: {action: Replace, name: kueue}
+  priorityClassName: {action: Replace, name: urgent}
   labels: {action: Replace, items: {team: ml}}
   leaderWorkerSet: {exclusiveTopology: Off}
 """
@@ -169,6 +170,14 @@ def required(item: str) -> str:
             id="no-name",
         ),
         pytest.param(
+            "priorityClassName: {action: Off, name: a}",
+            "spec.priorityClassName.action is 'Off': this must be one of Add, Replace.",
+            id="priority-off",
+        ),
+        pytest.param(
+            "priorityClassName: {action: Add}", "spec.priorityClassName.name: the field is missing.", id="priority-name"
+        ),
+        pytest.param(
             "schedulerName: {action: Off, name: a}", "spec.schedulerName: action Off takes no name.", id="off-with-name"
         ),
         pytest.param(
@@ -281,6 +290,7 @@ def case(gets: str, pod: str = "", expect: str = "Match") -> str:
         pytest.param(f"{{tolerations: [{BUILT_IN}, {LEASE}]}}", "", id="tolerations"),
         pytest.param("{tolerations: []}", "tolerations: [{operator: Exists}]", id="tolerated-already"),
         pytest.param("{schedulerName: kueue, labels: {team: ml}}", "schedulerName: my-scheduler", id="scheduler"),
+        pytest.param("{priorityClassName: urgent}", "priorityClassName: low", id="priority"),
         pytest.param("{schedulerName: volcano}", "schedulerName: volcano", id="own-scheduler"),
         pytest.param("{required: [{key: pool, operator: In, values: [neuron]}]}", "", id="affinity"),
         pytest.param("{tolerations: []}", "tolerations: [{operator: Exists}, 5], affinity: 5", id="pod-of-nonsense"),
@@ -297,6 +307,11 @@ def test_a_case_with_expected_hints_passes(gets: str, pod: str) -> None:
             case("{labels: {team: other}}"),
             'expected labels {"team": "other"}, came {"team": "ml"}.',
             id="labels",
+        ),
+        pytest.param(
+            case("{priorityClassName: low}"),
+            'expected priorityClassName "low", came "urgent".',
+            id="priority",
         ),
         pytest.param(
             case("{schedulerName: default-scheduler}"),
@@ -337,6 +352,7 @@ def test_explain_lists_the_hints_of_the_first_match() -> None:
         '    preferred node affinity: [{"weight": 5, "preference": {"matchExpressions": [{"key": "zone", "operator": '
         '"Exists"}]}}]',
         "    scheduler name: kueue",
+        "    priority class, instead of the pod's own: urgent",
         '    labels, before the pod\'s own: {"team": "ml"}',
         "    exclusive topology of LeaderWorkerSets: off",
         "later: gives no scheduling hints: an earlier policy does",

@@ -182,6 +182,16 @@ PROBES: Final[Mapping[str, tuple[str, Any, bool]]] = {
     "metadata-labels": ("metadata.labels", {"a": "b c"}, False),
     "metadata-annotations": ("metadata.annotations", {"A.b/c": "any text"}, True),
     "metadata-annotation-key": ("metadata.annotations", {"a b": "c"}, False),
+    "metadata-owner": (
+        "metadata.ownerReferences",
+        [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": ""}],
+        False,
+    ),
+    "metadata-owner-with-uid": (
+        "metadata.ownerReferences",
+        [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "1"}],
+        True,
+    ),
     "metadata-finalizers": ("metadata.finalizers", ["a.b/c", "d e"], False),
     "metadata-namespace": ("metadata.namespace", "x", True),
     "labels-null": ("metadata.labels", None, True),

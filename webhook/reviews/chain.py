@@ -22,7 +22,7 @@ from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Lane
 
 if TYPE_CHECKING:
-    from policies.applying.knowledge import FindClaims
+    from policies.applying.knowledge import FindClaims, ReviewAccess
     from policies.files.store import PolicyStore, WallClock
     from webhook.reviews.policy_metrics import PolicyMetrics
 
@@ -51,12 +51,14 @@ class PolicyParts:
         metrics: counts verdicts.
         find: reads claims and templates that no cache has.
         now: the time of day, which decides whether exceptions have expired.
+        review: looks up permissions.
     """
 
     store: "PolicyStore"
     metrics: "PolicyMetrics"
     find: "FindClaims"
     now: "WallClock"
+    review: "ReviewAccess"
 
 
 def reviewers(
@@ -121,10 +123,13 @@ def _with_policies(
     policed = PolicedValidator(
         validator,
         parts.store,
-        ClusterLookups(view, parts.find, options.device_class),
+        ClusterLookups(view, parts.find, options.device_class, parts.review),
         options.excluded_namespaces,
         parts.metrics,
         parts.now,
         Execution(lane=lane, allowance=allowance),
     )
-    return SteeredMutator(options, parts.store, view, templates, lane, allowance, parts.metrics), policed
+    mutator = SteeredMutator(
+        options, parts.store, view, templates, lane, allowance, metrics=parts.metrics, review=parts.review
+    )
+    return mutator, policed

@@ -35,6 +35,7 @@ from policies.applying.knowledge import (
 from policies.applying.subjects import bare_subject, decoded, placed, size_of
 from policies.applying.verdicts import near_expiry, objections
 from policies.files.store import PolicyStore, WallClock
+from policies.judging.access import asks
 from policies.judging.evaluate import REVIEW_SECONDS, TakesLongError, TimeLimit, evaluate, unjudged
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import ValidatingRule
@@ -43,6 +44,7 @@ from policies.judging.verdicts import PolicyOutcome, Verdict
 from runtime import tracing
 from runtime.once import Once
 from webhook.reviews import effort
+from webhook.reviews.access import Answers
 from webhook.reviews.policy_allowance import ON_LOOP, Execution, run_with_retry
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_requests import LONGEST_LOOK_UP, LOOK_UP, MatchingPolicies, subject_for, unreadable
@@ -97,6 +99,7 @@ class PolicedValidator:
         self._store = store
         self._view = lookups.view
         self._find = lookups.find
+        self._review = lookups.review
         self._device_class = lookups.device_class
         self._excluded = excluded_namespaces
         self._metrics = metrics
@@ -110,6 +113,7 @@ class PolicedValidator:
         self._sources = Sources.of(self._device_class, policies)
         self._knower = DeviceKnower(self._view, policies.catalogue)
         self._counts = {rule.name for rule in policies.validating if _counts_devices(rule)}
+        self._asks = {rule.name for rule in policies.validating if asks(rule.programs())}
         self._candidates = MatchingPolicies(policies.validating)
         self._logged: Once[tuple[str, str]] = Once()
         self._costs: effort.Costs[tuple[ValidatingRule, ...]] = effort.Costs()
@@ -193,21 +197,36 @@ class PolicedValidator:
             else:
                 known, named = await self._lane.run(request.namespace, read, effort.of_reading(size))
             known = await self._informed(known, named, candidates)
-            run = self._lane.run
-            if small:
-                verdicts = self._on_loop(candidates, known, now, size)
-                if verdicts is not None:
-                    return verdicts
-                run = functools.partial(run_with_retry, self._lane)
-            estimate = max(
-                self._costs.least(candidates, size, effort.of_deciding(size)),
-                effort.of_reading(size),
-            )
-            until = self._clock() + seconds_left()
-            work = functools.partial(_evaluate, candidates, known, self._sources, now, self._clock, until)
-            verdicts = await run(request.namespace, work, estimate)
+            if not any(rule.name in self._asks for rule in candidates):
+                return await self._evaluated(candidates, known, now, size)
+            answers = Answers(self._review, known.user_info)
+            known = dataclasses.replace(known, ask=answers)
+            return await answers.complete(lambda: self._evaluated(candidates, known, now, size))
         except LaneError as error:
             return unjudged(candidates, subject, f"not evaluated: {error}; try again later", now, self._clock)
+
+    async def _evaluated(
+        self, candidates: tuple[ValidatingRule, ...], subject: RequestSubject, now: dt.datetime, size: int
+    ) -> tuple[Verdict, ...]:
+        """Verdicts, found on the event loop or in the lane.
+
+        Raises:
+            LaneError: no verdicts within the caller's time-out.
+            UnansweredError: a policy asks for a permission that is not known yet.
+        """
+        run = self._lane.run
+        if size <= LARGE_OBJECT:
+            found = self._on_loop(candidates, subject, now, size)
+            if found is not None:
+                return found
+            run = functools.partial(run_with_retry, self._lane)
+        estimate = max(
+            self._costs.least(candidates, size, effort.of_deciding(size)),
+            effort.of_reading(size),
+        )
+        until = self._clock() + seconds_left()
+        work = functools.partial(_evaluate, candidates, subject, self._sources, now, self._clock, until)
+        verdicts = await run(subject.namespace, work, estimate)
         self._costs.took(candidates, size, sum(verdict.seconds for verdict in verdicts))
         return verdicts
 

@@ -8,6 +8,7 @@ from conversion.findings.verification import Sources
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision, denied
 from conversion.ports import TemplateStore
+from policies.applying.knowledge import ReviewAccess, review_nothing
 from policies.applying.steering import SteeringRefusedError
 from policies.files.store import PolicyStore
 from policies.judging.evaluate import TakesLongError
@@ -34,8 +35,13 @@ class SteeredMutator:
         lane: Lane | None = None,
         allowance: Allowance | None = None,
         metrics: PolicyMetrics | None = None,
+        review: ReviewAccess = review_nothing,
     ) -> None:
-        """Arguments as of `Mutator`; `allowance` limits the time of policies on the event loop."""
+        """Arguments as of `Mutator`; `allowance` limits the time of policies on the event loop.
+
+        `review` looks up permissions.
+        """
+        self._review = review
         self._metrics = metrics
         self._allowance = allowance or Allowance()
         self._lane = lane or Inline()
@@ -67,7 +73,9 @@ class SteeredMutator:
         if policies.mutating:
             execution = Execution(lane=self._lane, allowance=self._allowance)
             excluded = options.excluded_namespaces
-            self._changes = PolicyChanges(policies.mutating, self._view, excluded, execution, self._metrics)
+            self._changes = PolicyChanges(
+                policies.mutating, self._view, excluded, execution, self._metrics, self._review
+            )
 
     async def review(self, request: AdmissionRequest, within: tuple[PolicySteer, Mutator] | None = None) -> Decision:
         """Answer one review with one set of policies from start to end.

@@ -331,20 +331,22 @@ async def _policies(
     if settings.policies is None:
         return None
     # Imported only with policies: the schema and the engine take 20 MiB.
-    from policies.applying.knowledge import find_nothing
+    from policies.applying.knowledge import find_nothing, review_nothing
     from policies.files.kept import FolderKeeper, PolicyKeeper
+    from webhook.cluster.access_reviews import AccessReviews
     from webhook.cluster.claim_contents import ClaimContents
     from webhook.cluster.kept_policies import ConfigMapKeeper
     from webhook.server.policies import following
 
     find = find_nothing if api_server is None else ClaimContents(api_server).find
+    review = review_nothing if api_server is None else AccessReviews(api_server).ask
     keeper: PolicyKeeper | None = None
     if settings.policies_state is not None:
         keeper = FolderKeeper(settings.policies_state)
     elif settings.policies_state_config_map and api_server is not None:
         keeper = ConfigMapKeeper(api_server, own_namespace(settings), settings.policies_state_config_map)
     together = settings.policy_reload == "together"
-    context = following(settings.policies, metrics.registry, find, together=together, keeper=keeper)
+    context = following(settings.policies, metrics.registry, find, review, together=together, keeper=keeper)
     return await stack.enter_async_context(context)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from prometheus_client.registry import CollectorRegistry
 
 from conversion.objects.pod_numbers import pods_of_workload
-from policies.applying.knowledge import FindClaims, find_nothing
+from policies.applying.knowledge import FindClaims, ReviewAccess, find_nothing, review_nothing
 from policies.files.kept import KeepError, KeptSet, PolicyKeeper, unpack
 from policies.files.loader import PolicyError
 from policies.files.store import PolicyStore
@@ -26,11 +26,13 @@ async def following(
     folder: Path,
     registry: CollectorRegistry,
     find: FindClaims = find_nothing,
+    review: ReviewAccess = review_nothing,
     *,
     together: bool = False,
     keeper: PolicyKeeper | None = None,
 ) -> AsyncIterator[PolicyParts]:
-    """Load the policies of a folder, and follow it until the context ends; `find` looks up claims by name.
+    """Load the policies of a folder, and follow it until the context ends; `find` looks up claims by name,
+    `review` permissions.
 
     With `together`, a changed folder is loaded completely or not at all. `keeper` has the last good set of an earlier
     run.
@@ -47,7 +49,7 @@ async def following(
     registry.register(metrics)
     watching = asyncio.create_task(store.watch(), name="policies")
     try:
-        yield PolicyParts(store, metrics, find, _now)
+        yield PolicyParts(store, metrics, find, _now, review)
     finally:
         watching.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -7,14 +7,18 @@ from typing import Any
 import pytest
 
 from commands.objects.file_policies import FilePolicies
+from commands.objects.manifests import manifests_of
 from commands.objects.notices import ManifestSource
 from commands.rewrite.convert_files import Settings
 from commands.validate.check_files import FileContext
 from policies.files.loader import load
 from tests.commands.rewrite.test_convert_files import deployment, named, text
+from tests.policies.judging.test_mutations import text as policy_text
 from tests.policies.policy_files import policy
 from tests.support.converting import Conversion, convert_sources, source
+from tests.support.explaining import explained
 from tests.support.manifests import container, pod
+from tests.support.mutating_policies import configuration, json_patch
 from tests.support.trainium import trainium
 from tests.support.validating_files import Validated, validate_sources
 
@@ -36,6 +40,11 @@ def conversion(spec: str, name: str = "steers", order: int = 10) -> str:
 
 def file_policies(*texts: str, now: dt.datetime = NOW) -> FilePolicies:
     return FilePolicies(load({f"{at}.yaml": each.encode() for at, each in enumerate(texts)}), now, time.monotonic)
+
+
+def changing(fields: Any, group: str = "", resource: str = "pods") -> str:
+    rule = {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]}
+    return policy_text({**fields, "matchConstraints": {"resourceRules": [rule]}})
 
 
 def sources(*objects: Any) -> list[ManifestSource]:
@@ -260,3 +269,107 @@ class TestConvert:
     def test_no_policy_is_evaluated_for_pods_without_neuron(self) -> None:
         failing = conversion("match: {conditions: [{name: c, expression: object.metadata.none == 'x'}]}\nmode: off")
         assert told(converted(file_policies(failing), pod(container()))) == []
+
+
+class TestChanges:
+    """Mutating policies: the same pods as the server makes."""
+
+    LABELLED = changing(configuration("Object{metadata: Object.metadata{labels: {'team': 'blue'}}}"))
+    FOUR_DEVICES = changing(
+        configuration(
+            "Object{spec: Object.spec{containers: object.spec.containers.map(c, Object.spec.containers{name: c.name,"
+            " resources: Object.spec.containers.resources{limits: {'aws.amazon.com/neuron': '4'}}})}}"
+        )
+    )
+    SEES_CLAIMS = changing(
+        json_patch(
+            "(has(object.metadata.annotations) ? [] : [JSONPatch{op: 'add', path: '/metadata/annotations', value: {}}])"
+            " + [JSONPatch{op: 'add', path: '/metadata/annotations/claims',"
+            " value: string(object.spec.?resourceClaims.orValue([]).size())}]",
+            reinvocationPolicy="IfNeeded",
+        )
+    )
+    FAILING = changing(json_patch("[JSONPatch{op: 'remove', path: '/spec/nothing'}]"))
+    OF_DEPLOYMENTS = changing(configuration("Object{spec: Object.spec{replicas: 7}}"), "apps", "deployments")
+    OF_TEMPLATES = changing(
+        configuration("Object{metadata: Object.metadata{labels: {'a': 'b'}}}"),
+        "resource.k8s.io",
+        "resourceclaimtemplates",
+    )
+
+    @pytest.mark.parametrize(
+        "made", [named("train", FOUR, "lab"), deployment(FOUR, "train", "lab")], ids=["pod", "workload"]
+    )
+    def test_a_converted_pod_has_what_policies_add(self, made: Any) -> None:
+        change = converted(file_policies(self.LABELLED), made).changes[0][1]
+        pods = [template for each in manifests_of(change.wanted) for _, template in each.pod_templates()]
+        assert [each["metadata"]["labels"]["team"] for each in pods] == ["blue"]
+        assert all("ownerReferences" not in each["metadata"] for each in pods), "what only the created pod has"
+        assert all(each["spec"]["resourceClaims"] for each in pods)
+
+    def test_what_policies_add_is_converted(self) -> None:
+        plain = named("plain", pod({"name": "main", "image": "x"}), "lab")
+        change = converted(file_policies(self.FOUR_DEVICES), plain).changes[0][1]
+        assert [each["kind"] for each in change.templates] == ["ResourceClaimTemplate"]
+
+    def test_a_policy_that_asks_runs_after_conversion(self) -> None:
+        change = converted(file_policies(self.SEES_CLAIMS), named("train", FOUR, "lab")).changes[0][1]
+        assert change.wanted["metadata"]["annotations"]["claims"] == "1"
+
+    def test_the_object_of_a_workload_is_changed(self) -> None:
+        change = converted(file_policies(self.OF_DEPLOYMENTS), deployment(FOUR, "train", "lab")).changes[0][1]
+        assert change.wanted["spec"]["replicas"] == 7
+        assert change.wanted["spec"]["template"]["spec"]["resourceClaims"]
+
+    def test_claim_templates_are_changed_and_completed(self) -> None:
+        device = {"name": "n", "exactly": {"deviceClassName": "neuron.aws.com", "count": 4}}
+        template = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "four"},
+            "spec": {"spec": {"devices": {"requests": [device]}}},
+        }
+        (change,) = [each for _, each in converted(file_policies(self.OF_TEMPLATES), template).changes]
+        assert change.wanted["metadata"]["labels"]["a"] == "b"
+        assert change.wanted["spec"] == converted(file_policies(self.LABELLED), template).changes[0][1].wanted["spec"]
+
+    def test_items_of_a_list_and_objects_without_pods_are_changed(self) -> None:
+        found = file_policies(changing(configuration("Object{data: {'x': 'y'}}"), "", "configmaps"))
+        item = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}}
+        (change,) = [
+            each for _, each in converted(found, {"apiVersion": "v1", "kind": "List", "items": [item]}).changes
+        ]
+        assert change.wanted["items"][0]["data"] == {"a": "b", "x": "y"}
+
+    def test_an_object_that_a_cluster_has_stored_is_not_changed(self) -> None:
+        stored = deployment(FOUR, "train", "lab")
+        stored["metadata"]["uid"] = "1"
+        change = converted(file_policies(self.OF_DEPLOYMENTS), stored).changes[0][1]
+        assert "replicas" not in change.wanted["spec"]
+
+    @pytest.mark.parametrize("form", [FOUR, deployment(FOUR)], ids=["pod", "workload"])
+    def test_a_policy_that_fails_refuses(self, form: Any) -> None:
+        (finding,) = said(file_policies(self.FAILING), form)
+        assert finding.startswith("error NEU806 ")
+        assert (
+            "policy 'change' cannot change the object: mutations[0] (JSONPatch) failed: at '/spec/nothing'" in finding
+        )
+        assert converted(file_policies(self.FAILING), form).refused
+
+    def test_validating_policies_see_the_changed_pod(self) -> None:
+        labelled = policy(
+            "validations: [{expression: \"!('team' in object.metadata.?labels.orValue({}))\", message: labelled}]"
+        )
+        assert said(file_policies(labelled), FOUR) == []
+        (found,) = said(file_policies(labelled, self.LABELLED), FOUR)
+        assert found == "error NEU801 : policy 'limits': labelled"
+
+    def test_nothing_is_changed_in_an_excluded_namespace(self) -> None:
+        assert said(file_policies(self.FAILING), named("x", FOUR, "kube-system")) == []
+
+    def test_explain_names_the_policies_in_the_order_in_which_they_run(self) -> None:
+        found = file_policies(self.SEES_CLAIMS)
+        (explanation,) = explained(named("train", FOUR, "team-a"), policies=found)
+        hits = [(each.policy, each.effect) for each in explanation.preview.hits]
+        assert hits == [("change", "changes it, before conversion"), ("change", "changes it, after conversion")]
+        assert explanation.preview.claims

@@ -1,4 +1,4 @@
-"""Containers name their claims; others are found by their handles and by the nodes in their containers."""
+"""Containers name their claims, and processes have device nodes open."""
 
 import dataclasses
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.claim_files import ClaimFile, Folder
-from kubeletplugin.discover.processes import Processes, ProcessUse
+from kubeletplugin.discover.processes import OpenDevice, Processes, ProcessUse
 from kubeletplugin.ports import NoProcessesError, UsageUnknownError
 
 POD = "0a1b2c3d-1111-4222-8333-444455556666"
@@ -32,16 +32,14 @@ class Proc:
     def dev(self) -> Path:
         return self.root / "dev"
 
-    def add(
-        self, pid: int, command: str, cgroup: str, *handles: str, nodes: tuple[int, ...] = (), effective: int = 0
-    ) -> Path:
+    def add(self, pid: int, command: str, cgroup: str, *handles: str, nodes: tuple[int, ...] = ()) -> Path:
         """A process, with handles of paths, in a container with device nodes."""
         made = self.root / "proc" / str(pid)
         for name in ("fd", "ns", "root/dev"):
             (made / name).mkdir(parents=True)
         (made / "comm").write_text(f"{command}\n")
         (made / "cgroup").write_text(cgroup)
-        (made / "status").write_text(f"Name:\t{command}\nCapEff:\t{effective:016x}\n")
+        (made / "status").write_text(f"Name:\t{command}\n")
         (made / "ns/mnt").symlink_to(f"mnt:[{pid}]")
         for number, target in enumerate(handles):
             (made / "fd" / str(number)).symlink_to(target)
@@ -49,12 +47,13 @@ class Proc:
             (made / "root/dev" / f"neuron{index}").touch()
         return made
 
-    def scan(self, **options: bool) -> tuple[ProcessUse, ...]:
+    def processes(self) -> Processes:
         own = self.root / "own-mounts"
         own.write_text("1 1 8:1 / / rw - ext4 /dev/sda rw\n")
-        return Processes(self.root / "proc", self.dev, Folder(self.root / "state" / "device-metadata", own)).scan(
-            **options
-        )
+        return Processes(self.root / "proc", self.dev, Folder(self.root / "state" / "device-metadata", own))
+
+    def scan(self, **options: bool) -> tuple[ProcessUse, ...]:
+        return self.processes().scan(**options)
 
     def mounts(self, made: Path, *names: str, where: str = "") -> None:
         """A container has files of claims."""
@@ -77,12 +76,11 @@ CLAIM = "0a1b2c3d-0000-4000-8000-000000000001"
     [
         (f"{CLAIM}_n0_17.json", ClaimFile(CLAIM, "n0", 17)),
         (f"{CLAIM}_n0_17.json//deleted", ClaimFile(CLAIM, "n0", 17)),
-        (f"{CLAIM}_n0.json", ClaimFile(CLAIM, "n0")),
     ],
-    ids=["mounted", "its file was removed", "of an older version"],
+    ids=["mounted", "its file was removed"],
 )
 def test_a_container_names_its_claim(proc: Proc, name: str, file: ClaimFile) -> None:
-    made = proc.add(41, "python", SYSTEMD, nodes=(0, 2), effective=1 << 21)
+    made = proc.add(41, "python", SYSTEMD, nodes=(0, 2))
     proc.mounts(made, name)
     [use] = proc.scan()
     assert use == ProcessUse(41, "python", POD, frozenset({file}), frozenset({0, 2}))
@@ -140,27 +138,22 @@ def test_the_variables_of_the_neuron_runtime_are_read_if_asked_for(proc: Proc) -
     (made / "environ").write_bytes(b"NEURON_RT_VISIBLE_CORES=2-3\0SECRET=x\0NEURON_BAD\0\xff=\xff\0")
     assert proc.scan()[0].environment == {}
     assert proc.scan(environment=True)[0].environment == {"NEURON_RT_VISIBLE_CORES": "2-3", "NEURON_BAD": ""}
-    (made / "status").write_text("Name:\tpython\nState:\tD (disk sleep)\nCapEff:\t0\n")
+    (made / "status").write_text("Name:\tpython\nState:\tD (disk sleep)\n")
     assert proc.scan(environment=True)[0].environment == {}, "the reader would hang, too"
 
 
 @pytest.mark.parametrize("cgroup", [SYSTEMD, CGROUPFS])
 def test_an_open_handle_is_found_with_its_pod(proc: Proc, cgroup: str) -> None:
     proc.add(41, "python", cgroup, "/dev/null", "socket:[7]", f"{proc.dev}/neuron1")
-    [use] = proc.scan()
-    assert use == ProcessUse(41, "python", POD, indices=frozenset({1}), open=True)
-    assert str(use) == f"process 41 (python) of pod {POD} has /dev/neuron1 open"
+    [opened] = proc.processes().opened()
+    assert opened == OpenDevice(41, "python", POD, frozenset({1}), claimed=False)
+    assert str(opened) == f"/dev/neuron1 in process 41 (python) of pod {POD}"
 
 
-def test_a_device_node_in_a_container_is_found_without_a_handle(proc: Proc) -> None:
-    proc.add(41, "python", SYSTEMD, nodes=(0,))
-    [use] = proc.scan()
-    assert str(use) == f"process 41 (python) of pod {POD} is in a container with /dev/neuron0"
-
-
-def test_privileged_containers_and_the_host_have_all_devices_and_hold_none(proc: Proc) -> None:
+def test_a_container_that_names_no_claim_holds_nothing(proc: Proc) -> None:
     """AWS's monitor runs privileged, and neuron-top on the host."""
-    proc.add(41, "monitor", SYSTEMD, f"{proc.dev}/neuron0", nodes=(0, 1, 2), effective=1 << 21)
+    proc.add(40, "python", SYSTEMD, f"{proc.dev}/neuron1", nodes=(0,))
+    proc.add(41, "monitor", SYSTEMD, f"{proc.dev}/neuron0", nodes=(0, 1, 2))
     proc.add(42, "neuron-top", "0::/system.slice/x.service\n", f"{proc.dev}/neuron0", nodes=(0,))
     assert proc.scan() == ()
 
@@ -168,7 +161,7 @@ def test_privileged_containers_and_the_host_have_all_devices_and_hold_none(proc:
 def test_a_file_with_such_a_name_elsewhere_is_no_device(proc: Proc, tmp_path: Path) -> None:
     (tmp_path / "neuron0").touch()
     proc.add(41, "python", SYSTEMD, f"{tmp_path}/neuron0", f"{tmp_path}/gone/neuron0")
-    assert proc.scan() == ()
+    assert proc.processes().opened() == ()
 
 
 def test_the_procfs_of_a_container_gives_no_result(tmp_path: Path) -> None:
@@ -222,7 +215,7 @@ def test_a_scan_ends_in_time(proc: Proc) -> None:
         Processes(proc.root / "proc", proc.dev, Folder(proc.root), -1.0).scan()
 
 
-def test_a_real_process_is_found_by_its_handle_and_by_its_mounts(tmp_path: Path) -> None:
+def test_a_real_process_is_found_by_its_mounts(tmp_path: Path) -> None:
     (tmp_path / "neuron0").touch()
     folder = tmp_path / "device-metadata"
     folder.mkdir()

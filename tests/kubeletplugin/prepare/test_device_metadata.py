@@ -184,8 +184,8 @@ def test_a_device_without_pci_address_has_none(node: Node, places: dict[int, Pla
 def test_a_file_without_a_claim_is_removed_at_start(node: Node) -> None:
     node.preparer().prepare(allocated(1, *devices(0)), node.view())
     [path] = mounts(node).values()
-    stray = path.with_name(f"{uid(9)}_n0.json")
-    leftover = path.with_name(f".{uid(9)}_n0.json.tmp")
+    stray = path.with_name(f"{uid(9)}_n0_1.json")
+    leftover = path.with_name(f".{uid(9)}_n0_1.json.tmp")
     for each in (stray, leftover):
         each.write_text("{}")
     node.preparer().recover()

@@ -83,12 +83,10 @@ class Kubelet:
 
 
 USED = UsedDevice("ns/p", "ns", "claim-1", uid(1), "n0", "neuron-device-0", NODE)
-OPEN = ProcessUse(2, "train", "pod-1", indices=frozenset({0}), open=True)
-SEES = ProcessUse(1, "sh", "pod-1", indices=frozenset({0}))
 NAMES = ProcessUse(3, "python", "pod-1", frozenset({ClaimFile(uid(1), "n0", 7)}))
 OTHER = ProcessUse(4, "python", "other", frozenset({ClaimFile(uid(9), "n0", 7)}), frozenset({0, 4}))
 OF_KUBELET = "the kubelet reports that pod ns/p uses it"
-OF_PROCESS = "process 2 (train) of pod pod-1 has /dev/neuron0 open"
+OF_PROCESS = "process 3 (python) of pod pod-1 is in a container of the claim"
 UNKNOWN = "it is not known whether a pod uses it: "
 USES: dict[str, tuple[Kubelet, tuple[ProcessUse, ...] | Exception, str]] = {
     "nothing": (Kubelet(), (), ""),
@@ -96,19 +94,13 @@ USES: dict[str, tuple[Kubelet, tuple[ProcessUse, ...] | Exception, str]] = {
     "another-claim-of-that-name": (Kubelet(dataclasses.replace(USED, uid=uid(9))), (), ""),
     "by-name": (Kubelet(dataclasses.replace(USED, uid="")), (), OF_KUBELET),
     "of-another-namespace": (Kubelet(dataclasses.replace(USED, uid="", namespace="other")), (), ""),
-    "name-before-an-open-device": (
-        Kubelet(),
-        (SEES, OPEN, NAMES),
-        "process 3 (python) of pod pod-1 is in a container of the claim",
-    ),
-    "open-device-before-a-device-node": (Kubelet(), (SEES, OPEN), OF_PROCESS),
-    "known-before-unknown": (Kubelet(fails=True), (OPEN,), OF_PROCESS),
+    "a-container-names-it": (Kubelet(), (OTHER, NAMES), OF_PROCESS),
+    "known-before-unknown": (Kubelet(fails=True), (NAMES,), OF_PROCESS),
     "no-answer-of-the-kubelet": (Kubelet(fails=True), (), f"{UNKNOWN}the kubelet hangs"),
     "kubelet-before-a-doubt": (Kubelet(USED), UsageUnknownError("too slow"), OF_KUBELET),
     "no-answer-about-processes": (Kubelet(), UsageUnknownError("too slow"), f"{UNKNOWN}too slow"),
-    "kubelet-before-a-process": (Kubelet(USED), (OPEN,), OF_KUBELET),
+    "kubelet-before-a-process": (Kubelet(USED), (NAMES,), OF_KUBELET),
     "a-container-of-another-claim": (Kubelet(), (OTHER,), ""),
-    "admin-access": (Kubelet(), (dataclasses.replace(OPEN, indices=frozenset({7})),), ""),
 }
 
 
@@ -125,8 +117,8 @@ def test_a_claim_is_in_use_if_kubelet_or_processes_say_it(
 
 @pytest.mark.parametrize(
     ("number", "again", "used"),
-    [(7, None, True), (7, 8, True), (8, 8, False), (0, 8, True), (0, 0, False)],
-    ids=["unprepared", "prepared again", "of the new pod", "of an older version", "all of an older version"],
+    [(7, None, True), (7, 8, True), (8, 8, False)],
+    ids=["unprepared", "prepared again", "of the new pod"],
 )
 def test_containers_of_an_ended_claim_are_told_from_those_of_its_next_preparation(
     number: int, again: int | None, used: bool

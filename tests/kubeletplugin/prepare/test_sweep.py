@@ -15,7 +15,7 @@ from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, KubeError, NoProcessesError, UnreadableObjectError, UsageUnknownError
-from kubeletplugin.prepare.checkpoint import CheckpointStore, PreparedDevice, Share, uid_before
+from kubeletplugin.prepare.checkpoint import PreparedDevice, Share, uid_before
 from kubeletplugin.prepare.decide import PrepareError
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
 from kubeletplugin.prepare.pod_resources import PodResources
@@ -188,32 +188,13 @@ def test_a_claim_with_another_share_of_the_same_device_counts_as_missing(
     assert set(preparer.checkpoint().claims) == {uid(1), uid(2), uid(3)}
 
 
-def test_a_share_that_an_older_driver_wrote_as_a_whole_device_stays(
+def test_a_share_that_the_kubelet_told_as_a_whole_device_stays(
     sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
 ) -> None:
     preparer.prepare(allocated(3, *devices(3)), node.view())
     api.add_claim(claim_object(3, share(3, 2)))
     sweep(sweeper, 2)
     assert uid(3) in preparer.checkpoint().claims
-
-
-def test_shares_that_an_older_driver_dropped_are_restored(
-    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
-) -> None:
-    for number in (3, 4):
-        body = share(5, 2, share_id=f"share-{number}")
-        preparer.prepare(allocated(number, body), node.view())
-        api.add_claim(claim_object(number, body))
-    before = preparer.checkpoint()
-    for number in (3, 4):
-        claim = before.claims[uid(number)]
-        whole = tuple(dataclasses.replace(device, share=None) for device in claim.devices)
-        older = dataclasses.replace(claim, devices=whole, allocation="older")
-        store = CheckpointStore(DiskFiles(), node.state_dir)
-        store.save(preparer.checkpoint().with_claim(older))
-    assert preparer.checkpoint() != before
-    sweep(sweeper)
-    assert preparer.checkpoint() == before
 
 
 @pytest.mark.parametrize(
@@ -620,13 +601,14 @@ def test_a_kubelet_that_hangs_keeps_every_claim(
 
 
 def use(pod_uid: str, index: int = 1, *files: ClaimFile) -> tuple[ProcessUse, ...]:
-    return (ProcessUse(41, "python", pod_uid, frozenset(files), frozenset({index}), True),)
+    return (ProcessUse(41, "python", pod_uid, frozenset(files), frozenset({index})),)
 
 
+OLD = ClaimFile(uid(1), "n0", 1)
+"""Of the first preparation of the claim."""
 KEPT = {
-    "a process of its pod": (use("pod-gone"), "process 41 (python) of pod pod-gone has /dev/neuron1 open"),
     "a container that names it": (
-        use("pod-gone", 7, ClaimFile(uid(1), "n0", 3)),
+        use("pod-gone", 7, OLD),
         "process 41 (python) of pod pod-gone is in a container of the claim",
     ),
     "no answer": (UsageUnknownError("too slow"), "it is not known whether a pod uses it: too slow"),
@@ -652,7 +634,7 @@ def test_devices_that_a_claim_had_before_are_held_until_nothing_uses_them(
     """A pod of the claim, which was deleted by force, runs on."""
     api.add_claim(claim_object(1, *devices(5)))
     preparer.prepare(allocated(1, *devices(5)), node.view())
-    processes.found = use("pod-gone")
+    processes.found = use("pod-gone", 1, OLD)
     sweep(sweeper, 3)
     assert driver.holds.indices == {1}
     processes.found = ()
@@ -665,12 +647,12 @@ def test_a_claim_that_is_released_leaves_the_devices_that_it_had_before(
 ) -> None:
     preparer.prepare(allocated(1, *devices(5)), node.view())
     api.remove_claim(1)
-    processes.found = use("pod-gone")
+    processes.found = use("pod-gone", 1, OLD)
     sweep(sweeper, 2)
-    assert driver.holds.indices == {1}
+    assert driver.holds.indices == {1, 5}, "a container names the claim"
     answer = asyncio.run(driver.unprepare([ClaimReference("ns", "claim-1", uid(1))]))
     assert answer[uid(1)].error == ""
-    assert (driver.holds.indices, set(preparer.checkpoint().claims)) == ({1}, {uid_before(uid(1)), uid(2)})
+    assert (driver.holds.indices, set(preparer.checkpoint().claims)) == ({1, 5}, {uid_before(uid(1)), uid(2)})
     processes.found = ()
     asyncio.run(sweeper._release_ended())
     assert (driver.holds.claims, set(preparer.checkpoint().claims)) == ({}, {uid(2)})
@@ -682,15 +664,15 @@ def test_a_claim_that_was_made_again_explains_no_use_of_the_old_ones_devices(
     body = claim_object(1, *devices(5))
     body["metadata"]["uid"] = uid(9)
     api.add_claim(body)
-    processes.found = use("pod-uid")
+    processes.found = use("pod-uid", 1, OLD)
     sweep(sweeper, 3)
     assert node.spec_names() == [spec_name(1), spec_name(2)]
 
 
 @pytest.mark.parametrize(
     "found",
-    [use("pod-uid", 1, ClaimFile(uid(3), "all", 3)), use("elsewhere", 7)],
-    ids=["looks at it", "another device"],
+    [use("pod-uid", 1, ClaimFile(uid(3), "all", 3)), use("elsewhere", 1)],
+    ids=["looks at it", "names no claim"],
 )
 def test_processes_that_use_devices_for_claims_that_exist_keep_no_other(
     sweeper: Sweeper,

@@ -210,9 +210,9 @@ def test_contradictions_within_and_between_files_are_rejected(texts: list[str], 
             id="variable",
         ),
         pytest.param(
-            "validations:\n- expression: \"authorizer.group('').resource('pods').check('get').allowed()\"",
-            "0.yaml:11: spec.validations[0].expression (column 1 of that line of the expression): 'authorizer' is not "
-            "supported: only the API server knows the permissions of its users. Leave this policy to it.",
+            "validations:\n- expression: \"authorizer.group('').resource('pods').check(1).allowed()\"",
+            "0.yaml:11: spec.validations[0].expression (column 39 of that line of the expression): 'check' does not "
+            "take kubernetes.authorization.ResourceCheck.(int).",
             id="authorizer",
         ),
         *(

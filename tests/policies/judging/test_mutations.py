@@ -22,7 +22,7 @@ LABEL = "[JSONPatch{op: 'add', path: '/metadata/labels/team', value: 'a'}]"
 
 def text(fields: dict[str, Any], name: str = "change", *, binding: dict[str, Any] | None = None) -> str:
     made, bound = policy(name, fields)
-    del made["spec"]["matchConstraints"]["objectSelector"]
+    made["spec"]["matchConstraints"].pop("objectSelector", None)
     bound["spec"] |= binding or {}
     return yaml.safe_dump_all([made, bound])
 

@@ -118,3 +118,46 @@ def test_a_type_that_contains_itself_ends() -> None:
     )
     (kind,) = ApiTypes().matched(match)
     assert kind.name == "apiextensions.k8s.io/v1 CustomResourceDefinition"
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression", "found"),
+    [
+        (
+            "{apiVersion: v1, kind: ConfigMap}",
+            "params.dtaa.most == '3'",
+            ("'ConfigMap' has no field 'dtaa'. Did you mean 'data'? (v1 ConfigMap)",),
+        ),
+        (
+            "{apiVersion: v1, kind: ConfigMap}",
+            "params.data.most > 3",
+            ("'>' does not take (string, int) (v1 ConfigMap)",),
+        ),
+        ("{apiVersion: v1, kind: ConfigMap}", "int(params.data.most) > 3 && params.metadata.name != ''", ()),
+        (
+            "{apiVersion: v1, kind: ConfigMap}",
+            "!has(params.limits)",
+            (
+                "'ConfigMap' has no field 'limits'. It has apiVersion, binaryData, data, immutable, kind, metadata."
+                " (v1 ConfigMap)",
+            ),
+        ),
+        ("{apiVersion: example.com/v1, kind: Limits}", "params.dtaa == 3", ()),
+        ("{apiVersion: apps/v2, kind: ConfigMap}", "params.dtaa == 3", ()),
+    ],
+)
+@pytest.mark.parametrize("resource", ["pods", "'*'"])
+def test_fields_of_parameters(kind: str, expression: str, found: tuple[str, ...], resource: str) -> None:
+    made = loaded(f"""
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {{name: p}}
+spec:
+  paramKind: {kind}
+  matchConstraints:
+    resourceRules:
+    - {{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [{resource}]}}
+  validations: [{{expression: "{expression}"}}]
+""")
+    said = [each.partition(".expression: ")[2] for each in made.notes]
+    assert [each for each in said if each] == list(found)

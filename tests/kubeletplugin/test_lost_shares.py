@@ -1,0 +1,104 @@
+"""What containers' variables tell of the shares of a lost state, and shares that nobody tells."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeletplugin.files import DiskFiles
+from kubeletplugin.ports import JsonObject
+from kubeletplugin.prepare.checkpoint import API_VERSION, API_VERSION_SHARES, CheckpointStore, PreparedDevice, encode
+from kubeletplugin.prepare.decide import PrepareError
+from kubeletplugin.prepare.environment import read_visible_cores, visible_cores
+from kubeletplugin.prepare.lost_shares import as_told
+from neuron.api.allocation import AllocatedClaim
+from tests.kubeletplugin.fakes import Node, allocated, config, devices, match, share, uid
+
+TYPE = "inf1.6xlarge"
+"""Four devices with four cores each, in a chain."""
+
+
+def test_only_a_checkpoint_with_shares_has_the_newer_version(tmp_path: Path) -> None:
+    node = Node(tmp_path, TYPE)
+    preparer = node.preparer()
+    preparer.prepare(allocated(1, *devices(3)), node.view())
+    assert f'"apiVersion":"{API_VERSION}"' in encode(preparer.checkpoint()).decode()
+    preparer.prepare(allocated(2, share(0, 2)), node.view())
+    assert f'"apiVersion":"{API_VERSION_SHARES}"' in encode(preparer.checkpoint()).decode()
+
+
+@pytest.mark.parametrize("numbers", [(0,), (0, 1, 2), (3, 9), (0, 1, 2, 3, 4, 5, 6, 7, 8)])
+def test_variables_are_read_back(numbers: tuple[int, ...]) -> None:
+    assert read_visible_cores(visible_cores(numbers)) == numbers
+
+
+@pytest.mark.parametrize("value", ["", "all", "1-", "-1", "1,,2", "99999"])
+def test_other_values_of_the_variable_give_no_cores(value: str) -> None:
+    assert read_visible_cores(value) == ()
+
+
+def of_requests(size: int, *requests: str) -> JsonObject:
+    return config("NeuronConfig", requests=requests, logicalNeuronCore=size)
+
+
+TRN2 = "trn2.3xlarge"
+"""One device with eight cores, two for each logical core by default."""
+TOGETHER = {
+    "two of one device": (TYPE, (share(0, 2, "a"), share(0, 2, "b")), {"constraints": [match("a", "b")]}),
+    "before a whole device": (TYPE, (share(1, 2, "c"), *devices(2, request="w")), {"constraints": [match("c", "w")]}),
+    "all cores": (TRN2, (share(0, 8, "a"),), {"config": [of_requests(2)]}),
+    "size of its request": (TRN2, (share(0, 4, "a"),), {"config": [of_requests(1, "a"), of_requests(2, "b")]}),
+    "and a device": (TYPE, (share(0, 1, "a"), *devices(1, request="w")), {}),
+}
+
+
+def decided(node: Node, claim: AllocatedClaim) -> tuple[tuple[PreparedDevice, ...], dict[str, dict[str, str]]]:
+    """Devices and variables of a claim."""
+    preparer = node.preparer()
+    preparer.prepare(claim, node.view())
+    prepared = preparer.checkpoint().claims[claim.uid]
+    return prepared.devices, prepared.environment
+
+
+@pytest.mark.parametrize(("instance_type", "results", "more"), TOGETHER.values(), ids=TOGETHER)
+def test_variables_tell_each_share_as_it_was(
+    tmp_path: Path, instance_type: str, results: tuple[JsonObject, ...], more: Any
+) -> None:
+    node = Node(tmp_path, instance_type)
+    claim = allocated(1, *results, **more)
+    before, variables = decided(node, claim)
+    assert as_told(claim, variables, node.view()).devices == tuple(each for each in before if each.share is not None)
+    untold = as_told(claim, {}, node.view()).devices
+    assert [each.cores for each in untold] == [None for each in before if each.share is not None and each.cores is None]
+
+
+def test_a_share_of_a_device_of_unknown_size_is_not_told(tmp_path: Path) -> None:
+    node = Node(tmp_path, TRN2)
+    claim = allocated(1, share(0, 4, share_id="x"))
+    view = node.view()
+    [device] = view.hardware.devices
+    hardware = dataclasses.replace(view.hardware, devices=(dataclasses.replace(device, cores=None),))
+    unknown = dataclasses.replace(view, hardware=hardware, instance=None)
+    assert as_told(claim, {"n0": {"NEURON_RT_VISIBLE_CORES": "0-1"}}, unknown).devices == ()
+
+
+def test_a_share_that_the_kubelet_does_not_tell_is_in_doubt_when_it_is_prepared(tmp_path: Path) -> None:
+    """A claim of which only the kubelet knew after a lost state, and that has its object again."""
+    node = Node(tmp_path, TYPE)
+    claim = allocated(1, share(0, 1, share_id="one"))
+    preparer = node.preparer()
+    preparer.prepare(claim, node.view())
+    checkpoint = preparer.checkpoint()
+    [device] = checkpoint.claims[uid(1)].devices
+    told = dataclasses.replace(
+        checkpoint.claims[uid(1)], allocation="", environment={}, devices=(dataclasses.replace(device, share=None),)
+    )
+    CheckpointStore(DiskFiles(), node.state_dir).save(checkpoint.with_claim(told))
+    preparer = node.preparer()
+    assert [answer.share_id for answer in preparer.prepare(claim, node.view())] == ["one"]
+    [device] = preparer.checkpoint().claims[uid(1)].devices
+    assert device.share is not None
+    assert not device.share.certain
+    with pytest.raises(PrepareError, match=r"is shared with ResourceClaim ns/claim-1 .*, and the driver lost which"):
+        preparer.prepare(allocated(5, share(0, 1)), node.view())
